@@ -1,0 +1,62 @@
+"""Decoded audio and everything that can be wrong with audio.
+
+AudioError
+├── UnprocessableAudioError   not audio, corrupt, or a container that is not accepted
+├── AudioTooLongError         longer than the caller's limit
+└── AudioTooShortError        shorter than the operation needs
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+SAMPLE_RATE = 44_100
+"""Hz at which audio is decoded, once; every model resamples from it."""
+
+
+class AudioError(Exception):
+    """A fault of the audio itself: never retried, always the caller's to mend."""
+
+    code = "unprocessable_audio"
+
+
+class UnprocessableAudioError(AudioError):
+    """The bytes hold no audio that can be decoded."""
+
+
+class AudioTooLongError(AudioError):
+    """The audio is longer than the limit."""
+
+    code = "audio_too_long"
+
+
+class AudioTooShortError(AudioError):
+    """The audio is shorter than the operation needs."""
+
+    code = "audio_too_short"
+
+
+@dataclass(frozen=True, slots=True)
+class Waveform:
+    """Decoded audio.
+
+    Attributes:
+        samples: float32 ``[C, T]``, C = 1 or 2, full scale ±1 (lossy codecs may exceed it).
+        sample_rate: Hz.
+    """
+
+    samples: NDArray[np.float32]
+    sample_rate: int = SAMPLE_RATE
+
+    @property
+    def duration_s(self) -> float:
+        """Length in seconds."""
+        return self.samples.shape[1] / self.sample_rate
+
+    def mono(self) -> NDArray[np.float32]:
+        """Mean of the channels, float32 ``[T]``."""
+        if self.samples.shape[0] == 1:
+            return self.samples[0]
+        mean: NDArray[np.float32] = self.samples.mean(axis=0, dtype=np.float32)
+        return mean

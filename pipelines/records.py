@@ -1,0 +1,143 @@
+"""What each analysis step returns, and the one record they merge into.
+
+Everything is plain data (JSON types and numpy-free), so that it crosses processes and caches unchanged.
+"""
+
+from dataclasses import dataclass, field
+
+UNKNOWN_KEY = -1
+"""`key` and `mode` of audio that has none (silence, noise)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A stretch of near-constant sound, as in Spotify's audio analysis."""
+
+    start_s: float
+    duration_s: float
+    confidence: float
+    loudness_start_db: float
+    loudness_max_db: float
+    loudness_max_time_s: float
+    pitches: list[float]
+    timbre: list[float]
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A large part of a track (verse, chorus, …)."""
+
+    start_s: float
+    duration_s: float
+    confidence: float
+    loudness_db: float
+    tempo: float
+    tempo_confidence: float
+    key: int
+    key_confidence: float
+    mode: int
+    mode_confidence: float
+    time_signature: int
+    time_signature_confidence: float
+
+
+@dataclass(frozen=True, slots=True)
+class SpectralResult:
+    """Rhythm, tonality and loudness of a whole track.
+
+    Attributes:
+        tempo: BPM; 0 when there is no beat.
+        beats: Seconds, ascending. ``downbeats`` is a subset of it.
+        key: Pitch class, C = 0 … B = 11, or `UNKNOWN_KEY`.
+        mode: 1 major, 0 minor, -1 unknown.
+        loudness_lufs: BS.1770-4 integrated; silence gives -70.
+        confidences: All 0 to 1.
+    """
+
+    tempo: float
+    tempo_confidence: float
+    beats: list[float]
+    downbeats: list[float]
+    time_signature: int
+    time_signature_confidence: float
+    key: int
+    mode: int
+    key_confidence: float
+    loudness_lufs: float
+    loudness_range_lu: float
+    true_peak_dbtp: float
+    mix_in_s: float
+    mix_out_s: float
+    segments: list[Segment]
+    sections: list[Section]
+    models: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class MoodTag:
+    """A tag and its calibrated score, 0 to 1."""
+
+    tag: str
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class MoodResult:
+    """Spotify-style attributes, each 0 to 1, and tags by falling score."""
+
+    acousticness: float
+    danceability: float
+    energy: float
+    instrumentalness: float
+    liveness: float
+    speechiness: float
+    valence: float
+    tags: list[MoodTag]
+    models: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingResult:
+    """A vector of 768 floats with L2 norm 1 (all zeros for silence), and tags where the same trunk gives them."""
+
+    vector: list[float]
+    tags: list[MoodTag]
+    models: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class TrackFeatures:
+    """Everything known of a track's audio: the extended record, stored and cached.
+
+    Attributes as in `SpectralResult` and `MoodResult`; ``camelot`` is "" when the key is unknown.
+    ``models`` maps each role to the id of the checkpoint that made it.
+    """
+
+    duration_s: float
+    tempo: float
+    tempo_confidence: float
+    beats: list[float]
+    downbeats: list[float]
+    time_signature: int
+    time_signature_confidence: float
+    key: int
+    mode: int
+    key_confidence: float
+    camelot: str
+    loudness_lufs: float
+    loudness_range_lu: float
+    true_peak_dbtp: float
+    mix_in_s: float
+    mix_out_s: float
+    acousticness: float
+    danceability: float
+    energy: float
+    instrumentalness: float
+    liveness: float
+    speechiness: float
+    valence: float
+    mood_tags: list[MoodTag]
+    models: dict[str, str]
+    embedding: list[float] = field(default_factory=list)
+    segments: list[Segment] = field(default_factory=list)
+    sections: list[Section] = field(default_factory=list)

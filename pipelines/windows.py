@@ -1,0 +1,68 @@
+"""Fixed-length windows: the only thing a batched model ever sees.
+
+Padding leaks through group norms and attention, so a track is cut into windows of one length, and the
+last window is shifted back to end where the track ends. Only a track shorter than one window is padded.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class WindowSpec:
+    """How one model wants its audio.
+
+    Attributes:
+        sample_rate: Hz.
+        length: Samples in a window.
+        hop: Samples between the starts of two windows.
+        channels: 1 (downmixed) or 2 (mono input is one channel).
+        max_windows: Analyse at most so many windows, spread evenly over the track; 0 means all.
+    """
+
+    sample_rate: int
+    length: int
+    hop: int
+    channels: int = 1
+    max_windows: int = 0
+
+
+class WindowedModel(Protocol):
+    """A network or a piece of signal processing that maps windows to outputs, row by row.
+
+    A row of a batch equals the same window alone. `forward` runs on the device and includes the
+    front-end (STFT, mel, VQT).
+    """
+
+    model_id: str
+    spec: WindowSpec
+
+    def forward(self, windows: Tensor) -> Mapping[str, Tensor]:
+        """Map float32 windows ``[B, T]`` (``[B, C, T]`` if stereo) to named outputs ``[B, …]``."""
+        ...
+
+
+def window_starts(n_samples: int, spec: WindowSpec) -> list[int]:
+    """Give the first sample of every window; the last window ends at the track's end."""
+    if n_samples <= spec.length:
+        return [0]
+    last = n_samples - spec.length
+    starts = [*range(0, last, spec.hop), last]
+    if spec.max_windows and len(starts) > spec.max_windows:
+        picks = np.linspace(0, len(starts) - 1, spec.max_windows).round().astype(int)
+        starts = [starts[i] for i in picks]
+    return starts
+
+
+def cut(samples: NDArray[np.float32], starts: list[int], length: int) -> Tensor:
+    """Stack windows of ``samples`` (``[T]`` or ``[C, T]``) to ``[W, …, length]``, zero-padding a short track."""
+    short = length - samples.shape[-1]
+    if short > 0:
+        samples = np.pad(samples, [(0, 0)] * (samples.ndim - 1) + [(0, short)])
+    return torch.from_numpy(np.stack([samples[..., s : s + length] for s in starts]))

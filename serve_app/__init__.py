@@ -1,0 +1,1 @@
+"""Who may ask, what it costs, where it runs: the HTTP service on Ray Serve and Redis."""
