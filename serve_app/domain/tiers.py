@@ -1,0 +1,58 @@
+"""Tiers: what a customer's plan includes."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+ALIASES = {"starter": "basic"}
+ORDER = ("free", "basic", "pro", "scale")
+
+
+@dataclass(frozen=True, slots=True)
+class Tier:
+    """One plan. Field meanings stand in ``configs/tiers.yaml``."""
+
+    name: str
+    monthly_credits: int
+    cache_lookups: int
+    grace_credits: int
+    upload_bytes: int
+    asset_lifetime_s: int
+    max_audio_s: int
+    gpu: bool
+    embedding: bool
+    rate: Mapping[str, int]
+    identify_in_flight: int
+    lane_weight: int
+    owner_jobs: int
+
+
+class Tiers:
+    """All tiers by name.
+
+    Raises:
+        ValueError: A tier is missing, or a field is missing, unknown or negative.
+    """
+
+    def __init__(self, table: Mapping[str, Mapping[str, Any]]) -> None:
+        if set(table) != set(ORDER):
+            raise ValueError(f"tiers must be exactly {ORDER}, not {tuple(table)}")
+        names = {field.name for field in fields(Tier)} - {"name"}
+        for name, row in table.items():
+            if set(row) != names:
+                raise ValueError(f"tier {name}: wrong fields {sorted(set(row) ^ names)}")
+            if any(isinstance(value, int) and value < 0 for value in row.values()):
+                raise ValueError(f"tier {name}: negative value")
+        self._by_name = {name: Tier(name=name, **row) for name, row in table.items()}
+
+    def __getitem__(self, name: str) -> Tier:
+        """Give the tier of that name or alias; KeyError when there is none."""
+        return self._by_name[ALIASES.get(name, name)]
+
+    def __iter__(self) -> Iterator[Tier]:
+        """Iterate over the tiers from the smallest to the largest."""
+        return iter(self._by_name[name] for name in ORDER)
+
+    def first_with(self, feature: str) -> Tier:
+        """Give the smallest tier whose boolean ``feature`` is true."""
+        return next(tier for tier in self if getattr(tier, feature) is True)
