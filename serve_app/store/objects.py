@@ -1,0 +1,217 @@
+"""Objects in a local folder or any S3-compatible store, chosen by one URL.
+
+Invariant: an object is visible whole or not at all. A stream that fails, is cancelled or grows past
+its limit leaves nothing behind under its key (the store writes aside and publishes at the end).
+"""
+
+import asyncio
+import hashlib
+import re
+from collections.abc import AsyncIterator
+from datetime import datetime
+from pathlib import Path
+from typing import IO
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+import obstore
+from obstore.store import LocalStore, S3Store
+
+from serve_app.domain.object_ports import (
+    KeepCheck,
+    ObjectInfo,
+    ObjectNotFoundError,
+    StoredObject,
+    TooLargeError,
+)
+
+PART_BYTES = 5 * 1024 * 1024
+"""The smallest multipart part S3 takes, so the memory that one upload costs is a few of these."""
+
+READ_BYTES = 1024 * 1024
+SWEEP_BATCH = 500
+KEY_PATTERN = re.compile(r"[A-Za-z0-9._-]+(?:/[A-Za-z0-9._-]+)*")
+STAGED_PATTERN = re.compile(r".+#[0-9]+")
+"""How the local store names a file it has not published yet."""
+
+
+def check_key(key: str) -> str:
+    """Return ``key`` if it is safe in every store.
+
+    Raises:
+        ValueError: Empty, absolute, has an empty or dot-only part, or other characters.
+    """
+    if not KEY_PATTERN.fullmatch(key) or any(not part.strip(".") for part in key.split("/")):
+        raise ValueError(f"not an object key: {key!r}")
+    return key
+
+
+def open_backend(url: str) -> LocalStore | S3Store:
+    """Open the store a URL names.
+
+    Args:
+        url: ``file:///folder`` (created when missing) or ``s3://bucket/prefix``. An S3 URL may
+            carry ``?endpoint=https://host:port&region=name`` for stores other than Amazon's;
+            credentials come from the ``AWS_*`` environment or the machine's role, never the URL.
+
+    Raises:
+        ValueError: Another scheme, no bucket, or an unknown parameter.
+    """
+    parts = urlsplit(url)
+    if parts.scheme == "file":
+        return LocalStore(unquote(parts.path), mkdir=True)
+    if parts.scheme != "s3" or not parts.hostname:
+        raise ValueError("the object store must be file:///folder or s3://bucket/prefix")
+    options = dict(parse_qsl(parts.query, strict_parsing=True)) if parts.query else {}
+    endpoint, region = options.pop("endpoint", None), options.pop("region", None)
+    if options:
+        raise ValueError(f"unknown object store parameters: {', '.join(sorted(options))}")
+    config: dict[str, str] = {}
+    if endpoint is not None:
+        config["aws_endpoint"] = endpoint
+    if region is not None:
+        config["aws_region"] = region
+    return S3Store.from_url(
+        f"s3://{parts.hostname}{parts.path}",
+        config=config,  # type: ignore[arg-type]  # a TypedDict of literals, filled dynamically
+        client_options={"allow_http": bool(endpoint and endpoint.startswith("http://"))},
+    )
+
+
+class ObjectStore:
+    """Stores, reads, lists and deletes objects; see `ObjectStorePort`."""
+
+    def __init__(self, url: str) -> None:
+        self._backend = open_backend(url)
+        self._folder = Path(unquote(urlsplit(url).path)) if url.startswith("file:") else None
+
+    async def put_stream(
+        self, key: str, chunks: AsyncIterator[bytes], *, max_bytes: int | None = None
+    ) -> StoredObject:
+        """Store a stream under ``key``, replacing what was there.
+
+        Args:
+            key: See `check_key`.
+            chunks: The bytes, read once and never held whole.
+            max_bytes: The stream fails as soon as it passes this.
+
+        Raises:
+            TooLargeError: The stream is longer than ``max_bytes``; nothing was stored.
+        """
+        digest = hashlib.sha256()
+        size_bytes = 0
+
+        async def counted() -> AsyncIterator[bytes]:
+            nonlocal size_bytes
+            async for chunk in chunks:
+                size_bytes += len(chunk)
+                if max_bytes is not None and size_bytes > max_bytes:
+                    raise TooLargeError(max_bytes)
+                if chunk:
+                    # Chunks of a request body are small; a large one would hold the event loop.
+                    if len(chunk) > PART_BYTES:
+                        await asyncio.to_thread(digest.update, chunk)
+                    else:
+                        digest.update(chunk)
+                    yield chunk
+
+        await obstore.put_async(
+            self._backend, check_key(key), counted(), chunk_size=PART_BYTES, max_concurrency=2
+        )
+        return StoredObject(key, size_bytes, digest.hexdigest())
+
+    async def read(self, key: str) -> AsyncIterator[bytes]:
+        """Yield the object's bytes in chunks of about 1 MiB.
+
+        Raises:
+            ObjectNotFoundError: No object has that key.
+        """
+        try:
+            found = await obstore.get_async(self._backend, check_key(key))
+        except FileNotFoundError as error:
+            raise ObjectNotFoundError(key) from error
+        async for chunk in found.stream(min_chunk_size=READ_BYTES):
+            yield bytes(chunk)
+
+    async def download(self, key: str, path: Path) -> int:
+        """Write the object to ``path`` and return its size in bytes.
+
+        Raises:
+            ObjectNotFoundError: No object has that key; ``path`` is not created.
+        """
+        size_bytes = 0
+        file: IO[bytes] | None = None
+        try:
+            async for chunk in self.read(key):
+                if file is None:
+                    file = await asyncio.to_thread(path.open, "wb")
+                size_bytes += await asyncio.to_thread(file.write, chunk)
+            if file is None:
+                await asyncio.to_thread(path.write_bytes, b"")
+        finally:
+            if file is not None:
+                await asyncio.to_thread(file.close)
+        return size_bytes
+
+    async def delete(self, key: str) -> None:
+        """Remove the object; a missing one is not an error."""
+        try:
+            await obstore.delete_async(self._backend, check_key(key))
+        except FileNotFoundError:
+            return
+
+    async def exists(self, key: str) -> bool:
+        """Whether an object has that key."""
+        try:
+            await obstore.head_async(self._backend, check_key(key))
+        except FileNotFoundError:
+            return False
+        return True
+
+    async def scan(self, prefix: str = "") -> AsyncIterator[ObjectInfo]:
+        """Yield every published object below ``prefix``, which is a whole number of key parts."""
+        clean = check_key(prefix.rstrip("/")) if prefix else None
+        async for batch in obstore.list(self._backend, clean, chunk_size=SWEEP_BATCH):
+            for meta in batch:
+                yield ObjectInfo(meta["path"], meta["size"], meta["last_modified"])
+
+    async def sweep(self, prefix: str, older_than: datetime, keep: KeepCheck) -> int:
+        """Delete orphans: objects nothing references, and what a crashed upload left half written.
+
+        Args:
+            prefix: Where to look; "" is everywhere.
+            older_than: Younger objects stay, because their record may be about to be written.
+            keep: Is given up to 500 keys at a time and answers those still referenced.
+
+        Returns:
+            How many objects were deleted.
+        """
+        old: list[str] = []
+        n_deleted = 0
+        async for info in self.scan(prefix):
+            if info.modified_at < older_than:
+                old.append(info.key)
+            if len(old) >= SWEEP_BATCH:
+                n_deleted += await self._delete_unreferenced(old, keep)
+                old = []
+        n_deleted += await self._delete_unreferenced(old, keep)
+        if self._folder is not None:
+            folder = self._folder / prefix.rstrip("/")
+            await asyncio.to_thread(_remove_staged, folder, older_than.timestamp())
+        return n_deleted
+
+    async def _delete_unreferenced(self, keys: list[str], keep: KeepCheck) -> int:
+        if not keys:
+            return 0
+        kept = set(await keep(keys))
+        orphans = [key for key in keys if key not in kept]
+        for key in orphans:
+            await self.delete(key)
+        return len(orphans)
+
+
+def _remove_staged(folder: Path, before: float) -> None:
+    """Remove unpublished files last written before that time; S3 has lifecycle rules for these."""
+    for path in folder.rglob("*"):
+        is_staged = STAGED_PATTERN.fullmatch(path.name) is not None and path.is_file()
+        if is_staged and path.stat().st_mtime < before:
+            path.unlink(missing_ok=True)
