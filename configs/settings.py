@@ -1,0 +1,55 @@
+"""Everything the environment may set, read once into a frozen model.
+
+Tables (tiers, prices, models) and Serve's replicas, GPUs and batch sizes are YAML files beside this one.
+"""
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import AliasChoices, Field, SecretStr
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+class Settings(BaseSettings):
+    """Settings of one installation; each is an environment variable ``AFA_<NAME>`` (or the name given)."""
+
+    model_config = SettingsConfigDict(env_prefix="AFA_", frozen=True, extra="forbid")
+
+    data_dir: Path = Field(Path(".afa"), description="Where the embedded Redis, uploads and logs live.")
+    redis_url: str | None = Field(
+        None,
+        validation_alias=AliasChoices("AFA_REDIS_URL", "REDIS_URL"),
+        description="The ledger Redis: credits, jobs, keys. Unset: one is started.",
+    )
+    cache_url: str | None = Field(
+        None, description="The cache Redis: features, rate limits. Unset: the ledger's server."
+    )
+    object_store: str | None = Field(
+        None, description="Where uploaded audio is kept: a folder, file://… or s3://bucket/prefix."
+    )
+    key_pepper: SecretStr | None = Field(
+        None, description="Secret that API keys are hashed with. Unset: made once, kept in data_dir."
+    )
+    public_url: str = Field(
+        "http://127.0.0.1:8000", description="Address under which customers reach the service."
+    )
+    model_dir: Path = Field(
+        Path("~/.cache/afa/models"), description="Where pulled checkpoints are kept."
+    )
+    model_mirror: Path | None = Field(
+        None, description="Folder that is looked in before a checkpoint is fetched."
+    )
+    model_licences: Literal["any", "permissive"] = Field(
+        "any", description="permissive: refuse copyleft and non-commercial checkpoints."
+    )
+    device: str = Field("auto", description="auto, cpu, cuda or cuda:N.")
+    url_ports: tuple[int, ...] = Field(
+        (80, 443), description="Ports that audio may be fetched from by URL."
+    )
+    url_networks: tuple[str, ...] = Field(
+        (), description="Private networks (CIDR) that audio may nevertheless be fetched from."
+    )
+
+    def resolved_model_dir(self) -> Path:
+        """Give the model folder with ``~`` expanded."""
+        return self.model_dir.expanduser()

@@ -1,0 +1,33 @@
+"""Build the ASGI application from its services."""
+
+from fastapi import FastAPI
+
+from serve_app.api import errors
+from serve_app.api.routes import analysis, health, jobs
+from serve_app.api.services import ApiServices
+from serve_app.api.tracing import TraceMiddleware
+
+DESCRIPTION = """\
+Give a track and get tempo, key, beats, loudness, mood, Spotify-style attributes and an embedding.
+
+Every request carries an API key (`Authorization: Bearer …`). Errors always have the body
+`{error, message, trace_id}`. Analysis runs as a job: submit, then poll `GET /v1/jobs/{job_id}`.
+"""
+
+
+def create_app(services: ApiServices) -> FastAPI:
+    """Make the application."""
+    app = FastAPI(
+        title="afa",
+        version="v1",
+        summary="Audio intelligence over HTTP",
+        description=DESCRIPTION,
+        redirect_slashes=False,
+        servers=[{"url": services.public_url}],
+    )
+    app.state.services = services
+    app.add_middleware(TraceMiddleware)
+    errors.install(app)
+    for routes in (health, analysis, jobs):
+        app.include_router(routes.router)
+    return app

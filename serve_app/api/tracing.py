@@ -1,0 +1,47 @@
+"""Gives every request a W3C trace id and a start time, and answers with both."""
+
+import re
+import secrets
+import time
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+TRACEPARENT = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}")
+
+
+def trace_id_of(traceparent: str) -> str:
+    """Take the caller's trace id if it is valid, else make one.
+
+    References:
+        W3C Trace Context, §3.2.
+    """
+    match = TRACEPARENT.fullmatch(traceparent)
+    if match and match[1] != "0" * 32 and match[2] != "0" * 16:
+        return match[1]
+    return secrets.token_hex(16)
+
+
+class TraceMiddleware:
+    """ASGI middleware: sets ``request.state.trace_id`` and ``request.state.started_at`` (monotonic s)."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        headers = dict(scope["headers"])
+        trace_id = trace_id_of(headers.get(b"traceparent", b"").decode("latin-1"))
+        scope.setdefault("state", {}).update(trace_id=trace_id, started_at=time.monotonic())
+
+        async def send_traced(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [
+                    *message.get("headers", []),
+                    (b"x-trace-id", trace_id.encode()),
+                ]
+            await send(message)
+
+        await self.app(scope, receive, send_traced)
