@@ -1,0 +1,229 @@
+"""From windows of samples to the features a network was trained on, batched, on the device.
+
+Every front-end is a module without learnt weights whose constants are buffers, so that it moves
+with its network. None of them pads: a window's frames depend on nothing outside the window, and the
+frames of a track's windows are the frames of the track.
+"""
+
+import math
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional
+
+KALDI_LOG_FLOOR = 1.1920928955078125e-07
+"""Smallest mel energy before the logarithm: float32 epsilon, as in Kaldi."""
+
+
+class PowerMel(nn.Module):
+    """Mel spectrogram of power, as librosa computes it with ``center=False``.
+
+    Periodic Hann window, Slaney mel scale, each band of unit area.
+
+    Args:
+        sample_rate: Hz.
+        n_fft: Length of the transform; frames shorter than it are zero-padded.
+        hop_length: Samples between frames.
+        n_mels: Bands, from 0 Hz to the Nyquist frequency.
+        frame_length: Samples in a frame; 0 means ``n_fft``.
+
+    References:
+        librosa.feature.melspectrogram, librosa.filters.mel.
+    """
+
+    window: Tensor
+    bands: Tensor
+
+    def __init__(
+        self, sample_rate: int, n_fft: int, hop_length: int, n_mels: int, frame_length: int = 0
+    ) -> None:
+        super().__init__()
+        self.n_fft = n_fft
+        self.hop_length = hop_length
+        self.frame_length = frame_length or n_fft
+        self.register_buffer("window", torch.hann_window(self.frame_length), persistent=False)
+        bands = torch.from_numpy(slaney_bands(sample_rate, n_fft, n_mels))
+        self.register_buffer("bands", bands, persistent=False)
+
+    def forward(self, windows: Tensor) -> Tensor:
+        """Compute the mel power.
+
+        Args:
+            windows: float32 ``[B, T]``, full scale ±1, T ≥ ``frame_length``.
+
+        Returns:
+            float32 ``[B, n_mels, N]``, N = 1 + (T - frame_length) // hop_length; silence gives 0.
+        """
+        # torch.stft puts a short window into the middle of n_fft samples; this margin lets the
+        # first frame begin at the first sample.
+        margin = (self.n_fft - self.frame_length) // 2
+        spectrum = torch.stft(
+            functional.pad(windows, (margin, margin)) if margin else windows,
+            self.n_fft,
+            self.hop_length,
+            self.frame_length,
+            self.window,
+            center=False,
+            return_complex=True,
+        )
+        return self.bands @ spectrum.real.square().add_(spectrum.imag.square())
+
+
+class MusicnnMel(nn.Module):
+    """musicnn's input: 96 log-compressed mel bands at 62.5 frames a second.
+
+    The compression is in float32; in the float16 of the published recipe loud input overflows.
+
+    References:
+        Pons et al., End-to-end learning for music audio tagging at scale (ISMIR 2018); musicnn
+        0.1.0.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mel = PowerMel(16_000, n_fft=512, hop_length=256, n_mels=96)
+
+    def forward(self, windows: Tensor) -> Tensor:
+        """Map ``[B, T]`` at 16 kHz to ``log10(10000 m + 1)``, ``[B, 96, N]``; silence is 0."""
+        log_mel: Tensor = torch.log10(self.mel(windows) * 10_000 + 1)
+        return log_mel
+
+
+class VibenetMel(nn.Module):
+    """VibeNet's input: 128 mel bands in decibels, floored 80 dB below the window's maximum."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mel = PowerMel(16_000, n_fft=1024, hop_length=320, n_mels=128, frame_length=640)
+
+    def forward(self, windows: Tensor) -> Tensor:
+        """Map ``[B, T]`` at 16 kHz to decibels ``[B, 128, N]``; silence is -100 throughout."""
+        decibels: Tensor = 10 * torch.log10(self.mel(windows).clamp_min(1e-10))
+        floor = decibels.amax(dim=(1, 2), keepdim=True) - 80
+        return torch.maximum(decibels, floor)
+
+
+class KaldiFbank(nn.Module):
+    """Kaldi's log-mel filter bank, batched: 25 ms frames every 10 ms, without dither.
+
+    The mean is removed from every frame, then pre-emphasis and a symmetric Hann window; the bands
+    are triangles on the HTK mel scale from 20 Hz to the Nyquist frequency.
+
+    References:
+        Kaldi ``feat/feature-fbank.cc``; torchaudio.compliance.kaldi.fbank with ``dither=0``,
+        ``window_type="hanning"``, ``htk_compat=True``, ``use_energy=False``.
+    """
+
+    window: Tensor
+    bands: Tensor
+
+    def __init__(self, sample_rate: int, n_mels: int, preemphasis: float = 0.97) -> None:
+        super().__init__()
+        self.frame_length = sample_rate * 25 // 1000
+        self.hop_length = sample_rate // 100
+        self.n_fft = 1 << (self.frame_length - 1).bit_length()
+        self.preemphasis = preemphasis
+        window = torch.hann_window(self.frame_length, periodic=False)
+        self.register_buffer("window", window, persistent=False)
+        bands = torch.from_numpy(kaldi_bands(sample_rate, self.n_fft, n_mels))
+        self.register_buffer("bands", bands, persistent=False)
+
+    def forward(self, windows: Tensor) -> Tensor:
+        """Compute the filter bank.
+
+        Args:
+            windows: float32 ``[B, T]``, full scale ±1, T ≥ 25 ms.
+
+        Returns:
+            Natural logarithm of mel power, float32 ``[B, N, n_mels]`` (frames first, as in Kaldi),
+            N = 1 + (T - frame) // hop; silence gives log(`KALDI_LOG_FLOOR`) = -15.94.
+        """
+        frames = windows.unfold(-1, self.frame_length, self.hop_length)
+        frames = frames - frames.mean(dim=-1, keepdim=True)
+        previous = torch.cat([frames[..., :1], frames[..., :-1]], dim=-1)
+        frames = (frames - self.preemphasis * previous) * self.window
+        spectrum = torch.fft.rfft(frames, n=self.n_fft)
+        power = spectrum.real.square() + spectrum.imag.square()
+        log_mel: Tensor = (power @ self.bands.T).clamp_min(KALDI_LOG_FLOOR).log()
+        return log_mel
+
+
+def slaney_bands(
+    sample_rate: int, n_fft: int, n_mels: int, f_min: float = 0.0, f_max: float = 0.0
+) -> NDArray[np.float32]:
+    """Build triangular mel bands of unit area on the Slaney scale.
+
+    Args:
+        sample_rate: Hz.
+        n_fft: Length of the transform.
+        n_mels: Number of bands.
+        f_min: Hz, lower edge of the first band.
+        f_max: Hz, upper edge of the last band; 0 means the Nyquist frequency.
+
+    Returns:
+        float32 ``[n_mels, n_fft // 2 + 1]``, to be multiplied with a power spectrum.
+
+    References:
+        Slaney, Auditory Toolbox (1998): linear below 1 kHz, logarithmic above; librosa.filters.mel.
+    """
+    # 15 mels to 1 kHz at 200/3 Hz each, then 27 mels for a factor of 6.4.
+    log_step = math.log(6.4) / 27
+    edges_mel = np.linspace(_slaney_mel(f_min), _slaney_mel(f_max or sample_rate / 2), n_mels + 2)
+    linear = edges_mel * (200 / 3)
+    edges = np.where(edges_mel < 15, linear, 1000 * np.exp(log_step * (edges_mel - 15)))
+    bands = _triangles(edges, np.linspace(0, sample_rate / 2, n_fft // 2 + 1))
+    unit_area = bands * (2 / (edges[2:] - edges[:-2]))[:, None]
+    return unit_area.astype(np.float32)
+
+
+def _slaney_mel(frequency: float) -> float:
+    if frequency < 1000:
+        return frequency * 3 / 200
+    return 15 + math.log(frequency / 1000) * 27 / math.log(6.4)
+
+
+def htk_bands(
+    sample_rate: int, n_fft: int, n_mels: int, f_min: float = 0.0, f_max: float = 0.0
+) -> NDArray[np.float32]:
+    """Build triangular mel bands of unit height on the HTK scale, triangles straight in hertz.
+
+    Arguments and result as in `slaney_bands`.
+
+    References:
+        Young et al., The HTK Book, 5.4; torchaudio.functional.melscale_fbanks with its defaults.
+    """
+    low, high = _htk_mel(np.array([f_min, f_max or sample_rate / 2]))
+    edges = 700 * (10 ** (np.linspace(low, high, n_mels + 2) / 2595) - 1)
+    frequencies = np.linspace(0, sample_rate / 2, n_fft // 2 + 1)
+    return _triangles(edges, frequencies).astype(np.float32)
+
+
+def _htk_mel(frequency: NDArray[np.float64]) -> NDArray[np.float64]:
+    mel: NDArray[np.float64] = 2595 * np.log10(1 + frequency / 700)
+    return mel
+
+
+def kaldi_bands(
+    sample_rate: int, n_fft: int, n_mels: int, f_min: float = 20.0
+) -> NDArray[np.float32]:
+    """Build triangular mel bands of unit height, triangles straight in mels, as in Kaldi.
+
+    Returns:
+        float32 ``[n_mels, n_fft // 2 + 1]``; the Nyquist bin has no weight.
+    """
+    frequencies = np.linspace(0, sample_rate / 2, n_fft // 2 + 1)
+    mels = _htk_mel(frequencies)
+    low, high = _htk_mel(np.array([f_min, sample_rate / 2]))
+    bands = _triangles(np.linspace(low, high, n_mels + 2), mels)
+    bands[:, -1] = 0
+    return bands.astype(np.float32)
+
+
+def _triangles(edges: NDArray[np.float64], points: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Evaluate triangles of height 1 over neighbouring ``edges [K + 2]`` at ``points [F]``."""
+    left, centre, right = edges[:-2, None], edges[1:-1, None], edges[2:, None]
+    rising = (points - left) / (centre - left)
+    falling = (right - points) / (right - centre)
+    return np.maximum(0, np.minimum(rising, falling))
