@@ -1,0 +1,171 @@
+"""musicnn: 50 music tags and a 753-dimensional embedding from three seconds of audio.
+
+A port of the published TensorFlow graph to torch with its inference-time batch norms folded away;
+the two checkpoints (MagnaTagATune, Million Song Dataset) differ only in weights and vocabulary.
+
+References:
+    Pons et al., End-to-end learning for music audio tagging at scale (ISMIR 2018); Pons and Serra,
+    musicnn: pre-trained convolutional neural networks for music audio tagging (ISMIR 2019).
+"""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from models.frontends import MusicnnMel
+
+EMBEDDING_DIM = 753
+_EPSILON = 1e-3  # tf.layers.batch_normalization's default
+
+# fmt: off
+MSD_TAGS = (
+    "rock", "pop", "alternative", "indie", "electronic", "female vocalists", "dance", "00s",
+    "alternative rock", "jazz", "beautiful", "metal", "chillout", "male vocalists", "classic rock",
+    "soul", "indie rock", "Mellow", "electronica", "80s", "folk", "90s", "chill", "instrumental",
+    "punk", "oldies", "blues", "hard rock", "ambient", "acoustic", "experimental",
+    "female vocalist", "guitar", "Hip-Hop", "70s", "party", "country", "easy listening", "sexy",
+    "catchy", "funk", "electro", "heavy metal", "Progressive rock", "60s", "rnb", "indie pop",
+    "sad", "House", "happy",
+)
+"""Vocabulary of the Million Song Dataset checkpoint, in the order of its outputs."""
+
+MTT_TAGS = (
+    "guitar", "classical", "slow", "techno", "strings", "drums", "electronic", "rock", "fast",
+    "piano", "ambient", "beat", "violin", "vocal", "synth", "female", "indian", "opera", "male",
+    "singing", "vocals", "no vocals", "harpsichord", "loud", "quiet", "flute", "woman",
+    "male vocal", "no vocal", "pop", "soft", "sitar", "solo", "man", "classic", "choir", "voice",
+    "new age", "dance", "male voice", "female vocal", "beats", "harp", "cello", "no voice", "weird",
+    "country", "metal", "female voice", "choral",
+)
+"""Vocabulary of the MagnaTagATune checkpoint, in the order of its outputs."""
+# fmt: on
+
+
+class _ScaledMax(nn.Module):
+    """A 2-D convolution, ReLU, batch norm and the maximum over frequency.
+
+    ReLU is monotone and the norm is a scale and a shift per channel, so both can follow the maximum
+    (the minimum, where the scale is negative): they then touch one value per frame, not every band.
+    """
+
+    weight: Tensor
+    bias: Tensor
+    scale: Tensor
+    shift: Tensor
+
+    def __init__(self, tensors: Mapping[str, Tensor], number: int, same: bool) -> None:
+        super().__init__()
+        kernel = tensors[_name("conv2d", number) + "/kernel"]  # [time, mel, 1, out]
+        self.register_buffer("weight", kernel.permute(3, 2, 1, 0).contiguous())
+        self.register_buffer("bias", tensors[_name("conv2d", number) + "/bias"])
+        scale, shift = _norm(tensors, number + 1)
+        self.register_buffer("scale", scale[:, None])
+        self.register_buffer("shift", shift[:, None])
+        length = kernel.shape[0]
+        # TensorFlow's "same" puts the odd sample of padding behind.
+        self.padding = ((length - 1) // 2, length // 2) if same else (3, 3)
+
+    def forward(self, mel: Tensor) -> Tensor:
+        """Map ``[B, 1, F, N]`` to ``[B, D, N]``."""
+        response = functional.conv2d(functional.pad(mel, self.padding), self.weight, self.bias)
+        extreme = torch.where(self.scale >= 0, response.amax(dim=2), response.amin(dim=2))
+        return functional.relu(extreme) * self.scale + self.shift
+
+
+class _TimeConvolution(nn.Module):
+    """A 7-tap convolution over time, ReLU and batch norm: ``[B, D, N]`` to ``[B, 64, N]``."""
+
+    weight: Tensor
+    bias: Tensor
+    scale: Tensor
+    shift: Tensor
+
+    def __init__(self, tensors: Mapping[str, Tensor], number: int) -> None:
+        super().__init__()
+        kernel = tensors[_name("conv2d", number) + "/kernel"]  # [7, in, 1, out]
+        self.register_buffer("weight", kernel[:, :, 0].permute(2, 1, 0).contiguous())
+        self.register_buffer("bias", tensors[_name("conv2d", number) + "/bias"])
+        scale, shift = _norm(tensors, number + 1)
+        self.register_buffer("scale", scale[:, None])
+        self.register_buffer("shift", shift[:, None])
+
+    def forward(self, features: Tensor) -> Tensor:
+        response = functional.conv1d(features, self.weight, self.bias, padding=3)
+        return functional.relu(response) * self.scale + self.shift
+
+
+class Musicnn(nn.Module):
+    """The whole network, front-end included.
+
+    Args:
+        tensors: A checkpoint under TensorFlow's names.
+    """
+
+    input_scale: Tensor
+    input_shift: Tensor
+
+    def __init__(self, tensors: Mapping[str, Tensor]) -> None:
+        super().__init__()
+        self.mel = MusicnnMel()
+        scale, shift = _norm(tensors, 0)
+        self.register_buffer("input_scale", scale)
+        self.register_buffer("input_shift", shift)
+        self.front = nn.ModuleList(_ScaledMax(tensors, n, same=n >= 2) for n in range(5))
+        self.middle = nn.ModuleList(_TimeConvolution(tensors, n) for n in (5, 6, 7))
+        self.hidden = _dense(tensors, "dense", _norm(tensors, 9))
+        self.output = _dense(tensors, "dense_1", _norm(tensors, 10))
+
+    def forward(self, windows: Tensor) -> dict[str, Tensor]:
+        """Tag windows.
+
+        Args:
+            windows: float32 ``[B, 48128]`` at 16 kHz, full scale ±1 (187 frames; other lengths of
+            at
+                least 512 samples work, with other results).
+
+        Returns:
+            ``tags``: probabilities ``[B, 50]``. ``embedding``: ``[B, 753]``, the mean over time of
+            the features before the classifier. Silence gives the network's answer to silence, which
+            means nothing: gate before.
+        """
+        features = self.features(self.mel(windows))
+        mean = features.mean(dim=2)
+        # Maximum and mean alternate, as TensorFlow's flatten leaves them.
+        pooled = torch.stack([features.amax(dim=2), mean], dim=2).flatten(1)
+        logits = self.output(functional.relu(self.hidden(pooled)))
+        return {"tags": torch.sigmoid(logits), "embedding": mean}
+
+    def features(self, mel: Tensor) -> Tensor:
+        """Map log-mel ``[B, 96, N]`` to the 753 features of every frame, ``[B, 753, N]``."""
+        image = (mel * self.input_scale + self.input_shift)[:, None]
+        front = torch.cat([layer(image) for layer in self.front], dim=1)
+        stages = [front, self.middle[0](front)]
+        for layer in self.middle[1:]:
+            stages.append(layer(stages[-1]) + stages[-1])
+        return torch.cat(stages, dim=1)
+
+
+def _name(layer: str, number: int) -> str:
+    """Give TensorFlow's automatic name of the ``number``-th layer of a kind."""
+    return f"{layer}_{number}" if number else layer
+
+
+def _norm(tensors: Mapping[str, Tensor], number: int) -> tuple[Tensor, Tensor]:
+    """Turn a batch norm into the scale and the shift that it is at inference."""
+    name = _name("batch_normalization", number)
+    deviation = (tensors[name + "/moving_variance"] + _EPSILON).sqrt()
+    scale = tensors[name + "/gamma"] / deviation
+    return scale, tensors[name + "/beta"] - tensors[name + "/moving_mean"] * scale
+
+
+def _dense(tensors: Mapping[str, Tensor], name: str, norm: tuple[Tensor, Tensor]) -> nn.Linear:
+    """Build a dense layer with the batch norm of its input folded in."""
+    kernel, bias = tensors[name + "/kernel"], tensors[name + "/bias"]  # [in, out]
+    scale, shift = norm
+    layer = nn.Linear(*kernel.shape)
+    with torch.no_grad():
+        layer.weight.copy_((kernel * scale[:, None]).T)
+        layer.bias.copy_(bias + shift @ kernel)
+    return layer
