@@ -1,7 +1,7 @@
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from serve_app.domain.track_ids import (
@@ -233,6 +233,7 @@ def test_the_canonical_form_parses_to_itself(track_id: TrackId) -> None:
 
 @given(track_ids)
 def test_a_bare_id_is_its_platform_unless_it_cannot_tell(track_id: TrackId) -> None:
+    assume(set(track_id.value) != {"0"})
     parsed = parse_track_id(track_id.value)
     if isinstance(parsed, AmbiguousTrackId):
         assert track_id.value.isdigit()
