@@ -1,0 +1,89 @@
+"""Who a track is: its identifiers, names and what a curator vouches for."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
+
+from serve_app.domain.track_ids import Platform, TrackId
+
+
+@dataclass(frozen=True, slots=True)
+class TrackIdentity:
+    """One recording across platforms. Everything but the names may be unknown.
+
+    Attributes:
+        mbid: MusicBrainz recording id, lower-case.
+        isrc: Normalised, 12 characters.
+        duration_s: Length of the whole recording in seconds.
+        audio_url: Lawful audio of it: an ``https`` address, or a path relative to the folder that
+            the catalog was imported from.
+        tempo: BPM.
+        key: Pitch class, C = 0 … B = 11.
+        mode: 1 major, 0 minor.
+        beats: Beat times in seconds, ascending; ``downbeats`` is a subset of it.
+        is_verified: A person checked tempo, key and beats, so they win over computed ones.
+        source: Who said so: ``catalog``, ``acousticbrainz`` or a provider's name.
+    """
+
+    artist: str = ""
+    title: str = ""
+    mbid: str | None = None
+    isrc: str | None = None
+    spotify_id: str | None = None
+    apple_id: str | None = None
+    deezer_id: str | None = None
+    youtube_id: str | None = None
+    album: str | None = None
+    year: int | None = None
+    label: str | None = None
+    genres: tuple[str, ...] = ()
+    duration_s: float | None = None
+    audio_url: str | None = None
+    artwork_url: str | None = None
+    tempo: float | None = None
+    key: int | None = None
+    mode: int | None = None
+    beats: tuple[float, ...] = ()
+    downbeats: tuple[float, ...] = ()
+    is_verified: bool = False
+    source: str = "catalog"
+
+    def ids(self) -> Iterator[TrackId]:
+        """Every identifier that is known."""
+        for platform, name in ID_FIELDS.items():
+            value = getattr(self, name)
+            if value is not None:
+                yield TrackId(platform, value)
+
+    def id_of(self, platform: Platform) -> str | None:
+        """The identifier of that platform, if known."""
+        name = ID_FIELDS.get(platform)
+        value = getattr(self, name) if name is not None else None
+        return value if isinstance(value, str) else None
+
+    def filled_from(self, other: "TrackIdentity") -> "TrackIdentity":
+        """A copy whose unknown fields are taken from ``other``; known ones are never replaced.
+
+        Tempo, key, mode, beats and their verification go together, so that they stay consistent.
+        """
+        changes: dict[str, object] = {}
+        for field in fields(self):
+            if field.name in _MEASURED or field.name == "source":
+                continue
+            if getattr(self, field.name) in (None, "", ()):
+                changes[field.name] = getattr(other, field.name)
+        if all(getattr(self, name) in (None, ()) for name in _MEASURED[:-1]):
+            changes.update({name: getattr(other, name) for name in _MEASURED})
+        return replace(self, **changes)  # type: ignore[arg-type]  # names come from the fields
+
+
+ID_FIELDS = {
+    Platform.MBID: "mbid",
+    Platform.ISRC: "isrc",
+    Platform.SPOTIFY: "spotify_id",
+    Platform.APPLE: "apple_id",
+    Platform.DEEZER: "deezer_id",
+    Platform.YOUTUBE: "youtube_id",
+}
+"""Which field holds which platform's identifier, best hub first."""
+
+_MEASURED = ("tempo", "key", "mode", "beats", "downbeats", "is_verified")

@@ -1,0 +1,88 @@
+"""The catalog's full-text index: its fields, and identities in and out of its documents.
+
+One tantivy index serves every look-up: an identifier or an exact spelling is one term, a misspelt
+name is a conjunction of edit-distance-one terms. It is memory-mapped, so replicas share its pages.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import fields
+from functools import cache
+from pathlib import Path
+
+import tantivy
+
+from serve_app.domain.identity import TrackIdentity
+from serve_app.providers.catalog_text import normalise_artist, normalise_title, text_key
+
+CURRENT, VERSIONS, META = "current", "versions", "catalog.json"
+INDEX_FORMAT = 1
+"""Raised when the fields or the normalisation change, so that an old index is not misread."""
+
+IDS, SPELLING, ARTIST, TITLE, ROW, RECORD = "ids", "spelling", "artist", "title", "row", "record"
+_DEFAULTS = {field.name: field.default for field in fields(TrackIdentity)}
+
+
+@cache
+def build_schema() -> tantivy.Schema:
+    """The index's fields."""
+    builder = tantivy.SchemaBuilder()
+    for name in (IDS, SPELLING):
+        builder.add_text_field(name, tokenizer_name="raw", index_option="basic")
+    for name in (ARTIST, TITLE):
+        builder.add_text_field(name, tokenizer_name="whitespace", index_option="basic")
+    builder.add_integer_field(ROW, fast=True, indexed=False)
+    builder.add_bytes_field(RECORD, stored=True, indexed=False)
+    return builder.build()
+
+
+def document_of(identity: TrackIdentity, row: int) -> tantivy.Document:
+    """The index document of an identity; ``row`` is its place in the import."""
+    document = tantivy.Document()
+    for track_id in identity.ids():
+        document.add_text(IDS, str(track_id))
+    if identity.artist and identity.title:
+        document.add_text(SPELLING, text_key(identity.artist, identity.title))
+        document.add_text(ARTIST, normalise_artist(identity.artist))
+        document.add_text(TITLE, normalise_title(identity.title))
+    document.add_integer(ROW, row)
+    document.add_bytes(RECORD, _encode(identity))
+    return document
+
+
+def identities_at(
+    searcher: tantivy.Searcher, addresses: Sequence[tantivy.DocAddress]
+) -> list[TrackIdentity]:
+    """The identities of some documents, in import order."""
+    rows = searcher.fast_field_values(ROW, list(addresses))
+    in_order = sorted(zip(rows, addresses, strict=True), key=lambda pair: pair[0] or 0)
+    return [_decode(searcher.doc(address)) for _, address in in_order]
+
+
+def identities_in_order(version: Path, n_rows: int) -> Iterator[list[TrackIdentity]]:
+    """Every identity of an index in import order, ``n_rows`` at a time."""
+    index = tantivy.Index.open(str(version))
+    searcher, schema = index.searcher(), build_schema()
+    for start in range(0, searcher.num_docs, n_rows):
+        within = tantivy.Query.range_query(
+            schema, ROW, tantivy.FieldType.Integer, start, start + n_rows - 1
+        )
+        hits = searcher.search(within, n_rows, count=False).hits
+        yield identities_at(searcher, [address for _, address in hits])
+
+
+def _encode(identity: TrackIdentity) -> bytes:
+    known = {
+        name: getattr(identity, name)
+        for name, default in _DEFAULTS.items()
+        if getattr(identity, name) != default
+    }
+    return json.dumps(known, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _decode(document: tantivy.Document) -> TrackIdentity:
+    known = json.loads(bytes(document[RECORD][0]))
+    for name in ("genres", "beats", "downbeats"):
+        if name in known:
+            known[name] = tuple(known[name])
+    return TrackIdentity(**known)
