@@ -1,1 +1,1 @@
-"""Values: environment settings, tier, price and model tables, Serve files. Imports nothing of ours."""
+"""Values: settings, tier, price and model tables, Serve files. Imports nothing of ours."""

@@ -1,6 +1,6 @@
 """Everything the environment may set, read once into a frozen model.
 
-Tables (tiers, prices, models) and Serve's replicas, GPUs and batch sizes are YAML files beside this one.
+Tables (tiers, prices, models) and Serve's replicas, GPUs and batches are YAML files beside this.
 """
 
 from pathlib import Path
@@ -11,11 +11,13 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 
 class Settings(BaseSettings):
-    """Settings of one installation; each is an environment variable ``AFA_<NAME>`` (or the name given)."""
+    """Settings of one installation; each is an environment variable ``AFA_<NAME>``."""
 
     model_config = SettingsConfigDict(env_prefix="AFA_", frozen=True, extra="forbid")
 
-    data_dir: Path = Field(Path(".afa"), description="Where the embedded Redis, uploads and logs live.")
+    data_dir: Path = Field(
+        Path(".afa"), description="Where the embedded Redis, uploads and logs live."
+    )
     redis_url: str | None = Field(
         None,
         validation_alias=AliasChoices("AFA_REDIS_URL", "REDIS_URL"),
@@ -28,7 +30,8 @@ class Settings(BaseSettings):
         None, description="Where uploaded audio is kept: a folder, file://… or s3://bucket/prefix."
     )
     key_pepper: SecretStr | None = Field(
-        None, description="Secret that API keys are hashed with. Unset: made once, kept in data_dir."
+        None,
+        description="Secret that API keys are hashed with. Unset: made once, kept in data_dir.",
     )
     public_url: str = Field(
         "http://127.0.0.1:8000", description="Address under which customers reach the service."

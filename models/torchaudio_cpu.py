@@ -1,8 +1,8 @@
 """Let torchaudio run beside a CPU-only torch: `python -m models.torchaudio_cpu`.
 
-The published torchaudio wheel carries a CUDA-built native extension, and importing it beside a CPU build
-of torch fails; torchaudio treats a *missing* extension as "not built" and runs in pure torch. So the
-extension files are renamed, once, by `make` (idempotent; nothing happens beside a CUDA torch).
+The published torchaudio wheel carries a CUDA-built native extension, and importing it beside a CPU
+build of torch fails; torchaudio treats a *missing* extension as "not built" and runs in pure torch.
+So `make` renames the extension files, once (idempotent; nothing happens beside a CUDA torch).
 """
 
 import importlib.util

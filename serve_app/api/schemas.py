@@ -19,7 +19,9 @@ class WireModel(BaseModel):
 class Error(WireModel):
     """Every failed request answers with this body."""
 
-    error: str = Field(description="Machine-readable error code.", examples=["insufficient_credits"])
+    error: str = Field(
+        description="Machine-readable error code.", examples=["insufficient_credits"]
+    )
     message: str = Field(description="What happened and what to do about it.")
     trace_id: str | None = Field(None, description="Quote it when you ask for help.")
 

@@ -22,7 +22,7 @@ def trace_id_of(traceparent: str) -> str:
 
 
 class TraceMiddleware:
-    """ASGI middleware: sets ``request.state.trace_id`` and ``request.state.started_at`` (monotonic s)."""
+    """Sets ``request.state.trace_id`` and ``request.state.started_at`` (monotonic seconds)."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app

@@ -1,0 +1,1 @@
+"""Ray Serve deployments: thin classes that wire pipelines and services to replicas."""

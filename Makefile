@@ -1,0 +1,63 @@
+# make up: from a bare machine to a running service.   make test: the whole test suite.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: help up down install models test lint format bench soak gpu-check clean
+
+help:
+	@echo "make up          start the service (installs what it needs) and analyse a bundled track"
+	@echo "make down        end it"
+	@echo "make test        run the whole test suite"
+	@echo "make lint        ruff, mypy, import contracts"
+	@echo "make bench       benchmarks, results below benchmarks/results/"
+	@echo "make soak        long fault and load suites"
+	@echo "make gpu-check   parity, determinism and memory on a GPU"
+
+$(STAMP): pyproject.toml configs/constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 13))' \
+	  || { echo "afa needs Python 3.11 or 3.12; try: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) \
+	  || { echo "python3 -m venv failed; on Debian: apt-get install python3-venv"; exit 1; }
+	@echo "installing dependencies into $(VENV) (about 2 GB, some minutes the first time)"
+	@$(BIN)/python -m pip install --progress-bar on --disable-pip-version-check \
+	  -c configs/constraints.txt -e '.[dev]' | grep -v '^Requirement already'
+	@$(BIN)/python -m models.torchaudio_cpu
+	@touch $@
+
+install: $(STAMP)
+
+models: $(STAMP)
+	@$(BIN)/afa models pull
+
+up: $(STAMP)
+	@$(BIN)/afa up
+
+down: $(STAMP)
+	@$(BIN)/afa down
+
+test: $(STAMP) models
+	$(BIN)/python -m pytest -m 'not gpu and not slow'
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(STAMP)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(STAMP)
+	$(BIN)/afa bench
+
+soak: $(STAMP)
+	$(BIN)/python -m pytest -m slow --timeout 0 tests/soak
+
+gpu-check:
+	@$(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON)) -m benchmarks.gpu_check
+
+clean:
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache *.egg-info

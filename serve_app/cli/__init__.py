@@ -1,0 +1,1 @@
+"""The `afa` command."""

@@ -1,0 +1,172 @@
+"""`afa analyze`: the features of files or a URL, without any server."""
+
+import asyncio
+import json
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
+from multiprocessing import get_context
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated, Any
+
+import torch
+import typer
+from rich.progress import track
+
+from configs.settings import Settings
+from models.checkpoints import CheckpointError
+from pipelines.audio import AudioError
+from pipelines.decode import DecodeLimits, DecoderUnavailableError, decode
+from pipelines.local import LocalAnalyzer
+from pipelines.records import TrackFeatures
+from serve_app.api.features_wire import PITCH_CLASSES, to_analysis
+from serve_app.cli.environment import (
+    chosen_cards,
+    console,
+    existing,
+    fail,
+    is_url,
+    told,
+    torch_device,
+)
+from serve_app.cli.plot import draw
+from serve_app.cli.table import features_table
+from serve_app.providers.audio_url import AudioUrlFetcher, UrlError, UrlGuard
+
+MAX_SECONDS = 4 * 3600.0
+MAX_URL_BYTES = 500_000_000
+LIMITS = DecodeLimits(max_seconds=MAX_SECONDS)
+
+_analyzer: LocalAnalyzer | None = None
+
+
+def load_analyzer(max_windows: int) -> LocalAnalyzer:
+    """Load the default checkpoints."""
+    settings = Settings()
+    return LocalAnalyzer(
+        chosen_cards(settings), settings.resolved_model_dir(), torch_device(settings), max_windows
+    )
+
+
+def analyze(
+    sources: Annotated[
+        list[str], typer.Argument(help="Audio files, or one http(s) URL.", metavar="FILE|URL…")
+    ],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    with_embedding: Annotated[
+        bool, typer.Option("--embedding", help="Include the 768-d embedding.")
+    ] = False,
+    plot: Annotated[
+        Path | None, typer.Option(help="Draw waveform, beats, key and attributes to this file.")
+    ] = None,
+    jsonl: Annotated[
+        Path | None, typer.Option(help="Write one JSON record per file to this file.")
+    ] = None,
+    jobs: Annotated[
+        int, typer.Option(min=1, help="Processes that analyse files side by side, with --jsonl.")
+    ] = 2,
+    max_windows: Annotated[
+        int, typer.Option(min=0, help="Windows per track for mood and embedding; 0: all.")
+    ] = 0,
+) -> None:
+    """Tell tempo, key, beats, loudness, attributes and mood of audio, on this machine."""
+    if jsonl is not None:
+        write_jsonl([existing(source) for source in sources], jsonl, jobs, max_windows)
+        return
+    if plot is not None and len(sources) > 1:
+        fail("--plot draws one file; give one, or use --jsonl for many")
+    with told(CheckpointError):
+        analyzer = load_analyzer(max_windows)
+    for source in sources:
+        with told(AudioError, UrlError, DecoderUnavailableError), local_file(source) as path:
+            features, timings = analyzer.analyze(path, LIMITS)
+            if plot is not None:
+                draw(decode(path, LIMITS), features, Path(source).name, plot)
+        shown = to_analysis(features)
+        if not with_embedding:
+            shown = shown.model_copy(update={"embedding": None, "embedding_model": None})
+        if as_json:
+            typer.echo(shown.model_dump_json(exclude_none=not with_embedding))
+        else:
+            console.print(features_table(shown, Path(source).name))
+            console.print(
+                f"decode {timings.decode_s:.2f} s, spectral {timings.spectral_s:.2f} s, "
+                f"mood {timings.mood_s:.2f} s, embedding {timings.embedding_s:.2f} s",
+                style="dim",
+            )
+            if plot is not None:
+                console.print(f"plot: {plot}")
+
+
+@contextmanager
+def local_file(source: str) -> Iterator[Path]:
+    """Give a path to the audio, fetched first if it is a URL."""
+    if not is_url(source):
+        yield existing(source)
+        return
+    settings = Settings()
+    guard = UrlGuard(ports=settings.url_ports, networks=settings.url_networks)
+    with TemporaryDirectory(prefix="afa-") as folder:
+        path = Path(folder) / "audio"
+        asyncio.run(AudioUrlFetcher(guard).fetch(source, path, MAX_URL_BYTES))
+        yield path
+
+
+def record_of(path: Path, features: TrackFeatures) -> dict[str, Any]:
+    """Give the line of one file: what batch users sort and filter by."""
+    wire = to_analysis(features).model_dump(
+        exclude={"artist", "title", "embedding", "embedding_model"}
+    )
+    return (
+        {"file": str(path)}
+        | wire
+        | {
+            "duration_s": features.duration_s,
+            "true_peak_dbtp": features.true_peak_dbtp,
+            "loudness_range_lu": features.loudness_range_lu,
+            "pitch_class": PITCH_CLASSES.index(wire["key"]) if wire["key"] else -1,
+        }
+    )
+
+
+def start_worker(max_windows: int) -> None:
+    """Load the models once in each process of the pool."""
+    global _analyzer
+    torch.set_num_threads(1)
+    _analyzer = load_analyzer(max_windows)
+
+
+def analyze_one(path: Path) -> dict[str, Any]:
+    """Analyse one file in a pool process; a bad file gives an error record."""
+    if _analyzer is None:
+        raise RuntimeError("start_worker has not run")
+    try:
+        features, _ = _analyzer.analyze(path, LIMITS)
+    except AudioError as error:
+        return {"file": str(path), "error": error.code, "message": str(error)}
+    except Exception as error:  # noqa: BLE001  one file must not end the run
+        return {"file": str(path), "error": "internal_error", "message": repr(error)}
+    return record_of(path, features)
+
+
+def write_jsonl(paths: list[Path], output: Path, jobs: int, max_windows: int) -> None:
+    """Analyse files side by side and write a line for each as it is done."""
+    n_failed = 0
+    with (
+        ProcessPoolExecutor(
+            min(jobs, len(paths)),
+            mp_context=get_context("spawn"),
+            initializer=start_worker,
+            initargs=(max_windows,),
+        ) as pool,
+        output.open("w", encoding="utf-8") as lines,
+    ):
+        pending = [pool.submit(analyze_one, path) for path in paths]
+        done = as_completed(pending)
+        for future in track(done, description="analysing", total=len(paths), console=console):
+            record = future.result()
+            n_failed += "error" in record
+            lines.write(json.dumps(record) + "\n")
+            lines.flush()
+    console.print(f"{len(paths) - n_failed} analysed, {n_failed} failed: {output}")

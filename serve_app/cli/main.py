@@ -1,0 +1,24 @@
+"""Assembles the commands."""
+
+import typer
+
+from serve_app.cli import analyze, keys, models, service
+
+app = typer.Typer(
+    name="afa",
+    help="Audio intelligence: tempo, key, beats, mood, embeddings. `afa up` starts the service.",
+    no_args_is_help=True,
+    pretty_exceptions_show_locals=False,
+)
+app.command()(service.up)
+app.command()(service.down)
+app.command()(service.status)
+app.command()(service.doctor)
+app.command()(analyze.analyze)
+app.add_typer(keys.app, name="keys")
+app.add_typer(models.app, name="models")
+
+
+def main() -> None:
+    """Run the command line."""
+    app()

@@ -1,0 +1,231 @@
+"""`afa up`, `down`, `status`, `doctor`: the local service and its state."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import httpx
+import typer
+
+from configs.settings import Settings
+from pipelines.decode import DecoderUnavailableError, active_walls
+from serve_app.api.schemas import AnalysisFeatures
+from serve_app.cli.environment import console, fail
+from serve_app.cli.models import pull_defaults
+from serve_app.cli.table import features_table
+from serve_app.local_files import LocalFiles
+from serve_app.store.local_redis import LocalRedisError, find_binary, is_alive
+
+DEMO = Path(__file__).parent.parent / "data" / "demo.mp3"
+START_LIMIT_S = 600.0
+STOP_LIMIT_S = 90.0
+DEMO_LIMIT_S = 180.0
+POLL_WAIT_S = 10
+
+
+def up(
+    port: Annotated[int, typer.Option(help="Port to listen on.")] = 8000,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    data_dir: Annotated[Path, typer.Option(help="Folder for Redis, uploads and logs.")] = Path(
+        ".afa"
+    ),
+    foreground: Annotated[
+        bool, typer.Option("--foreground", help="Stay; Ctrl-C ends everything.")
+    ] = False,
+    demo: Annotated[bool, typer.Option(help="Analyse the bundled track afterwards.")] = True,
+) -> None:
+    """Start the service on this machine and show that it works."""
+    files = LocalFiles(data_dir.absolute())
+    session = running_session(files)
+    if session is not None:
+        console.print(f"already running at {session['url']}")
+    else:
+        check_port(host, port)
+        pull_defaults(Settings())
+        files.data_dir.mkdir(parents=True, exist_ok=True)
+        command = [sys.executable, "-m", "serve_app.local_service"]
+        command += ["--host", host, "--port", str(port)]
+        environment = os.environ | {"AFA_DATA_DIR": str(files.data_dir)}
+        if foreground:
+            os.execve(sys.executable, command, environment)  # noqa: S606  our own interpreter
+        session = start_in_background(files, command, environment)
+    if demo:
+        run_demo(session)
+
+
+def check_port(host: str, port: int) -> None:
+    """Fail early if something else listens there."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            fail(f"cannot listen on {host}:{port} ({error.strerror}); try `afa up --port N`")
+
+
+def start_in_background(
+    files: LocalFiles, command: list[str], environment: dict[str, str]
+) -> dict[str, Any]:
+    """Start the service process, show its steps, and return its session once it is ready."""
+    with files.log_path.open("ab") as log:
+        start = log.tell()
+        process = subprocess.Popen(  # noqa: S603  our own interpreter and module
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            env=environment,
+        )
+    deadline = time.monotonic() + START_LIMIT_S
+    with files.log_path.open("r", encoding="utf-8", errors="replace") as log:
+        log.seek(start)
+        with console.status("starting"):
+            while True:
+                for line in iter(log.readline, ""):
+                    if line.startswith("afa: "):
+                        console.print(line[5:].rstrip(), highlight=False)
+                session = running_session(files)
+                if session is not None:
+                    return session
+                if process.poll() is not None:
+                    fail(f"the service ended while starting; see {files.log_path}")
+                if time.monotonic() > deadline:
+                    process.send_signal(signal.SIGTERM)
+                    fail(f"not ready after {START_LIMIT_S:.0f} s; see {files.log_path}")
+                time.sleep(0.2)
+
+
+def running_session(files: LocalFiles) -> dict[str, Any] | None:
+    """Give the session if its service is alive and ready."""
+    session = files.read_session()
+    if session is None or not is_alive(session["pids"]["service"]):
+        return None
+    try:
+        return session if httpx.get(f"{session['url']}/readyz", timeout=5).is_success else None
+    except httpx.HTTPError:
+        return None
+
+
+def run_demo(session: dict[str, Any]) -> None:
+    """Analyse the bundled track through the API and print the answer."""
+    url, key = session["url"], session["keys"]["pro"]
+    with httpx.Client(
+        base_url=url, headers={"Authorization": f"Bearer {key}"}, timeout=60
+    ) as client:
+        started = time.monotonic()
+        answer = client.post(
+            "/v1/audio-features/upload",
+            params={"include_embedding": "true"},
+            headers={"Content-Type": "audio/mpeg"},
+            content=DEMO.read_bytes(),
+        )
+        envelope = answer.json()
+        with console.status("analysing the bundled track") as status:
+            while answer.is_success and envelope["status"] in ("queued", "running"):
+                if time.monotonic() - started > DEMO_LIMIT_S:
+                    fail(f"the analysis did not end in {DEMO_LIMIT_S:.0f} s; see `afa status`")
+                status.update(f"analysing the bundled track: {envelope['_meta']['stage']}")
+                path = f"/v1/jobs/{envelope['job_id']}"
+                answer = client.get(path, params={"wait": POLL_WAIT_S})
+                envelope = answer.json()
+        took = time.monotonic() - started
+    if not answer.is_success:
+        fail(f"the demo request failed: {answer.text}")
+    if envelope["status"] == "failed":
+        fail(f"the demo job failed: {envelope['error']['message']}")
+    features = AnalysisFeatures.model_validate(envelope["result"])
+    console.print(
+        features_table(features, f"{DEMO.name}, analysed through the API in {took:.1f} s")
+    )
+    console.print(f"\nURL  {url}   (API reference: {url}/docs)\nkey  {key}   (pro)\n")
+    console.print(
+        f"curl -s -H 'Authorization: Bearer {key}' -H 'Content-Type: audio/mpeg' \\\n"
+        f"  --data-binary @{os.path.relpath(DEMO)} {url}/v1/audio-features/upload\n"
+        f"curl -s -H 'Authorization: Bearer {key}' '{url}/v1/jobs/{envelope['job_id']}?wait=30'",
+        soft_wrap=True,
+        highlight=False,
+        markup=False,
+    )
+
+
+def down(
+    data_dir: Annotated[Path, typer.Option(help="Folder the service was started with.")] = Path(
+        ".afa"
+    ),
+) -> None:
+    """End the service that `afa up` started, and nothing else."""
+    files = LocalFiles(data_dir.absolute())
+    session = files.read_session()
+    if session is None:
+        console.print("not running")
+        return
+    pids: dict[str, int] = session["pids"]
+    if is_ours(pids["service"]):
+        os.kill(pids["service"], signal.SIGTERM)
+    deadline = time.monotonic() + STOP_LIMIT_S
+    with console.status("stopping"):
+        while any(is_ours(pid) for pid in pids.values()):
+            if time.monotonic() > deadline:
+                left = {name: pid for name, pid in pids.items() if is_ours(pid)}
+                for pid in left.values():
+                    os.kill(pid, signal.SIGKILL)
+                console.print(f"had to kill {', '.join(left)}")
+                break
+            time.sleep(0.2)
+    files.session_path.unlink(missing_ok=True)
+    console.print("stopped")
+
+
+def is_ours(pid: int) -> bool:
+    """Whether the process lives and belongs to a service of this folder, not to a reused pid."""
+    try:
+        command = Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
+    known = (b"serve_app", b"ray", b"redis", b"valkey", b"gcs_server", b"decode_child")
+    return is_alive(pid) and any(name in command for name in known)
+
+
+def status(
+    data_dir: Annotated[Path, typer.Option(help="Folder the service was started with.")] = Path(
+        ".afa"
+    ),
+) -> None:
+    """Tell whether the service runs and how its parts are."""
+    files = LocalFiles(data_dir.absolute())
+    session = files.read_session()
+    if session is None or not is_alive(session["pids"]["service"]):
+        console.print("not running; start it with `make up`")
+        raise typer.Exit(1)
+    console.print(f"url      {session['url']}\nservice  pid {session['pids']['service']}")
+    try:
+        checks = httpx.get(f"{session['url']}/readyz", timeout=5).json()["checks"]
+    except httpx.HTTPError as error:
+        fail(f"no answer from {session['url']}: {type(error).__name__}; see {files.log_path}")
+    for part, state in checks.items():
+        console.print(f"{part:<10} {state}")
+
+
+def doctor() -> None:
+    """Check what this machine offers: Redis, checkpoints' folder, device, the decoder's walls."""
+    import torch
+
+    settings = Settings()
+    console.print(f"python     {sys.version.split()[0]}")
+    console.print(f"torch      {torch.__version__}, CUDA {torch.cuda.is_available()}")
+    try:
+        console.print(f"redis      {settings.redis_url or find_binary()}")
+    except LocalRedisError as error:
+        console.print(f"redis      {error}", style="red")
+    console.print(f"models     {settings.resolved_model_dir()}")
+    try:
+        for wall, state in active_walls().items():
+            console.print(f"decoder    {wall}: {state}")
+    except DecoderUnavailableError as error:
+        console.print(f"decoder    {error}", style="red")

@@ -1,0 +1,77 @@
+"""Claims analysis jobs and runs them; replicas scale with the lanes."""
+
+import asyncio
+import logging
+import uuid
+from contextlib import suppress
+
+from ray import serve
+from ray.serve.handle import DeploymentHandle
+
+from pipelines.decode import decode
+from serve_app.deployments.handles import RayBackend
+from serve_app.deployments.options import StoreOptions, UrlOptions, WorkerOptions
+from serve_app.deployments.stores import open_stores
+from serve_app.providers.audio_url import AudioUrlFetcher, UrlGuard
+from serve_app.services.job_runner import JobRunner
+
+logger = logging.getLogger(__name__)
+
+CLAIM_WAIT_S = 5.0
+RECOVER_EVERY_S = 1.0
+FAULT_PAUSE_S = 1.0
+
+
+@serve.deployment
+class AnalysisWorker:
+    """Pulls from the lanes: what it cannot start stays queued for others."""
+
+    async def __init__(
+        self,
+        stores: StoreOptions,
+        urls: UrlOptions,
+        worker: WorkerOptions,
+        spectral: DeploymentHandle,
+        mood: DeploymentHandle,
+        embedding: DeploymentHandle,
+    ) -> None:
+        opened = open_stores(stores)
+        self._jobs = opened.jobs
+        self._worker_id = f"worker-{uuid.uuid4().hex[:12]}"
+        self._runner = JobRunner(
+            opened.jobs,
+            opened.objects,
+            AudioUrlFetcher(UrlGuard(ports=urls.ports, networks=urls.networks)),
+            RayBackend(spectral, mood, embedding),
+            decode,
+        )
+        self._loops = [
+            asyncio.create_task(self._work(slot)) for slot in range(worker.concurrent_jobs)
+        ]
+        self._loops.append(asyncio.create_task(self._recover()))
+
+    async def _work(self, slot: int) -> None:
+        while True:
+            try:
+                claim = await self._jobs.claim(f"{self._worker_id}-{slot}", CLAIM_WAIT_S)
+                if claim is not None:
+                    await self._runner.run(claim)
+            except Exception:  # the ledger may be away; the lanes wait
+                logger.exception("worker %s", self._worker_id)
+                await asyncio.sleep(FAULT_PAUSE_S)
+
+    async def _recover(self) -> None:
+        while True:
+            with suppress(Exception):
+                await self._jobs.recover()
+            await asyncio.sleep(RECOVER_EVERY_S)
+
+    async def check_health(self) -> None:
+        """Fail when a loop has ended, so that Serve replaces the replica."""
+        for loop in self._loops:
+            if loop.done():
+                raise RuntimeError("a worker loop has ended")
+
+    async def ready(self) -> bool:
+        """Answer once the loops run."""
+        return True

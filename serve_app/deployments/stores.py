@@ -1,0 +1,39 @@
+"""Open the stores of a replica from its options."""
+
+from dataclasses import dataclass
+
+from configs.tables import load_table
+from serve_app.deployments.options import StoreOptions
+from serve_app.domain.prices import Prices
+from serve_app.domain.tiers import Tiers
+from serve_app.store.accounts import Accounts
+from serve_app.store.client import connect
+from serve_app.store.jobs import Jobs
+from serve_app.store.ledger import Ledger
+from serve_app.store.objects import ObjectStore
+
+
+@dataclass(frozen=True, slots=True)
+class Stores:
+    """All stores of one process."""
+
+    tiers: Tiers
+    prices: Prices
+    accounts: Accounts
+    ledger: Ledger
+    jobs: Jobs
+    objects: ObjectStore
+
+
+def open_stores(options: StoreOptions) -> Stores:
+    """Connect lazily: nothing is sent before the first use."""
+    tiers = Tiers(load_table("tiers"))
+    ledger = connect(options.ledger_url)
+    return Stores(
+        tiers=tiers,
+        prices=Prices.from_table(load_table("prices")),
+        accounts=Accounts(ledger, options.key_pepper),
+        ledger=Ledger(ledger, tiers),
+        jobs=Jobs(ledger, tiers),
+        objects=ObjectStore(options.object_store),
+    )

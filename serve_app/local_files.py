@@ -1,0 +1,85 @@
+"""The data folder of a local installation: where its embedded Redis, secrets and uploads are."""
+
+import json
+import os
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from configs.settings import Settings
+
+
+class NotRunningError(RuntimeError):
+    """Nothing runs here that could be asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalFiles:
+    """Paths and small files below the data folder; secrets are readable by the owner only."""
+
+    data_dir: Path
+
+    @property
+    def session_path(self) -> Path:
+        """Address, keys and process ids of the running service."""
+        return self.data_dir / "session.json"
+
+    @property
+    def log_path(self) -> Path:
+        """What the service prints."""
+        return self.data_dir / "afa.log"
+
+    def ledger_url(self, settings: Settings) -> str:
+        """Give the ledger's address: the setting, else that of the embedded Redis.
+
+        Raises:
+            NotRunningError: Neither is there.
+        """
+        if settings.redis_url is not None:
+            return settings.redis_url
+        try:
+            return (self.data_dir / "redis.url").read_text(encoding="utf-8").strip()
+        except FileNotFoundError as error:
+            raise NotRunningError(
+                "no Redis: set REDIS_URL, or start the service with `make up`"
+            ) from error
+
+    def cache_url(self, settings: Settings) -> str:
+        """Give the cache's address; the ledger's server unless set otherwise."""
+        return settings.cache_url or self.ledger_url(settings)
+
+    def object_store_url(self, settings: Settings) -> str:
+        """Give the object store as a URL."""
+        store = settings.object_store
+        if store is not None and "://" in store:
+            return store
+        folder = Path(store) if store is not None else self.data_dir / "objects"
+        return folder.absolute().as_uri()
+
+    def key_pepper(self, settings: Settings) -> str:
+        """Give the secret that keys are hashed with, made on first use."""
+        if settings.key_pepper is not None:
+            return settings.key_pepper.get_secret_value()
+        path = self.data_dir / "pepper"
+        if not path.exists():
+            self.data_dir.mkdir(parents=True, exist_ok=True)
+            write_private(path, secrets.token_hex(32))
+        return path.read_text(encoding="utf-8").strip()
+
+    def read_session(self) -> dict[str, Any] | None:
+        """Give the session of a running service, if there is one."""
+        try:
+            session: dict[str, Any] = json.loads(self.session_path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
+        return session
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write a file with mode 600, whole or not at all."""
+    staged = path.with_name(f"{path.name}.{os.getpid()}.new")
+    descriptor = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(text)
+    staged.replace(path)

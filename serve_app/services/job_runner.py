@@ -1,0 +1,164 @@
+"""Run one claimed analysis job to its end: fetch, decode once, analyse in parallel, finish.
+
+Invariant: whatever happens, the claim ends by `finish`, by `fail`, or by its lease running out;
+only a claim that still holds its lease changes the job.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Protocol
+
+from pipelines.features import merge, to_json
+
+from pipelines.audio import AudioError, Waveform
+from pipelines.decode import DecodeLimits
+from pipelines.records import EmbeddingResult, MoodResult, SpectralResult
+from serve_app.domain.errors import AfaError, UrlFetchError
+from serve_app.domain.jobs import Claim
+from serve_app.domain.object_ports import ObjectNotFoundError, ObjectStorePort
+from serve_app.domain.ports_store import JobsPort
+from serve_app.providers.audio_url import AudioUrlFetcher, UrlError
+
+logger = logging.getLogger(__name__)
+
+HEARTBEAT_S = 5.0
+MIN_AUDIO_S = 1.0
+
+
+class AnalysisBackend(Protocol):
+    """The model deployments, as the runner sees them."""
+
+    async def analyse(
+        self, waveform: Waveform
+    ) -> tuple[SpectralResult, MoodResult, EmbeddingResult]:
+        """Run the three analyses side by side.
+
+        Raises:
+            AudioError: The audio is not fit for analysis.
+            Exception: Anything else is a fault of ours, worth another try.
+        """
+        ...
+
+
+Decode = Callable[[Path, DecodeLimits], Waveform]
+
+
+class LeaseLostError(Exception):
+    """Another worker has the job now, or it was cancelled."""
+
+
+class JobRunner:
+    """Runs claims; one instance serves many at once."""
+
+    def __init__(
+        self,
+        jobs: JobsPort,
+        objects: ObjectStorePort,
+        fetcher: AudioUrlFetcher,
+        backend: AnalysisBackend,
+        decode: Decode,
+    ) -> None:
+        self._jobs = jobs
+        self._objects = objects
+        self._fetcher = fetcher
+        self._backend = backend
+        self._decode = decode
+
+    async def run(self, claim: Claim) -> None:
+        """Bring the claimed job to an end, or give it back."""
+        progress = Progress()
+        work = asyncio.create_task(self._analyse(claim, progress))
+        beat = asyncio.create_task(self._keep_alive(claim, progress))
+        try:
+            await asyncio.wait({work, beat}, return_when=asyncio.FIRST_COMPLETED)
+            if not work.done():
+                raise LeaseLostError(claim.job_id)
+            await self._jobs.finish(claim, work.result())
+            await self._discard_upload(claim)
+        except LeaseLostError:
+            logger.warning("lost the lease of %s", claim.job_id)
+        except AudioError as error:
+            await self._fail(claim, error.code, str(error))
+        except AfaError as error:
+            await self._fail(claim, error.code, error.message)
+        except Exception as error:
+            logger.warning("job %s attempt %d failed", claim.job_id, claim.attempt, exc_info=error)
+            await self._jobs.fail(
+                claim,
+                "internal_error",
+                "the analysis failed on our side; you were not charged",
+                retryable=True,
+            )
+        finally:
+            for task in (work, beat):
+                task.cancel()
+                with suppress(asyncio.CancelledError, Exception):
+                    await task
+
+    async def _analyse(self, claim: Claim, progress: "Progress") -> bytes:
+        payload = claim.payload
+        with TemporaryDirectory(prefix="afa-job-") as folder:
+            path = Path(folder) / "audio"
+            progress.advance(0.05, "fetch")
+            await self._fetch(payload, path)
+            progress.advance(0.15, "decode")
+            limits = DecodeLimits(max_seconds=payload["max_audio_s"], min_seconds=MIN_AUDIO_S)
+            waveform = await asyncio.to_thread(self._decode, path, limits)
+        progress.advance(0.3, "analyse")
+        spectral, mood, embedding = await self._backend.analyse(waveform)
+        progress.advance(0.95, "finish")
+        features = merge(waveform.duration_s, spectral, mood, embedding)
+        if not payload["include_embedding"]:
+            features = replace(features, embedding=[])
+        return to_json(features)
+
+    async def _fetch(self, payload: dict, path: Path) -> None:
+        source = payload["source"]
+        if source["kind"] == "object":
+            try:
+                await self._objects.download(source["key"], path)
+            except ObjectNotFoundError as error:
+                raise AudioError("the uploaded audio is gone; upload it again") from error
+            return
+        try:
+            await self._fetcher.fetch(source["url"], path, payload["max_bytes"])
+        except UrlError as error:
+            raise UrlFetchError(str(error)) from error
+
+    async def _keep_alive(self, claim: Claim, progress: "Progress") -> None:
+        while await self._jobs.heartbeat(claim, progress.fraction, progress.stage):
+            await progress.wait_for_change(HEARTBEAT_S)
+
+    async def _fail(self, claim: Claim, code: str, message: str) -> None:
+        await self._jobs.fail(claim, code, message, retryable=False)
+        await self._discard_upload(claim)
+
+    async def _discard_upload(self, claim: Claim) -> None:
+        source = claim.payload["source"]
+        if source["kind"] == "object" and source["key"].startswith("uploads/"):
+            await self._objects.delete(source["key"])
+
+
+class Progress:
+    """How far a job is; a change wakes the heartbeat at once."""
+
+    def __init__(self) -> None:
+        self.fraction = 0.0
+        self.stage = "start"
+        self._changed = asyncio.Event()
+
+    def advance(self, fraction: float, stage: str) -> None:
+        """Note the next stage."""
+        self.fraction, self.stage = fraction, stage
+        self._changed.set()
+
+    async def wait_for_change(self, timeout_s: float) -> None:
+        """Return at the next `advance`, at the latest after ``timeout_s`` seconds."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._changed.wait(), timeout_s)
+        self._changed.clear()
