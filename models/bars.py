@@ -1,0 +1,112 @@
+"""Downbeats and metre from beats: a Viterbi path over positions in bars of several lengths."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+METRES = (4, 3, 2, 6)
+"""Beats in a bar that are told apart, likeliest first."""
+
+_FLOOR = 0.02
+_TOLERANCE_FRAMES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Bars:
+    """The bar structure of a track.
+
+    Attributes:
+        downbeats: Indices into the beats, ascending.
+        metre: Beats in most bars.
+        confidence: Share of the beats' likelihood that the metre keeps against the next best, 0 to
+            1.
+    """
+
+    downbeats: NDArray[np.int64]
+    metre: int
+    confidence: float
+
+
+def downbeat_odds(activation: NDArray[np.float32], beats: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Probability that each beat is a downbeat, given that it is a beat.
+
+    Args:
+        activation: float32 ``[N, 2]``, beat and downbeat, frames 10 ms apart.
+        beats: Frames of the beats, ascending.
+
+    Returns:
+        float64 ``[beats]``, 0 to 1: the strongest downbeat within 30 ms against the strongest beat.
+    """
+    offsets = np.arange(-_TOLERANCE_FRAMES, _TOLERANCE_FRAMES + 1)
+    around = np.clip(beats[:, None] + offsets, 0, len(activation) - 1)
+    strongest = activation[around].max(axis=1, initial=0.0).astype(np.float64)
+    return np.asarray(strongest[:, 1] / np.maximum(strongest.sum(axis=1), 1e-6))
+
+
+def find_bars(
+    odds: NDArray[np.float64],
+    metres: Sequence[int] = METRES,
+    slip: float = -6.0,
+    penalties: Sequence[float] = (0.0, 0.0, -4.0, -4.0),
+) -> Bars:
+    """Find the downbeats among the beats.
+
+    Args:
+        odds: float64 ``[beats]``, see `downbeat_odds`.
+        metres: Bar lengths considered.
+        slip: Log-probability of leaving the regular order of positions, per beat.
+        penalties: Log-prior of each metre.
+
+    Returns:
+        The best path's downbeats and its commonest metre; no beats give metre 4, confidence 0.
+    """
+    if len(odds) == 0:
+        return Bars(np.zeros(0, dtype=np.int64), 4, 0.0)
+    lengths = np.array(metres)
+    first = np.cumsum(lengths) - lengths
+    is_down = np.zeros(lengths.sum(), dtype=bool)
+    is_down[first] = True
+    metre_of = np.repeat(lengths, lengths)
+    prior = np.repeat(np.array(penalties), lengths) - np.log(metre_of)
+    before = np.arange(len(is_down)) - 1
+    before[first] = first + lengths - 1
+    p = np.clip(odds, _FLOOR, 1.0 - _FLOOR)
+    evidence = np.where(is_down, np.log(p)[:, None], np.log(1.0 - p)[:, None])
+    path = _viterbi(evidence, prior, before, slip)
+    downbeats = np.flatnonzero(is_down[path])
+    counts = {m: int((metre_of[path] == m).sum()) for m in metres}
+    metre = max(metres, key=lambda m: counts[m])
+    return Bars(downbeats, metre, _confidence(p, metre, counts[metre] / len(p)))
+
+
+def _viterbi(
+    evidence: NDArray[np.float64],
+    prior: NDArray[np.float64],
+    before: NDArray[np.int64],
+    slip: float,
+) -> NDArray[np.int64]:
+    """Best path through ``evidence [beats, states]``; a step comes from ``before`` or slips."""
+    n = len(evidence)
+    score = evidence[0] + prior
+    came = np.zeros(evidence.shape, dtype=np.int64)
+    for i in range(1, n):
+        regular = score[before]
+        jump = int(score.argmax())
+        slipped = score[jump] + slip + prior > regular
+        came[i] = np.where(slipped, jump, before)
+        score = np.where(slipped, score[jump] + slip + prior, regular) + evidence[i]
+    path = np.zeros(n, dtype=np.int64)
+    path[-1] = score.argmax()
+    for i in range(n - 1, 0, -1):
+        path[i - 1] = came[i, path[i]]
+    return path
+
+
+def _confidence(p: NDArray[np.float64], metre: int, share: float) -> float:
+    """How far downbeats stand out at the best phase, times how much of the track keeps the metre."""
+    phases = [p[phase::metre].mean() for phase in range(metre) if phase < len(p)]
+    top = max(phases)
+    rest = (sum(phases) - top) / max(1, len(phases) - 1)
+    return float(np.clip((top - rest) / max(top, 1e-6), 0.0, 1.0) * share)

@@ -1,0 +1,147 @@
+"""Short-time sound: onset strength, level and timbre, and where one sound gives way to the next."""
+
+import math
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+SAMPLE_RATE = 22_050
+HOP_LENGTH = 441
+WIN_LENGTH = 1024
+FRAME_RATE = SAMPLE_RATE / HOP_LENGTH
+N_TIMBRE = 12
+FLOOR_DB = -100.0
+
+_N_BANDS = 40
+_F_MIN_HZ, _F_MAX_HZ = 40.0, 10_000.0
+
+
+def band_filters() -> NDArray[np.float32]:
+    """Triangles evenly spaced on the mel scale, float32 ``[513, 40]``, each summing to one."""
+    mel = np.linspace(math.log1p(_F_MIN_HZ / 700.0), math.log1p(_F_MAX_HZ / 700.0), _N_BANDS + 2)
+    edges = 700.0 * np.expm1(mel)
+    bins = np.arange(WIN_LENGTH // 2 + 1) * SAMPLE_RATE / WIN_LENGTH
+    low, centre, high = edges[:-2], edges[1:-1], edges[2:]
+    rise = (bins[:, None] - low) / (centre - low)
+    fall = (high - bins[:, None]) / (high - centre)
+    bank = np.maximum(np.minimum(rise, fall), 0.0)
+    # The lowest triangles are narrower than a bin: give those the nearest one.
+    empty = bank.sum(axis=0) < 0.1
+    bank[np.abs(bins[:, None] - centre).argmin(axis=0)[empty], np.flatnonzero(empty)] = 1.0
+    return np.asarray(bank / bank.sum(axis=0), dtype=np.float32)
+
+
+class SoundFrames(nn.Module):
+    """Onset strength, level and timbre, 50 frames a second."""
+
+    bank: Tensor
+    window: Tensor
+    cosines: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("bank", torch.from_numpy(band_filters()))
+        self.register_buffer("window", torch.hann_window(WIN_LENGTH))
+        n = torch.arange(_N_BANDS, dtype=torch.float64) + 0.5
+        k = torch.arange(N_TIMBRE, dtype=torch.float64)
+        cosines = torch.cos(torch.pi / _N_BANDS * n[:, None] * k) * math.sqrt(2.0 / _N_BANDS)
+        cosines[:, 0] /= math.sqrt(2.0)
+        self.register_buffer("cosines", cosines.float())
+
+    def forward(self, waveform: Tensor) -> Tensor:
+        """Describe centred frames; outside the waveform there is silence.
+
+        Args:
+            waveform: float32 ``[B, T]`` at 22,050 Hz, full scale ±1.
+
+        Returns:
+            float32 ``[B, ⌈T / 441⌉, 14]``: onset strength (mean rise over the bands against two
+            frames before, dB, 0 in the first two frames), level (dB re full-scale sine, floor
+            -100), then 12 cosine coefficients of the band levels (dB), the first their sum's.
+            Silence gives onset 0 and level -100.
+        """
+        n_frames = -(-waveform.shape[-1] // HOP_LENGTH)
+        padded = nn.functional.pad(waveform, (WIN_LENGTH // 2, WIN_LENGTH))
+        frames = padded.unfold(-1, WIN_LENGTH, HOP_LENGTH)[:, :n_frames]
+        # A full-scale sine peaks at (sum of the window / 2)².
+        power = torch.fft.rfft(frames * self.window).abs().square() / (WIN_LENGTH / 4) ** 2
+        floor = 10.0 ** (FLOOR_DB / 10.0)
+        bands = 10.0 * torch.log10((power @ self.bank).clamp_min(floor))
+        # Hann's noise bandwidth is 1.5 bins: a sine's power is spread over them.
+        level = 10.0 * torch.log10((power.sum(-1, keepdim=True) / 1.5).clamp_min(floor))
+        rise = (bands[:, 2:] - bands[:, :-2]).clamp_min(0.0).mean(-1, keepdim=True)
+        onset = nn.functional.pad(rise, (0, 0, min(2, n_frames), 0))[:, :n_frames]
+        return torch.cat([onset, level, (bands - FLOOR_DB) @ self.cosines], dim=-1)
+
+
+def find_boundaries(
+    onset: NDArray[np.float32], shortest: int = 4, longest: int = 150, threshold_db: float = 1.5
+) -> NDArray[np.int64]:
+    """Cut a track into sounds at the peaks of its onset strength.
+
+    Args:
+        onset: float ``[N]``, dB, 50 frames a second.
+        shortest: Least frames between two boundaries (80 ms).
+        longest: Most frames in a segment (3 s); longer ones are divided evenly.
+        threshold_db: How far a peak stands above the mean of half a second around it.
+
+    Returns:
+        Frames ``[S + 1]``, ascending from 0 to N.
+    """
+    n = len(onset)
+    if n == 0:
+        return np.zeros(1, dtype=np.int64)
+    radius = 12
+    around = np.lib.stride_tricks.sliding_window_view(
+        np.pad(onset, radius, mode="edge"), 2 * radius + 1
+    )
+    near = np.lib.stride_tricks.sliding_window_view(
+        np.pad(onset, shortest, mode="constant"), 2 * shortest + 1
+    )
+    is_peak = (onset >= near.max(axis=1)) & (onset > around.mean(axis=1) + threshold_db)
+    peaks = np.flatnonzero(is_peak)
+    peaks = peaks[(peaks >= shortest) & (peaks <= n - shortest)]
+    peaks = peaks[np.diff(peaks, prepend=-shortest) >= shortest]
+    edges = np.concatenate([[0], peaks, [n]])
+    parts = np.maximum(1, -(-np.diff(edges) // longest))
+    starts = np.repeat(edges[:-1], parts)
+    step = np.repeat(np.diff(edges) / parts, parts)
+    number = np.arange(len(starts)) - np.repeat(np.cumsum(parts) - parts, parts)
+    return np.concatenate([np.round(starts + number * step).astype(np.int64), [n]])
+
+
+def section_boundaries(
+    features: NDArray[np.float64], half_width: int, shortest: int
+) -> NDArray[np.int64]:
+    """Find where the sound changes for long.
+
+    The novelty of a frame is the distance between the mean features of the stretches before and
+    behind it, against the spread of such distances.
+
+    Args:
+        features: float ``[N, D]``, comparable scales.
+        half_width: Frames in each stretch.
+        shortest: Least frames in a section.
+
+    Returns:
+        Frames, ascending from 0 to N; a track without lasting change is one section.
+    """
+    n = len(features)
+    if n < 2 * shortest:
+        return np.array([0, n])
+    sums = np.concatenate([np.zeros((1, features.shape[1])), features.cumsum(axis=0)])
+    at = np.arange(n + 1)
+    low, high = np.maximum(at - half_width, 0), np.minimum(at + half_width, n)
+    before = (sums[at] - sums[low]) / np.maximum(at - low, 1)[:, None]
+    behind = (sums[high] - sums[at]) / np.maximum(high - at, 1)[:, None]
+    novelty = np.linalg.norm(behind - before, axis=1)
+    novelty[:shortest] = 0.0
+    novelty[n + 1 - shortest :] = 0.0
+    around = np.lib.stride_tricks.sliding_window_view(np.pad(novelty, shortest), 2 * shortest + 1)
+    inner = novelty[shortest : n + 1 - shortest]
+    threshold = inner.mean() + 0.5 * inner.std()
+    peaks = np.flatnonzero((novelty >= around.max(axis=1)) & (novelty > threshold))
+    peaks = peaks[np.diff(peaks, prepend=-shortest) >= shortest]
+    return np.concatenate([[0], peaks, [n]])

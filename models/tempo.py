@@ -1,0 +1,90 @@
+"""One tempo for a track: regression over its beats, and the activation's own periodicity."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+_WINDOW_BEATS = 12
+_SAME_TEMPO = 0.04
+"""Half-width of what counts as one tempo (MIREX tolerance)."""
+_PREFERRED_BPM = 120.0
+RELATED = (1.0, 0.5, 2.0, 1 / 3, 3.0)
+"""Metrical relations under which two tempi tell of the same pulse."""
+
+
+def local_tempi(beats_s: NDArray[np.float64], window: int = _WINDOW_BEATS) -> NDArray[np.float64]:
+    """Tempo around each beat: least-squares slope over the beats about it.
+
+    Args:
+        beats_s: Seconds, ascending, ``[beats]`` with at least two.
+        window: Beats in one regression; fewer at the ends and in short tracks.
+
+    Returns:
+        BPM, float64 ``[beats]``.
+    """
+    n = len(beats_s)
+    size = min(window, n)
+    runs = np.lib.stride_tricks.sliding_window_view(beats_s, size)
+    x = np.arange(size) - (size - 1) / 2
+    slopes = (runs @ x) / (x @ x)
+    centre = np.clip(np.arange(n) - size // 2, 0, len(slopes) - 1)
+    return np.asarray(60.0 / slopes[centre])
+
+
+def dominant_tempo(beats_s: NDArray[np.float64]) -> float:
+    """Tempo that holds for most of the time, by regression over the beats that keep it.
+
+    Args:
+        beats_s: Seconds, ascending, ``[beats]``.
+
+    Returns:
+        BPM; 0 for fewer than three beats.
+    """
+    if len(beats_s) < 3:
+        return 0.0
+    tempi = local_tempi(beats_s)
+    logs, durations = np.log(tempi), 60.0 / tempi
+    order = np.argsort(logs)
+    ordered, cumulated = logs[order], np.concatenate([[0.0], durations[order].cumsum()])
+    half = np.log1p(_SAME_TEMPO)
+    low, high = np.searchsorted(ordered, ordered - half), np.searchsorted(ordered, ordered + half)
+    held = cumulated[high] - cumulated[low]
+    centre = ordered[int(held.argmax())]
+    near = np.abs(logs - centre) <= half
+    return float(60.0 / np.average(60.0 / tempi[near], weights=durations[near]))
+
+
+def periodicity_tempo(
+    activation: NDArray[np.float32],
+    frame_rate: float,
+    min_bpm: float = 55.0,
+    max_bpm: float = 215.0,
+) -> float:
+    """Tempo whose first, second and fourth multiples of the period correlate best.
+
+    Args:
+        activation: float32 ``[N]``, probability of a beat.
+        frame_rate: Frames a second.
+        min_bpm: Slowest tempo considered.
+        max_bpm: Fastest tempo considered.
+
+    Returns:
+        BPM; 0 when the activation is too short (four slowest periods) or constant.
+    """
+    n = len(activation)
+    longest = int(np.ceil(4 * 60.0 * frame_rate / min_bpm)) + 1
+    centred = activation.astype(np.float64) - activation.mean()
+    if n <= longest or not centred.any():
+        return 0.0
+    spectrum = np.fft.rfft(centred, 1 << int(np.ceil(np.log2(2 * n))))
+    lags = np.fft.irfft(np.abs(spectrum) ** 2)[: longest + 1]
+    lags = lags / np.arange(n, n - longest - 1, -1)
+    bpm = np.exp(np.arange(np.log(min_bpm), np.log(max_bpm), 0.005))
+    period = 60.0 * frame_rate / bpm
+    score = sum(np.interp(m * period, np.arange(longest + 1), lags) for m in (1, 2, 4))
+    prior = np.exp(-0.5 * np.log2(bpm / _PREFERRED_BPM) ** 2)
+    return float(bpm[int((score * prior).argmax())])
+
+
+def are_related(tempo: float, other: float, tolerance: float = 0.06) -> bool:
+    """Say whether two tempi agree, or agree at another metrical level."""
+    return any(abs(tempo / (other * factor) - 1.0) < tolerance for factor in RELATED)

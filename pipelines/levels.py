@@ -1,0 +1,75 @@
+"""Loudness of a track, measured in windows."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from models.loudness import gated_loudness, gated_range, peak, step_energies, step_length, to_dbtp
+from pipelines.audio import SAMPLE_RATE
+from pipelines.framed import FrameGrid
+
+GRID_STEPS = 300
+"""30 s, the shape of every forward."""
+
+
+@dataclass(frozen=True, slots=True)
+class Levels:
+    """Loudness of a track.
+
+    Attributes:
+        loudness_lufs: Integrated; silence gives -70.
+        range_lu: EBU R128 loudness range.
+        true_peak_dbtp: Silence gives -120.
+        steps_lufs: K-weighted level of every 100 ms, ``[N]``, not below -70.
+    """
+
+    loudness_lufs: float
+    range_lu: float
+    true_peak_dbtp: float
+    steps_lufs: NDArray[np.float64]
+
+
+class LevelModel:
+    """K-weighted energies and the peak as a windowed model.
+
+    Outputs ``energies [B, 300]`` and ``peak [B]``. Windows have two channels; mono has an empty
+    second one, which adds nothing.
+    """
+
+    model_id = "bs1770"
+
+    def __init__(self, device: torch.device) -> None:
+        # One step of lead-in covers the filter's response.
+        self.grid = FrameGrid(SAMPLE_RATE, step_length(SAMPLE_RATE), GRID_STEPS, lead=1, channels=2)
+        self.spec = self.grid.spec
+        self._device = device
+
+    def windows(self, samples: NDArray[np.float32]) -> Tensor:
+        """Cut ``[C, T]``, C = 1 or 2, to windows ``[W, 2, length]``."""
+        if samples.shape[0] == 1:
+            samples = np.concatenate([samples, np.zeros_like(samples)])
+        return self.grid.windows(samples)
+
+    def forward(self, windows: Tensor) -> Mapping[str, Tensor]:
+        """See `WindowedModel`."""
+        on_device = windows.to(self._device)
+        return {"energies": step_energies(on_device, SAMPLE_RATE), "peak": peak(on_device)}
+
+    def measure(self, rows: Mapping[str, Tensor], n_samples: int) -> Levels:
+        """Gate the joined energies of a track of ``n_samples`` samples.
+
+        The last, incomplete step does not count unless the track is shorter than one.
+        """
+        energies = self.grid.join(rows["energies"], n_samples)
+        energies = energies[: max(1, n_samples // self.grid.hop_length)][None]
+        steps = -0.691 + 10.0 * torch.log10(energies[0].double().clamp_min(1e-12))
+        return Levels(
+            loudness_lufs=float(gated_loudness(energies)),
+            range_lu=float(gated_range(energies)),
+            true_peak_dbtp=float(to_dbtp(rows["peak"].max())),
+            steps_lufs=steps.clamp_min(-70.0).numpy(),
+        )

@@ -1,0 +1,144 @@
+"""Beats, downbeats, tempo and metre of a track."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from models.bars import Bars, downbeat_odds, find_bars
+from models.beat_decoder import FRAME_RATE, BeatSpace, decode_beats, upsample
+from models.beats import FRAME_RATE as NETWORK_RATE
+from models.beats import HOP_LENGTH, SAMPLE_RATE, BeatEnsemble
+from models.tempo import are_related, dominant_tempo, local_tempi, periodicity_tempo
+from pipelines.framed import FrameGrid
+
+GRID_FRAMES = 1500
+"""30 s, the shape of every forward."""
+WARM_UP_FRAMES = 250
+"""5 s, in which the recurrent state forgets that it started cold."""
+_TAIL_FRAMES = 2  # The last frames' FFTs reach over the window's end.
+
+_FACTOR = round(FRAME_RATE / NETWORK_RATE)
+_TEMPO_MARGIN = 1.15
+_MIN_BEATS = 4
+_BEATLESS = 0.05
+"""Mean activation on the beats under which there is no beat to speak of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rhythm:
+    """What `estimate_rhythm` finds; times in seconds, tempo in BPM, confidences 0 to 1."""
+
+    tempo: float
+    tempo_confidence: float
+    beats: NDArray[np.float64]
+    downbeats: NDArray[np.float64]
+    time_signature: int
+    time_signature_confidence: float
+
+
+NO_RHYTHM = Rhythm(0.0, 0.0, np.zeros(0), np.zeros(0), 4, 0.0)
+
+
+class BeatModel:
+    """The beat networks as a windowed model; output ``activations [B, 1500, 2]``."""
+
+    def __init__(self, model_id: str, network: BeatEnsemble, device: torch.device) -> None:
+        self.model_id = model_id
+        self.grid = FrameGrid(
+            SAMPLE_RATE, HOP_LENGTH, GRID_FRAMES, lead=WARM_UP_FRAMES, tail=_TAIL_FRAMES
+        )
+        self.spec = self.grid.spec
+        self._device = device
+        self._network = network.to(device)
+
+    def forward(self, windows: Tensor) -> Mapping[str, Tensor]:
+        """See `WindowedModel`."""
+        return {"activations": self._network(windows.to(self._device))}
+
+
+def estimate_rhythm(activations: NDArray[np.float32]) -> Rhythm:
+    """Decode beats, bars and tempo.
+
+    Args:
+        activations: float32 ``[N, 2]``, probability of beat and of downbeat, 50 frames a second.
+
+    Returns:
+        The rhythm; without at least four beats, `NO_RHYTHM`.
+    """
+    fine = upsample(activations.T, _FACTOR).T
+    pulse = fine.sum(axis=1)
+    frames = decode_beats(pulse[None])[0]
+    tempo = dominant_tempo(frames / FRAME_RATE)
+    periodic = periodicity_tempo(pulse, FRAME_RATE)
+    if tempo and periodic and not are_related(tempo, periodic):
+        # The grid was drawn to a tempo that the activation does not repeat at.
+        space = BeatSpace(periodic / _TEMPO_MARGIN, periodic * _TEMPO_MARGIN)
+        frames = decode_beats(pulse[None], space)[0]
+        tempo = dominant_tempo(frames / FRAME_RATE)
+    frames = _drop_empty_ends(frames, pulse)
+    if len(frames) < _MIN_BEATS:
+        return NO_RHYTHM
+    bars = find_bars(downbeat_odds(fine, frames))
+    beats = refine(frames, pulse) / FRAME_RATE
+    return Rhythm(
+        tempo=tempo,
+        tempo_confidence=_tempo_confidence(beats, frames, pulse, tempo),
+        beats=beats,
+        downbeats=beats[bars.downbeats],
+        time_signature=_time_signature(bars),
+        time_signature_confidence=bars.confidence,
+    )
+
+
+def refine(frames: NDArray[np.int64], pulse: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Move each beat to the top of the parabola through the activation around it.
+
+    Args:
+        frames: Beats, ascending.
+        pulse: float32 ``[N]``.
+
+    Returns:
+        float64 ``[beats]``, frames and fractions, ascending.
+    """
+    around = np.clip(frames[:, None] + np.arange(-3, 4), 0, len(pulse) - 1)
+    top = np.take_along_axis(around, pulse[around].argmax(axis=1)[:, None], axis=1)[:, 0]
+    inner = np.clip(top, _FACTOR, len(pulse) - 1 - _FACTOR)
+    left, centre, right = (pulse[inner + d * _FACTOR].astype(np.float64) for d in (-1, 0, 1))
+    curve = np.maximum(2.0 * centre - left - right, 1e-9)
+    shift = np.clip(0.5 * (right - left) / curve, -0.5, 0.5) * _FACTOR
+    refined = np.where((inner == top) & (centre >= left) & (centre >= right), top + shift, frames)
+    return np.asarray(np.maximum.accumulate(refined))
+
+
+def _drop_empty_ends(frames: NDArray[np.int64], pulse: NDArray[np.float32]) -> NDArray[np.int64]:
+    """Cut off beats before the first and behind the last that anything tells of."""
+    if not len(frames):
+        return frames
+    heard = np.flatnonzero(_strength(frames, pulse) >= _BEATLESS)
+    return frames[heard[0] : heard[-1] + 1] if len(heard) else frames[:0]
+
+
+def _strength(frames: NDArray[np.int64], pulse: NDArray[np.float32]) -> NDArray[np.float32]:
+    around = np.clip(frames[:, None] + np.arange(-3, 4), 0, len(pulse) - 1)
+    strongest: NDArray[np.float32] = pulse[around].max(axis=1)
+    return strongest
+
+
+def _tempo_confidence(
+    beats: NDArray[np.float64],
+    frames: NDArray[np.int64],
+    pulse: NDArray[np.float32],
+    tempo: float,
+) -> float:
+    """How sure the network is of the beats, times how much of the track keeps the tempo."""
+    steady = np.mean(np.abs(local_tempi(beats) / tempo - 1.0) < 0.04)
+    return float(np.clip(steady * _strength(frames, pulse).mean(), 0.0, 1.0))
+
+
+def _time_signature(bars: Bars) -> int:
+    """Spotify's scale begins at 3: two in a bar is told as 4."""
+    return 4 if bars.metre == 2 else bars.metre

@@ -1,0 +1,156 @@
+"""The spectral step: rhythm, key, loudness and structure of a whole track."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from models.beats import SAMPLE_RATE, BeatEnsemble
+from models.cards import ModelCard
+from models.checkpoints import load_tensors
+from models.loudness import SILENCE_DBTP, SILENCE_LUFS
+from pipelines.audio import Waveform
+from pipelines.levels import LevelModel
+from pipelines.records import UNKNOWN_KEY, SpectralResult
+from pipelines.resample import resample
+from pipelines.rhythm import BeatModel, estimate_rhythm
+from pipelines.steps import Outputs, Prepared
+from pipelines.structure import (
+    Measured,
+    SoundModel,
+    find_mix_points,
+    find_sections,
+    find_segments,
+)
+from pipelines.tonal import ChromaModel, estimate_key
+from pipelines.windows import WindowedModel
+
+SILENCE_PEAK = 1e-4
+"""-80 dBFS: under the last bit of dithered 14-bit audio; nothing quieter is analysed."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Context:
+    """What `SpectralStep.finish` wants to know of a track."""
+
+    duration_s: float
+    n_samples: int
+    n_analysed: int
+
+
+class SpectralStep:
+    """Tempo, beats, downbeats, key, loudness, segments, sections and mix points."""
+
+    def __init__(
+        self, beats: BeatModel, chroma: ChromaModel, levels: LevelModel, sound: SoundModel
+    ) -> None:
+        self._beats, self._chroma, self._levels, self._sound = beats, chroma, levels, sound
+
+    @property
+    def models(self) -> Sequence[WindowedModel]:
+        """See `Step`."""
+        return (self._beats, self._chroma, self._levels, self._sound)
+
+    def prepare(self, waveform: Waveform) -> Prepared:
+        """Resample and cut the windows; nothing is run on silence."""
+        samples = resample(waveform.mono(), waveform.sample_rate, SAMPLE_RATE)
+        context = _Context(waveform.duration_s, waveform.samples.shape[1], len(samples))
+        if np.abs(waveform.samples).max(initial=0.0) < SILENCE_PEAK:
+            return Prepared({}, context)
+        return Prepared(
+            {
+                self._beats.model_id: self._beats.grid.windows(samples),
+                self._chroma.model_id: self._chroma.grid.windows(samples),
+                self._levels.model_id: self._levels.windows(waveform.samples),
+                self._sound.model_id: self._sound.grid.windows(samples),
+            },
+            context,
+        )
+
+    def finish(self, prepared: Prepared, outputs: Outputs) -> SpectralResult:
+        """Decode and merge the rows of all windows."""
+        context = prepared.context
+        if not isinstance(context, _Context):
+            raise TypeError("prepared by another step")
+        if not prepared.windows:
+            return self._silent(context.duration_s)
+        n = context.n_analysed
+        activations = self._beats.grid.join(outputs[self._beats.model_id]["activations"], n)
+        chroma = self._chroma.grid.join(outputs[self._chroma.model_id]["chroma"], n).numpy()
+        key = estimate_key(chroma)
+        track = Measured(
+            duration_s=context.duration_s,
+            sound=self._sound.grid.join(outputs[self._sound.model_id]["sound"], n).numpy(),
+            chroma=chroma,
+            levels=self._levels.measure(outputs[self._levels.model_id], context.n_samples),
+            rhythm=estimate_rhythm(activations.numpy()),
+        )
+        mix_in, mix_out = find_mix_points(track)
+        return SpectralResult(
+            tempo=track.rhythm.tempo,
+            tempo_confidence=track.rhythm.tempo_confidence,
+            beats=track.rhythm.beats.tolist(),
+            downbeats=track.rhythm.downbeats.tolist(),
+            time_signature=track.rhythm.time_signature,
+            time_signature_confidence=track.rhythm.time_signature_confidence,
+            key=key.key,
+            mode=key.mode,
+            key_confidence=key.confidence,
+            loudness_lufs=track.levels.loudness_lufs,
+            loudness_range_lu=track.levels.range_lu,
+            true_peak_dbtp=track.levels.true_peak_dbtp,
+            mix_in_s=mix_in,
+            mix_out_s=mix_out,
+            segments=find_segments(track),
+            sections=find_sections(track),
+            models=self._model_ids(),
+        )
+
+    def _model_ids(self) -> dict[str, str]:
+        return {"beats": self._beats.model_id, "key": self._chroma.model_id}
+
+    def _silent(self, duration_s: float) -> SpectralResult:
+        return SpectralResult(
+            tempo=0.0,
+            tempo_confidence=0.0,
+            beats=[],
+            downbeats=[],
+            time_signature=4,
+            time_signature_confidence=0.0,
+            key=UNKNOWN_KEY,
+            mode=UNKNOWN_KEY,
+            key_confidence=0.0,
+            loudness_lufs=SILENCE_LUFS,
+            loudness_range_lu=0.0,
+            true_peak_dbtp=SILENCE_DBTP,
+            mix_in_s=0.0,
+            mix_out_s=duration_s,
+            segments=[],
+            sections=[],
+            models=self._model_ids(),
+        )
+
+
+def build(
+    cards: Mapping[str, tuple[ModelCard, ...]], model_dir: Path, device: torch.device
+) -> SpectralStep:
+    """Load the step's checkpoints.
+
+    Args:
+        cards: Role → cards, see `models.cards.choose_cards`; ``beats`` and ``key`` are used.
+        model_dir: The model cache.
+        device: Where the forwards run.
+
+    Raises:
+        CheckpointError: A checkpoint is absent or damaged.
+    """
+    beats = cards["beats"][0]
+    network = BeatEnsemble.from_tensors(load_tensors(beats, model_dir))
+    return SpectralStep(
+        BeatModel(beats.model_id, network, device),
+        ChromaModel(cards["key"][0].model_id, device),
+        LevelModel(device),
+        SoundModel(device),
+    )
