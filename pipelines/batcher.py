@@ -1,0 +1,295 @@
+"""Batch the windows of many tracks into forwards, without a timer.
+
+Whenever the device can take a batch, it gets what is queued then, one window per track in turn, up
+to a budget of windows. So a lone window never waits for company, a long track never holds up a
+short one, and a backlog fills every batch. A caller that goes away takes its windows with it; a
+track whose windows make a forward fail fails alone.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from pipelines.device import Device, Forward, is_device_fault
+
+RECENT = 1024
+"""Batches and tracks over which quantiles are taken."""
+
+
+class QueueFullError(RuntimeError):
+    """The queue holds as many windows as it may: come back later."""
+
+
+class DeviceFaultError(RuntimeError):
+    """The device is broken: the work must be done elsewhere and this process replaced."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatcherMetrics:
+    """Counters since the start, and quantiles over the last `RECENT` of each.
+
+    Attributes:
+        padded_windows: Rows of zeros added to reach an allowed batch size.
+        dropped_windows: Queued windows whose caller had gone.
+        device_s: Seconds of device time, all batches.
+        queue_p50_s: From submission to the start of a track's first batch.
+        batch_p50_s: From start to outputs of a batch, host work included.
+    """
+
+    queued_windows: int
+    batches: int
+    windows: int
+    padded_windows: int
+    dropped_windows: int
+    failed_tracks: int
+    device_s: float
+    mean_batch_windows: float
+    queue_p50_s: float
+    queue_p95_s: float
+    batch_p50_s: float
+
+
+@dataclass(slots=True, eq=False)
+class _Track:
+    windows: Tensor
+    submitted_s: float
+    done: "asyncio.Future[Mapping[str, Tensor]]"
+    n_taken: int = 0
+    n_finished: int = 0
+    parts: list[tuple[int, Mapping[str, Tensor]]] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Slice:
+    """Rows ``start`` to ``stop`` of a track, in one batch."""
+
+    track: _Track
+    start: int
+    stop: int
+
+    @property
+    def rows(self) -> Tensor:
+        return self.track.windows[self.start : self.stop]
+
+
+class Batcher:
+    """The queue in front of one model; lives in one event loop.
+
+    Args:
+        forward: Maps windows ``[B, …]`` on the device to named outputs ``[B, …]``, row by row.
+        max_windows: Most windows in one forward.
+        max_queued_windows: A submission that would make the queue longer is refused, unless the
+            queue is empty.
+        device: Where forwards run; may be shared with other batchers.
+        batch_sizes: Allowed batch sizes, the largest one ``max_windows``; batches between them are
+            padded up with zeros (for compiled static shapes). Empty: any size.
+    """
+
+    def __init__(
+        self,
+        forward: Forward,
+        max_windows: int,
+        max_queued_windows: int,
+        device: Device,
+        batch_sizes: Sequence[int] = (),
+    ) -> None:
+        if max_windows < 1 or max_queued_windows < 1:
+            raise ValueError("max_windows and max_queued_windows must be at least 1")
+        if batch_sizes and (max(batch_sizes) != max_windows or min(batch_sizes) < 1):
+            raise ValueError("batch_sizes must lie in 1…max_windows and include max_windows")
+        self._forward = forward
+        self._max_windows = max_windows
+        self._max_queued = max_queued_windows
+        self._device = device
+        self._batch_sizes = sorted(batch_sizes)
+        self._waiting: deque[_Track] = deque()
+        self._queued = 0
+        self._starter: asyncio.Task[None] | None = None
+        self._running: set[asyncio.Task[None]] = set()
+        self._fault: BaseException | None = None
+        self._counts = dict.fromkeys(("batches", "windows", "padded", "dropped", "failed"), 0)
+        self._device_s = 0.0
+        self._queue_times_s: deque[float] = deque(maxlen=RECENT)
+        self._batch_times_s: deque[float] = deque(maxlen=RECENT)
+
+    async def submit(self, windows: Tensor) -> Mapping[str, Tensor]:
+        """Run all windows of one track.
+
+        Args:
+            windows: CPU tensor ``[W, …]``, W ≥ 1; W may exceed ``max_windows``.
+
+        Returns:
+            Name to CPU tensor ``[W, …]``, rows in the order given.
+
+        Raises:
+            QueueFullError: Too much is queued already.
+            DeviceFaultError: The device broke, now or earlier.
+            Exception: Whatever ``forward`` raised over these windows alone.
+        """
+        n = len(windows)
+        if n == 0:
+            raise ValueError("no windows")
+        if self._fault is not None:
+            raise DeviceFaultError(str(self._fault)) from self._fault
+        if self._queued and self._queued + n > self._max_queued:
+            raise QueueFullError(f"{self._queued} windows are queued")
+        loop = asyncio.get_running_loop()
+        track = _Track(windows, loop.time(), loop.create_future())
+        self._waiting.append(track)
+        self._queued += n
+        self._want_turn()
+        try:
+            return await track.done
+        finally:
+            self._forget(track)
+
+    @property
+    def fault(self) -> BaseException | None:
+        """What broke the device, if it is broken."""
+        return self._fault
+
+    def metrics(self) -> BatcherMetrics:
+        """Take a snapshot."""
+        counts = self._counts
+        return BatcherMetrics(
+            queued_windows=self._queued,
+            batches=counts["batches"],
+            windows=counts["windows"],
+            padded_windows=counts["padded"],
+            dropped_windows=counts["dropped"],
+            failed_tracks=counts["failed"],
+            device_s=self._device_s,
+            mean_batch_windows=counts["windows"] / max(counts["batches"], 1),
+            queue_p50_s=_quantile(self._queue_times_s, 0.5),
+            queue_p95_s=_quantile(self._queue_times_s, 0.95),
+            batch_p50_s=_quantile(self._batch_times_s, 0.5),
+        )
+
+    def _want_turn(self) -> None:
+        """Keep one starter waiting for the device as long as anything is queued."""
+        if self._starter is None:
+            self._starter = asyncio.get_running_loop().create_task(self._start_batches())
+        elif self._is_full():
+            self._device.turns.grant()
+
+    def _is_full(self) -> bool:
+        return self._queued >= self._max_windows
+
+    async def _start_batches(self) -> None:
+        while self._queued:
+            await self._device.turns.acquire(self._is_full)
+            task = asyncio.get_running_loop().create_task(self._run_batch(self._take()))
+            self._running.add(task)
+            task.add_done_callback(self._running.discard)
+        self._starter = None
+
+    def _take(self) -> list[_Slice]:
+        """Give each waiting track one window in turn until the budget is spent."""
+        budget = min(self._max_windows, self._queued)
+        share: dict[_Track, int] = {}
+        for _ in range(budget):
+            track = self._waiting.popleft()
+            share[track] = share.get(track, 0) + 1
+            if track.n_taken + share[track] < len(track.windows):
+                self._waiting.append(track)
+        now_s = asyncio.get_running_loop().time()
+        batch = []
+        for track, n in share.items():
+            if track.n_taken == 0:
+                self._queue_times_s.append(now_s - track.submitted_s)
+            batch.append(_Slice(track, track.n_taken, track.n_taken + n))
+            track.n_taken += n
+        self._queued -= budget
+        return batch
+
+    async def _run_batch(self, batch: list[_Slice]) -> None:
+        """Run one batch and give its turn back."""
+        loop = asyncio.get_running_loop()
+        start_s = loop.time()
+        try:
+            await self._run_slices(batch)
+        finally:
+            self._batch_times_s.append(loop.time() - start_s)
+            self._device.turns.release()
+
+    async def _run_slices(self, batch: list[_Slice]) -> None:
+        """Run one forward; when it fails, find out who is to blame."""
+        batch = [part for part in batch if not part.track.done.done()]
+        if not batch:
+            return
+        n = sum(part.stop - part.start for part in batch)
+        n_padding = next((size - n for size in self._batch_sizes if size >= n), 0)
+        try:
+            outputs, device_s = await self._device.run(
+                self._forward, [part.rows for part in batch], n_padding
+            )
+        except Exception as error:  # noqa: BLE001 - every error goes to the caller whose it is
+            await self._blame(batch, error)
+            return
+        self._counts["batches"] += 1
+        self._counts["windows"] += n
+        self._counts["padded"] += n_padding
+        self._device_s += device_s
+        row = 0
+        for part in batch:
+            size = part.stop - part.start
+            _deliver(part, {name: value[row : row + size] for name, value in outputs.items()})
+            row += size
+
+    async def _blame(self, batch: list[_Slice], error: Exception) -> None:
+        if is_device_fault(error):
+            self._break_down(batch, error)
+        elif len(batch) > 1:
+            for part in batch:
+                await self._run_slices([part])
+        elif isinstance(error, torch.OutOfMemoryError) and batch[0].stop - batch[0].start > 1:
+            part = batch[0]
+            middle = (part.start + part.stop) // 2
+            await self._run_slices([_Slice(part.track, part.start, middle)])
+            await self._run_slices([_Slice(part.track, middle, part.stop)])
+        else:
+            self._fail(batch[0].track, error)
+
+    def _break_down(self, batch: list[_Slice], error: Exception) -> None:
+        self._fault = error
+        for track in {*self._waiting, *(part.track for part in batch)}:
+            fault = DeviceFaultError(str(error))
+            fault.__cause__ = error
+            self._fail(track, fault)
+
+    def _fail(self, track: _Track, error: Exception) -> None:
+        if not track.done.done():
+            self._counts["failed"] += 1
+            track.done.set_exception(error)
+        self._forget(track)
+
+    def _forget(self, track: _Track) -> None:
+        """Take what is still queued of a track out of the queue."""
+        if track in self._waiting:
+            self._waiting.remove(track)
+            n = len(track.windows) - track.n_taken
+            self._queued -= n
+            if track.done.cancelled():
+                self._counts["dropped"] += n
+
+
+def _deliver(part: _Slice, outputs: Mapping[str, Tensor]) -> None:
+    track = part.track
+    track.parts.append((part.start, outputs))
+    track.n_finished += part.stop - part.start
+    if track.n_finished == len(track.windows) and not track.done.done():
+        ordered = [rows for _, rows in sorted(track.parts, key=lambda item: item[0])]
+        if len(ordered) == 1:
+            track.done.set_result(ordered[0])
+        else:
+            names = ordered[0].keys()
+            track.done.set_result({n: torch.cat([rows[n] for rows in ordered]) for n in names})
+
+
+def _quantile(values: deque[float], share: float) -> float:
+    ordered = sorted(values)
+    return ordered[min(int(share * len(ordered)), len(ordered) - 1)] if ordered else 0.0

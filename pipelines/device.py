@@ -1,0 +1,176 @@
+"""A processor that runs one forward after another, and the turns that its users take.
+
+Batches pass through three stages, each with its own thread, so that the host work of one batch
+overlaps the compute of the one before: stage (gather rows, copy in), launch (forward), finish (copy
+out). Invariant: a partly filled batch starts only on an idle device; ahead of time only full ones
+start, since waiting would gain them nothing.
+"""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+Forward = Callable[[Tensor], Mapping[str, Tensor]]
+
+DEPTH = 2
+"""Batches on one device at a time: one computed, one staged behind it."""
+
+
+class Turns:
+    """Decides who may start a batch; strictly first come, first served, so that nobody starves."""
+
+    def __init__(self, depth: int = DEPTH) -> None:
+        self._depth = depth
+        self._running = 0
+        self._waiting: deque[tuple[asyncio.Future[None], Callable[[], bool]]] = deque()
+
+    async def acquire(self, is_full: Callable[[], bool]) -> None:
+        """Wait for a turn: an idle device, or room behind another batch if ours ``is_full``."""
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((turn, is_full))
+        self.grant()
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self.release()
+            raise
+
+    def release(self) -> None:
+        """Give the turn back."""
+        self._running -= 1
+        self.grant()
+
+    def grant(self) -> None:
+        """Hand out what turns there are; call it too when a batch has become full."""
+        while self._waiting:
+            turn, is_full = self._waiting[0]
+            if not turn.done():
+                if self._running and not (self._running < self._depth and is_full()):
+                    return
+                self._running += 1
+                turn.set_result(None)
+            self._waiting.popleft()
+
+
+class Device(Protocol):
+    """What a batcher needs of a device."""
+
+    turns: Turns
+
+    async def run(
+        self, forward: Forward, rows: Sequence[Tensor], n_padding: int
+    ) -> tuple[Mapping[str, Tensor], float]:
+        """Run ``forward`` over the rows together; give CPU outputs and seconds of device time."""
+        ...
+
+
+@dataclass(slots=True)
+class _Staged:
+    windows: Tensor
+    copied: torch.cuda.Event | None = None
+
+
+@dataclass(slots=True)
+class _Launched:
+    outputs: dict[str, Tensor]
+    device_s: float = 0.0
+    events: tuple[torch.cuda.Event, torch.cuda.Event] | None = None
+    keep: Tensor | None = field(default=None, repr=False)
+
+
+class TorchDevice:
+    """A CPU or CUDA device behind three threads; shared by all batchers of one replica."""
+
+    def __init__(self, device: torch.device | str) -> None:
+        self.device = torch.device(device)
+        self.turns = Turns()
+        self._threads = [
+            ThreadPoolExecutor(1, thread_name_prefix=f"{self.device}-{stage}")
+            for stage in ("stage", "launch", "finish")
+        ]
+        self._is_cuda = self.device.type == "cuda"
+        if self._is_cuda:
+            self._copy_stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
+            self._compute_stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
+
+    async def run(
+        self, forward: Forward, rows: Sequence[Tensor], n_padding: int
+    ) -> tuple[Mapping[str, Tensor], float]:
+        """Run ``forward`` over the concatenated rows; give CPU outputs and seconds of device time.
+
+        Args:
+            forward: Maps ``[B, …]`` on this device to named outputs ``[B, …]``.
+            rows: CPU windows ``[n, …]`` of equal row shape.
+            n_padding: Rows of zeros to add, whose outputs are cut off again.
+        """
+        loop = asyncio.get_running_loop()
+        stage, launch, finish = self._threads
+        staged = await loop.run_in_executor(stage, self._stage, list(rows), n_padding)
+        launched = await loop.run_in_executor(launch, partial(self._launch, forward, staged))
+        n = len(staged.windows) - n_padding
+        return await loop.run_in_executor(finish, self._finish, launched, n)
+
+    def close(self) -> None:
+        """End the threads after what is under way."""
+        for thread in self._threads:
+            thread.shutdown()
+
+    def _stage(self, rows: list[Tensor], n_padding: int) -> _Staged:
+        if n_padding:
+            rows.append(rows[0].new_zeros((n_padding, *rows[0].shape[1:])))
+        if not self._is_cuda:
+            return _Staged(rows[0] if len(rows) == 1 else torch.cat(rows))
+        n = sum(len(part) for part in rows)
+        pinned = torch.empty((n, *rows[0].shape[1:]), dtype=rows[0].dtype, pin_memory=True)
+        torch.cat(rows, out=pinned)
+        with torch.cuda.stream(self._copy_stream):
+            windows = pinned.to(self.device, non_blocking=True)
+            copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            copied.record()
+        return _Staged(windows, copied)
+
+    @torch.inference_mode()
+    def _launch(self, forward: Forward, staged: _Staged) -> _Launched:
+        if staged.copied is None:
+            start = time.perf_counter()
+            outputs = dict(forward(staged.windows))
+            return _Launched(outputs, time.perf_counter() - start)
+        with torch.cuda.stream(self._compute_stream):
+            self._compute_stream.wait_event(staged.copied)
+            staged.windows.record_stream(self._compute_stream)
+            begin = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+            end = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+            begin.record()
+            outputs = {
+                name: value.to("cpu", non_blocking=True)
+                for name, value in forward(staged.windows).items()
+            }
+            end.record()
+        return _Launched(outputs, events=(begin, end), keep=staged.windows)
+
+    def _finish(self, launched: _Launched, n: int) -> tuple[Mapping[str, Tensor], float]:
+        if launched.events is not None:
+            begin, end = launched.events
+            end.synchronize()
+            launched.device_s = begin.elapsed_time(end) / 1000
+        outputs = {name: value[:n].cpu() for name, value in launched.outputs.items()}
+        return outputs, launched.device_s
+
+
+def is_device_fault(error: BaseException) -> bool:
+    """Tell a broken device, which no retry mends, from a fault of the input or of memory."""
+    if isinstance(error, torch.OutOfMemoryError):
+        return False
+    if isinstance(error, torch.AcceleratorError):
+        return True
+    signs = ("CUDA error", "CUBLAS_STATUS_", "CUDNN_STATUS_", "NCCL error")
+    return isinstance(error, RuntimeError) and any(sign in str(error) for sign in signs)
