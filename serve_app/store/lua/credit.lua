@@ -1,0 +1,37 @@
+-- uses: clock ledger
+-- Credits from outside: topup, bonus (an extra grant) or adjust (also downwards).
+-- KEYS: balance, payment, journal, topup, intents.
+-- ARGV: account, id, kind, credits, monthly grant or -1, why (JSON) or '', lifetime of the id in ms.
+-- Answers OK | DUP | MISMATCH | NOFUNDS, then the packed account. A top-up under the id of the open
+-- intent closes it. A downward adjustment takes packs, then grant, and makes no debt.
+local acct, id, kind, credits = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
+local raw = redis.call('MGET', KEYS[1], KEYS[2])
+local seen = kind .. ' ' .. ARGV[4]
+if raw[2] then return {raw[2] == seen and 'DUP' or 'MISMATCH', raw[1]} end
+local now = now_ms()
+load_account(raw[1])
+roll(acct, KEYS[3], now, tonumber(ARGV[5]))
+local why = ARGV[6] ~= '' and ARGV[6] or nil
+if credits < 0 then
+  local p = math.min(A.p, -credits)
+  local g = -credits - p
+  if g > A.g then
+    local packed = packed_account()
+    redis.call('SET', KEYS[1], packed)
+    return {'NOFUNDS', packed}
+  end
+  note(acct, KEYS[3], now, kind, id, -g, -p, 0, why)
+elseif kind == 'bonus' then
+  give(acct, KEYS[3], now, kind, id, credits, 0, why)
+else
+  give(acct, KEYS[3], now, kind, id, 0, credits, why)
+end
+if redis.call('HGET', KEYS[4], 'intent') == id then
+  redis.call('HDEL', KEYS[4], 'intent', 'sent', 'iprice', 'ipack')
+  redis.call('HSET', KEYS[4], 'fails', 0)
+  redis.call('ZREM', KEYS[5], acct)
+end
+local packed = packed_account()
+redis.call('SET', KEYS[1], packed)
+redis.call('SET', KEYS[2], seen, 'PX', ARGV[7])
+return {'OK', packed}

@@ -1,0 +1,23 @@
+-- Automatic top-up. A hash: on, th, pack, price, cap, month, spent, intent, sent, fails, off.
+-- `spent` counts this month's charges and the open intent, also one carried over from last month.
+local function spent_this_month(key, per)
+  local f = redis.call('HMGET', key, 'month', 'spent', 'intent', 'price', 'iprice')
+  if tonumber(f[1]) == per then return tonumber(f[2]) or 0 end
+  local carried = f[3] and (tonumber(f[5]) or 0) or 0
+  redis.call('HSET', key, 'month', string.format('%.0f', per), 'spent', carried)
+  return carried
+end
+
+-- Opens one intent when `left` is under the threshold, none is open and the cap allows it.
+local function consider_topup(acct, key, intents, now, left)
+  if A.th < 0 or left >= A.th then return end
+  local f = redis.call('HMGET', key, 'on', 'intent', 'price', 'cap', 'pack')
+  if f[1] ~= '1' or f[2] then return end
+  local spent, price = spent_this_month(key, A.per), tonumber(f[3])
+  if spent + price > tonumber(f[4]) then return end
+  local n = redis.call('HINCRBY', key, 'n', 1)
+  local id = 'topup_' .. acct .. '_' .. n
+  redis.call('HSET', key, 'intent', id, 'sent', 0, 'iprice', price, 'ipack', f[5],
+    'spent', spent + price)
+  redis.call('ZADD', intents, now, acct)
+end
