@@ -8,12 +8,12 @@ import json
 import logging
 import os
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 import tantivy
 
 from serve_app.domain.identity import TrackIdentity
+from serve_app.domain.identity_ports import Match
 from serve_app.domain.track_ids import Platform, TrackId
 from serve_app.providers.catalog_index import (
     ARTIST,
@@ -44,14 +44,6 @@ MIN_FUZZY_LENGTH = 4
 """Shorter words must be spelt exactly: one edit turns them into any other."""
 
 MAX_FUZZY_LENGTH = 30
-
-
-@dataclass(frozen=True, slots=True)
-class Match:
-    """One answer to a search by name; ``score`` is 0.8 to 1, and 1 is an equal spelling."""
-
-    identity: TrackIdentity
-    score: float
 
 
 class Catalog:
@@ -134,7 +126,7 @@ class Catalog:
             for identity in identities_at(searcher, [address for _, address in hits])
         ]
         good = [match for match in scored if match.score >= MIN_SCORE]
-        return sorted(good, key=lambda match: -match.score)[:limit]
+        return _without_repeats(sorted(good, key=lambda match: -match.score))[:limit]
 
     def _misspelt(self, words: list[tuple[str, str]]) -> tantivy.Query:
         return tantivy.Query.boolean_query(
@@ -181,6 +173,19 @@ class Catalog:
             logger.warning("catalog %s could not be opened", version, exc_info=True)
             return
         self._version = version
+
+
+def _without_repeats(matches: list[Match]) -> list[Match]:
+    """Keep the first row of each recording: further ones only add identifiers to it."""
+    seen: set[str] = set()
+    kept = []
+    for match in matches:
+        mbid = match.identity.mbid
+        if mbid is None or mbid not in seen:
+            kept.append(match)
+        if mbid is not None:
+            seen.add(mbid)
+    return kept
 
 
 def _completed(identity: TrackIdentity, others: list[TrackIdentity]) -> TrackIdentity:

@@ -20,6 +20,7 @@ INDEX_FORMAT = 1
 """Raised when the fields or the normalisation change, so that an old index is not misread."""
 
 IDS, SPELLING, ARTIST, TITLE, ROW, RECORD = "ids", "spelling", "artist", "title", "row", "record"
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 _DEFAULTS = {field.name: field.default for field in fields(TrackIdentity)}
 
 
@@ -77,7 +78,7 @@ def _encode(identity: TrackIdentity) -> bytes:
         for name, default in _DEFAULTS.items()
         if getattr(identity, name) != default
     }
-    return json.dumps(known, ensure_ascii=False, separators=(",", ":")).encode()
+    return _ENCODER.encode(known).encode()
 
 
 def _decode(document: tantivy.Document) -> TrackIdentity:

@@ -50,10 +50,12 @@ def normalise(text: str) -> str:
 
     A text of punctuation only ("???", "+") keeps it, so that it can still be found.
     """
-    folded = unicodedata.normalize("NFKD", text[:MAX_TEXT]).casefold().translate(_LIGATURES)
-    bare = "".join(c for c in folded if c in _VOICED or not unicodedata.combining(c))
-    bare = unicodedata.normalize("NFC", bare).replace("&", " and ")
-    bare = bare.replace("'", "").replace("\u2019", "")
+    bare = text[:MAX_TEXT].casefold()
+    if not bare.isascii():
+        letters = unicodedata.normalize("NFKD", bare).casefold().translate(_LIGATURES)
+        kept = "".join(c for c in letters if c in _VOICED or not unicodedata.combining(c))
+        bare = unicodedata.normalize("NFC", kept).replace("\u2019", "")
+    bare = bare.replace("&", " and ").replace("'", "")
     words = _NOT_WORD.sub(" ", bare).strip()
     return words or "".join(bare.split())
 
