@@ -62,6 +62,11 @@ class _Track:
     n_finished: int = 0
     parts: list[tuple[int, Mapping[str, Tensor]]] = field(default_factory=list)
 
+    @property
+    def kind(self) -> tuple[torch.Size, torch.dtype]:
+        """What windows must share to lie in one batch."""
+        return self.windows.shape[1:], self.windows.dtype
+
 
 @dataclass(frozen=True, slots=True)
 class _Slice:
@@ -182,20 +187,32 @@ class Batcher:
     async def _start_batches(self) -> None:
         while self._queued:
             await self._device.turns.acquire(self._is_full)
+            if not self._waiting:  # everybody has gone while we waited
+                self._device.turns.release()
+                break
             task = asyncio.get_running_loop().create_task(self._run_batch(self._take()))
             self._running.add(task)
             task.add_done_callback(self._running.discard)
         self._starter = None
 
     def _take(self) -> list[_Slice]:
-        """Give each waiting track one window in turn until the budget is spent."""
-        budget = min(self._max_windows, self._queued)
+        """Give each waiting track one window in turn until the budget is spent.
+
+        Windows of another shape than the first track's wait, ahead of everybody else's next turn.
+        """
+        kind = self._waiting[0].kind
+        mine = deque(track for track in self._waiting if track.kind == kind)
+        others = [track for track in self._waiting if track.kind != kind]
         share: dict[_Track, int] = {}
-        for _ in range(budget):
-            track = self._waiting.popleft()
+        budget = self._max_windows
+        while mine and budget:
+            track = mine.popleft()
             share[track] = share.get(track, 0) + 1
+            budget -= 1
             if track.n_taken + share[track] < len(track.windows):
-                self._waiting.append(track)
+                mine.append(track)
+        self._waiting = deque([*others, *mine])
+        self._queued -= self._max_windows - budget
         now_s = asyncio.get_running_loop().time()
         batch = []
         for track, n in share.items():
@@ -203,7 +220,6 @@ class Batcher:
                 self._queue_times_s.append(now_s - track.submitted_s)
             batch.append(_Slice(track, track.n_taken, track.n_taken + n))
             track.n_taken += n
-        self._queued -= budget
         return batch
 
     async def _run_batch(self, batch: list[_Slice]) -> None:

@@ -299,6 +299,33 @@ def test_two_models_take_turns_on_one_device() -> None:
     assert simulate(scenario) < 0.26
 
 
+def test_windows_of_two_shapes_are_never_mixed() -> None:
+    async def scenario() -> None:
+        batcher = Batcher(double, 8, 1000, SimulatedDevice())
+        tracks = [torch.ones(5, 3), torch.ones(5, 4), torch.ones(9, 3), torch.ones(2, 4)]
+        results = await asyncio.gather(*(batcher.submit(track) for track in tracks))
+        for track, outputs in zip(tracks, results, strict=True):
+            assert outputs["twice"].equal(2 * track)
+        assert batcher.metrics().batches == 3
+
+    simulate(scenario)
+
+
+def test_everybody_leaving_before_a_turn_is_harmless() -> None:
+    async def scenario() -> None:
+        device = SimulatedDevice()
+        first, second = Batcher(double, 8, 100, device), Batcher(double, 8, 100, device)
+        running = asyncio.create_task(first.submit(rows(1)))
+        await asyncio.sleep(0.01)
+        leaver = asyncio.create_task(second.submit(rows(2)))
+        await asyncio.sleep(0.01)
+        leaver.cancel()
+        await running
+        assert (await second.submit(rows(3)))["sum"].tolist() == [9]
+
+    simulate(scenario)
+
+
 def test_metrics_tell_queue_batch_and_device_time() -> None:
     async def scenario() -> None:
         batcher = Batcher(double, 2, 1000, SimulatedDevice(0.05))
