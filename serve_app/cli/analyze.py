@@ -8,17 +8,14 @@ from contextlib import contextmanager
 from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import torch
 import typer
 from rich.progress import track
 
 from configs.settings import Settings
-from models.checkpoints import CheckpointError
 from pipelines.audio import AudioError
 from pipelines.decode import DecodeLimits, DecoderUnavailableError, decode
-from pipelines.local import LocalAnalyzer
 from pipelines.records import TrackFeatures
 from serve_app.api.features_wire import PITCH_CLASSES, to_analysis
 from serve_app.cli.environment import (
@@ -30,23 +27,30 @@ from serve_app.cli.environment import (
     told,
     torch_device,
 )
-from serve_app.cli.plot import draw
 from serve_app.cli.table import features_table
 from serve_app.providers.audio_url import AudioUrlFetcher, UrlError, UrlGuard
+
+if TYPE_CHECKING:
+    from pipelines.local import LocalAnalyzer
 
 MAX_SECONDS = 4 * 3600.0
 MAX_URL_BYTES = 500_000_000
 LIMITS = DecodeLimits(max_seconds=MAX_SECONDS)
 
-_analyzer: LocalAnalyzer | None = None
+_analyzer: "LocalAnalyzer | None" = None
 
 
-def load_analyzer(max_windows: int) -> LocalAnalyzer:
-    """Load the default checkpoints."""
+def load_analyzer(max_windows: int) -> "LocalAnalyzer":
+    """Load the default checkpoints; the imports take a second, so other commands do without."""
+    from models.checkpoints import CheckpointError
+    from pipelines.local import LocalAnalyzer
+
     settings = Settings()
-    return LocalAnalyzer(
-        chosen_cards(settings), settings.resolved_model_dir(), torch_device(settings), max_windows
-    )
+    cards = chosen_cards(settings)
+    with told(CheckpointError):
+        return LocalAnalyzer(
+            cards, settings.resolved_model_dir(), torch_device(settings), max_windows
+        )
 
 
 def analyze(
@@ -76,12 +80,13 @@ def analyze(
         return
     if plot is not None and len(sources) > 1:
         fail("--plot draws one file; give one, or use --jsonl for many")
-    with told(CheckpointError):
-        analyzer = load_analyzer(max_windows)
+    analyzer = load_analyzer(max_windows)
     for source in sources:
         with told(AudioError, UrlError, DecoderUnavailableError), local_file(source) as path:
             features, timings = analyzer.analyze(path, LIMITS)
             if plot is not None:
+                from serve_app.cli.plot import draw
+
                 draw(decode(path, LIMITS), features, Path(source).name, plot)
         shown = to_analysis(features)
         if not with_embedding:
@@ -132,6 +137,8 @@ def record_of(path: Path, features: TrackFeatures) -> dict[str, Any]:
 
 def start_worker(max_windows: int) -> None:
     """Load the models once in each process of the pool."""
+    import torch
+
     global _analyzer
     torch.set_num_threads(1)
     _analyzer = load_analyzer(max_windows)

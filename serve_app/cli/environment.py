@@ -4,14 +4,16 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
-import torch
 from rich.console import Console
 
 from configs.settings import Settings
 from configs.tables import load_table
 from models.cards import ModelCard, choose_cards, parse_cards
+
+if TYPE_CHECKING:
+    import torch
 
 console = Console()
 errors = Console(stderr=True)
@@ -37,8 +39,10 @@ def chosen_cards(settings: Settings) -> dict[str, tuple[ModelCard, ...]]:
     return choose_cards(parse_cards(load_table("models")), settings.model_licences)
 
 
-def torch_device(settings: Settings) -> torch.device:
+def torch_device(settings: Settings) -> "torch.device":
     """Give the device that ``AFA_DEVICE`` names; ``auto`` takes a GPU when there is one."""
+    import torch
+
     if settings.device != "auto":
         return torch.device(settings.device)
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")

@@ -10,7 +10,6 @@ from rich.table import Table
 from configs.settings import Settings
 from configs.tables import load_table
 from models.cards import CardError, ModelCard, choose_cards, parse_cards
-from models.checkpoints import CheckpointError, pull, verify
 from serve_app.cli.environment import console, told
 
 app = typer.Typer(help="Checkpoints: list, pull, verify.", no_args_is_help=True)
@@ -28,6 +27,8 @@ def pull_cards(cards: list[ModelCard], settings: Settings) -> None:
     Raises:
         CheckpointError: One that is not optional cannot be had.
     """
+    from models.checkpoints import CheckpointError, pull
+
     with Progress(console=console, transient=True) as progress:
         for card in cards:
             task = progress.add_task(card.model_id, total=None)
@@ -48,6 +49,8 @@ def pull_cards(cards: list[ModelCard], settings: Settings) -> None:
 
 def pull_defaults(settings: Settings) -> None:
     """Pull what the service needs; quick when everything is there."""
+    from models.checkpoints import CheckpointError
+
     with told(CheckpointError, CardError):
         pull_cards(default_cards(settings), settings)
 
@@ -59,6 +62,8 @@ def pull_command(
     ] = None,
 ) -> None:
     """Fetch checkpoints into the model folder and verify them."""
+    from models.checkpoints import CheckpointError
+
     settings = Settings()
     cards = parse_cards(load_table("models"))
     with told(CheckpointError, CardError, KeyError):
@@ -87,6 +92,8 @@ def list_command() -> None:
 @app.command("verify")
 def verify_command() -> None:
     """Check the digests of the default checkpoints."""
+    from models.checkpoints import CheckpointError, verify
+
     settings = Settings()
     with told(CheckpointError):
         for card in default_cards(settings):

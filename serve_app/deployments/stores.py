@@ -7,6 +7,7 @@ from serve_app.deployments.options import StoreOptions
 from serve_app.domain.prices import Prices
 from serve_app.domain.tiers import Tiers
 from serve_app.store.accounts import Accounts
+from serve_app.store.bus import Bus
 from serve_app.store.client import connect
 from serve_app.store.jobs import Jobs
 from serve_app.store.ledger import Ledger
@@ -28,12 +29,13 @@ class Stores:
 def open_stores(options: StoreOptions) -> Stores:
     """Connect lazily: nothing is sent before the first use."""
     tiers = Tiers(load_table("tiers"))
-    ledger = connect(options.ledger_url)
+    store = connect(options.ledger_url)
+    bus = Bus(store)
     return Stores(
         tiers=tiers,
         prices=Prices.from_table(load_table("prices")),
-        accounts=Accounts(ledger, options.key_pepper),
-        ledger=Ledger(ledger, tiers),
-        jobs=Jobs(ledger, tiers),
+        accounts=Accounts(store, options.key_pepper, tiers, bus),
+        ledger=Ledger(store, tiers),
+        jobs=Jobs(store, tiers, bus=bus),
         objects=ObjectStore(options.object_store),
     )

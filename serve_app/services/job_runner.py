@@ -21,7 +21,7 @@ from pipelines.records import EmbeddingResult, MoodResult, SpectralResult
 from serve_app.domain.errors import AfaError, UrlFetchError
 from serve_app.domain.jobs import Claim
 from serve_app.domain.object_ports import ObjectNotFoundError, ObjectStorePort
-from serve_app.domain.ports_store import JobsPort
+from serve_app.domain.ports_store import JobQueuePort
 from serve_app.providers.audio_url import AudioUrlFetcher, UrlError
 
 logger = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ class JobRunner:
 
     def __init__(
         self,
-        jobs: JobsPort,
+        jobs: JobQueuePort,
         objects: ObjectStorePort,
         fetcher: AudioUrlFetcher,
         backend: AnalysisBackend,

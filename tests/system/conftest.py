@@ -1,0 +1,73 @@
+"""One real service for all system tests: real Redis, real Ray, real models."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pytest
+
+REPOSITORY = Path(__file__).parents[2]
+AFA = [sys.executable, "-c", "from serve_app.cli.main import main; main()"]
+
+
+@dataclass(frozen=True)
+class Service:
+    url: str
+    keys: dict[str, str]
+    pids: dict[str, int]
+    data_dir: Path
+    up_output: str
+    environment: dict[str, str]
+
+    def client(self, tier: str = "pro") -> httpx.Client:
+        headers = {"Authorization": f"Bearer {self.keys[tier]}"}
+        return httpx.Client(base_url=self.url, headers=headers, timeout=120)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    return port
+
+
+@pytest.fixture(scope="session")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    data_dir = tmp_path_factory.mktemp("afa")
+    environment = os.environ | {
+        "AFA_URL_NETWORKS": '["127.0.0.0/8"]',
+        "AFA_URL_PORTS": json.dumps([80, 443, *range(20000, 65536)]),
+        "COLUMNS": "120",
+    }
+    environment.pop("REDIS_URL", None)
+    arguments = ["up", "--port", str(free_port()), "--data-dir", str(data_dir)]
+    done = subprocess.run(
+        [*AFA, *arguments],
+        cwd=REPOSITORY,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    log = data_dir / "afa.log"
+    assert done.returncode == 0, (
+        done.stdout + done.stderr + (log.read_text() if log.exists() else "")
+    )
+    session = json.loads((data_dir / "session.json").read_text())
+    try:
+        yield Service(
+            session["url"], session["keys"], session["pids"], data_dir, done.stdout, environment
+        )
+    finally:
+        subprocess.run(
+            [*AFA, "down", "--data-dir", str(data_dir)], cwd=REPOSITORY, check=True, timeout=120
+        )
+        alive = [pid for pid in session["pids"].values() if Path(f"/proc/{pid}").exists()]
+        assert not alive

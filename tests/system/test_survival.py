@@ -1,0 +1,104 @@
+"""Replicas may die at any moment: jobs go on, and nobody pays twice."""
+
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.data.audio_files import click_track, encode
+from tests.system.conftest import Service
+from tests.system.test_service import finish, submit
+
+pytestmark = [pytest.mark.ray, pytest.mark.redis]
+
+TRACK_S = 60
+
+
+def replica_pids(service: Service, deployment: str) -> list[int]:
+    """Processes of a deployment's replicas, found below the service's own process."""
+    parents: dict[int, int] = {}
+    names: dict[int, bytes] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            try:
+                stat = (entry / "stat").read_text().rpartition(")")[2].split()
+                names[int(entry.name)] = (entry / "cmdline").read_bytes()
+            except OSError:
+                continue
+            parents[int(entry.name)] = int(stat[1])
+
+    def is_below(pid: int) -> bool:
+        while pid in parents:
+            if pid == service.pids["service"]:
+                return True
+            pid = parents[pid]
+        return False
+
+    return [
+        pid
+        for pid, name in names.items()
+        if b"ServeReplica" in name and deployment.encode() in name and is_below(pid)
+    ]
+
+
+def kill_replicas(service: Service, deployment: str, limit_s: float = 60) -> None:
+    deadline = time.monotonic() + limit_s
+    while not (pids := replica_pids(service, deployment)):
+        assert time.monotonic() < deadline, f"no replica of {deployment}"
+        time.sleep(0.1)
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+
+
+def wait_for_stage(client: Any, job_id: str, stage: str) -> None:
+    deadline = time.monotonic() + 60
+    while client.get(f"/v1/jobs/{job_id}").json()["_meta"]["stage"] != stage:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.fixture(scope="module")
+def track(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    path = tmp_path_factory.mktemp("audio") / "a.mp3"
+    return encode(path, click_track(110, TRACK_S), "mp3", "libmp3lame").read_bytes()
+
+
+@pytest.mark.parametrize("deployment", ["Spectral", "Mood", "Embedding", "AnalysisWorker"])
+def test_a_job_survives_the_death_of_a_replica(
+    service: Service, track: bytes, deployment: str
+) -> None:
+    with service.client("scale") as client:
+        job = submit(client, track, "audio/mpeg").json()
+        before = job["_meta"]["credits_remaining"]
+        wait_for_stage(client, job["job_id"], "analyse")
+        kill_replicas(service, deployment)
+        envelope = finish(client, job["job_id"], limit_s=150)
+    assert envelope["status"] == "complete", envelope
+    assert envelope["result"]["tempo"] == pytest.approx(110, rel=0.02)
+    assert envelope["_meta"]["credits_used"] == 10
+    assert envelope["_meta"]["credits_remaining"] == before
+
+
+def test_three_crashes_fail_the_job_and_refund_it(service: Service, track: bytes) -> None:
+    with service.client("scale") as client:
+        job = submit(client, track, "audio/mpeg").json()
+        before = job["_meta"]["credits_remaining"]
+        deadline = time.monotonic() + 200
+        crashes = 0
+        while True:
+            envelope = client.get(f"/v1/jobs/{job['job_id']}").json()
+            if envelope["status"] in ("complete", "failed"):
+                break
+            assert time.monotonic() < deadline, envelope
+            if envelope["_meta"]["stage"] == "analyse" and replica_pids(service, "Spectral"):
+                kill_replicas(service, "Spectral")
+                crashes += 1
+            time.sleep(0.2)
+    assert envelope["status"] == "failed"
+    assert crashes >= 3
+    assert envelope["error"]["error"] == "internal_error"
+    assert envelope["_meta"]["credits_used"] == 0
+    assert envelope["_meta"]["credits_remaining"] == before + 10
