@@ -44,6 +44,7 @@ class ModelCard:
         role: What it is used for.
         default: Used unless the operator chooses another card of the role.
         optional: Its absence is not an error (the role then works without it).
+        network: The class of network that runs it (`models.networks`).
         source: ``pypi://name==version``, ``hf://org/repo@commit``, ``https://…``, ``file://…`` or
             ``builtin://`` (no weights).
         format: What the weight files are; all but safetensors are converted when pulled.
@@ -66,6 +67,7 @@ class ModelCard:
     role: Role
     default: bool
     optional: bool
+    network: str
     source: str
     format: Format
     files: tuple[CardFile, ...]
@@ -175,6 +177,7 @@ def _parse_card(model_id: str, fields: Mapping[str, Any]) -> ModelCard:
         role=choice("role", Role),
         default=take("default", bool, False),
         optional=take("optional", bool, False),
+        network=take("network", str),
         source=take("source", str),
         format=choice("format", Format),
         files=tuple(_parse_file(model_id, file) for file in take("files", list, [])),

@@ -1,0 +1,70 @@
+"""The embedding step: one vector of norm 1 for a whole track, and the tags of the same forward."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from models.cards import ModelCard
+from pipelines.audio import Waveform
+from pipelines.checkpoint_model import CheckpointModel, load
+from pipelines.level import audible, measure_gain
+from pipelines.records import EmbeddingResult
+from pipelines.resample import resample
+from pipelines.steps import Outputs, Prepared
+from pipelines.tags import calibrated_tags, vocabulary_of
+from pipelines.windows import WindowedModel
+
+DIMENSION = 768
+"""Of every embedding; shorter ones are zero-padded, which keeps their geometry."""
+
+
+class EmbeddingStep:
+    """The mean of a network's ``embedding`` over the windows; ``tags`` too where it has them."""
+
+    def __init__(self, model: CheckpointModel) -> None:
+        self._model = model
+        self._vocabulary = vocabulary_of(model.card) if "tags" in model.card.outputs else None
+        self._ids = {"embedding": model.model_id}
+
+    @property
+    def models(self) -> Sequence[WindowedModel]:
+        """See `Step`."""
+        return (self._model,)
+
+    def prepare(self, waveform: Waveform) -> Prepared:
+        """Resample and cut the windows; nothing is run on silence."""
+        rate = self._model.spec.sample_rate
+        samples = resample(waveform.mono(), waveform.sample_rate, rate)
+        if measure_gain(samples, rate) is None:
+            return Prepared({})
+        return Prepared({self._model.model_id: audible(self._model.cut(samples))})
+
+    def finish(self, prepared: Prepared, outputs: Outputs) -> EmbeddingResult:
+        """Average over the windows, pad and normalise."""
+        if not prepared.windows:
+            return EmbeddingResult([0.0] * DIMENSION, [], dict(self._ids))
+        rows = outputs[self._model.model_id]
+        vector = unit_vector(rows["embedding"].mean(dim=0))
+        tags = []
+        if self._vocabulary is not None:
+            tags = calibrated_tags(self._vocabulary, rows["tags"].mean(dim=0))
+        return EmbeddingResult(vector.tolist(), tags, dict(self._ids))
+
+
+def unit_vector(mean: Tensor) -> Tensor:
+    """Zero-pad ``[D]``, D ≤ 768, to ``[768]`` and divide by its L2 norm; zeros stay zeros."""
+    padded = torch.zeros(DIMENSION, dtype=torch.float64)
+    padded[: len(mean)] = mean
+    return torch.nn.functional.normalize(padded, dim=0).round(decimals=8)
+
+
+def build(
+    cards: Mapping[str, Sequence[ModelCard]],
+    model_dir: Path,
+    device: torch.device,
+    max_windows: int = 0,
+) -> EmbeddingStep:
+    """Load the step's checkpoint; arguments and errors as in `pipelines.mood.build`."""
+    return EmbeddingStep(load(cards["embedding"][0], model_dir, device, max_windows))

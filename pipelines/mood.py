@@ -1,0 +1,95 @@
+"""The mood step: Spotify-style attributes and tags of a whole track."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import torch
+
+from models.cards import ModelCard
+from models.vibenet import ATTRIBUTES
+from pipelines.audio import Waveform
+from pipelines.checkpoint_model import CheckpointModel, load
+from pipelines.level import audible, measure_gain
+from pipelines.records import MoodResult
+from pipelines.resample import resample
+from pipelines.steps import Outputs, Prepared
+from pipelines.tag_attributes import MAPPING_NETWORK, attributes_from_tags
+from pipelines.tags import calibrated_tags, vocabulary_of
+from pipelines.windows import WindowedModel
+
+SAMPLE_RATE = 16_000
+"""Hz; both networks' rate."""
+
+SILENT = dict.fromkeys(ATTRIBUTES, 0.0)
+"""Attributes of silence: no value claims anything, as Spotify answers for tracks without sound."""
+
+
+class MoodStep:
+    """Attributes from a track at one loudness, tags from the track as it is.
+
+    Args:
+        tagger: A network with ``tags``.
+        attributes: A network with ``attributes``; without it they are mapped from the tags.
+        attributes_id: The model id to report for the attributes.
+    """
+
+    def __init__(
+        self, tagger: CheckpointModel, attributes: CheckpointModel | None, attributes_id: str
+    ) -> None:
+        self._tagger = tagger
+        self._attributes = attributes
+        self._vocabulary = vocabulary_of(tagger.card)
+        self._ids = {"attributes": attributes_id, "tags": tagger.model_id}
+
+    @property
+    def models(self) -> Sequence[WindowedModel]:
+        """See `Step`."""
+        return (self._tagger,) if self._attributes is None else (self._attributes, self._tagger)
+
+    def prepare(self, waveform: Waveform) -> Prepared:
+        """Resample, measure the loudness and cut the windows; nothing is run on silence."""
+        samples = resample(waveform.mono(), waveform.sample_rate, SAMPLE_RATE)
+        gain = measure_gain(samples, SAMPLE_RATE)
+        if gain is None:
+            return Prepared({})
+        windows = {self._tagger.model_id: audible(self._tagger.cut(samples))}
+        if self._attributes is not None:
+            windows[self._attributes.model_id] = audible(self._attributes.cut(samples)) * gain
+        return Prepared(windows)
+
+    def finish(self, prepared: Prepared, outputs: Outputs) -> MoodResult:
+        """Average over the windows and calibrate the tags."""
+        if not prepared.windows:
+            return MoodResult(**SILENT, tags=[], models=dict(self._ids))
+        probabilities = outputs[self._tagger.model_id]["tags"].mean(dim=0)
+        tags = calibrated_tags(self._vocabulary, probabilities)
+        if self._attributes is None:
+            values = attributes_from_tags(self._vocabulary, probabilities)
+        else:
+            mean = outputs[self._attributes.model_id]["attributes"].mean(dim=0)
+            values = dict(zip(ATTRIBUTES, mean.tolist(), strict=True))
+        return MoodResult(**values, tags=tags, models=dict(self._ids))
+
+
+def build(
+    cards: Mapping[str, Sequence[ModelCard]],
+    model_dir: Path,
+    device: torch.device,
+    max_windows: int = 0,
+) -> MoodStep:
+    """Load the step's checkpoints.
+
+    Args:
+        cards: Role to its cards (`models.cards.choose_cards`).
+        model_dir: The model cache.
+        device: Where the networks run.
+        max_windows: At most so many windows per track and network; 0 means all.
+
+    Raises:
+        CheckpointError: A checkpoint is not in the cache, or not what its card says.
+    """
+    tagger = load(cards["tags"][0], model_dir, device, max_windows)
+    card = cards["attributes"][0]
+    mapped = card.network == MAPPING_NETWORK
+    network = None if mapped else load(card, model_dir, device, max_windows)
+    return MoodStep(tagger, network, card.model_id)

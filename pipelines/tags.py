@@ -1,0 +1,117 @@
+"""Tags: vocabularies, scores that can be compared between tags, and one list out of several."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+from torch import Tensor
+
+from models.cards import CardError, ModelCard
+from models.musicnn import MSD_TAGS, MTT_TAGS
+from pipelines.records import MoodTag
+from pipelines.tag_reference import MSD_REFERENCE, MTT_REFERENCE
+
+MIN_SCORE = 0.5
+"""Tags below are not reported."""
+
+MAX_TAGS = 20
+"""At most so many tags are reported."""
+
+_NEUTRAL = 0.05
+_RELATIVE = 0.6
+
+# Names for what both vocabularies call differently, or one vocabulary more than once.
+_SAME = {
+    "female vocals": (
+        "female vocalists, female vocalist, female vocal, female voice, female, woman"
+    ),
+    "male vocals": "male vocalists, male vocal, male voice, male, man",
+    "vocals": "vocal, voice, singing",
+    "instrumental": "no vocals, no vocal, no voice",
+    "classical": "classic",
+    "choir": "choral",
+    "beats": "beat",
+    "chill": "chillout",
+    "r&b": "rnb",
+}
+_CANONICAL = {alias: name for name, aliases in _SAME.items() for alias in aliases.split(", ")}
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """The tags of a network in the order of its outputs, and their usual probabilities."""
+
+    names: tuple[str, ...]
+    reference: Mapping[str, float]
+
+
+_VOCABULARIES = {
+    "musicnn-mtt": Vocabulary(MTT_TAGS, MTT_REFERENCE),
+    "musicnn-msd-768": Vocabulary(MSD_TAGS, MSD_REFERENCE),
+}
+
+
+def vocabulary_of(card: ModelCard) -> Vocabulary:
+    """Give the vocabulary of a checkpoint's ``tags``.
+
+    Raises:
+        CardError: Nobody wrote down what its tags are.
+    """
+    if card.model_id not in _VOCABULARIES:
+        raise CardError(f"{card.model_id} has no tag vocabulary")
+    return _VOCABULARIES[card.model_id]
+
+
+def score(probability: float, reference: float) -> float:
+    """Turn a tag's probability into a score that can be compared between tags.
+
+    Mood tags are rare, and a network that knows it gives them low probabilities even where they are
+    right; so the log-odds are moved by part of the log-odds of the tag's usual probability. A tag
+    that is usually at .05 keeps its probability; one usually at .01 reaches .5 at .02, one usually
+    at .25 only at .14.
+
+    Args:
+        probability: 0 to 1.
+        reference: The tag's usual probability, above 0 and below 1.
+
+    Returns:
+        0 to 1, increasing in ``probability``.
+    """
+    if not 0 < probability < 1:
+        return float(probability >= 1)
+    moved = _log_odds(probability) - _RELATIVE * _log_odds(reference)
+    return 1 / (1 + math.exp((1 - _RELATIVE) * _log_odds(_NEUTRAL) - moved))
+
+
+def scores(vocabulary: Vocabulary, probabilities: Tensor) -> dict[str, float]:
+    """Score every tag of a vocabulary, under its original name; ``probabilities`` is ``[K]``."""
+    return {
+        name: score(probability, vocabulary.reference[name])
+        for name, probability in zip(vocabulary.names, probabilities.tolist(), strict=True)
+    }
+
+
+def calibrated_tags(vocabulary: Vocabulary, probabilities: Tensor) -> list[MoodTag]:
+    """Give the tags that stand out, by falling score and under their common names."""
+    rated = scores(vocabulary, probabilities).items()
+    return merge_tags([MoodTag(name, value) for name, value in rated])
+
+
+def merge_tags(*lists: Sequence[MoodTag]) -> list[MoodTag]:
+    """Make one list of several: a tag that occurs more than once keeps its highest score.
+
+    Returns:
+        At most `MAX_TAGS` tags with a score of at least `MIN_SCORE`, by falling score, ties by
+        name.
+    """
+    best: dict[str, float] = {}
+    for tag in chain(*lists):
+        name = _CANONICAL.get(tag.tag.lower(), tag.tag.lower())
+        best[name] = max(best.get(name, 0.0), tag.score)
+    ranked = sorted(best.items(), key=lambda item: (-item[1], item[0]))
+    return [MoodTag(name, value) for name, value in ranked if value >= MIN_SCORE][:MAX_TAGS]
+
+
+def _log_odds(probability: float) -> float:
+    return math.log(probability / (1 - probability))
