@@ -1,0 +1,1 @@
+"""What is kept: money, jobs, keys, caches and uploaded audio, in Redis and object stores."""

@@ -193,7 +193,11 @@ class Accounts:
     async def list(self, owner: str) -> list[KeyInfo]:
         """Give all keys of an owner, oldest first, ended ones too."""
         listed = await self._store.command("HGETALL", self._store.keys.owner_keys(owner))
-        pairs = listed.items() if isinstance(listed, dict) else zip(listed[::2], listed[1::2], strict=True)
+        pairs = (
+            listed.items()
+            if isinstance(listed, dict)
+            else zip(listed[::2], listed[1::2], strict=True)
+        )
         infos = []
         for key_id, digest in sorted(pairs):
             scopes, test, created, not_after, revoked = await self._store.command(

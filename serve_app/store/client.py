@@ -20,12 +20,16 @@ from redis.backoff import ConstantBackoff
 from redis.exceptions import (
     BusyLoadingError,
     ClusterDownError,
-    ConnectionError as RedisConnectionError,
     MovedError,
     NoScriptError,
     OutOfMemoryError,
     ReadOnlyError,
     ResponseError,
+)
+from redis.exceptions import (
+    ConnectionError as RedisConnectionError,
+)
+from redis.exceptions import (
     TimeoutError as RedisTimeoutError,
 )
 
@@ -70,7 +74,9 @@ def lua_source(name: str) -> str:
     return (LUA_DIR / f"{name}.lua").read_text(encoding="utf-8")
 
 
-def compose(name: str, clock: str | None = None, source: Callable[[str], str] = lua_source) -> Script:
+def compose(
+    name: str, clock: str | None = None, source: Callable[[str], str] = lua_source
+) -> Script:
     """Join a script with the libraries its ``-- uses:`` line names.
 
     Args:
@@ -124,14 +130,9 @@ class Store:
 
         async def call() -> Any:
             try:
-                return await cast(
-                    "Awaitable[Any]", self.redis.evalsha(script.digest, len(keys), *keys, *args)
-                )
+                return await self.redis.evalsha(script.digest, len(keys), *keys, *args)
             except NoScriptError:
-                return await cast(
-                    "Awaitable[Any]",
-                    self.redis.eval(script.text.decode(), len(keys), *keys, *args),
-                )
+                return await self.redis.eval(script.text.decode(), len(keys), *keys, *args)
 
         return await self.guard(call())
 

@@ -82,7 +82,7 @@ class Jobs:
         Raises:
             InsufficientCreditsError: Not covered; there is no job.
             IdempotencyMismatchError: The id exists with another request.
-            ServiceUnavailableError: Too much work waits, or the ledger is away; nothing was charged.
+            ServiceUnavailableError: Too much work waits, or the ledger is away; not charged.
         """
         account, job_id = check_id(job.account), check_id(job.job_id)
         tier = self._tiers[job.tier]
@@ -138,7 +138,9 @@ class Jobs:
             ServiceUnavailableError: The ledger is away.
         """
         reply = await self._store.command("HGETALL", self._store.keys.job(account, job_id))
-        pairs = reply if isinstance(reply, dict) else dict(zip(reply[::2], reply[1::2], strict=True))
+        pairs = (
+            reply if isinstance(reply, dict) else dict(zip(reply[::2], reply[1::2], strict=True))
+        )
         return parse_record(job_id, pairs) if pairs else None
 
     async def wait(self, account: str, job_id: str, timeout_s: float) -> JobRecord | None:
@@ -272,7 +274,7 @@ class Jobs:
             *keys.money(account, JOB_HOLD_PREFIX + job_id),
             keys.job(account, job_id),
             *(keys.job_index(tag, "open"), keys.job_index(tag, "dead")),
-            *(keys.webhook(account), keys.webhook_due(tag)),
+            *(keys.webhook(account), keys.webhook_index(tag, "due")),
         ]
 
     async def release(self, worker_id: str) -> int:

@@ -1,33 +1,34 @@
 """Every Redis key, built in one place.
 
-``{cNN}`` is the shard of an account, ``crc16(account) % shards``: all that one script changes lies in
-one slot of a Redis Cluster.
+``{cNN}`` is the shard of an account, ``crc16(account) % shards``: all that one script changes lies
+in one slot of a Redis Cluster. The owner is part of the key, so a foreign id is simply absent.
 
-=============================== ======= ======================================= =================
-key                             type    holds                                   lifetime
-=============================== ======= ======================================= =================
-cr:{cNN}:a:<acct>               string  balance, packed (lua/lib/ledger.lua)    for ever
-cr:{cNN}:r:<acct>:<id>          string  hold: state, cost, final, split         48 h after its end
-cr:{cNN}:p:<acct>:<id>          string  payment, grant or adjustment seen       400 d
-cr:{cNN}:t:<acct>               hash    automatic top-up                        for ever
-cr:{cNN}:due                    zset    open holds by deadline                  for ever
-cr:{cNN}:intents                zset    open payment intents by creation        for ever
-cr:{cNN}:j                      stream  journal, append-only                    trimmed behind export
-cr:{cNN}:jb                     hash    sums of the exported part of the journal for ever
-job:{cNN}:<acct>:<id>           hash    job record and result                   asset lifetime
-job:{cNN}:open                  zset    unfinished jobs by next check: outbox, lease and limits
-job:{cNN}:dead                  list    jobs given up after their last attempt  last 1,000
-wh:{cNN}:a:<acct>               hash    webhook registration                    for ever
-wh:{cNN}:due                    zset    deliveries by next attempt              for ever
-wh:{cNN}:n:<acct>:<id>          string  attempts made for one delivery          4 d
-own:{cNN}:<owner>               hash    tier of an account                      for ever
-own:{cNN}:<owner>:keys          hash    key id → look-up hash                   for ever
-key:<hash>                      hash    API key record                          for ever
-kid:<key id>                    string  owner and look-up hash of a key         for ever
-{lanes}:*                       various queue hints (lua/lib/lanes.lua)         for ever
-idem:{cNN}:<owner>:<key>        hash    answer to an Idempotency-Key            24 h
-rl:… slot:… c:… lock:…          various rate limits, slots, caches, locks (cache role)
-=============================== ======= ======================================= =================
+=========================== ====== ==================================== ===================
+key                         type   holds                                lifetime
+=========================== ====== ==================================== ===================
+cr:{cNN}:a:<acct>           string balance, packed: lua/lib/ledger.lua  for ever
+cr:{cNN}:r:<acct>:<id>      string hold: state, cost, final, split      48 h after its end
+cr:{cNN}:p:<acct>:<id>      string payment, grant or adjustment seen    400 d
+cr:{cNN}:t:<acct>           hash   automatic top-up                     for ever
+cr:{cNN}:due                zset   open holds by deadline               for ever
+cr:{cNN}:intents            zset   accounts with an open intent         for ever
+cr:{cNN}:j                  stream journal, append-only                 until exported
+cr:{cNN}:jb                 hash   sums of the exported journal         for ever
+job:{cNN}:<acct>:<id>       hash   job record and result                tier's asset life
+job:{cNN}:open              zset   unfinished jobs by next look:        for ever
+                                   outbox, leases and time limits
+job:{cNN}:dead              list   jobs whose every attempt was lost    last 1,000
+wh:{cNN}:a:<acct>           hash   webhook registration                 for ever
+wh:{cNN}:due                zset   deliveries by next attempt           until delivered
+wh:{cNN}:tries              hash   attempts of open deliveries          until delivered
+own:{cNN}:<owner>           hash   tier of an owner                     for ever
+own:{cNN}:<owner>:keys      hash   key id to look-up hash               for ever
+key:<hash>                  hash   API key record                       for ever
+kid:<key id>                string owner and look-up hash of a key      for ever
+{lanes}:*                   …      queue hints: lua/lib/lanes.lua       for ever
+idem:{cNN}:<owner>:<key>    hash   answer to an Idempotency-Key         24 h
+rl:…  slot:…  c:…  lock:…   …      cache role: rates, slots, values     each its own
+=========================== ====== ==================================== ===================
 """
 
 import binascii
@@ -107,9 +108,9 @@ class Keyspace:
         """Key of an account's webhook registration."""
         return f"wh:{self.tag(account)}:a:{account}"
 
-    def webhook_due(self, tag: str) -> str:
-        """Key of a shard's due deliveries."""
-        return f"wh:{tag}:due"
+    def webhook_index(self, tag: str, name: str) -> str:
+        """Key of one of a shard's delivery indexes: due, tries."""
+        return f"wh:{tag}:{name}"
 
     def owner(self, owner: str) -> str:
         """Key of an owner's record."""

@@ -1,7 +1,7 @@
 """The lanes: which queued job runs next, fair over tiers and owners.
 
-Invariant: lanes are hints. A job that is missing here is put back by the sweep, and one that is here
-too often is refused by its record.
+Invariant: lanes are hints. A job that is missing here is put back by the sweep, and one that is
+here too often is refused by its record.
 """
 
 import secrets
@@ -67,13 +67,19 @@ class Lanes:
         self, lane: str, account: str, job_id: str, delay_ms: int = 0, *, take: bool = False
     ) -> bool:
         """Put a job in line; ``take`` also takes it from a worker that had claimed it."""
-        args = [lane, account, job_id, delay_ms, self._cap, int(take)]
+        args: list[str | int] = [lane, account, job_id, delay_ms, self._cap, int(take)]
         return bool(await self._store.run("lane_put", self._keys, args))
 
     async def claim(self, worker_id: str) -> Ticket | None:
         """Take the next job in line, if there is one."""
         token = f"{worker_id}.{secrets.token_hex(6)}"
-        args = [worker_id, token, self._lease_ms, self._cap, *self._weights.values()]
+        args: list[str | int] = [
+            worker_id,
+            token,
+            self._lease_ms,
+            self._cap,
+            *self._weights.values(),
+        ]
         found = await self._store.run("lane_claim", self._keys, args)
         if not found:
             return None
@@ -82,7 +88,7 @@ class Lanes:
 
     async def done(self, job_id: str, token: str, *, was_served: bool) -> None:
         """Give a claimed place back; a place that was taken away meanwhile is left alone."""
-        args = [job_id, token, self._cap, int(was_served)]
+        args: list[str | int] = [job_id, token, self._cap, int(was_served)]
         await self._store.run("lane_done", self._keys, args)
 
     async def drop(self, job_id: str) -> None:
@@ -91,9 +97,7 @@ class Lanes:
 
     async def may_sweep(self, share_ms: int) -> bool:
         """Tell whether nobody has swept for ``share_ms``."""
-        return bool(
-            await self._store.command("SET", lane_key("sweep"), 1, "NX", "PX", share_ms)
-        )
+        return bool(await self._store.command("SET", lane_key("sweep"), 1, "NX", "PX", share_ms))
 
     async def expired(self) -> list[tuple[str, str]]:
         """Give account and job of claims whose lease is over, at most once per lease."""
@@ -154,5 +158,3 @@ def as_numbers(reply: "dict[bytes, bytes] | list[bytes]") -> dict[str, float]:
     """Read a HGETALL answer of either protocol."""
     pairs = reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2], strict=True)
     return {name.decode(): float(value) for name, value in pairs}
-
-

@@ -181,7 +181,15 @@ class Ledger:
         tags = [self.store.keys.shard_tag(shard) for shard in range(self.store.keys.shards)]
         found = await self.store.batch(
             [
-                ("ZRANGEBYSCORE", self.store.keys.shard(tag, "due"), "-inf", until, "LIMIT", 0, REAP_BATCH)
+                (
+                    "ZRANGEBYSCORE",
+                    self.store.keys.shard(tag, "due"),
+                    "-inf",
+                    until,
+                    "LIMIT",
+                    0,
+                    REAP_BATCH,
+                )
                 for tag in tags
             ]
         )
@@ -306,4 +314,4 @@ class Ledger:
     async def _wait_for_replicas(self) -> None:
         reached: Any = await self.store.command("WAIT", self._topup_replicas, REPLICA_WAIT_MS)
         if int(reached) < self._topup_replicas:
-            raise ServiceUnavailableError("the payment is not yet safe; the same call again ends it")
+            raise ServiceUnavailableError("the payment is not yet safe; call again")

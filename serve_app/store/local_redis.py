@@ -1,6 +1,7 @@
 """A Redis of our own for one machine: found, started, supervised by its pid, stopped.
 
-Invariant: the ledger role runs with ``appendfsync always``; what it acknowledged survives power loss.
+Invariant: the ledger role runs with ``appendfsync always``: what it acknowledged survives a power
+loss.
 """
 
 import contextlib
@@ -134,7 +135,14 @@ def choose_address(folder: Path) -> tuple[str, tuple[str, ...]]:
     path = folder / "redis.sock"
     if len(os.fsencode(path)) <= LONGEST_SOCKET_PATH:
         path.unlink(missing_ok=True)
-        return f"unix://{path}", ("--port", "0", "--unixsocket", str(path), "--unixsocketperm", "700")
+        return f"unix://{path}", (
+            "--port",
+            "0",
+            "--unixsocket",
+            str(path),
+            "--unixsocketperm",
+            "700",
+        )
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]

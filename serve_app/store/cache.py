@@ -1,0 +1,100 @@
+"""The cache: bytes by name, with a lifetime. It may vanish at any moment.
+
+Invariant: no method raises because the cache role is away; a read is then a miss.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import secrets
+import time
+from collections.abc import AsyncIterator
+
+from serve_app.domain.errors import ServiceUnavailableError
+from serve_app.store.client import Store
+
+NEGATIVE = b"\x00"
+POSITIVE = b"\x01"
+LOCK_TTL_S = 30.0
+LOCK_POLL_S = 0.05
+LOOK_AGAIN_S = 1.0
+
+
+class Known(bytes):
+    """What a look-up found; ``KNOWN_ABSENT`` says that there is nothing to find."""
+
+
+KNOWN_ABSENT = Known(b"")
+
+
+class Cache:
+    """Values under ``space`` and ``key``; keys of any length and alphabet."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._away_until = 0.0
+
+    @staticmethod
+    def _name(space: str, key: str) -> str:
+        return f"c:{space}:{hashlib.sha256(key.encode()).hexdigest()}"
+
+    async def _try(self, *command: str | bytes | int) -> bytes | None:
+        if time.monotonic() < self._away_until:
+            return None
+        try:
+            reply = await self._store.command(*command)
+        except ServiceUnavailableError:
+            self._away_until = time.monotonic() + LOOK_AGAIN_S
+            return None
+        return reply if isinstance(reply, bytes) else None
+
+    async def get(self, space: str, key: str) -> bytes | None:
+        """Give what was stored; None for a miss, ``KNOWN_ABSENT`` for a remembered absence."""
+        found = await self._try("GET", self._name(space, key))
+        if found is None:
+            return None
+        return KNOWN_ABSENT if found[:1] == NEGATIVE else found[1:]
+
+    async def put(self, space: str, key: str, value: bytes, ttl_s: float) -> None:
+        """Store a value for ``ttl_s`` seconds."""
+        await self._try("SET", self._name(space, key), POSITIVE + value, "PX", int(ttl_s * 1000))
+
+    async def put_absent(self, space: str, key: str, ttl_s: float) -> None:
+        """Remember for ``ttl_s`` seconds that there is nothing to find."""
+        await self._try("SET", self._name(space, key), NEGATIVE, "PX", int(ttl_s * 1000))
+
+    async def delete(self, space: str, key: str) -> None:
+        """Forget a value."""
+        await self._try("DEL", self._name(space, key))
+
+    @contextlib.asynccontextmanager
+    async def single_flight(self, key: str, wait_s: float) -> AsyncIterator[bool]:
+        """Let one caller at a time compute ``key``.
+
+        Yields:
+            True to the one that shall compute. False to one that waited until another had ended
+            (look into the cache again), or for ``wait_s``.
+        """
+        name, token = f"lock:{hashlib.sha256(key.encode()).hexdigest()}", secrets.token_hex(8)
+        deadline = time.monotonic() + wait_s
+        is_ours = await self._lock(name, token)
+        has_waited = not is_ours
+        while not is_ours and time.monotonic() < deadline:
+            await asyncio.sleep(LOCK_POLL_S)
+            is_ours = await self._lock(name, token)
+        try:
+            yield is_ours and not has_waited
+        finally:
+            if is_ours:
+                with contextlib.suppress(ServiceUnavailableError):
+                    await self._store.run("unlock", [name], [token])
+
+    async def _lock(self, name: str, token: str) -> bool:
+        if time.monotonic() < self._away_until:
+            return True
+        try:
+            command = ("SET", name, token, "NX", "PX", int(LOCK_TTL_S * 1000))
+            return bool(await self._store.command(*command))
+        except ServiceUnavailableError:
+            self._away_until = time.monotonic() + LOOK_AGAIN_S
+            return True

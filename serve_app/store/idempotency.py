@@ -1,0 +1,56 @@
+"""Answers remembered under an ``Idempotency-Key``, in the ledger role.
+
+Invariant: while a request with the key runs, and for a day after it, no second one runs.
+"""
+
+import json
+from collections.abc import Mapping
+
+from serve_app.domain.traffic import Fresh, IdempotencyState, InFlight, Mismatch, Replay
+from serve_app.store.client import Store
+
+KEPT_S = 24 * 3600
+IN_FLIGHT_S = 300
+LONGEST_KEY = 255
+
+
+class Idempotency:
+    """The table of idempotency keys, one per owner."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def begin(self, owner: str, key: str, fingerprint: str) -> IdempotencyState:
+        """Find out what is known about a key, and take it if nothing is.
+
+        Raises:
+            ServiceUnavailableError: The ledger is away.
+        """
+        word, *rest = await self._store.run(
+            "idem_begin",
+            [self._store.keys.idempotency(owner, key)],
+            [fingerprint, IN_FLIGHT_S * 1000],
+        )
+        match word:
+            case b"FRESH":
+                return Fresh()
+            case b"MISMATCH":
+                return Mismatch()
+            case b"IN_FLIGHT":
+                return InFlight()
+        status, headers, body = rest
+        return Replay(int(status), json.loads(headers), body)
+
+    async def finish(
+        self, owner: str, key: str, status: int, headers: Mapping[str, str], body: bytes
+    ) -> None:
+        """Remember the answer for a day."""
+        await self._store.run(
+            "idem_finish",
+            [self._store.keys.idempotency(owner, key)],
+            [status, json.dumps(dict(headers)), body, KEPT_S * 1000],
+        )
+
+    async def abandon(self, owner: str, key: str) -> None:
+        """Forget a request that left nothing behind, so that it may be tried again."""
+        await self._store.command("DEL", self._store.keys.idempotency(owner, key))

@@ -1,0 +1,120 @@
+"""Request rates (GCRA) and requests in flight, per owner.
+
+Invariant: while the cache role is away, each process lets through its share of the rate, so the
+limit fails open but bounded.
+"""
+
+import math
+import time
+from dataclasses import dataclass, field
+
+from serve_app.domain.errors import ServiceUnavailableError
+from serve_app.domain.tiers import Tier
+from serve_app.domain.traffic import Decision
+from serve_app.store.client import Store
+
+WINDOW_S = 60
+JOB_POLL_BURST = 5
+FAILED_AUTH_PER_MINUTE = 30
+SLOT_TTL_S = 60.0
+LOCAL_BUCKETS = 10_000
+LOOK_AGAIN_S = 1.0
+
+
+@dataclass(slots=True)
+class LocalBuckets:
+    """Token buckets of this process, for when the shared ones are away."""
+
+    levels: dict[str, tuple[float, float]] = field(default_factory=dict)
+
+    def take(self, key: str, per_s: float, burst: float, cost: int) -> tuple[bool, float]:
+        """Take ``cost`` tokens if they are there; give also the level afterwards."""
+        now = time.monotonic()
+        level, at = self.levels.get(key, (burst, now))
+        level = min(burst, level + (now - at) * per_s)
+        is_allowed = level >= max(cost, 1)
+        if is_allowed:
+            level -= cost
+        if len(self.levels) >= LOCAL_BUCKETS:
+            self.levels.clear()
+        self.levels[key] = (level, now)
+        return is_allowed, level
+
+
+class Limits:
+    """Decides whether a request may pass."""
+
+    def __init__(self, store: Store, *, replicas: int = 1) -> None:
+        """Use the cache role; ``replicas`` share the rate while it is away."""
+        self._store = store
+        self._replicas = max(1, replicas)
+        self._local = LocalBuckets()
+        self._away_until = 0.0
+
+    async def check(self, owner: str, kind: str, tier: Tier, cost: int = 1) -> Decision:
+        """Count one request of class ``kind`` (read, compute, poll) against the tier's rate."""
+        return await self._decide(kind, f"rl:{kind}:{owner}", tier.rate[kind], WINDOW_S, None, cost)
+
+    async def check_job_poll(self, owner: str, job_id: str) -> Decision:
+        """Count one poll of one job: one a second, five at once."""
+        return await self._decide("job", f"rl:job:{owner}:{job_id}", 1, 1, JOB_POLL_BURST, 1)
+
+    async def check_failed_auth(self, address: str, *, count: bool) -> Decision:
+        """Look at an address before authentication, and count it after a failed one."""
+        return await self._decide(
+            "auth", f"rl:auth:{address}", FAILED_AUTH_PER_MINUTE, WINDOW_S, None, int(count)
+        )
+
+    async def _decide(
+        self, kind: str, key: str, limit: int, window_s: int, burst: int | None, cost: int
+    ) -> Decision:
+        depth = burst or limit
+        if time.monotonic() >= self._away_until:
+            try:
+                allowed, remaining, retry_ms, reset_ms = await self._store.run(
+                    "gcra", [key], [limit, window_s * 1000, depth, cost]
+                )
+            except ServiceUnavailableError:
+                self._away_until = time.monotonic() + LOOK_AGAIN_S
+            else:
+                return Decision(
+                    allowed=bool(allowed),
+                    kind=kind,
+                    limit=depth,
+                    window_s=window_s if burst is None else window_s * burst,
+                    remaining=remaining,
+                    retry_after_s=math.ceil(retry_ms / 1000),
+                    reset_s=math.ceil(reset_ms / 1000),
+                )
+        per_s = limit / window_s / self._replicas
+        share = max(1.0, depth / self._replicas)
+        is_allowed, level = self._local.take(key, per_s, share, cost)
+        return Decision(
+            allowed=is_allowed,
+            kind=kind,
+            limit=depth,
+            window_s=window_s if burst is None else window_s * burst,
+            remaining=int(level),
+            retry_after_s=0 if is_allowed else math.ceil((1 - level) / per_s),
+            reset_s=math.ceil((share - level) / per_s),
+        )
+
+    async def acquire_slot(
+        self, owner: str, kind: str, limit: int, request_id: str, ttl_s: float = SLOT_TTL_S
+    ) -> bool:
+        """Take one of ``limit`` slots; True also when the cache role is away."""
+        try:
+            return bool(
+                await self._store.run(
+                    "slot", [f"slot:{kind}:{owner}"], [request_id, limit, int(ttl_s * 1000)]
+                )
+            )
+        except ServiceUnavailableError:
+            return True
+
+    async def release_slot(self, owner: str, kind: str, request_id: str) -> None:
+        """Give a slot back; one that cannot be given back lapses by itself."""
+        try:
+            await self._store.command("ZREM", f"slot:{kind}:{owner}", request_id)
+        except ServiceUnavailableError:
+            return
