@@ -52,11 +52,12 @@ class Waveform:
     @property
     def duration_s(self) -> float:
         """Length in seconds."""
-        return self.samples.shape[1] / self.sample_rate
+        return float(self.samples.shape[1]) / self.sample_rate
 
     def mono(self) -> NDArray[np.float32]:
         """Mean of the channels, float32 ``[T]``."""
         if self.samples.shape[0] == 1:
-            return self.samples[0]
-        mean: NDArray[np.float32] = self.samples.mean(axis=0, dtype=np.float32)
+            only: NDArray[np.float32] = self.samples[0]
+            return only
+        mean: NDArray[np.float32] = np.mean(self.samples, axis=0, dtype=np.float32)
         return mean

@@ -1,7 +1,7 @@
 """Builds the Serve application: the only place that binds deployments together."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from pydantic import BaseModel, ConfigDict
 from ray.serve import Application, Deployment
@@ -63,7 +63,8 @@ def bind(args: AppArgs, overrides: Mapping[str, Mapping[str, Any]]) -> Applicati
     )
     urls = UrlOptions(ports=settings.url_ports, networks=settings.url_networks)
 
-    def configured(deployment: Deployment) -> Deployment:
+    def configured(cls: type) -> Deployment:
+        deployment = cast("Deployment", cls)  # what the decorator really returns
         return deployment.options(**overrides.get(deployment.name, {}))
 
     def model_options(model: ModelArgs) -> ModelOptions:

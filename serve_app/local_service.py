@@ -76,7 +76,7 @@ class LocalService:
             say("stopping Serve")
             serve.shutdown()
             say("stopping Ray")
-            ray.shutdown()
+            ray.shutdown()  # type: ignore[no-untyped-call]
         if self._redis:
             say("stopping Redis")
             for redis in reversed(self._redis):
@@ -173,7 +173,7 @@ class LocalService:
         known: dict[str, str] = json.loads(path.read_text()) if path.exists() else {}
         store = connect(os.environ["AFA_REDIS_URL"])
         accounts = Accounts(
-            store, Tiers(load_table("tiers")), self._files.key_pepper(self._settings)
+            store, self._files.key_pepper(self._settings), Tiers(load_table("tiers"))
         )
         try:
             keys = {}

@@ -86,7 +86,8 @@ Authenticated = Annotated[Caller, Depends(authenticate)]
 
 def latency_ms(request: Request) -> int:
     """Milliseconds since the request arrived."""
-    return round(1000 * (time.monotonic() - request.state.started_at))
+    started_at: float = request.state.started_at
+    return round(1000 * (time.monotonic() - started_at))
 
 
 def require_gpu(tiers: Tiers, tier: Tier) -> None:

@@ -90,7 +90,7 @@ def to_spotify(features: TrackFeatures, track_id: str, base_url: str) -> Spotify
         track_href=f"{base_url}/v1/resolve/{track_id}",
         analysis_url=f"{base_url}/spotify/v1/audio-analysis/{track_id}",
         key=features.key,
-        mode=features.mode,  # type: ignore[arg-type]
+        mode=features.mode,
         tempo=round(features.tempo, 3),
         loudness=round(features.loudness_lufs, 3),
         time_signature=min(7, max(3, features.time_signature)),

@@ -31,7 +31,7 @@ def with_accounts(work: Callable[[Accounts], Awaitable[T]]) -> T:
         files = LocalFiles(settings.data_dir)
         store = connect(files.ledger_url(settings))
         try:
-            accounts = Accounts(store, Tiers(load_table("tiers")), files.key_pepper(settings))
+            accounts = Accounts(store, files.key_pepper(settings), Tiers(load_table("tiers")))
             return await work(accounts)
         finally:
             await store.close()
@@ -47,7 +47,7 @@ def create(
     test: Annotated[bool, typer.Option("--test", help="A test key: free, isolated.")] = False,
 ) -> None:
     """Issue a key; it is shown once."""
-    issued = with_accounts(lambda accounts: accounts.issue(owner, tier, test))
+    issued = with_accounts(lambda accounts: accounts.issue(owner, tier, test=test))
     console.print(f"{issued.key}\nkey id {issued.key_id}", highlight=False)
 
 

@@ -1,10 +1,10 @@
 """`afa models`: the checkpoints."""
 
+import logging
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.progress import Progress
 from rich.table import Table
 
 from configs.settings import Settings
@@ -12,6 +12,7 @@ from configs.tables import load_table
 from models.cards import CardError, ModelCard, choose_cards, parse_cards
 from serve_app.cli.environment import console, told
 
+logger = logging.getLogger(__name__)
 app = typer.Typer(help="Checkpoints: list, pull, verify.", no_args_is_help=True)
 
 
@@ -22,29 +23,28 @@ def default_cards(settings: Settings) -> list[ModelCard]:
 
 
 def pull_cards(cards: list[ModelCard], settings: Settings) -> None:
-    """Fetch, verify and convert checkpoints, with a progress bar each.
+    """Fetch, verify and convert checkpoints, showing each step.
 
     Raises:
         CheckpointError: One that is not optional cannot be had.
     """
     from models.checkpoints import CheckpointError, pull
 
-    with Progress(console=console, transient=True) as progress:
-        for card in cards:
-            task = progress.add_task(card.model_id, total=None)
+    for card in cards:
+        with console.status(f"model {card.model_id}") as status:
 
-            def show(done: int, total: int | None, task: object = task) -> None:
-                progress.update(task, completed=done, total=total)  # type: ignore[arg-type]
+            def show(step: str, model_id: str = card.model_id) -> None:
+                status.update(f"model {model_id}: {step}")
 
             try:
                 pull(card, settings.resolved_model_dir(), settings.model_mirror, show)
             except CheckpointError as error:
                 if not card.optional:
                     raise
-                console.print(f"model {card.model_id}: left out ({error})", style="yellow")
+                console.print(f"model {card.model_id}: left out, it is optional", highlight=False)
+                logger.info("%s", error)
             else:
                 console.print(f"model {card.model_id}: ready", highlight=False)
-            progress.remove_task(task)
 
 
 def pull_defaults(settings: Settings) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import uuid
 from contextlib import suppress
+from typing import Any
 
 from ray import serve
 from ray.serve.handle import DeploymentHandle
@@ -26,14 +27,14 @@ FAULT_PAUSE_S = 1.0
 class AnalysisWorker:
     """Pulls from the lanes: what it cannot start stays queued for others."""
 
-    async def __init__(
+    async def __init__(  # type: ignore[misc]  # Serve awaits it; the loops need a running loop
         self,
         stores: StoreOptions,
         urls: UrlOptions,
         worker: WorkerOptions,
-        spectral: DeploymentHandle,
-        mood: DeploymentHandle,
-        embedding: DeploymentHandle,
+        spectral: DeploymentHandle[Any],
+        mood: DeploymentHandle[Any],
+        embedding: DeploymentHandle[Any],
     ) -> None:
         opened = open_stores(stores)
         self._jobs = opened.jobs

@@ -1,5 +1,7 @@
 """The HTTP ingress: no torch, no model, no waiting on anything but Redis and the object store."""
 
+from typing import Any
+
 from fastapi import FastAPI
 from ray import serve
 from ray.serve.handle import DeploymentHandle
@@ -24,7 +26,7 @@ class Api:
         stores: StoreOptions,
         urls: UrlOptions,
         public_url: str,
-        parts: dict[str, DeploymentHandle],
+        parts: dict[str, DeploymentHandle[Any]],
     ) -> None:
         opened = open_stores(stores)
         probes = {name: lambda handle=handle: probe(handle) for name, handle in parts.items()}
@@ -41,7 +43,7 @@ class Api:
                 UrlGuard(ports=urls.ports, networks=urls.networks),
                 opened.prices,
             ),
-            readiness=Readiness({"ledger": opened.ledger.ping} | probes),
+            readiness=Readiness({"ledger": opened.ping_ledger} | probes),
         )
 
     def __serve_build_asgi_app__(self) -> FastAPI:

@@ -14,7 +14,10 @@ class RayBackend:
     """The model deployments behind `AnalysisBackend`."""
 
     def __init__(
-        self, spectral: DeploymentHandle, mood: DeploymentHandle, embedding: DeploymentHandle
+        self,
+        spectral: DeploymentHandle[Any],
+        mood: DeploymentHandle[Any],
+        embedding: DeploymentHandle[Any],
     ) -> None:
         self._spectral = spectral
         self._mood = mood
@@ -41,10 +44,10 @@ class RayBackend:
         )
 
 
-async def _call(handle: DeploymentHandle, *args: Any) -> Any:
+async def _call(handle: DeploymentHandle[Any], *args: Any) -> Any:
     return await handle.analyse.remote(*args)
 
 
-async def probe(handle: DeploymentHandle) -> None:
+async def probe(handle: DeploymentHandle[Any]) -> None:
     """Return when a replica of the deployment answers."""
     await handle.ready.remote()

@@ -6,10 +6,10 @@ import numpy as np
 import ray
 import torch
 from numpy.typing import NDArray
-from pipelines.runner import BatchedStep
 from ray import ObjectRef
 
 from pipelines.audio import Waveform
+from pipelines.runner import BatchedStep
 from pipelines.steps import Step
 from serve_app.deployments.options import ModelOptions
 
@@ -25,13 +25,17 @@ def resolve_device(device: str) -> torch.device:
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
+def assigned_cpus() -> int:
+    """Whole CPUs of this replica, at least one."""
+    resources = ray.get_runtime_context().get_assigned_resources()  # type: ignore[no-untyped-call]
+    return max(1, int(resources.get("CPU", 1)))
+
+
 class ModelServer(Generic[R]):
     """Runs one step for many tracks at once."""
 
     def __init__(self, step: Step[R], options: ModelOptions) -> None:
-        torch.set_num_threads(
-            max(1, int(ray.get_runtime_context().get_assigned_resources().get("CPU", 1)))
-        )
+        torch.set_num_threads(assigned_cpus())
         self._step: BatchedStep[R] = BatchedStep(
             step,
             device=resolve_device(options.device),

@@ -13,10 +13,5 @@ class Spectral(ModelServer[SpectralResult]):
     """Loads the checkpoints in its constructor; see `ModelServer`."""
 
     def __init__(self, options: ModelOptions) -> None:
-        step = spectral.build(
-            options.cards(),
-            options.model_dir,
-            resolve_device(options.device),
-            max_windows=options.max_windows,
-        )
+        step = spectral.build(options.cards(), options.model_dir, resolve_device(options.device))
         super().__init__(step, options)

@@ -8,7 +8,7 @@ from serve_app.domain.prices import Prices
 from serve_app.domain.tiers import Tiers
 from serve_app.store.accounts import Accounts
 from serve_app.store.bus import Bus
-from serve_app.store.client import connect
+from serve_app.store.client import Store, connect
 from serve_app.store.jobs import Jobs
 from serve_app.store.ledger import Ledger
 from serve_app.store.objects import ObjectStore
@@ -24,6 +24,15 @@ class Stores:
     ledger: Ledger
     jobs: Jobs
     objects: ObjectStore
+    ledger_store: Store
+
+    async def ping_ledger(self) -> None:
+        """Return when the ledger Redis answers.
+
+        Raises:
+            ServiceUnavailableError: It does not.
+        """
+        await self.ledger_store.command("PING")
 
 
 def open_stores(options: StoreOptions) -> Stores:
@@ -38,4 +47,5 @@ def open_stores(options: StoreOptions) -> Stores:
         ledger=Ledger(store, tiers),
         jobs=Jobs(store, tiers, bus=bus),
         objects=ObjectStore(options.object_store),
+        ledger_store=store,
     )

@@ -1,6 +1,6 @@
 """Take audio in and make an analysis job of it."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -109,11 +109,11 @@ class AnalysisService:
         caller: Caller,
         tier: Tier,
         job_id: str,
-        source: dict[str, str | None],
+        source: Mapping[str, str | None],
         options: AnalysisOptions,
     ) -> JobRecord:
         payload = {
-            "source": source,
+            "source": dict(source),
             "format": options.format,
             "include_embedding": options.include_embedding,
             "max_audio_s": tier.max_audio_s,

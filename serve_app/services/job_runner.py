@@ -6,17 +6,16 @@ only a claim that still holds its lease changes the job.
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Protocol
-
-from pipelines.features import merge, to_json
+from typing import Any, Protocol
 
 from pipelines.audio import AudioError, Waveform
 from pipelines.decode import DecodeLimits
+from pipelines.features import merge, to_json
 from pipelines.records import EmbeddingResult, MoodResult, SpectralResult
 from serve_app.domain.errors import AfaError, UrlFetchError
 from serve_app.domain.jobs import Claim
@@ -117,7 +116,7 @@ class JobRunner:
             features = replace(features, embedding=[])
         return to_json(features)
 
-    async def _fetch(self, payload: dict, path: Path) -> None:
+    async def _fetch(self, payload: Mapping[str, Any], path: Path) -> None:
         source = payload["source"]
         if source["kind"] == "object":
             try:
