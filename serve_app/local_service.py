@@ -74,9 +74,9 @@ class LocalService:
             from ray import serve
 
             say("stopping Serve")
-            serve.shutdown()
+            serve.shutdown()  # type: ignore[no-untyped-call]
             say("stopping Ray")
-            ray.shutdown()  # type: ignore[no-untyped-call]
+            ray.shutdown()
         if self._redis:
             say("stopping Redis")
             for redis in reversed(self._redis):

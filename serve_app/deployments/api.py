@@ -1,5 +1,6 @@
 """The HTTP ingress: no torch, no model, no waiting on anything but Redis and the object store."""
 
+from functools import partial
 from typing import Any
 
 from fastapi import FastAPI
@@ -29,7 +30,7 @@ class Api:
         parts: dict[str, DeploymentHandle[Any]],
     ) -> None:
         opened = open_stores(stores)
-        probes = {name: lambda handle=handle: probe(handle) for name, handle in parts.items()}
+        probes = {name: partial(probe, handle) for name, handle in parts.items()}
         self._services = ApiServices(
             tiers=opened.tiers,
             prices=opened.prices,
@@ -43,7 +44,7 @@ class Api:
                 UrlGuard(ports=urls.ports, networks=urls.networks),
                 opened.prices,
             ),
-            readiness=Readiness({"ledger": opened.ping_ledger} | probes),
+            readiness=Readiness({"ledger": opened.ping_ledger, **probes}),
         )
 
     def __serve_build_asgi_app__(self) -> FastAPI:
