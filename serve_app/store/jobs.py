@@ -9,15 +9,12 @@ import contextlib
 import json
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from serve_app.domain.errors import IdempotencyMismatchError, ServiceUnavailableError
 from serve_app.domain.jobs import (
     JOB_HOLD_PREFIX,
     Claim,
-    JobFailure,
     JobRecord,
-    JobState,
     JobStats,
     NewJob,
     Recovery,
@@ -25,32 +22,15 @@ from serve_app.domain.jobs import (
 from serve_app.domain.tiers import Tiers
 from serve_app.store.bus import Bus
 from serve_app.store.client import Store
-from serve_app.store.keys import JOB_EVENTS, split_member
+from serve_app.store.job_records import JobPolicy, ending_keys, parse_record
+from serve_app.store.job_sweep import JobSweep
+from serve_app.store.keys import JOB_EVENTS
 from serve_app.store.lanes import Lanes
-from serve_app.store.ledger import check_id, from_ms, no_funds, parse_balance
+from serve_app.store.ledger import check_id, no_funds, parse_balance
 
-CRASH_MESSAGE = "the analysis crashed repeatedly on this input; nothing was charged"
-QUEUE_MESSAGE = "the job waited too long for a free worker; nothing was charged; submit it again"
-RUN_MESSAGE = "the analysis took longer than allowed; nothing was charged"
 OUTBOX_GRACE_MS = 2_000
-RECHECK_MS = 300_000
 BLOCK_S = 0.5
 WAIT_RECHECK_S = 5.0
-SWEEP_BATCH = 200
-FIRST_BACKOFF_MS = 1_000
-
-
-@dataclass(frozen=True, slots=True)
-class JobPolicy:
-    """Times and limits of all jobs."""
-
-    lease_s: float = 30.0
-    max_attempts: int = 3
-    queue_limit_s: float = 900.0
-    run_limit_s: float = 300.0
-    max_wait_s: float = 120.0
-    owner_in_flight: int = 64
-    first_backoff_ms: int = FIRST_BACKOFF_MS
 
 
 class Jobs:
@@ -72,6 +52,7 @@ class Jobs:
             lease_s=self._policy.lease_s,
             owner_in_flight=self._policy.owner_in_flight,
         )
+        self._sweep = JobSweep(store, self._lanes, self._policy)
         self._bus = bus or Bus(store)
         self._waiters: dict[str, set[asyncio.Event]] = {}
         self._bus.listen(JOB_EVENTS, self._on_event)
@@ -240,7 +221,7 @@ class Jobs:
         final = -1 if final_cost is None else final_cost
         is_done = await self._store.run(
             "job_finish",
-            self._end_keys(claim.account, claim.job_id),
+            ending_keys(self._store.keys, claim.account, claim.job_id),
             [claim.account, claim.job_id, claim.fence, result, final],
         )
         await self._leave(claim)
@@ -252,7 +233,7 @@ class Jobs:
         delay_ms = random.randint(0, ceiling)  # noqa: S311 - jitter, not a secret
         answer = await self._store.run(
             "job_fail",
-            self._end_keys(claim.account, claim.job_id),
+            ending_keys(self._store.keys, claim.account, claim.job_id),
             [
                 *(claim.account, claim.job_id, claim.fence, code, message, int(retryable)),
                 *(delay_ms, self._policy.max_attempts),
@@ -267,21 +248,9 @@ class Jobs:
         with contextlib.suppress(ServiceUnavailableError):
             await self._lanes.done(claim.job_id, claim.token, was_served=True)
 
-    def _end_keys(self, account: str, job_id: str) -> list[str]:
-        keys = self._store.keys
-        tag = keys.tag(account)
-        return [
-            *keys.money(account, JOB_HOLD_PREFIX + job_id),
-            keys.job(account, job_id),
-            *(keys.job_index(tag, "open"), keys.job_index(tag, "dead")),
-            *(keys.webhook(account), keys.webhook_index(tag, "due")),
-        ]
-
     async def release(self, worker_id: str) -> int:
         """Give back at once whatever a worker that is known to be dead had claimed."""
-        held = await self._lanes.of_worker(worker_id)
-        words = [await self._check(*job, dead_worker=worker_id) for job in held]
-        return len(words) - words.count("WAIT")
+        return await self._sweep.release(worker_id)
 
     async def recover(self, share_ms: int = 0) -> Recovery:
         """Look at every unfinished job whose time has come; call it every second.
@@ -289,49 +258,7 @@ class Jobs:
         Args:
             share_ms: With many callers: do nothing if another one swept within this time.
         """
-        if share_ms and not await self._lanes.may_sweep(share_ms):
-            return Recovery()
-        keys = self._store.keys
-        now_ms = time_ms(await self._store.command("TIME"))
-        due = await self._store.batch(
-            [
-                (
-                    *("ZRANGEBYSCORE", keys.job_index(keys.shard_tag(shard), "open")),
-                    *("-inf", now_ms, "LIMIT", 0, SWEEP_BATCH),
-                )
-                for shard in range(keys.shards)
-            ]
-        )
-        unclaimed = await self._lanes.expired()
-        words = [await self._check(*job, is_unclaimed=True) for job in unclaimed]
-        for account, job_id in (split_member(raw) for members in due for raw in members):
-            if (account, job_id) not in unclaimed:
-                words.append(await self._check(account, job_id))
-        return Recovery(
-            requeued=words.count("REQUEUED"),
-            failed=words.count("FAILED"),
-            enqueued=words.count("ENQUEUE"),
-        )
-
-    async def _check(
-        self, account: str, job_id: str, *, dead_worker: str = "", is_unclaimed: bool = False
-    ) -> str:
-        policy = self._policy
-        word, *place = await self._store.run(
-            "job_check",
-            self._end_keys(account, job_id),
-            [
-                *(account, job_id, dead_worker, policy.max_attempts),
-                *(int(policy.queue_limit_s * 1000), int(policy.run_limit_s * 1000), RECHECK_MS),
-                *(CRASH_MESSAGE, QUEUE_MESSAGE, RUN_MESSAGE),
-            ],
-        )
-        if place:
-            take = is_unclaimed or bool(dead_worker) or word == b"REQUEUED"
-            await self._lanes.put(place[0].decode(), account, job_id, int(place[1]), take=take)
-        elif word != b"WAIT":
-            await self._lanes.drop(job_id)
-        return str(word.decode())
+        return await self._sweep.recover(share_ms)
 
     async def stats(self) -> JobStats:
         """Give depth, waits and service rate of the lanes."""
@@ -340,31 +267,3 @@ class Jobs:
     async def close(self) -> None:
         """Stop listening for events."""
         await self._bus.close()
-
-
-def time_ms(reply: tuple[int, int] | list[bytes]) -> int:
-    """Read an answer to TIME as Unix milliseconds."""
-    return int(reply[0]) * 1000 + int(reply[1]) // 1000
-
-
-def parse_record(job_id: str, raw: dict[bytes, bytes]) -> JobRecord:
-    """Read the hash that ``lua/lib/jobs.lua`` describes."""
-    code = raw.get(b"code")
-    finished = raw.get(b"finished")
-    return JobRecord(
-        job_id=job_id,
-        account=raw[b"acct"].decode(),
-        tier=raw[b"tier"].decode(),
-        kind=raw[b"kind"].decode(),
-        state=JobState(raw[b"state"].decode()),
-        progress=float(raw[b"progress"]),
-        stage=raw[b"stage"].decode(),
-        attempts=int(raw[b"attempts"]),
-        cost=int(raw[b"cost"]),
-        credits_used=int(raw[b"used"]),
-        payload=json.loads(raw[b"payload"]),
-        error=JobFailure(code.decode(), raw[b"message"].decode()) if code is not None else None,
-        created_at=from_ms(int(raw[b"created"])),
-        finished_at=from_ms(int(finished)) if finished is not None else None,
-        result=raw.get(b"result"),
-    )

@@ -246,19 +246,11 @@ class Ledger:
         Raises:
             ServiceUnavailableError: The ledger is away.
         """
-        monthly = -1 if tier is None else self._tiers[tier].monthly_credits
-        return await self._balance(account, monthly, "")
-
-    async def set_threshold(self, account: str, threshold: int) -> Balance:
-        """Tell the reserve script when to think of automatic top-up; -1 never."""
-        return await self._balance(account, -1, threshold)
-
-    async def _balance(self, account: str, monthly: int, threshold: int | str) -> Balance:
         keys = self.store.keys
         _, packed = await self.store.run(
             "balance",
             [keys.balance(check_id(account)), keys.shard(keys.tag(account), "j")],
-            [account, monthly, threshold],
+            [account, -1 if tier is None else self._tiers[tier].monthly_credits],
         )
         return parse_balance(account, packed)
 

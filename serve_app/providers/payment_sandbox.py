@@ -1,0 +1,79 @@
+"""A payment provider that takes no money and misbehaves on demand.
+
+Invariant: like a real one, it makes at most one charge per intent id, whatever it answers.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+
+from serve_app.domain.payments import PaymentOutcome
+
+
+class Behaviour(StrEnum):
+    """What the sandbox does with the next charge."""
+
+    SUCCEED = "succeed"
+    DECLINE = "decline"
+    TIME_OUT_BEFORE = "time_out_before"
+    TIME_OUT_AFTER = "time_out_after"
+    SUCCEED_LATE = "succeed_late"
+
+
+@dataclass(slots=True)
+class SandboxPayments:
+    """Charges by script: the behaviours in turn, then success.
+
+    Attributes:
+        behaviours: What to do with each new charge.
+        outcomes: What is known of each intent.
+        charged: Amount actually taken per intent.
+        calls: Every intent id that ``charge`` was called with.
+        path: Where charges are kept over restarts; None keeps them in memory.
+    """
+
+    behaviours: Iterator[Behaviour] = field(default_factory=lambda: iter(()))
+    outcomes: dict[str, PaymentOutcome] = field(default_factory=dict)
+    charged: dict[str, int] = field(default_factory=dict)
+    calls: list[str] = field(default_factory=list)
+    path: Path | None = None
+
+    def __post_init__(self) -> None:
+        if self.path is not None and self.path.is_file():
+            self.charged = json.loads(self.path.read_text(encoding="utf-8"))
+            self.outcomes = dict.fromkeys(self.charged, PaymentOutcome.SUCCEEDED)
+
+    async def charge(self, intent_id: str, account: str, amount_minor: int) -> PaymentOutcome:
+        """Charge, or misbehave; a second call for one intent answers like the first."""
+        self.calls.append(intent_id)
+        if intent_id in self.outcomes:
+            return self.outcomes[intent_id]
+        match next(self.behaviours, Behaviour.SUCCEED):
+            case Behaviour.TIME_OUT_BEFORE:
+                raise TimeoutError(f"{account}: no answer, nothing charged")
+            case Behaviour.TIME_OUT_AFTER:
+                self._take(intent_id, amount_minor)
+                raise TimeoutError(f"{account}: no answer, but charged")
+            case Behaviour.DECLINE:
+                self.outcomes[intent_id] = PaymentOutcome.DECLINED
+            case Behaviour.SUCCEED_LATE:
+                self.outcomes[intent_id] = PaymentOutcome.PENDING
+                self.charged[intent_id] = amount_minor
+            case Behaviour.SUCCEED:
+                self._take(intent_id, amount_minor)
+        return self.outcomes[intent_id]
+
+    async def look_up(self, intent_id: str) -> PaymentOutcome:
+        """Say what became of an intent; one that succeeds late has succeeded the next time."""
+        known = self.outcomes.get(intent_id, PaymentOutcome.NOT_FOUND)
+        if known is PaymentOutcome.PENDING:
+            self.outcomes[intent_id] = PaymentOutcome.SUCCEEDED
+        return known
+
+    def _take(self, intent_id: str, amount_minor: int) -> None:
+        self.charged[intent_id] = amount_minor
+        self.outcomes[intent_id] = PaymentOutcome.SUCCEEDED
+        if self.path is not None:
+            self.path.write_text(json.dumps(self.charged), encoding="utf-8")

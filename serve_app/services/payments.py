@@ -1,0 +1,77 @@
+"""Carry automatic top-ups from intent to booked pack.
+
+Invariant: a charge whose outcome is unknown is asked about, never made again under another id.
+"""
+
+import logging
+from typing import Protocol
+
+from serve_app.domain.credits import Balance
+from serve_app.domain.errors import ServiceUnavailableError
+from serve_app.domain.payments import PaymentIntent, PaymentOutcome, PaymentProvider
+
+logger = logging.getLogger(__name__)
+
+
+class TopupsPort(Protocol):
+    """The intents and their ends."""
+
+    async def open_intents(self) -> list[PaymentIntent]:
+        """Give the open intents."""
+        ...
+
+    async def mark_sent(self, intent: PaymentIntent) -> bool | None:
+        """Note a charge before it is made; tell whether it was noted before; None: not open."""
+        ...
+
+    async def succeed(self, intent: PaymentIntent) -> Balance:
+        """Book a paid intent."""
+        ...
+
+    async def decline(self, intent: PaymentIntent) -> int:
+        """Close a declined intent."""
+        ...
+
+
+class PaymentsWorker:
+    """Brings open intents to their end; any number may run."""
+
+    def __init__(self, topups: TopupsPort, provider: PaymentProvider) -> None:
+        self._topups = topups
+        self._provider = provider
+
+    async def run_once(self) -> int:
+        """Go once through the open intents; tell how many were closed.
+
+        Raises:
+            ServiceUnavailableError: The ledger is away.
+        """
+        closed = 0
+        for intent in await self._topups.open_intents():
+            try:
+                closed += await self._advance(intent)
+            except (TimeoutError, ConnectionError) as error:
+                logger.warning("charge %s: outcome unknown (%s)", intent.intent_id, error)
+            except ServiceUnavailableError as error:
+                logger.warning("charge %s: not booked yet (%s)", intent.intent_id, error)
+        return closed
+
+    async def _advance(self, intent: PaymentIntent) -> bool:
+        was_sent = await self._topups.mark_sent(intent)
+        if was_sent is None:
+            return False
+        outcome = PaymentOutcome.NOT_FOUND
+        if was_sent:
+            outcome = await self._provider.look_up(intent.intent_id)
+        if outcome is PaymentOutcome.NOT_FOUND:
+            outcome = await self._provider.charge(
+                intent.intent_id, intent.account, intent.amount_minor
+            )
+        if outcome is PaymentOutcome.SUCCEEDED:
+            await self._topups.succeed(intent)
+            return True
+        if outcome is PaymentOutcome.DECLINED:
+            failures = await self._topups.decline(intent)
+            logger.warning("charge %s was declined (%d in a row)", intent.intent_id, failures)
+            return True
+        return False
