@@ -48,19 +48,23 @@ class _ScaledMax(nn.Module):
 
     ReLU is monotone and the norm is a scale and a shift per channel, so both can follow the maximum
     (the minimum, where the scale is negative): they then touch one value per frame, not every band.
+    Filters whose scale is negative are stored negated, so that all take the maximum.
     """
 
     weight: Tensor
     bias: Tensor
+    sign: Tensor
     scale: Tensor
     shift: Tensor
 
     def __init__(self, tensors: Mapping[str, Tensor], number: int, same: bool) -> None:
         super().__init__()
         kernel = tensors[_name("conv2d", number) + "/kernel"]  # [time, mel, 1, out]
-        self.register_buffer("weight", kernel.permute(3, 2, 1, 0).contiguous())
-        self.register_buffer("bias", tensors[_name("conv2d", number) + "/bias"])
         scale, shift = _norm(tensors, number + 1)
+        sign = torch.where(scale < 0, -1.0, 1.0)
+        self.register_buffer("weight", (kernel * sign).permute(3, 2, 1, 0).contiguous())
+        self.register_buffer("bias", tensors[_name("conv2d", number) + "/bias"] * sign)
+        self.register_buffer("sign", sign[:, None])
         self.register_buffer("scale", scale[:, None])
         self.register_buffer("shift", shift[:, None])
         length = kernel.shape[0]
@@ -70,7 +74,7 @@ class _ScaledMax(nn.Module):
     def forward(self, mel: Tensor) -> Tensor:
         """Map ``[B, 1, F, N]`` to ``[B, D, N]``."""
         response = functional.conv2d(functional.pad(mel, self.padding), self.weight, self.bias)
-        extreme = torch.where(self.scale >= 0, response.amax(dim=2), response.amin(dim=2))
+        extreme = response.amax(dim=2) * self.sign
         return functional.relu(extreme) * self.scale + self.shift
 
 
