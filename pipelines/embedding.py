@@ -9,7 +9,7 @@ from torch import Tensor
 from models.cards import ModelCard
 from pipelines.audio import Waveform
 from pipelines.checkpoint_model import CheckpointModel, load
-from pipelines.level import audible, measure_gain
+from pipelines.gain import audible, measure_gain
 from pipelines.records import EmbeddingResult
 from pipelines.resample import resample
 from pipelines.steps import Outputs, Prepared

@@ -9,7 +9,7 @@ from models.cards import ModelCard
 from models.vibenet import ATTRIBUTES
 from pipelines.audio import Waveform
 from pipelines.checkpoint_model import CheckpointModel, load
-from pipelines.level import audible, measure_gain
+from pipelines.gain import audible, measure_gain
 from pipelines.records import MoodResult
 from pipelines.resample import resample
 from pipelines.steps import Outputs, Prepared

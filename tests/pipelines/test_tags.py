@@ -33,8 +33,10 @@ def test_scores_rise_with_probability_and_fall_with_frequency() -> None:
 
 
 def test_a_rare_tag_can_stand_before_a_common_one_that_is_more_probable() -> None:
-    vocabulary = Vocabulary(("common", "rare", "absent"), {"common": 0.3, "rare": 0.01, "absent":
-    0.1}) tags = calibrated_tags(vocabulary, torch.tensor([0.25, 0.12, 0.001]))
+    vocabulary = Vocabulary(
+        ("common", "rare", "absent"), {"common": 0.3, "rare": 0.01, "absent": 0.1}
+    )
+    tags = calibrated_tags(vocabulary, torch.tensor([0.25, 0.12, 0.001]))
     assert [tag.tag for tag in tags] == ["rare", "common"]
 
 

@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from models.loudness import integrated_loudness
-from pipelines.level import TARGET_LUFS, audible, measure_gain
+from pipelines.gain import TARGET_LUFS, audible, measure_gain
 
 
 def tone(level: float) -> np.ndarray:
