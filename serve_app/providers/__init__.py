@@ -1,0 +1,1 @@
+"""Who knows tracks: the local catalog, and the outside providers of identities and audio."""

@@ -30,6 +30,7 @@ from serve_app.providers.catalog_text import (
     MIN_SCORE,
     normalise_artist,
     normalise_title,
+    ranked,
     similarity,
     text_key,
 )
@@ -121,12 +122,8 @@ class Catalog:
         limit: int,
     ) -> list[Match]:
         hits = searcher.search(query, max(limit, MAX_CANDIDATES), count=False).hits
-        scored = [
-            Match(identity, similarity(artist, title, identity.artist, identity.title))
-            for identity in identities_at(searcher, [address for _, address in hits])
-        ]
-        good = [match for match in scored if match.score >= MIN_SCORE]
-        return _without_repeats(sorted(good, key=lambda match: -match.score))[:limit]
+        found = identities_at(searcher, [address for _, address in hits])
+        return _without_repeats(ranked(found, artist, title))[:limit]
 
     def _misspelt(self, words: list[tuple[str, str]]) -> tantivy.Query:
         return tantivy.Query.boolean_query(
@@ -189,11 +186,16 @@ def _without_repeats(matches: list[Match]) -> list[Match]:
 
 
 def _completed(identity: TrackIdentity, others: list[TrackIdentity]) -> TrackIdentity:
-    """Fill what is unknown from rows of the same recording, never across conflicting ids."""
+    """Fill what is unknown from rows of the same recording: no id or name may conflict."""
     for other in others:
         theirs = {track_id.platform: track_id.value for track_id in other.ids()}
-        if other.mbid is not None and other.mbid != identity.mbid:
+        if any(theirs.get(mine.platform, mine.value) != mine.value for mine in identity.ids()):
             continue
-        if all(theirs.get(mine.platform, mine.value) == mine.value for mine in identity.ids()):
-            identity = identity.filled_from(other)
+        if other.mbid != identity.mbid and not _same_names(identity, other):
+            continue
+        identity = identity.filled_from(other)
     return identity
+
+
+def _same_names(identity: TrackIdentity, other: TrackIdentity) -> bool:
+    return similarity(identity.artist, identity.title, other.artist, other.title) >= MIN_SCORE

@@ -11,10 +11,11 @@ import os
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 
 import pyarrow as pa
@@ -127,26 +128,42 @@ def export_catalog(folder: Path, parquet_path: Path, progress: Progress | None =
     """
     version = (folder / CURRENT).resolve(strict=True)
     n_total = int(json.loads((version / META).read_text())["n_imported"])
-    partial = parquet_path.with_name(f"{parquet_path.name}.partial")
     n_done = 0
+
+    def identities() -> Iterator[TrackIdentity]:
+        nonlocal n_done
+        for chunk in identities_in_order(version, BATCH_ROWS):
+            yield from chunk
+            n_done += len(chunk)
+            if progress is not None:
+                progress(n_done, n_total)
+
+    return write_parquet(identities(), parquet_path)
+
+
+def write_parquet(identities: Iterable[TrackIdentity], path: Path) -> int:
+    """Write identities as a catalog file, 10 000 at a time; it appears only when complete.
+
+    Returns:
+        How many rows were written.
+    """
+    partial = path.with_name(f"{path.name}.partial")
+    n_rows = 0
     try:
         with pq.ParquetWriter(partial, SCHEMA, compression="zstd") as writer:
-            for identities in identities_in_order(version, BATCH_ROWS):
-                rows = [row_of(identity) for identity in identities]
-                writer.write_table(pa.Table.from_pylist(rows, SCHEMA))
-                n_done += len(rows)
-                if progress is not None:
-                    progress(n_done, n_total)
-        partial.replace(parquet_path)
+            for chunk in _chunks(identities, BATCH_ROWS):
+                writer.write_table(pa.Table.from_pylist([row_of(one) for one in chunk], SCHEMA))
+                n_rows += len(chunk)
+        partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
-    return n_done
+    return n_rows
 
 
-def write_parquet(identities: Sequence[TrackIdentity], path: Path) -> None:
-    """Write identities as a catalog file."""
-    table = pa.Table.from_pylist([row_of(identity) for identity in identities], SCHEMA)
-    pq.write_table(table, path, compression="zstd")
+def _chunks(identities: Iterable[TrackIdentity], n: int) -> Iterator[list[TrackIdentity]]:
+    iterator = iter(identities)
+    while chunk := list(islice(iterator, n)):
+        yield chunk
 
 
 def _fill(
@@ -188,9 +205,13 @@ def _open_parquet(path: Path) -> pq.ParquetFile:
 
 
 def _write_meta(version: Path, report: ImportReport) -> None:
-    meta = asdict(report) | {
+    meta = {
         "format": INDEX_FORMAT,
         "created_at": datetime.now(UTC).isoformat(),
+        "n_rows": report.n_rows,
+        "n_imported": report.n_imported,
+        "duration_s": report.duration_s,
+        "reasons": report.reasons,
     }
     (version / META).write_text(json.dumps(meta, indent=2))
 

@@ -7,9 +7,13 @@ similarity is 0.65 · title + 0.35 · artist and must reach 0.8; durations may d
 
 import re
 import unicodedata
+from collections.abc import Iterable
 from functools import lru_cache
 
 from rapidfuzz import fuzz
+
+from serve_app.domain.identity import TrackIdentity
+from serve_app.domain.identity_ports import Match
 
 MIN_SCORE = 0.8
 MIN_PART_SCORE = 0.8
@@ -17,6 +21,7 @@ MIN_PART_SCORE = 0.8
 
 TITLE_WEIGHT, ARTIST_WEIGHT = 0.65, 0.35
 DURATION_TOLERANCE_S = 3.0
+MIN_WORD_SCORE = 0.75
 MAX_TEXT = 512
 
 VERSION_WORDS = frozenset(
@@ -92,13 +97,25 @@ def similarity(artist: str, title: str, other_artist: str, other_title: str) -> 
     """How alike two tracks are named, 0 to 1; 0 when only one is live, or a half is too unlike."""
     if version_words(title) != version_words(other_title):
         return 0.0
-    of_title = fuzz.ratio(normalise_title(title), normalise_title(other_title)) / 100
+    of_title = _title_ratio(normalise_title(title), normalise_title(other_title))
     mine, theirs = normalise_artist(artist), normalise_artist(other_artist)
     # A shared main artist counts almost fully when one side also names the others.
     of_artist = max(fuzz.ratio(mine, theirs), 0.95 * fuzz.token_set_ratio(mine, theirs)) / 100
     if min(of_title, of_artist) < MIN_PART_SCORE:
         return 0.0
     return TITLE_WEIGHT * of_title + ARTIST_WEIGHT * of_artist
+
+
+def _title_ratio(title: str, other: str) -> float:
+    """Edit similarity, 0 when a word stands against an unlike one ("Planes", "Lanterns"; 2, 3)."""
+    words, others = title.split(), other.split()
+    is_split_alike = len(words) == len(others)
+    if is_split_alike and any(
+        fuzz.ratio(mine, theirs) < 100 * MIN_WORD_SCORE
+        for mine, theirs in zip(words, others, strict=True)
+    ):
+        return 0.0
+    return fuzz.ratio(title, other) / 100
 
 
 def same_length(duration_s: float | None, other_s: float | None) -> bool:
@@ -116,3 +133,16 @@ def _is_edition(tag: str) -> bool:
     return any(word in _EDITION_WORDS for word in words) and all(
         word in _EDITION_WORDS or word[0].isdigit() for word in words
     )
+
+
+def ranked(
+    found: Iterable[TrackIdentity], artist: str, title: str, duration_s: float | None = None
+) -> list[Match]:
+    """The identities that are surely meant by a name (and length), best first."""
+    scored = [
+        Match(identity, similarity(artist, title, identity.artist, identity.title))
+        for identity in found
+        if same_length(duration_s, identity.duration_s)
+    ]
+    good = [match for match in scored if match.score >= MIN_SCORE]
+    return sorted(good, key=lambda match: -match.score)
