@@ -15,6 +15,7 @@ from pipelines.records import (
     SpectralResult,
     TrackFeatures,
 )
+from pipelines.tags import merge_tags
 
 VERSION = 1
 """Of the JSON; raised whenever a field changes its meaning, so that no old cache is misread."""
@@ -80,7 +81,7 @@ def merge(
         liveness=mood.liveness,
         speechiness=mood.speechiness,
         valence=mood.valence,
-        mood_tags=mood.tags,
+        mood_tags=merge_tags(mood.tags, embedding.tags),
         models={**embedding.models, **mood.models, **spectral.models},
         embedding=embedding.vector,
         segments=spectral.segments,
