@@ -105,7 +105,7 @@ def _viterbi(
 
 
 def _confidence(p: NDArray[np.float64], metre: int, share: float) -> float:
-    """How far downbeats stand out at the best phase, times how much of the track keeps the metre."""
+    """How far downbeats stand out at the best phase, times the share that keeps the metre."""
     phases = [p[phase::metre].mean() for phase in range(metre) if phase < len(p)]
     top = max(phases)
     rest = (sum(phases) - top) / max(1, len(phases) - 1)

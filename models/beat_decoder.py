@@ -114,13 +114,12 @@ def _prefix_sums(
 def _forward(
     sums_on: NDArray[np.float64], sums_off: NDArray[np.float64], space: BeatSpace, n: int
 ) -> tuple[NDArray[np.float64], NDArray[np.int8]]:
-    """Run the recursion.
+    """Run the recursion over frames of the padded activation.
 
     Returns:
         ``best [B, longest, K]``: score of the best path whose first beat at or after the end lies
-            in
-        that frame and closes that period. ``arrivals [B, N + longest, K]``: for a beat in padded
-        frame t from which period k starts, the offset of the period before it.
+        in that frame and closes that period. ``arrivals [B, longest + N, K]``: for a beat from
+        which period k starts, by how many steps the period before it was another.
     """
     periods = space.periods
     b, k = len(sums_on), len(periods)
@@ -129,33 +128,37 @@ def _forward(
     columns = np.arange(k)
     transitions = _transitions(space)
     end = longest + n
-    # departures[:, t, k]: best score of a path with a beat in frame t after which period k begins.
-    departures = np.zeros((b, end, k))
+    # recent[:, i, k]: best score of a path with a beat i frames into the memory, after which
+    # period k begins. A path may begin anywhere before the track.
+    recent = np.zeros((b, longest + shortest, k))
     arrivals = np.zeros((b, end, k), dtype=np.int8)
     padded = np.full((b, shortest, k + 2 * reach), -np.inf)
     neighbours = np.lib.stride_tricks.sliding_window_view(padded, 2 * reach + 1, axis=2)
 
-    def arrive(frames: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Score of closing period k with a beat in each of ``frames``: ``[B, len(frames), K]``."""
+    def arrive(first: int, count: int) -> NDArray[np.float64]:
+        """Score of closing period k with a beat in frame ``first`` + i: ``[B, count, K]``."""
+        frames = np.arange(first, first + count)
         starts = frames[:, None] - periods
         middle = starts + on_frames
-        legal = (starts >= 0) & (starts < end)
-        safe = np.clip(starts, 0, end - 1)
-        middle = np.clip(middle, 0, end + longest)
-        score = departures[:, safe, columns] + (
-            (sums_on[:, middle] - sums_on[:, safe])
-            + (sums_off[:, frames][:, :, None] - sums_off[:, middle])
+        evidence = (sums_on[:, middle] - sums_on[:, starts]) + (
+            sums_off[:, frames][:, :, None] - sums_off[:, middle]
         )
-        return np.where(legal, score, -np.inf)
+        slots = np.minimum(starts - first + longest, longest + shortest - 1)
+        return np.asarray(recent[:, slots, columns] + evidence)
 
     for start in range(longest, end, shortest):
-        frames = np.arange(start, min(start + shortest, end))
-        padded[:, : len(frames), reach : reach + k] = arrive(frames)
-        scores = neighbours[:, : len(frames)] + transitions
+        count = min(shortest, end - start)
+        padded[:, :count, reach : reach + k] = arrive(start, count)
+        scores = neighbours[:, :count] + transitions
         pick = scores.argmax(axis=-1)
-        arrivals[:, frames] = pick - reach
-        departures[:, frames] = np.take_along_axis(scores, pick[..., None], axis=-1)[..., 0]
-    return arrive(np.arange(end, end + longest)), arrivals
+        arrivals[:, start : start + count] = pick - reach
+        recent[:, longest : longest + count] = np.take_along_axis(scores, pick[..., None], -1)[
+            ..., 0
+        ]
+        recent[:, :longest] = recent[:, count : count + longest].copy()
+    # Behind the end there are no beats to depart from.
+    recent[:, longest:] = -np.inf
+    return arrive(end, longest), arrivals
 
 
 def _backtrack(

@@ -7,6 +7,7 @@ _WINDOW_BEATS = 12
 _SAME_TEMPO = 0.04
 """Half-width of what counts as one tempo (MIREX tolerance)."""
 _PREFERRED_BPM = 120.0
+_STEADY = 0.01
 RELATED = (1.0, 0.5, 2.0, 1 / 3, 3.0)
 """Metrical relations under which two tempi tell of the same pulse."""
 
@@ -48,9 +49,24 @@ def dominant_tempo(beats_s: NDArray[np.float64]) -> float:
     half = np.log1p(_SAME_TEMPO)
     low, high = np.searchsorted(ordered, ordered - half), np.searchsorted(ordered, ordered + half)
     held = cumulated[high] - cumulated[low]
-    centre = ordered[int(held.argmax())]
-    near = np.abs(logs - centre) <= half
-    return float(60.0 / np.average(60.0 / tempi[near], weights=durations[near]))
+    centre = int(held.argmax())
+    # Inside the cluster the median is not moved by places where the grid changes its phase.
+    middle = np.searchsorted(cumulated, (cumulated[low[centre]] + cumulated[high[centre]]) / 2)
+    median = ordered[min(int(middle), len(ordered)) - 1]
+    near = np.abs(logs - median) <= np.log1p(_STEADY)
+    edges = np.flatnonzero(np.diff(near, prepend=False, append=False)).reshape(-1, 2)
+    runs = [beats_s[start:stop] for start, stop in edges if stop - start > 2]
+    if not runs:
+        return float(np.exp(median))
+    periods = [_slope(run) for run in runs]
+    # A least-squares slope over n beats has a variance that falls with n³.
+    return float(60.0 / np.average(periods, weights=[len(run) ** 3 for run in runs]))
+
+
+def _slope(values: NDArray[np.float64]) -> float:
+    """Least-squares slope of values over their index."""
+    x = np.arange(len(values)) - (len(values) - 1) / 2
+    return float(values @ x / (x @ x))
 
 
 def periodicity_tempo(

@@ -25,7 +25,8 @@ CHROMA_RATE = SAMPLE_RATE / HOP_LENGTH
 """Chroma frames a second."""
 
 _LEAST_CORRELATION = 0.3
-"""Below this the profile is not that of tonal music."""
+_LEAST_CONTRAST = 0.2
+"""Standard deviation over mean of the profile: noise of any colour has .09-.20, music .32 and more."""
 
 
 class ChromaModel:
@@ -54,8 +55,9 @@ def estimate_key(chroma: NDArray[np.float32]) -> Key:
     Returns:
         The key; silence and sound without tonality are `UNKNOWN`.
     """
-    scores = profile_correlations(chroma.sum(axis=0, dtype=np.float64))
+    profile = chroma.sum(axis=0, dtype=np.float64)
+    scores = profile_correlations(profile)
     best, second = np.sort(scores)[[-1, -2]]
-    if best < _LEAST_CORRELATION:
+    if best < _LEAST_CORRELATION or profile.std() < _LEAST_CONTRAST * profile.mean():
         return UNKNOWN
     return choose_key(scores, float(np.clip(best * min(1.0, (best - second) / 0.1), 0.0, 1.0)))
