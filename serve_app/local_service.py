@@ -62,7 +62,6 @@ class LocalService:
         self._wait_ready()
         keys = asyncio.run(self._issue_keys())
         pids = {"service": os.getpid(), **descendants(os.getpid())}
-        pids |= {f"redis-{i}": r.pid for i, r in enumerate(self._redis) if r.pid is not None}
         session = {"url": self.url, "keys": keys, "pids": pids}
         write_private(self._files.session_path, json.dumps(session, indent=2))
         say(f"ready at {self.url}")
@@ -81,7 +80,6 @@ class LocalService:
             say("stopping Redis")
             for redis in reversed(self._redis):
                 redis.stop()
-        self._files.session_path.unlink(missing_ok=True)
         say("stopped")
 
     def _start_redis(self) -> None:
@@ -114,6 +112,7 @@ class LocalService:
             include_dashboard=False,
             log_to_driver=False,
             num_cpus=max(2, os.cpu_count() or 2),
+            _node_ip_address="127.0.0.1",
         )
         self._ray_started = True
         options = self._config["http_options"] | {"host": self._host, "port": self._port}
@@ -199,7 +198,8 @@ def descendants(pid: int) -> dict[str, int]:
             except OSError:
                 continue
             children.setdefault(int(rest.split()[1]), []).append(int(entry.name))
-            names[int(entry.name)] = head.partition("(")[2]
+            command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode().split()
+            names[int(entry.name)] = Path(command[0]).name if command else head.partition("(")[2]
     found: dict[str, int] = {}
     waiting = [pid]
     while waiting:

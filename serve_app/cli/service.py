@@ -166,13 +166,14 @@ def down(
         console.print("not running")
         return
     pids: dict[str, int] = session["pids"]
-    if is_ours(pids["service"]):
+    path = files.session_path
+    if is_ours(pids["service"], path):
         os.kill(pids["service"], signal.SIGTERM)
     deadline = time.monotonic() + STOP_LIMIT_S
     with console.status("stopping"):
-        while any(is_ours(pid) for pid in pids.values()):
+        while any(is_ours(pid, path) for pid in pids.values()):
             if time.monotonic() > deadline:
-                left = {name: pid for name, pid in pids.items() if is_ours(pid)}
+                left = {name: pid for name, pid in pids.items() if is_ours(pid, path)}
                 for pid in left.values():
                     os.kill(pid, signal.SIGKILL)
                 console.print(f"had to kill {', '.join(left)}")
@@ -182,14 +183,17 @@ def down(
     console.print("stopped")
 
 
-def is_ours(pid: int) -> bool:
-    """Whether the process lives and belongs to a service of this folder, not to a reused pid."""
+def is_ours(pid: int, session_path: Path) -> bool:
+    """Whether the process lives and is older than the session file, so no reuse of its pid."""
     try:
-        command = Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
+        uptime_s = float(Path("/proc/uptime").read_text(encoding="utf-8").split()[0])
+        written_at = session_path.stat().st_mtime
+    except (FileNotFoundError, ProcessLookupError):
         return False
-    known = (b"serve_app", b"ray", b"redis", b"valkey", b"gcs_server", b"decode_child")
-    return is_alive(pid) and any(name in command for name in known)
+    # Field 22 of proc(5): ticks between boot and the start of the process.
+    started_s = int(stat.rpartition(")")[2].split()[19]) / os.sysconf("SC_CLK_TCK")
+    return is_alive(pid) and time.time() - uptime_s + started_s <= written_at + 1
 
 
 def status(

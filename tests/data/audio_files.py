@@ -1,5 +1,6 @@
 """Audio files for tests, made with PyAV: any container and codec that the service accepts."""
 
+import wave
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ import av
 import numpy as np
 
 RATE = 44_100
-LAYOUTS = {1: "mono", 2: "stereo", 8: "7.1"}
+LAYOUTS = {1: "mono", 2: "stereo"}
 
 
 def encode(
@@ -43,6 +44,14 @@ def click_track(tempo: float, duration_s: float, channels: int = 2, rate: int = 
     since_beat = t % (60 / tempo)
     clicks = 0.6 * np.exp(-since_beat * 60) * np.sin(2 * np.pi * 1500 * since_beat)
     return np.repeat((chord + clicks)[None], channels, axis=0).astype(np.float32)
+
+
+def write_wav(path: Path, samples: np.ndarray, rate: int = RATE) -> Path:
+    """Write 16-bit PCM with any number of channels."""
+    with wave.open(str(path), "wb") as file:
+        file.setparams((samples.shape[0], 2, rate, 0, "NONE", ""))
+        file.writeframes((samples.T * 32_767).astype("<i2").tobytes())
+    return path
 
 
 def silent_flac(path: Path, duration_s: float, rate: int = 8000) -> Path:

@@ -12,6 +12,8 @@ from pathlib import Path
 import httpx
 import pytest
 
+from serve_app.store.local_redis import is_alive
+
 REPOSITORY = Path(__file__).parents[2]
 AFA = [sys.executable, "-c", "from serve_app.cli.main import main; main()"]
 
@@ -24,6 +26,7 @@ class Service:
     data_dir: Path
     up_output: str
     environment: dict[str, str]
+    audio_port: int
 
     def client(self, tier: str = "pro") -> httpx.Client:
         headers = {"Authorization": f"Bearer {self.keys[tier]}"}
@@ -40,9 +43,10 @@ def free_port() -> int:
 @pytest.fixture(scope="session")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     data_dir = tmp_path_factory.mktemp("afa")
+    audio_port = free_port()
     environment = os.environ | {
         "AFA_URL_NETWORKS": '["127.0.0.0/8"]',
-        "AFA_URL_PORTS": json.dumps([80, 443, *range(20000, 65536)]),
+        "AFA_URL_PORTS": json.dumps([80, 443, audio_port]),
         "COLUMNS": "120",
     }
     environment.pop("REDIS_URL", None)
@@ -63,11 +67,17 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     session = json.loads((data_dir / "session.json").read_text())
     try:
         yield Service(
-            session["url"], session["keys"], session["pids"], data_dir, done.stdout, environment
+            session["url"],
+            session["keys"],
+            session["pids"],
+            data_dir,
+            done.stdout,
+            environment,
+            audio_port,
         )
     finally:
         subprocess.run(
             [*AFA, "down", "--data-dir", str(data_dir)], cwd=REPOSITORY, check=True, timeout=120
         )
-        alive = [pid for pid in session["pids"].values() if Path(f"/proc/{pid}").exists()]
+        alive = [pid for pid in session["pids"].values() if is_alive(pid)]
         assert not alive

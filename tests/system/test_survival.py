@@ -93,9 +93,11 @@ def test_three_crashes_fail_the_job_and_refund_it(service: Service, track: bytes
             if envelope["status"] in ("complete", "failed"):
                 break
             assert time.monotonic() < deadline, envelope
-            if envelope["_meta"]["stage"] == "analyse" and replica_pids(service, "Spectral"):
+            is_up = client.get("/readyz").json()["checks"]["spectral"] == "ok"
+            if envelope["_meta"]["stage"] == "analyse" and is_up:
                 kill_replicas(service, "Spectral")
                 crashes += 1
+                time.sleep(2)  # the readiness is up to a second old
             time.sleep(0.2)
     assert envelope["status"] == "failed"
     assert crashes >= 3
