@@ -1,0 +1,159 @@
+"""A segment of the fingerprint index: immutable, memory-mapped, sharded by hash.
+
+A hash's first four bits choose the shard, the next ones the bucket; what remains is the tag beside
+each posting, so nothing of a hash is lost and segments can be merged. A posting is the place of its
+anchor on one timeline of all the segment's tracks, in frames: 4 bytes name track and time.
+
+Files of a segment: ``tracks.json`` (keys), ``track_starts.npy``, ``n_frames.npy`` (the timeline's
+length), and per shard ``starts-SS.npy`` (uint32 ``[buckets + 1]``), ``tags-SS.npy`` and
+``positions-SS.npy`` (uint32).
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+SHARD_BITS = 4
+N_SHARDS = 1 << SHARD_BITS
+FEWEST_BUCKET_BITS = 12
+"""The tag then has 16 bits."""
+MOST_BUCKET_BITS = 20
+POSTINGS_PER_BUCKET = 8
+TRACK_GAP = 1024
+"""Frames (24 s) between tracks on the timeline, so that no alignment of a clip covers two."""
+MOST_FRAMES = 2**32 - TRACK_GAP
+
+
+@dataclass(frozen=True, slots=True)
+class Postings:
+    """Hits of a look-up: segment positions uint32 ``[H]`` and which query row each answers."""
+
+    positions: NDArray[np.uint32]
+    rows: NDArray[np.int64]
+
+
+class Segment:
+    """One segment, opened for reading; safe to share between threads and processes."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.keys: list[str] = json.loads((folder / "tracks.json").read_text("utf-8"))
+        self.track_starts: NDArray[np.int64] = np.load(folder / "track_starts.npy")
+        self.n_frames = int(np.load(folder / "n_frames.npy"))
+        self._starts = [_map(folder, "starts", s) for s in range(N_SHARDS)]
+        self._tags = [_map(folder, "tags", s) for s in range(N_SHARDS)]
+        self._positions = [_map(folder, "positions", s) for s in range(N_SHARDS)]
+        self._bucket_bits = int(self._starts[0].size - 1).bit_length() - 1
+        self.n_postings = sum(len(p) for p in self._positions)
+        self.size_bytes = sum(f.stat().st_size for f in folder.iterdir())
+
+    def track_of(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Index of the track that each position lies in."""
+        found: NDArray[np.int64] = np.searchsorted(self.track_starts, positions, side="right") - 1
+        return found
+
+    def look_up(self, hashes: NDArray[np.uint32], most_postings: int) -> Postings:
+        """Find the postings of some hashes.
+
+        Args:
+            hashes: uint32 ``[H]``.
+            most_postings: Stop there. The rarest hashes, which tell the most, are read first.
+        """
+        shard = hashes >> np.uint32(32 - SHARD_BITS)
+        tag_bits = 32 - SHARD_BITS - self._bucket_bits
+        bucket = (hashes >> np.uint32(tag_bits)) & np.uint32((1 << self._bucket_bits) - 1)
+        tag = hashes & np.uint32((1 << tag_bits) - 1)
+        positions, rows = [], []
+        for s in range(N_SHARDS):
+            mine = np.flatnonzero(shard == s)
+            if not len(mine) or not len(self._positions[s]):
+                continue
+            begin = self._starts[s][bucket[mine]].astype(np.int64)
+            count = self._starts[s][bucket[mine] + 1].astype(np.int64) - begin
+            mine, begin, count = _within(mine, begin, count, most_postings // N_SHARDS)
+            which, place = _spread(begin, count)
+            hit = self._tags[s][place] == tag[mine][which]
+            positions.append(self._positions[s][place[hit]])
+            rows.append(mine[which[hit]])
+        if not positions:
+            return Postings(np.zeros(0, np.uint32), np.zeros(0, np.int64))
+        return Postings(np.concatenate(positions), np.concatenate(rows))
+
+    def shard(self, s: int) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
+        """All hashes and positions of a shard, for merging."""
+        tag_bits = 32 - SHARD_BITS - self._bucket_bits
+        edges = self._starts[s].astype(np.int64)
+        sizes = edges[1:] - edges[:-1]
+        bucket = np.repeat(np.arange(len(sizes), dtype=np.uint32), sizes)
+        top = np.uint32(s << (32 - SHARD_BITS))
+        hashes = top | (bucket << np.uint32(tag_bits)) | self._tags[s].astype(np.uint32)
+        return hashes, np.asarray(self._positions[s])
+
+
+def write_segment(
+    folder: Path,
+    keys: Sequence[str],
+    track_starts: NDArray[np.int64],
+    n_frames: int,
+    n_postings: int,
+    shards: Iterator[tuple[NDArray[np.uint32], NDArray[np.uint32]]],
+) -> None:
+    """Write a segment into an empty folder.
+
+    Args:
+        folder: Where to; made if missing.
+        keys: One per track.
+        track_starts: int64 ``[n_tracks]``, ascending places on the timeline.
+        n_frames: Length of the timeline.
+        n_postings: Of all shards together.
+        shards: `N_SHARDS` times the hashes and positions of a shard, in any order.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    wanted = int(max(n_postings, 1) / N_SHARDS / POSTINGS_PER_BUCKET).bit_length()
+    bucket_bits = min(max(wanted, FEWEST_BUCKET_BITS), MOST_BUCKET_BITS)
+    tag_bits = 32 - SHARD_BITS - bucket_bits
+    tag_type = np.uint8 if tag_bits <= 8 else np.uint16
+    for s, (hashes, positions) in enumerate(shards):
+        order = np.argsort(hashes, kind="stable")
+        hashes = hashes[order]
+        bucket = (hashes >> np.uint32(tag_bits)) & np.uint32((1 << bucket_bits) - 1)
+        edges = np.searchsorted(bucket, np.arange((1 << bucket_bits) + 1, dtype=np.uint32))
+        tags = (hashes & np.uint32((1 << tag_bits) - 1)).astype(tag_type)
+        np.save(folder / f"starts-{s:02}.npy", edges.astype(np.uint32))
+        np.save(folder / f"tags-{s:02}.npy", tags)
+        np.save(folder / f"positions-{s:02}.npy", positions[order].astype(np.uint32))
+    np.save(folder / "track_starts.npy", track_starts.astype(np.int64))
+    np.save(folder / "n_frames.npy", np.int64(n_frames))
+    (folder / "tracks.json").write_text(json.dumps(list(keys)), "utf-8")
+
+
+def _map(folder: Path, name: str, s: int) -> NDArray[np.unsignedinteger]:
+    path = folder / f"{name}-{s:02}.npy"
+    # A plain view of the mapping: np.memmap's bookkeeping per access costs more than the access.
+    return np.asarray(np.load(path, mmap_mode="r"))
+
+
+def _within(
+    rows: NDArray[np.int64], begin: NDArray[np.int64], count: NDArray[np.int64], most: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Drop empty buckets, and the fullest ones beyond a number of postings."""
+    if count.sum() > most:
+        order = np.argsort(count, kind="stable")
+        keep = order[np.cumsum(count[order]) <= most]
+        rows, begin, count = rows[keep], begin[keep], count[keep]
+    some = count > 0
+    return rows[some], begin[some], count[some]
+
+
+def _spread(
+    begin: NDArray[np.int64], count: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Turn ranges into which range each element belongs to, and the element's place."""
+    which = np.repeat(np.arange(len(count)), count)
+    before = np.cumsum(count) - count
+    place = np.arange(len(which)) + np.repeat(begin - before, count)
+    return which, place
