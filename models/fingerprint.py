@@ -6,20 +6,14 @@ that a changed playback speed leaves alone (`models.fingerprint_hashes`).
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 import torch
 import torch.nn.functional as torch_f
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
-SAMPLE_RATE = 11_025
-"""Hz. Landmarks end at 4.2 kHz, so nothing above 5.5 kHz is needed."""
-N_FFT = 1024
-HOP_LENGTH = 256
-FRAME_S = HOP_LENGTH / SAMPLE_RATE
-"""Seconds in a frame, the unit of all fingerprint times: 23.2 ms."""
+from models.fingerprint_landmarks import HOP_LENGTH, MODEL_ID, N_FFT, SAMPLE_RATE
+
 LOWEST_HZ = 200.0
 HIGHEST_HZ = 4200.0
 """A telephone's band and a little more: what a small speaker drops is not relied on."""
@@ -43,35 +37,10 @@ _LEVEL_FRAMES = 65
 """A landmark's prominence is its level over the mean of 527 Hz and 1.5 s around it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fingerprint:
-    """The landmarks of a sound, ordered by time.
-
-    Attributes:
-        frames: float32 ``[P]``, time in frames of `FRAME_S`, with fractions.
-        pitches: float32 ``[P]``, log2 of the frequency in Hz.
-        prominences: float32 ``[P]``, natural log of magnitude over the level around it.
-        n_frames: Length of the sound in frames.
-    """
-
-    frames: NDArray[np.float32]
-    pitches: NDArray[np.float32]
-    prominences: NDArray[np.float32]
-    n_frames: int
-
-    def __len__(self) -> int:
-        return len(self.frames)
-
-    @property
-    def duration_s(self) -> float:
-        """Length of the sound in seconds, within a frame."""
-        return self.n_frames * FRAME_S
-
-
 class LandmarkModel(nn.Module):
     """Finds landmarks in batches of windows; signal processing without weights."""
 
-    model_id = "afa-landmarks-1"
+    model_id = MODEL_ID
     window: Tensor
 
     def __init__(self) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from models.fingerprint import Fingerprint
+from models.fingerprint_landmarks import Fingerprint
 
 ANCHOR_CELLS = 12
 """Per octave. At ±3 % speed (half a cell) an anchor's pitch stays in the nearer two cells."""

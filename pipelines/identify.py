@@ -9,34 +9,20 @@ import ctypes.util
 import io
 import wave
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from models.fingerprint import (
-    HOP_LENGTH,
-    MARGIN_FRAMES,
-    N_FFT,
-    SAMPLE_RATE,
-    WINDOW_FRAMES,
-    WINDOW_LENGTH,
-    Fingerprint,
-    LandmarkModel,
-)
+from models.fingerprint import MARGIN_FRAMES, WINDOW_FRAMES, WINDOW_LENGTH, LandmarkModel
+from models.fingerprint_landmarks import HOP_LENGTH, N_FFT, SAMPLE_RATE, Fingerprint
 from pipelines.audio import AudioTooShortError, Waveform
+from pipelines.clip import EXCERPT_RATE, EXCERPT_S, SHORTEST_CLIP_S, WHOLE_TRACK_S, Clip
 from pipelines.framed import FrameGrid
 from pipelines.resample import resample
 from pipelines.windows import window_starts
 
-SHORTEST_CLIP_S = 3.0
-EXCERPT_S = 12.0
-"""What AudD and ACRCloud use of a recording, and what the local index is asked with."""
-EXCERPT_RATE = 22_050
-WHOLE_TRACK_S = 60.0
-"""From this length on a file may be a whole track, which is all that AcoustID knows."""
 CHROMAPRINT_S = 120.0
 
 _BATCH = 16
@@ -45,24 +31,6 @@ _GRID = FrameGrid(
 )
 _CHROMAPRINT_DEFAULT = 1
 """``CHROMAPRINT_ALGORITHM_DEFAULT`` of chromaprint.h: what AcoustID's index is made with."""
-
-
-@dataclass(frozen=True, slots=True)
-class Clip:
-    """A recording to identify.
-
-    Attributes:
-        duration_s: Length of the whole recording.
-        fingerprint: Of its excerpt.
-        excerpt_wav: The same excerpt as a WAV file: 16 bit, mono, `EXCERPT_RATE`.
-        chromaprint: Of its first two minutes, as AcoustID wants it; None for a recording shorter
-            than `WHOLE_TRACK_S` and where the chromaprint library is missing.
-    """
-
-    duration_s: float
-    fingerprint: Fingerprint
-    excerpt_wav: bytes
-    chromaprint: str | None = None
 
 
 class Fingerprinter:

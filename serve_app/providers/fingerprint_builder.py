@@ -11,8 +11,8 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from models.fingerprint import Fingerprint
 from models.fingerprint_hashes import index_hashes
+from models.fingerprint_landmarks import Fingerprint
 from serve_app.domain.ulid import new_ulid
 from serve_app.providers.fingerprint_manifest import (
     FILE_NAME,

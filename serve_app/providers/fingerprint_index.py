@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from models.fingerprint import FRAME_S, Fingerprint
 from models.fingerprint_hashes import QUICK, THOROUGH, Effort, query_hashes
+from models.fingerprint_landmarks import FRAME_S, Fingerprint
 from serve_app.providers.fingerprint_manifest import (
     FILE_NAME,
     FingerprintIndexError,

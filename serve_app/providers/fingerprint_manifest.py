@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from models.fingerprint import LandmarkModel
+from models.fingerprint_landmarks import MODEL_ID
 
 FILE_NAME = "manifest.json"
 
@@ -61,9 +61,9 @@ def read_manifest(folder: Path) -> Manifest:
         raise FingerprintIndexError(f"{folder} holds no fingerprint index.") from error
     except ValueError as error:
         raise FingerprintIndexError(f"{folder / FILE_NAME} is damaged: {error}") from error
-    if raw["model_id"] != LandmarkModel.model_id:
+    if raw["model_id"] != MODEL_ID:
         raise FingerprintIndexError(
-            f"{folder} was made with {raw['model_id']}, this is {LandmarkModel.model_id}: "
+            f"{folder} was made with {raw['model_id']}, this is {MODEL_ID}: "
             "fingerprint the catalog again."
         )
     return Manifest(
@@ -77,7 +77,7 @@ def read_manifest(folder: Path) -> Manifest:
 def write_manifest(folder: Path, manifest: Manifest) -> None:
     """Put a manifest in place: readers see the old one or the new one, and after a crash too."""
     body = {
-        "model_id": LandmarkModel.model_id,
+        "model_id": MODEL_ID,
         "segments": [asdict(entry) for entry in manifest.segments],
     }
     temporary = folder / (FILE_NAME + ".new")
