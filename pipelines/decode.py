@@ -149,6 +149,11 @@ class Decoder:
             walls: dict[str, str] = json.loads(child.expect(b"I"))
         return walls
 
+    @property
+    def process_id(self) -> int:
+        """The spawner's process id; 0 before the first use."""
+        return 0 if self._process is None else self._process.pid
+
     def close(self) -> None:
         """End the spawner; children that still run end with their pipes."""
         with self._lock:

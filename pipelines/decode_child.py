@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 HEADER = struct.Struct("<cBI")
 SAMPLE_RATE = 44_100
 BLOCK_SAMPLES = 32_768
+FRAMES_PER_PULL = 16
+"""Frames pushed into a filter graph before what it made is fetched: each fetch ends in an error."""
 PREROLL_S = 0.3
 """Decoded and thrown away before a segment, so that bit reservoirs and filters have settled."""
 
@@ -126,6 +128,7 @@ class Converter:
         self._max_channels = max_channels
         self._kind: tuple[str, str, int] | None = None
         self._graph: Graph | None = None
+        self._n_pushed = 0
         self.layout = ""
 
     def convert(self, frame: "AudioFrame") -> Iterator["AudioFrame"]:
@@ -142,7 +145,9 @@ class Converter:
             yield frame
             return
         self._graph.push(frame)
-        yield from self._pull()
+        self._n_pushed += 1
+        if self._n_pushed % FRAMES_PER_PULL == 0:
+            yield from self._pull()
 
     def finish(self) -> Iterator["AudioFrame"]:
         """Give what the resampler still holds."""

@@ -1,0 +1,53 @@
+"""All benchmarks by name, and how one is run."""
+
+import importlib
+from pathlib import Path
+from typing import Protocol, cast
+
+from rich.console import Console
+
+from benchmarks.report import Options, Result, show, write
+
+RESULTS = Path("benchmarks/results")
+
+MODULES = {
+    "batch": "benchmarks.batch",
+    "decode": "benchmarks.decode",
+    "handoff": "benchmarks.handoff",
+    "invariance": "benchmarks.invariance",
+}
+"""Benchmark name to its module; modules are imported only when they run."""
+
+
+class Benchmark(Protocol):
+    """What a module of this package offers."""
+
+    NAME: str
+
+    def run(self, options: Options) -> Result:
+        """Measure."""
+        ...
+
+
+def run_benchmark(
+    name: str,
+    json_path: Path | None = None,
+    options: Options | None = None,
+    console: Console | None = None,
+) -> Result:
+    """Run a benchmark, print its table and write its result and plot.
+
+    Args:
+        name: A key of `MODULES`.
+        json_path: Result file; ``benchmarks/results/NAME.json`` when None. The plot lies beside it.
+        options: How thoroughly.
+        console: Where the table goes.
+
+    Raises:
+        KeyError: There is no such benchmark.
+    """
+    module = cast("Benchmark", importlib.import_module(MODULES[name]))
+    result = module.run(options or Options())
+    show(result, console or Console())
+    write(result, json_path or RESULTS / f"{name}.json")
+    return result
