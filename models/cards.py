@@ -28,10 +28,15 @@ class CardError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class CardFile:
-    """A file of the source: its path inside wheel, repository or folder, and its SHA-256 in hex."""
+    """A file of the source: its path inside wheel, repository or folder, and its digest in hex.
+
+    The digest is a SHA-256; a small text file of a repository may have its git blob id instead, the
+    only digest that a model hub publishes of those.
+    """
 
     path: str
-    sha256: str
+    sha256: str = ""
+    git_sha1: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,14 +206,16 @@ def _parse_card(model_id: str, fields: Mapping[str, Any]) -> ModelCard:
 
 
 def _parse_file(model_id: str, fields: Any) -> CardFile:
-    if not isinstance(fields, dict) or set(fields) != {"path", "sha256"}:
+    digests = ({"path", "sha256"}, {"path", "git_sha1"})
+    if not isinstance(fields, dict) or set(fields) not in digests:
         raise CardError(f"{model_id}: a file has path and sha256, not {fields!r}")
-    return CardFile(str(fields["path"]), str(fields["sha256"]))
+    return CardFile(**{name: str(value) for name, value in fields.items()})
 
 
 def _check(card: ModelCard, window: Mapping[str, Any]) -> None:
     numbers = [card.sample_rate, card.window_length, card.window_hop, *card.outputs.values()]
-    digests = [file.sha256 for file in card.files]
+    digests = [file.sha256 for file in card.files if not file.git_sha1]
+    blobs = [file.git_sha1 for file in card.files if file.git_sha1]
     if card.tensors_sha256:
         digests.append(card.tensors_sha256)
     faults = {
@@ -223,6 +230,9 @@ def _check(card: ModelCard, window: Mapping[str, Any]) -> None:
             re.fullmatch(pattern, card.source) for pattern in _SOURCES.values()
         ),
         "a sha256 is not 64 hex digits": not all(re.fullmatch("[0-9a-f]{64}", d) for d in digests),
+        "a git blob id is not 40 hex digits": not all(
+            re.fullmatch("[0-9a-f]{40}", blob) for blob in blobs
+        ),
         "a builtin has no files, and everything else has some": (card.format == "none")
         != (not card.files),
         "a builtin has no format, and everything else has one": (card.format == "none")

@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from models.cards import CardFile, ModelCard
-from models.sources import Progress, SourceError, fetch, file_sha256, scratch_folder
+from models.sources import Progress, SourceError, fetch, is_the_cards, scratch_folder
 from models.weight_files import ConversionError, read_tensors
 
 WEIGHTS = "model.safetensors"
@@ -157,7 +157,7 @@ def _convert(
 
 
 def _write_manifest(card: ModelCard, made: Path, digest: str) -> None:
-    files = {file.path: file.sha256 for file in card.files}
+    files = {file.path: file.sha256 or file.git_sha1 for file in card.files}
     manifest = {"source": card.source, "files": files, "tensors_sha256": digest}
     (made / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n")
 
@@ -171,7 +171,7 @@ def _check(card: ModelCard, folder: Path) -> dict[str, Tensor]:
     except (OSError, ValueError, SafetensorError) as error:
         raise CheckpointError(card.model_id, card.source, f"damaged: {error}") from error
     expected = card.tensors_sha256 or manifest["tensors_sha256"]
-    if manifest["files"] != {file.path: file.sha256 for file in card.files}:
+    if manifest["files"] != {file.path: file.sha256 or file.git_sha1 for file in card.files}:
         raise CheckpointError(card.model_id, card.source, "made from other files than the card's")
     if tensor_digest(tensors) != expected:
         raise CheckpointError(card.model_id, card.source, "the tensors are not the card's")
@@ -182,7 +182,7 @@ def _check(card: ModelCard, folder: Path) -> dict[str, Tensor]:
 def _check_json(card: ModelCard, folder: Path) -> None:
     for file in card.files:
         path = folder / Path(file.path).name
-        if _is_json(file) and (not path.is_file() or file_sha256(path) != file.sha256):
+        if _is_json(file) and not (path.is_file() and is_the_cards(file, path)):
             raise CheckpointError(card.model_id, card.source, f"{path.name} is not the card's")
 
 

@@ -6,6 +6,7 @@ frames of a track's windows are the frames of the track.
 """
 
 import math
+from typing import Literal
 
 import numpy as np
 import torch
@@ -20,14 +21,17 @@ KALDI_LOG_FLOOR = 1.1920928955078125e-07
 class PowerMel(nn.Module):
     """Mel spectrogram of power, as librosa computes it with ``center=False``.
 
-    Periodic Hann window, Slaney mel scale, each band of unit area.
+    Periodic Hann window; by default the Slaney mel scale with bands of unit area.
 
     Args:
         sample_rate: Hz.
         n_fft: Length of the transform; frames shorter than it are zero-padded.
         hop_length: Samples between frames.
-        n_mels: Bands, from 0 Hz to the Nyquist frequency.
+        n_mels: Number of bands.
         frame_length: Samples in a frame; 0 means ``n_fft``.
+        f_min: Hz, lower edge of the first band.
+        f_max: Hz, upper edge of the last band; 0 means the Nyquist frequency.
+        scale: ``slaney`` (bands of unit area) or ``htk`` (bands of unit height).
 
     References:
         librosa.feature.melspectrogram, librosa.filters.mel.
@@ -37,14 +41,23 @@ class PowerMel(nn.Module):
     bands: Tensor
 
     def __init__(
-        self, sample_rate: int, n_fft: int, hop_length: int, n_mels: int, frame_length: int = 0
+        self,
+        sample_rate: int,
+        n_fft: int,
+        hop_length: int,
+        n_mels: int,
+        frame_length: int = 0,
+        f_min: float = 0.0,
+        f_max: float = 0.0,
+        scale: Literal["slaney", "htk"] = "slaney",
     ) -> None:
         super().__init__()
         self.n_fft = n_fft
         self.hop_length = hop_length
         self.frame_length = frame_length or n_fft
         self.register_buffer("window", torch.hann_window(self.frame_length), persistent=False)
-        bands = torch.from_numpy(slaney_bands(sample_rate, n_fft, n_mels))
+        build = {"slaney": slaney_bands, "htk": htk_bands}[scale]
+        bands = torch.from_numpy(build(sample_rate, n_fft, n_mels, f_min, f_max))
         self.register_buffer("bands", bands, persistent=False)
 
     def forward(self, windows: Tensor) -> Tensor:

@@ -1,23 +1,18 @@
 """Which class runs a checkpoint: from a card and the cache to a network with its weights."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 from torch import nn
 
 from models.cards import CardError, ModelCard
 from models.checkpoints import load_tensors
-from models.musicnn import Musicnn
-from models.vibenet import Vibenet
-
-_BUILDERS: dict[str, Callable[[ModelCard, Path], nn.Module]] = {
-    "musicnn": lambda card, model_dir: Musicnn(load_tensors(card, model_dir)),
-    "vibenet": lambda card, model_dir: Vibenet(load_tensors(card, model_dir)),
-}
 
 
 def build_network(card: ModelCard, model_dir: Path) -> nn.Module:
     """Build a checkpoint's network on the CPU, in float32.
+
+    The classes are imported here: transformers costs a replica 200 MB, and the default checkpoints
+    need nothing of it.
 
     Args:
         card: Its ``network`` says which class runs it.
@@ -30,6 +25,33 @@ def build_network(card: ModelCard, model_dir: Path) -> nn.Module:
         CheckpointError: The checkpoint is not in the cache, or not what the card says.
         CardError: No class here runs this card.
     """
-    if card.network not in _BUILDERS:
-        raise CardError(f"{card.model_id}: nothing runs a {card.network!r} network as windows")
-    return _BUILDERS[card.network](card, model_dir)
+    match card.network:
+        case "musicnn":
+            from models.musicnn import Musicnn
+
+            return Musicnn(load_tensors(card, model_dir))
+        case "vibenet":
+            from models.vibenet import Vibenet
+
+            return Vibenet(load_tensors(card, model_dir))
+        case "ast":
+            from models.ast import build_ast
+
+            return build_ast(card, model_dir)
+        case "maest":
+            from models.ast import build_maest
+
+            return build_maest(card, model_dir)
+        case "mert":
+            from models.mert import build_mert
+
+            return build_mert(card, model_dir)
+        case "ced":
+            from models.ced import build_ced
+
+            return build_ced(card, model_dir)
+        case "clap":
+            from models.clap import build_clap
+
+            return build_clap(card, model_dir)
+    raise CardError(f"{card.model_id}: nothing runs a {card.network!r} network as windows")

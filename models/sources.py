@@ -14,7 +14,7 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
-from models.cards import ModelCard
+from models.cards import CardFile, ModelCard
 
 Progress = Callable[[str], None]
 """Takes one line of text at every slow step."""
@@ -52,16 +52,29 @@ def fetch(card: ModelCard, folder: Path, mirror: Path | None, progress: Progress
         scheme, _, place = card.source.partition("://")
         paths = _FETCHERS[scheme](card, place, folder)
     for file, path in zip(card.files, paths, strict=True):
-        found = file_sha256(path)
-        if found != file.sha256:
-            raise SourceError(f"{file.path} has SHA-256 {found}, the card says {file.sha256}")
+        if not is_the_cards(file, path):
+            expected = file.sha256 or file.git_sha1
+            raise SourceError(f"{file.path} is another file than the card's, {expected}")
     return paths
+
+
+def is_the_cards(file: CardFile, path: Path) -> bool:
+    """Check a file's digest against its card's."""
+    if file.git_sha1:
+        return _git_blob_id(path) == file.git_sha1
+    return file_sha256(path) == file.sha256
 
 
 def file_sha256(path: Path) -> str:
     """Hash a file, in hex."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _git_blob_id(path: Path) -> str:
+    content = path.read_bytes()
+    blob = b"blob %d\0" % len(content) + content
+    return hashlib.sha1(blob, usedforsecurity=False).hexdigest()
 
 
 def _from_package(card: ModelCard, place: str, folder: Path) -> list[Path]:
