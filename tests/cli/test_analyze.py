@@ -1,0 +1,65 @@
+"""`afa analyze` on real files with the real checkpoints, without any server."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from serve_app.cli.main import app
+from tests.data.audio_files import click_track, encode
+
+DEMO = Path(__file__).parents[2] / "serve_app" / "data" / "demo.mp3"
+runner = CliRunner()
+
+
+@pytest.fixture(scope="module")
+def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return encode(tmp_path_factory.mktemp("clip") / "a.ogg", click_track(132, 10), "ogg", "vorbis")
+
+
+def test_json_and_plot_of_one_file(clip: Path, tmp_path: Path) -> None:
+    plot = tmp_path / "plot.png"
+    done = runner.invoke(app, ["analyze", str(clip), "--json", "--embedding", "--plot", str(plot)])
+    assert done.exit_code == 0, done.output
+    record = json.loads(done.stdout)
+    assert record["tempo"] == pytest.approx(132, rel=0.02)
+    assert len(record["embedding"]) == 768
+    assert plot.read_bytes().startswith(b"\x89PNG")
+    assert plot.stat().st_size > 20_000
+
+
+def test_the_table_names_tempo_and_key() -> None:
+    done = runner.invoke(app, ["analyze", str(DEMO), "--max-windows", "4"])
+    assert done.exit_code == 0, done.output
+    assert "A minor (8A)" in done.stdout
+    assert "124." in done.stdout or "123.9" in done.stdout
+
+
+def test_many_files_give_one_record_each_and_a_bad_one_an_error(clip: Path, tmp_path: Path) -> None:
+    bad = tmp_path / "bad.mp3"
+    bad.write_bytes(b"nothing to hear")
+    output = tmp_path / "out.jsonl"
+    arguments = ["analyze", str(clip), str(bad), "--jsonl", str(output), "--jobs", "1"]
+    done = runner.invoke(app, arguments)
+    assert done.exit_code == 0, done.output
+    records = {Path(r["file"]).name: r for r in map(json.loads, output.read_text().splitlines())}
+    assert records["bad.mp3"]["error"] == "unprocessable_audio"
+    good = records["a.ogg"]
+    for field in (
+        *("tempo", "tempo_confidence", "beats", "downbeats", "time_signature", "key", "mode"),
+        *("key_confidence", "loudness", "duration_s"),
+    ):
+        assert field in good
+    assert good["tempo"] == pytest.approx(132, rel=0.02)
+
+
+def test_bad_input_is_told_not_thrown(tmp_path: Path) -> None:
+    done = runner.invoke(app, ["analyze", str(tmp_path / "absent.mp3")])
+    assert done.exit_code == 1
+    assert "no such file" in done.stderr
+    text = tmp_path / "text.mp3"
+    text.write_bytes(b"hello")
+    done = runner.invoke(app, ["analyze", str(text)])
+    assert done.exit_code == 1
+    assert "Traceback" not in done.output

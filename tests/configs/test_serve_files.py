@@ -1,0 +1,69 @@
+"""The deployment files are what Serve and Ray accept, and name deployments that exist."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ray.autoscaler._private.util import prepare_config, validate_config
+from ray.serve.schema import ServeDeploySchema
+
+from serve_app import app
+
+REPOSITORY = Path(__file__).parents[2]
+NAMES = ["serve.local.yaml", "serve.gpu.yaml"]
+
+
+def load(path: Path) -> dict[str, Any]:
+    content: dict[str, Any] = yaml.safe_load(path.read_text())
+    return content
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_serve_accepts_the_file_and_the_builder_its_arguments(name: str) -> None:
+    content = load(REPOSITORY / "configs" / name)
+    schema = ServeDeploySchema.model_validate(content)
+    application = schema.applications[0]
+    assert application.import_path == "serve_app.app:build_app"
+    app.AppArgs.model_validate(application.args)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_deployment_is_configured_and_none_is_unknown(
+    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("AFA_REDIS_URL", "redis://127.0.0.1:1")
+    monkeypatch.setenv("AFA_DATA_DIR", str(tmp_path))
+    section = load(REPOSITORY / "configs" / name)["applications"][0]
+    seen: set[str] = set()
+    ingress = app.build_app(app.AppArgs.model_validate(section["args"]))
+    waiting: list[Any] = [ingress]
+    while waiting:
+        bound = waiting.pop()._bound_deployment
+        seen.add(bound.name)
+        for argument in bound.init_args:
+            children = argument.values() if isinstance(argument, dict) else [argument]
+            waiting += [child for child in children if hasattr(child, "_bound_deployment")]
+    assert {row["name"] for row in section["deployments"]} == seen
+
+
+def test_the_small_profile_fits_on_two_cores() -> None:
+    section = load(REPOSITORY / "configs" / "serve.local.yaml")["applications"][0]
+    cpus = sum(row["ray_actor_options"]["num_cpus"] for row in section["deployments"])
+    assert cpus <= 1.9
+    assert not any("num_gpus" in row["ray_actor_options"] for row in section["deployments"])
+
+
+def test_three_models_share_one_card() -> None:
+    section = load(REPOSITORY / "configs" / "serve.gpu.yaml")["applications"][0]
+    shares = [row["ray_actor_options"].get("num_gpus", 0) for row in section["deployments"]]
+    assert sum(share > 0 for share in shares) == 3
+    assert sum(shares) == pytest.approx(1)
+
+
+def test_the_cluster_file_is_valid() -> None:
+    config = load(REPOSITORY / "cluster.yaml")
+    validate_config(prepare_config(config))
+    resources = [node["resources"] for node in config["available_node_types"].values()]
+    assert any("GPU" in row for row in resources)
+    assert len(resources) == 3

@@ -1,0 +1,34 @@
+"""Settings come from the environment, once, and each is described in the README."""
+
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from configs.settings import Settings
+
+README = (Path(__file__).parents[2] / "README.md").read_text()
+
+
+def test_the_environment_names_the_stores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REDIS_URL", "redis://general")
+    assert Settings().redis_url == "redis://general"
+    monkeypatch.setenv("AFA_REDIS_URL", "redis://ours")
+    monkeypatch.setenv("AFA_URL_PORTS", "[80, 8080]")
+    settings = Settings()
+    assert settings.redis_url == "redis://ours"
+    assert settings.url_ports == (80, 8080)
+
+
+def test_settings_do_not_change_and_secrets_do_not_print(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AFA_KEY_PEPPER", "hush")
+    settings = Settings()
+    assert "hush" not in repr(settings)
+    with pytest.raises(ValidationError):
+        settings.device = "cpu"
+
+
+@pytest.mark.parametrize("name", Settings.model_fields)
+def test_every_setting_stands_in_the_readme(name: str) -> None:
+    assert f"AFA_{name.upper()}" in README
+    assert Settings.model_fields[name].description
