@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
+from json import JSONEncoder, loads
 
 from serve_app.domain.track_ids import Platform, TrackId
 
@@ -87,3 +88,25 @@ ID_FIELDS = {
 """Which field holds which platform's identifier, best hub first."""
 
 _MEASURED = ("tempo", "key", "mode", "beats", "downbeats", "is_verified")
+
+_ENCODER = JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+_DEFAULTS = {field.name: field.default for field in fields(TrackIdentity)}
+
+
+def to_json(identity: TrackIdentity) -> bytes:
+    """The known fields as compact JSON."""
+    known = {
+        name: getattr(identity, name)
+        for name, default in _DEFAULTS.items()
+        if getattr(identity, name) != default
+    }
+    return _ENCODER.encode(known).encode()
+
+
+def from_json(body: bytes) -> TrackIdentity:
+    """The inverse of `to_json`."""
+    known = loads(body)
+    for name in ("genres", "beats", "downbeats"):
+        if name in known:
+            known[name] = tuple(known[name])
+    return TrackIdentity(**known)

@@ -9,7 +9,7 @@ ProvidersFailedError           nothing found, and some providers could not answe
 AmbiguousIdError               one number names two tracks
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -134,8 +134,8 @@ class IdentityProvider(Protocol):
         ...
 
     @property
-    def platforms(self) -> Collection[Platform]:
-        """The identifiers that `by_id` understands."""
+    def platforms(self) -> Sequence[Platform]:
+        """The identifiers that `by_id` understands; the first is the one `search` finds."""
         ...
 
     @property

@@ -4,15 +4,13 @@ One tantivy index serves every look-up: an identifier or an exact spelling is on
 name is a conjunction of edit-distance-one terms. It is memory-mapped, so replicas share its pages.
 """
 
-import json
 from collections.abc import Iterator, Sequence
-from dataclasses import fields
 from functools import cache
 from pathlib import Path
 
 import tantivy
 
-from serve_app.domain.identity import TrackIdentity
+from serve_app.domain.identity import TrackIdentity, from_json, to_json
 from serve_app.providers.catalog_text import normalise_artist, normalise_title, text_key
 
 CURRENT, VERSIONS, META = "current", "versions", "catalog.json"
@@ -20,8 +18,6 @@ INDEX_FORMAT = 1
 """Raised when the fields or the normalisation change, so that an old index is not misread."""
 
 IDS, SPELLING, ARTIST, TITLE, ROW, RECORD = "ids", "spelling", "artist", "title", "row", "record"
-_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
-_DEFAULTS = {field.name: field.default for field in fields(TrackIdentity)}
 
 
 @cache
@@ -47,7 +43,7 @@ def document_of(identity: TrackIdentity, row: int) -> tantivy.Document:
         document.add_text(ARTIST, normalise_artist(identity.artist))
         document.add_text(TITLE, normalise_title(identity.title))
     document.add_integer(ROW, row)
-    document.add_bytes(RECORD, _encode(identity))
+    document.add_bytes(RECORD, to_json(identity))
     return document
 
 
@@ -57,7 +53,7 @@ def identities_at(
     """The identities of some documents, in import order."""
     rows = searcher.fast_field_values(ROW, list(addresses))
     in_order = sorted(zip(rows, addresses, strict=True), key=lambda pair: pair[0] or 0)
-    return [_decode(searcher.doc(address)) for _, address in in_order]
+    return [from_json(bytes(searcher.doc(address)[RECORD][0])) for _, address in in_order]
 
 
 def identities_in_order(version: Path, n_rows: int) -> Iterator[list[TrackIdentity]]:
@@ -70,20 +66,3 @@ def identities_in_order(version: Path, n_rows: int) -> Iterator[list[TrackIdenti
         )
         hits = searcher.search(within, n_rows, count=False).hits
         yield identities_at(searcher, [address for _, address in hits])
-
-
-def _encode(identity: TrackIdentity) -> bytes:
-    known = {
-        name: getattr(identity, name)
-        for name, default in _DEFAULTS.items()
-        if getattr(identity, name) != default
-    }
-    return _ENCODER.encode(known).encode()
-
-
-def _decode(document: tantivy.Document) -> TrackIdentity:
-    known = json.loads(bytes(document[RECORD][0]))
-    for name in ("genres", "beats", "downbeats"):
-        if name in known:
-            known[name] = tuple(known[name])
-    return TrackIdentity(**known)

@@ -76,6 +76,11 @@ def normalise_title(title: str) -> str:
     return normalise(plain) or normalise(title)
 
 
+def search_words(name: str) -> str:
+    """A name for a provider's search: without featured artists, which spoil it."""
+    return " ".join(_FEATURING.sub(" ", name[:MAX_TEXT]).split()) or name
+
+
 @lru_cache(maxsize=65_536)
 def normalise_artist(artist: str) -> str:
     """`normalise` without featured artists and a leading article."""

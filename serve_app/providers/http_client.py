@@ -9,12 +9,14 @@ import asyncio
 import json
 import logging
 import random
+import ssl
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from functools import cache
 from typing import TypeVar
 
 import httpx
@@ -101,6 +103,12 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
     return max(0.0, (until - datetime.now(UTC)).total_seconds())
 
 
+@cache
+def _tls_context() -> ssl.SSLContext:
+    """One verifying context for all providers: loading the certificates takes a while."""
+    return httpx.create_ssl_context(trust_env=False)
+
+
 class LocalRateLimiter:
     """Rolling windows within this process: the default where replicas are not to share one."""
 
@@ -152,6 +160,7 @@ class ProviderClient:
             limits=httpx.Limits(max_connections=MAX_CONNECTIONS),
             follow_redirects=False,
             trust_env=False,
+            verify=_tls_context(),
         )
 
     async def close(self) -> None:
@@ -163,7 +172,7 @@ class ProviderClient:
         route: str,
         judge: Callable[[Reply], T],
         *,
-        path: str = "",
+        path: str | None = None,
         params: Params | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> T:
@@ -172,7 +181,7 @@ class ProviderClient:
         Args:
             route: The route's template, for logs; it holds no values.
             judge: Turns a reply into a result, or raises the `ProviderError` it stands for.
-            path: The route with its values, relative to the base address; ``route`` by default.
+            path: What follows the base address; ``route`` by default.
             params: Query parameters.
             headers: Beside the client's own.
 
@@ -181,7 +190,10 @@ class ProviderClient:
         """
         for attempt in range(1, MAX_ATTEMPTS + 1):
             request = self._http.build_request(
-                "GET", self._base_url + (path or route), params=params, headers=headers
+                "GET",
+                self._base_url + (route if path is None else path),
+                params=params,
+                headers=headers,
             )
             try:
                 return await self._send(request, route, judge)

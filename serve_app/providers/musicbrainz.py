@@ -20,7 +20,7 @@ from serve_app.domain.identity_ports import (
     RateLimiter,
 )
 from serve_app.domain.track_ids import InvalidTrackIdError, Platform, TrackId, parse_track_id
-from serve_app.providers.catalog_text import ranked
+from serve_app.providers.catalog_text import ranked, search_words
 from serve_app.providers.http_client import Params, ProviderClient, Reply
 from serve_app.providers.wire import Wire, known_id, parse, seconds, year_of
 
@@ -191,7 +191,7 @@ class MusicBrainz:
     """Looks recordings up; the hub between ISRCs and streaming addresses."""
 
     name = NAME
-    platforms = frozenset({Platform.MBID, Platform.ISRC, *LINKED})
+    platforms = (Platform.MBID, Platform.ISRC, *LINKED)
     can_search = True
     terms = ProviderTerms(
         "a contact address for its User-Agent", "Core data is CC0; one request per second."
@@ -218,7 +218,8 @@ class MusicBrainz:
 
     async def search(self, artist: str, title: str, duration_s: float | None = None) -> list[Match]:
         """See `IdentityProvider`."""
-        query = f'recording:"{_escape(title)}" AND artist:"{_escape(artist)}"'
+        words = _escape(search_words(title)), _escape(search_words(artist))
+        query = f'recording:"{words[0]}" AND artist:"{words[1]}"'
         answer = await self._get(
             SearchAnswer, "/recording", {"query": query, "limit": 10, "offset": 0}
         )
@@ -251,7 +252,9 @@ class MusicBrainz:
                     return await self._recording(relation.recording.id)
         return None
 
-    async def _get(self, model: type[W], route: str, params: Params, path: str = "") -> W | None:
+    async def _get(
+        self, model: type[W], route: str, params: Params, path: str | None = None
+    ) -> W | None:
         def judge(reply: Reply) -> W | None:
             if reply.status == 404 and reply.json():
                 return None

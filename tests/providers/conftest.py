@@ -1,0 +1,22 @@
+from collections.abc import Iterator
+
+import pytest
+
+from tests.providers.stub_server import Stub, running_stub
+
+
+@pytest.fixture(scope="session")
+def _server() -> Iterator[Stub]:
+    with running_stub() as stub:
+        yield stub
+
+
+@pytest.fixture
+def stub(_server: Stub) -> Stub:
+    """The providers' stand-in, in a fresh state."""
+    _server.requests.clear()
+    _server.moods.clear()
+    _server.mood_lasts.clear()
+    _server.tokens.clear()
+    _server.twins_agree = False
+    return _server
