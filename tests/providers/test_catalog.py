@@ -3,6 +3,8 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import av
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -80,6 +82,21 @@ def test_the_demo_track_is_verified_and_its_audio_is_bundled(demo: Catalog) -> N
     assert found.audio_url == f"file://{Path('serve_app/data/demo.mp3').resolve()}"
     assert (len(found.beats), len(found.downbeats)) == (64, 16)
     assert found.beats[1] - found.beats[0] == pytest.approx(60 / 124, abs=1e-3)
+
+
+def test_the_bundled_audio_is_as_long_and_begins_where_the_catalog_says(demo: Catalog) -> None:
+    found = demo.by_id(TrackId(Platform.ISRC, "QZAFA2600001"))
+    assert found is not None
+    assert found.audio_url is not None
+    with av.open(found.audio_url.removeprefix("file://")) as container:
+        decoded = [frame.to_ndarray() for frame in container.decode(audio=0)]
+    mono = np.abs(np.concatenate(decoded, axis=1)).mean(axis=0)
+    assert mono.size / 44_100 == pytest.approx(found.duration_s, abs=0.01)
+    assert np.argmax(mono > 0.05) / 44_100 == pytest.approx(found.beats[0], abs=0.005)
+    # The kick on each beat outweighs what sounds half a beat later.
+    loudness = [mono[int(t * 44_100) :][:4410].mean() for t in found.beats]
+    between = [mono[int((t + 30 / 124) * 44_100) :][:4410].mean() for t in found.beats]
+    assert np.mean(loudness) > 1.5 * np.mean(between)
 
 
 @pytest.mark.parametrize(
