@@ -21,16 +21,20 @@ def load_pretrained(kind: type[M], config: PretrainedConfig, card: ModelCard, mo
             (which transformers would fill with random numbers).
     """
     verify(card, model_dir)
-    loaded: tuple[M, dict[str, Any]] = kind.from_pretrained(  # type: ignore[assignment]
-        str(model_dir / card.model_id),
-        config=config,
-        local_files_only=True,
-        use_safetensors=True,
-        dtype=torch.float32,
-        output_loading_info=True,
-    )
+    try:
+        loaded: tuple[M, dict[str, Any]] = kind.from_pretrained(  # type: ignore[assignment]
+            str(model_dir / card.model_id),
+            config=config,
+            local_files_only=True,
+            use_safetensors=True,
+            dtype=torch.float32,
+            output_loading_info=True,
+        )
+    except (RuntimeError, OSError) as error:
+        reason = str(error).splitlines()[0]
+        raise CheckpointError(card.model_id, card.source, f"does not fit: {reason}") from error
     model, report = loaded
-    absent = sorted(report["missing_keys"]) + sorted(map(str, report["mismatched_keys"]))
+    absent = sorted(report["missing_keys"])
     if absent:
         raise CheckpointError(card.model_id, card.source, f"lacks {', '.join(absent[:3])}")
     return model
