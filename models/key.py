@@ -73,8 +73,9 @@ class Hpcp(nn.Module):
         is_peak = (centre > left) & (centre >= right)
         strength, picks = torch.where(is_peak, centre, 0.0).topk(_N_PEAKS, dim=-1)
         a, c = left.gather(-1, picks), right.gather(-1, picks)
+        # Where there are fewer peaks, the rest have no strength and no say.
         curve = (2.0 * strength - a - c).clamp_min(1e-12)
-        bins = picks + self._first + 0.5 * (c - a) / curve
+        bins = picks + self._first + (0.5 * (c - a) / curve).clamp(-0.5, 0.5)
         pitch = 12.0 * torch.log2(bins * (SAMPLE_RATE / WIN_LENGTH / _C0_HZ))
         profile = torch.zeros(*strength.shape[:-1], 12, device=waveform.device)
         for harmonic, shift in enumerate(self._shifts):

@@ -22,6 +22,8 @@ WARM_UP_FRAMES = 250
 _TAIL_FRAMES = 2  # The last frames' FFTs reach over the window's end.
 
 _FACTOR = round(FRAME_RATE / NETWORK_RATE)
+_ON_BEAT = np.arange(-3, 8)
+"""Where a beat's peak may lie: from 30 ms before the decoded beat to a sixteenth of a slow one."""
 _TEMPO_MARGIN = 1.15
 _MIN_BEATS = 4
 _BEATLESS = 0.05
@@ -104,7 +106,7 @@ def refine(frames: NDArray[np.int64], pulse: NDArray[np.float32]) -> NDArray[np.
     Returns:
         float64 ``[beats]``, frames and fractions, ascending.
     """
-    around = np.clip(frames[:, None] + np.arange(-3, 4), 0, len(pulse) - 1)
+    around = np.clip(frames[:, None] + _ON_BEAT, 0, len(pulse) - 1)
     top = np.take_along_axis(around, pulse[around].argmax(axis=1)[:, None], axis=1)[:, 0]
     inner = np.clip(top, _FACTOR, len(pulse) - 1 - _FACTOR)
     left, centre, right = (pulse[inner + d * _FACTOR].astype(np.float64) for d in (-1, 0, 1))
@@ -123,7 +125,7 @@ def _drop_empty_ends(frames: NDArray[np.int64], pulse: NDArray[np.float32]) -> N
 
 
 def _strength(frames: NDArray[np.int64], pulse: NDArray[np.float32]) -> NDArray[np.float32]:
-    around = np.clip(frames[:, None] + np.arange(-3, 4), 0, len(pulse) - 1)
+    around = np.clip(frames[:, None] + _ON_BEAT, 0, len(pulse) - 1)
     strongest: NDArray[np.float32] = pulse[around].max(axis=1)
     return strongest
 

@@ -70,7 +70,7 @@ class Measured:
     rhythm: Rhythm
 
 
-def _means(values: NDArray[np.float32], edges: NDArray[np.int64]) -> NDArray[np.float64]:
+def _means(values: NDArray[np.floating], edges: NDArray[np.int64]) -> NDArray[np.float64]:
     """Mean of ``values [N, D]`` between edges; an empty stretch takes the nearest row."""
     starts = np.clip(edges[:-1], 0, len(values) - 1)
     stops = np.clip(np.maximum(edges[1:], starts + 1), 1, len(values))
@@ -178,22 +178,23 @@ def find_mix_points(track: Measured) -> tuple[float, float]:
         runs, and the end of the last one, whole phrases later. Without bars, where the level of
         full energy is first reached and last left; a silent track gives 0 and its duration.
     """
-    loud = track.levels.steps_lufs >= track.levels.loudness_lufs - _QUIETER_LU
-    heard = np.flatnonzero(loud & (track.levels.steps_lufs > -70.0))
+    threshold = max(track.levels.loudness_lufs - _QUIETER_LU, -70.0)
+    heard = np.flatnonzero(track.levels.steps_lufs > threshold)
     if not len(heard):
         return 0.0, track.duration_s
-    first, last = float(heard[0] * STEP_S), min((heard[-1] + 1) * STEP_S, track.duration_s)
+    first = float(heard[0] * STEP_S)
+    last = min(float((heard[-1] + 1) * STEP_S), track.duration_s)
     downbeats = track.rhythm.downbeats
     if len(downbeats) <= _PHRASE_BARS:
-        return first, float(last)
-    sums = np.concatenate([[0], np.cumsum(loud)])
-    marks = np.clip(np.round(downbeats / STEP_S).astype(np.int64), 0, len(loud))
-    phrase = (sums[marks[_PHRASE_BARS:]] - sums[marks[:-_PHRASE_BARS]]) / np.maximum(
-        marks[_PHRASE_BARS:] - marks[:-_PHRASE_BARS], 1
-    )
-    full = np.flatnonzero(phrase >= 0.5)
+        return first, last
+    edges = np.round(downbeats / STEP_S).astype(np.int64)
+    bars = _means(10.0 ** (track.levels.steps_lufs[:, None] / 10.0), edges)[:, 0]
+    is_full = np.lib.stride_tricks.sliding_window_view(
+        10.0 * np.log10(bars) > threshold, _PHRASE_BARS
+    ).all(axis=1)
+    full = np.flatnonzero(is_full)
     if not len(full):
-        return first, float(last)
+        return first, last
     begin = int(full[0])
     phrases = (int(full[-1]) - begin) // _PHRASE_BARS + 1
     return float(downbeats[begin]), float(downbeats[begin + phrases * _PHRASE_BARS])

@@ -26,7 +26,7 @@ CHROMA_RATE = SAMPLE_RATE / HOP_LENGTH
 
 _LEAST_CORRELATION = 0.3
 _LEAST_CONTRAST = 0.2
-"""Standard deviation over mean of the profile: noise of any colour has .09-.20, music .32 and more."""
+"""Standard deviation over mean of the profile: noise has .09-.20, music .32 and more."""
 
 
 class ChromaModel:

@@ -1,0 +1,68 @@
+"""Pitch class profiles and key on synthetic chords."""
+
+import numpy as np
+import pytest
+import torch
+
+from models.key import HOP_LENGTH, SAMPLE_RATE, WIN_LENGTH, Hpcp, choose_key, profile_correlations
+
+
+def tones(frequencies: list[float], seconds: float = 1.0) -> torch.Tensor:
+    """Sum of harmonic tones, ``[1, T]``."""
+    t = torch.arange(int(seconds * SAMPLE_RATE), dtype=torch.float64) / SAMPLE_RATE
+    sound = sum(torch.sin(2 * torch.pi * f * h * t) / h for f in frequencies for h in range(1, 5))
+    return (0.1 * torch.as_tensor(sound)).float()[None]
+
+
+def pitch(midi: float) -> float:
+    return float(440.0 * 2 ** ((midi - 69) / 12))
+
+
+@pytest.mark.parametrize("midi", [33, 45, 57, 60, 70, 80])
+def test_a_tone_is_its_own_pitch_class(midi: int) -> None:
+    profile = Hpcp()(tones([pitch(midi)]))[0].mean(0)
+    assert int(profile.argmax()) == midi % 12
+
+
+def test_frames_and_scale() -> None:
+    profile = Hpcp()(tones([440.0, 554.37]))
+    assert profile.shape == (1, 1 + (SAMPLE_RATE - WIN_LENGTH) // HOP_LENGTH, 12)
+    torch.testing.assert_close(profile.amax(-1), torch.ones(profile.shape[:2]))
+    assert (profile >= 0).all()
+
+
+def test_level_does_not_matter() -> None:
+    sound = tones([220.0, 277.18, 329.63])
+    torch.testing.assert_close(Hpcp()(sound * 0.01), Hpcp()(sound), atol=1e-3, rtol=0)
+
+
+def test_silence_is_zero() -> None:
+    assert not Hpcp()(torch.zeros(1, WIN_LENGTH)).any()
+
+
+def test_a_row_equals_itself_alone() -> None:
+    batch = torch.cat([tones([261.6]), tones([392.0, 493.9]), torch.zeros(1, SAMPLE_RATE)])
+    hpcp = Hpcp()
+    for row, sound in zip(hpcp(batch), batch, strict=True):
+        torch.testing.assert_close(hpcp(sound[None])[0], row)
+
+
+@pytest.mark.parametrize("tonic", range(12))
+@pytest.mark.parametrize(("mode", "degrees"), [(1, (0, 4, 7)), (0, (0, 3, 7))])
+def test_profiles_turn_with_the_tonic(tonic: int, mode: int, degrees: tuple[int, ...]) -> None:
+    chroma = np.zeros(12)
+    chroma[[(tonic + d) % 12 for d in degrees]] = [1.0, 0.6, 0.8]
+    key = choose_key(profile_correlations(chroma), 0.5)
+    assert (key.key, key.mode) == (tonic, mode)
+
+
+def test_correlations_are_pearsons() -> None:
+    chroma = np.random.default_rng(0).random(12)
+    major = [0.238, 0.006, 0.111, 0.006, 0.137, 0.094, 0.016, 0.214, 0.009, 0.080, 0.008, 0.081]
+    expected = np.corrcoef(np.roll(major, 2), chroma)[0, 1]
+    assert profile_correlations(chroma)[2] == pytest.approx(expected)
+
+
+def test_a_flat_profile_tells_nothing() -> None:
+    assert not profile_correlations(np.ones(12)).any()
+    assert not profile_correlations(np.zeros(12)).any()

@@ -1,0 +1,52 @@
+"""Tempo from beats and from the activation's periodicity."""
+
+import numpy as np
+import pytest
+
+from models.tempo import are_related, dominant_tempo, local_tempi, periodicity_tempo
+
+
+@pytest.mark.parametrize("tempo", [57.3, 93.7, 128.02, 211.0])
+def test_regression_is_finer_than_the_grid(tempo: float) -> None:
+    exact = np.arange(0.2, 60, 60 / tempo)
+    beats = np.round(exact * 100) / 100
+    assert dominant_tempo(beats) == pytest.approx(tempo, rel=2e-4)
+
+
+def test_the_longest_tempo_is_dominant() -> None:
+    beats = np.concatenate([np.arange(0, 20, 0.6), np.arange(20, 60, 0.45)])
+    assert dominant_tempo(beats) == pytest.approx(60 / 0.45, rel=1e-3)
+    tempi = local_tempi(beats)
+    assert tempi[3] == pytest.approx(100, rel=1e-3)
+    assert tempi[-3] == pytest.approx(60 / 0.45, rel=1e-3)
+
+
+def test_a_phase_slip_does_not_move_the_tempo() -> None:
+    beats = np.concatenate([np.arange(0, 25, 0.5), np.arange(25.15, 50, 0.5)])
+    assert dominant_tempo(beats) == pytest.approx(120, rel=2e-4)
+
+
+@pytest.mark.parametrize("n", [0, 1, 2])
+def test_too_few_beats(n: int) -> None:
+    assert dominant_tempo(np.arange(n) * 0.5) == 0.0
+
+
+@pytest.mark.parametrize("tempo", [80, 120, 150])
+def test_periodicity(tempo: float) -> None:
+    activation = np.zeros(3000, dtype=np.float32)
+    activation[np.round(np.arange(0.1, 29.9, 60 / tempo) * 100).astype(int)] = 1
+    activation = np.convolve(activation, [0.5, 1, 0.5], "same").astype(np.float32)
+    assert periodicity_tempo(activation, 100) == pytest.approx(tempo, rel=0.01)
+
+
+def test_periodicity_of_nothing() -> None:
+    assert periodicity_tempo(np.zeros(3000, dtype=np.float32), 100) == 0.0
+    assert periodicity_tempo(np.ones(100, dtype=np.float32), 100) == 0.0
+
+
+def test_related_tempi() -> None:
+    assert are_related(120, 60)
+    assert are_related(120, 121)
+    assert are_related(180, 60)
+    assert not are_related(120, 90)
+    assert not are_related(120, 130)

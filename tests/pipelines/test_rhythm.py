@@ -1,0 +1,63 @@
+"""Rhythm from activations: tempo, bars, refinement, weak evidence."""
+
+import numpy as np
+import pytest
+
+from models.beats import FRAME_RATE
+from pipelines.rhythm import NO_RHYTHM, estimate_rhythm, refine
+
+
+def activations(
+    beats: np.ndarray, seconds: float, metre: int = 4, height: float = 0.9
+) -> np.ndarray:
+    """Beat and downbeat probabilities ``[N, 2]``: raised-cosine peaks at fractional frames."""
+    frames = np.arange(int(seconds * FRAME_RATE)) / FRAME_RATE
+    found = np.full((len(frames), 2), 0.01)
+    for i, beat in enumerate(beats):
+        near = np.clip(1 - np.abs(frames - beat) / 0.05, 0, 1)
+        found[:, int(i % metre == 0)] += height * near
+    return np.clip(found, 0, 0.95).astype(np.float32)
+
+
+@pytest.mark.parametrize("tempo", [63.0, 97.5, 126.3, 172.0])
+def test_tempo_beats_and_bars(tempo: float) -> None:
+    beats = np.arange(0.41, 40, 60 / tempo)
+    rhythm = estimate_rhythm(activations(beats, 40))
+    assert rhythm.tempo == pytest.approx(tempo, rel=1e-3)
+    assert np.abs(rhythm.beats[:, None] - beats).min(axis=0).max() < 0.01
+    np.testing.assert_allclose(rhythm.downbeats, beats[::4], atol=0.01)
+    assert rhythm.time_signature == 4
+    assert rhythm.tempo_confidence > 0.7
+
+
+def test_waltz() -> None:
+    rhythm = estimate_rhythm(activations(np.arange(0.3, 40, 0.45), 40, metre=3))
+    assert rhythm.time_signature == 3
+    np.testing.assert_allclose(np.diff(rhythm.downbeats), 1.35, atol=0.02)
+
+
+def test_beats_end_where_the_music_does() -> None:
+    rhythm = estimate_rhythm(activations(np.arange(5.0, 25, 0.5), 40))
+    assert rhythm.beats[0] == pytest.approx(5.0, abs=0.02)
+    assert rhythm.beats[-1] == pytest.approx(24.5, abs=0.02)
+
+
+@pytest.mark.parametrize("n", [1, 20, 2000])
+def test_no_evidence_is_no_rhythm(n: int) -> None:
+    assert estimate_rhythm(np.zeros((n, 2), dtype=np.float32)) == NO_RHYTHM
+
+
+def test_weak_evidence_gives_little_confidence() -> None:
+    rng = np.random.default_rng(0)
+    noise = (rng.random((2000, 2)) * 0.1).astype(np.float32)
+    strong = estimate_rhythm(activations(np.arange(0.4, 40, 0.5), 40))
+    assert estimate_rhythm(noise).tempo_confidence < 0.3 * strong.tempo_confidence
+
+
+def test_refinement_goes_to_the_top() -> None:
+    frames = np.arange(200)
+    pulse = np.zeros(200)
+    for top in (50.6, 101.2, 150.0):
+        pulse = np.maximum(pulse, 1 - ((frames - top) / 8) ** 2)
+    refined = refine(np.array([49, 103, 150]), np.clip(pulse, 0, 1).astype(np.float32))
+    np.testing.assert_allclose(refined, [50.6, 101.2, 150.0], atol=0.05)
