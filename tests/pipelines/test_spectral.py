@@ -73,11 +73,12 @@ def test_structure_tiles_the_track(piece_result: SpectralResult) -> None:
 
 def test_mix_points_leave_a_soft_intro_and_outro_out(step: SpectralStep) -> None:
     samples = steady(120, 60).samples.copy()
-    samples[:, : 12 * RATE] *= 0.05
-    samples[:, 48 * RATE :] *= 0.05
+    # Bars begin at 0.3 s and last 2 s: 18 full ones, so four whole phrases.
+    samples[:, : int(12.28 * RATE)] *= 0.05
+    samples[:, int(48.28 * RATE) :] *= 0.05
     result = run_local(step, Waveform(samples))
-    assert 9 < result.mix_in_s < 14
-    assert 44 < result.mix_out_s < 51
+    assert result.mix_in_s == pytest.approx(12.3, abs=0.03)
+    assert result.mix_out_s == pytest.approx(44.3, abs=0.03)
     assert min(abs(result.mix_in_s - d) for d in result.downbeats) < 1e-6
 
 
