@@ -1,0 +1,108 @@
+"""What identifying a recording needs of others, and what it gives."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from pipelines.clip import Clip
+from serve_app.domain.identity import TrackIdentity
+from serve_app.domain.identity_ports import ProviderTerms
+
+
+class Outcome(StrEnum):
+    """What became of one service; the values are the wire's."""
+
+    MATCH = "match"
+    NO_MATCH = "no_match"
+    ERROR = "error"
+    SKIPPED = "skipped"
+
+
+@dataclass(frozen=True, slots=True)
+class Recognition:
+    """A track that a service recognised.
+
+    Attributes:
+        confidence: 0 to 100.
+        release_id: MusicBrainz release that the recording is on.
+        release_group_id: MusicBrainz release group of it.
+    """
+
+    identity: TrackIdentity
+    confidence: int
+    release_id: str | None = None
+    release_group_id: str | None = None
+
+
+class Recogniser(Protocol):
+    """A service that recognises recordings."""
+
+    @property
+    def name(self) -> str:
+        """Short and stable: a key of ``services_tried``."""
+        ...
+
+    @property
+    def terms(self) -> ProviderTerms:
+        """How it is turned on and what it may be used for."""
+        ...
+
+    @property
+    def timeout_s(self) -> float:
+        """How long it may take; what is left of the whole budget may be less."""
+        ...
+
+    def accepts(self, clip: Clip) -> bool:
+        """Whether it is of use for such a recording at all."""
+        ...
+
+    async def recognise(self, clip: Clip) -> Recognition | None:
+        """The track, or None when the service surely does not know it.
+
+        Raises:
+            ProviderSkippedError: It was not asked.
+            ProviderError: It could not answer.
+        """
+        ...
+
+
+class SpendCap(Protocol):
+    """Keeps what billed calls cost within an operator's limit, over all replicas."""
+
+    async def take(self, provider: str) -> bool:
+        """Book one call; False, and nothing booked, when it would exceed this month's limit."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseFacts:
+    """What a discography knows of the release that a track is on."""
+
+    label: str | None = None
+    genres: tuple[str, ...] = ()
+    styles: tuple[str, ...] = ()
+    artwork_url: str | None = None
+
+
+class Discography(Protocol):
+    """Knows releases by artist and title, as Discogs does."""
+
+    async def facts(self, identity: TrackIdentity) -> ReleaseFacts | None:
+        """What is known of the track's release, or None.
+
+        Raises:
+            ProviderError: It could not answer.
+        """
+        ...
+
+
+class CoverArt(Protocol):
+    """Knows front covers of MusicBrainz releases."""
+
+    async def front(self, release_id: str | None, release_group_id: str | None) -> str | None:
+        """The address of the front cover, or None when there is none.
+
+        Raises:
+            ProviderError: It could not answer.
+        """
+        ...
