@@ -30,6 +30,11 @@ class LocalFiles:
         """What the service prints."""
         return self.data_dir / "afa.log"
 
+    @property
+    def catalog_dir(self) -> Path:
+        """The catalog of track identities."""
+        return self.data_dir / "catalog"
+
     def ledger_url(self, settings: Settings) -> str:
         """Give the ledger's address: the setting, else that of the embedded Redis.
 

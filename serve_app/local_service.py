@@ -22,11 +22,14 @@ from configs.settings import Settings
 from configs.tables import load_table
 from serve_app.domain.tiers import ORDER, Tiers
 from serve_app.local_files import LocalFiles, write_private
+from serve_app.providers.catalog import Catalog
+from serve_app.providers.catalog_build import build_catalog
 from serve_app.store import local_redis
 from serve_app.store.accounts import Accounts
 from serve_app.store.client import connect
 
 CONFIG = Path(__file__).parent.parent / "configs" / "serve.local.yaml"
+DEMO_CATALOG = Path(__file__).parent / "data" / "demo_catalog.parquet"
 READY_LIMIT_S = 300.0
 APP_NAME = "afa"
 
@@ -57,6 +60,7 @@ class LocalService:
     def start(self) -> None:
         """Start everything and write the session file once the service is ready."""
         self._start_redis()
+        self._import_demo_catalog()
         self._start_ray()
         self._deploy()
         self._wait_ready()
@@ -97,6 +101,12 @@ class LocalService:
             "AFA_PUBLIC_URL": os.environ.get("AFA_PUBLIC_URL", self.url),
         }
         write_private(data_dir / "redis.url", ledger.url)
+
+    def _import_demo_catalog(self) -> None:
+        folder = self._files.catalog_dir
+        if Catalog.open(folder).n_tracks == 0:
+            say("importing the demo catalog")
+            build_catalog([DEMO_CATALOG], folder)
 
     def _start_ray(self) -> None:
         say("starting Ray")

@@ -1,0 +1,128 @@
+"""`afa catalog`: import, export and search track identities."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.progress import Progress
+from rich.table import Table
+
+from configs.settings import Settings
+from serve_app.cli.environment import console, fail, told
+from serve_app.domain.identity import TrackIdentity
+from serve_app.domain.track_ids import AmbiguousTrackId, InvalidTrackIdError, parse_track_id
+from serve_app.local_files import LocalFiles
+from serve_app.providers import dumps_acousticbrainz, dumps_musicbrainz
+from serve_app.providers.catalog import Catalog
+from serve_app.providers.catalog_build import (
+    CatalogBusyError,
+    CatalogFileError,
+    build_catalog,
+    export_catalog,
+)
+from serve_app.providers.catalog_build import (
+    Progress as RowProgress,
+)
+from serve_app.providers.dump_files import DumpReport
+
+EXAMPLES_SHOWN = 10
+
+app = typer.Typer(help="The catalog of track identities.", no_args_is_help=True)
+
+
+def folder() -> Path:
+    """Where the catalog of this installation lies."""
+    return LocalFiles(Settings().data_dir.absolute()).catalog_dir
+
+
+@contextmanager
+def row_progress(text: str) -> Iterator[RowProgress]:
+    """Show a bar that counts rows."""
+    with Progress(console=console, transient=True) as progress:
+        task = progress.add_task(text, total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total)
+
+
+@app.command("import")
+def import_command(
+    files: Annotated[list[Path], typer.Argument(help="Catalog files (Parquet).")],
+) -> None:
+    """Replace the catalog by the rows of these files; running services follow by themselves."""
+    with told(CatalogFileError, CatalogBusyError), row_progress("importing") as progress:
+        report = build_catalog(files, folder(), progress)
+    console.print(f"{report.n_imported} of {report.n_rows} rows in {report.duration_s:.1f} s")
+    for reason, count in report.reasons.most_common():
+        console.print(f"  left out {count}: {reason}", style="yellow")
+    for row in report.examples[:EXAMPLES_SHOWN]:
+        console.print(f"  {row.path}, row {row.row}: {row.reason}", style="dim")
+
+
+@app.command("export")
+def export_command(file: Annotated[Path, typer.Argument(help="Parquet file to write.")]) -> None:
+    """Write the catalog to one Parquet file."""
+    with told(FileNotFoundError), row_progress("exporting") as progress:
+        n_rows = export_catalog(folder(), file, progress)
+    console.print(f"{n_rows} rows: {file}")
+
+
+@app.command()
+def find(
+    words: Annotated[list[str], typer.Argument(help="An id in any form, or ARTIST TITLE.")],
+) -> None:
+    """Look a track up, as the service does."""
+    catalog = Catalog.open(folder())
+    if len(words) == 1:
+        with told(InvalidTrackIdError):
+            track_id = parse_track_id(words[0])
+        if isinstance(track_id, AmbiguousTrackId):
+            readings = [track_id.apple, track_id.deezer]
+        else:
+            readings = [track_id]
+        found = [identity for one in readings if (identity := catalog.by_id(one)) is not None]
+    else:
+        found = [match.identity for match in catalog.find(words[0], " ".join(words[1:]))]
+    if not found:
+        fail("nothing found")
+    for identity in found:
+        console.print(identity_table(identity))
+
+
+def identity_table(identity: TrackIdentity) -> Table:
+    """Lay out what is known of a track."""
+    table = Table(title=f"{identity.artist} - {identity.title}", show_header=False)
+    for name, value in asdict(identity).items():
+        if value not in (None, "", [], ()) and name not in ("artist", "title"):
+            text = str(value)
+            table.add_row(name, text if len(text) < 80 else f"{text[:77]}…")
+    return table
+
+
+@app.command("musicbrainz")
+def musicbrainz_command(
+    dump: Annotated[Path, typer.Argument(help="MusicBrainz JSON dump of recordings.")],
+    file: Annotated[Path, typer.Argument(help="Catalog file (Parquet) to write.")],
+) -> None:
+    """Turn a MusicBrainz dump into a catalog file."""
+    with console.status("reading"):
+        show_dump(dumps_musicbrainz.import_recordings(dump, file), file)
+
+
+@app.command("acousticbrainz")
+def acousticbrainz_command(
+    rhythm: Annotated[Path, typer.Argument(help="The dump's rhythm CSV.")],
+    tonal: Annotated[Path, typer.Argument(help="The dump's tonal CSV.")],
+    file: Annotated[Path, typer.Argument(help="Catalog file (Parquet) to write.")],
+) -> None:
+    """Turn AcousticBrainz's feature dumps into a catalog file of tempos and keys."""
+    with console.status("reading"):
+        show_dump(dumps_acousticbrainz.import_features(rhythm, tonal, file), file)
+
+
+def show_dump(report: DumpReport, file: Path) -> None:
+    """Tell what a dump gave."""
+    console.print(f"{report.n_used} of {report.n_items} entries: {file}")
+    for reason, count in report.reasons.most_common():
+        console.print(f"  left out {count}: {reason}", style="yellow")

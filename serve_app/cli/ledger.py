@@ -1,0 +1,47 @@
+"""Open the ledger of the installation that the environment names, for one command."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from configs.settings import Settings
+from configs.tables import load_table
+from serve_app.cli.environment import told
+from serve_app.domain.errors import AfaError
+from serve_app.domain.tiers import Tiers
+from serve_app.local_files import LocalFiles, NotRunningError
+from serve_app.store.accounts import Accounts
+from serve_app.store.client import connect
+from serve_app.store.journal import Journal
+from serve_app.store.ledger import Ledger
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerAccess:
+    """What the operator's commands work on."""
+
+    tiers: Tiers
+    accounts: Accounts
+    ledger: Ledger
+    journal: Journal
+
+
+def with_ledger(work: Callable[[LedgerAccess], Awaitable[T]]) -> T:
+    """Run ``work`` on the ledger; expected errors are told and end the command."""
+
+    async def run() -> T:
+        settings = Settings()
+        files = LocalFiles(settings.data_dir)
+        tiers = Tiers(load_table("tiers"))
+        store = connect(files.ledger_url(settings))
+        accounts = Accounts(store, files.key_pepper(settings), tiers)
+        try:
+            return await work(LedgerAccess(tiers, accounts, Ledger(store, tiers), Journal(store)))
+        finally:
+            await store.close()
+
+    with told(NotRunningError, AfaError, ValueError):
+        return asyncio.run(run())
