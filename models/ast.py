@@ -53,6 +53,10 @@ class AudioTransformer(nn.Module):
         self.mean, self.std = mean, std
         self.dtype = torch.float32
 
+    def compile_trunk(self, **options: Any) -> None:
+        """See `TransformerNetwork`."""
+        self.trunk.audio_spectrogram_transformer.compile(**options)
+
     def forward(self, windows: Tensor) -> dict[str, Tensor]:
         """Embed and tag windows.
 

@@ -4,7 +4,7 @@ A card is the only description of a checkpoint; nothing is loaded that has none.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -119,7 +119,8 @@ def choose_cards(
         cards: All cards.
         licences: ``permissive`` leaves out copyleft and non-commercial cards; a role without a
             default then falls back to its first permissive card.
-        chosen: Role → model id, where the operator wants another than the default.
+        chosen: Role → model id, where the operator wants another than the default. For ``tags`` an
+            embedding checkpoint will do that has tags too.
 
     Returns:
         Role → its cards; the first is the main one, others (all defaults, too) go along with it.
@@ -136,7 +137,7 @@ def choose_cards(
             if card.role == role and (licences == "any" or card.licence_class == "permissive")
         ]
         if role in wanted:
-            picked[role] = (_one(cards, allowed, role, wanted.pop(role), licences),)
+            picked[role] = (_one(cards, role, wanted.pop(role), licences),)
         elif allowed:
             picked[role] = tuple(c for c in allowed if c.default) or (allowed[0],)
     if wanted:
@@ -146,7 +147,6 @@ def choose_cards(
 
 def _one(
     cards: Mapping[str, ModelCard],
-    allowed: Sequence[ModelCard],
     role: str,
     model_id: str,
     licences: LicencePolicy,
@@ -154,9 +154,9 @@ def _one(
     if model_id not in cards:
         raise CardError(f"no model is called {model_id!r}; see `afa models list`")
     card = cards[model_id]
-    if card.role != role:
+    if card.role != role and not (role == "tags" and "tags" in card.outputs):
         raise CardError(f"{model_id} is for {card.role}, not for {role}")
-    if card not in allowed:
+    if licences == "permissive" and card.licence_class != "permissive":
         raise CardError(f"{model_id} is {card.licence}, which the policy {licences!r} refuses")
     return card
 

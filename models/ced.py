@@ -8,6 +8,7 @@ References:
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -118,6 +119,10 @@ class Ced(nn.Module):
         self.outputlayer = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, n_tags))
         self.load_state_dict(dict(tensors), strict=True)
         self.dtype = torch.float32
+
+    def compile_trunk(self, **options: Any) -> None:
+        """See `TransformerNetwork`."""
+        self.encoder.compile(**options)
 
     def forward(self, windows: Tensor) -> dict[str, Tensor]:
         """Embed and tag windows.

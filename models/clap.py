@@ -57,6 +57,10 @@ class Clap(nn.Module):
         self.trunk = trunk
         self.dtype = torch.float32
 
+    def compile_trunk(self, **options: Any) -> None:
+        """See `TransformerNetwork`."""
+        self.trunk.audio_model.compile(**options)
+
     def forward(self, windows: Tensor) -> dict[str, Tensor]:
         """Embed windows.
 

@@ -10,6 +10,7 @@ References:
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -42,6 +43,10 @@ class Mert(nn.Module):
         super().__init__()
         self.trunk = trunk
         self.dtype = torch.float32
+
+    def compile_trunk(self, **options: Any) -> None:
+        """See `TransformerNetwork`."""
+        self.trunk.compile(**options)
 
     def forward(self, windows: Tensor) -> dict[str, Tensor]:
         """Embed windows.

@@ -1,7 +1,23 @@
-"""Half precision for the transformer part of a network, its front-end staying in float32."""
+"""Half precision and compilation for the transformer part of a network.
+
+The front-end stays in float32 and eager: it has complex numbers and is a fraction of the work.
+"""
+
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
+
+
+@runtime_checkable
+class TransformerNetwork(Protocol):
+    """A network whose trunk can run in half precision and be compiled."""
+
+    dtype: torch.dtype
+
+    def compile_trunk(self, **options: Any) -> None:
+        """Compile the trunk in place; ``options`` are torch.compile's."""
+        ...
 
 
 def trunk_precision(like: Tensor, dtype: torch.dtype) -> torch.autocast:

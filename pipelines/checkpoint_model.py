@@ -1,16 +1,39 @@
 """Checkpoints as windowed models: a network, its device, and the windows its card asks for."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn import functional
 
 from models.cards import ModelCard
 from models.networks import build_network
+from models.precision import TransformerNetwork
 from pipelines.windows import WindowSpec, cut, window_starts
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """How transformer trunks run; convolutional networks take no notice.
+
+    Attributes:
+        dtype: float32, or bfloat16 for half precision.
+        batch_sizes: Compile for these numbers of windows, ascending; smaller batches are filled up
+        to
+            the next of them, so that every shape is static. Empty means no compilation.
+        cuda_graphs: Record a CUDA graph for each batch size.
+    """
+
+    dtype: torch.dtype = torch.float32
+    batch_sizes: tuple[int, ...] = ()
+    cuda_graphs: bool = False
+
+
+EAGER = Execution()
 
 
 class CheckpointModel:
@@ -21,10 +44,16 @@ class CheckpointModel:
         network: Maps windows ``[B, T]`` to named outputs, front-end included.
         device: Where it runs.
         max_windows: At most so many windows of a track; 0 means all.
+        execution: Precision and compilation.
     """
 
     def __init__(
-        self, card: ModelCard, network: nn.Module, device: torch.device, max_windows: int = 0
+        self,
+        card: ModelCard,
+        network: nn.Module,
+        device: torch.device,
+        max_windows: int = 0,
+        execution: Execution = EAGER,
     ) -> None:
         self.model_id = card.model_id
         self.card = card
@@ -33,11 +62,32 @@ class CheckpointModel:
         )
         self.device = device
         self.network = network.to(device).eval().requires_grad_(False)
+        self._batch_sizes: tuple[int, ...] = ()
+        self._cuda_graphs = execution.cuda_graphs
+        if isinstance(network, TransformerNetwork):
+            network.dtype = execution.dtype
+            self._batch_sizes = execution.batch_sizes
+            if execution.batch_sizes:
+                mode = "reduce-overhead" if execution.cuda_graphs else "default"
+                network.compile_trunk(dynamic=False, mode=mode)
 
     def forward(self, windows: Tensor) -> Mapping[str, Tensor]:
         """Map float32 windows ``[B, T]``, on any device, to outputs ``[B, …]`` on the model's."""
-        outputs: Mapping[str, Tensor] = self.network(windows.to(self.device, non_blocking=True))
-        return outputs
+        n = len(windows)
+        on_device = windows.to(self.device, non_blocking=True)
+        n_static = next((size for size in self._batch_sizes if size >= n), n)
+        if n_static > n:
+            on_device = functional.pad(on_device, (0, 0, 0, n_static - n))
+        outputs: Mapping[str, Tensor] = self.network(on_device)
+        if self._cuda_graphs:  # the next replay overwrites what a graph returned
+            return {name: rows[:n].clone() for name, rows in outputs.items()}
+        return {name: rows[:n] for name, rows in outputs.items()}
+
+    def warm_up(self) -> None:
+        """Run every compiled batch size (or one window) once, so that no request waits for it."""
+        with torch.inference_mode():
+            for size in self._batch_sizes or (1,):
+                self.forward(torch.zeros(size, self.spec.length))
 
     def cut(self, samples: NDArray[np.float32]) -> Tensor:
         """Cut a track at the model's sample rate, ``[T]``, to windows ``[W, length]``.
@@ -52,11 +102,16 @@ class CheckpointModel:
 
 
 def load(
-    card: ModelCard, model_dir: Path, device: torch.device, max_windows: int = 0
+    card: ModelCard,
+    model_dir: Path,
+    device: torch.device,
+    max_windows: int = 0,
+    execution: Execution = EAGER,
 ) -> CheckpointModel:
     """Load a pulled checkpoint to a device.
 
     Raises:
         CheckpointError: It is not in ``model_dir``, or not what the card says.
     """
-    return CheckpointModel(card, build_network(card, model_dir), device, max_windows)
+    network = build_network(card, model_dir)
+    return CheckpointModel(card, network, device, max_windows, execution)

@@ -8,28 +8,32 @@ from torch import Tensor
 
 from models.cards import ModelCard
 from pipelines.audio import Waveform
-from pipelines.checkpoint_model import CheckpointModel, load
+from pipelines.checkpoint_model import EAGER, CheckpointModel, Execution, load
 from pipelines.gain import audible, measure_gain
 from pipelines.records import EmbeddingResult
 from pipelines.resample import resample
 from pipelines.steps import Outputs, Prepared
-from pipelines.tags import calibrated_tags, vocabulary_of
-from pipelines.windows import WindowedModel
+from pipelines.tags import Vocabulary, calibrated_tags, vocabulary_of
 
 DIMENSION = 768
 """Of every embedding; shorter ones are zero-padded, which keeps their geometry."""
 
 
 class EmbeddingStep:
-    """The mean of a network's ``embedding`` over the windows; ``tags`` too where it has them."""
+    """The mean of a network's ``embedding`` over the windows; ``tags`` too where it has them.
 
-    def __init__(self, model: CheckpointModel) -> None:
+    Args:
+        model: A network with ``embedding``.
+        vocabulary: What its tags are; None if it has none.
+    """
+
+    def __init__(self, model: CheckpointModel, vocabulary: Vocabulary | None) -> None:
         self._model = model
-        self._vocabulary = vocabulary_of(model.card) if "tags" in model.card.outputs else None
+        self._vocabulary = vocabulary
         self._ids = {"embedding": model.model_id}
 
     @property
-    def models(self) -> Sequence[WindowedModel]:
+    def models(self) -> Sequence[CheckpointModel]:
         """See `Step`."""
         return (self._model,)
 
@@ -65,6 +69,9 @@ def build(
     model_dir: Path,
     device: torch.device,
     max_windows: int = 0,
+    execution: Execution = EAGER,
 ) -> EmbeddingStep:
     """Load the step's checkpoint; arguments and errors as in `pipelines.mood.build`."""
-    return EmbeddingStep(load(cards["embedding"][0], model_dir, device, max_windows))
+    card = cards["embedding"][0]
+    vocabulary = vocabulary_of(card, model_dir) if "tags" in card.outputs else None
+    return EmbeddingStep(load(card, model_dir, device, max_windows, execution), vocabulary)

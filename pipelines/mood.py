@@ -8,17 +8,16 @@ import torch
 from models.cards import ModelCard
 from models.vibenet import ATTRIBUTES
 from pipelines.audio import Waveform
-from pipelines.checkpoint_model import CheckpointModel, load
+from pipelines.checkpoint_model import EAGER, CheckpointModel, Execution, load
 from pipelines.gain import audible, measure_gain
 from pipelines.records import MoodResult
 from pipelines.resample import resample
 from pipelines.steps import Outputs, Prepared
 from pipelines.tag_attributes import MAPPING_NETWORK, attributes_from_tags
-from pipelines.tags import calibrated_tags, vocabulary_of
-from pipelines.windows import WindowedModel
+from pipelines.tags import Vocabulary, calibrated_tags, vocabulary_of
 
 SAMPLE_RATE = 16_000
-"""Hz; both networks' rate."""
+"""Hz at which the loudness is measured."""
 
 SILENT = dict.fromkeys(ATTRIBUTES, 0.0)
 """Attributes of silence: no value claims anything, as Spotify answers for tracks without sound."""
@@ -29,32 +28,44 @@ class MoodStep:
 
     Args:
         tagger: A network with ``tags``.
+        vocabulary: What its tags are.
         attributes: A network with ``attributes``; without it they are mapped from the tags.
         attributes_id: The model id to report for the attributes.
     """
 
     def __init__(
-        self, tagger: CheckpointModel, attributes: CheckpointModel | None, attributes_id: str
+        self,
+        tagger: CheckpointModel,
+        vocabulary: Vocabulary,
+        attributes: CheckpointModel | None,
+        attributes_id: str,
     ) -> None:
         self._tagger = tagger
         self._attributes = attributes
-        self._vocabulary = vocabulary_of(tagger.card)
+        self._vocabulary = vocabulary
         self._ids = {"attributes": attributes_id, "tags": tagger.model_id}
 
     @property
-    def models(self) -> Sequence[WindowedModel]:
+    def models(self) -> Sequence[CheckpointModel]:
         """See `Step`."""
         return (self._tagger,) if self._attributes is None else (self._attributes, self._tagger)
 
     def prepare(self, waveform: Waveform) -> Prepared:
         """Resample, measure the loudness and cut the windows; nothing is run on silence."""
-        samples = resample(waveform.mono(), waveform.sample_rate, SAMPLE_RATE)
+        mono = waveform.mono()
+        samples = resample(mono, waveform.sample_rate, SAMPLE_RATE)
         gain = measure_gain(samples, SAMPLE_RATE)
         if gain is None:
             return Prepared({})
-        windows = {self._tagger.model_id: audible(self._tagger.cut(samples))}
+        windows = {}
+        for model in self.models:
+            rate = model.spec.sample_rate
+            at_rate = samples
+            if rate != SAMPLE_RATE:
+                at_rate = resample(mono, waveform.sample_rate, rate)
+            windows[model.model_id] = audible(model.cut(at_rate))
         if self._attributes is not None:
-            windows[self._attributes.model_id] = audible(self._attributes.cut(samples)) * gain
+            windows[self._attributes.model_id] *= gain
         return Prepared(windows)
 
     def finish(self, prepared: Prepared, outputs: Outputs) -> MoodResult:
@@ -76,6 +87,8 @@ def build(
     model_dir: Path,
     device: torch.device,
     max_windows: int = 0,
+    execution: Execution = EAGER,
+    loaded: CheckpointModel | None = None,
 ) -> MoodStep:
     """Load the step's checkpoints.
 
@@ -84,12 +97,18 @@ def build(
         model_dir: The model cache.
         device: Where the networks run.
         max_windows: At most so many windows per track and network; 0 means all.
+        execution: Precision and compilation of transformers.
+        loaded: A checkpoint that is loaded already; used as the tagger if it is the chosen one.
 
     Raises:
         CheckpointError: A checkpoint is not in the cache, or not what its card says.
     """
-    tagger = load(cards["tags"][0], model_dir, device, max_windows)
+    tags = cards["tags"][0]
+    tagger = loaded
+    if tagger is None or tagger.model_id != tags.model_id:
+        tagger = load(tags, model_dir, device, max_windows, execution)
     card = cards["attributes"][0]
-    mapped = card.network == MAPPING_NETWORK
-    network = None if mapped else load(card, model_dir, device, max_windows)
-    return MoodStep(tagger, network, card.model_id)
+    network = None
+    if card.network != MAPPING_NETWORK:
+        network = load(card, model_dir, device, max_windows, execution)
+    return MoodStep(tagger, vocabulary_of(tags, model_dir), network, card.model_id)

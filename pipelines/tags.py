@@ -4,11 +4,14 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from pathlib import Path
 
 from torch import Tensor
 
 from models.cards import CardError, ModelCard
+from models.checkpoints import load_json
 from models.musicnn import MSD_TAGS, MTT_TAGS
+from pipelines.audioset import AUDIOSET_TAGS, MOOD_TAGS, N_CLASSES
 from pipelines.records import MoodTag
 from pipelines.tag_reference import MSD_REFERENCE, MTT_REFERENCE
 
@@ -19,6 +22,7 @@ MAX_TAGS = 20
 """At most so many tags are reported."""
 
 _NEUTRAL = 0.05
+_RARE = 0.01
 _RELATIVE = 0.6
 
 # Names for what both vocabularies call differently, or one vocabulary more than once.
@@ -40,27 +44,46 @@ _CANONICAL = {alias: name for name, aliases in _SAME.items() for alias in aliase
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """The tags of a network in the order of its outputs, and their usual probabilities."""
+    """The tags of a network.
+
+    Attributes:
+        names: In the order of its outputs; "" is an output that says nothing about music.
+        reference: The usual probability of every tag.
+    """
 
     names: tuple[str, ...]
     reference: Mapping[str, float]
 
 
-_VOCABULARIES = {
-    "musicnn-mtt": Vocabulary(MTT_TAGS, MTT_REFERENCE),
-    "musicnn-msd-768": Vocabulary(MSD_TAGS, MSD_REFERENCE),
-}
+MTT = Vocabulary(MTT_TAGS, MTT_REFERENCE)
+MSD = Vocabulary(MSD_TAGS, MSD_REFERENCE)
+
+AUDIOSET = Vocabulary(
+    tuple(AUDIOSET_TAGS.get(index, "") for index in range(N_CLASSES)),
+    {name: _RARE if name in MOOD_TAGS else _NEUTRAL for name in AUDIOSET_TAGS.values()},
+)
+"""No reference distribution has been measured: moods are taken as rare, the rest as usual."""
+
+_VOCABULARIES = {"musicnn-mtt": MTT, "musicnn-msd-768": MSD}
 
 
-def vocabulary_of(card: ModelCard) -> Vocabulary:
+def vocabulary_of(card: ModelCard, model_dir: Path) -> Vocabulary:
     """Give the vocabulary of a checkpoint's ``tags``.
 
     Raises:
         CardError: Nobody wrote down what its tags are.
+        CheckpointError: Its configuration should say so, and is not in the cache.
     """
-    if card.model_id not in _VOCABULARIES:
+    if card.model_id in _VOCABULARIES:
+        return _VOCABULARIES[card.model_id]
+    if card.outputs.get("tags") == N_CLASSES:
+        return AUDIOSET
+    if not any(file.path == "config.json" for file in card.files):
         raise CardError(f"{card.model_id} has no tag vocabulary")
-    return _VOCABULARIES[card.model_id]
+    labels: Mapping[str, str] = load_json(card, model_dir)["id2label"]
+    # Discogs labels are "genre---style".
+    names = tuple(labels[str(i)].split("---")[-1].lower() for i in range(len(labels)))
+    return Vocabulary(names, dict.fromkeys(names, _RARE))
 
 
 def score(probability: float, reference: float) -> float:
@@ -85,10 +108,11 @@ def score(probability: float, reference: float) -> float:
 
 
 def scores(vocabulary: Vocabulary, probabilities: Tensor) -> dict[str, float]:
-    """Score every tag of a vocabulary, under its original name; ``probabilities`` is ``[K]``."""
+    """Score every tag of a vocabulary under its original name; ``probabilities`` is ``[K]``."""
     return {
         name: score(probability, vocabulary.reference[name])
         for name, probability in zip(vocabulary.names, probabilities.tolist(), strict=True)
+        if name
     }
 
 

@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -6,7 +8,10 @@ from models.musicnn import MSD_TAGS, MTT_TAGS
 from pipelines.records import MoodTag
 from pipelines.tag_attributes import attributes_from_tags
 from pipelines.tags import (
+    AUDIOSET,
     MAX_TAGS,
+    MSD,
+    MTT,
     Vocabulary,
     calibrated_tags,
     merge_tags,
@@ -63,26 +68,25 @@ def test_weak_tags_are_left_out_and_the_list_is_bounded() -> None:
 
 def test_every_tag_has_a_reference(cards: dict[str, ModelCard]) -> None:
     for model_id, names in (("musicnn-mtt", MTT_TAGS), ("musicnn-msd-768", MSD_TAGS)):
-        vocabulary = vocabulary_of(cards[model_id])
+        vocabulary = vocabulary_of(cards[model_id], Path("unused"))
         assert vocabulary.names == names
         assert set(vocabulary.reference) == set(names)
         assert all(0.01 <= value < 0.5 for value in vocabulary.reference.values())
     with pytest.raises(CardError, match="no tag vocabulary"):
-        vocabulary_of(cards["vibenet"])
+        vocabulary_of(cards["vibenet"], Path("unused"))
 
 
-def heard(cards: dict[str, ModelCard], *tags: str) -> dict[str, float]:
+def heard(vocabulary: Vocabulary, *tags: str) -> dict[str, float]:
     """Attributes of a track in which just these tags are heard."""
-    vocabulary = vocabulary_of(cards["musicnn-mtt"])
     probabilities = torch.tensor([0.8 if name in tags else 0.002 for name in vocabulary.names])
     assert {k for k, v in scores(vocabulary, probabilities).items() if v > 0.5} == set(tags)
     return attributes_from_tags(vocabulary, probabilities)
 
 
-def test_attributes_follow_the_tags(cards: dict[str, ModelCard]) -> None:
-    quartet = heard(cards, "violin", "cello", "classical", "slow", "no vocals")
-    club = heard(cards, "techno", "beat", "dance", "female vocal", "singing")
-    speech = heard(cards, "man", "voice", "male voice")
+def test_attributes_follow_the_tags_of_magnatagatune() -> None:
+    quartet = heard(MTT, "violin", "cello", "classical", "slow", "no vocals")
+    club = heard(MTT, "techno", "beat", "dance", "female vocal", "singing")
+    speech = heard(MTT, "man", "voice", "male voice")
     assert quartet["acousticness"] > 0.9 > 0.1 > club["acousticness"]
     assert club["energy"] > 0.9 > 0.2 > quartet["energy"]
     assert club["danceability"] > quartet["danceability"] + 0.4
@@ -90,3 +94,31 @@ def test_attributes_follow_the_tags(cards: dict[str, ModelCard]) -> None:
     assert speech["speechiness"] > 0.3 > club["speechiness"]
     for values in (quartet, club, speech):
         assert all(0 <= value <= 1 for value in values.values())
+
+
+def test_attributes_follow_the_tags_of_audioset() -> None:
+    concert = heard(
+        AUDIOSET, "rock", "electric guitar", "drums", "male vocals", "crowd", "cheering"
+    )
+    lullaby = heard(AUDIOSET, "acoustic guitar", "tender", "lullaby", "sad")
+    talk = heard(AUDIOSET, "speech", "narration")
+    assert concert["liveness"] > 0.7 > 0.2 > lullaby["liveness"]
+    assert concert["energy"] > 0.9 > 0.1 > lullaby["energy"]
+    assert lullaby["acousticness"] > 0.9 > 0.1 > concert["acousticness"]
+    assert lullaby["instrumentalness"] > 0.8 > 0.3 > concert["instrumentalness"]
+    assert talk["speechiness"] > 0.8 > 0.2 > lullaby["speechiness"]
+    for values in (concert, lullaby, talk):
+        assert all(0 <= value <= 1 for value in values.values())
+
+
+def test_only_the_music_of_audioset_is_reported() -> None:
+    probabilities = torch.full((527,), 0.001)
+    probabilities[[137, 74, 276, 219]] = torch.tensor(
+        [0.9, 0.9, 0.04, 0.6]
+    )  # music, dog, happy, rock
+    assert [tag.tag for tag in calibrated_tags(AUDIOSET, probabilities)] == ["rock", "happy"]
+
+
+def test_other_vocabularies_map_to_no_attributes() -> None:
+    with pytest.raises(CardError, match="MagnaTagATune's and AudioSet's"):
+        attributes_from_tags(MSD, torch.full((50,), 0.1))

@@ -1,0 +1,88 @@
+"""One trunk for mood and embedding, with a small random AST checkpoint of AudioSet's size."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from transformers import ASTConfig, ASTForAudioClassification
+
+from models.cards import CardFile, ModelCard, choose_cards
+from models.checkpoints import pull
+from models.sources import file_sha256
+from pipelines import embedding, shared
+from pipelines.audio import Waveform
+from pipelines.shared import MoodAndEmbeddingStep
+from pipelines.steps import run_local
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def small(
+    cards: dict[str, ModelCard], tmp_path_factory: pytest.TempPathFactory
+) -> tuple[dict[str, tuple[ModelCard, ...]], Path]:
+    """Choose a small AST for embedding and tags, and the mapping for attributes."""
+    torch.manual_seed(1)
+    folder = tmp_path_factory.mktemp("ast")
+    size = {"hidden_size": 768, "num_hidden_layers": 1, "intermediate_size": 64}
+    ASTForAudioClassification(ASTConfig(**size, num_labels=527, max_length=128)).save_pretrained(
+        folder
+    )
+    names = ("config.json", "model.safetensors")
+    card = replace(
+        cards["ast-audioset"],
+        source=f"file://{folder}",
+        files=tuple(CardFile(name, file_sha256(folder / name)) for name in names),
+        window_length=127 * 160 + 400,
+        window_hop=128 * 160,
+    )
+    model_dir = tmp_path_factory.mktemp("cache")
+    pull(card, model_dir)
+    everything = {**cards, "ast-audioset": card}
+    wanted = {"embedding": "ast-audioset", "tags": "ast-audioset"}
+    return choose_cards(everything, "permissive", wanted), model_dir
+
+
+def noise(seconds: float = 5.0) -> Waveform:
+    rng = np.random.default_rng(0)
+    return Waveform(0.1 * rng.standard_normal((2, int(44_100 * seconds))).astype(np.float32))
+
+
+def test_a_shared_trunk_is_run_once(
+    small: tuple[dict[str, tuple[ModelCard, ...]], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = shared.build(*small, CPU)
+    (model,) = step.models
+    windows: list[int] = []
+    forward = model.forward
+
+    def counted(batch: Tensor) -> Mapping[str, Tensor]:
+        windows.append(len(batch))
+        return forward(batch)
+
+    monkeypatch.setattr(model, "forward", counted)
+    mood_result, vector = run_local(step, noise(), batch_windows=2)
+    assert windows == [2, 2]  # 5 s are 4 windows of 1.3 s
+    assert mood_result.models == {"attributes": "musicnn-attributes", "tags": "ast-audioset"}
+    assert vector.models == {"embedding": "ast-audioset"}
+    assert mood_result.tags == vector.tags
+    assert np.linalg.norm(vector.vector) == pytest.approx(1, abs=1e-6)
+
+
+def test_sharing_changes_no_answer(small: tuple[dict[str, tuple[ModelCard, ...]], Path]) -> None:
+    _, together = run_local(shared.build(*small, CPU), noise())
+    alone = run_local(embedding.build(*small, CPU), noise())
+    np.testing.assert_allclose(together.vector, alone.vector, atol=1e-6)
+
+
+def test_silence_runs_nothing(small: tuple[dict[str, tuple[ModelCard, ...]], Path]) -> None:
+    step: MoodAndEmbeddingStep = shared.build(*small, CPU)
+    silence = Waveform(np.zeros((1, 44_100), np.float32))
+    assert step.prepare(silence).windows == {}
+    mood_result, vector = run_local(step, silence)
+    assert mood_result.energy == 0.0
+    assert not any(vector.vector)
