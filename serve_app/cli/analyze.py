@@ -28,7 +28,8 @@ from serve_app.cli.environment import (
     torch_device,
 )
 from serve_app.cli.table import features_table
-from serve_app.providers.audio_url import AudioUrlFetcher, UrlError, UrlGuard
+from serve_app.providers.audio_url import AudioUrlFetcher
+from serve_app.providers.url_guard import UrlError, UrlGuard
 
 if TYPE_CHECKING:
     from pipelines.local import LocalAnalyzer

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 import uuid
 from contextlib import suppress
 from typing import Any
@@ -13,14 +14,20 @@ from pipelines.decode import decode
 from serve_app.deployments.handles import RayBackend
 from serve_app.deployments.options import StoreOptions, UrlOptions, WorkerOptions
 from serve_app.deployments.stores import open_stores
-from serve_app.providers.audio_url import AudioUrlFetcher, UrlGuard
+from serve_app.providers.audio_url import AudioUrlFetcher
+from serve_app.providers.url_guard import UrlGuard
+from serve_app.services.assets import AssetSweeper
+from serve_app.services.feature_cache import FeatureCache
 from serve_app.services.job_runner import JobRunner
+from serve_app.services.track_audio import SourceFetcher
 
 logger = logging.getLogger(__name__)
 
 CLAIM_WAIT_S = 5.0
 RECOVER_EVERY_S = 1.0
 FAULT_PAUSE_S = 1.0
+SWEEP_EVERY_S = 10.0
+ORPHANS_EVERY_S = 3600.0
 
 
 @serve.deployment
@@ -42,14 +49,21 @@ class AnalysisWorker:
         self._runner = JobRunner(
             opened.jobs,
             opened.objects,
-            AudioUrlFetcher(UrlGuard(ports=urls.ports, networks=urls.networks)),
+            SourceFetcher(
+                opened.objects,
+                AudioUrlFetcher(UrlGuard(ports=urls.ports, networks=urls.networks)),
+            ),
             RayBackend(spectral, mood, embedding),
             decode,
+            # Keys come with the jobs; the worker makes none.
+            FeatureCache(opened.cache, str),
         )
+        self._sweeper = AssetSweeper(opened.assets, opened.objects, opened.assets.referenced)
         self._loops = [
             asyncio.create_task(self._work(slot)) for slot in range(worker.concurrent_jobs)
         ]
         self._loops.append(asyncio.create_task(self._recover()))
+        self._loops.append(asyncio.create_task(self._sweep()))
 
     async def _work(self, slot: int) -> None:
         while True:
@@ -66,6 +80,18 @@ class AnalysisWorker:
             with suppress(Exception):
                 await self._jobs.recover()
             await asyncio.sleep(RECOVER_EVERY_S)
+
+    async def _sweep(self) -> None:
+        orphans_at = time.monotonic() + ORPHANS_EVERY_S
+        while True:
+            try:
+                await self._sweeper.delete_expired()
+                if time.monotonic() >= orphans_at:
+                    orphans_at = time.monotonic() + ORPHANS_EVERY_S
+                    await self._sweeper.delete_orphans()
+            except Exception:  # the stores may be away; what is due stays due
+                logger.exception("sweep of %s", self._worker_id)
+            await asyncio.sleep(SWEEP_EVERY_S)
 
     async def check_health(self) -> None:
         """Fail when a loop has ended, so that Serve replaces the replica."""

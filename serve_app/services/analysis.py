@@ -1,26 +1,34 @@
 """Take audio in and make an analysis job of it."""
 
+import hashlib
+import json
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 from urllib.parse import urlsplit
 
-from serve_app.domain.errors import BadRequestError, JobNotFoundError, PayloadTooLargeError
+from pipelines.features import from_json
+from pipelines.records import TrackFeatures
+from serve_app.domain.errors import BadRequestError, JobNotFoundError
 from serve_app.domain.jobs import JobRecord, NewJob
 from serve_app.domain.keys import Caller
-from serve_app.domain.object_ports import ObjectStorePort, TooLargeError
+from serve_app.domain.object_ports import ObjectStorePort
 from serve_app.domain.ports_store import JobsPort
 from serve_app.domain.prices import Prices
 from serve_app.domain.tiers import Tier
-from serve_app.domain.ulid import new_ulid
-from serve_app.providers.audio_url import InvalidUrlError, UrlGuard
+from serve_app.domain.ulid import ALPHABET, LENGTH, new_ulid
+from serve_app.providers.url_guard import InvalidUrlError, UrlGuard
+from serve_app.services.assets import AssetsService
+from serve_app.services.uploads import UPLOADS, store_body
 
 
 @dataclass(frozen=True, slots=True)
 class AnalysisOptions:
-    """What the customer asked for."""
+    """What the customer asked for; the same ``request_id`` makes the same job."""
 
     format: str | None = None
     include_embedding: bool = False
+    request_id: str = field(default_factory=new_ulid)
 
 
 class AnalysisService:
@@ -31,10 +39,16 @@ class AnalysisService:
     """
 
     def __init__(
-        self, jobs: JobsPort, objects: ObjectStorePort, url_guard: UrlGuard, prices: Prices
+        self,
+        jobs: JobsPort,
+        objects: ObjectStorePort,
+        assets: AssetsService,
+        url_guard: UrlGuard,
+        prices: Prices,
     ) -> None:
         self._jobs = jobs
         self._objects = objects
+        self._assets = assets
         self._url_guard = url_guard
         self._prices = prices
 
@@ -53,27 +67,48 @@ class AnalysisService:
             BadRequestError: The body is empty.
             InsufficientCreditsError: Nothing was stored.
         """
-        job_id = f"job_{new_ulid()}"
-        key = f"uploads/{job_id}"
+        job_id = job_id_of(options.request_id)
+        key = f"{UPLOADS}/{job_id}"
+        stored = await store_body(self._objects, key, chunks, tier)
+        return await self._submit_object(
+            caller, tier, job_id, key, stored.sha256, media_type, options
+        )
+
+    async def submit_asset(
+        self, caller: Caller, tier: Tier, asset_id: str, options: AnalysisOptions
+    ) -> JobRecord:
+        """Queue the analysis of an asset; the job keeps a copy, so the asset may expire meanwhile.
+
+        Raises:
+            AssetNotFoundError: Expired, never existed, or another owner's.
+            InsufficientCreditsError: Nothing was stored.
+        """
+        job_id = job_id_of(options.request_id)
+        key = f"{UPLOADS}/{job_id}"
+        asset = await self._assets.copy(caller, tier, asset_id, key)
+        return await self._submit_object(
+            caller, tier, job_id, key, asset.sha256, asset.content_type, options
+        )
+
+    async def _submit_object(
+        self,
+        caller: Caller,
+        tier: Tier,
+        job_id: str,
+        key: str,
+        sha256: str,
+        media_type: str,
+        options: AnalysisOptions,
+    ) -> JobRecord:
+        source = {"kind": "object", "key": key, "sha256": sha256, "media_type": media_type}
         try:
-            stored = await self._objects.put_stream(key, chunks, max_bytes=tier.upload_bytes)
-        except TooLargeError as error:
-            raise PayloadTooLargeError(
-                f"the upload is larger than the {tier.upload_bytes} bytes your tier allows"
-            ) from error
-        try:
-            if stored.size_bytes == 0:
-                raise BadRequestError("the body is empty; send the raw audio bytes")
-            source = {
-                "kind": "object",
-                "key": key,
-                "sha256": stored.sha256,
-                "media_type": media_type,
-            }
-            return await self._submit(caller, tier, job_id, source, options)
-        except Exception:
+            job = await self._submit(caller, tier, job_id, source, sha256, options)
+        except BaseException:
             await self._objects.delete(key)
             raise
+        if caller.is_test:
+            await self._objects.delete(key)
+        return job
 
     async def submit_url(
         self, caller: Caller, tier: Tier, url: str, options: AnalysisOptions
@@ -88,7 +123,7 @@ class AnalysisService:
         except InvalidUrlError as error:
             raise BadRequestError(f"url: {error}") from error
         source = {"kind": "url", "url": url, "host": urlsplit(url).hostname}
-        return await self._submit(caller, tier, f"job_{new_ulid()}", source, options)
+        return await self._submit(caller, tier, job_id_of(options.request_id), source, url, options)
 
     async def get_job(self, caller: Caller, job_id: str, wait_s: float = 0) -> JobRecord:
         """Read a job, waiting up to ``wait_s`` seconds for its end.
@@ -104,21 +139,31 @@ class AnalysisService:
             raise JobNotFoundError("no such job; jobs expire with their tier's asset lifetime")
         return job
 
+    @staticmethod
+    def features_of(job: JobRecord) -> TrackFeatures | None:
+        """Give what a job has found; None unless it is complete."""
+        return None if job.result is None else from_json(job.result)
+
     async def _submit(
         self,
         caller: Caller,
         tier: Tier,
         job_id: str,
-        source: Mapping[str, str | None],
+        source: Mapping[str, Any],
+        seed: str,
         options: AnalysisOptions,
     ) -> JobRecord:
+        if caller.is_test:
+            source = {"kind": "simulated", "seed": seed}
         payload = {
-            "source": dict(source),
+            "source": source,
             "format": options.format,
             "include_embedding": options.include_embedding,
             "max_audio_s": tier.max_audio_s,
             "max_bytes": tier.upload_bytes,
         }
+        # A retried request makes the same id; with another body it must not pass for the first.
+        what = json.dumps([seed, options.format, options.include_embedding])
         return await self._jobs.submit(
             NewJob(
                 job_id=job_id,
@@ -127,5 +172,18 @@ class AnalysisService:
                 kind="analysis",
                 payload=payload,
                 cost=self._prices.analysis,
+                fingerprint=hashlib.sha256(what.encode()).hexdigest(),
             )
         )
+
+
+def job_id_of(request_id: str) -> str:
+    """Give the id of the job that a request makes; the same request makes the same one.
+
+    The id has the form of a ULID. A request's own id is one already; what stands for an
+    idempotency key is hashed into one.
+    """
+    if len(request_id) == LENGTH:
+        return f"job_{request_id}"
+    number = int.from_bytes(hashlib.sha256(request_id.encode()).digest()[:16], "big")
+    return "job_" + "".join(ALPHABET[(number >> 5 * place) & 31] for place in range(LENGTH))

@@ -15,13 +15,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from serve_app.providers import audio_url
-from serve_app.providers.audio_url import (
-    AudioUrlFetcher,
-    InvalidUrlError,
-    UrlFetchError,
-    UrlGuard,
-)
+from serve_app.providers.audio_url import AudioUrlFetcher
 from serve_app.providers.public_address import is_public
+from serve_app.providers.url_guard import InvalidUrlError, UrlFetchError, UrlGuard
 
 AUDIO = b"ID3\x04" + bytes(range(256)) * 9000
 LOOPBACK = ("127.0.0.0/8",)
