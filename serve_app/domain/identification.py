@@ -7,6 +7,7 @@ from typing import Protocol
 from pipelines.clip import Clip
 from serve_app.domain.identity import TrackIdentity
 from serve_app.domain.identity_ports import ProviderTerms
+from serve_app.domain.track_ids import TrackId
 
 
 class Outcome(StrEnum):
@@ -19,19 +20,25 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class ReleaseIds:
+    """The MusicBrainz release that a recording is on, and its group."""
+
+    release_id: str | None = None
+    group_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Recognition:
     """A track that a service recognised.
 
     Attributes:
         confidence: 0 to 100.
-        release_id: MusicBrainz release that the recording is on.
-        release_group_id: MusicBrainz release group of it.
+        release: What the service said of the release.
     """
 
     identity: TrackIdentity
     confidence: int
-    release_id: str | None = None
-    release_group_id: str | None = None
+    release: ReleaseIds | None = None
 
 
 class Recogniser(Protocol):
@@ -81,7 +88,6 @@ class ReleaseFacts:
     label: str | None = None
     genres: tuple[str, ...] = ()
     styles: tuple[str, ...] = ()
-    artwork_url: str | None = None
 
 
 class Discography(Protocol):
@@ -99,10 +105,67 @@ class Discography(Protocol):
 class CoverArt(Protocol):
     """Knows front covers of MusicBrainz releases."""
 
-    async def front(self, release_id: str | None, release_group_id: str | None) -> str | None:
+    async def front(self, release: ReleaseIds) -> str | None:
         """The address of the front cover, or None when there is none.
 
         Raises:
             ProviderError: It could not answer.
         """
         ...
+
+
+class ReleaseFinder(Protocol):
+    """Knows which MusicBrainz release a recording is on."""
+
+    async def release_of(self, mbid: str) -> ReleaseIds | None:
+        """The release to show for a recording, or None.
+
+        Raises:
+            ProviderError: It could not answer.
+        """
+        ...
+
+
+class Resolved(Protocol):
+    """What is known of a track."""
+
+    @property
+    def identity(self) -> TrackIdentity:
+        """The track as far as it is known."""
+        ...
+
+
+class IdentityHub(Protocol):
+    """The catalog and the identity providers behind it."""
+
+    async def resolve(self, track_id: TrackId) -> Resolved | None:
+        """Everything that is known of an identifier's track.
+
+        Raises:
+            ProvidersFailedError: Nothing found, but a provider could not answer.
+            AmbiguousIdError: The identifier names two tracks.
+        """
+        ...
+
+    async def search(self, artist: str, title: str) -> Resolved | None:
+        """The track of that artist and title.
+
+        Raises:
+            ProvidersFailedError: Nothing found, but a provider could not answer.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Tempo and key of audio.
+
+    Attributes:
+        tempo: BPM; 0 when there is no beat.
+        key: Pitch class, C = 0 … B = 11, or -1.
+        mode: 1 major, 0 minor, -1 unknown.
+    """
+
+    tempo: float
+    key: int
+    mode: int

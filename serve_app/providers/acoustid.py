@@ -10,7 +10,7 @@ References:
 from pydantic import Field
 
 from pipelines.clip import WHOLE_TRACK_S, Clip
-from serve_app.domain.identification import Recognition
+from serve_app.domain.identification import Recognition, ReleaseIds
 from serve_app.domain.identity import TrackIdentity
 from serve_app.domain.identity_ports import (
     ProviderBusyError,
@@ -150,7 +150,7 @@ def best_recognition(answer: Answer, duration_s: float) -> Recognition | None:
             source=NAME,
         ),
         confidence=min(round(100 * score), 100),
-        release_group_id=known_id(Platform.MBID, group.id) if group else None,
+        release=ReleaseIds(group_id=known_id(Platform.MBID, group.id)) if group else None,
     )
 
 

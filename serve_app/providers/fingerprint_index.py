@@ -18,7 +18,7 @@ from serve_app.providers.fingerprint_manifest import (
 from serve_app.providers.fingerprint_segment import Segment
 from serve_app.providers.fingerprint_votes import Candidate, find_candidates
 
-MOST_POSTINGS = 400_000
+MOST_POSTINGS = 1_000_000
 """Postings read per segment and query; a clip of few, frequent sounds would otherwise read all."""
 N_MATCHES = 5
 

@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 
 SHARD_BITS = 4
 N_SHARDS = 1 << SHARD_BITS
-FEWEST_BUCKET_BITS = 12
-"""The tag then has 16 bits."""
-MOST_BUCKET_BITS = 20
-POSTINGS_PER_BUCKET = 8
+FEWEST_BUCKET_BITS = 14
+"""The directory is then 1 MB, and a tag has 14 bits."""
+MOST_BUCKET_BITS = 22
+POSTINGS_PER_BUCKET = 4
 TRACK_GAP = 1024
 """Frames (24 s) between tracks on the timeline, so that no alignment of a clip covers two."""
 MOST_FRAMES = 2**32 - TRACK_GAP
