@@ -7,6 +7,7 @@ import httpcore
 from serve_app.providers.url_guard import (
     CONNECT_S,
     GuardedConnector,
+    UrlError,
     UrlGuard,
     blame,
 )
