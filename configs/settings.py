@@ -52,6 +52,9 @@ class Settings(BaseSettings):
     url_networks: tuple[str, ...] = Field(
         (), description="Private networks (CIDR) that audio may nevertheless be fetched from."
     )
+    batch_cached_free: bool = Field(
+        False, description="true: cached slots of a batch cost nothing (the default charges them)."
+    )
 
     def resolved_model_dir(self) -> Path:
         """Give the model folder with ``~`` expanded."""

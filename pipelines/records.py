@@ -141,3 +141,14 @@ class TrackFeatures:
     embedding: list[float] = field(default_factory=list)
     segments: list[Segment] = field(default_factory=list)
     sections: list[Section] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class QuickFeatures:
+    """Tempo and key alone, as in `TrackFeatures`."""
+
+    tempo: float
+    tempo_confidence: float
+    key: int
+    mode: int
+    camelot: str

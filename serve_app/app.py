@@ -9,9 +9,16 @@ from ray.serve import Application, Deployment
 from configs.settings import Settings
 from serve_app.deployments.analysis_worker import AnalysisWorker
 from serve_app.deployments.api import Api
+from serve_app.deployments.bpm import Bpm
 from serve_app.deployments.embedding import Embedding
 from serve_app.deployments.mood import Mood
-from serve_app.deployments.options import ModelOptions, StoreOptions, UrlOptions, WorkerOptions
+from serve_app.deployments.options import (
+    ModelOptions,
+    StoreOptions,
+    TrackOptions,
+    UrlOptions,
+    WorkerOptions,
+)
 from serve_app.deployments.spectral import Spectral
 from serve_app.local_files import LocalFiles
 
@@ -79,5 +86,17 @@ def bind(args: AppArgs, overrides: Mapping[str, Mapping[str, Any]]) -> Applicati
     mood = configured(Mood).bind(model_options(args.mood))
     embedding = configured(Embedding).bind(model_options(args.embedding))
     worker = configured(AnalysisWorker).bind(stores, urls, args.worker, spectral, mood, embedding)
-    parts = {"worker": worker, "spectral": spectral, "mood": mood, "embedding": embedding}
-    return configured(Api).bind(stores, urls, settings.public_url, parts)
+    bpm = configured(Bpm).bind(stores, urls, model_options(ModelArgs()))
+    parts = {
+        "worker": worker,
+        "spectral": spectral,
+        "mood": mood,
+        "embedding": embedding,
+        "bpm": bpm,
+    }
+    tracks = TrackOptions(
+        catalog_dir=files.catalog_dir, batch_cached_free=settings.batch_cached_free
+    )
+    cards = model_options(ModelArgs()).cards()
+    models = {role: "+".join(card.model_id for card in chosen) for role, chosen in cards.items()}
+    return configured(Api).bind(stores, urls, tracks, settings.public_url, models, parts)

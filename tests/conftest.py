@@ -1,10 +1,13 @@
-"""Fixtures for every test: the model cards and the real default checkpoints.
+"""Fixtures for every test: the model cards, the real default checkpoints, and the application in
+this process on a real Redis.
 
 Checkpoints are pulled once into AFA_MODEL_DIR (default: the user's cache) and stay there.
 """
 
 import os
-from collections.abc import Callable
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +16,14 @@ from torch import Tensor
 
 from models.cards import ModelCard, parse_cards
 from models.checkpoints import default_model_dir, load_tensors, pull
+from serve_app.deployments.options import StoreOptions
+from serve_app.providers.catalog_build import build_catalog
+from serve_app.store import local_redis
+from tests.api.application import Application, open_application, store_options
+
+REPOSITORY = Path(__file__).parents[1]
+DEMO_CATALOG = REPOSITORY / "serve_app" / "data" / "demo_catalog.parquet"
+DEMO_TRACK = REPOSITORY / "serve_app" / "data" / "demo.mp3"
 
 
 @pytest.fixture(scope="session")
@@ -37,3 +48,43 @@ def checkpoint(cards: dict[str, ModelCard], model_dir: Path) -> Callable[[str], 
         return load_tensors(cards[model_id], model_dir)
 
     return load
+
+
+@pytest.fixture(scope="session")
+def api_folder() -> Iterator[Path]:
+    """Where the in-process application keeps its data; short, for the Redis sockets."""
+    folder = Path(tempfile.mkdtemp(prefix="afa-api-"))
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="session")
+def api_stores(api_folder: Path) -> Iterator[StoreOptions]:
+    """A ledger and a cache Redis for the in-process application."""
+    extra = ("--appendonly", "no")
+    servers = [local_redis.start(api_folder, role="ledger", extra=extra)]
+    servers.append(local_redis.start(api_folder, role="cache"))
+    yield store_options(servers[0].url, servers[1].url, api_folder)
+    for server in servers:
+        server.stop()
+
+
+@pytest.fixture(scope="session")
+def demo_catalog(api_folder: Path) -> Path:
+    """The demo catalog, imported."""
+    folder = api_folder / "catalog"
+    build_catalog([DEMO_CATALOG], folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def demo_audio() -> bytes:
+    """The demo track's file."""
+    return DEMO_TRACK.read_bytes()
+
+
+@pytest.fixture
+async def api(api_stores: StoreOptions, demo_catalog: Path) -> AsyncIterator[Application]:
+    """The application in this process, on empty servers, with a worker."""
+    async with open_application(api_stores, demo_catalog) as application:
+        yield application

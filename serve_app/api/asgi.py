@@ -3,7 +3,17 @@
 from fastapi import FastAPI
 
 from serve_app.api import errors
-from serve_app.api.routes import analysis, health, jobs
+from serve_app.api.routes import (
+    account,
+    analysis,
+    assets,
+    bpm,
+    features,
+    health,
+    jobs,
+    spotify,
+    tracks,
+)
 from serve_app.api.services import ApiServices
 from serve_app.api.tracing import TraceMiddleware
 
@@ -28,6 +38,7 @@ def create_app(services: ApiServices) -> FastAPI:
     app.state.services = services
     app.add_middleware(TraceMiddleware)
     errors.install(app)
-    for routes in (health, analysis, jobs):
+    # The upload and URL routes stand before the look-ups, whose path takes any identifier.
+    for routes in (health, analysis, jobs, features, tracks, assets, bpm, account, spotify):
         app.include_router(routes.router)
     return app

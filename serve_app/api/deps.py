@@ -8,9 +8,10 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from serve_app.api.schemas import Error
 from serve_app.api.services import ApiServices
-from serve_app.domain.errors import TierRequiredError, UnauthorizedError
+from serve_app.domain.errors import RateLimitError, TierRequiredError, UnauthorizedError
 from serve_app.domain.keys import Caller
 from serve_app.domain.tiers import Tier, Tiers
+from serve_app.domain.ulid import new_ulid
 
 bearer = HTTPBearer(
     auto_error=False,
@@ -41,16 +42,14 @@ ERROR_TEXTS = {
     503: "Overloaded or partly down; retry after the time in Retry-After.",
 }
 RETRYABLE_STATUSES = {429, 503}
+RETRY_AFTER = {"Retry-After": {"description": "Seconds to wait.", "schema": {"type": "integer"}}}
 
 
 def error_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """Describe error answers of a route for the OpenAPI document."""
-    retry_after = {
-        "Retry-After": {"description": "Seconds to wait.", "schema": {"type": "integer"}}
-    }
     return {
         status: {"model": Error, "description": ERROR_TEXTS[status]}
-        | ({"headers": retry_after} if status in RETRYABLE_STATUSES else {})
+        | ({"headers": RETRY_AFTER} if status in RETRYABLE_STATUSES else {})
         for status in statuses
     }
 
@@ -65,6 +64,7 @@ Services = Annotated[ApiServices, Depends(get_services)]
 
 
 async def authenticate(
+    request: Request,
     services: Services,
     credentials: Annotated[HTTPAuthorizationCredentials | None, Security(bearer)],
 ) -> Caller:
@@ -72,16 +72,38 @@ async def authenticate(
 
     Raises:
         UnauthorizedError: No key, or not a valid one.
+        RateLimitError: Too many failed attempts from this address.
     """
+    caller: Caller | None = getattr(request.state, "caller", None)
+    if caller is None and credentials is not None:
+        caller = await services.accounts.authenticate(credentials.credentials)
+    if caller is not None:
+        request.state.caller = caller
+        return caller
+    address = request.client.host if request.client else "unknown"
+    decision = await services.limits.check_failed_auth(address, count=True)
+    if not decision.allowed:
+        raise RateLimitError(
+            "too many requests without a valid API key from this address", decision.retry_after_s
+        )
     if credentials is None:
         raise UnauthorizedError("send your API key as `Authorization: Bearer afa_live_…`")
-    caller = await services.accounts.authenticate(credentials.credentials)
-    if caller is None:
-        raise UnauthorizedError("this API key is not valid; it may have been revoked or mistyped")
-    return caller
+    raise UnauthorizedError("this API key is not valid; it may have been revoked or mistyped")
+
+
+async def authenticate_header(request: Request, services: ApiServices) -> Caller:
+    """Find out who is calling, before FastAPI looks at the request; raises as `authenticate`."""
+    return await authenticate(request, services, await bearer(request))
 
 
 Authenticated = Annotated[Caller, Depends(authenticate)]
+
+
+def request_id(request: Request) -> str:
+    """Give the id that this request's charges derive from: random, or of its Idempotency-Key."""
+    if not hasattr(request.state, "request_id"):
+        request.state.request_id = new_ulid()
+    return str(request.state.request_id)
 
 
 def latency_ms(request: Request) -> int:

@@ -8,6 +8,8 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
+from serve_app.api.spotify_wire import PREFIX as SPOTIFY_PREFIX
+from serve_app.api.spotify_wire import spotify_error
 from serve_app.domain.errors import (
     AfaError,
     BadRequestError,
@@ -22,14 +24,18 @@ from serve_app.domain.errors import (
 logger = logging.getLogger(__name__)
 
 
-def error_response(error: AfaError, trace_id: str) -> JSONResponse:
-    """Make the response of an error."""
+def error_response(request: Request, error: AfaError) -> JSONResponse:
+    """Make the response of an error, in Spotify's shape below its mount."""
+    trace_id = request.state.trace_id
     headers: dict[str, str] = {}
     if isinstance(error, RetryableError):
         headers["Retry-After"] = str(max(1, error.retry_after_s))
     if isinstance(error, UnauthorizedError):
         headers["WWW-Authenticate"] = "Bearer"
-    body = {"error": error.code, "message": error.message, "trace_id": trace_id}
+    if request.url.path.startswith(SPOTIFY_PREFIX):
+        body = spotify_error(error, trace_id)
+    else:
+        body = {"error": error.code, "message": error.message, "trace_id": trace_id}
     return JSONResponse(body, status_code=error.status, headers=headers)
 
 
@@ -47,11 +53,11 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(AfaError)
     async def on_afa_error(request: Request, error: AfaError) -> JSONResponse:
-        return error_response(error, request.state.trace_id)
+        return error_response(request, error)
 
     @app.exception_handler(RequestValidationError)
     async def on_validation_error(request: Request, error: RequestValidationError) -> JSONResponse:
-        return error_response(BadRequestError(describe_validation(error)), request.state.trace_id)
+        return error_response(request, BadRequestError(describe_validation(error)))
 
     @app.exception_handler(HTTPException)
     async def on_http_exception(request: Request, error: HTTPException) -> JSONResponse:
@@ -67,7 +73,7 @@ def install(app: FastAPI) -> None:
                 mapped = BadRequestError(str(error.detail))
             case _:
                 mapped = InternalError("something failed on our side; nothing was charged")
-        response = error_response(mapped, request.state.trace_id)
+        response = error_response(request, mapped)
         response.headers.update(error.headers or {})
         return response
 
@@ -75,6 +81,5 @@ def install(app: FastAPI) -> None:
     async def on_unknown_error(request: Request, error: Exception) -> JSONResponse:
         logger.error("unhandled error, trace %s", request.state.trace_id, exc_info=error)
         return error_response(
-            InternalError("something failed on our side; nothing was charged"),
-            request.state.trace_id,
+            request, InternalError("something failed on our side; nothing was charged")
         )

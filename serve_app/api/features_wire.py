@@ -10,6 +10,7 @@ from serve_app.api.schemas import (
     MoodTagBody,
     SpotifyFeatures,
 )
+from serve_app.api.schemas_tracks import ExtendedSpotifyFeatures
 
 PITCH_CLASSES = ("C", "C#", "D", "D#", "E", "F", "F#", "G", "G#", "A", "A#", "B")
 MODES = {1: "major", 0: "minor"}
@@ -104,4 +105,16 @@ def to_spotify(features: TrackFeatures, track_id: str, base_url: str) -> Spotify
         liveness=_unit(features.liveness),
         embedding=features.embedding or None,
         embedding_model=features.models.get("embedding") if features.embedding else None,
+    )
+
+
+def to_extended_spotify(
+    features: TrackFeatures, track_id: str, base_url: str
+) -> ExtendedSpotifyFeatures:
+    """Give Spotify's shape with the service's own fields."""
+    own = _extended(features, "", "")
+    names = ("camelot", "mix_in", "mix_out", "mood_tags", "tempo_confidence", "key_confidence")
+    return ExtendedSpotifyFeatures(
+        **to_spotify(features, track_id, base_url).model_dump(),
+        **{name: own[name] for name in (*names, "models")},
     )

@@ -1,8 +1,8 @@
 """Map a job record to its envelope."""
 
 from fastapi import Request
-from pipelines.features import from_json
 
+from pipelines.features import from_json
 from serve_app.api.deps import latency_ms
 from serve_app.api.features_wire import to_analysis, to_spotify
 from serve_app.api.schemas import AnalysisFeatures, Error, JobEnvelope, JobMeta, SpotifyFeatures

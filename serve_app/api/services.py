@@ -2,10 +2,22 @@
 
 from dataclasses import dataclass
 
-from serve_app.domain.ports_store import AccountsPort, JobsPort, LedgerPort
+from serve_app.domain.ports_store import (
+    AccountsPort,
+    IdempotencyPort,
+    JobsPort,
+    LedgerPort,
+    LimitsPort,
+    WebhooksPort,
+)
 from serve_app.domain.prices import Prices
 from serve_app.domain.tiers import Tiers
+from serve_app.providers.url_guard import UrlGuard
 from serve_app.services.analysis import AnalysisService
+from serve_app.services.assets import AssetsService
+from serve_app.services.batch import BatchService
+from serve_app.services.bpm import BpmService
+from serve_app.services.lookup import LookupService
 from serve_app.services.readiness import Readiness
 
 
@@ -16,8 +28,16 @@ class ApiServices:
     tiers: Tiers
     prices: Prices
     public_url: str
+    url_guard: UrlGuard
     accounts: AccountsPort
     ledger: LedgerPort
     jobs: JobsPort
+    limits: LimitsPort
+    idempotency: IdempotencyPort
+    webhooks: WebhooksPort
     analysis: AnalysisService
+    assets: AssetsService
+    bpm: BpmService
+    lookup: LookupService
+    batch: BatchService
     readiness: Readiness

@@ -22,7 +22,11 @@ def trace_id_of(traceparent: str) -> str:
 
 
 class TraceMiddleware:
-    """Sets ``request.state.trace_id`` and ``request.state.started_at`` (monotonic seconds)."""
+    """Sets ``request.state.trace_id`` and ``request.state.started_at`` (monotonic seconds).
+
+    What a route or an error puts into ``request.state.headers`` goes out with the answer, whichever
+    it is.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -34,12 +38,16 @@ class TraceMiddleware:
             return
         headers = dict(scope["headers"])
         trace_id = trace_id_of(headers.get(b"traceparent", b"").decode("latin-1"))
-        scope.setdefault("state", {}).update(trace_id=trace_id, started_at=time.monotonic())
+        headers_to_add: dict[str, str] = {}
+        scope.setdefault("state", {}).update(
+            trace_id=trace_id, started_at=time.monotonic(), headers=headers_to_add
+        )
 
         async def send_traced(message: Message) -> None:
             if message["type"] == "http.response.start":
                 message["headers"] = [
                     *message.get("headers", []),
+                    *((k.lower().encode(), v.encode()) for k, v in headers_to_add.items()),
                     (b"x-trace-id", trace_id.encode()),
                 ]
             await send(message)

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import time
 import uuid
 from contextlib import suppress
 from typing import Any
@@ -16,7 +15,6 @@ from serve_app.deployments.options import StoreOptions, UrlOptions, WorkerOption
 from serve_app.deployments.stores import open_stores
 from serve_app.providers.audio_url import AudioUrlFetcher
 from serve_app.providers.url_guard import UrlGuard
-from serve_app.services.assets import AssetSweeper
 from serve_app.services.feature_cache import FeatureCache
 from serve_app.services.job_runner import JobRunner
 from serve_app.services.track_audio import SourceFetcher
@@ -26,8 +24,6 @@ logger = logging.getLogger(__name__)
 CLAIM_WAIT_S = 5.0
 RECOVER_EVERY_S = 1.0
 FAULT_PAUSE_S = 1.0
-SWEEP_EVERY_S = 10.0
-ORPHANS_EVERY_S = 3600.0
 
 
 @serve.deployment
@@ -58,12 +54,10 @@ class AnalysisWorker:
             # Keys come with the jobs; the worker makes none.
             FeatureCache(opened.cache, str),
         )
-        self._sweeper = AssetSweeper(opened.assets, opened.objects, opened.assets.referenced)
         self._loops = [
             asyncio.create_task(self._work(slot)) for slot in range(worker.concurrent_jobs)
         ]
         self._loops.append(asyncio.create_task(self._recover()))
-        self._loops.append(asyncio.create_task(self._sweep()))
 
     async def _work(self, slot: int) -> None:
         while True:
@@ -80,18 +74,6 @@ class AnalysisWorker:
             with suppress(Exception):
                 await self._jobs.recover()
             await asyncio.sleep(RECOVER_EVERY_S)
-
-    async def _sweep(self) -> None:
-        orphans_at = time.monotonic() + ORPHANS_EVERY_S
-        while True:
-            try:
-                await self._sweeper.delete_expired()
-                if time.monotonic() >= orphans_at:
-                    orphans_at = time.monotonic() + ORPHANS_EVERY_S
-                    await self._sweeper.delete_orphans()
-            except Exception:  # the stores may be away; what is due stays due
-                logger.exception("sweep of %s", self._worker_id)
-            await asyncio.sleep(SWEEP_EVERY_S)
 
     async def check_health(self) -> None:
         """Fail when a loop has ended, so that Serve replaces the replica."""

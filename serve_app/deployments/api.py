@@ -8,13 +8,10 @@ from ray import serve
 from ray.serve.handle import DeploymentHandle
 
 from serve_app.api.asgi import create_app
-from serve_app.api.services import ApiServices
-from serve_app.deployments.handles import probe
-from serve_app.deployments.options import StoreOptions, UrlOptions
+from serve_app.deployments.compose import Surroundings, compose_services
+from serve_app.deployments.handles import RayQuick, probe
+from serve_app.deployments.options import StoreOptions, TrackOptions, UrlOptions
 from serve_app.deployments.stores import open_stores
-from serve_app.providers.audio_url import UrlGuard
-from serve_app.services.analysis import AnalysisService
-from serve_app.services.readiness import Readiness
 
 
 @serve.deployment
@@ -26,25 +23,21 @@ class Api:
         self,
         stores: StoreOptions,
         urls: UrlOptions,
+        tracks: TrackOptions,
         public_url: str,
+        models: dict[str, str],
         parts: dict[str, DeploymentHandle[Any]],
     ) -> None:
-        opened = open_stores(stores)
-        probes = {name: partial(probe, handle) for name, handle in parts.items()}
-        self._services = ApiServices(
-            tiers=opened.tiers,
-            prices=opened.prices,
-            public_url=public_url.rstrip("/"),
-            accounts=opened.accounts,
-            ledger=opened.ledger,
-            jobs=opened.jobs,
-            analysis=AnalysisService(
-                opened.jobs,
-                opened.objects,
-                UrlGuard(ports=urls.ports, networks=urls.networks),
-                opened.prices,
+        self._services = compose_services(
+            open_stores(stores),
+            Surroundings(
+                public_url=public_url,
+                urls=urls,
+                tracks=tracks,
+                quick=RayQuick(parts["bpm"]),
+                models=models,
+                probes={name: partial(probe, handle) for name, handle in parts.items()},
             ),
-            readiness=Readiness({"ledger": opened.ping_ledger, **probes}),
         )
 
     def __serve_build_asgi_app__(self) -> FastAPI:

@@ -4,10 +4,16 @@ import asyncio
 from typing import Any, cast
 
 import ray
+from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
 from ray.serve.handle import DeploymentHandle
 
 from pipelines.audio import Waveform
-from pipelines.records import EmbeddingResult, MoodResult, SpectralResult
+from pipelines.records import EmbeddingResult, MoodResult, QuickFeatures, SpectralResult
+from serve_app.domain.errors import ServiceUnavailableError
+from serve_app.services.bpm import Refusal
+from serve_app.services.track_audio import Source
+
+QUICK_LIMIT_S = 60.0
 
 
 class RayBackend:
@@ -46,6 +52,24 @@ class RayBackend:
 
 async def _call(handle: DeploymentHandle[Any], *args: Any) -> Any:
     return await handle.analyse.remote(*args)
+
+
+class RayQuick:
+    """The CPU deployment behind `QuickBackend`."""
+
+    def __init__(self, bpm: DeploymentHandle[Any]) -> None:
+        self._bpm = bpm
+
+    async def analyse(
+        self, source: Source, *, max_audio_s: float, max_bytes: int, with_key: bool
+    ) -> QuickFeatures | Refusal:
+        """See `QuickBackend`."""
+        call = _call(self._bpm, dict(source), max_audio_s, max_bytes, with_key)
+        try:
+            async with asyncio.timeout(QUICK_LIMIT_S):
+                return cast("QuickFeatures | Refusal", await call)
+        except (BackPressureError, DeploymentUnavailableError, TimeoutError) as error:
+            raise ServiceUnavailableError("too much work is waiting; try again", 5) from error
 
 
 async def probe(handle: DeploymentHandle[Any]) -> None:

@@ -1,5 +1,6 @@
 """What the deployments are built with; made by the application builder, passed on."""
 
+from importlib.metadata import version
 from pathlib import Path
 from typing import Literal
 
@@ -7,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from configs.tables import load_table
 from models.cards import ModelCard, choose_cards, parse_cards
+from serve_app.providers.registry import ProviderSettings
 
 
 class ModelOptions(BaseModel):
@@ -45,6 +47,22 @@ class UrlOptions(BaseModel):
 
     ports: tuple[int, ...] = (80, 443)
     networks: tuple[str, ...] = ()
+
+
+class TrackOptions(BaseModel):
+    """Who knows tracks, and what a batch of them costs."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    catalog_dir: Path
+    batch_cached_free: bool = Field(False, description="Do not charge cached slots of a batch.")
+    providers: dict[str, bool | str] = Field(
+        {}, repr=False, description="Fields of `ProviderSettings`."
+    )
+
+    def provider_settings(self) -> ProviderSettings:
+        """Give the providers' settings."""
+        return ProviderSettings(version=version("afa"), **self.providers)  # type: ignore[arg-type]
 
 
 class WorkerOptions(BaseModel):

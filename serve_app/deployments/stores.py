@@ -7,11 +7,16 @@ from serve_app.deployments.options import StoreOptions
 from serve_app.domain.prices import Prices
 from serve_app.domain.tiers import Tiers
 from serve_app.store.accounts import Accounts
+from serve_app.store.assets import Assets
 from serve_app.store.bus import Bus
+from serve_app.store.cache import Cache
 from serve_app.store.client import Store, connect
+from serve_app.store.idempotency import Idempotency
 from serve_app.store.jobs import Jobs
 from serve_app.store.ledger import Ledger
+from serve_app.store.limits import Limits
 from serve_app.store.objects import ObjectStore
+from serve_app.store.webhooks import Webhooks
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +29,13 @@ class Stores:
     ledger: Ledger
     jobs: Jobs
     objects: ObjectStore
+    limits: Limits
+    cache: Cache
+    idempotency: Idempotency
+    webhooks: Webhooks
+    assets: Assets
     ledger_store: Store
+    cache_store: Store
 
     async def ping_ledger(self) -> None:
         """Return when the ledger Redis answers.
@@ -34,18 +45,34 @@ class Stores:
         """
         await self.ledger_store.command("PING")
 
+    async def close(self) -> None:
+        """Close every connection."""
+        await self.accounts.close()
+        await self.jobs.close()
+        await self.ledger_store.close()
+        await self.cache_store.close()
+
 
 def open_stores(options: StoreOptions) -> Stores:
     """Connect lazily: nothing is sent before the first use."""
     tiers = Tiers(load_table("tiers"))
     store = connect(options.ledger_url)
+    evictable = connect(options.cache_url)
     bus = Bus(store)
+    jobs = Jobs(store, tiers, bus=bus)
+    prices = Prices.from_table(load_table("prices"))
     return Stores(
         tiers=tiers,
-        prices=Prices.from_table(load_table("prices")),
+        prices=prices,
         accounts=Accounts(store, options.key_pepper, tiers, bus),
-        ledger=Ledger(store, tiers),
-        jobs=Jobs(store, tiers, bus=bus),
+        ledger=Ledger(store, tiers, hit_price=prices.cache_hit_over_allowance),
+        jobs=jobs,
         objects=ObjectStore(options.object_store),
+        limits=Limits(evictable),
+        cache=Cache(evictable),
+        idempotency=Idempotency(store),
+        webhooks=Webhooks(store, jobs),
+        assets=Assets(store),
         ledger_store=store,
+        cache_store=evictable,
     )

@@ -8,6 +8,7 @@ from serve_app.domain.jobs import Claim, JobRecord, JobStats, NewJob, Recovery
 from serve_app.domain.keys import Caller
 from serve_app.domain.tiers import Tier
 from serve_app.domain.traffic import Decision, IdempotencyState
+from serve_app.domain.webhooks import Webhook
 
 
 class AccountsPort(Protocol):
@@ -147,4 +148,20 @@ class IdempotencyPort(Protocol):
 
     async def abandon(self, owner: str, key: str) -> None:
         """Forget a request that left nothing behind, so that it may be tried again."""
+        ...
+
+
+class WebhooksPort(Protocol):
+    """Where accounts want to be told that a job has ended."""
+
+    async def register(self, account: str, url: str) -> Webhook:
+        """Set the account's URL."""
+        ...
+
+    async def get(self, account: str) -> Webhook | None:
+        """Give the registration of an account."""
+        ...
+
+    async def remove(self, account: str) -> None:
+        """Forget the registration."""
         ...

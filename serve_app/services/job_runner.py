@@ -16,12 +16,14 @@ from typing import Any, Protocol
 from pipelines.audio import AudioError, Waveform
 from pipelines.decode import DecodeLimits
 from pipelines.features import merge, to_json
-from pipelines.records import EmbeddingResult, MoodResult, SpectralResult
-from serve_app.domain.errors import AfaError, UrlFetchError
+from pipelines.records import EmbeddingResult, MoodResult, SpectralResult, TrackFeatures
+from serve_app.domain.errors import AfaError
 from serve_app.domain.jobs import Claim
-from serve_app.domain.object_ports import ObjectNotFoundError, ObjectStorePort
+from serve_app.domain.object_ports import ObjectStorePort
 from serve_app.domain.ports_store import JobQueuePort
-from serve_app.providers.audio_url import AudioUrlFetcher, UrlError
+from serve_app.services.feature_cache import FeatureCache, light
+from serve_app.services.simulation import simulated_features
+from serve_app.services.track_audio import SourceFetcher
 
 logger = logging.getLogger(__name__)
 
@@ -58,15 +60,17 @@ class JobRunner:
         self,
         jobs: JobQueuePort,
         objects: ObjectStorePort,
-        fetcher: AudioUrlFetcher,
+        sources: SourceFetcher,
         backend: AnalysisBackend,
         decode: Decode,
+        features: FeatureCache,
     ) -> None:
         self._jobs = jobs
         self._objects = objects
-        self._fetcher = fetcher
+        self._sources = sources
         self._backend = backend
         self._decode = decode
+        self._features = features
 
     async def run(self, claim: Claim) -> None:
         """Bring the claimed job to an end, or give it back."""
@@ -101,33 +105,30 @@ class JobRunner:
 
     async def _analyse(self, claim: Claim, progress: "Progress") -> bytes:
         payload = claim.payload
+        if payload["source"]["kind"] == "simulated":
+            features = simulated_features(payload["source"]["seed"])
+        else:
+            features = await self._compute(payload, progress)
+        if payload.get("cache_key"):
+            # A catalog track: the cache gets everything, the job's record what look-ups show.
+            await self._features.put(payload["cache_key"], features)
+            features = light(features)
+        if not payload["include_embedding"]:
+            features = replace(features, embedding=[])
+        return to_json(features)
+
+    async def _compute(self, payload: Mapping[str, Any], progress: "Progress") -> TrackFeatures:
         with TemporaryDirectory(prefix="afa-job-") as folder:
             path = Path(folder) / "audio"
             progress.advance(0.05, "fetch")
-            await self._fetch(payload, path)
+            await self._sources.fetch(payload["source"], path, payload["max_bytes"])
             progress.advance(0.15, "decode")
             limits = DecodeLimits(max_seconds=payload["max_audio_s"], min_seconds=MIN_AUDIO_S)
             waveform = await asyncio.to_thread(self._decode, path, limits)
         progress.advance(0.3, "analyse")
         spectral, mood, embedding = await self._backend.analyse(waveform)
         progress.advance(0.95, "finish")
-        features = merge(waveform.duration_s, spectral, mood, embedding)
-        if not payload["include_embedding"]:
-            features = replace(features, embedding=[])
-        return to_json(features)
-
-    async def _fetch(self, payload: Mapping[str, Any], path: Path) -> None:
-        source = payload["source"]
-        if source["kind"] == "object":
-            try:
-                await self._objects.download(source["key"], path)
-            except ObjectNotFoundError as error:
-                raise AudioError("the uploaded audio is gone; upload it again") from error
-            return
-        try:
-            await self._fetcher.fetch(source["url"], path, payload["max_bytes"])
-        except UrlError as error:
-            raise UrlFetchError(str(error)) from error
+        return merge(waveform.duration_s, spectral, mood, embedding)
 
     async def _keep_alive(self, claim: Claim, progress: "Progress") -> None:
         while await self._jobs.heartbeat(claim, progress.fraction, progress.stage):

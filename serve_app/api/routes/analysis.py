@@ -1,96 +1,45 @@
 """Submit audio for analysis: bytes or a URL in, a job out."""
 
-from collections.abc import AsyncIterator
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
-from starlette.requests import ClientDisconnect
 
+from serve_app.api.audio_body import (
+    AUDIO_OR_ASSET_BODY,
+    body_chunks,
+    check_audio_type,
+    check_length,
+    is_json,
+    read_asset_input,
+)
 from serve_app.api.deps import (
-    Authenticated,
     Format,
     Services,
     error_responses,
+    request_id,
     require_embedding,
     require_gpu,
 )
+from serve_app.api.idempotency import IdempotentRoute, idempotent
 from serve_app.api.job_wire import job_envelope
+from serve_app.api.limits import Computer
 from serve_app.api.schemas import JobEnvelope, UrlAnalysisRequest
-from serve_app.domain.errors import (
-    BadRequestError,
-    PayloadTooLargeError,
-    UnsupportedMediaTypeError,
-)
 from serve_app.services.analysis import AnalysisOptions
 
-router = APIRouter(tags=["Analysis"])
-
-AUDIO_BODY = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            media_type: {"schema": {"type": "string", "format": "binary"}}
-            for media_type in ("audio/*", "application/octet-stream")
-        },
-    }
-}
-
-
-def check_audio_type(content_type: str) -> str:
-    """Return the bare media type if it is one that audio is sent as.
-
-    Raises:
-        UnsupportedMediaTypeError: It is not.
-    """
-    media_type = content_type.partition(";")[0].strip().lower()
-    if not (media_type.startswith("audio/") or media_type == "application/octet-stream"):
-        raise UnsupportedMediaTypeError(
-            "send the raw audio bytes with Content-Type audio/* or application/octet-stream"
-        )
-    return media_type
-
-
-def check_length(content_length: str | None, limit_bytes: int) -> None:
-    """Refuse a body that says itself that it is too large or empty.
-
-    Raises:
-        PayloadTooLargeError: Over the tier's upload size.
-        BadRequestError: Empty.
-    """
-    if content_length is None or not content_length.isdecimal():
-        return
-    if int(content_length) > limit_bytes:
-        raise PayloadTooLargeError(
-            f"the upload has {content_length} bytes; your tier allows {limit_bytes}"
-        )
-    if int(content_length) == 0:
-        raise BadRequestError("the body is empty; send the raw audio bytes")
-
-
-async def body_chunks(request: Request) -> AsyncIterator[bytes]:
-    """Stream the body.
-
-    Raises:
-        BadRequestError: The client went away before the end.
-    """
-    try:
-        async for chunk in request.stream():
-            yield chunk
-    except ClientDisconnect as error:
-        raise BadRequestError("the upload broke off") from error
+router = APIRouter(tags=["Analysis"], route_class=IdempotentRoute)
 
 
 @router.post(
     "/v1/audio-features/upload",
     status_code=202,
     response_model=JobEnvelope,
-    responses=error_responses(400, 401, 402, 413, 415, 429, 503),
-    openapi_extra=AUDIO_BODY,
+    responses=error_responses(400, 401, 402, 404, 409, 413, 415, 429, 503),
+    openapi_extra=idempotent(AUDIO_OR_ASSET_BODY),
     summary="Analyse uploaded audio",
 )
 async def analyse_upload(
     request: Request,
-    caller: Authenticated,
+    caller: Computer,
     services: Services,
     format: Format = None,
     include_embedding: Annotated[
@@ -99,6 +48,8 @@ async def analyse_upload(
 ) -> JobEnvelope:
     """Send raw audio bytes (MP3, WAV, FLAC, OGG, M4A, AAC, AIFF, WebM) and get a job.
 
+    Or name an uploaded asset as JSON: `{"asset_id": "afa_…"}`.
+
     Ten credits are reserved, and refunded if the job fails. Poll `GET /v1/jobs/{job_id}` until
     `status` is `complete` or `failed`.
     """
@@ -106,12 +57,17 @@ async def analyse_upload(
     require_gpu(services.tiers, tier)
     if include_embedding:
         require_embedding(services.tiers, tier)
-    media_type = check_audio_type(request.headers.get("content-type", ""))
-    check_length(request.headers.get("content-length"), tier.upload_bytes)
-    options = AnalysisOptions(format=format, include_embedding=include_embedding)
-    job = await services.analysis.submit_upload(
-        caller, tier, body_chunks(request), media_type, options
-    )
+    content_type = request.headers.get("content-type", "")
+    options = AnalysisOptions(format, include_embedding, request_id(request))
+    if is_json(content_type):
+        asset_id = await read_asset_input(request)
+        job = await services.analysis.submit_asset(caller, tier, asset_id, options)
+    else:
+        media_type = check_audio_type(content_type)
+        check_length(request.headers.get("content-length"), tier.upload_bytes)
+        job = await services.analysis.submit_upload(
+            caller, tier, body_chunks(request), media_type, options
+        )
     return await job_envelope(request, services, caller, job, format)
 
 
@@ -119,12 +75,13 @@ async def analyse_upload(
     "/v1/audio-features/url",
     status_code=202,
     response_model=JobEnvelope,
-    responses=error_responses(400, 401, 402, 429, 503),
+    responses=error_responses(400, 401, 402, 409, 429, 503),
+    openapi_extra=idempotent(),
     summary="Analyse audio at a URL",
 )
 async def analyse_url(
     request: Request,
-    caller: Authenticated,
+    caller: Computer,
     services: Services,
     body: UrlAnalysisRequest,
     format: Format = None,
@@ -138,6 +95,6 @@ async def analyse_url(
     require_gpu(services.tiers, tier)
     if body.include_embedding:
         require_embedding(services.tiers, tier)
-    options = AnalysisOptions(format=format, include_embedding=body.include_embedding)
+    options = AnalysisOptions(format, body.include_embedding, request_id(request))
     job = await services.analysis.submit_url(caller, tier, body.url, options)
     return await job_envelope(request, services, caller, job, format)

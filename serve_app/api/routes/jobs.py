@@ -4,8 +4,9 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request
 
-from serve_app.api.deps import Authenticated, Format, Services, error_responses
+from serve_app.api.deps import Format, Services, error_responses
 from serve_app.api.job_wire import job_envelope
+from serve_app.api.limits import Poller
 from serve_app.api.schemas import JobEnvelope
 
 router = APIRouter(tags=["Jobs"])
@@ -19,7 +20,7 @@ router = APIRouter(tags=["Jobs"])
 )
 async def get_job(
     request: Request,
-    caller: Authenticated,
+    caller: Poller,
     services: Services,
     job_id: Annotated[str, Path(description="As returned when the job was submitted.")],
     format: Format = None,

@@ -1,0 +1,120 @@
+"""The caller's account and its webhook."""
+
+from dataclasses import asdict
+from datetime import timedelta
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Response
+
+from serve_app.api.deps import Services, error_responses
+from serve_app.api.limits import Reader, limited
+from serve_app.api.schemas_tracks import (
+    Account,
+    Credits,
+    TierLimits,
+    Usage,
+    WebhookBody,
+    WebhookRequest,
+)
+from serve_app.domain.errors import BadRequestError, NotFoundError
+from serve_app.domain.keys import Caller
+from serve_app.providers.url_guard import InvalidUrlError
+
+router = APIRouter(tags=["Account"])
+
+GRACE = timedelta(hours=24)
+WebhookOwner = Annotated[Caller, Depends(limited("read", "compute"))]
+
+
+@router.get(
+    "/v1/account",
+    response_model=Account,
+    responses=error_responses(401, 429, 503),
+    summary="Balance, usage and limits",
+)
+async def get_account(caller: Reader, services: Services) -> Account:
+    """Describe the account of the API key: credits by bucket, usage of this month, limits. Free."""
+    tier = services.tiers[caller.tier]
+    balance = await services.ledger.balance(caller.account, caller.tier)
+    since = balance.negative_since
+    return Account(
+        account=caller.account,
+        key_id=caller.key_id,
+        is_test=caller.is_test,
+        tier=tier.name,
+        scopes=sorted(caller.scopes),
+        credits=Credits(
+            remaining=balance.remaining,
+            monthly_grant=balance.grant,
+            packs=balance.packs,
+            debt=balance.debt,
+            held=balance.held,
+        ),
+        usage=Usage(
+            period=balance.period,
+            period_ends=balance.period_ends,
+            credits_granted=balance.granted,
+            cache_lookups_used=balance.lookups_used,
+            cache_lookups_included=tier.cache_lookups,
+            open_jobs=balance.open_jobs,
+        ),
+        limits=TierLimits(
+            upload_bytes=tier.upload_bytes,
+            asset_lifetime_s=tier.asset_lifetime_s,
+            max_audio_s=tier.max_audio_s,
+            gpu=tier.gpu,
+            embedding=tier.embedding,
+            grace_credits=tier.grace_credits,
+            requests_per_minute=dict(tier.rate),
+            identify_in_flight=tier.identify_in_flight,
+        ),
+        prices=asdict(services.prices),
+        grace_ends=None if since is None else since + GRACE,
+    )
+
+
+@router.put(
+    "/v1/account/webhook",
+    response_model=WebhookBody,
+    responses=error_responses(400, 401, 429, 503),
+    summary="Set the webhook",
+)
+async def put_webhook(
+    caller: WebhookOwner, services: Services, body: WebhookRequest
+) -> WebhookBody:
+    """Have the end of every job told to a URL, signed after Standard Webhooks.
+
+    The secret stays the same when the URL changes; delete the webhook first to get a new one.
+    """
+    try:
+        services.url_guard.check(body.url)
+    except InvalidUrlError as error:
+        raise BadRequestError(f"url: {error}") from error
+    hook = await services.webhooks.register(caller.account, body.url)
+    return WebhookBody(url=hook.url, secret=hook.secret)
+
+
+@router.get(
+    "/v1/account/webhook",
+    response_model=WebhookBody,
+    responses=error_responses(401, 404, 429, 503),
+    summary="Read the webhook",
+)
+async def get_webhook(caller: WebhookOwner, services: Services) -> WebhookBody:
+    """Give the webhook's URL and secret."""
+    hook = await services.webhooks.get(caller.account)
+    if hook is None:
+        raise NotFoundError("no webhook is set; PUT /v1/account/webhook sets one")
+    return WebhookBody(url=hook.url, secret=hook.secret)
+
+
+@router.delete(
+    "/v1/account/webhook",
+    status_code=204,
+    response_class=Response,
+    responses=error_responses(401, 429, 503),
+    summary="Remove the webhook",
+)
+async def delete_webhook(caller: WebhookOwner, services: Services) -> None:
+    """Stop telling; removing nothing is no error."""
+    await services.webhooks.remove(caller.account)

@@ -1,0 +1,124 @@
+"""Upload audio once and refer to it until it expires."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query, Request
+
+from serve_app.api.audio_body import AUDIO_BODY, body_chunks, check_audio_type, check_length
+from serve_app.api.deps import Services, error_responses
+from serve_app.api.idempotency import IdempotentRoute, idempotent
+from serve_app.api.limits import AssetReader, AssetWriter
+from serve_app.api.schemas import AssetUpload
+from serve_app.api.schemas_tracks import AssetListResponse, AssetMetadata
+from serve_app.domain.assets import AssetRecord
+from serve_app.domain.errors import BadRequestError
+from serve_app.domain.track_ids import AmbiguousTrackId, InvalidTrackIdError, parse_track_id
+
+router = APIRouter(tags=["Assets"], route_class=IdempotentRoute)
+
+
+def metadata(asset: AssetRecord) -> AssetMetadata:
+    """Describe an asset."""
+    return AssetMetadata(
+        asset_id=asset.asset_id,
+        sha256=asset.sha256,
+        size_bytes=asset.size_bytes,
+        content_type=asset.content_type,
+        created_at=asset.created_at,
+        expires_at=asset.expires_at,
+    )
+
+
+def track_name(text: str | None) -> str | None:
+    """Give the one written form of a track id.
+
+    Raises:
+        BadRequestError: It is none, or names two tracks.
+    """
+    if text is None:
+        return None
+    try:
+        track_id = parse_track_id(text)
+    except InvalidTrackIdError as error:
+        raise BadRequestError(f"track: {error}") from error
+    if isinstance(track_id, AmbiguousTrackId):
+        raise BadRequestError(f"track: write {track_id.apple} or {track_id.deezer}")
+    return str(track_id)
+
+
+@router.post(
+    "/v1/assets/upload",
+    status_code=201,
+    response_model=AssetUpload,
+    responses=error_responses(400, 401, 409, 413, 415, 429, 503),
+    openapi_extra=idempotent(AUDIO_BODY),
+    summary="Upload audio",
+)
+async def upload_asset(
+    request: Request,
+    caller: AssetWriter,
+    services: Services,
+    track: Annotated[
+        str | None,
+        Query(
+            max_length=2048,
+            description="ID of the track that this is the audio of: your look-ups of that track "
+            "are then computed from it.",
+        ),
+    ] = None,
+) -> AssetUpload:
+    """Send raw audio bytes and get an `asset_id` to use instead of the audio. Free.
+
+    The same bytes again give the same asset, with its first expiry. Assets are deleted when their
+    tier's lifetime is over.
+    """
+    tier = services.tiers[caller.tier]
+    media_type = check_audio_type(request.headers.get("content-type", ""))
+    check_length(request.headers.get("content-length"), tier.upload_bytes)
+    asset = await services.assets.upload(
+        caller, tier, body_chunks(request), media_type, track_name(track)
+    )
+    return AssetUpload(
+        asset_id=asset.asset_id,
+        sha256=asset.sha256,
+        size_bytes=asset.size_bytes,
+        expires_at=asset.expires_at,
+    )
+
+
+@router.get(
+    "/v1/assets",
+    response_model=AssetListResponse,
+    responses=error_responses(400, 401, 429, 503),
+    summary="List assets",
+)
+async def list_assets(
+    caller: AssetReader,
+    services: Services,
+    limit: Annotated[int, Query(ge=1, le=200, description="Items in a page.")] = 50,
+    cursor: Annotated[
+        str | None, Query(description="`next_cursor` of the page before; exclusive.")
+    ] = None,
+) -> AssetListResponse:
+    """List your assets that have not expired, newest first."""
+    page = await services.assets.page(caller, limit, cursor)
+    return AssetListResponse(
+        items=[metadata(asset) for asset in page.items],
+        next_cursor=page.next_cursor,
+        count=len(page.items),
+    )
+
+
+@router.get(
+    "/v1/assets/{id}",
+    response_model=AssetMetadata,
+    responses=error_responses(400, 401, 404, 429, 503),
+    summary="Read an asset's metadata",
+)
+async def get_asset(
+    caller: AssetReader,
+    services: Services,
+    id: Annotated[str, Path(description="As returned by the upload.")],
+) -> AssetMetadata:
+    """Describe an asset; the audio itself is not returned."""
+    return metadata(await services.assets.get(caller, id))

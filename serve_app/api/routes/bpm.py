@@ -1,0 +1,56 @@
+"""Detect the tempo of audio."""
+
+from fastapi import APIRouter, Request
+
+from serve_app.api.audio_body import (
+    AUDIO_OR_ASSET_BODY,
+    body_chunks,
+    check_audio_type,
+    check_length,
+    is_json,
+    read_asset_input,
+)
+from serve_app.api.deps import Services, error_responses, request_id
+from serve_app.api.idempotency import IdempotentRoute, idempotent
+from serve_app.api.limits import Computer
+from serve_app.api.meta import meta_of
+from serve_app.api.schemas_tracks import Bpm
+
+router = APIRouter(tags=["Analysis"], route_class=IdempotentRoute)
+
+
+@router.post(
+    "/v1/bpm",
+    response_model=Bpm,
+    response_model_exclude_unset=True,
+    responses=error_responses(400, 401, 402, 404, 409, 413, 415, 429, 500, 503),
+    openapi_extra=idempotent(AUDIO_OR_ASSET_BODY),
+    summary="Detect the tempo",
+)
+async def detect_bpm(request: Request, caller: Computer, services: Services) -> Bpm:
+    """Send raw audio bytes, or name an asset as JSON, and get the tempo at once.
+
+    Runs on the CPU, for every tier. Audio that cannot be analysed is not charged.
+    """
+    tier = services.tiers[caller.tier]
+    content_type = request.headers.get("content-type", "")
+    charge_id = request_id(request)
+    if is_json(content_type):
+        asset_id = await read_asset_input(request)
+        answer = await services.bpm.detect_asset(caller, tier, asset_id, charge_id)
+    else:
+        check_audio_type(content_type)
+        check_length(request.headers.get("content-length"), tier.upload_bytes)
+        answer = await services.bpm.detect(caller, tier, body_chunks(request), charge_id)
+    named = {}
+    if answer.asset is not None:
+        named = {
+            "asset_id": answer.asset.asset_id,
+            "asset_expires_at": answer.asset.expires_at,
+        }
+    return Bpm(
+        tempo=round(answer.features.tempo, 3),
+        confidence=round(answer.features.tempo_confidence, 6),
+        meta=meta_of(request, "bypass", answer.credits_used, answer.balance.remaining),
+        **named,
+    )

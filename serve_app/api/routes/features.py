@@ -1,0 +1,151 @@
+"""Look up audio features by identifier, by name, or many at once."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query, Request
+from fastapi.responses import JSONResponse
+
+from serve_app.api.deps import Format, Services, error_responses, request_id
+from serve_app.api.features_wire import (
+    to_canonical,
+    to_extended,
+    to_extended_spotify,
+    to_spotify,
+)
+from serve_app.api.idempotency import IdempotentRoute, idempotent
+from serve_app.api.limits import Reader
+from serve_app.api.meta import meta_of
+from serve_app.api.schemas import ExtendedFeatures, Features, SpotifyFeatures
+from serve_app.api.schemas_tracks import (
+    TRACK_ID_EXAMPLE,
+    BatchRequest,
+    BatchResponse,
+    FeaturesAnswer,
+)
+from serve_app.api.services import ApiServices
+from serve_app.services.batch import Slot
+from serve_app.services.lookup import Found
+
+router = APIRouter(tags=["Look-ups"], route_class=IdempotentRoute)
+
+TrackIdPath = Annotated[
+    str,
+    Path(
+        min_length=1,
+        max_length=2048,
+        description="Spotify, MusicBrainz, ISRC, Apple Music, Deezer or YouTube ID, a prefixed ID "
+        "such as `isrc:QZAFA2600001`, or a track's web address (percent-encoded).",
+        examples=[TRACK_ID_EXAMPLE],
+    ),
+]
+Song = Annotated[
+    str, Query(min_length=1, max_length=500, description="Title.", examples=["Demo in A minor"])
+]
+Artist = Annotated[str, Query(min_length=1, max_length=500, examples=["The afa Demo Band"])]
+LOOKUP_ERRORS = error_responses(400, 401, 402, 404, 429, 500, 503)
+
+
+def features_answer(
+    request: Request, services: ApiServices, found: Found, asked: str, format: str | None
+) -> JSONResponse:
+    """Give what was found in the shape that was asked for."""
+    meta = meta_of(request, found.cache, found.credits_used, found.balance.remaining)
+    if format == "spotify":
+        spotify = to_spotify(found.features, asked, services.public_url)
+        return JSONResponse(spotify.model_dump(exclude_none=True))
+    canonical = to_canonical(found.features, found.identity.artist, found.identity.title)
+    return JSONResponse(canonical.model_dump() | {"_meta": meta.model_dump()})
+
+
+@router.get(
+    "/v1/audio-features",
+    response_model=FeaturesAnswer | SpotifyFeatures,
+    responses=LOOKUP_ERRORS,
+    summary="Features by song and artist",
+)
+async def features_by_name(
+    request: Request,
+    caller: Reader,
+    services: Services,
+    song: Song,
+    artist: Artist,
+    format: Format = None,
+) -> JSONResponse:
+    """Find a track by its names and give its audio features.
+
+    Case, accents, punctuation, "feat." and small typing errors do not matter. Cache hits are free
+    within the monthly allowance; a miss computes the features and costs credits.
+    """
+    identity = await services.lookup.identify_name(caller, artist, song)
+    found = await services.lookup.features(
+        caller, identity, services.prices.features_by_name_miss, request_id(request)
+    )
+    asked = next((track_id.value for track_id in identity.ids()), "")
+    return features_answer(request, services, found, asked, format)
+
+
+@router.get(
+    "/v1/audio-features/{id:path}",
+    response_model=FeaturesAnswer | SpotifyFeatures,
+    responses=LOOKUP_ERRORS,
+    summary="Features by track ID",
+)
+async def features_by_id(
+    request: Request, caller: Reader, services: Services, id: TrackIdPath, format: Format = None
+) -> JSONResponse:
+    """Give the audio features of a track.
+
+    Cache hits are free within the monthly allowance; a miss computes the features and costs
+    credits. If that takes too long the answer is 503 with `Retry-After`, nothing is charged, and
+    the computation goes on.
+    """
+    identity = await services.lookup.identify(caller, id)
+    found = await services.lookup.features(
+        caller, identity, services.prices.features_by_id_miss, request_id(request)
+    )
+    return features_answer(request, services, found, id, format)
+
+
+def slot_body(
+    services: ApiServices, slot: Slot, asked: str, format: str | None, *, extended: bool
+) -> Features | ExtendedFeatures | SpotifyFeatures:
+    """Give a slot in the shape that was asked for."""
+    if format == "spotify":
+        shape = to_extended_spotify if extended else to_spotify
+        return shape(slot.features, asked, services.public_url)
+    canonical = to_extended if extended else to_canonical
+    return canonical(slot.features, slot.identity.artist, slot.identity.title)
+
+
+@router.post(
+    "/v1/audio-features",
+    response_model=BatchResponse,
+    responses=error_responses(400, 401, 402, 409, 429, 503),
+    openapi_extra=idempotent(),
+    summary="Features of up to 100 tracks",
+)
+async def features_of_many(
+    request: Request,
+    caller: Reader,
+    services: Services,
+    body: BatchRequest,
+    format: Format = None,
+) -> JSONResponse:
+    """Look up to 100 tracks up at once; the answer has the request's length and order.
+
+    Each resolved slot costs credits, cached or not; `null` slots cost nothing. The price of all
+    slots must be covered beforehand.
+    """
+    batch = await services.batch.run(
+        caller, body.ids, services.prices.batch_slot, request_id(request)
+    )
+    meta = meta_of(request, batch.cache, batch.credits_used, batch.balance.remaining)
+    slots = [
+        slot_body(services, slot, asked, format, extended=body.extended).model_dump(
+            exclude_none=format == "spotify"
+        )
+        if slot is not None
+        else None
+        for slot, asked in zip(batch.slots, body.ids, strict=True)
+    ]
+    return JSONResponse({"audio_features": slots, "_meta": meta.model_dump()})

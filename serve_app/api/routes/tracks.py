@@ -1,0 +1,122 @@
+"""A track's key and tempo, identifiers, and beat grid."""
+
+from fastapi import APIRouter, Request
+
+from serve_app.api.deps import Services, error_responses, request_id
+from serve_app.api.features_wire import MODES, PITCH_CLASSES
+from serve_app.api.limits import Reader
+from serve_app.api.meta import meta_of
+from serve_app.api.routes.features import Artist, Song, TrackIdPath
+from serve_app.api.schemas_tracks import BeatGridBody, KeyBpm, ResolvedTrack
+from serve_app.domain.errors import JobNotFoundError, TrackNotFoundError
+from serve_app.domain.identity import TrackIdentity
+from serve_app.domain.keys import Caller
+from serve_app.services.beatgrid import fitted_grid, verified_grid
+
+router = APIRouter(tags=["Look-ups"])
+
+
+@router.get(
+    "/v1/key-bpm",
+    response_model=KeyBpm,
+    responses=error_responses(400, 401, 402, 404, 429, 500, 503),
+    summary="Key and tempo by song and artist",
+)
+async def key_bpm(
+    request: Request, caller: Reader, services: Services, song: Song, artist: Artist
+) -> KeyBpm:
+    """Give tempo and key alone, from the same cache as the full look-up.
+
+    What is not known is computed on the CPU, so the free tier may ask too.
+    """
+    identity = await services.lookup.identify_name(caller, artist, song)
+    found = await services.lookup.key_bpm(
+        caller, identity, services.prices.key_bpm_miss, request_id(request)
+    )
+    features = found.features
+    return KeyBpm(
+        tempo=round(features.tempo, 3),
+        key=PITCH_CLASSES[features.key] if features.key >= 0 else None,
+        mode=MODES.get(features.mode),
+        camelot=features.camelot or None,
+        meta=meta_of(request, found.cache, found.credits_used, found.balance.remaining),
+    )
+
+
+async def identity_of(services: Services, caller: Caller, id: str) -> TrackIdentity:
+    """Give who a track is; an own analysed upload is a track without names.
+
+    Raises:
+        TrackNotFoundError: Neither.
+    """
+    job_id = id.removeprefix("afa:track:")
+    if not job_id.startswith("job_"):
+        return await services.lookup.identify(caller, id)
+    try:
+        await services.analysis.get_job(caller, job_id)
+    except JobNotFoundError as error:
+        raise TrackNotFoundError("no such track is known") from error
+    return TrackIdentity()
+
+
+@router.get(
+    "/v1/resolve/{id:path}",
+    response_model=ResolvedTrack,
+    responses=error_responses(400, 401, 404, 429, 503),
+    summary="All identifiers of a track",
+)
+async def resolve(
+    request: Request, caller: Reader, services: Services, id: TrackIdPath
+) -> ResolvedTrack:
+    """Turn any identifier of a track into all that are known, with artist and title. Free."""
+    identity = await identity_of(services, caller, id)
+    balance = await services.ledger.balance(caller.account, caller.tier)
+    return ResolvedTrack(
+        mbid=identity.mbid,
+        isrc=identity.isrc,
+        spotify_id=identity.spotify_id,
+        apple_id=identity.apple_id,
+        deezer_id=identity.deezer_id,
+        youtube_id=identity.youtube_id,
+        artist=identity.artist,
+        title=identity.title,
+        meta=meta_of(request, "bypass", services.prices.resolve, balance.remaining),
+    )
+
+
+@router.get(
+    "/v1/beatgrid/{id:path}",
+    response_model=BeatGridBody,
+    responses=error_responses(400, 401, 402, 404, 429, 500, 503),
+    summary="Beat grid of a track",
+)
+async def beatgrid(
+    request: Request, caller: Reader, services: Services, id: TrackIdPath
+) -> BeatGridBody:
+    """Give tempo, beats and downbeats of a track.
+
+    Where the catalog has a tempo that a person checked, the grid is fitted to it. Cache hits are
+    free within the monthly allowance; a miss computes the track and costs credits.
+    """
+    identity = await services.lookup.identify(caller, id)
+    charge_id = request_id(request)
+    grid = verified_grid(identity)
+    if grid is not None:
+        charge = await services.ledger.count_hit(
+            caller.account, caller.tier, hit_id=f"hit:{charge_id}"
+        )
+        meta = meta_of(request, "hit", charge.credits, charge.balance.remaining)
+    else:
+        found = await services.lookup.features(
+            caller, identity, services.prices.beatgrid_miss, charge_id
+        )
+        grid = fitted_grid(identity, found.features)
+        meta = meta_of(request, found.cache, found.credits_used, found.balance.remaining)
+    return BeatGridBody(
+        tempo=round(grid.tempo, 3),
+        downbeat=round(grid.downbeat, 4),
+        beats=[round(beat, 4) for beat in grid.beats],
+        downbeats=[round(beat, 4) for beat in grid.downbeats],
+        tempo_source=grid.tempo_source,
+        meta=meta,
+    )

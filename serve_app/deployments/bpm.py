@@ -1,0 +1,59 @@
+"""Tempo and key on the CPU while the caller waits: decode once, two small models, no job."""
+
+import asyncio
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+from ray import serve
+
+from pipelines import quick
+from pipelines.audio import AudioError
+from pipelines.decode import DecodeLimits, decode
+from pipelines.records import QuickFeatures
+from serve_app.deployments.model_server import assigned_cpus
+from serve_app.deployments.options import ModelOptions, StoreOptions, UrlOptions
+from serve_app.domain.errors import UrlFetchError
+from serve_app.providers.audio_url import AudioUrlFetcher
+from serve_app.providers.url_guard import UrlGuard
+from serve_app.services.bpm import Refusal
+from serve_app.services.track_audio import SourceFetcher
+from serve_app.store.objects import ObjectStore
+
+MIN_AUDIO_S = 1.0
+
+
+@serve.deployment
+class Bpm:
+    """Fetches, decodes and analyses; what is wrong with the audio is an answer, not an error."""
+
+    def __init__(self, stores: StoreOptions, urls: UrlOptions, model: ModelOptions) -> None:
+        torch.set_num_threads(assigned_cpus())
+        self._sources = SourceFetcher(
+            ObjectStore(stores.object_store),
+            AudioUrlFetcher(UrlGuard(ports=urls.ports, networks=urls.networks)),
+        )
+        self._analyzer = quick.build(model.cards(), model.model_dir, torch.device("cpu"))
+
+    async def analyse(
+        self, source: dict[str, Any], max_audio_s: float, max_bytes: int, with_key: bool
+    ) -> QuickFeatures | Refusal:
+        """See `QuickBackend`."""
+        limits = DecodeLimits(max_seconds=max_audio_s, min_seconds=MIN_AUDIO_S)
+        try:
+            with TemporaryDirectory(prefix="afa-bpm-") as folder:
+                path = Path(folder) / "audio"
+                await self._sources.fetch(source, path, max_bytes)
+                return await asyncio.to_thread(self._run, path, limits, with_key=with_key)
+        except AudioError as error:
+            return Refusal(error.code, str(error))
+        except UrlFetchError as error:
+            return Refusal(error.code, error.message)
+
+    def _run(self, path: Path, limits: DecodeLimits, *, with_key: bool) -> QuickFeatures:
+        return self._analyzer.analyse(decode(path, limits), with_key=with_key)
+
+    async def ready(self) -> bool:
+        """Answer once the models are loaded."""
+        return True

@@ -1,0 +1,115 @@
+"""Put the API's services together from the stores; without Ray, so that tests do the same."""
+
+import hashlib
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+
+from serve_app.api.services import ApiServices
+from serve_app.deployments.options import TrackOptions, UrlOptions
+from serve_app.deployments.stores import Stores
+from serve_app.providers.catalog import Catalog
+from serve_app.providers.http_client import LocalRateLimiter
+from serve_app.providers.memo import Memo
+from serve_app.providers.registry import build_providers
+from serve_app.providers.resolver import Resolver
+from serve_app.providers.url_guard import UrlGuard
+from serve_app.services.analysis import AnalysisService
+from serve_app.services.assets import AssetsService
+from serve_app.services.batch import BatchService
+from serve_app.services.bpm import BpmService, QuickBackend
+from serve_app.services.charging import Charging
+from serve_app.services.feature_cache import FeatureCache
+from serve_app.services.identities import ResolvedIdentities
+from serve_app.services.lookup import LookupService
+from serve_app.services.readiness import Readiness
+from serve_app.services.track_audio import TrackAudio
+from serve_app.services.track_jobs import DEFAULT_WAIT_S, TrackJobs
+from serve_app.store.cache import Cache
+
+PROVIDER_SPACE = "provider"
+
+
+class ProviderCache:
+    """The cache role as providers see it."""
+
+    def __init__(self, cache: Cache) -> None:
+        self._cache = cache
+
+    async def get(self, key: str) -> bytes | None:
+        """See `LookupCache`."""
+        return await self._cache.get(PROVIDER_SPACE, key)
+
+    async def put(self, key: str, value: bytes, ttl_s: float) -> None:
+        """See `LookupCache`."""
+        await self._cache.put(PROVIDER_SPACE, key, value, ttl_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What the API reaches beside the stores.
+
+    Attributes:
+        quick: The CPU deployment for tempo and key.
+        models: Role to id of the checkpoint in use.
+        probes: Parts that `/readyz` asks.
+        lookup_wait_s: How long a look-up waits for its job.
+    """
+
+    public_url: str
+    urls: UrlOptions
+    tracks: TrackOptions
+    quick: QuickBackend
+    models: Mapping[str, str]
+    probes: Mapping[str, Callable[[], Awaitable[object]]]
+    lookup_wait_s: float = DEFAULT_WAIT_S
+
+
+def models_name(models: Mapping[str, str]) -> str:
+    """Give a short name of a choice of checkpoints, for cache keys."""
+    text = json.dumps(dict(models), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def compose_services(stores: Stores, around: Surroundings) -> ApiServices:
+    """Make the services that the routes call."""
+    guard = UrlGuard(ports=around.urls.ports, networks=around.urls.networks)
+    providers = build_providers(around.tracks.provider_settings(), LocalRateLimiter())
+    catalog = Catalog.open(around.tracks.catalog_dir)
+    name = models_name(around.models)
+    features = FeatureCache(stores.cache, lambda: name)
+    charging = Charging(stores.ledger)
+    assets = AssetsService(stores.assets, stores.objects)
+    lookup = LookupService(
+        identities=ResolvedIdentities(
+            Resolver(catalog, providers.identities, Memo(ProviderCache(stores.cache)))
+        ),
+        audio=TrackAudio(providers.audio),
+        cache=features,
+        jobs=TrackJobs(stores.jobs, features, stores.cache, around.lookup_wait_s),
+        quick=around.quick,
+        assets=assets,
+        ledger=stores.ledger,
+        charging=charging,
+        tiers=stores.tiers,
+    )
+    return ApiServices(
+        tiers=stores.tiers,
+        prices=stores.prices,
+        public_url=around.public_url.rstrip("/"),
+        url_guard=guard,
+        accounts=stores.accounts,
+        ledger=stores.ledger,
+        jobs=stores.jobs,
+        limits=stores.limits,
+        idempotency=stores.idempotency,
+        webhooks=stores.webhooks,
+        analysis=AnalysisService(stores.jobs, stores.objects, assets, guard, stores.prices),
+        assets=assets,
+        bpm=BpmService(stores.objects, assets, around.quick, charging, stores.prices),
+        lookup=lookup,
+        batch=BatchService(
+            lookup, stores.ledger, charging, cached_free=around.tracks.batch_cached_free
+        ),
+        readiness=Readiness({"ledger": stores.ping_ledger} | dict(around.probes)),
+    )

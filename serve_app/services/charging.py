@@ -1,0 +1,82 @@
+"""Take payment for one synchronous operation: hold, then charge or give back.
+
+Invariant: a hold ends with the operation; if this process dies in between, it is reaped and
+nothing is charged.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+from serve_app.domain.credits import Balance, HoldClosedError
+from serve_app.domain.errors import AfaError
+from serve_app.domain.keys import Caller
+from serve_app.domain.ports_store import LedgerPort
+
+MAX_EARLIER_ATTEMPTS = 20
+
+
+class Hold:
+    """Credits set aside; ``charged`` and ``balance`` are final once the operation has ended.
+
+    Attributes:
+        final_cost: What to charge at the end; at most what was held.
+    """
+
+    def __init__(self, hold_id: str, cost: int, balance: Balance, *, is_paid: bool) -> None:
+        self.hold_id = hold_id
+        self.final_cost = cost
+        self.balance = balance
+        self.charged = cost
+        self.is_paid = is_paid
+
+
+class Charging:
+    """Makes holds."""
+
+    def __init__(self, ledger: LedgerPort) -> None:
+        self._ledger = ledger
+
+    @asynccontextmanager
+    async def hold(self, caller: Caller, cost: int, request_id: str) -> AsyncIterator[Hold]:
+        """Hold ``cost`` while the body runs; charge at its end, give back when it raises.
+
+        Args:
+            caller: Who pays.
+            cost: Credits to hold.
+            request_id: The same id is charged once: a repeated request whose first attempt was
+                charged but never answered is not charged again.
+
+        Raises:
+            InsufficientCreditsError: Not covered.
+            ServiceUnavailableError: The ledger is away.
+        """
+        hold = await self._open(caller, cost, request_id)
+        try:
+            yield hold
+        except BaseException:
+            if not hold.is_paid:
+                await asyncio.shield(self._give_back(caller, hold))
+            raise
+        if hold.is_paid:
+            return
+        hold.balance = await self._ledger.commit(caller.account, hold.hold_id, hold.final_cost)
+        hold.charged = hold.final_cost
+
+    async def _open(self, caller: Caller, cost: int, request_id: str) -> Hold:
+        for attempt in range(MAX_EARLIER_ATTEMPTS):
+            hold_id = f"req:{request_id}" + (f":{attempt}" if attempt else "")
+            try:
+                balance = await self._ledger.reserve(caller, hold_id, cost)
+            except HoldClosedError as error:
+                if error.state == "committed":
+                    balance = await self._ledger.balance(caller.account, caller.tier)
+                    return Hold(hold_id, cost, balance, is_paid=True)
+                continue
+            return Hold(hold_id, cost, balance, is_paid=False)
+        raise AfaError("this request was tried too often; send it with a new Idempotency-Key")
+
+    async def _give_back(self, caller: Caller, hold: Hold) -> None:
+        # What cannot be given back now is reaped when its time is over.
+        with suppress(AfaError):
+            await self._ledger.void(caller.account, hold.hold_id)

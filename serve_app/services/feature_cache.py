@@ -1,0 +1,88 @@
+"""Features of tracks in the cache: a light record that every look-up reads, and the whole one.
+
+Invariant: a key names the track, the models, and whose audio it was, so that what one owner's
+upload gave is never another owner's answer.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import lru_cache
+
+from pipelines.features import RecordFormatError, from_json, to_json
+from pipelines.records import QuickFeatures, TrackFeatures
+from serve_app.domain.identity import TrackIdentity
+from serve_app.domain.keys import Caller
+from serve_app.domain.ports_store import CachePort
+from serve_app.services.quick_json import quick_from_json, quick_to_json
+
+LIGHT = "features"
+WHOLE = "analysis"
+QUICK = "quick"
+KEPT_S = 90 * 24 * 3600.0
+PARSED = 4096
+
+
+def track_key(identity: TrackIdentity) -> str:
+    """Give the one name of a recording: its best identifier, or its artist and title."""
+    for track_id in identity.ids():
+        return str(track_id)
+    return f"name:{identity.artist.casefold()}\x1f{identity.title.casefold()}"
+
+
+class FeatureCache:
+    """Reads and writes features by track."""
+
+    def __init__(self, cache: CachePort, models: Callable[[], str]) -> None:
+        """Use ``cache``; ``models`` names the checkpoints in use, so that a swap starts afresh."""
+        self._cache = cache
+        self._models = models
+
+    def key(self, caller: Caller, track: str, *, own: bool = False) -> str:
+        """Give the cache key of a track.
+
+        Args:
+            caller: Whose question it is; a test key has a cache of its own.
+            track: See `track_key`.
+            own: Computed from the caller's own asset.
+        """
+        owner = caller.owner if own or caller.is_test else ""
+        return f"{self._models()}|{owner}|{track}"
+
+    async def light(self, key: str) -> TrackFeatures | None:
+        """Give the features without segments, sections and embedding."""
+        return _parsed(await self._cache.get(LIGHT, key))
+
+    async def whole(self, key: str) -> TrackFeatures | None:
+        """Give everything."""
+        return _parsed(await self._cache.get(WHOLE, key))
+
+    async def quick(self, key: str) -> QuickFeatures | None:
+        """Give tempo and key alone."""
+        found = await self._cache.get(QUICK, key)
+        return quick_from_json(found) if found else None
+
+    async def put(self, key: str, features: TrackFeatures) -> None:
+        """Store both forms."""
+        await self._cache.put(WHOLE, key, to_json(features), KEPT_S)
+        await self._cache.put(LIGHT, key, to_json(light(features)), KEPT_S)
+
+    async def put_quick(self, key: str, features: QuickFeatures) -> None:
+        """Store tempo and key."""
+        await self._cache.put(QUICK, key, quick_to_json(features), KEPT_S)
+
+
+def light(features: TrackFeatures) -> TrackFeatures:
+    """Give the features that look-ups answer: without segments, sections and embedding."""
+    return replace(features, segments=[], sections=[], embedding=[])
+
+
+def _parsed(found: bytes | None) -> TrackFeatures | None:
+    return _parse(bytes(found)) if found else None
+
+
+@lru_cache(maxsize=PARSED)
+def _parse(data: bytes) -> TrackFeatures | None:
+    try:
+        return from_json(data)
+    except RecordFormatError:
+        return None

@@ -1,0 +1,164 @@
+"""What test keys get: answers that depend on the input alone, without models, providers or GPU.
+
+Any well-formed track id is a track, but the ones named here are none; any bytes are audio.
+"""
+
+import hashlib
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+from pipelines.features import camelot
+from pipelines.records import MoodTag, QuickFeatures, Section, Segment, TrackFeatures
+from serve_app.domain.identity import ID_FIELDS, TrackIdentity
+from serve_app.domain.track_ids import AmbiguousTrackId, TrackId
+
+MODEL_ID = "simulated"
+UNKNOWN_TRACKS = frozenset(
+    {"00000000-0000-0000-0000-000000000000", "ZZZZZ0000000", "0" * 22, "00000000000"}
+)
+UNKNOWN_NAME = "unknown"
+DURATION_S = 180.0
+EMBEDDING_SIZE = 768
+TAGS = ("calm", "dark", "happy", "relaxing", "energetic")
+
+
+def _numbers(seed: str) -> Callable[[], float]:
+    """Give a source of numbers in [0, 1) that depend on ``seed`` alone."""
+    count = 0
+
+    def draw() -> float:
+        nonlocal count
+        digest = hashlib.sha256(f"{seed}/{count}".encode()).digest()
+        count += 1
+        return int.from_bytes(digest[:4], "big") / 2**32
+
+    return draw
+
+
+def simulated_quick(seed: str) -> QuickFeatures:
+    """Give tempo and key of anything."""
+    features = simulated_features(seed)
+    return QuickFeatures(
+        features.tempo,
+        features.tempo_confidence,
+        features.key,
+        features.mode,
+        features.camelot,
+    )
+
+
+def simulated_features(seed: str) -> TrackFeatures:
+    """Give the features of anything: bytes by their hash, tracks by their key."""
+    draw = _numbers(seed)
+    tempo = 60.0 + round(draw() * 1200) / 10
+    key, mode = int(draw() * 12), int(draw() * 2)
+    beats = [round(n * 60 / tempo, 3) for n in range(int(DURATION_S * tempo / 60))]
+    loudness = -5.0 - round(draw() * 150) / 10
+    raw = [draw() - 0.5 for _ in range(EMBEDDING_SIZE)]
+    norm = sum(value * value for value in raw) ** 0.5
+    scores = sorted((draw() for _ in TAGS), reverse=True)
+    return TrackFeatures(
+        duration_s=DURATION_S,
+        tempo=tempo,
+        tempo_confidence=0.9,
+        beats=beats,
+        downbeats=beats[::4],
+        time_signature=4,
+        time_signature_confidence=0.9,
+        key=key,
+        mode=mode,
+        key_confidence=0.8,
+        camelot=camelot(key, mode),
+        loudness_lufs=loudness,
+        loudness_range_lu=6.0,
+        true_peak_dbtp=-1.0,
+        mix_in_s=beats[4],
+        mix_out_s=beats[-8],
+        acousticness=draw(),
+        danceability=draw(),
+        energy=draw(),
+        instrumentalness=draw(),
+        liveness=draw(),
+        speechiness=draw(),
+        valence=draw(),
+        mood_tags=[MoodTag(tag, score) for tag, score in zip(TAGS, scores, strict=True)],
+        models={"beats": MODEL_ID, "key": MODEL_ID, "attributes": MODEL_ID, "embedding": MODEL_ID},
+        embedding=[value / norm for value in raw],
+        segments=[_segment(start, loudness, draw) for start in range(0, int(DURATION_S), 10)],
+        sections=[_section(start, tempo, key, mode, loudness) for start in (0, 60, 120)],
+    )
+
+
+def _segment(start: int, loudness: float, draw: Callable[[], float]) -> Segment:
+    return Segment(
+        start_s=float(start),
+        duration_s=10.0,
+        confidence=0.5,
+        loudness_start_db=loudness - 10,
+        loudness_max_db=loudness,
+        loudness_max_time_s=0.1,
+        pitches=[draw() for _ in range(12)],
+        timbre=[100 * draw() - 50 for _ in range(12)],
+    )
+
+
+def _section(start: int, tempo: float, key: int, mode: int, loudness: float) -> Section:
+    return Section(
+        start_s=float(start),
+        duration_s=60.0,
+        confidence=0.5,
+        loudness_db=loudness,
+        tempo=tempo,
+        tempo_confidence=0.9,
+        key=key,
+        key_confidence=0.8,
+        mode=mode,
+        mode_confidence=0.8,
+        time_signature=4,
+        time_signature_confidence=0.9,
+    )
+
+
+class SimulatedIdentities:
+    """Knows every track of every platform, from its identifier alone."""
+
+    async def by_id(self, track_id: TrackId | AmbiguousTrackId) -> TrackIdentity | None:
+        """Give the one track of that identifier."""
+        if isinstance(track_id, AmbiguousTrackId):
+            track_id = track_id.deezer
+        if track_id.value in UNKNOWN_TRACKS:
+            return None
+        return self._identity(str(track_id), track_id)
+
+    async def find(self, artist: str, title: str) -> TrackIdentity | None:
+        """Give the one track of that name; an artist or title "unknown" has none."""
+        if UNKNOWN_NAME in (artist.strip().lower(), title.strip().lower()):
+            return None
+        found = self._identity(f"{artist.strip().lower()}/{title.strip().lower()}", None)
+        return TrackIdentity(
+            **{name: getattr(found, name) for name in ID_FIELDS.values()},
+            artist=artist.strip(),
+            title=title.strip(),
+            source=MODEL_ID,
+        )
+
+    def _identity(self, seed: str, known: TrackId | None) -> TrackIdentity:
+        digest = hashlib.sha256(seed.encode()).hexdigest()
+        number = int(digest[:8], 16)
+        ids: dict[str, Any] = {
+            "mbid": str(uuid.UUID(digest[:32], version=4)),
+            "isrc": f"QZTST{number % 10_000_000:07d}",
+            "spotify_id": f"1{digest[:21]}",
+            "apple_id": str(1_000_000_000 + number % 900_000_000),
+            "deezer_id": str(1 + number % 900_000_000),
+            "youtube_id": f"{digest[:10]}A",
+        }
+        if known is not None and known.platform in ID_FIELDS:
+            ids[ID_FIELDS[known.platform]] = known.value
+        return TrackIdentity(
+            artist=f"Test Artist {number % 100}",
+            title=f"Test Track {number % 10_000}",
+            source=MODEL_ID,
+            **ids,
+        )

@@ -1,0 +1,161 @@
+"""Records of assets in the ledger role.
+
+Invariant: a record is gone the moment it expires; its bytes are known to ``due`` until they are
+deleted, so none is forgotten.
+
+================================= ======= ======================================= ==============
+key                               type    holds                                   lifetime
+================================= ======= ======================================= ==============
+as:{cNN}:r:<owner>:<asset>        hash    record                                  asset lifetime
+as:{cNN}:s:<owner>:<sha256>       string  asset id of those bytes                 asset lifetime
+as:{cNN}:t:<owner>:<track>        string  asset id of that recording              asset lifetime
+as:{cNN}:i:<owner>                zset    asset ids, score 0                      for ever
+as:{cNN}:due                      zset    owner and asset by expiry               for ever
+================================= ======= ======================================= ==============
+"""
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from serve_app.domain.assets import AssetRecord, NewAsset, asset_object_key, parse_object_key
+from serve_app.domain.errors import ServiceUnavailableError
+from serve_app.store.client import Store
+from serve_app.store.keys import member, split_member
+from serve_app.store.ledger import from_ms
+
+SWEEP_BATCH = 200
+
+
+class Assets:
+    """The assets of all owners."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def _key(self, owner: str, kind: str, name: str | None = None) -> str:
+        key = f"as:{self._store.keys.tag(owner)}:{kind}:{owner}"
+        return key if name is None else f"{key}:{name}"
+
+    def _due(self, tag: str) -> str:
+        return f"as:{tag}:due"
+
+    async def put(self, asset: NewAsset) -> AssetRecord:
+        """Write the record, or give the one its owner already has of the same bytes."""
+        owner, track = asset.owner, asset.track or ""
+        word, *rest = await self._store.run(
+            "asset_put",
+            [
+                self._key(owner, "r", asset.asset_id),
+                self._key(owner, "s", asset.sha256),
+                self._key(owner, "i"),
+                self._due(self._store.keys.tag(owner)),
+                self._key(owner, "t", track),
+            ],
+            [
+                *(owner, asset.asset_id, asset.sha256, asset.size_bytes, asset.content_type),
+                *(asset.lifetime_s * 1000, track),
+            ],
+        )
+        if word == b"DUP":
+            known = await self.get(owner, rest[0].decode())
+            if known is None:
+                raise ServiceUnavailableError("the asset has just expired; upload it again")
+            return known
+        created, expires = rest
+        return AssetRecord(
+            asset_id=asset.asset_id,
+            owner=owner,
+            sha256=asset.sha256,
+            size_bytes=asset.size_bytes,
+            content_type=asset.content_type,
+            created_at=from_ms(created),
+            expires_at=from_ms(expires),
+            track=asset.track,
+        )
+
+    async def get(self, owner: str, asset_id: str) -> AssetRecord | None:
+        """Read a record; None when expired, foreign or never written."""
+        return (await self._read(owner, [asset_id]))[0]
+
+    async def _read(self, owner: str, asset_ids: Collection[str]) -> list[AssetRecord | None]:
+        fields = ("sha256", "size", "type", "created", "expires", "track")
+        rows = await self._store.batch(
+            [("HMGET", self._key(owner, "r", asset_id), *fields) for asset_id in asset_ids]
+        )
+        records: list[AssetRecord | None] = []
+        for asset_id, (sha256, size, kind, created, expires, track) in zip(
+            asset_ids, rows, strict=True
+        ):
+            if sha256 is None:
+                records.append(None)
+                continue
+            record = AssetRecord(
+                asset_id=asset_id,
+                owner=owner,
+                sha256=sha256.decode(),
+                size_bytes=int(size),
+                content_type=kind.decode(),
+                created_at=from_ms(int(created)),
+                expires_at=from_ms(int(expires)),
+            )
+            records.append(replace(record, track=track.decode()) if track else record)
+        return records
+
+    async def page(self, owner: str, limit: int, cursor: str | None) -> list[AssetRecord]:
+        """Give up to ``limit`` records, newest first, of those older than ``cursor``.
+
+        The cursor is only a position: any well-formed id will do, also a foreign or expired one.
+        """
+        found: list[AssetRecord] = []
+        below = "+" if cursor is None else f"({cursor}"
+        while len(found) < limit:
+            ids = await self._store.command(
+                *("ZREVRANGEBYLEX", self._key(owner, "i"), below, "-"),
+                *("LIMIT", 0, limit - len(found)),
+            )
+            if not ids:
+                break
+            names = [raw.decode() for raw in ids]
+            found += [record for record in await self._read(owner, names) if record is not None]
+            below = f"({names[-1]}"
+        return found
+
+    async def of_track(self, owner: str, track: str) -> AssetRecord | None:
+        """Give the asset that its owner linked to a recording."""
+        found = await self._store.command("GET", self._key(owner, "t", track))
+        return None if found is None else await self.get(owner, found.decode())
+
+    async def due(self) -> list[tuple[str, str]]:
+        """Give owner and id of expired assets whose bytes are still to be deleted."""
+        seconds, micros = await self._store.command("TIME")
+        now_ms = int(seconds) * 1000 + int(micros) // 1000
+        tags = [self._store.keys.shard_tag(shard) for shard in range(self._store.keys.shards)]
+        found = await self._store.batch(
+            [
+                ("ZRANGEBYSCORE", self._due(tag), "-inf", now_ms, "LIMIT", 0, SWEEP_BATCH)
+                for tag in tags
+            ]
+        )
+        pairs = [split_member(raw) for members in found for raw in members]
+        return [(owner, asset_id) for owner, asset_id in pairs]
+
+    async def forget(self, owner: str, asset_id: str) -> None:
+        """Drop an expired asset from the indexes, after its bytes are gone."""
+        await self._store.batch(
+            [
+                ("ZREM", self._key(owner, "i"), asset_id),
+                ("ZREM", self._due(self._store.keys.tag(owner)), member(owner, asset_id)),
+            ]
+        )
+
+    async def referenced(self, keys: Collection[str]) -> Collection[str]:
+        """Tell which of these object keys belong to a living record; see `KeepCheck`."""
+        pairs = [parse_object_key(key) for key in keys]
+        living = await self._store.batch(
+            [("EXISTS", self._key(owner, "r", asset_id)) for owner, asset_id in pairs]
+        )
+        return [
+            asset_object_key(owner, asset_id)
+            for (owner, asset_id), exists in zip(pairs, living, strict=True)
+            if exists
+        ]

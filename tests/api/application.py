@@ -1,0 +1,218 @@
+"""The whole application in this process: real Redis, real stores, real decoding; only the networks
+behind the model deployments are replaced, by deterministic functions of the audio."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import httpx
+import numpy as np
+from fastapi import FastAPI
+
+from pipelines.audio import AudioError, Waveform
+from pipelines.decode import DecodeLimits, decode
+from pipelines.records import (
+    EmbeddingResult,
+    MoodResult,
+    MoodTag,
+    QuickFeatures,
+    Section,
+    Segment,
+    SpectralResult,
+)
+from serve_app.api.asgi import create_app
+from serve_app.api.services import ApiServices
+from serve_app.deployments.compose import Surroundings, compose_services
+from serve_app.deployments.options import StoreOptions, TrackOptions, UrlOptions
+from serve_app.deployments.stores import Stores, open_stores
+from serve_app.providers.audio_url import AudioUrlFetcher
+from serve_app.providers.url_guard import UrlGuard
+from serve_app.services.bpm import Refusal
+from serve_app.services.feature_cache import FeatureCache
+from serve_app.services.job_runner import JobRunner
+from serve_app.services.track_audio import Source, SourceFetcher
+
+PUBLIC_URL = "http://afa.test"
+MODELS = {"beats": "fake", "key": "fake"}
+KINDS = ("free", "basic", "pro", "scale")
+
+
+@dataclass
+class FakeBackend:
+    """Stands in for the three model deployments."""
+
+    n_calls: int = 0
+    delay_s: float = 0.0
+    fault: Exception | None = None
+    gate: asyncio.Event | None = None
+
+    async def analyse(
+        self, waveform: Waveform
+    ) -> tuple[SpectralResult, MoodResult, EmbeddingResult]:
+        self.n_calls += 1
+        if self.gate is not None:
+            await self.gate.wait()
+        await asyncio.sleep(self.delay_s)
+        if self.fault is not None:
+            raise self.fault
+        level = float(np.abs(waveform.samples).mean())
+        beats = [round(0.5 * n, 3) for n in range(int(waveform.duration_s / 0.5))]
+        spectral = SpectralResult(
+            tempo=120.0,
+            tempo_confidence=0.9,
+            beats=beats,
+            downbeats=beats[::4],
+            time_signature=4,
+            time_signature_confidence=0.8,
+            key=9,
+            mode=0,
+            key_confidence=0.7,
+            loudness_lufs=-10.0 - level,
+            loudness_range_lu=5.0,
+            true_peak_dbtp=-1.0,
+            mix_in_s=0.5,
+            mix_out_s=waveform.duration_s - 1,
+            segments=[Segment(0.0, 1.0, 0.5, -20.0, -10.0, 0.1, [0.1] * 12, [1.0] * 12)],
+            sections=[
+                Section(0.0, waveform.duration_s, 0.5, -10.0, 120.0, 0.9, 9, 0.7, 0, 0.7, 4, 0.8)
+            ],
+            models={"beats": "fake", "key": "fake"},
+        )
+        mood = MoodResult(0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, [MoodTag("calm", 0.9)], {})
+        vector = EmbeddingResult([1.0] + [0.0] * 767, [], {"embedding": "fake"})
+        return spectral, mood, vector
+
+
+@dataclass
+class FakeQuick:
+    """Stands in for the Bpm deployment: really fetches and decodes, then says 120 and A minor."""
+
+    sources: SourceFetcher
+    n_calls: int = 0
+    fault: Exception | None = None
+
+    async def analyse(
+        self, source: Source, *, max_audio_s: float, max_bytes: int, with_key: bool
+    ) -> QuickFeatures | Refusal:
+        self.n_calls += 1
+        if self.fault is not None:
+            raise self.fault
+        limits = DecodeLimits(max_seconds=max_audio_s, min_seconds=1.0)
+        try:
+            with TemporaryDirectory() as folder:
+                path = Path(folder) / "audio"
+                await self.sources.fetch(source, path, max_bytes)
+                await asyncio.to_thread(decode, path, limits)
+        except AudioError as error:
+            return Refusal(error.code, str(error))
+        key = (9, 0, "8A") if with_key else (-1, -1, "")
+        return QuickFeatures(120.0, 0.9, *key)
+
+
+@dataclass
+class Application:
+    """The application, what it is made of, and keys to it."""
+
+    app: FastAPI
+    services: ApiServices
+    stores: Stores
+    backend: FakeBackend
+    quick: FakeQuick
+    keys: dict[str, str]
+    clients: list[httpx.AsyncClient] = field(default_factory=list)
+
+    def client(self, who: str | None = "pro", *, raises: bool = True) -> httpx.AsyncClient:
+        """A client of ``free``, ``basic``, ``pro``, ``scale``, ``test``, or None: without a key."""
+        headers = {} if who is None else {"Authorization": f"Bearer {self.keys[who]}"}
+        client = httpx.AsyncClient(
+            transport=httpx.ASGITransport(self.app, raise_app_exceptions=raises),
+            base_url=PUBLIC_URL,
+            headers=headers,
+            timeout=60,
+        )
+        self.clients.append(client)
+        return client
+
+    async def issue(self, owner: str, tier: str, **options: Any) -> str:
+        """Make a key, and keep it under the owner's name."""
+        self.keys[owner] = (await self.stores.accounts.issue(owner, tier, **options)).key
+        return self.keys[owner]
+
+    async def remaining(self, who: str) -> int:
+        """Credits of the owner of that name."""
+        return (await self.stores.ledger.balance(f"owner-{who}")).remaining
+
+
+def store_options(ledger_url: str, cache_url: str, folder: Path) -> StoreOptions:
+    """Stores on those servers and in that folder."""
+    return StoreOptions(
+        ledger_url=ledger_url,
+        cache_url=cache_url,
+        object_store=(folder / "objects").absolute().as_uri(),
+        key_pepper="pepper",
+    )
+
+
+@asynccontextmanager
+async def open_application(
+    options: StoreOptions,
+    catalog_dir: Path,
+    *,
+    lookup_wait_s: float = 20.0,
+    with_worker: bool = True,
+    public_url: str = PUBLIC_URL,
+    batch_cached_free: bool = False,
+) -> AsyncIterator[Application]:
+    """Empty the servers, build the application, and run a worker beside it."""
+    stores = open_stores(options)
+    await stores.ledger_store.command("FLUSHALL")
+    await stores.cache_store.command("FLUSHALL")
+    urls = UrlOptions(ports=tuple(range(1, 65536)), networks=("127.0.0.0/8",))
+    fetcher = AudioUrlFetcher(UrlGuard(ports=urls.ports, networks=urls.networks))
+    sources = SourceFetcher(stores.objects, fetcher)
+    backend, quick = FakeBackend(), FakeQuick(sources)
+    services = compose_services(
+        stores,
+        Surroundings(
+            public_url=public_url,
+            urls=urls,
+            tracks=TrackOptions(catalog_dir=catalog_dir, batch_cached_free=batch_cached_free),
+            quick=quick,
+            models=MODELS,
+            probes={},
+            lookup_wait_s=lookup_wait_s,
+        ),
+    )
+    keys = {kind: (await stores.accounts.issue(f"owner-{kind}", kind)).key for kind in KINDS}
+    keys["test"] = (await stores.accounts.issue("owner-pro", test=True)).key
+    application = Application(create_app(services), services, stores, backend, quick, keys)
+    runner = JobRunner(
+        stores.jobs, stores.objects, sources, backend, decode, FeatureCache(stores.cache, str)
+    )
+    worker = asyncio.create_task(work(stores, runner)) if with_worker else None
+    try:
+        yield application
+    finally:
+        if worker is not None:
+            worker.cancel()
+            with suppress(asyncio.CancelledError):
+                await worker
+        for client in application.clients:
+            await client.aclose()
+        await stores.close()
+
+
+async def work(stores: Stores, runner: JobRunner) -> None:
+    """Run jobs, two at a time."""
+
+    async def slot(number: int) -> None:
+        while True:
+            claim = await stores.jobs.claim(f"worker-{number}", 1.0)
+            if claim is not None:
+                await runner.run(claim)
+
+    await asyncio.gather(slot(0), slot(1))
