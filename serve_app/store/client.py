@@ -175,6 +175,10 @@ class Store:
             pipeline.execute_command(*command)
         return cast("list[Any]", await self.guard(pipeline.execute(), max(self.timeout_s, 5.0)))
 
+    async def now_ms(self) -> int:
+        """Give the time that the role's scripts go by, in Unix milliseconds."""
+        return int(await self.run("now", []))
+
     async def ping(self) -> bool:
         """Tell whether the role answers."""
         try:

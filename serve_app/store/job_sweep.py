@@ -39,7 +39,7 @@ class JobSweep:
         if share_ms and not await self._lanes.may_sweep(share_ms):
             return Recovery()
         keys = self._store.keys
-        now_ms = time_ms(await self._store.command("TIME"))
+        now_ms = await self._store.now_ms()
         due = await self._store.batch(
             [
                 (
@@ -79,8 +79,3 @@ class JobSweep:
         elif word != b"WAIT":
             await self._lanes.drop(job_id)
         return str(word.decode())
-
-
-def time_ms(reply: tuple[int, int] | list[bytes]) -> int:
-    """Read an answer to TIME as Unix milliseconds."""
-    return int(reply[0]) * 1000 + int(reply[1]) // 1000

@@ -170,27 +170,16 @@ class Ledger:
             raise HoldMismatchError(f"hold {hold_id} is smaller than the final cost")
         raise HoldClosedError(hold_id, state or "missing")
 
-    async def reap_due(self, now_ms: int | None = None) -> int:
-        """Give back every hold whose deadline has passed; tell how many.
-
-        Args:
-            now_ms: Where to stop looking; the script decides by the server's clock all the same.
-        """
-        seconds, micros = await self.store.command("TIME")
-        until = now_ms or int(seconds) * 1000 + int(micros) // 1000
-        tags = [self.store.keys.shard_tag(shard) for shard in range(self.store.keys.shards)]
+    async def reap_due(self) -> int:
+        """Give back every hold whose deadline has passed; tell how many. Call it every second."""
+        keys, until = self.store.keys, await self.store.now_ms()
         found = await self.store.batch(
             [
                 (
-                    "ZRANGEBYSCORE",
-                    self.store.keys.shard(tag, "due"),
-                    "-inf",
-                    until,
-                    "LIMIT",
-                    0,
-                    REAP_BATCH,
+                    *("ZRANGEBYSCORE", keys.shard(keys.shard_tag(shard), "due")),
+                    *("-inf", until, "LIMIT", 0, REAP_BATCH),
                 )
-                for tag in tags
+                for shard in range(keys.shards)
             ]
         )
         reaped = 0

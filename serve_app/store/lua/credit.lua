@@ -1,4 +1,4 @@
--- uses: clock ledger
+-- uses: clock ledger topup
 -- Credits from outside: topup, bonus (an extra grant) or adjust (also downwards).
 -- KEYS: balance, payment, journal, topup, intents.
 -- ARGV: account, id, kind, credits, monthly grant or -1, why (JSON) or '', lifetime of the id in ms.
@@ -27,6 +27,7 @@ else
   give(acct, KEYS[3], now, kind, id, 0, credits, why)
 end
 if redis.call('HGET', KEYS[4], 'intent') == id then
+  spent_this_month(KEYS[4], A.per)
   redis.call('HDEL', KEYS[4], 'intent', 'sent', 'iprice', 'ipack')
   redis.call('HSET', KEYS[4], 'fails', 0)
   redis.call('ZREM', KEYS[5], acct)

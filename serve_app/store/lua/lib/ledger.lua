@@ -39,7 +39,9 @@ local function note(acct, journal, now, kind, id, dg, dp, dd, why)
   elseif A.ns == 0 then
     A.ns = now
   end
-  local line = string.format('%s %.0f %s %s %.0f %.0f %.0f', acct, A.seq, kind, id, dg, dp, dd)
+  -- + 0 turns -0 into 0.
+  local line = string.format('%s %.0f %s %s %.0f %.0f %.0f', acct, A.seq, kind, id, dg + 0, dp + 0,
+    dd + 0)
   if why then
     redis.call('XADD', journal, '*', 'e', line, 'w', why)
   else

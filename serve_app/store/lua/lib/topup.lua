@@ -1,9 +1,10 @@
--- Automatic top-up. A hash: on, th, pack, price, cap, month, spent, intent, sent, fails, off.
+-- Automatic top-up. A hash: on, th, pack, price, cap, month, spent, intent, sent, iprice, ipack,
+-- fails, off, n.
 -- `spent` counts this month's charges and the open intent, also one carried over from last month.
 local function spent_this_month(key, per)
-  local f = redis.call('HMGET', key, 'month', 'spent', 'intent', 'price', 'iprice')
-  if tonumber(f[1]) == per then return tonumber(f[2]) or 0 end
-  local carried = f[3] and (tonumber(f[5]) or 0) or 0
+  local f = redis.call('HMGET', key, 'month', 'spent', 'iprice')
+  if tonumber(f[1]) == per then return tonumber(f[2]) end
+  local carried = tonumber(f[3]) or 0
   redis.call('HSET', key, 'month', string.format('%.0f', per), 'spent', carried)
   return carried
 end

@@ -1,0 +1,146 @@
+"""Break the Lua scripts in every small way, and see whether the directed cases notice.
+
+``python -m tests.store.lua_mutants [file …]`` lists each mutant and what killed it.
+"""
+
+import asyncio
+import re
+import sys
+import tempfile
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from redis.exceptions import RedisError
+
+from serve_app.store import local_redis
+from serve_app.store.client import LUA_DIR, lua_source
+from serve_app.store.job_records import JobPolicy
+from tests.store.jobs_cases import CAPPED_CASES, JOBS_CASES
+from tests.store.ledger_cases import LEDGER_CASES
+from tests.store.setting import Setting, open_setting
+from tests.store.topup_cases import TOPUP_CASES
+from tests.store.traffic_cases import TRAFFIC_CASES
+
+CASE_LIMIT_S = 20.0
+SWAPS = (
+    (" >= ", " > "),
+    (" > ", " >= "),
+    (" <= ", " < "),
+    (" < ", " <= "),
+    (" == ", " ~= "),
+    (" ~= ", " == "),
+    (" + ", " - "),
+    (" - ", " + "),
+    (" and ", " or "),
+    (" or ", " and "),
+    ("math.min", "math.max"),
+    ("math.max", "math.min"),
+    ("math.floor", "math.ceil"),
+    ("math.ceil", "math.floor"),
+    ("if not ", "if "),
+)
+STATEMENT = re.compile(r"^\s*(redis\.call|note|roll|settle|give|A\.\w+(, A\.\w+)* =|\w+\()")
+
+Case = Callable[[Setting], Awaitable[None]]
+CAPPED = frozenset(CAPPED_CASES)
+ALL_CASES: tuple[Case, ...] = (
+    *LEDGER_CASES,
+    *JOBS_CASES,
+    *CAPPED_CASES,
+    *TOPUP_CASES,
+    *TRAFFIC_CASES,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """One file with one line changed."""
+
+    file: str
+    line: int
+    before: str
+    after: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}: {self.before.strip()}  =>  {self.after.strip()}"
+
+    def source(self, name: str) -> str:
+        """Give a file's text, with the change if it is the one."""
+        text = lua_source(name)
+        if name != self.file:
+            return text
+        lines = text.split("\n")
+        lines[self.line - 1] = self.after
+        return "\n".join(lines)
+
+
+def files() -> list[str]:
+    """Give every script and library but the clock, which tests replace."""
+    found = (path.relative_to(LUA_DIR).with_suffix("") for path in LUA_DIR.rglob("*.lua"))
+    return sorted(str(path) for path in found if path.name != "clock")
+
+
+def mutants(file: str) -> Iterator[Mutant]:
+    """Change one place of one file at a time."""
+    for number, line in enumerate(lua_source(file).split("\n"), 1):
+        code = line.partition("--")[0]
+        for old, new in SWAPS:
+            for match in re.finditer(re.escape(old), code):
+                after = code[: match.start()] + new + code[match.end() :]
+                yield Mutant(file, number, line, after)
+        is_whole = code.count("(") == code.count(")") and not code.rstrip().endswith(",")
+        if STATEMENT.match(code) and is_whole:
+            yield Mutant(file, number, line, "")
+
+
+async def killer_of(mutant: Mutant, url: str, cases: tuple[Case, ...]) -> str | None:
+    """Name the first case that fails on a mutant; None if it survives."""
+    for case in cases:
+        policy = JobPolicy(owner_in_flight=2) if case in CAPPED else None
+        try:
+            async with asyncio.timeout(CASE_LIMIT_S):
+                async with open_setting(url, source=mutant.source, policy=policy) as setting:
+                    await case(setting)
+        except (Exception, RedisError, BaseExceptionGroup):  # noqa: BLE001 - any failure is a kill
+            return case.__name__
+        except BaseException as failure:  # pytest.fail and pytest.raises end with an Exception of their own
+            if type(failure).__name__ == "Failed":
+                return case.__name__
+            raise
+    return None
+
+
+def relevant_cases(file: str) -> tuple[Case, ...]:
+    """Put first the cases that are likely to use a file."""
+    first: tuple[Case, ...] = ()
+    if file.startswith(("job", "lane", "lib/job", "lib/lane")):
+        first = (*JOBS_CASES, *CAPPED_CASES)
+    elif "topup" in file:
+        first = TOPUP_CASES
+    elif file in {"gcra", "slot", "unlock", "idem_begin", "idem_finish", "key_get", "key_end"}:
+        first = TRAFFIC_CASES
+    elif file.startswith(("webhook", "journal")):
+        first = TRAFFIC_CASES
+    return first + tuple(case for case in ALL_CASES if case not in first)
+
+
+async def main(wanted: list[str]) -> int:
+    """Run all mutants of the files and print their fates; the number of survivors is the status."""
+    survivors = 0
+    with tempfile.TemporaryDirectory(prefix="afa-") as folder:
+        server = local_redis.start(Path(folder), extra=("--appendonly", "no"))
+        try:
+            for file in wanted or files():
+                for mutant in mutants(file):
+                    killer = await killer_of(mutant, server.url, relevant_cases(file))
+                    survivors += killer is None
+                    sys.stdout.write(f"{killer or 'SURVIVED'} | {mutant}\n")
+                    sys.stdout.flush()
+        finally:
+            server.stop()
+    return survivors
+
+
+if __name__ == "__main__":
+    sys.exit(min(1, asyncio.run(main(sys.argv[1:]))))

@@ -1,0 +1,189 @@
+"""Directed cases of automatic top-up; run like those of the ledger."""
+
+import pytest
+
+from serve_app.domain.credits import AccountPayer
+from serve_app.domain.errors import InsufficientCreditsError
+from serve_app.domain.payments import TopupSettings
+from serve_app.providers.payment_sandbox import Behaviour, SandboxPayments
+from serve_app.services.payments import PaymentsWorker
+from tests.store.setting import ACCOUNT, PAYER, Setting, buckets, stamp_ms
+
+SETTINGS = TopupSettings(threshold=20, pack_credits=100, price_minor=500, cap_minor=1_200)
+
+
+def scripted(*behaviours: Behaviour) -> SandboxPayments:
+    return SandboxPayments(iter(behaviours))
+
+
+async def spend_down(s: Setting, hold_id: str, left: int) -> None:
+    """Commit as much as leaves ``left`` credits."""
+    cost = (await s.ledger.balance(ACCOUNT, "basic")).remaining - left
+    await s.ledger.reserve(PAYER, hold_id, cost)
+    await s.ledger.commit(ACCOUNT, hold_id)
+
+
+async def opens_one_intent_below_the_threshold(s: Setting) -> None:
+    await s.topups.enable(ACCOUNT, SETTINGS)
+    await spend_down(s, "a", 20)
+    assert await s.topups.open_intents() == []
+    await spend_down(s, "b", 19)
+    await spend_down(s, "c", 18)
+    (intent,) = await s.topups.open_intents()
+    assert (intent.account, intent.credits, intent.amount_minor) == (ACCOUNT, 100, 500)
+    assert not intent.is_sent
+    provider = scripted()
+    assert await PaymentsWorker(s.topups, provider).run_once() == 1
+    assert buckets(await s.ledger.balance(ACCOUNT)) == (18, 100, 0)
+    assert await s.topups.open_intents() == []
+    assert provider.charged == {intent.intent_id: 500}
+    assert await PaymentsWorker(s.topups, provider).run_once() == 0
+    await s.audit()
+
+
+async def never_goes_above_the_cap(s: Setting) -> None:
+    await s.topups.enable(ACCOUNT, SETTINGS)
+    provider = scripted()
+    worker = PaymentsWorker(s.topups, provider)
+    for number in range(5):
+        await spend_down(s, f"a{number}", 10)
+        await worker.run_once()
+    assert sum(provider.charged.values()) == 1_000
+    status = await s.topups.status(ACCOUNT)
+    assert status is not None
+    assert (status.spent_minor, status.open_intent) == (1_000, None)
+    # A price that meets the cap exactly is still allowed; the next month starts anew.
+    await s.topups.enable(ACCOUNT, TopupSettings(20, 100, 200, 1_200))
+    await spend_down(s, "b", 9)
+    await worker.run_once()
+    assert sum(provider.charged.values()) == 1_200
+    await s.at(stamp_ms(2026, 12, 1))
+    await spend_down(s, "c", 5)
+    await worker.run_once()
+    status = await s.topups.status(ACCOUNT)
+    assert status is not None
+    assert status.spent_minor == 200
+    await s.audit()
+
+
+async def open_intent_counts_in_the_next_month_too(s: Setting) -> None:
+    await s.topups.enable(ACCOUNT, SETTINGS)
+    provider = scripted(Behaviour.SUCCEED_LATE)
+    worker = PaymentsWorker(s.topups, provider)
+    await spend_down(s, "a", 5)
+    await worker.run_once()
+    await s.at(stamp_ms(2026, 12, 1))
+    for number in range(6):
+        await spend_down(s, f"b{number}", 5)
+        await worker.run_once()
+    # 500 of November, charged in December, and one more: 1,500 would be above the cap.
+    assert sum(provider.charged.values()) == 1_000
+    await s.audit()
+
+
+async def unknown_outcomes_are_asked_about(s: Setting) -> None:
+    await s.topups.enable(ACCOUNT, SETTINGS)
+    provider = scripted(Behaviour.TIME_OUT_AFTER, Behaviour.TIME_OUT_BEFORE)
+    worker = PaymentsWorker(s.topups, provider)
+    await spend_down(s, "a", 5)
+    assert await worker.run_once() == 0
+    (intent,) = await s.topups.open_intents()
+    assert intent.is_sent
+    assert await worker.run_once() == 1
+    assert provider.calls == [intent.intent_id]
+    await spend_down(s, "b", 5)
+    assert await worker.run_once() == 0
+    assert await worker.run_once() == 1
+    assert len(set(provider.calls)) == 2
+    assert buckets(await s.ledger.balance(ACCOUNT)) == (0, 105, 0)
+    assert sum(provider.charged.values()) == 1_000
+    await s.audit()
+
+
+async def late_success_is_booked_once(s: Setting) -> None:
+    await s.topups.enable(ACCOUNT, SETTINGS)
+    provider = scripted(Behaviour.SUCCEED_LATE)
+    worker = PaymentsWorker(s.topups, provider)
+    await spend_down(s, "a", 5)
+    closed = [await worker.run_once() for _ in range(4)]
+    assert closed == [0, 0, 1, 0]
+    assert (await s.ledger.balance(ACCOUNT)).packs == 100
+    assert len(provider.calls) == 1
+
+
+async def three_declines_switch_it_off(s: Setting) -> None:
+    await s.topups.enable(ACCOUNT, SETTINGS)
+    provider = scripted(*[Behaviour.DECLINE] * 9)
+    worker = PaymentsWorker(s.topups, provider)
+    for number in range(5):
+        await spend_down(s, f"a{number}", 15 - number)
+        await worker.run_once()
+    status = await s.topups.status(ACCOUNT)
+    assert status is not None
+    assert (len(provider.calls), status.is_enabled, status.failures) == (3, False, 3)
+    assert (status.spent_minor, status.off_reason) == (0, "the last three charges were declined")
+    await s.topups.enable(ACCOUNT, SETTINGS)
+    status = await s.topups.status(ACCOUNT)
+    assert status is not None
+    assert (status.is_enabled, status.failures, status.off_reason) == (True, 0, None)
+    await s.audit()
+
+
+async def success_forgets_earlier_declines(s: Setting) -> None:
+    await s.topups.enable(ACCOUNT, TopupSettings(20, 100, 5, 1_000))
+    provider = scripted(
+        *[Behaviour.DECLINE] * 2, Behaviour.SUCCEED, *[Behaviour.DECLINE] * 2, Behaviour.SUCCEED
+    )
+    worker = PaymentsWorker(s.topups, provider)
+    for number in range(6):
+        await spend_down(s, f"a{number}", 15 - number)
+        await worker.run_once()
+    status = await s.topups.status(ACCOUNT)
+    assert status is not None
+    assert (status.is_enabled, status.failures) == (True, 0)
+
+
+async def refused_reserve_also_opens_an_intent(s: Setting) -> None:
+    free = AccountPayer(ACCOUNT, "free")
+    await s.topups.enable(ACCOUNT, TopupSettings(0, 100, 5, 1_000))
+    with pytest.raises(InsufficientCreditsError):
+        await s.ledger.reserve(free, "a", 41)
+    assert len(await s.topups.open_intents()) == 1
+
+
+async def off_means_no_new_intent(s: Setting) -> None:
+    await s.topups.enable(ACCOUNT, SETTINGS)
+    await s.topups.disable(ACCOUNT)
+    await spend_down(s, "a", 5)
+    assert await s.topups.open_intents() == []
+    assert await s.topups.status("nobody") is None
+
+
+async def closed_intents_stay_closed(s: Setting) -> None:
+    await s.topups.enable(ACCOUNT, SETTINGS)
+    await spend_down(s, "a", 5)
+    (intent,) = await s.topups.open_intents()
+    assert await s.topups.mark_sent(intent) is False
+    assert await s.topups.mark_sent(intent) is True
+    await s.topups.succeed(intent)
+    await s.topups.succeed(intent)
+    assert (await s.ledger.balance(ACCOUNT)).packs == 100
+    assert await s.topups.mark_sent(intent) is None
+    assert await s.topups.decline(intent) == -1
+    status = await s.topups.status(ACCOUNT)
+    assert status is not None
+    assert status.spent_minor == 500
+
+
+TOPUP_CASES = (
+    opens_one_intent_below_the_threshold,
+    never_goes_above_the_cap,
+    open_intent_counts_in_the_next_month_too,
+    unknown_outcomes_are_asked_about,
+    late_success_is_booked_once,
+    three_declines_switch_it_off,
+    success_forgets_earlier_declines,
+    refused_reserve_also_opens_an_intent,
+    off_means_no_new_intent,
+    closed_intents_stay_closed,
+)

@@ -1,0 +1,313 @@
+"""Directed cases of limits, idempotency, keys, webhooks and the journal's export."""
+
+import asyncio
+import json
+
+from serve_app.domain.credits import AccountPayer
+from serve_app.domain.jobs import NewJob
+from serve_app.domain.traffic import Fresh, InFlight, Mismatch, Replay
+from serve_app.domain.webhooks import RETRY_DELAYS_S
+from serve_app.store.accounts import Accounts
+from serve_app.store.cache import KNOWN_ABSENT, Cache
+from serve_app.store.idempotency import Idempotency
+from serve_app.store.limits import Limits
+from serve_app.store.webhooks import Webhooks
+from tests.store.setting import ACCOUNT, PAYER, Setting
+
+DAY_MS = 24 * 3600 * 1000
+
+
+async def rate_limit_allows_its_burst_and_then_its_rate(s: Setting) -> None:
+    limits, tier = Limits(s.store), s.tiers["basic"]
+    first = await limits.check("bob", "compute", tier)
+    assert (first.allowed, first.limit, first.window_s) == (True, 30, 60)
+    assert (first.remaining, first.retry_after_s, first.reset_s) == (29, 0, 2)
+    for left in range(28, -1, -1):
+        decision = await limits.check("bob", "compute", tier)
+        assert (decision.allowed, decision.remaining) == (True, left)
+    refused = await limits.check("bob", "compute", tier)
+    assert (refused.allowed, refused.remaining) == (False, 0)
+    assert (refused.retry_after_s, refused.reset_s) == (2, 60)
+    await s.after(1_999)
+    assert not (await limits.check("bob", "compute", tier)).allowed
+    await s.after(1)
+    assert (await limits.check("bob", "compute", tier)).allowed
+    assert not (await limits.check("bob", "compute", tier)).allowed
+    assert (await limits.check("ann", "compute", tier)).remaining == 29
+    assert (await limits.check("bob", "read", tier)).remaining == 299
+    await s.after(60_000)
+    assert (await limits.check("bob", "compute", tier)).remaining == 29
+    ttl_ms = await s.store.command("PTTL", "rl:compute:bob")
+    assert 1_000 < ttl_ms <= 2_000
+
+
+async def polls_of_one_job_are_limited_apart(s: Setting) -> None:
+    limits = Limits(s.store)
+    answers = [(await limits.check_job_poll("bob", "j1")).allowed for _ in range(6)]
+    assert answers == [True] * 5 + [False]
+    assert (await limits.check_job_poll("bob", "j2")).remaining == 4
+    await s.after(1_000)
+    assert (await limits.check_job_poll("bob", "j1")).allowed
+    assert not (await limits.check_job_poll("bob", "j1")).allowed
+
+
+async def failed_authentication_is_counted_by_address(s: Setting) -> None:
+    limits = Limits(s.store)
+    for _ in range(40):
+        looked = await limits.check_failed_auth("198.51.100.7", count=False)
+        assert (looked.allowed, looked.remaining) == (True, 30)
+    for left in range(29, -1, -1):
+        counted = await limits.check_failed_auth("198.51.100.7", count=True)
+        assert (counted.allowed, counted.remaining) == (True, left)
+    assert not (await limits.check_failed_auth("198.51.100.7", count=False)).allowed
+    assert (await limits.check_failed_auth("198.51.100.8", count=False)).allowed
+    await s.after(2_000)
+    assert (await limits.check_failed_auth("198.51.100.7", count=False)).allowed
+
+
+async def slots_are_taken_and_lapse(s: Setting) -> None:
+    limits = Limits(s.store)
+    assert await limits.acquire_slot("bob", "identify", 2, "r1", ttl_s=10)
+    assert await limits.acquire_slot("bob", "identify", 2, "r2", ttl_s=10)
+    assert not await limits.acquire_slot("bob", "identify", 2, "r3", ttl_s=10)
+    assert await limits.acquire_slot("bob", "identify", 2, "r2", ttl_s=10)
+    assert await limits.acquire_slot("ann", "identify", 2, "r3", ttl_s=10)
+    await limits.release_slot("bob", "identify", "r1")
+    assert await limits.acquire_slot("bob", "identify", 2, "r4", ttl_s=20)
+    await s.after(9_999)
+    assert not await limits.acquire_slot("bob", "identify", 2, "r5", ttl_s=10)
+    await s.after(1)
+    assert await limits.acquire_slot("bob", "identify", 2, "r5", ttl_s=10)
+    assert not await limits.acquire_slot("bob", "identify", 2, "r6", ttl_s=10)
+    assert 0 < await s.store.command("PTTL", "slot:identify:bob") <= 10_000
+
+
+async def idempotency_keys_replay_their_answer(s: Setting) -> None:
+    table = Idempotency(s.store)
+    assert await table.begin("bob", "k", "print") == Fresh()
+    assert await table.begin("bob", "k", "print") == InFlight()
+    assert await table.begin("bob", "k", "other") == Mismatch()
+    assert await table.begin("ann", "k", "other") == Fresh()
+    key = s.store.keys.idempotency("bob", "k")
+    assert 290_000 < await s.store.command("PTTL", key) <= 300_000
+    await table.finish("bob", "k", 202, {"x-a": "b"}, b"\x00body")
+    assert await table.begin("bob", "k", "print") == Replay(202, {"x-a": "b"}, b"\x00body")
+    assert await table.begin("bob", "k", "other") == Mismatch()
+    assert DAY_MS - 10_000 < await s.store.command("PTTL", key) <= DAY_MS
+    await table.begin("bob", "again", "print")
+    await table.abandon("bob", "again")
+    assert await table.begin("bob", "again", "print") == Fresh()
+    # One that lapsed is not brought back by its late answer.
+    await table.finish("bob", "lapsed", 200, {}, b"")
+    assert await table.begin("bob", "lapsed", "print") == Fresh()
+
+
+async def keys_speak_for_their_owner(s: Setting) -> None:
+    accounts = Accounts(s.store, "pepper", s.tiers)
+    live = await accounts.issue("bob", "starter", scopes={"read"})
+    test = await accounts.issue("bob", test=True)
+    caller = await accounts.authenticate(live.key)
+    assert caller is not None
+    assert (caller.owner, caller.account, caller.tier) == ("bob", "bob", "basic")
+    assert (caller.scopes, caller.is_test, caller.key_id) == ({"read"}, False, live.key_id)
+    tester = await accounts.authenticate(test.key)
+    assert tester is not None
+    assert (tester.owner, tester.account, tester.is_test) == ("test~bob", "test~bob", True)
+    assert tester.scopes == {"read", "compute", "assets"}
+    stranger = Accounts(s.store, "other pepper", s.tiers)
+    assert await stranger.authenticate(live.key) is None
+    assert [info.key_id for info in await accounts.list("bob")] == [live.key_id, test.key_id]
+    await accounts.close()
+    await stranger.close()
+
+
+async def rotated_keys_overlap_exactly(s: Setting) -> None:
+    accounts = Accounts(s.store, "pepper", s.tiers)
+    old = await accounts.issue("bob", "pro", scopes={"read", "assets"})
+    new = await accounts.rotate(old.key_id, overlap_s=100)
+    await accounts.rotate(old.key_id, overlap_s=5_000)
+    caller = await accounts.authenticate(new.key)
+    assert caller is not None
+    assert caller.scopes == {"read", "assets"}
+    for ms, is_valid in ((99_999, True), (1, False)):
+        await s.after(ms)
+        fresh = Accounts(s.store, "pepper", s.tiers)
+        assert (await fresh.authenticate(old.key) is not None) == is_valid
+        assert await fresh.authenticate(new.key) is not None
+        await fresh.close()
+    listed = {info.key_id: info for info in await accounts.list("bob")}
+    assert listed[old.key_id].expires_at is not None
+    assert listed[new.key_id].expires_at is None
+    later = await accounts.rotate(new.key_id, overlap_s=50)
+    await accounts.rotate(new.key_id, overlap_s=20)
+    await s.after(20_000)
+    fresh = Accounts(s.store, "pepper", s.tiers)
+    assert await fresh.authenticate(new.key) is None
+    assert await fresh.authenticate(later.key) is not None
+    await fresh.close()
+    await accounts.close()
+
+
+async def revoked_keys_die_everywhere_within_a_second(s: Setting) -> None:
+    here, there = (Accounts(s.store, "pepper", s.tiers) for _ in range(2))
+    issued = await here.issue("bob", "pro")
+    other = await here.issue("ann", "pro")
+    for accounts in (here, there):
+        assert await accounts.authenticate(issued.key) is not None
+        assert await accounts.authenticate(other.key) is not None
+    await here.revoke(issued.key_id)
+    async with asyncio.timeout(1):
+        while await there.authenticate(issued.key) is not None:
+            await asyncio.sleep(0.01)
+    assert await here.authenticate(issued.key) is None
+    assert await there.authenticate(other.key) is not None
+    assert [info.revoked for info in await here.list("bob")] == [True]
+    await here.set_tier("ann", "free")
+    async with asyncio.timeout(1):
+        while True:
+            caller = await there.authenticate(other.key)
+            assert caller is not None
+            if caller.tier == "free":
+                break
+            await asyncio.sleep(0.01)
+    await here.close()
+    await there.close()
+
+
+async def webhooks_are_tried_again(s: Setting) -> None:
+    statuses: list[int] = []
+    attempts: list[tuple[str, bytes]] = []
+
+    async def send(url: str, headers: dict[str, str], body: bytes) -> int:
+        attempts.append((headers["webhook-id"], body))
+        if not statuses:
+            raise OSError("no route")
+        return statuses.pop(0)
+
+    hooks = Webhooks(s.store, s.jobs, send)  # type: ignore[arg-type]
+    first = await hooks.register(ACCOUNT, "https://example.org/a")
+    second = await hooks.register(ACCOUNT, "https://example.org/b")
+    assert (second.url, second.secret) == ("https://example.org/b", first.secret)
+    await s.jobs.submit(NewJob("j1", ACCOUNT, "pro", "analysis", {}, 1))
+    claim = await s.jobs.claim("w")
+    assert claim is not None
+    await s.jobs.finish(claim, b"")
+    statuses.append(500)
+    assert await hooks.deliver_due() == 0
+    for delay_s in RETRY_DELAYS_S:
+        await s.after(delay_s * 1000 - 1)
+        count = len(attempts)
+        assert await hooks.deliver_due() == 0
+        assert len(attempts) == count
+        await s.after(1)
+        assert await hooks.deliver_due() == 0
+        assert len(attempts) == count + 1
+    await s.after(10**9)
+    count = len(attempts)
+    assert await hooks.deliver_due() == 0
+    assert len(attempts) == count == len(RETRY_DELAYS_S) + 1
+    assert len(set(attempts)) == 1
+    tries = s.store.keys.webhook_index(s.store.keys.tag(ACCOUNT), "tries")
+    assert await s.store.command("HLEN", tries) == 0
+
+
+async def delivery_in_progress_is_left_alone(s: Setting) -> None:
+    sent: list[str] = []
+
+    async def send(url: str, headers: dict[str, str], body: bytes) -> int:
+        sent.append(headers["webhook-id"])
+        if len(sent) == 1:
+            assert await hooks.deliver_due() == 0
+        return 200
+
+    hooks = Webhooks(s.store, s.jobs, send)  # type: ignore[arg-type]
+    await hooks.register(ACCOUNT, "https://example.org/a")
+    await s.jobs.submit(NewJob("j1", ACCOUNT, "pro", "analysis", {}, 1))
+    claim = await s.jobs.claim("w")
+    assert claim is not None
+    await s.jobs.fail(claim, "internal_error", "x")
+    assert await hooks.deliver_due() == 1
+    await s.after(120_000)
+    assert await hooks.deliver_due() == 0
+    assert sent == ["msg_j1"]
+
+
+async def exported_journal_still_audits(s: Setting) -> None:
+    segments: dict[str, bytes] = {}
+
+    async def sink(name: str, data: bytes) -> None:
+        segments[name] = data
+
+    other = AccountPayer("bert", "basic")
+    for number in range(5):
+        await s.ledger.reserve(PAYER, f"a{number}", 15)
+        await s.ledger.reserve(other, f"b{number}", number)
+        await s.ledger.commit(ACCOUNT, f"a{number}", 5)
+    total = (await s.journal.audit()).entries
+    assert await s.journal.export(sink) == total == 17
+    assert await s.journal.export(sink) == 0
+    await s.audit()
+    assert await s.journal.entries(ACCOUNT) == []
+    await s.ledger.reserve(PAYER, "later", 3)
+    await s.ledger.void("bert", "b4")
+    assert (await s.journal.audit()).entries == 19
+    await s.audit()
+    assert await s.journal.export(sink) == 2
+    lines = [json.loads(line) for data in segments.values() for line in data.splitlines()]
+    sums = [sum(line[5] for line in lines if line[1] == name) for name in (ACCOUNT, "bert")]
+    assert sums == [32, 54]
+    balance = await s.ledger.balance(ACCOUNT)
+    assert balance.grant == 32
+    await s.audit()
+
+
+async def cache_remembers_values_and_absences(s: Setting) -> None:
+    cache = Cache(s.store)
+    assert await cache.get("f", "a") is None
+    await cache.put("f", "a", b"\x00x", 10)
+    await cache.put("f", "empty", b"", 10)
+    await cache.put_absent("f", "b", 10)
+    assert await cache.get("f", "a") == b"\x00x"
+    assert await cache.get("g", "a") is None
+    assert await cache.get("f", "empty") == b""
+    assert await cache.get("f", "empty") is not KNOWN_ABSENT
+    assert await cache.get("f", "b") is KNOWN_ABSENT
+    await cache.delete("f", "a")
+    assert await cache.get("f", "a") is None
+
+
+async def one_at_a_time_computes(s: Setting) -> None:
+    cache = Cache(s.store)
+    order: list[str] = []
+
+    async def work(name: str) -> None:
+        async with cache.single_flight("k", wait_s=5) as is_mine:
+            order.append(f"{name}:{is_mine}")
+            await asyncio.sleep(0.1)
+
+    await asyncio.gather(work("a"), work("b"))
+    assert sorted(entry.partition(":")[2] for entry in order) == ["False", "True"]
+    assert order[0].endswith("True")
+    async with cache.single_flight("k", wait_s=0) as is_mine:
+        assert is_mine
+        async with cache.single_flight("k", wait_s=0) as is_second:
+            assert not is_second
+        async with cache.single_flight("k", wait_s=0) as is_third:
+            assert not is_third
+
+
+TRAFFIC_CASES = (
+    rate_limit_allows_its_burst_and_then_its_rate,
+    polls_of_one_job_are_limited_apart,
+    failed_authentication_is_counted_by_address,
+    slots_are_taken_and_lapse,
+    idempotency_keys_replay_their_answer,
+    keys_speak_for_their_owner,
+    rotated_keys_overlap_exactly,
+    revoked_keys_die_everywhere_within_a_second,
+    webhooks_are_tried_again,
+    delivery_in_progress_is_left_alone,
+    exported_journal_still_audits,
+    cache_remembers_values_and_absences,
+    one_at_a_time_computes,
+)
