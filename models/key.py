@@ -23,6 +23,12 @@ _MAJOR = (0.238, 0.006, 0.111, 0.006, 0.137, 0.094, 0.016, 0.214, 0.009, 0.080, 
 _MINOR = (0.220, 0.006, 0.104, 0.123, 0.019, 0.103, 0.012, 0.214, 0.062, 0.022, 0.061, 0.052)
 
 
+_EVIDENCE = 24.0
+"""Log-odds per unit of correlation: makes the posterior calibrated (lowest negative log-likelihood
+on 57 development tracks, with and without the network)."""
+_NETWORK_FLOOR = 0.001
+
+
 @dataclass(frozen=True, slots=True)
 class Key:
     """A key estimate.
@@ -108,7 +114,21 @@ def profile_correlations(chroma: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(templates @ centred / norm)
 
 
-def choose_key(scores: NDArray[np.float64], confidence: float) -> Key:
-    """Give the best of 24 scores as a key."""
-    best = int(scores.argmax())
-    return Key(best % 12, 1 if best < 12 else 0, confidence)
+def choose_key(
+    correlations: NDArray[np.float64], network: NDArray[np.float64] | None = None
+) -> Key:
+    """Weigh the evidence for the 24 keys.
+
+    Args:
+        correlations: See `profile_correlations`.
+        network: Probabilities ``[24]`` of an independent estimator, in the same order.
+
+    Returns:
+        The likeliest key; the confidence is its posterior probability.
+    """
+    evidence = _EVIDENCE * correlations
+    if network is not None:
+        evidence = evidence + np.log(network + _NETWORK_FLOOR)
+    posterior = np.exp(evidence - evidence.max())
+    best = int(evidence.argmax())
+    return Key(best % 12, 1 if best < 12 else 0, float(posterior[best] / posterior.sum()))

@@ -15,10 +15,10 @@ from models.beats import HOP_LENGTH, SAMPLE_RATE, BeatEnsemble
 from models.tempo import are_related, dominant_tempo, local_tempi, periodicity_tempo
 from pipelines.framed import FrameGrid
 
-GRID_FRAMES = 1500
-"""30 s, the shape of every forward."""
-WARM_UP_FRAMES = 250
-"""5 s, in which the recurrent state forgets that it started cold."""
+GRID_FRAMES = 1600
+"""32 s, the shape of every forward."""
+WARM_UP_FRAMES = 198
+"""4 s, in which the recurrent state settles (a longer warm-up moves no beat)."""
 _TAIL_FRAMES = 2  # The last frames' FFTs reach over the window's end.
 
 _FACTOR = round(FRAME_RATE / NETWORK_RATE)

@@ -6,11 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from models.beats import SAMPLE_RATE, BeatEnsemble
 from models.cards import ModelCard
-from models.checkpoints import load_tensors
+from models.checkpoints import CheckpointError, load_tensors
 from models.loudness import SILENCE_DBTP, SILENCE_LUFS
+from models.skey import SKey
 from pipelines.audio import Waveform
 from pipelines.levels import LevelModel
 from pipelines.records import UNKNOWN_KEY, SpectralResult
@@ -24,9 +26,11 @@ from pipelines.structure import (
     find_sections,
     find_segments,
 )
-from pipelines.tonal import ChromaModel, estimate_key
+from pipelines.tonal import ChromaModel, KeyNetworkModel, estimate_key
 from pipelines.windows import WindowedModel
 
+CHROMA_ID = "hpcp"
+"""The chroma is there for the segments whatever decides the key."""
 SILENCE_PEAK = 1e-4
 """-80 dBFS: under the last bit of dithered 14-bit audio; nothing quieter is analysed."""
 
@@ -44,14 +48,21 @@ class SpectralStep:
     """Tempo, beats, downbeats, key, loudness, segments, sections and mix points."""
 
     def __init__(
-        self, beats: BeatModel, chroma: ChromaModel, levels: LevelModel, sound: SoundModel
+        self,
+        beats: BeatModel,
+        chroma: ChromaModel,
+        levels: LevelModel,
+        sound: SoundModel,
+        key_network: KeyNetworkModel | None = None,
     ) -> None:
         self._beats, self._chroma, self._levels, self._sound = beats, chroma, levels, sound
+        self._key_network = key_network
 
     @property
     def models(self) -> Sequence[WindowedModel]:
         """See `Step`."""
-        return (self._beats, self._chroma, self._levels, self._sound)
+        always = (self._beats, self._chroma, self._levels, self._sound)
+        return always if self._key_network is None else (*always, self._key_network)
 
     def prepare(self, waveform: Waveform) -> Prepared:
         """Resample and cut the windows; nothing is run on silence."""
@@ -59,15 +70,15 @@ class SpectralStep:
         context = _Context(waveform.duration_s, waveform.samples.shape[1], len(samples))
         if np.abs(waveform.samples).max(initial=0.0) < SILENCE_PEAK:
             return Prepared({}, context)
-        return Prepared(
-            {
-                self._beats.model_id: self._beats.grid.windows(samples),
-                self._chroma.model_id: self._chroma.grid.windows(samples),
-                self._levels.model_id: self._levels.windows(waveform.samples),
-                self._sound.model_id: self._sound.grid.windows(samples),
-            },
-            context,
-        )
+        windows = {
+            self._beats.model_id: self._beats.grid.windows(samples),
+            self._chroma.model_id: self._chroma.grid.windows(samples),
+            self._levels.model_id: self._levels.windows(waveform.samples),
+            self._sound.model_id: self._sound.grid.windows(samples),
+        }
+        if self._key_network is not None:
+            windows[self._key_network.model_id] = self._key_network.windows(samples)
+        return Prepared(windows, context)
 
     def finish(self, prepared: Prepared, outputs: Outputs) -> SpectralResult:
         """Decode and merge the rows of all windows."""
@@ -79,7 +90,7 @@ class SpectralStep:
         n = context.n_analysed
         activations = self._beats.grid.join(outputs[self._beats.model_id]["activations"], n)
         chroma = self._chroma.grid.join(outputs[self._chroma.model_id]["chroma"], n).numpy()
-        key = estimate_key(chroma)
+        key = estimate_key(chroma, self._network_keys(outputs))
         track = Measured(
             duration_s=context.duration_s,
             sound=self._sound.grid.join(outputs[self._sound.model_id]["sound"], n).numpy(),
@@ -108,8 +119,15 @@ class SpectralStep:
             models=self._model_ids(),
         )
 
+    def _network_keys(self, outputs: Outputs) -> NDArray[np.float32] | None:
+        if self._key_network is None:
+            return None
+        keys: NDArray[np.float32] = outputs[self._key_network.model_id]["keys"].numpy()
+        return keys
+
     def _model_ids(self) -> dict[str, str]:
-        return {"beats": self._beats.model_id, "key": self._chroma.model_id}
+        key = [model.model_id for model in (self._chroma, self._key_network) if model]
+        return {"beats": self._beats.model_id, "key": "+".join(key)}
 
     def _silent(self, duration_s: float) -> SpectralResult:
         return SpectralResult(
@@ -150,7 +168,24 @@ def build(
     network = BeatEnsemble.from_tensors(load_tensors(beats, model_dir))
     return SpectralStep(
         BeatModel(beats.model_id, network, device),
-        ChromaModel(cards["key"][0].model_id, device),
+        ChromaModel(CHROMA_ID, device),
         LevelModel(device),
         SoundModel(device),
+        _load_key_network(cards["key"], model_dir, device),
     )
+
+
+def _load_key_network(
+    cards: Sequence[ModelCard], model_dir: Path, device: torch.device
+) -> KeyNetworkModel | None:
+    """Load the key network if a card asks for one; an optional one may be absent."""
+    for card in cards:
+        if card.format != "none":
+            try:
+                tensors = load_tensors(card, model_dir)
+            except CheckpointError:
+                if card.optional:
+                    continue
+                raise
+            return KeyNetworkModel(card.model_id, SKey.from_tensors(tensors), device)
+    return None

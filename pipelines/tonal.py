@@ -17,13 +17,17 @@ from models.key import (
     choose_key,
     profile_correlations,
 )
+from models.skey import CROP_LENGTH, SKey
 from pipelines.framed import FrameGrid
+from pipelines.windows import WindowSpec, cut, window_starts
 
 GRID_FRAMES = 320
 """29.8 s, the shape of every forward."""
 CHROMA_RATE = SAMPLE_RATE / HOP_LENGTH
 """Chroma frames a second."""
 
+_CROP_SPACING = 3
+_MAX_CROPS = 8
 _LEAST_CORRELATION = 0.3
 _LEAST_CONTRAST = 0.2
 """Standard deviation over mean of the profile: noise has .09-.20, music .32 and more."""
@@ -46,18 +50,43 @@ class ChromaModel:
         return {"chroma": self._hpcp(windows.to(self._device))}
 
 
-def estimate_key(chroma: NDArray[np.float32]) -> Key:
+class KeyNetworkModel:
+    """S-KEY as a windowed model; output ``keys [B, 24]``, windows with the track's peak at 1."""
+
+    def __init__(self, model_id: str, network: SKey, device: torch.device) -> None:
+        self.model_id = model_id
+        self.spec = WindowSpec(
+            SAMPLE_RATE, CROP_LENGTH, CROP_LENGTH * _CROP_SPACING, max_windows=_MAX_CROPS
+        )
+        self._device = device
+        self._network = network.to(device)
+
+    def windows(self, samples: NDArray[np.float32]) -> Tensor:
+        """Cut ``[T]`` to crops of 15 s, spread over the track; a shorter one is repeated."""
+        samples = samples / max(float(np.abs(samples).max(initial=0.0)), 1e-6)
+        if 0 < len(samples) < CROP_LENGTH:
+            samples = np.pad(samples, (0, CROP_LENGTH - len(samples)), mode="wrap")
+        return cut(samples, window_starts(len(samples), self.spec), CROP_LENGTH)
+
+    def forward(self, windows: Tensor) -> Mapping[str, Tensor]:
+        """See `WindowedModel`."""
+        return {"keys": self._network(windows.to(self._device))}
+
+
+def estimate_key(chroma: NDArray[np.float32], network: NDArray[np.float32] | None = None) -> Key:
     """Find the key of a stretch of music.
 
     Args:
         chroma: float32 ``[N, 12]`` from C.
+        network: float32 ``[W, 24]``, probabilities of the key network's crops, if there is one.
 
     Returns:
         The key; silence and sound without tonality are `UNKNOWN`.
     """
     profile = chroma.sum(axis=0, dtype=np.float64)
-    scores = profile_correlations(profile)
-    best, second = np.sort(scores)[[-1, -2]]
-    if best < _LEAST_CORRELATION or profile.std() < _LEAST_CONTRAST * profile.mean():
+    correlations = profile_correlations(profile)
+    if correlations.max() < _LEAST_CORRELATION or profile.std() < _LEAST_CONTRAST * profile.mean():
         return UNKNOWN
-    return choose_key(scores, float(np.clip(best * min(1.0, (best - second) / 0.1), 0.0, 1.0)))
+    if network is None:
+        return choose_key(correlations)
+    return choose_key(correlations, network.mean(axis=0, dtype=np.float64))

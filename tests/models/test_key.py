@@ -52,8 +52,9 @@ def test_a_row_equals_itself_alone() -> None:
 def test_profiles_turn_with_the_tonic(tonic: int, mode: int, degrees: tuple[int, ...]) -> None:
     chroma = np.zeros(12)
     chroma[[(tonic + d) % 12 for d in degrees]] = [1.0, 0.6, 0.8]
-    key = choose_key(profile_correlations(chroma), 0.5)
+    key = choose_key(profile_correlations(chroma))
     assert (key.key, key.mode) == (tonic, mode)
+    assert 0.5 < key.confidence <= 1
 
 
 def test_correlations_are_pearsons() -> None:
@@ -61,6 +62,17 @@ def test_correlations_are_pearsons() -> None:
     major = [0.238, 0.006, 0.111, 0.006, 0.137, 0.094, 0.016, 0.214, 0.009, 0.080, 0.008, 0.081]
     expected = np.corrcoef(np.roll(major, 2), chroma)[0, 1]
     assert profile_correlations(chroma)[2] == pytest.approx(expected)
+
+
+def test_an_independent_estimate_decides_between_close_keys() -> None:
+    correlations = np.zeros(24)
+    correlations[[0, 7]] = [0.9, 0.88]
+    network = np.full(24, 0.01)
+    network[7] = 0.77
+    alone, together = choose_key(correlations), choose_key(correlations, network)
+    assert (alone.key, together.key) == (0, 7)
+    assert alone.confidence == pytest.approx(np.exp(0.48) / (1 + np.exp(0.48)), abs=1e-3)
+    assert together.confidence > 0.9
 
 
 def test_a_flat_profile_tells_nothing() -> None:

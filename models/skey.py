@@ -1,0 +1,188 @@
+"""S-KEY: key probabilities from a variable-Q transform by a small equivariant network."""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+SAMPLE_RATE = 22_050
+CROP_LENGTH = 15 * SAMPLE_RATE
+"""Samples that the network judges at once, as in training."""
+
+_HOP_LENGTH = 512
+_N_OCTAVES = 9
+_BINS_PER_OCTAVE = 12
+_KERNEL_LENGTH = 128
+_N_BINS = 99
+_N_CROPPED = 84
+_TOP_DB = 80.0
+_BLOCK = 64
+_STAGES = ((2, 7), (3, 7), (40, 7), (40, 7), (30, 7), (10, 5), (3, 5))
+"""Channels and kernel size of every stage."""
+
+
+class Vqt(nn.Module):
+    """Variable-Q transform: nine octaves of one octave's kernels on an ever slower signal.
+
+    The low-pass filter before each halving runs as a product of blocks with a Toeplitz matrix,
+    which costs a twentieth of a one-channel convolution and gives the same.
+    """
+
+    real: Tensor
+    imaginary: Tensor
+    lengths: Tensor
+    decimator: Tensor
+
+    def __init__(self, tensors: Mapping[str, Tensor]) -> None:
+        super().__init__()
+        parts = {
+            part: torch.stack([tensors[f"cqt_kernels_{part}_{i}"][:, 0] for i in range(_N_OCTAVES)])
+            for part in ("real", "imag")
+        }
+        self.register_buffer("real", parts["real"])
+        self.register_buffer("imaginary", parts["imag"])
+        self.register_buffer("lengths", tensors["lenghts"])
+        taps = tensors["lowpass_filter"].flatten()
+        self._n_taps = len(taps)
+        decimator = torch.zeros(self._n_taps + 2 * (_BLOCK - 1), _BLOCK)
+        for i in range(_BLOCK):
+            decimator[2 * i : 2 * i + self._n_taps, i] = taps
+        self.register_buffer("decimator", decimator)
+
+    def forward(self, waveform: Tensor) -> Tensor:
+        """Transform.
+
+        Args:
+            waveform: float32 ``[B, T]`` at 22,050 Hz, T ≥ 2¹⁴ and even enough for nine halvings.
+
+        Returns:
+            Magnitudes, float32 ``[B, 99, N]`` from 27.5 Hz up, 12 an octave, one frame per 512
+            samples.
+        """
+        octaves, signal, hop = [], waveform, _HOP_LENGTH
+        for i in range(_N_OCTAVES):
+            if i:
+                signal, hop = self._halve(signal), hop // 2
+            half = _KERNEL_LENGTH // 2
+            frames = functional.pad(signal[:, None], (half, half), mode="reflect")[:, 0].unfold(
+                -1, _KERNEL_LENGTH, hop
+            )
+            power = (frames @ self.real[i].T).square() + (frames @ self.imaginary[i].T).square()
+            octaves.append(power.sqrt())
+        n_frames = min(octave.shape[1] for octave in octaves)
+        magnitude = torch.cat([octave[:, :n_frames] for octave in reversed(octaves)], dim=-1)
+        scaled: Tensor = magnitude[..., -_N_BINS:] * self.lengths.sqrt()
+        return scaled.transpose(1, 2)
+
+    def _halve(self, signal: Tensor) -> Tensor:
+        """Low-pass and keep every second sample of ``[B, T]``."""
+        pad = (self._n_taps - 1) // 2
+        n = (signal.shape[-1] + 2 * pad - self._n_taps) // 2 + 1
+        n_blocks = -(-n // _BLOCK)
+        needed = (n_blocks - 1) * 2 * _BLOCK + len(self.decimator)
+        padded = functional.pad(signal, (pad, max(0, needed - pad - signal.shape[-1])))
+        blocks = padded.unfold(-1, len(self.decimator), 2 * _BLOCK)[:, :n_blocks]
+        halved: Tensor = blocks @ self.decimator
+        return halved.flatten(1)[:, :n]
+
+
+def _normalise(x: Tensor) -> Tensor:
+    """Layer norm over everything but the batch, without learned scale."""
+    return functional.layer_norm(x, x.shape[1:])
+
+
+class Stage(nn.Module):
+    """Halve the time, then one ConvNeXt block."""
+
+    def __init__(self, n_in: int, n_out: int, kernel: int) -> None:
+        super().__init__()
+        self.halve = nn.Conv2d(n_in, n_out, (1, 2), stride=(1, 2))
+        self.dwconv = nn.Conv2d(
+            n_out, n_out, kernel, padding=kernel // 2, padding_mode="replicate", groups=n_out
+        )
+        self.pwconv1 = nn.Linear(n_out, 4 * n_out)
+        self.pwconv2 = nn.Linear(4 * n_out, n_out)
+        self.gamma = nn.Parameter(torch.ones(n_out))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map ``[B, C, F, N]`` to ``[B, C', F, N // 2]``."""
+        x = functional.gelu(self.halve(_normalise(x)))
+        y = _normalise(self.dwconv(x)).permute(0, 2, 3, 1)
+        y = self.gamma * self.pwconv2(functional.gelu(self.pwconv1(y)))
+        return x + y.permute(0, 3, 1, 2)
+
+
+class SKey(nn.Module):
+    """Transform and ChromaNet (47 K parameters).
+
+    References:
+        Kong, Meseguer-Brocal, Lostanlen, Lagrange & Hennequin, "S-KEY: self-supervised learning of
+        major and minor keys from audio", ICASSP 2025. Weights MIT, © Deezer SA.
+    """
+
+    def __init__(self, vqt: Vqt) -> None:
+        super().__init__()
+        self.vqt = vqt
+        channels = [1, *(c for c, _ in _STAGES)]
+        self.stages = nn.Sequential(
+            *(
+                Stage(n_in, n_out, kernel)
+                for n_in, (n_out, kernel) in zip(channels, _STAGES, strict=False)
+            )
+        )
+        self.classifier = nn.Conv2d(channels[-1], 2, 1)
+        self.batch_norm = nn.BatchNorm2d(2, affine=False)
+
+    @classmethod
+    def from_tensors(cls, tensors: Mapping[str, Tensor]) -> "SKey":
+        """Build from the published checkpoint's tensors.
+
+        Raises:
+            KeyError: A tensor of the transform is missing.
+            RuntimeError: The network has missing, surplus or misshapen tensors.
+        """
+        split: dict[str, dict[str, Tensor]] = {"hcqt": {}, "chromanet": {}}
+        for name, tensor in tensors.items():
+            part, _, rest = name.partition(".")
+            split[part][rest] = tensor
+        model = cls(Vqt(split["hcqt"]))
+        state = {f"vqt.{k}": v for k, v in model.vqt.state_dict().items()}
+        for name, tensor in split["chromanet"].items():
+            parts = name.split(".")
+            if parts[0] == "time_downsampling_blocks":
+                parts = ["stages", parts[1], "halve", parts[3]]
+            elif parts[0] == "convnext_blocks":
+                parts[0] = "stages"
+            state[".".join(parts)] = tensor
+        model.load_state_dict(state)
+        return model.eval()
+
+    def forward(self, waveform: Tensor, shifts: int = 1) -> Tensor:
+        """Judge the key.
+
+        Args:
+            waveform: float32 ``[B, T]`` at 22,050 Hz, peak of the whole track at 1; 15 s in
+                training.
+            shifts: Average over so many crops of the transform, up to 16, each a semitone higher.
+
+        Returns:
+            Probabilities, float32 ``[B, 24]``: C major … B major, C minor … B minor.
+        """
+        decibels = 10.0 * self.vqt(waveform).clamp_min(1e-10).log10()
+        floor = decibels.amax((1, 2), keepdim=True) - _TOP_DB
+        image = (torch.maximum(decibels, floor) / _TOP_DB + 1.0)[:, None]
+        crops = [self._classify(image[:, :, i : i + _N_CROPPED]).roll(i, -1) for i in range(shifts)]
+        # The network counts majors from A and minors from B.
+        mean = torch.stack(crops).mean(0)
+        return torch.cat([mean[:, 0].roll(9, -1), mean[:, 1].roll(11, -1)], dim=-1)
+
+    def _classify(self, image: Tensor) -> Tensor:
+        """Map ``[B, 1, 84, N]`` to probabilities ``[B, 2, 12]``."""
+        features = self.stages(image)
+        octaves = features.reshape(
+            *features.shape[:2], _N_CROPPED // _BINS_PER_OCTAVE, _BINS_PER_OCTAVE, -1
+        )
+        pooled = octaves.mean(dim=(2, 4))[..., None]
+        logits: Tensor = self.batch_norm(self.classifier(pooled))
+        return logits.flatten(1).softmax(-1).view(-1, 2, _BINS_PER_OCTAVE)
