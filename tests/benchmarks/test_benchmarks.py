@@ -1,0 +1,161 @@
+"""The measuring machinery, and the checks that need neither GPU nor Ray."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from rich.console import Console
+from torch import Tensor, nn
+
+from benchmarks import registry
+from benchmarks.agreement import (
+    forward_alone,
+    forward_served,
+    largest_difference,
+    lowest_cosine,
+)
+from benchmarks.batch import ratios
+from benchmarks.gpu_check import Found, check, line
+from benchmarks.report import Options, Result, Target, interleave, median_ratio, show, write
+from benchmarks.subjects import Subject, subjects
+
+CPU = torch.device("cpu")
+
+
+def test_rounds_are_interleaved() -> None:
+    log: list[str] = []
+
+    def contender(name: str) -> float:
+        log.append(name)
+        return float(len(log))
+
+    found = interleave({"a": lambda: contender("a"), "b": lambda: contender("b")}, 3)
+    assert log == ["a", "b"] * 3
+    assert found == {"a": [1, 3, 5], "b": [2, 4, 6]}
+
+
+def test_the_ratio_is_the_median_of_paired_ratios() -> None:
+    assert median_ratio([1, 10, 3], [2, 2, 3]) == 1.0
+
+
+def test_the_three_ratios_of_a_batcher() -> None:
+    figures = {
+        "saturated": [95.0, 100.0, 90.0],
+        "bare": [100.0, 100.0, 100.0],
+        "low_p50_s": [0.05, 0.06, 0.055],
+        "middle_p99_s": [0.1, 0.12, 0.11],
+    }
+    assert ratios(figures) == {
+        "saturated_ratio": 0.95,
+        "low_load_p50_ratio": 1.1,
+        "p99_62_ratio": 2.2,
+    }
+
+
+def test_results_are_shown_and_written(tmp_path: Path) -> None:
+    result = Result(
+        "example",
+        values={"ratio": 0.5},
+        columns=("what", "value"),
+        rows=[("x", 0.123456)],
+        targets=(Target("ratio", 0.5, 0.9), Target("delay", 1.0, 2.0, at_least=False)),
+        draw=lambda axes: axes.plot([1, 2]),
+    )
+    console = Console(record=True, width=80)
+    show(result, console)
+    text = console.export_text()
+    assert "0.1235" in text
+    assert "ratio 0.5 (≥ 0.9): MISSED" in text
+    assert "delay 1 (≤ 2): met" in text
+    write(result, tmp_path / "results" / "example.json")
+    content = json.loads((tmp_path / "results" / "example.json").read_text())
+    assert content["ratio"] == 0.5
+    assert content["machine"]["n_cores"] >= 1
+    assert [target["met"] for target in content["targets"]] == [False, True]
+    assert (tmp_path / "results" / "example.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_run_benchmark_dispatches_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    console = Console(record=True, width=80)
+    result = registry.run_benchmark("decode", tmp_path / "d.json", Options(), console)
+    assert "no ffmpeg" in result.skipped
+    assert "skipped" in json.loads((tmp_path / "d.json").read_text())
+    with pytest.raises(KeyError):
+        registry.run_benchmark("nonsense")
+
+
+def test_every_registered_module_has_the_name_it_is_listed_under() -> None:
+    import importlib
+
+    for name, module in registry.MODULES.items():
+        assert name == importlib.import_module(module).NAME
+
+
+class Leaky(nn.Module):
+    """Its rows depend on their neighbours, as padding or batch statistics make them."""
+
+    def forward(self, windows: Tensor) -> dict[str, Tensor]:
+        return {"vector": windows - windows.mean(dim=0, keepdim=True) + windows[:1]}
+
+
+def test_a_leaky_batch_is_noticed() -> None:
+    windows = torch.randn(6, 64, generator=torch.Generator().manual_seed(0))
+    alone = forward_alone(Leaky(), windows, CPU)
+    assert lowest_cosine(alone, forward_served(Leaky(), windows, CPU, 4)) < 0.99
+    assert largest_difference(alone, {"vector": alone["vector"] * 1.1}) == pytest.approx(0.1)
+    assert lowest_cosine({"x": torch.zeros(2, 3)}, {"x": torch.zeros(2, 3)}) == 1.0
+
+
+CHEAP = ("musicnn mel", "kaldi fbank", "musicnn")
+
+
+@pytest.mark.parametrize(
+    "subject", [s for s in subjects() if s.name in CHEAP], ids=lambda s: s.name
+)
+def test_a_subject_passes_the_checks_on_the_cpu(
+    subject: Subject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("benchmarks.gpu_check.TIMED_BATCH", 2)
+    monkeypatch.setattr("benchmarks.gpu_check.TIMED_RUNS", 1)
+    monkeypatch.setattr("benchmarks.gpu_check.N_WINDOWS", 3)
+    found = check(subject, CPU)
+    assert found.failures == []
+    assert found.batched_per_s > 0
+    assert " ok" in line(found)
+
+
+def test_failed_checks_are_named() -> None:
+    found = Found("x", 0.99, False, 0.99, 0.9, 100.0, 1.0, 1.0)
+    assert found.failures == ["parity", "determinism", "invariance", "bfloat16", "memory"]
+    assert "FAILED: parity, determinism" in line(found)
+
+
+@pytest.mark.gpu
+def test_all_subjects_pass_on_the_gpu() -> None:
+    from benchmarks.gpu_check import main
+
+    assert main([]) == 0
+
+
+def test_models_and_pipelines_import_with_torch_and_numpy_alone() -> None:
+    """GPU nodes are bare: no Ray, Redis, PyAV, pydantic or SciPy there."""
+    script = """
+import importlib, pkgutil, sys
+absent = ("ray", "redis", "av", "soxr", "onnx", "scipy", "pydantic", "fastapi", "lmdb", "pyarrow",
+          "matplotlib", "librosa")
+sys.modules.update(dict.fromkeys(absent))  # None: importing it fails
+import models, pipelines
+for package in (models, pipelines):
+    for module in pkgutil.iter_modules(package.__path__):
+        if module.name not in ("backfill",):
+            importlib.import_module(f"{package.__name__}.{module.name}")
+import benchmarks.gpu_check
+"""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", script], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
