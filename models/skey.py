@@ -110,7 +110,8 @@ class Stage(nn.Module):
         x = functional.gelu(self.halve(_normalise(x)))
         y = _normalise(self.dwconv(x)).permute(0, 2, 3, 1)
         y = self.gamma * self.pwconv2(functional.gelu(self.pwconv1(y)))
-        return x + y.permute(0, 3, 1, 2)
+        mixed: Tensor = x + y.permute(0, 3, 1, 2)
+        return mixed
 
 
 class SKey(nn.Module):
