@@ -14,8 +14,12 @@ from serve_app.domain.identity import TrackIdentity, from_json, to_json
 from serve_app.providers.catalog_text import normalise_artist, normalise_title, text_key
 
 CURRENT, VERSIONS, META = "current", "versions", "catalog.json"
-INDEX_FORMAT = 1
+INDEX_FORMAT = 2
 """Raised when the fields or the normalisation change, so that an old index is not misread."""
+
+ROW_BYTES = 8
+"""A stored record begins with its row number: reading the column of numbers would cost more than
+the whole look-up."""
 
 IDS, SPELLING, ARTIST, TITLE, ROW, RECORD = "ids", "spelling", "artist", "title", "row", "record"
 
@@ -43,7 +47,7 @@ def document_of(identity: TrackIdentity, row: int) -> tantivy.Document:
         document.add_text(ARTIST, normalise_artist(identity.artist))
         document.add_text(TITLE, normalise_title(identity.title))
     document.add_integer(ROW, row)
-    document.add_bytes(RECORD, to_json(identity))
+    document.add_bytes(RECORD, row.to_bytes(ROW_BYTES, "big") + to_json(identity))
     return document
 
 
@@ -51,9 +55,9 @@ def identities_at(
     searcher: tantivy.Searcher, addresses: Sequence[tantivy.DocAddress]
 ) -> list[TrackIdentity]:
     """The identities of some documents, in import order."""
-    rows = searcher.fast_field_values(ROW, list(addresses))
-    in_order = sorted(zip(rows, addresses, strict=True), key=lambda pair: pair[0] or 0)
-    return [from_json(bytes(searcher.doc(address)[RECORD][0])) for _, address in in_order]
+    # The row number is big-endian and comes first, so records sort as rows do.
+    records = sorted(bytes(searcher.doc(address)[RECORD][0]) for address in addresses)
+    return [from_json(record[ROW_BYTES:]) for record in records]
 
 
 def identities_in_order(version: Path, n_rows: int) -> Iterator[list[TrackIdentity]]:

@@ -69,7 +69,9 @@ class Resolver:
         Raises:
             ProvidersFailedError: Nothing found, but a provider could not answer.
         """
-        matches = self._catalog.find(artist, title, limit=1)
+        matches = self._catalog.find_exact(artist, title, limit=1)
+        if not matches:
+            matches = await asyncio.to_thread(self._catalog.find, artist, title, 1)
         if matches:
             return _local(text_key(artist, title), matches[0].identity, matches[0].score)
         resolution = Resolution()

@@ -122,6 +122,12 @@ def test_a_track_is_found_however_it_is_spelt(
     assert titles(demo, artist, title) == [expected]
 
 
+def test_an_exact_search_forgives_case_and_accents_but_no_typing_error(demo: Catalog) -> None:
+    found = demo.find_exact("BJORK PASE", "smörgåsbord!")
+    assert [match.identity.title for match in found] == ["Smörgåsbord"]
+    assert demo.find_exact("Stub Quartett", "Paper Lanterns") == []
+
+
 @pytest.mark.parametrize(
     ("artist", "title"),
     [
