@@ -1,0 +1,71 @@
+"""The chores of the installation, in one replica that Serve restarts when it dies."""
+
+from pathlib import Path
+
+from ray import serve
+
+from serve_app.deployments.options import StoreOptions, UrlOptions
+from serve_app.deployments.stores import open_stores
+from serve_app.providers.payment_sandbox import SandboxPayments
+from serve_app.providers.url_guard import UrlGuard
+from serve_app.providers.webhook_sender import WebhookSender
+from serve_app.services.assets import AssetsService
+from serve_app.services.payments import PaymentsWorker
+from serve_app.services.upkeep import Chore, Upkeep
+from serve_app.store.journal import Journal
+from serve_app.store.topups import Topups
+from serve_app.store.webhooks import Webhooks
+
+SWEEP_S, DELIVER_S, ORPHANS_S, AUDIT_S = 1.0, 1.0, 3600.0, 300.0
+
+
+@serve.deployment
+class Keeper:
+    """Recovers lost jobs, reaps holds, delivers webhooks, pays, deletes, audits."""
+
+    async def __init__(  # type: ignore[misc]  # Serve awaits it; the loops need a running loop
+        self, stores: StoreOptions, urls: UrlOptions, payments_file: Path
+    ) -> None:
+        opened = open_stores(stores)
+        guard = UrlGuard(ports=urls.ports, networks=urls.networks)
+        webhooks = Webhooks(opened.ledger_store, opened.jobs, WebhookSender(guard))
+        payments = PaymentsWorker(
+            Topups(opened.ledger_store, opened.ledger), SandboxPayments(path=payments_file)
+        )
+        assets = AssetsService(opened.assets, opened.objects)
+        self._journal = Journal(opened.ledger_store)
+        self._mismatch = ""
+        self._upkeep = Upkeep(
+            [
+                Chore("jobs", opened.jobs.recover, SWEEP_S),
+                Chore("holds", opened.ledger.reap_due, SWEEP_S),
+                Chore("webhooks", webhooks.deliver_due, DELIVER_S),
+                Chore("payments", payments.run_once, SWEEP_S),
+                Chore("expired assets", assets.delete_expired, SWEEP_S),
+                Chore("orphaned objects", assets.delete_orphans, ORPHANS_S),
+                Chore("audit", self._audit, AUDIT_S),
+            ]
+        )
+        self._upkeep.start()
+
+    async def _audit(self) -> None:
+        report = await self._journal.audit()
+        self._mismatch = "; ".join(f"{m.account}: {m.rule}" for m in report.mismatches)
+        if self._mismatch:
+            raise RuntimeError(f"the ledger's audit found {self._mismatch}")
+
+    async def check_health(self) -> None:
+        """Fail when a chore hangs, so that Serve replaces the replica."""
+        stalled = self._upkeep.stalled()
+        if stalled:
+            raise RuntimeError(f"stalled: {', '.join(stalled)}")
+
+    async def ready(self) -> bool:
+        """Answer while the ledger's last audit was clean.
+
+        Raises:
+            RuntimeError: It was not; see the log and `afa credits audit`.
+        """
+        if self._mismatch:
+            raise RuntimeError(self._mismatch)
+        return True
