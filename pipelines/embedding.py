@@ -20,7 +20,7 @@ DIMENSION = 768
 
 
 class EmbeddingStep:
-    """The mean of a network's ``embedding`` over the windows; ``tags`` too where it has them.
+    """The mean of a network's ``embedding`` over a track's windows; ``tags`` where it has them.
 
     Args:
         model: A network with ``embedding``.
@@ -38,12 +38,13 @@ class EmbeddingStep:
         return (self._model,)
 
     def prepare(self, waveform: Waveform) -> Prepared:
-        """Resample and cut the windows; nothing is run on silence."""
+        """Resample, set the level and cut the windows; nothing is run on silence."""
         rate = self._model.spec.sample_rate
         samples = resample(waveform.mono(), waveform.sample_rate, rate)
-        if measure_gain(samples, rate) is None:
+        gain = measure_gain(samples, rate)
+        if gain is None:
             return Prepared({})
-        return Prepared({self._model.model_id: audible(self._model.cut(samples))})
+        return Prepared({self._model.model_id: audible(self._model.cut(samples)) * gain})
 
     def finish(self, prepared: Prepared, outputs: Outputs) -> EmbeddingResult:
         """Average over the windows, pad and normalise."""

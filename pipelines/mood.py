@@ -24,7 +24,7 @@ SILENT = dict.fromkeys(ATTRIBUTES, 0.0)
 
 
 class MoodStep:
-    """Attributes from a track at one loudness, tags from the track as it is.
+    """Attributes and tags of a track at one loudness.
 
     Args:
         tagger: A network with ``tags``.
@@ -63,9 +63,7 @@ class MoodStep:
             at_rate = samples
             if rate != SAMPLE_RATE:
                 at_rate = resample(mono, waveform.sample_rate, rate)
-            windows[model.model_id] = audible(model.cut(at_rate))
-        if self._attributes is not None:
-            windows[self._attributes.model_id] *= gain
+            windows[model.model_id] = audible(model.cut(at_rate)) * gain
         return Prepared(windows)
 
     def finish(self, prepared: Prepared, outputs: Outputs) -> MoodResult:

@@ -12,6 +12,7 @@ from models.musicnn import EMBEDDING_DIM, Musicnn
 from pipelines import embedding
 from pipelines.audio import Waveform
 from pipelines.embedding import DIMENSION, EmbeddingStep, unit_vector
+from pipelines.gain import measure_gain
 from pipelines.steps import run_local
 
 CPU = torch.device("cpu")
@@ -41,7 +42,9 @@ def test_the_vector_is_the_padded_mean_of_the_patches(
     result = run_local(step, track)
     network = Musicnn(load_tensors(cards["musicnn-msd-768"], model_dir))
     starts = [0, 47_872, 95_744, 160_000 - 48_128]
-    patches = torch.from_numpy(np.stack([track.samples[0, s : s + 48_128] for s in starts]))
+    gain = measure_gain(track.samples[0], 16_000)
+    assert gain is not None
+    patches = gain * torch.from_numpy(np.stack([track.samples[0, s : s + 48_128] for s in starts]))
     with torch.inference_mode():
         mean = network(patches)["embedding"].mean(dim=0).double()
     want = (mean / mean.norm()).numpy()
@@ -56,6 +59,13 @@ def test_it_has_norm_one_and_tags(step: EmbeddingStep) -> None:
     assert np.linalg.norm(result.vector) == pytest.approx(1, abs=1e-6)
     assert result.tags
     assert all(0.5 <= tag.score <= 1 for tag in result.tags)
+
+
+def test_the_level_of_a_track_does_not_move_it(step: EmbeddingStep) -> None:
+    track = melody(6.0)
+    loud = run_local(step, track).vector
+    quiet = run_local(step, Waveform(track.samples * np.float32(0.1))).vector
+    assert np.dot(loud, quiet) >= 0.9999
 
 
 def test_it_does_not_depend_on_the_batch(step: EmbeddingStep) -> None:
