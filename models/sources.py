@@ -115,7 +115,7 @@ def _from_hub(card: ModelCard, place: str, folder: Path) -> list[Path]:
             for file in card.files
         ]
     except (HfHubHTTPError, OSError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0]
+        reason = str(error).strip().splitlines()[0].rstrip(".")
         raise SourceError(f"the model hub gave no {repository} at {commit}: {reason}") from error
 
 
