@@ -11,6 +11,7 @@ from serve_app.deployments.analysis_worker import AnalysisWorker
 from serve_app.deployments.api import Api
 from serve_app.deployments.bpm import Bpm
 from serve_app.deployments.embedding import Embedding
+from serve_app.deployments.keeper import Keeper
 from serve_app.deployments.mood import Mood
 from serve_app.deployments.options import (
     ModelOptions,
@@ -87,8 +88,10 @@ def bind(args: AppArgs, overrides: Mapping[str, Mapping[str, Any]]) -> Applicati
     embedding = configured(Embedding).bind(model_options(args.embedding))
     worker = configured(AnalysisWorker).bind(stores, urls, args.worker, spectral, mood, embedding)
     bpm = configured(Bpm).bind(stores, urls, model_options(ModelArgs()))
+    keeper = configured(Keeper).bind(stores, urls, settings.data_dir / "payments.json")
     parts = {
         "worker": worker,
+        "keeper": keeper,
         "spectral": spectral,
         "mood": mood,
         "embedding": embedding,

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import uuid
-from contextlib import suppress
 from typing import Any
 
 from ray import serve
@@ -22,7 +21,6 @@ from serve_app.services.track_audio import SourceFetcher
 logger = logging.getLogger(__name__)
 
 CLAIM_WAIT_S = 5.0
-RECOVER_EVERY_S = 1.0
 FAULT_PAUSE_S = 1.0
 
 
@@ -57,7 +55,6 @@ class AnalysisWorker:
         self._loops = [
             asyncio.create_task(self._work(slot)) for slot in range(worker.concurrent_jobs)
         ]
-        self._loops.append(asyncio.create_task(self._recover()))
 
     async def _work(self, slot: int) -> None:
         while True:
@@ -68,12 +65,6 @@ class AnalysisWorker:
             except Exception:  # the ledger may be away; the lanes wait
                 logger.exception("worker %s", self._worker_id)
                 await asyncio.sleep(FAULT_PAUSE_S)
-
-    async def _recover(self) -> None:
-        while True:
-            with suppress(Exception):
-                await self._jobs.recover()
-            await asyncio.sleep(RECOVER_EVERY_S)
 
     async def check_health(self) -> None:
         """Fail when a loop has ended, so that Serve replaces the replica."""
