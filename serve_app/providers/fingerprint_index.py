@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from models.fingerprint_hashes import QUICK, THOROUGH, Effort, query_hashes
+from models.fingerprint_hashes import query_hashes
 from models.fingerprint_landmarks import FRAME_S, Fingerprint
 from serve_app.providers.fingerprint_manifest import (
     FILE_NAME,
@@ -30,6 +30,7 @@ class IndexMatch:
     Attributes:
         track_key: As it was added.
         score: Triplets of the clip that fit.
+        spans: Half-seconds of the clip that they begin in.
         offset_s: Where in the track the clip begins.
         speed: Playback speed of the clip; 1 is the track's own.
         confidence: Probability in percent that the clip is of this track, 0 to 100.
@@ -37,6 +38,7 @@ class IndexMatch:
 
     track_key: str
     score: int
+    spans: int
     offset_s: float
     speed: float
     confidence: int
@@ -44,28 +46,30 @@ class IndexMatch:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """A logistic regression: odds = bias + votes · ln(1 + votes) + rival · ln(1 + rival).
+    """A logistic regression on the logarithms (of one more) of three counts.
 
-    ``rival`` is the votes of the best place in any other track: what chance, or a shared loop,
-    achieves for this very clip in this very index.
+    ``votes`` and ``spans`` are a candidate's; ``rival`` is the votes of the best other track: what
+    chance, or a shared loop, achieves for this very clip in this very index.
     """
 
     bias: float
     votes: float
+    spans: float
     rival: float
 
-    def confidence(self, votes: int, rival: int) -> int:
+    def confidence(self, votes: int, spans: int, rival: int) -> int:
         """Percent, rounded down, so that 100 is never claimed."""
-        odds = self.bias + self.votes * math.log1p(votes) + self.rival * math.log1p(rival)
+        odds = (
+            self.bias
+            + self.votes * math.log1p(votes)
+            + self.spans * math.log1p(spans)
+            + self.rival * math.log1p(rival)
+        )
         return int(100 / (1 + math.exp(-max(min(odds, 30.0), -30.0))) - 1e-6)
 
 
-CALIBRATIONS: dict[Effort, Calibration] = {
-    QUICK: Calibration(-8.0, 4.0, -1.0),
-    THOROUGH: Calibration(-10.0, 4.0, -1.0),
-}
-SURE = 95
-"""At this confidence a quick look-up is not followed by a thorough one."""
+CALIBRATION = Calibration(bias=-14.0, votes=3.1, spans=3.7, rival=-0.3)
+"""Fitted by ``python -m benchmarks.identify`` on the half of its tracks that it does not report."""
 
 
 class FingerprintIndex:
@@ -137,13 +141,7 @@ class FingerprintIndex:
         Returns:
             At most `N_MATCHES`, best first; empty for silence.
         """
-        matches = self._query(fingerprint, QUICK)
-        if matches and matches[0].confidence >= SURE:
-            return matches
-        return self._query(fingerprint, THOROUGH)
-
-    def _query(self, fingerprint: Fingerprint, effort: Effort) -> list[IndexMatch]:
-        wanted = query_hashes(fingerprint, effort)
+        wanted = query_hashes(fingerprint)
         best: dict[str, tuple[Candidate, float]] = {}
         for segment, dropped in self._segments:
             found = segment.look_up(wanted.hashes, MOST_POSTINGS)
@@ -158,7 +156,6 @@ class FingerprintIndex:
                     continue
                 best[key] = (candidate, float(segment.track_starts[track]))
         ranked = sorted(best.items(), key=lambda item: -item[1][0].votes)
-        calibration = CALIBRATIONS[effort]
         matches = []
         for i, (key, (candidate, start)) in enumerate(ranked[:N_MATCHES]):
             rival = ranked[1 if i == 0 else 0][1][0].votes if len(ranked) > 1 else 0
@@ -166,9 +163,10 @@ class FingerprintIndex:
                 IndexMatch(
                     track_key=key,
                     score=candidate.votes,
+                    spans=candidate.spans,
                     offset_s=round((candidate.offset - start) * FRAME_S, 3),
                     speed=round(1 + candidate.speed, 4),
-                    confidence=calibration.confidence(candidate.votes, rival),
+                    confidence=CALIBRATION.confidence(candidate.votes, candidate.spans, rival),
                 )
             )
         return matches

@@ -5,11 +5,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from models.fingerprint_landmarks import FRAME_S
+
 CELL_FRAMES = 8
 """Width of the coarse search: two cells hold the drift of 10 s at ±3 % speed (13 frames)."""
 N_CANDIDATES = 12
 SPEEDS = np.linspace(-0.04, 0.04, 33)
 """Playback speeds tried, relative; steps of 0.25 % drift by less than 1.3 frames in 12 s."""
+SPAN_FRAMES = 0.5 / FRAME_S
 _REACH = 24
 _BINS = 2 * _REACH + 1
 
@@ -20,12 +23,15 @@ class Candidate:
 
     Attributes:
         votes: Different triplets of the clip found there, in the right order and distance.
+        spans: Different half-seconds of the clip that they begin in. Chance and shared loops
+            bring votes in few places; the right track brings them everywhere.
         offset: Where the clip begins, in frames on the segment's timeline.
         position: A place on the timeline inside the track itself.
         speed: Playback speed of the clip relative to the track's, minus 1.
     """
 
     votes: int
+    spans: int
     offset: float
     position: int
     speed: float
@@ -96,8 +102,10 @@ def _refine(
     smooth[:, :-1] += 0.5 * counts[:, 1:]
     best, where = np.unravel_index(int(smooth.argmax()), smooth.shape)
     agrees = np.abs(fine[best] - where) <= 1
+    _, firsts = np.unique(triplets[low:high][agrees], return_index=True)
     return Candidate(
-        votes=len(np.unique(triplets[low:high][agrees])),
+        votes=len(firsts),
+        spans=len(np.unique(np.floor(when[agrees][firsts] / SPAN_FRAMES))),
         offset=centre + float(where) - _REACH,
         position=int(np.median(positions[low:high][agrees])),
         speed=float(SPEEDS[best]),

@@ -197,11 +197,11 @@ async def _guarded(findings: _Findings, source: str, call: Awaitable[T]) -> T | 
 
 async def _resolve(hub: IdentityHub, identity: TrackIdentity) -> TrackIdentity | None:
     """By the best identifier, else by name."""
-    for track_id in identity.ids():
+    track_id = next(identity.ids(), None)
+    if track_id is not None:
         resolved = await hub.resolve(track_id)
         if resolved is not None:
             return resolved.identity
-        break  # the identifiers of one recording lead to the same place
     if identity.artist and identity.title:
         resolved = await hub.search(identity.artist, identity.title)
         return resolved.identity if resolved is not None else None
