@@ -8,10 +8,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from models.bars import Bars, downbeat_odds, find_bars
+from models.bars import Bars, downbeat_odds, find_bars, harmonic_change
 from models.beat_decoder import FRAME_RATE, BeatSpace, decode_beats, upsample
 from models.beats import FRAME_RATE as NETWORK_RATE
 from models.beats import HOP_LENGTH, SAMPLE_RATE, BeatEnsemble
+from models.key import HOP_LENGTH as CHROMA_HOP_LENGTH
+from models.key import SAMPLE_RATE as CHROMA_SAMPLE_RATE
 from models.tempo import are_related, dominant_tempo, local_tempi, periodicity_tempo
 from pipelines.framed import FrameGrid
 
@@ -21,9 +23,16 @@ WARM_UP_FRAMES = 198
 """4 s, in which the recurrent state settles (a longer warm-up moves no beat)."""
 _TAIL_FRAMES = 2  # The last frames' FFTs reach over the window's end.
 
+CHROMA_RATE = CHROMA_SAMPLE_RATE / CHROMA_HOP_LENGTH
+"""Chroma frames a second."""
 _FACTOR = round(FRAME_RATE / NETWORK_RATE)
 _ON_BEAT = np.arange(-3, 8)
 """Where a beat's peak may lie: from 30 ms before the decoded beat to a sixteenth of a slow one."""
+_SUBDIVIDED = 0.78
+"""Where every other beat is weaker than this, the grid counts subdivisions. Grids at the right
+level
+have .83 and more above 100 BPM."""
+_ATTACK_S = 0.03
 _TEMPO_MARGIN = 1.15
 _MIN_BEATS = 4
 _BEATLESS = 0.05
@@ -62,30 +71,31 @@ class BeatModel:
         return {"activations": self._network(windows.to(self._device))}
 
 
-def estimate_rhythm(activations: NDArray[np.float32]) -> Rhythm:
+def estimate_rhythm(
+    activations: NDArray[np.float32], chroma: NDArray[np.float32] | None = None
+) -> Rhythm:
     """Decode beats, bars and tempo.
 
     Args:
         activations: float32 ``[N, 2]``, probability of beat and of downbeat, 50 frames a second.
+        chroma: float32 ``[M, 12]`` as `models.key.Hpcp` gives it; helps to find the bars.
 
     Returns:
         The rhythm; without at least four beats, `NO_RHYTHM`.
     """
     fine = upsample(activations.T, _FACTOR).T
     pulse = fine.sum(axis=1)
-    frames = decode_beats(pulse[None])[0]
-    tempo = dominant_tempo(frames / FRAME_RATE)
-    periodic = periodicity_tempo(pulse, FRAME_RATE)
-    if tempo and periodic and not are_related(tempo, periodic):
-        # The grid was drawn to a tempo that the activation does not repeat at.
-        space = BeatSpace(periodic / _TEMPO_MARGIN, periodic * _TEMPO_MARGIN)
-        frames = decode_beats(pulse[None], space)[0]
-        tempo = dominant_tempo(frames / FRAME_RATE)
-    frames = _drop_empty_ends(frames, pulse)
+    frames = _drop_empty_ends(_decode(pulse), pulse)
     if len(frames) < _MIN_BEATS:
         return NO_RHYTHM
-    bars = find_bars(downbeat_odds(fine, frames))
     beats = refine(frames, pulse) / FRAME_RATE
+    tempo = dominant_tempo(beats)
+    change = None
+    if chroma is not None:
+        # A frame is centred one hop behind its start; a beat's sound begins a little after it.
+        times = (np.arange(len(chroma)) + 1) / CHROMA_RATE - _ATTACK_S
+        change = harmonic_change(chroma, times, beats)
+    bars = find_bars(downbeat_odds(fine, frames), change)
     return Rhythm(
         tempo=tempo,
         tempo_confidence=_tempo_confidence(beats, frames, pulse, tempo),
@@ -94,6 +104,31 @@ def estimate_rhythm(activations: NDArray[np.float32]) -> Rhythm:
         time_signature=_time_signature(bars),
         time_signature_confidence=bars.confidence,
     )
+
+
+def _decode(pulse: NDArray[np.float32]) -> NDArray[np.int64]:
+    """Decode the beats, and again where the first grid lies at a wrong tempo."""
+    frames = decode_beats(pulse[None])[0]
+    tempo = dominant_tempo(frames / FRAME_RATE)
+    periodic = periodicity_tempo(pulse, FRAME_RATE)
+    if tempo and periodic and not are_related(tempo, periodic):
+        # The activation does not repeat at the grid's tempo.
+        return _decode_near(pulse, periodic)
+    if tempo / 2 >= BeatSpace().min_bpm and _alternation(frames, pulse) < _SUBDIVIDED:
+        return _decode_near(pulse, tempo / 2)
+    return frames
+
+
+def _decode_near(pulse: NDArray[np.float32], tempo: float) -> NDArray[np.int64]:
+    space = BeatSpace(tempo / _TEMPO_MARGIN, tempo * _TEMPO_MARGIN)
+    return decode_beats(pulse[None], space)[0]
+
+
+def _alternation(frames: NDArray[np.int64], pulse: NDArray[np.float32]) -> float:
+    """Mean strength of the weaker of odd and even beats against the stronger."""
+    strength = _strength(frames, pulse)
+    even, odd = float(strength[::2].mean()), float(strength[1::2].mean())
+    return min(even, odd) / max(even, odd, 1e-6)
 
 
 def refine(frames: NDArray[np.int64], pulse: NDArray[np.float32]) -> NDArray[np.float64]:

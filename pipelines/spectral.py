@@ -96,7 +96,7 @@ class SpectralStep:
             sound=self._sound.grid.join(outputs[self._sound.model_id]["sound"], n).numpy(),
             chroma=chroma,
             levels=self._levels.measure(outputs[self._levels.model_id], context.n_samples),
-            rhythm=estimate_rhythm(activations.numpy()),
+            rhythm=estimate_rhythm(activations.numpy(), chroma),
         )
         mix_in, mix_out = find_mix_points(track)
         return SpectralResult(

@@ -22,8 +22,8 @@ from models.tempo import dominant_tempo
 from pipelines.framed import FrameGrid
 from pipelines.levels import Levels
 from pipelines.records import Section, Segment
-from pipelines.rhythm import Rhythm
-from pipelines.tonal import CHROMA_RATE, estimate_key
+from pipelines.rhythm import CHROMA_RATE, Rhythm
+from pipelines.tonal import estimate_key
 
 GRID_FRAMES = 1500
 """30 s, the shape of every forward."""

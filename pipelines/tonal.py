@@ -23,9 +23,6 @@ from pipelines.windows import WindowSpec, cut, window_starts
 
 GRID_FRAMES = 320
 """29.8 s, the shape of every forward."""
-CHROMA_RATE = SAMPLE_RATE / HOP_LENGTH
-"""Chroma frames a second."""
-
 _CROP_SPACING = 3
 _MAX_CROPS = 8
 _LEAST_CORRELATION = 0.3
