@@ -2,7 +2,7 @@
 
 from fastapi import FastAPI
 
-from serve_app.api import errors
+from serve_app.api import errors, openapi
 from serve_app.api.routes import (
     account,
     analysis,
@@ -41,4 +41,5 @@ def create_app(services: ApiServices) -> FastAPI:
     # The upload and URL routes stand before the look-ups, whose path takes any identifier.
     for routes in (health, analysis, jobs, features, tracks, assets, bpm, account, spotify):
         app.include_router(routes.router)
+    openapi.install(app)
     return app

@@ -4,7 +4,7 @@ behind the model deployments are replaced, by deterministic functions of the aud
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -13,6 +13,7 @@ import httpx
 import numpy as np
 from fastapi import FastAPI
 
+from configs.tables import load_table
 from pipelines.audio import AudioError, Waveform
 from pipelines.decode import DecodeLimits, decode
 from pipelines.records import (
@@ -29,6 +30,8 @@ from serve_app.api.services import ApiServices
 from serve_app.deployments.compose import Surroundings, compose_services
 from serve_app.deployments.options import StoreOptions, TrackOptions, UrlOptions
 from serve_app.deployments.stores import Stores, open_stores
+from serve_app.domain.errors import ServiceUnavailableError
+from serve_app.domain.tiers import Tiers
 from serve_app.providers.audio_url import AudioUrlFetcher
 from serve_app.providers.url_guard import UrlGuard
 from serve_app.services.bpm import Refusal
@@ -166,9 +169,25 @@ async def open_application(
     with_worker: bool = True,
     public_url: str = PUBLIC_URL,
     batch_cached_free: bool = False,
+    rate: int | None = None,
 ) -> AsyncIterator[Application]:
-    """Empty the servers, build the application, and run a worker beside it."""
+    """Empty the servers, build the application, and run a worker beside it.
+
+    Args:
+        options: See `store_options`.
+        catalog_dir: An imported catalog.
+        lookup_wait_s: How long a look-up waits for its job.
+        with_worker: Whether jobs are run at all.
+        public_url: As in links.
+        batch_cached_free: The setting of that name.
+        rate: Requests a minute of every class and tier, where not the real ones.
+    """
     stores = open_stores(options)
+    if rate is not None:
+        table = load_table("tiers")
+        for row in table.values():
+            row["rate"] = dict.fromkeys(row["rate"], rate)
+        stores = replace(stores, tiers=Tiers(table))
     await stores.ledger_store.command("FLUSHALL")
     await stores.cache_store.command("FLUSHALL")
     urls = UrlOptions(ports=tuple(range(1, 65536)), networks=("127.0.0.0/8",))
@@ -211,8 +230,9 @@ async def work(stores: Stores, runner: JobRunner) -> None:
 
     async def slot(number: int) -> None:
         while True:
-            claim = await stores.jobs.claim(f"worker-{number}", 1.0)
-            if claim is not None:
-                await runner.run(claim)
+            with suppress(ServiceUnavailableError):
+                claim = await stores.jobs.claim(f"worker-{number}", 1.0)
+                if claim is not None:
+                    await runner.run(claim)
 
     await asyncio.gather(slot(0), slot(1))

@@ -10,8 +10,8 @@ from serve_app.api.idempotency import IdempotentRoute, idempotent
 from serve_app.api.limits import AssetReader, AssetWriter
 from serve_app.api.schemas import AssetUpload
 from serve_app.api.schemas_tracks import AssetListResponse, AssetMetadata
-from serve_app.domain.assets import AssetRecord
-from serve_app.domain.errors import BadRequestError
+from serve_app.domain.assets import ID_PATTERN, AssetRecord
+from serve_app.domain.errors import BadRequestError, TrackNotFoundError
 from serve_app.domain.track_ids import AmbiguousTrackId, InvalidTrackIdError, parse_track_id
 
 router = APIRouter(tags=["Assets"], route_class=IdempotentRoute)
@@ -33,14 +33,15 @@ def track_name(text: str | None) -> str | None:
     """Give the one written form of a track id.
 
     Raises:
-        BadRequestError: It is none, or names two tracks.
+        TrackNotFoundError: It is none.
+        BadRequestError: It names two tracks.
     """
     if text is None:
         return None
     try:
         track_id = parse_track_id(text)
     except InvalidTrackIdError as error:
-        raise BadRequestError(f"track: {error}") from error
+        raise TrackNotFoundError(f"track: {error}") from error
     if isinstance(track_id, AmbiguousTrackId):
         raise BadRequestError(f"track: write {track_id.apple} or {track_id.deezer}")
     return str(track_id)
@@ -50,7 +51,7 @@ def track_name(text: str | None) -> str | None:
     "/v1/assets/upload",
     status_code=201,
     response_model=AssetUpload,
-    responses=error_responses(400, 401, 409, 413, 415, 429, 503),
+    responses=error_responses(400, 401, 404, 409, 413, 415, 429, 503),
     openapi_extra=idempotent(AUDIO_BODY),
     summary="Upload audio",
 )
@@ -97,7 +98,11 @@ async def list_assets(
     services: Services,
     limit: Annotated[int, Query(ge=1, le=200, description="Items in a page.")] = 50,
     cursor: Annotated[
-        str | None, Query(description="`next_cursor` of the page before; exclusive.")
+        str | None,
+        Query(
+            pattern=f"^{ID_PATTERN.pattern}$",
+            description="`next_cursor` of the page before; exclusive.",
+        ),
     ] = None,
 ) -> AssetListResponse:
     """List your assets that have not expired, newest first."""

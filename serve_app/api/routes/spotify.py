@@ -24,7 +24,6 @@ from serve_app.api.spotify_wire import audio_analysis, search_page, track_object
 from serve_app.domain.errors import (
     BadRequestError,
     JobNotFoundError,
-    MissingIdError,
     NotFoundError,
     TrackNotFoundError,
 )
@@ -41,22 +40,24 @@ ARTIST_QUERY = re.compile(r"""artist:\s*(?:"([^"]+)"|(.+?))(?=\s+\w+:|$)""", re.
 
 SpotifyId = Annotated[str, Path(min_length=1, max_length=2048, examples=["0AfaDemoTrack000000001"])]
 Ids = Annotated[
-    str | None,
-    Query(max_length=8192, description="Comma-separated ids.", examples=["0AfaDemoTrack000000001"]),
+    str,
+    Query(
+        min_length=1,
+        pattern=r"[^,\s]",
+        description="Comma-separated ids.",
+        examples=["0AfaDemoTrack000000001"],
+    ),
 ]
 ERRORS = spotify_error_responses(400, 401, 402, 404, 429, 500, 503)
 
 
-def split_ids(ids: str | None, most: int) -> list[str]:
+def split_ids(ids: str, most: int) -> list[str]:
     """Take the list apart.
 
     Raises:
-        MissingIdError: None given.
         BadRequestError: Too many.
     """
-    parts = [part.strip() for part in (ids or "").split(",") if part.strip()]
-    if not parts:
-        raise MissingIdError("ids: send 1 or more comma-separated track ids")
+    parts = [part.strip() for part in ids.split(",") if part.strip()]
     if len(parts) > most:
         raise BadRequestError(f"ids: at most {most} at once")
     return parts
@@ -70,7 +71,7 @@ def split_ids(ids: str | None, most: int) -> list[str]:
 )
 @router.get("/audio-features/", include_in_schema=False)
 async def several_features(
-    request: Request, caller: Reader, services: Services, ids: Ids = None
+    request: Request, caller: Reader, services: Services, ids: Ids
 ) -> JSONResponse:
     """Give the audio features of up to 100 tracks; a missing track is a null slot.
 
@@ -152,7 +153,7 @@ async def _job_features(caller: Caller, services: Services, job_id: str) -> Any:
 
 @router.get("/tracks", response_model=SpotifyTracks, responses=ERRORS, summary="Several tracks")
 @router.get("/tracks/", include_in_schema=False)
-async def several_tracks(caller: Reader, services: Services, ids: Ids = None) -> JSONResponse:
+async def several_tracks(caller: Reader, services: Services, ids: Ids) -> JSONResponse:
     """Give up to 50 tracks; a missing one is null. Free."""
     tracks: list[dict[str, Any] | None] = []
     for asked in split_ids(ids, MAX_TRACKS):
@@ -182,7 +183,8 @@ async def search(
         Query(
             min_length=1,
             max_length=500,
-            description="`isrc:CODE`, or `artist:NAME track:TITLE`.",
+            description="`isrc:CODE`, `artist:NAME track:TITLE` or `NAME - TITLE`; anything else "
+            "finds nothing.",
             examples=["isrc:QZAFA2600001"],
         ),
     ],
@@ -191,7 +193,7 @@ async def search(
 ) -> JSONResponse:
     """Find a track by ISRC, or by artist and title. Free."""
     try:
-        identity: TrackIdentity | None = await _search(caller, services, q)
+        identity = await _search(caller, services, q)
     except NotFoundError:
         identity = None
     tracks = []
@@ -201,11 +203,16 @@ async def search(
     return JSONResponse(search_page(tracks, str(request.url), limit, offset))
 
 
-async def _search(caller: Caller, services: Services, q: str) -> TrackIdentity:
+async def _search(caller: Caller, services: Services, q: str) -> TrackIdentity | None:
     isrc = ISRC_QUERY.search(q)
     if isrc is not None:
         return await services.lookup.identify(caller, f"isrc:{isrc[1]}")
     track, artist = TRACK_QUERY.search(q), ARTIST_QUERY.search(q)
-    if track is None or artist is None:
-        raise BadRequestError("q: write isrc:CODE, or artist:NAME track:TITLE")
-    return await services.lookup.identify_name(caller, artist[1] or artist[2], track[1] or track[2])
+    if track is not None and artist is not None:
+        names = (artist[1] or artist[2], track[1] or track[2])
+    else:
+        before, _, after = q.partition(" - ")
+        names = (before.strip(), after.strip())
+    if not all(names):
+        return None
+    return await services.lookup.identify_name(caller, *names)

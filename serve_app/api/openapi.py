@@ -1,0 +1,291 @@
+"""Complete the OpenAPI document: what every answer carries, and examples of all of them."""
+
+from collections.abc import Callable
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+
+from serve_app.api.schemas_tracks import AssetInput
+
+OPEN_PATHS = frozenset({"/healthz", "/readyz"})
+SPOTIFY = "/spotify/"
+TRACE_ID = "4bf92f3577b34da6a3ce929d0e0e4736"
+JOB_ID = "job_01jb3q8k6ya7rj1v6fwb2q4m9d"
+ASSET_ID = "afa_01jb3q8k6ya7rj1v6fwb2q4m9d"
+
+TEXT = {"schema": {"type": "string"}}
+TRACE_HEADER = {"X-Trace-Id": {"description": "W3C trace id of the request."} | TEXT}
+RATE_HEADERS = {
+    "RateLimit-Policy": {
+        "description": "Requests allowed (q) in a window of seconds (w), by class.",
+        "example": '"read";q=300;w=60',
+    }
+    | TEXT,
+    "RateLimit": {
+        "description": "Requests remaining (r), and seconds until all are back (t), by class.",
+        "example": '"read";r=299;t=1',
+    }
+    | TEXT,
+}
+CREDIT_HEADERS = {
+    "X-Cache": {"description": "As `_meta.cache`."} | TEXT,
+    "X-Credits-Used": {"description": "As `_meta.credits_used`."} | TEXT,
+    "X-Credits-Remaining": {"description": "As `_meta.credits_remaining`."} | TEXT,
+}
+
+META = {
+    "cache": "hit",
+    "latency_ms": 3,
+    "credits_used": 0,
+    "credits_remaining": 59_998,
+    "trace_id": TRACE_ID,
+}
+CANONICAL = {
+    "artist": "The afa Demo Band",
+    "title": "Demo in A minor",
+    "tempo": 124.0,
+    "key": "A",
+    "mode": "minor",
+    "camelot": "8A",
+    "energy": 71,
+    "danceability": 78,
+    "happiness": 55,
+    "acousticness": 6,
+    "instrumentalness": 88,
+}
+SPOTIFY_SHAPE = {
+    "id": "0AfaDemoTrack000000001",
+    "type": "audio_features",
+    "uri": "afa:track:0AfaDemoTrack000000001",
+    "track_href": "https://afa.example/v1/resolve/0AfaDemoTrack000000001",
+    "analysis_url": "https://afa.example/spotify/v1/audio-analysis/0AfaDemoTrack000000001",
+    "key": 9,
+    "mode": 0,
+    "tempo": 124.0,
+    "loudness": -11.2,
+    "time_signature": 4,
+    "duration_ms": 31_718,
+    "energy": 0.71,
+    "danceability": 0.78,
+    "valence": 0.55,
+    "acousticness": 0.06,
+    "instrumentalness": 0.88,
+    "speechiness": 0.04,
+    "liveness": 0.12,
+}
+EXTENDED = {
+    "mix_in": 1.94,
+    "mix_out": 29.03,
+    "mood_tags": [{"tag": "electronic", "score": 0.91}],
+    "loudness": -11.2,
+    "time_signature": 4,
+    "duration_ms": 31_718,
+    "speechiness": 4,
+    "liveness": 12,
+    "tempo_confidence": 0.93,
+    "key_confidence": 0.71,
+    "models": {"beats": "beatnet", "key": "hpcp"},
+}
+ASSET = {
+    "asset_id": ASSET_ID,
+    "sha256": "fee8eac679bb91dcffabc6ac6fd89058bff807b2b3b42c556f9758ee8f985bc7",
+    "size_bytes": 508_776,
+    "expires_at": "2026-11-28T12:00:00Z",
+}
+ASSET_METADATA = ASSET | {"content_type": "audio/mpeg", "created_at": "2026-11-21T12:00:00Z"}
+JOB_META = META | {"cache": "bypass", "credits_used": 10, "progress": 0.0, "stage": "queued"}
+SUBMITTED = {
+    "status": "queued",
+    "job_id": JOB_ID,
+    "result": None,
+    "error": None,
+    "_meta": JOB_META,
+}
+COMPLETE = {
+    "status": "complete",
+    "job_id": JOB_ID,
+    "result": CANONICAL
+    | EXTENDED
+    | {
+        "artist": "",
+        "title": "",
+        "beats": [0.25, 0.734, 1.218],
+        "downbeats": [0.25],
+        "embedding": None,
+        "embedding_model": None,
+    },
+    "error": None,
+    "_meta": JOB_META | {"progress": 1.0, "stage": "complete"},
+}
+WEBHOOK = {"url": "https://example.org/afa", "secret": "whsec_…"}
+
+EXAMPLES: dict[tuple[str, str], Any] = {
+    ("/v1/audio-features", "get"): CANONICAL | {"_meta": META},
+    ("/v1/audio-features/{id}", "get"): CANONICAL | {"_meta": META},
+    ("/v1/audio-features", "post"): {
+        "audio_features": [CANONICAL, None],
+        "_meta": META | {"credits_used": 2},
+    },
+    ("/v1/audio-features/upload", "post"): SUBMITTED,
+    ("/v1/audio-features/url", "post"): SUBMITTED,
+    ("/v1/jobs/{job_id}", "get"): COMPLETE,
+    ("/v1/key-bpm", "get"): {
+        "tempo": 124.0,
+        "key": "A",
+        "mode": "minor",
+        "camelot": "8A",
+        "_meta": META,
+    },
+    ("/v1/resolve/{id}", "get"): {
+        "mbid": "afa00000-0000-4000-8000-000000000001",
+        "isrc": "QZAFA2600001",
+        "spotify_id": "0AfaDemoTrack000000001",
+        "apple_id": "1600000124",
+        "deezer_id": "990000124",
+        "youtube_id": "AfaDemoTrk0",
+        "artist": "The afa Demo Band",
+        "title": "Demo in A minor",
+        "_meta": META | {"cache": "bypass"},
+    },
+    ("/v1/beatgrid/{id}", "get"): {
+        "tempo": 124.0,
+        "downbeat": 0.25,
+        "beats": [0.25, 0.7339, 1.2177, 1.7016, 2.1855],
+        "downbeats": [0.25, 2.1855],
+        "tempo_source": "verified",
+        "_meta": META,
+    },
+    ("/v1/bpm", "post"): {
+        "tempo": 124.0,
+        "confidence": 0.93,
+        "_meta": META | {"cache": "bypass", "credits_used": 2},
+    },
+    ("/v1/assets/upload", "post"): ASSET,
+    ("/v1/assets", "get"): {"items": [ASSET_METADATA], "next_cursor": None, "count": 1},
+    ("/v1/assets/{id}", "get"): ASSET_METADATA,
+    ("/v1/account/webhook", "get"): WEBHOOK,
+    ("/v1/account/webhook", "put"): WEBHOOK,
+    ("/spotify/v1/audio-features", "get"): {"audio_features": [SPOTIFY_SHAPE, None]},
+    ("/spotify/v1/audio-features/{id}", "get"): SPOTIFY_SHAPE,
+}
+ERROR_MESSAGES = {
+    400: ("bad_request", "ids: must be an array of 1 to 100 track ids"),
+    401: ("unauthorized", "this API key is not valid; it may have been revoked or mistyped"),
+    402: ("insufficient_credits", "this needs 2 credits and 0 remain; buy a pack"),
+    404: ("track_not_found", "no such track is known"),
+    409: ("idempotency_mismatch", "this Idempotency-Key was used with another request"),
+    413: ("payload_too_large", "the upload is larger than the 15728640 bytes your tier allows"),
+    415: ("unsupported_media_type", "send the raw audio bytes with Content-Type audio/*"),
+    429: ("rate_limit_exceeded", "too many requests of class read; your tier allows 300 in 60 s"),
+    500: ("internal_error", "something failed on our side; nothing was charged"),
+    502: ("providers_unavailable", "no identification service could be reached; not charged"),
+    503: ("service_unavailable", "a part of the service is away; try again"),
+}
+NOT_FOUND = {
+    "/v1/assets/{id}": ("asset_not_found", "no such asset"),
+    "/v1/bpm": ("asset_not_found", "no such asset"),
+    "/v1/audio-features/upload": ("asset_not_found", "no such asset"),
+    "/v1/jobs/{job_id}": ("job_not_found", "no such job"),
+    "/v1/account/webhook": ("not_found", "no webhook is set"),
+}
+
+
+Link = tuple[str, str, dict[str, str], dict[str, str] | None]
+LINKS: dict[tuple[str, str, str], dict[str, Link]] = {
+    ("/v1/assets/upload", "post", "201"): {
+        "ReadAsset": ("/v1/assets/{id}", "get", {"id": "$response.body#/asset_id"}, None),
+        "DetectTempo": ("/v1/bpm", "post", {}, {"asset_id": "$response.body#/asset_id"}),
+        "Analyse": (
+            "/v1/audio-features/upload",
+            "post",
+            {},
+            {"asset_id": "$response.body#/asset_id"},
+        ),
+    },
+    ("/v1/audio-features/upload", "post", "202"): {
+        "Poll": ("/v1/jobs/{job_id}", "get", {"job_id": "$response.body#/job_id"}, None)
+    },
+    ("/v1/audio-features/url", "post", "202"): {
+        "Poll": ("/v1/jobs/{job_id}", "get", {"job_id": "$response.body#/job_id"}, None)
+    },
+    ("/v1/assets", "get", "200"): {
+        "NextPage": ("/v1/assets", "get", {"cursor": "$response.body#/next_cursor"}, None)
+    },
+}
+
+
+def error_example(path: str, status: int) -> dict[str, Any]:
+    """Give the body of an error of a path."""
+    code, message = ERROR_MESSAGES[status]
+    if status == 404:
+        code, message = NOT_FOUND.get(path, (code, message))
+    if path.startswith(SPOTIFY):
+        error = {"status": status, "message": message, "code": code}
+        return {"error": error, "message": message, "trace_id": TRACE_ID}
+    return {"error": code, "message": message, "trace_id": TRACE_ID}
+
+
+def complete(document: dict[str, Any]) -> dict[str, Any]:
+    """Add headers and examples, and drop the 422 that never happens.
+
+    ``RateLimit`` stands on everything a caller was let in for, and on its refusal.
+    """
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            operation["responses"].pop("422", None)
+            for status, response in operation["responses"].items():
+                _complete_response(path, method, int(status), response)
+    for (path, method, status), links in LINKS.items():
+        document["paths"][path][method]["responses"][status]["links"] = {
+            name: {
+                "operationId": document["paths"][to][verb]["operationId"],
+                "parameters": parameters,
+            }
+            | ({} if body is None else {"requestBody": body})
+            for name, (to, verb, parameters, body) in links.items()
+        }
+    schemas = document["components"]["schemas"]
+    for name in ("HTTPValidationError", "ValidationError"):
+        schemas.pop(name, None)
+    schemas.setdefault("AssetInput", AssetInput.model_json_schema())
+    return document
+
+
+def _complete_response(path: str, method: str, status: int, response: dict[str, Any]) -> None:
+    headers = response.setdefault("headers", {})
+    headers |= TRACE_HEADER
+    if path not in OPEN_PATHS and status != 401:
+        headers |= RATE_HEADERS
+    content = response.get("content", {}).get("application/json")
+    if content is None:
+        return
+    if status >= 400 and path not in OPEN_PATHS:
+        content["example"] = error_example(path, status)
+        return
+    example = EXAMPLES.get((path, method))
+    if example is not None:
+        content["example"] = example
+        if "_meta" in example or path.startswith(SPOTIFY):
+            headers |= CREDIT_HEADERS
+
+
+def install(app: FastAPI) -> None:
+    """Serve the completed document."""
+
+    def openapi() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            app.openapi_schema = complete(
+                get_openapi(
+                    title=app.title,
+                    version=app.version,
+                    summary=app.summary,
+                    description=app.description,
+                    routes=app.routes,
+                    servers=app.servers,
+                )
+            )
+        return app.openapi_schema
+
+    serve: Callable[[], dict[str, Any]] = openapi
+    app.openapi = serve  # type: ignore[method-assign]

@@ -1,0 +1,145 @@
+"""Released Spotify clients, unmodified, against the mount: only their base URL is changed."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import spotipy
+import tekore
+
+from serve_app.deployments.options import StoreOptions
+from tests.api.live import LiveApplication, serve_application
+
+pytestmark = pytest.mark.redis
+
+DEMO = "0AfaDemoTrack000000001"
+SILENT = "1StUbTrAcK0000000000Aa"
+UNKNOWN = "7unknownTrack000000000"
+UNIT = ("danceability", "energy", "speechiness", "acousticness", "instrumentalness", "liveness")
+
+
+@pytest.fixture(scope="module")
+def live(api_stores: StoreOptions, demo_catalog: Path) -> Iterator[LiveApplication]:
+    with serve_application(api_stores, demo_catalog) as live:
+        yield live
+
+
+@pytest.fixture
+def spotipy_client(live: LiveApplication) -> Iterator[spotipy.Spotify]:
+    client = spotipy.Spotify(auth=live.key("pro"), retries=0)
+    client.prefix = f"{live.url}/spotify/v1/"
+    yield client
+    client._session.close()
+
+
+@pytest.fixture
+def tekore_client(
+    live: LiveApplication, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tekore.Spotify]:
+    monkeypatch.setattr("tekore._client.base.prefix", f"{live.url}/spotify/v1/")
+    client = tekore.Spotify(live.key("pro"))
+    yield client
+    client.close()
+
+
+def check_features(body: dict[str, Any]) -> None:
+    assert body["id"] == DEMO
+    assert body["type"] == "audio_features"
+    assert (body["key"], body["mode"], body["tempo"]) == (9, 0, 120.0)
+    assert body["duration_ms"] == pytest.approx(31_718, abs=2)
+    assert all(0 <= body[name] <= 1 for name in UNIT)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_spotipy_reads_features(spotipy_client: spotipy.Spotify) -> None:
+    found = spotipy_client.audio_features([DEMO, UNKNOWN, DEMO])
+    check_features(found[0])
+    assert found[1] is None
+    assert found[2] == found[0]
+    assert spotipy_client.audio_features(DEMO) == [found[0]]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_spotipy_reads_the_analysis(spotipy_client: spotipy.Spotify) -> None:
+    analysis = spotipy_client.audio_analysis(DEMO)
+    assert analysis["track"]["tempo"] == 120.0
+    assert [bar["start"] for bar in analysis["bars"][:3]] == [0.0, 2.0, 4.0]
+    assert [beat["start"] for beat in analysis["beats"][:3]] == [0.0, 0.5, 1.0]
+    assert [tatum["start"] for tatum in analysis["tatums"][:3]] == [0.0, 0.25, 0.5]
+    assert analysis["beats"][0]["duration"] == 0.5
+    assert len(analysis["segments"][0]["pitches"]) == len(analysis["segments"][0]["timbre"]) == 12
+
+
+def test_spotipy_reads_tracks_and_search(spotipy_client: spotipy.Spotify) -> None:
+    track = spotipy_client.track(DEMO)
+    assert (track["name"], track["artists"][0]["name"]) == ("Demo in A minor", "The afa Demo Band")
+    assert spotipy_client.tracks([DEMO, UNKNOWN])["tracks"][1] is None
+    page = spotipy_client.search("isrc:QZAFA2600001", type="track")["tracks"]
+    assert [item["id"] for item in page["items"]] == [DEMO]
+    assert spotipy_client.search("isrc:QZAFA2699999", type="track")["tracks"]["items"] == []
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_spotipy_understands_errors(spotipy_client: spotipy.Spotify, live: LiveApplication) -> None:
+    with pytest.raises(spotipy.SpotifyException) as missing:
+        spotipy_client.audio_analysis(UNKNOWN)
+    assert missing.value.http_status == 404
+    assert "no such track" in missing.value.msg
+    with pytest.raises(spotipy.SpotifyException) as silent:
+        spotipy_client.audio_analysis(SILENT)
+    assert (silent.value.http_status, "upload it" in silent.value.msg) == (404, True)
+    wrong = spotipy.Spotify(auth="afa_live_wrong", retries=0)
+    wrong.prefix = f"{live.url}/spotify/v1/"
+    with pytest.raises(spotipy.SpotifyException) as refused:
+        wrong.track(DEMO)
+    assert refused.value.http_status == 401
+    wrong._session.close()
+
+
+def test_spotipy_waits_as_long_as_a_429_says(
+    live: LiveApplication, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = spotipy.Spotify(auth=live.key("free"))
+    client.prefix = f"{live.url}/spotify/v1/"
+    names = {client.track(DEMO)["name"] for _ in range(70)}
+    assert names == {"Demo in A minor"}
+    assert "Retry will occur after: 1 s" in caplog.text
+    client._session.close()
+
+
+def test_tekore_parses_everything(tekore_client: tekore.Spotify) -> None:
+    features = tekore_client.track_audio_features(DEMO)
+    assert (features.key, features.mode, features.tempo) == (9, 0, 120.0)
+    assert features.duration_ms == pytest.approx(31_718, abs=2)
+    assert isinstance(features.time_signature, int)
+    several = tekore_client.tracks_audio_features([DEMO, DEMO])
+    assert [one.id for one in several] == [DEMO, DEMO]
+    analysis = tekore_client.track_audio_analysis(DEMO)
+    assert len(analysis.sections) == 1
+    assert analysis.track["key"] == 9
+    track = tekore_client.track(DEMO)
+    assert (track.name, track.external_ids["isrc"]) == ("Demo in A minor", "QZAFA2600001")
+    (page,) = tekore_client.search("isrc:QZAFA2600001", types=("track",))
+    assert [item.id for item in page.items] == [DEMO]
+
+
+def test_tekore_understands_errors(tekore_client: tekore.Spotify) -> None:
+    with pytest.raises(tekore.NotFound, match="no such track"):
+        tekore_client.track_audio_features(UNKNOWN)
+
+
+def test_tekore_works_asynchronously(
+    live: LiveApplication, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tekore._client.base.prefix", f"{live.url}/spotify/v1/")
+
+    async def read() -> Any:
+        client = tekore.Spotify(live.key("pro"), asynchronous=True)
+        try:
+            return await client.track_audio_features(DEMO)
+        finally:
+            await client.close()
+
+    assert asyncio.run(read()).tempo == 120.0

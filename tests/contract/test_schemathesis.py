@@ -1,0 +1,107 @@
+"""Schemathesis against the running application: every check, valid and invalid data, stateful."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from schemathesis import GenerationMode
+from schemathesis.checks import CHECKS, load_all_checks
+from schemathesis.config import SchemathesisConfig
+from schemathesis.specs.openapi.schemas import OpenApiSchema
+
+from serve_app.api.asgi import create_app
+from serve_app.api.services import ApiServices
+from serve_app.deployments.options import StoreOptions
+from tests.api.live import LiveApplication, serve_application
+
+pytestmark = [
+    pytest.mark.redis,
+    # Schemathesis draws from `random` inside its own strategies.
+    pytest.mark.filterwarnings("ignore:Do not use the `random` module"),
+]
+
+QUICK = settings(
+    max_examples=15,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+    phases=[Phase.explicit, Phase.generate],
+)
+STATEFUL = settings(QUICK, max_examples=12, stateful_step_count=6)
+# No parameters and no body: nothing in them can be wrong.
+WITHOUT_INPUT = {"GET /healthz", "GET /readyz"}
+# The document can say "bytes", not "bytes that hold audio", so valid bodies may be refused.
+AUDIO_BODIES = {"POST /v1/bpm"}
+
+load_all_checks()
+NOT_FOR_AUDIO = CHECKS.get_by_names(["positive_data_acceptance"])
+MODES = (GenerationMode.POSITIVE, GenerationMode.NEGATIVE)
+
+
+def operations() -> list[str]:
+    """Every operation of the document, as ``METHOD /path``."""
+    app = create_app(cast("ApiServices", SimpleNamespace(public_url="http://afa.test")))
+    return [
+        f"{method.upper()} {path}"
+        for path, methods in app.openapi()["paths"].items()
+        for method in methods
+    ]
+
+
+@pytest.fixture(scope="module")
+def live(api_stores: StoreOptions, demo_catalog: Path) -> Iterator[LiveApplication]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("serve_app.store.limits.FAILED_AUTH_PER_MINUTE", 10**6)
+        with serve_application(api_stores, demo_catalog, rate=10**6, lookup_wait_s=2.0) as live:
+            yield live
+
+
+def read_document(live: LiveApplication, mode: GenerationMode) -> OpenApiSchema:
+    config = SchemathesisConfig.from_dict(
+        {
+            "auth": {"openapi": {"ApiKey": {"bearer": live.key("scale")}}},
+            "generation": {"mode": mode.value},
+        }
+    )
+    return schemathesis.openapi.from_url(f"{live.url}/openapi.json", config=config)
+
+
+@pytest.fixture(scope="module")
+def schemas(live: LiveApplication) -> dict[GenerationMode, OpenApiSchema]:
+    return {mode: read_document(live, mode) for mode in MODES}
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("label", operations())
+def test_no_request_breaks_the_contract(
+    schemas: dict[GenerationMode, OpenApiSchema], label: str, mode: GenerationMode
+) -> None:
+    if mode is GenerationMode.NEGATIVE and label in WITHOUT_INPUT:
+        return
+    method, path = label.split(" ")
+    operation: Any = schemas[mode][path][method]
+    excluded = NOT_FOR_AUDIO if label in AUDIO_BODIES else []
+
+    @QUICK
+    @given(case=operation.as_strategy(generation_mode=mode))
+    def check(case: Any) -> None:
+        case.call_and_validate(excluded_checks=excluded)
+
+    check()
+
+
+def test_no_sequence_breaks_the_contract(
+    schemas: dict[GenerationMode, OpenApiSchema],
+) -> None:
+    machine = schemas[GenerationMode.POSITIVE].as_state_machine()
+
+    class Sequence(machine):  # type: ignore[misc,valid-type]  # made at run time
+        def validate_response(self, response: Any, case: Any, **options: Any) -> None:
+            case.validate_response(response, excluded_checks=NOT_FOR_AUDIO)
+
+    Sequence.run(settings=STATEFUL)
