@@ -6,7 +6,7 @@ The front-end stays in float32 and eager: it has complex numbers and is a fracti
 from typing import Any, Protocol, runtime_checkable
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 
 @runtime_checkable
@@ -32,3 +32,13 @@ def trunk_precision(like: Tensor, dtype: torch.dtype) -> torch.autocast:
         dtype: float32 (nothing changes) or bfloat16.
     """
     return torch.autocast(like.device.type, torch.bfloat16, enabled=dtype == torch.bfloat16)
+
+
+def halve_weights(network: nn.Module) -> None:
+    """Store the weights of matrix products in bfloat16, once and in place.
+
+    Autocast would make the same copies in every forward; norms and embeddings keep float32.
+    """
+    for module in network.modules():
+        if isinstance(module, nn.Linear | nn.Conv1d | nn.Conv2d):
+            module.to(torch.bfloat16)

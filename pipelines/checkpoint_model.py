@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from models.cards import ModelCard
 from models.networks import build_network
-from models.precision import TransformerNetwork
+from models.precision import TransformerNetwork, halve_weights
 from pipelines.windows import WindowSpec, cut, window_starts
 
 
@@ -66,6 +66,8 @@ class CheckpointModel:
         self._cuda_graphs = execution.cuda_graphs
         if isinstance(network, TransformerNetwork):
             network.dtype = execution.dtype
+            if execution.dtype == torch.bfloat16:
+                halve_weights(self.network)
             self._batch_sizes = execution.batch_sizes
             if execution.batch_sizes:
                 mode = "reduce-overhead" if execution.cuda_graphs else "default"

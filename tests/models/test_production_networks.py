@@ -28,6 +28,7 @@ from models.ced import Ced
 from models.checkpoints import CheckpointError, pull
 from models.clap import ClapMel
 from models.networks import build_network
+from models.precision import halve_weights
 from models.sources import file_sha256
 
 Build = Callable[..., nn.Module]
@@ -325,9 +326,12 @@ def test_half_precision_keeps_the_embedding(build: Build, tmp_path: Path) -> Non
         full = run(network, windows)["embedding"]
         network.dtype = torch.bfloat16
         half = run(network, windows)["embedding"]
+        halve_weights(network)
+        halved = run(network, windows)["embedding"]
         assert half.dtype == torch.float32
         assert not torch.equal(half, full), name
         assert torch.cosine_similarity(half, full).min() >= 0.9999, name
+        assert torch.cosine_similarity(halved, full).min() >= 0.9999, name
 
 
 def test_a_network_that_nothing_runs_is_refused(
@@ -335,3 +339,15 @@ def test_a_network_that_nothing_runs_is_refused(
 ) -> None:
     with pytest.raises(CardError, match="nothing runs a 'hpcp' network"):
         build_network(cards["hpcp"], tmp_path)
+
+
+def test_half_precision_halves_what_a_network_weighs(build: Build, tmp_path: Path) -> None:
+    network, _ = networks(build, tmp_path)["ast"]
+
+    def size() -> int:
+        return sum(p.numel() * p.element_size() for p in network.parameters())
+
+    before = size()
+    halve_weights(network)
+    assert size() < 0.75 * before
+    assert network.trunk.audio_spectrogram_transformer.layernorm.weight.dtype == torch.float32
