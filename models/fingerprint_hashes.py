@@ -62,9 +62,9 @@ def index_hashes(fingerprint: Fingerprint) -> tuple[NDArray[np.uint32], NDArray[
         Hashes and their anchors' frames, both uint32 ``[H]``, about 50 a second; empty for silence
         and for less than three landmarks.
     """
-    frames, measures = _triplets(fingerprint, INDEX_PARTNERS, INDEX_TRIPLETS)
+    frames, measures = triplets(fingerprint, INDEX_PARTNERS, INDEX_TRIPLETS)
     cells = np.floor(measures).astype(np.int64)
-    return _hash(cells), np.maximum(np.rint(frames), 0).astype(np.uint32)
+    return hash_cells(cells), np.maximum(np.rint(frames), 0).astype(np.uint32)
 
 
 def query_hashes(fingerprint: Fingerprint) -> QueryHashes:
@@ -79,7 +79,7 @@ def query_hashes(fingerprint: Fingerprint) -> QueryHashes:
     Returns:
         No hash occurs twice for one triplet. Empty for silence.
     """
-    frames, measures = _triplets(fingerprint, QUERY_PARTNERS, None)
+    frames, measures = triplets(fingerprint, QUERY_PARTNERS, None)
     cells = np.floor(measures).astype(np.int64)
     place = measures - cells
     step = np.where(place < 0.5, -1, 1)
@@ -93,7 +93,7 @@ def query_hashes(fingerprint: Fingerprint) -> QueryHashes:
                 probe[:, 0] += step[:, 0]
             if is_other_measure:
                 probe[rows, doubtful] += step[rows, doubtful]
-            hashes.append(_hash(probe))
+            hashes.append(hash_cells(probe))
     return QueryHashes(
         hashes=np.concatenate(hashes),
         triplets=np.tile(rows.astype(np.int32), len(hashes)),
@@ -101,7 +101,7 @@ def query_hashes(fingerprint: Fingerprint) -> QueryHashes:
     )
 
 
-def _triplets(
+def triplets(
     fingerprint: Fingerprint, n_partners: int, n_kept: int | None
 ) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
     """Combine landmarks.
@@ -151,7 +151,7 @@ def _triplets(
     return fingerprint.frames[anchor], measures
 
 
-def _hash(cells: NDArray[np.int64]) -> NDArray[np.uint32]:
+def hash_cells(cells: NDArray[np.int64]) -> NDArray[np.uint32]:
     """Mix cells ``[K, N_FACTORS]`` to evenly spread uint32 ``[K]`` (Fibonacci hashing)."""
     anchor, ratio_1, ratio_2, time_1, time_2 = cells.T.astype(np.uint64)
     packed = (((anchor * 128 + ratio_1) * 128 + ratio_2) * 32 + time_1) * 32 + time_2
