@@ -459,7 +459,6 @@ def main(root: str, av_folder: str, av_version: str) -> None:
     from pipelines import sandbox
 
     control = socket.socket(fileno=os.dup(0))
-    walls = {"network": sandbox.leave_network()}
     sys.path.append(av_folder)
     try:
         import av
@@ -470,8 +469,11 @@ def main(root: str, av_folder: str, av_version: str) -> None:
         control.send(json.dumps({"fault": str(fault)}).encode())
         return
     warm_up(av)
-    walls["user"] = sandbox.become_nobody()
-    walls["privileges"] = sandbox.forbid_new_privileges()
+    walls = {  # after the imports: a new user namespace may not be able to read them
+        "network": sandbox.leave_network(),
+        "user": sandbox.become_nobody(),
+        "privileges": sandbox.forbid_new_privileges(),
+    }
     control.send(json.dumps({"walls": walls}).encode())
     Spawner(control, walls).run()
 

@@ -98,7 +98,7 @@ def leave_network() -> str:
 def become_nobody() -> str:
     """Change from root to the user nobody; an ordinary user stays who it is."""
     if os.geteuid() != 0:
-        return f"off: not started as root, stays user {os.geteuid()}"
+        return "off: not started as root, stays the same user"
 
     def change() -> None:
         os.setgroups([])

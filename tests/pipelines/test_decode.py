@@ -3,6 +3,9 @@
 import os
 import signal
 import socket
+import subprocess
+import sys
+import time
 import wave
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -392,6 +395,27 @@ def test_a_dead_spawner_is_replaced(tmp_path: Path) -> None:
     decoder._process.wait()
     assert decoder.decode(source, LIMITS).duration_s == 1.0
     decoder.close()
+
+
+def test_the_spawner_ends_with_a_killed_parent(tmp_path: Path) -> None:
+    source = write_wav(tmp_path / "a", 1, RATE, RATE)
+    script = f"""
+import os, pathlib, signal
+from pipelines.decode import DecodeLimits, Decoder
+decoder = Decoder()
+decoder.decode(pathlib.Path({str(source)!r}), DecodeLimits())
+print(decoder.process_id, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    parent = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    spawner = Path(f"/proc/{int(parent.stdout)}")
+    deadline_s = time.monotonic() + 10
+    while spawner.exists() and time.monotonic() < deadline_s:
+        if "Z" in (spawner / "stat").read_text().rpartition(")")[2].split()[0]:
+            break  # ended, and waits for whoever adopted it
+        time.sleep(0.02)
+    else:
+        assert not spawner.exists()
 
 
 def test_wrong_av_version_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
