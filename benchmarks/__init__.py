@@ -1,1 +1,1 @@
-"""One module per benchmark; `afa bench NAME` runs one and writes its result below `benchmarks/results/`."""
+"""One module per benchmark; `afa bench NAME` runs one; results go below `benchmarks/results/`."""

@@ -55,6 +55,12 @@ class Settings(BaseSettings):
     batch_cached_free: bool = Field(
         False, description="true: cached slots of a batch cost nothing (the default charges them)."
     )
+    providers: dict[str, bool | str] = Field(
+        {}, description="Identity providers, as JSON; fields of ProviderSettings."
+    )
+    recognisers: dict[str, str | int] = Field(
+        {}, description="Identification services, as JSON; fields of RecogniserSettings."
+    )
 
     def resolved_model_dir(self) -> Path:
         """Give the model folder with ``~`` expanded."""

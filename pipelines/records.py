@@ -1,6 +1,6 @@
 """What each analysis step returns, and the one record they merge into.
 
-Everything is plain data (JSON types and numpy-free), so that it crosses processes and caches unchanged.
+Everything is plain data (JSON types, no NumPy), so that it crosses processes and caches unchanged.
 """
 
 from dataclasses import dataclass, field
@@ -98,7 +98,7 @@ class MoodResult:
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingResult:
-    """A vector of 768 floats with L2 norm 1 (all zeros for silence), and tags where the same trunk gives them."""
+    """768 floats with L2 norm 1 (zeros for silence), and tags where the same trunk gives them."""
 
     vector: list[float]
     tags: list[MoodTag]

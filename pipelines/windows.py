@@ -1,7 +1,8 @@
 """Fixed-length windows: the only thing a batched model ever sees.
 
-Padding leaks through group norms and attention, so a track is cut into windows of one length, and the
-last window is shifted back to end where the track ends. Only a track shorter than one window is padded.
+Padding leaks through group norms and attention, so a track is cut into windows of one length, and
+the last window is shifted back to end where the track ends. Only a track shorter than one window is
+padded.
 """
 
 from collections.abc import Mapping
@@ -61,7 +62,7 @@ def window_starts(n_samples: int, spec: WindowSpec) -> list[int]:
 
 
 def cut(samples: NDArray[np.float32], starts: list[int], length: int) -> Tensor:
-    """Stack windows of ``samples`` (``[T]`` or ``[C, T]``) to ``[W, …, length]``, zero-padding a short track."""
+    """Stack windows of ``[T]`` or ``[C, T]`` to ``[W, …, length]``, zero-padding a short track."""
     short = length - samples.shape[-1]
     if short > 0:
         samples = np.pad(samples, [(0, 0)] * (samples.ndim - 1) + [(0, short)])

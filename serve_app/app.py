@@ -11,6 +11,7 @@ from serve_app.deployments.analysis_worker import AnalysisWorker
 from serve_app.deployments.api import Api
 from serve_app.deployments.bpm import Bpm
 from serve_app.deployments.embedding import Embedding
+from serve_app.deployments.identify import Identify
 from serve_app.deployments.keeper import Keeper
 from serve_app.deployments.mood import Mood
 from serve_app.deployments.options import (
@@ -88,6 +89,14 @@ def bind(args: AppArgs, overrides: Mapping[str, Mapping[str, Any]]) -> Applicati
     embedding = configured(Embedding).bind(model_options(args.embedding))
     worker = configured(AnalysisWorker).bind(stores, urls, args.worker, spectral, mood, embedding)
     bpm = configured(Bpm).bind(stores, urls, model_options(ModelArgs()))
+    tracks = TrackOptions(
+        catalog_dir=files.catalog_dir,
+        fingerprint_dir=files.fingerprint_dir,
+        batch_cached_free=settings.batch_cached_free,
+        providers=settings.providers,
+        recognisers=settings.recognisers,
+    )
+    identify = configured(Identify).bind(stores, tracks, model_options(ModelArgs()))
     keeper = configured(Keeper).bind(stores, urls, settings.data_dir / "payments.json")
     parts = {
         "worker": worker,
@@ -96,10 +105,8 @@ def bind(args: AppArgs, overrides: Mapping[str, Mapping[str, Any]]) -> Applicati
         "mood": mood,
         "embedding": embedding,
         "bpm": bpm,
+        "identify": identify,
     }
-    tracks = TrackOptions(
-        catalog_dir=files.catalog_dir, batch_cached_free=settings.batch_cached_free
-    )
     cards = model_options(ModelArgs()).cards()
     models = {role: "+".join(card.model_id for card in chosen) for role, chosen in cards.items()}
     return configured(Api).bind(stores, urls, tracks, settings.public_url, models, parts)

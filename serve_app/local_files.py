@@ -35,6 +35,11 @@ class LocalFiles:
         """The catalog of track identities."""
         return self.data_dir / "catalog"
 
+    @property
+    def fingerprint_dir(self) -> Path:
+        """The index of fingerprints."""
+        return self.data_dir / "fingerprints"
+
     def ledger_url(self, settings: Settings) -> str:
         """Give the ledger's address: the setting, else that of the embedded Redis.
 

@@ -10,12 +10,16 @@ from serve_app.api.routes import (
     bpm,
     features,
     health,
+    identify,
     jobs,
     spotify,
     tracks,
 )
 from serve_app.api.services import ApiServices
 from serve_app.api.tracing import TraceMiddleware
+
+# The upload and URL routes stand before the look-ups, whose path takes any identifier.
+ROUTES = (health, analysis, jobs, features, tracks, assets, bpm, identify, account, spotify)
 
 DESCRIPTION = """\
 Give a track and get tempo, key, beats, loudness, mood, Spotify-style attributes and an embedding.
@@ -38,8 +42,7 @@ def create_app(services: ApiServices) -> FastAPI:
     app.state.services = services
     app.add_middleware(TraceMiddleware)
     errors.install(app)
-    # The upload and URL routes stand before the look-ups, whose path takes any identifier.
-    for routes in (health, analysis, jobs, features, tracks, assets, bpm, account, spotify):
+    for routes in ROUTES:
         app.include_router(routes.router)
     openapi.install(app)
     return app

@@ -1,6 +1,6 @@
 """Take the one `file` part of a multipart form, bounded in size and in number of parts."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 
 from fastapi import Request
@@ -49,7 +49,7 @@ async def file_part(request: Request, limit_bytes: int) -> AsyncIterator[AsyncIt
         await form.close()
 
 
-async def _bounded(chunks: AsyncIterator[bytes], limit_bytes: int) -> AsyncIterator[bytes]:
+async def _bounded(chunks: AsyncIterator[bytes], limit_bytes: int) -> AsyncGenerator[bytes, None]:
     size = 0
     async for chunk in chunks:
         size += len(chunk)

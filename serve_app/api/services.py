@@ -17,6 +17,7 @@ from serve_app.services.analysis import AnalysisService
 from serve_app.services.assets import AssetsService
 from serve_app.services.batch import BatchService
 from serve_app.services.bpm import BpmService
+from serve_app.services.identify import IdentifyService
 from serve_app.services.lookup import LookupService
 from serve_app.services.readiness import Readiness
 
@@ -38,6 +39,7 @@ class ApiServices:
     analysis: AnalysisService
     assets: AssetsService
     bpm: BpmService
+    identify: IdentifyService
     lookup: LookupService
     batch: BatchService
     readiness: Readiness

@@ -9,7 +9,7 @@ from ray.serve.handle import DeploymentHandle
 
 from serve_app.api.asgi import create_app
 from serve_app.deployments.compose import Surroundings, compose_services
-from serve_app.deployments.handles import RayQuick, probe
+from serve_app.deployments.handles import RayIdentify, RayQuick, probe
 from serve_app.deployments.options import StoreOptions, TrackOptions, UrlOptions
 from serve_app.deployments.stores import open_stores
 
@@ -35,6 +35,7 @@ class Api:
                 urls=urls,
                 tracks=tracks,
                 quick=RayQuick(parts["bpm"]),
+                identify=RayIdentify(parts["identify"]),
                 models=models,
                 probes={name: partial(probe, handle) for name, handle in parts.items()},
             ),

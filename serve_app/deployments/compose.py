@@ -20,6 +20,7 @@ from serve_app.services.batch import BatchService
 from serve_app.services.bpm import BpmService, QuickBackend
 from serve_app.services.charging import Charging
 from serve_app.services.feature_cache import FeatureCache
+from serve_app.services.identify import IdentifyBackend, IdentifyService
 from serve_app.services.identities import ResolvedIdentities
 from serve_app.services.lookup import LookupService
 from serve_app.services.readiness import Readiness
@@ -51,6 +52,7 @@ class Surroundings:
 
     Attributes:
         quick: The CPU deployment for tempo and key.
+        identify: The CPU deployment that recognises recordings.
         models: Role to id of the checkpoint in use.
         probes: Parts that `/readyz` asks.
         lookup_wait_s: How long a look-up waits for its job.
@@ -60,6 +62,7 @@ class Surroundings:
     urls: UrlOptions
     tracks: TrackOptions
     quick: QuickBackend
+    identify: IdentifyBackend
     models: Mapping[str, str]
     probes: Mapping[str, Callable[[], Awaitable[object]]]
     lookup_wait_s: float = DEFAULT_WAIT_S
@@ -108,6 +111,16 @@ def compose_services(stores: Stores, around: Surroundings) -> ApiServices:
         assets=assets,
         bpm=BpmService(stores.objects, assets, around.quick, charging, stores.prices),
         lookup=lookup,
+        identify=IdentifyService(
+            stores.objects,
+            assets,
+            around.identify,
+            stores.cache,
+            stores.limits,
+            stores.ledger,
+            charging,
+            stores.prices,
+        ),
         batch=BatchService(
             lookup, stores.ledger, charging, cached_free=around.tracks.batch_cached_free
         ),

@@ -11,9 +11,12 @@ from pipelines.audio import Waveform
 from pipelines.records import EmbeddingResult, MoodResult, QuickFeatures, SpectralResult
 from serve_app.domain.errors import ServiceUnavailableError
 from serve_app.services.bpm import Refusal
+from serve_app.services.identify import Identified
 from serve_app.services.track_audio import Source
 
 QUICK_LIMIT_S = 60.0
+IDENTIFY_LIMIT_S = 30.0
+BUSY = "too much work is waiting; try again"
 
 
 class RayBackend:
@@ -69,7 +72,24 @@ class RayQuick:
             async with asyncio.timeout(QUICK_LIMIT_S):
                 return cast("QuickFeatures | Refusal", await call)
         except (BackPressureError, DeploymentUnavailableError, TimeoutError) as error:
-            raise ServiceUnavailableError("too much work is waiting; try again", 5) from error
+            raise ServiceUnavailableError(BUSY, 5) from error
+
+
+class RayIdentify:
+    """The CPU deployment behind `IdentifyBackend`."""
+
+    def __init__(self, identify: DeploymentHandle[Any]) -> None:
+        self._identify = identify
+
+    async def identify(self, key: str, max_audio_s: float) -> Identified | Refusal:
+        """See `IdentifyBackend`."""
+        try:
+            async with asyncio.timeout(IDENTIFY_LIMIT_S):
+                return cast(
+                    "Identified | Refusal", await self._identify.identify.remote(key, max_audio_s)
+                )
+        except (BackPressureError, DeploymentUnavailableError, TimeoutError) as error:
+            raise ServiceUnavailableError(BUSY, 5) from error
 
 
 async def probe(handle: DeploymentHandle[Any]) -> None:

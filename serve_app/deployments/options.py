@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from configs.tables import load_table
 from models.cards import ModelCard, choose_cards, parse_cards
+from serve_app.providers.recognisers import RecogniserSettings
 from serve_app.providers.registry import ProviderSettings
 
 
@@ -55,14 +56,25 @@ class TrackOptions(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     catalog_dir: Path
+    fingerprint_dir: Path
     batch_cached_free: bool = Field(False, description="Do not charge cached slots of a batch.")
     providers: dict[str, bool | str] = Field(
         {}, repr=False, description="Fields of `ProviderSettings`."
+    )
+    recognisers: dict[str, str | int] = Field(
+        {}, repr=False, description="Fields of `RecogniserSettings`."
     )
 
     def provider_settings(self) -> ProviderSettings:
         """Give the providers' settings."""
         return ProviderSettings(version=version("afa"), **self.providers)  # type: ignore[arg-type]
+
+    def recogniser_settings(self) -> RecogniserSettings:
+        """Give the identification services' settings."""
+        return RecogniserSettings(
+            version=version("afa"),
+            **self.recognisers,  # type: ignore[arg-type]
+        )
 
 
 class WorkerOptions(BaseModel):

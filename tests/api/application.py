@@ -2,7 +2,7 @@
 behind the model deployments are replaced, by deterministic functions of the audio."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,6 +16,7 @@ from fastapi import FastAPI
 from configs.tables import load_table
 from pipelines.audio import AudioError, Waveform
 from pipelines.decode import DecodeLimits, decode
+from pipelines.identify import Fingerprinter
 from pipelines.records import (
     EmbeddingResult,
     MoodResult,
@@ -31,11 +32,15 @@ from serve_app.deployments.compose import Surroundings, compose_services
 from serve_app.deployments.options import StoreOptions, TrackOptions, UrlOptions
 from serve_app.deployments.stores import Stores, open_stores
 from serve_app.domain.errors import ServiceUnavailableError
+from serve_app.domain.identification import Measured, Recogniser
 from serve_app.domain.tiers import Tiers
 from serve_app.providers.audio_url import AudioUrlFetcher
 from serve_app.providers.url_guard import UrlGuard
 from serve_app.services.bpm import Refusal
+from serve_app.services.clip_identifier import ClipIdentifier
+from serve_app.services.enrichment import EnrichmentService
 from serve_app.services.feature_cache import FeatureCache
+from serve_app.services.identify_cascade import IdentifyCascade
 from serve_app.services.job_runner import JobRunner
 from serve_app.services.track_audio import Source, SourceFetcher
 
@@ -170,6 +175,7 @@ async def open_application(
     public_url: str = PUBLIC_URL,
     batch_cached_free: bool = False,
     rate: int | None = None,
+    recognisers: Sequence[Recogniser] = (),
 ) -> AsyncIterator[Application]:
     """Empty the servers, build the application, and run a worker beside it.
 
@@ -180,6 +186,7 @@ async def open_application(
         with_worker: Whether jobs are run at all.
         public_url: As in links.
         batch_cached_free: The setting of that name.
+        recognisers: The identification services, in order.
         rate: Requests a minute of every class and tier, where not the real ones.
     """
     stores = open_stores(options)
@@ -194,13 +201,29 @@ async def open_application(
     fetcher = AudioUrlFetcher(UrlGuard(ports=urls.ports, networks=urls.networks))
     sources = SourceFetcher(stores.objects, fetcher)
     backend, quick = FakeBackend(), FakeQuick(sources)
+
+    async def measure(waveform: Waveform) -> Measured:
+        return Measured(120.0, 9, 0)
+
+    identifier = ClipIdentifier(
+        stores.objects,
+        Fingerprinter().clip,
+        IdentifyCascade(recognisers, [one.name for one in recognisers]),
+        EnrichmentService(),
+        measure,
+    )
     services = compose_services(
         stores,
         Surroundings(
             public_url=public_url,
             urls=urls,
-            tracks=TrackOptions(catalog_dir=catalog_dir, batch_cached_free=batch_cached_free),
+            tracks=TrackOptions(
+                catalog_dir=catalog_dir,
+                fingerprint_dir=catalog_dir / "fingerprints",
+                batch_cached_free=batch_cached_free,
+            ),
             quick=quick,
+            identify=identifier,
             models=MODELS,
             probes={},
             lookup_wait_s=lookup_wait_s,

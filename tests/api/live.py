@@ -51,7 +51,7 @@ def serve_application(
             server = uvicorn.Server(config)
             serving = asyncio.create_task(server.serve(sockets=[listener]))
             started.append(LiveApplication(url, app, asyncio.get_running_loop()))
-            while not server.started:
+            while not server.started:  # noqa: ASYNC110  uvicorn has no event for it
                 await asyncio.sleep(0.01)
             ready.set()
             await asyncio.to_thread(over.wait)

@@ -79,7 +79,7 @@ def to_wire(request: Request, answer: IdentifyAnswer) -> Identification:
         isrc=found.isrc,
         confidence=found.confidence,
         source_service=found.source_service,
-        services_tried=dict(found.services_tried),  # type: ignore[arg-type]  # Outcome's values
+        services_tried=dict(found.services_tried),
         enrichment=enrichment,
         meta=meta_of(request, answer.cache, answer.credits_used, answer.balance.remaining),
     )

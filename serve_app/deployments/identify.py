@@ -1,0 +1,70 @@
+"""Identifies recordings on the CPU: own fingerprint index first, then the configured services."""
+
+import asyncio
+
+import torch
+from ray import serve
+
+from pipelines import quick
+from pipelines.audio import Waveform
+from pipelines.identify import Fingerprinter
+from serve_app.deployments.compose import ProviderCache
+from serve_app.deployments.model_server import assigned_cpus
+from serve_app.deployments.options import ModelOptions, StoreOptions, TrackOptions
+from serve_app.deployments.stores import open_stores
+from serve_app.domain.identification import Measured
+from serve_app.providers.catalog import Catalog
+from serve_app.providers.http_client import LocalRateLimiter
+from serve_app.providers.index_keys import identity_of_key
+from serve_app.providers.memo import Memo
+from serve_app.providers.recognisers import ORDER, build_sources
+from serve_app.providers.registry import build_providers
+from serve_app.providers.resolver import Resolver
+from serve_app.services.bpm import Refusal
+from serve_app.services.clip_identifier import ClipIdentifier
+from serve_app.services.enrichment import EnrichmentService
+from serve_app.services.identify import Identified
+from serve_app.services.identify_cascade import IdentifyCascade
+
+
+@serve.deployment
+class Identify:
+    """Wires a `ClipIdentifier`."""
+
+    def __init__(self, stores: StoreOptions, tracks: TrackOptions, model: ModelOptions) -> None:
+        torch.set_num_threads(assigned_cpus())
+        opened = open_stores(stores)
+        limiter = LocalRateLimiter()
+        catalog = Catalog.open(tracks.catalog_dir)
+        sources = build_sources(
+            tracks.recogniser_settings(),
+            limiter,
+            tracks.fingerprint_dir,
+            lambda key: identity_of_key(catalog, key),
+        )
+        providers = build_providers(tracks.provider_settings(), limiter)
+        self._quick = quick.build(model.cards(), model.model_dir, torch.device("cpu"))
+        self._identifier = ClipIdentifier(
+            opened.objects,
+            Fingerprinter().clip,
+            IdentifyCascade(sources.recognisers, ORDER),
+            EnrichmentService(
+                hub=Resolver(catalog, providers.identities, Memo(ProviderCache(opened.cache))),
+                discography=sources.discography,
+                releases=sources.releases,
+                cover_art=sources.cover_art,
+            ),
+            self._measure,
+        )
+
+    async def identify(self, key: str, max_audio_s: float) -> Identified | Refusal:
+        """See `IdentifyBackend`."""
+        return await self._identifier.identify(key, max_audio_s)
+
+    async def _measure(self, waveform: Waveform) -> Measured:
+        found = await asyncio.to_thread(self._quick.analyse, waveform, with_key=True)
+        return Measured(found.tempo, found.key, found.mode)
+
+    async def ready(self) -> bool:
+        """Answer once everything is loaded."""
+        return True

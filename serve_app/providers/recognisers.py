@@ -1,0 +1,100 @@
+"""Which identification services and enrichment sources are on: built from settings.
+
+Invariant: a service that needs credentials is off until it has them.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from serve_app.domain.identification import CoverArt, Discography, Recogniser, ReleaseFinder
+from serve_app.domain.identity import TrackIdentity
+from serve_app.domain.identity_ports import RateLimiter
+from serve_app.providers.acoustid import AcoustId
+from serve_app.providers.acrcloud import AcrCloud
+from serve_app.providers.audd import Audd
+from serve_app.providers.coverart import CoverArtArchive
+from serve_app.providers.discogs import Discogs
+from serve_app.providers.fingerprint_recogniser import LocalRecogniser
+from serve_app.providers.identify_calls import MonthlyCap
+from serve_app.providers.musicbrainz import MusicBrainz
+from serve_app.providers.musicbrainz_releases import MusicBrainzReleases
+
+ORDER = ("local", "acoustid", "audd", "acrcloud")
+"""Order of the cascade: own index first, then by price."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecogniserSettings:
+    """Credentials and addresses; a service without credentials is off.
+
+    Attributes:
+        version: Ours, for the User-Agent.
+        contact: An address or page of the operator, for the User-Agent.
+        monthly_calls: Most billed calls to AudD and to ACRCloud in a UTC month, per replica.
+    """
+
+    version: str
+    contact: str = ""
+    acoustid_key: str = ""
+    acoustid_base_url: str = "https://api.acoustid.org/v2"
+    audd_token: str = ""
+    audd_base_url: str = "https://api.audd.io"
+    acrcloud_key: str = ""
+    acrcloud_secret: str = ""
+    acrcloud_base_url: str = "https://identify-eu-west-1.acrcloud.com"
+    monthly_calls: int = 10_000
+    discogs_token: str = ""
+    discogs_base_url: str = "https://api.discogs.com"
+    coverart_base_url: str = "https://coverartarchive.org"
+    musicbrainz_base_url: str = "https://musicbrainz.org/ws/2"
+
+    def __repr__(self) -> str:
+        """Without the credentials."""
+        return f"RecogniserSettings(contact={self.contact!r})"
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """What identifies and what enriches."""
+
+    recognisers: list[Recogniser]
+    discography: Discography | None
+    releases: ReleaseFinder | None
+    cover_art: CoverArt | None
+
+
+def build_sources(
+    settings: RecogniserSettings,
+    limiter: RateLimiter,
+    index_dir: Path,
+    identity_of: Callable[[str], TrackIdentity | None],
+) -> Sources:
+    """Build what the settings turn on; the local index is always there."""
+    cap = MonthlyCap(settings.monthly_calls)
+    recognisers: list[Recogniser] = [LocalRecogniser(index_dir, identity_of)]
+    if settings.acoustid_key:
+        recognisers.append(AcoustId(settings.acoustid_base_url, settings.acoustid_key, limiter))
+    if settings.audd_token:
+        recognisers.append(Audd(settings.audd_base_url, settings.audd_token, limiter, cap))
+    if settings.acrcloud_key and settings.acrcloud_secret:
+        recognisers.append(
+            AcrCloud(
+                settings.acrcloud_base_url,
+                settings.acrcloud_key,
+                settings.acrcloud_secret,
+                limiter,
+                cap,
+            )
+        )
+    contact, version = settings.contact, settings.version
+    discography = releases = cover_art = None
+    if contact:
+        cover_art = CoverArtArchive(settings.coverart_base_url, contact, version, limiter)
+        musicbrainz = MusicBrainz(settings.musicbrainz_base_url, contact, version, limiter)
+        releases = MusicBrainzReleases(musicbrainz.client)
+        if settings.discogs_token:
+            discography = Discogs(
+                settings.discogs_base_url, settings.discogs_token, contact, version, limiter
+            )
+    return Sources(recognisers, discography, releases, cover_art)
