@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pipelines.windows import WindowSpec, cut, window_starts
+from pipelines.windows import WindowSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,25 +52,23 @@ class FrameGrid:
         return max(1, -(-(n_samples - self.overhang) // self.hop_length))
 
     def windows(self, samples: NDArray[np.float32]) -> Tensor:
-        """Cut ``[T]`` or ``[C, T]`` to windows ``[W, …, length]``, zero-padded to whole frames."""
+        """Cut ``[T]`` or ``[C, T]`` to windows ``[W, …, length]``, the last one padded with zeros.
+
+        The windows are a view of one padded copy: overlaps cost no memory.
+        """
         spec = self.spec
-        total = self.count(samples.shape[-1]) * self.hop_length + self.overhang
-        padding = [(0, 0)] * (samples.ndim - 1) + [(0, total - samples.shape[-1])]
-        return cut(np.pad(samples, padding), window_starts(total, spec), spec.length)
+        padded = (self._n_windows(samples.shape[-1]) - 1) * spec.hop + spec.length
+        padding = [(0, 0)] * (samples.ndim - 1) + [(0, padded - samples.shape[-1])]
+        whole = torch.from_numpy(np.pad(samples, padding))
+        return whole.unfold(-1, spec.length, spec.hop).movedim(-2, 0)
 
     def join(self, rows: Tensor, n_samples: int) -> Tensor:
         """Join rows ``[W, n_frames, …]`` to the track's frames ``[N, …]``, N as `count` says."""
-        count = self.count(n_samples)
-        spec = self.spec
-        starts = [
-            s // self.hop_length
-            for s in window_starts(count * self.hop_length + self.overhang, spec)
-        ]
-        begins = [0, *(start + self.lead for start in starts[1:])]
-        ends = [*begins[1:], count]
-        return torch.cat(
-            [
-                row[begin - start : end - start]
-                for row, start, begin, end in zip(rows, starts, begins, ends, strict=True)
-            ]
-        )
+        inner = rows[:, self.lead : self.n_frames - self.tail].flatten(0, 1)
+        # The first window has no neighbour before it, the last none behind it.
+        joined = torch.cat([rows[0, : self.lead], inner, rows[-1, self.n_frames - self.tail :]])
+        return joined[: self.count(n_samples)]
+
+    def _n_windows(self, n_samples: int) -> int:
+        hop_frames = self.n_frames - self.lead - self.tail
+        return 1 + max(0, -(-(self.count(n_samples) - self.n_frames) // hop_frames))

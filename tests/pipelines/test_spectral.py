@@ -2,19 +2,24 @@
 
 import dataclasses
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
+from models.beats import SAMPLE_RATE, BeatEnsemble
 from models.cards import ModelCard, choose_cards
 from models.checkpoints import pull
+from models.loudness import integrated_loudness
 from pipelines import spectral
 from pipelines.audio import Waveform
 from pipelines.decode import DecodeLimits, decode
 from pipelines.records import SpectralResult
 from pipelines.resample import resample
+from pipelines.rhythm import estimate_rhythm
 from pipelines.spectral import SpectralStep
 from pipelines.steps import run_local
 from tests.data.audio_files import encode
@@ -136,6 +141,21 @@ def test_batches_do_not_change_the_result(step: SpectralStep, piece_result: Spec
     np.testing.assert_allclose(result.beats, piece_result.beats, atol=1e-3)
     assert result.tempo == pytest.approx(piece_result.tempo, rel=1e-5)
     assert result.loudness_lufs == pytest.approx(piece_result.loudness_lufs, abs=1e-4)
+
+
+def test_window_borders_are_not_heard(
+    step: SpectralStep, checkpoint: Callable[[str], dict[str, Tensor]]
+) -> None:
+    piece = steady(97, 80)
+    result = run_local(step, Waveform(piece.samples))
+    mono = resample(piece.samples.mean(axis=0), RATE, SAMPLE_RATE)
+    with torch.inference_mode():
+        whole = BeatEnsemble.from_tensors(checkpoint("beatnet"))(torch.from_numpy(mono)[None])
+    expected = estimate_rhythm(whole[0].numpy())
+    assert hits(result.beats, expected.beats, 0.015) > 0.98
+    assert result.tempo == pytest.approx(expected.tempo, rel=1e-3)
+    loudness = integrated_loudness(torch.from_numpy(piece.samples)[None], RATE)
+    assert result.loudness_lufs == pytest.approx(float(loudness), abs=1e-3)
 
 
 @pytest.mark.parametrize("channels", [1, 2])
