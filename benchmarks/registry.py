@@ -13,6 +13,7 @@ RESULTS = Path("benchmarks/results")
 MODULES = {
     "batch": "benchmarks.batch",
     "decode": "benchmarks.decode",
+    "gpu-embed": "benchmarks.gpu_embed",
     "handoff": "benchmarks.handoff",
     "invariance": "benchmarks.invariance",
 }

@@ -13,11 +13,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-from rich.table import Table
-
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from rich.console import Console
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +130,10 @@ def as_json(result: Result) -> dict[str, Any]:
     }
 
 
-def show(result: Result, console: Console) -> None:
+def show(result: Result, console: "Console") -> None:
     """Print the table and the targets."""
+    from rich.table import Table
+
     if result.skipped:
         console.print(f"{result.name}: skipped, {result.skipped}")
         return

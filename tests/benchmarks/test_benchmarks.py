@@ -134,6 +134,22 @@ def test_failed_checks_are_named() -> None:
     assert "FAILED: parity, determinism" in line(found)
 
 
+def test_embedding_rates_are_measured_for_every_contender() -> None:
+    from benchmarks.gpu_embed import compare, gemm_flop_per_s
+
+    class Tiny(nn.Module):
+        def forward(self, windows: Tensor) -> dict[str, Tensor]:
+            return {"embedding": windows.reshape(-1, 8, 32).mean(dim=1)}
+
+    subject = Subject("tiny", lambda device: Tiny().to(device), 256, 16_000)
+    found = compare(subject, CPU, batch=4, rounds=2, round_s=0.05, compiled=False)
+    rates = ("one at a time", "bare loop", "batcher", "eager float32")
+    assert all(found[name] > 100 for name in rates)
+    expected = found["batcher"] / found["bare loop"]
+    assert found["batcher / bare loop"] == pytest.approx(expected, rel=0.9)
+    assert gemm_flop_per_s(CPU, 64) > 1e6
+
+
 @pytest.mark.gpu
 def test_all_subjects_pass_on_the_gpu() -> None:
     from benchmarks.gpu_check import main
@@ -146,14 +162,14 @@ def test_models_and_pipelines_import_with_torch_and_numpy_alone() -> None:
     script = """
 import importlib, pkgutil, sys
 absent = ("ray", "redis", "av", "soxr", "onnx", "scipy", "pydantic", "fastapi", "lmdb", "pyarrow",
-          "matplotlib", "librosa")
+          "matplotlib", "librosa", "rich")
 sys.modules.update(dict.fromkeys(absent))  # None: importing it fails
 import models, pipelines
 for package in (models, pipelines):
     for module in pkgutil.iter_modules(package.__path__):
         if module.name not in ("backfill",):
             importlib.import_module(f"{package.__name__}.{module.name}")
-import benchmarks.gpu_check
+import benchmarks.gpu_check, benchmarks.gpu_embed
 """
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", script], capture_output=True, text=True
