@@ -2,7 +2,7 @@
 
 import typer
 
-from serve_app.cli import analyze, bench, catalog, credits, keys, models, service
+from serve_app.cli import analyze, bench, catalog, credits, identify, keys, models, service
 
 app = typer.Typer(
     name="afa",
@@ -15,7 +15,9 @@ app.command()(service.down)
 app.command()(service.status)
 app.command()(service.doctor)
 app.command()(analyze.analyze)
+app.command()(identify.identify)
 app.command()(bench.bench)
+catalog.app.command("fingerprint")(identify.fingerprint)
 app.add_typer(keys.app, name="keys")
 app.add_typer(credits.app, name="credits")
 app.add_typer(catalog.app, name="catalog")

@@ -16,11 +16,13 @@ from configs.settings import Settings
 from pipelines.decode import DecoderUnavailableError, active_walls
 from serve_app.api.schemas import AnalysisFeatures
 from serve_app.cli.environment import console, fail
+from serve_app.cli.identify import build, tracks_of
 from serve_app.cli.models import pull_defaults
 from serve_app.cli.table import features_table
 from serve_app.local_files import LocalFiles
 from serve_app.store.local_redis import LocalRedisError, find_binary, is_alive
 
+DEMO_CATALOG = Path(__file__).parent.parent / "data" / "demo_catalog.parquet"
 DEMO = Path(__file__).parent.parent / "data" / "demo.mp3"
 START_LIMIT_S = 600.0
 STOP_LIMIT_S = 90.0
@@ -48,6 +50,8 @@ def up(
         check_port(host, port)
         pull_defaults(Settings())
         files.data_dir.mkdir(parents=True, exist_ok=True)
+        if not files.fingerprint_dir.exists():
+            build(files.fingerprint_dir, list(tracks_of(DEMO_CATALOG)))
         command = [sys.executable, "-m", "serve_app.local_service"]
         command += ["--host", host, "--port", str(port)]
         environment = os.environ | {"AFA_DATA_DIR": str(files.data_dir)}

@@ -1,0 +1,108 @@
+"""`afa identify` and `afa catalog fingerprint`: the fingerprint index, without any server."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import pyarrow.parquet as pq
+import typer
+from rich.progress import Progress
+
+from configs.settings import Settings
+from pipelines.audio import AudioError
+from pipelines.decode import DecodeLimits, decode
+from serve_app.cli.environment import console, existing, fail, told
+from serve_app.local_files import LocalFiles
+from serve_app.providers.catalog import Catalog
+from serve_app.providers.catalog_rows import RowError, parse_row
+from serve_app.providers.index_keys import identity_of_key, key_of_file, key_of_identity
+
+if TYPE_CHECKING:
+    from models.fingerprint_landmarks import Fingerprint
+
+AUDIO_ENDINGS = {".mp3", ".wav", ".flac", ".ogg", ".opus", ".m4a", ".mp4", ".aac", ".aiff", ".webm"}
+FILE_SCHEME = "file://"
+LIMITS = DecodeLimits(max_seconds=3600)
+
+Track = tuple[str, Path]
+
+
+def identify(file: Annotated[str, typer.Argument(help="Audio, three seconds or more.")]) -> None:
+    """Tell which track of the own index a recording is."""
+    from pipelines.identify import Fingerprinter
+    from serve_app.providers.fingerprint_index import FingerprintIndex
+    from serve_app.providers.fingerprint_manifest import FingerprintIndexError
+
+    files = LocalFiles(Settings().data_dir.absolute())
+    catalog = Catalog.open(files.catalog_dir)
+    with told(AudioError, FingerprintIndexError):
+        clip = Fingerprinter().clip(decode(existing(file), LIMITS))
+        matches = FingerprintIndex.open(files.fingerprint_dir).query(clip.fingerprint)
+    if not matches:
+        console.print("no match")
+        raise typer.Exit(1)
+    best = matches[0]
+    who = identity_of_key(catalog, best.track_key)
+    name = f"{who.artist} - {who.title}" if who is not None else best.track_key
+    console.print(f"{name}, at {best.offset_s:.1f} s, confidence {best.confidence}")
+
+
+def fingerprint(
+    source: Annotated[
+        Path, typer.Argument(help="Folder of audio files, or a catalog file (Parquet).")
+    ],
+    again: Annotated[bool, typer.Option(help="Also tracks that are in the index.")] = False,
+) -> None:
+    """Add tracks to the fingerprint index; running services see them within a second.
+
+    Files of a folder are named by `Artist - Title.ext`; rows of a catalog file by their identifier,
+    with audio at a path relative to the file.
+    """
+    tracks = list(tracks_of(source))
+    if not tracks:
+        fail(f"no audio in {source}")
+    n_added = build(LocalFiles(Settings().data_dir.absolute()).fingerprint_dir, tracks, again=again)
+    console.print(f"{n_added} added, {len(tracks) - n_added} left as they were or not audio")
+
+
+def tracks_of(source: Path) -> Iterator[Track]:
+    """Give keys and files of a folder or a catalog file."""
+    if source.is_dir():
+        for path in sorted(source.rglob("*")):
+            if path.suffix.lower() in AUDIO_ENDINGS:
+                yield key_of_file(path.relative_to(source)), path
+        return
+    for row in pq.read_table(existing(str(source))).to_pylist():
+        try:
+            identity = parse_row(row, source.parent)
+        except RowError as error:
+            console.print(f"row left out: {error}", style="yellow")
+            continue
+        key = key_of_identity(identity)
+        if key is not None and (identity.audio_url or "").startswith(FILE_SCHEME):
+            yield key, Path((identity.audio_url or "").removeprefix(FILE_SCHEME))
+
+
+def build(folder: Path, tracks: list[Track], *, again: bool = False) -> int:
+    """Fingerprint tracks into the index; unreadable ones are told and left out."""
+    from pipelines.identify import Fingerprinter
+    from serve_app.providers.fingerprint_builder import FingerprintIndexBuilder
+
+    fingerprinter = Fingerprinter()
+    with Progress(console=console, transient=True) as progress:
+        task = progress.add_task("fingerprinting", total=len(tracks))
+        with FingerprintIndexBuilder(folder) as builder:
+
+            def fingerprints() -> "Iterator[tuple[str, Fingerprint]]":
+                for key, path in tracks:
+                    progress.advance(task)
+                    if key in builder and not again:
+                        continue
+                    try:
+                        waveform = decode(path, LIMITS)
+                    except (AudioError, OSError) as error:
+                        console.print(f"{path}: {error}", style="yellow")
+                        continue
+                    yield key, fingerprinter.fingerprints([waveform])[0]
+
+            return builder.build(fingerprints())
