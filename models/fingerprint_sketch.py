@@ -7,6 +7,8 @@ References:
     Broder, "On the resemblance and containment of documents", 1997.
 """
 
+import hashlib
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -15,17 +17,18 @@ from models.fingerprint_landmarks import Fingerprint
 
 N_VALUES = 64
 N_KEYS = 32
-"""The first values serve as keys: of copies that share a quarter of their hashes (MP3 at 64 kbit/s),
-all but 1 in 10,000 share a key."""
+"""The first values serve as keys: of copies that share a quarter of their hashes, as after MP3 at
+64 kbit/s, all but 1 in 10,000 share a key."""
 SAME_CLIP = 0.09
 """Share of equal values, 6 of 64, from which two clips are the same. Clips of different tracks had
 at most 3 (361,000 pairs); MP3 at 128 kbit/s keeps 20 or more, at 64 kbit/s 15 in the median."""
 FEWEST_HASHES = 24
 """With less to compare (silence, a lone tone) there is no sketch."""
 
-_RNG = np.random.default_rng(20_240_607)
-_FACTORS = (_RNG.integers(0, 2**63, N_VALUES, dtype=np.uint64) << np.uint64(1)) | np.uint64(1)
-_OFFSETS = _RNG.integers(0, 2**63, N_VALUES, dtype=np.uint64)
+# Random constants that are the same with every release of numpy.
+_RANDOM = np.frombuffer(hashlib.shake_128(b"afa sketch").digest(16 * N_VALUES), "<u8")
+_FACTORS = _RANDOM[:N_VALUES].astype(np.uint64) | np.uint64(1)
+_OFFSETS = _RANDOM[N_VALUES:].astype(np.uint64)
 
 
 def sketch(fingerprint: Fingerprint) -> NDArray[np.uint32]:
