@@ -1,4 +1,4 @@
-"""Merge the results of the steps into one record, and write it as JSON.
+"""Write the record of a track as JSON and read it back; name keys for DJs.
 
 The JSON is strict: a version, exactly the fields of the record, finite numbers. Floats keep the
 seven digits of a float32.
@@ -9,13 +9,7 @@ import math
 from dataclasses import asdict, fields, is_dataclass
 from typing import Any, cast, get_args, get_origin, get_type_hints
 
-from pipelines.records import (
-    EmbeddingResult,
-    MoodResult,
-    SpectralResult,
-    TrackFeatures,
-)
-from pipelines.tags import merge_tags
+from pipelines.records import TrackFeatures
 
 VERSION = 1
 """Of the JSON; raised whenever a field changes its meaning, so that no old cache is misread."""
@@ -51,42 +45,6 @@ def camelot(key: int, mode: int) -> str:
     if 0 <= key <= 11 and mode in (0, 1):
         return CAMELOT[key][mode]
     return ""
-
-
-def merge(
-    duration_s: float, spectral: SpectralResult, mood: MoodResult, embedding: EmbeddingResult
-) -> TrackFeatures:
-    """Put the three results together."""
-    return TrackFeatures(
-        duration_s=duration_s,
-        tempo=spectral.tempo,
-        tempo_confidence=spectral.tempo_confidence,
-        beats=spectral.beats,
-        downbeats=spectral.downbeats,
-        time_signature=spectral.time_signature,
-        time_signature_confidence=spectral.time_signature_confidence,
-        key=spectral.key,
-        mode=spectral.mode,
-        key_confidence=spectral.key_confidence,
-        camelot=camelot(spectral.key, spectral.mode),
-        loudness_lufs=spectral.loudness_lufs,
-        loudness_range_lu=spectral.loudness_range_lu,
-        true_peak_dbtp=spectral.true_peak_dbtp,
-        mix_in_s=spectral.mix_in_s,
-        mix_out_s=spectral.mix_out_s,
-        acousticness=mood.acousticness,
-        danceability=mood.danceability,
-        energy=mood.energy,
-        instrumentalness=mood.instrumentalness,
-        liveness=mood.liveness,
-        speechiness=mood.speechiness,
-        valence=mood.valence,
-        mood_tags=merge_tags(mood.tags, embedding.tags),
-        models={**embedding.models, **mood.models, **spectral.models},
-        embedding=embedding.vector,
-        segments=spectral.segments,
-        sections=spectral.sections,
-    )
 
 
 def to_json(features: TrackFeatures) -> bytes:

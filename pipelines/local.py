@@ -10,7 +10,7 @@ import torch
 from models.cards import ModelCard
 from pipelines import embedding, mood, spectral
 from pipelines.decode import DecodeLimits, decode
-from pipelines.features import merge
+from pipelines.merge import merge
 from pipelines.records import TrackFeatures
 from pipelines.steps import run_local
 

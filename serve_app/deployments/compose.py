@@ -21,6 +21,7 @@ from serve_app.services.bpm import BpmService, QuickBackend
 from serve_app.services.charging import Charging
 from serve_app.services.feature_cache import FeatureCache
 from serve_app.services.identify import IdentifyBackend, IdentifyService
+from serve_app.services.identify_cache import IdentifyCache
 from serve_app.services.identities import ResolvedIdentities
 from serve_app.services.lookup import LookupService
 from serve_app.services.readiness import Readiness
@@ -115,7 +116,7 @@ def compose_services(stores: Stores, around: Surroundings) -> ApiServices:
             stores.objects,
             assets,
             around.identify,
-            stores.cache,
+            IdentifyCache(ProviderCache(stores.cache)),
             stores.limits,
             stores.ledger,
             charging,

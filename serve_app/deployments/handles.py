@@ -81,15 +81,17 @@ class RayIdentify:
     def __init__(self, identify: DeploymentHandle[Any]) -> None:
         self._identify = identify
 
-    async def identify(self, key: str, max_audio_s: float) -> Identified | Refusal:
+    async def identify(self, key: str, sha256: str, max_audio_s: float) -> Identified | Refusal:
         """See `IdentifyBackend`."""
         try:
             async with asyncio.timeout(IDENTIFY_LIMIT_S):
                 return cast(
-                    "Identified | Refusal", await self._identify.identify.remote(key, max_audio_s)
+                    "Identified | Refusal",
+                    await self._identify.identify.remote(key, sha256, max_audio_s),
                 )
         except (BackPressureError, DeploymentUnavailableError, TimeoutError) as error:
             raise ServiceUnavailableError(BUSY, 5) from error
+        return cast("Identified | Refusal", found)
 
 
 async def probe(handle: DeploymentHandle[Any]) -> None:

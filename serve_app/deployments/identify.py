@@ -24,6 +24,7 @@ from serve_app.services.bpm import Refusal
 from serve_app.services.clip_identifier import ClipIdentifier
 from serve_app.services.enrichment import EnrichmentService
 from serve_app.services.identify import Identified
+from serve_app.services.identify_cache import IdentifyCache
 from serve_app.services.identify_cascade import IdentifyCascade
 
 
@@ -47,6 +48,7 @@ class Identify:
         self._identifier = ClipIdentifier(
             opened.objects,
             Fingerprinter().clip,
+            IdentifyCache(ProviderCache(opened.cache)),
             IdentifyCascade(sources.recognisers, ORDER),
             EnrichmentService(
                 hub=Resolver(catalog, providers.identities, Memo(ProviderCache(opened.cache))),
@@ -57,9 +59,9 @@ class Identify:
             self._measure,
         )
 
-    async def identify(self, key: str, max_audio_s: float) -> Identified | Refusal:
+    async def identify(self, key: str, sha256: str, max_audio_s: float) -> Identified | Refusal:
         """See `IdentifyBackend`."""
-        return await self._identifier.identify(key, max_audio_s)
+        return await self._identifier.identify(key, sha256, max_audio_s)
 
     async def _measure(self, waveform: Waveform) -> Measured:
         found = await asyncio.to_thread(self._quick.analyse, waveform, with_key=True)

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -15,6 +15,7 @@ from serve_app.domain.object_ports import ObjectNotFoundError, ObjectStorePort
 from serve_app.services.bpm import Refusal
 from serve_app.services.enrichment import Enriched, EnrichmentService
 from serve_app.services.identify import Identified
+from serve_app.services.identify_cache import KEEP_MATCH_S, KEEP_NO_MATCH_S, IdentifyCache
 from serve_app.services.identify_cascade import TOTAL_BUDGET_S, IdentifyCascade, IdentifyOutcome
 
 MakeClip = Callable[[Waveform], Clip]
@@ -28,17 +29,19 @@ class ClipIdentifier:
         self,
         objects: ObjectStorePort,
         make_clip: MakeClip,
+        cache: IdentifyCache,
         cascade: IdentifyCascade,
         enrichment: EnrichmentService,
         measure: MeasureClip,
     ) -> None:
         self._objects = objects
         self._make_clip = make_clip
+        self._cache = cache
         self._cascade = cascade
         self._enrichment = enrichment
         self._measure = measure
 
-    async def identify(self, key: str, max_audio_s: float) -> Identified | Refusal:
+    async def identify(self, key: str, sha256: str, max_audio_s: float) -> Identified | Refusal:
         """See `IdentifyBackend`."""
         ends_at = time.monotonic() + TOTAL_BUDGET_S
         limits = DecodeLimits(max_seconds=max_audio_s, min_seconds=SHORTEST_CLIP_S)
@@ -52,15 +55,23 @@ class ClipIdentifier:
             return Refusal(error.code, str(error))
         except ObjectNotFoundError:
             return Refusal("unprocessable_audio", "the uploaded audio is gone; send it again")
+        known = await self._cache.by_fingerprint(clip.fingerprint)
+        if known is not None:
+            return replace(Identified.from_json(known), is_known_clip=True)
         outcome = await self._cascade.identify(clip)
-        if outcome.recognition is None:
-            return describe(outcome, None)
-        enriched = await self._enrichment.enrich(
-            outcome.recognition,
-            measure=lambda: self._measure(waveform),
-            left_s=ends_at - time.monotonic(),
-        )
-        return describe(outcome, enriched)
+        enriched = None
+        if outcome.recognition is not None:
+            enriched = await self._enrichment.enrich(
+                outcome.recognition,
+                measure=lambda: self._measure(waveform),
+                left_s=ends_at - time.monotonic(),
+            )
+        found = describe(outcome, enriched)
+        if found.is_definite and not found.is_unavailable:
+            keep_s = KEEP_MATCH_S if found.matched else KEEP_NO_MATCH_S
+            digest = bytes.fromhex(sha256)
+            await self._cache.put(digest, clip.fingerprint, found.to_json(), keep_s)
+        return found
 
 
 def describe(outcome: IdentifyOutcome, enriched: Enriched | None) -> Identified:

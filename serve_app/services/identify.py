@@ -18,19 +18,18 @@ from serve_app.domain.errors import (
 )
 from serve_app.domain.keys import Caller
 from serve_app.domain.object_ports import ObjectStorePort
-from serve_app.domain.ports_store import CachePort, LedgerPort, LimitsPort
+from serve_app.domain.ports_store import LedgerPort, LimitsPort
 from serve_app.domain.prices import Prices
 from serve_app.domain.tiers import Tier
 from serve_app.domain.ulid import new_ulid
 from serve_app.services.assets import AssetsService
 from serve_app.services.bpm import Refusal
 from serve_app.services.charging import Charging
+from serve_app.services.identify_cache import IdentifyCache
 from serve_app.services.simulation import simulated_features
 from serve_app.services.uploads import UPLOADS, store_body
 
 SPACE = "identify"
-MATCHED_TTL_S = 30 * 86_400.0
-UNMATCHED_TTL_S = 86_400.0
 SLOT_TTL_S = 60.0
 NOBODY = "No identification service could answer; nothing was charged. Try again later."
 
@@ -82,8 +81,8 @@ class Identified:
 class IdentifyBackend(Protocol):
     """The deployment that decodes, fingerprints and asks the services."""
 
-    async def identify(self, key: str, max_audio_s: float) -> Identified | Refusal:
-        """Identify the object under ``key``.
+    async def identify(self, key: str, sha256: str, max_audio_s: float) -> Identified | Refusal:
+        """Identify the object under ``key``, whose bytes have that hash; remember the answer.
 
         Raises:
             ServiceUnavailableError: No replica is free or answers in time.
@@ -110,7 +109,7 @@ class IdentifyService:
         objects: ObjectStorePort,
         assets: AssetsService,
         backend: IdentifyBackend,
-        cache: CachePort,
+        cache: IdentifyCache,
         limits: LimitsPort,
         ledger: LedgerPort,
         charging: Charging,
@@ -160,7 +159,7 @@ class IdentifyService:
     ) -> IdentifyAnswer:
         if caller.is_test:
             return await self._simulate(caller, sha256, request_id)
-        known = await self._cache.get(SPACE, sha256)
+        known = await self._cache.by_bytes(bytes.fromhex(sha256))
         if known is not None:
             return await self._hit(caller, Identified.from_json(known), request_id)
         slot = new_ulid()
@@ -181,16 +180,13 @@ class IdentifyService:
     ) -> IdentifyAnswer:
         charge_id = f"{request_id}:{hashlib.sha256(sha256.encode()).hexdigest()[:16]}"
         async with self._charging.hold(caller, self._prices.identify, charge_id) as hold:
-            found = await self._backend.identify(key, tier.max_audio_s)
+            found = await self._backend.identify(key, sha256, tier.max_audio_s)
             if isinstance(found, Refusal):
                 raise UnprocessableAudioError(found.message, found.code)
             if found.is_unavailable:
                 raise ProvidersUnavailableError(NOBODY)
             if found.is_known_clip:
                 hold.final_cost = 0
-        if found.is_definite:
-            ttl_s = MATCHED_TTL_S if found.matched else UNMATCHED_TTL_S
-            await self._cache.put(SPACE, sha256, found.to_json(), ttl_s)
         if found.is_known_clip:
             return await self._hit(caller, found, request_id)
         return IdentifyAnswer(found, "miss", hold.charged, hold.balance)

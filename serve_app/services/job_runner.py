@@ -15,7 +15,8 @@ from typing import Any, Protocol
 
 from pipelines.audio import AudioError, Waveform
 from pipelines.decode import DecodeLimits
-from pipelines.features import merge, to_json
+from pipelines.features import to_json
+from pipelines.merge import merge
 from pipelines.records import EmbeddingResult, MoodResult, SpectralResult, TrackFeatures
 from serve_app.domain.errors import AfaError
 from serve_app.domain.jobs import Claim

@@ -28,7 +28,7 @@ from pipelines.records import (
 )
 from serve_app.api.asgi import create_app
 from serve_app.api.services import ApiServices
-from serve_app.deployments.compose import Surroundings, compose_services
+from serve_app.deployments.compose import ProviderCache, Surroundings, compose_services
 from serve_app.deployments.options import StoreOptions, TrackOptions, UrlOptions
 from serve_app.deployments.stores import Stores, open_stores
 from serve_app.domain.errors import ServiceUnavailableError
@@ -40,6 +40,7 @@ from serve_app.services.bpm import Refusal
 from serve_app.services.clip_identifier import ClipIdentifier
 from serve_app.services.enrichment import EnrichmentService
 from serve_app.services.feature_cache import FeatureCache
+from serve_app.services.identify_cache import IdentifyCache
 from serve_app.services.identify_cascade import IdentifyCascade
 from serve_app.services.job_runner import JobRunner
 from serve_app.services.track_audio import Source, SourceFetcher
@@ -208,6 +209,7 @@ async def open_application(
     identifier = ClipIdentifier(
         stores.objects,
         Fingerprinter().clip,
+        IdentifyCache(ProviderCache(stores.cache)),
         IdentifyCascade(recognisers, [one.name for one in recognisers]),
         EnrichmentService(),
         measure,

@@ -117,6 +117,17 @@ async def test_a_clip_of_a_known_track_is_named_and_charged_once(
     assert await credits_of(setting.app) == before - 3
 
 
+async def test_a_reencoded_copy_of_a_clip_is_a_free_hit(setting: Setting, tmp_path: Path) -> None:
+    samples = decode(DEMO, DecodeLimits()).samples[:, 300_000:800_000]
+    first = encode(tmp_path / "a.mp3", samples, "mp3", "libmp3lame").read_bytes()
+    copy = encode(tmp_path / "a.ogg", samples, "ogg", "vorbis").read_bytes()
+    before = (await setting.post("pro", first)).json()
+    again = (await setting.post("pro", copy)).json()
+    assert (again["_meta"]["cache"], again["_meta"]["credits_used"]) == ("hit", 0)
+    assert {**again, "_meta": None} == {**before, "_meta": None}
+    assert again["_meta"]["credits_remaining"] == before["_meta"]["credits_remaining"]
+
+
 async def test_what_nobody_knows_is_unmatched_and_charged(setting: Setting, tmp_path: Path) -> None:
     audio = write_wav(tmp_path / "a.wav", click_track(97, 6)).read_bytes()
     body = (await setting.post("free", audio)).json()

@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from pipelines.features import CAMELOT, RecordFormatError, camelot, from_json, merge, to_json
+from pipelines.features import CAMELOT, RecordFormatError, camelot, from_json, to_json
+from pipelines.merge import merge
 from pipelines.records import (
     EmbeddingResult,
     MoodResult,
