@@ -85,10 +85,7 @@ class RayIdentify:
         """See `IdentifyBackend`."""
         try:
             async with asyncio.timeout(IDENTIFY_LIMIT_S):
-                return cast(
-                    "Identified | Refusal",
-                    await self._identify.identify.remote(key, sha256, max_audio_s),
-                )
+                found = await self._identify.identify.remote(key, sha256, max_audio_s)
         except (BackPressureError, DeploymentUnavailableError, TimeoutError) as error:
             raise ServiceUnavailableError(BUSY, 5) from error
         return cast("Identified | Refusal", found)
