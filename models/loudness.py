@@ -83,6 +83,13 @@ def _k_weighting_taps(sample_rate: int) -> Tensor:
     return taps
 
 
+@lru_cache(maxsize=8)
+def _k_weighting_response(sample_rate: int, n_fft: int, device: torch.device) -> Tensor:
+    """Spectrum of `_k_weighting_taps`, complex64 ``[n_fft // 2 + 1]``."""
+    spectrum: Tensor = torch.fft.rfft(_k_weighting_taps(sample_rate), n_fft)
+    return spectrum.to(device, torch.complex64)
+
+
 def _check(waveform: Tensor) -> None:
     if waveform.ndim != 3 or waveform.shape[1] > len(_CHANNEL_GAINS):
         raise ShapeError(f"expected [B, C ≤ 5, T], got {tuple(waveform.shape)}")
@@ -117,7 +124,7 @@ def step_energies(waveform: Tensor, sample_rate: int) -> Tensor:
     padded = torch.nn.functional.pad(
         waveform[..., : n_steps * step], (lead, n_frames * hop - n_steps * step)
     )
-    response = torch.fft.rfft(taps, n_fft).to(waveform.device, torch.complex64)
+    response = _k_weighting_response(sample_rate, n_fft, waveform.device)
     frames = padded.unfold(-1, n_fft, hop)
     energies = torch.cat(
         [
@@ -222,8 +229,8 @@ def loudness_range(waveform: Tensor, sample_rate: int) -> Tensor:
     return gated_range(step_energies(waveform, sample_rate))
 
 
-@lru_cache(maxsize=1)
-def _interpolator() -> Tensor:
+@lru_cache(maxsize=4)
+def _interpolator(device: torch.device) -> Tensor:
     """Matrix ``[cell + 2 · half, cell · 7]`` from samples to the values between them."""
     phases = torch.arange(1, _OVERSAMPLING, dtype=torch.float64) / _OVERSAMPLING
     where = torch.arange(_CELL, dtype=torch.float64)[:, None] + phases
@@ -236,7 +243,7 @@ def _interpolator() -> Tensor:
         6.0 * torch.sqrt((1.0 - (offset / _HALF_TAPS).square()).clamp_min(0.0))
     ) / torch.special.i0(torch.tensor(6.0, dtype=torch.float64))
     kernel: Tensor = torch.sinc(offset) * window * (offset.abs() <= _HALF_TAPS)
-    return kernel.float()
+    return kernel.to(device, torch.float32)
 
 
 def peak(waveform: Tensor) -> Tensor:
@@ -264,9 +271,7 @@ def peak(waveform: Tensor) -> Tensor:
     loudest = inner.reshape(*inner.shape[:-1], cells, _CELL).abs().amax(-1)
     values, picks = loudest.topk(min(_LOUDEST_CELLS, cells), dim=-1)
     view = padded.unfold(-1, _CELL + 2 * _HALF_TAPS, _CELL)
-    between = torch.take_along_dim(view, picks[..., None], dim=2) @ _interpolator().to(
-        waveform.device
-    )
+    between = torch.take_along_dim(view, picks[..., None], dim=2) @ _interpolator(waveform.device)
     return torch.maximum(values.amax((1, 2)), between.abs().amax((1, 2, 3)))
 
 

@@ -66,7 +66,7 @@ class BeatModel:
         )
         self.spec = self.grid.spec
         self._device = device
-        self._network = network.to(device)
+        self._network = network.to(device).requires_grad_(False)
 
     def forward(self, windows: Tensor) -> Mapping[str, Tensor]:
         """See `WindowedModel`."""

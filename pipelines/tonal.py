@@ -56,7 +56,7 @@ class KeyNetworkModel:
             SAMPLE_RATE, CROP_LENGTH, CROP_LENGTH * _CROP_SPACING, max_windows=_MAX_CROPS
         )
         self._device = device
-        self._network = network.to(device)
+        self._network = network.to(device).requires_grad_(False)
 
     def windows(self, samples: NDArray[np.float32]) -> Tensor:
         """Cut ``[T]`` to crops of 15 s, spread over the track; a shorter one is repeated."""
