@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import httpx
 import typer
+from rich.table import Table
 
 from configs.settings import Settings
 from pipelines.decode import DecoderUnavailableError, active_walls
@@ -19,7 +20,11 @@ from serve_app.cli.environment import console, fail
 from serve_app.cli.identify import build, tracks_of
 from serve_app.cli.models import pull_defaults
 from serve_app.cli.table import features_table
+from serve_app.deployments.options import TrackOptions
 from serve_app.local_files import LocalFiles
+from serve_app.providers.http_client import LocalRateLimiter
+from serve_app.providers.recognisers import ORDER, build_sources
+from serve_app.providers.registry import build_providers
 from serve_app.store.local_redis import LocalRedisError, find_binary, is_alive
 
 DEMO_CATALOG = Path(__file__).parent.parent / "data" / "demo_catalog.parquet"
@@ -218,6 +223,27 @@ def status(
         fail(f"no answer from {session['url']}: {type(error).__name__}; see {files.log_path}")
     for part, state in checks.items():
         console.print(f"{part:<10} {state}")
+    console.print(providers_table(Settings()))
+
+
+def providers_table(settings: Settings) -> Table:
+    """Lay out which outside services are on, and what turns the others on."""
+    tracks = TrackOptions(
+        catalog_dir=Path(),
+        fingerprint_dir=Path(),
+        providers=settings.providers,
+        recognisers=settings.recognisers,
+    )
+    limiter = LocalRateLimiter()
+    identities = build_providers(tracks.provider_settings(), limiter)
+    sources = build_sources(tracks.recogniser_settings(), limiter, Path(), lambda _: None)
+    asked = {recogniser.name for recogniser in sources.recognisers}
+    table = Table("provider", "on", "turned on by")
+    for line in identities.statuses:
+        table.add_row(line.name, "yes" if line.is_on else "", line.terms.enabled_by)
+    for name in ORDER:
+        table.add_row(f"identify: {name}", "yes" if name in asked else "", "")
+    return table
 
 
 def doctor() -> None:
