@@ -16,6 +16,7 @@ from serve_app.store.client import UNAVAILABLE, Store
 POLL_S = 5.0
 RECONNECT_S = 0.25
 SUBSCRIBE_LIMIT_S = 1.0
+CANCEL_AGAIN_S = 0.1
 
 Listener = Callable[[str | None], None]
 
@@ -49,11 +50,12 @@ class Bus:
 
     async def close(self) -> None:
         """Stop listening."""
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
-            self._task = None
+        task, self._task = self._task, None
+        # Until Python 3.12, asyncio.wait_for, which the client uses, may swallow a cancellation
+        # (python/cpython#86296).
+        while task is not None and not task.done():
+            task.cancel()
+            await asyncio.wait([task], timeout=CANCEL_AGAIN_S)
 
     async def _run(self) -> None:
         while True:

@@ -77,7 +77,9 @@ class Epoch:
 
     def acknowledged(self) -> int:
         """Estimate the operations so far from the length of the logs; an answer has 20 bytes."""
-        sizes = [self.log(name).stat().st_size for name in self.processes if self.log(name).exists()]
+        sizes = [
+            self.log(name).stat().st_size for name in self.processes if self.log(name).exists()
+        ]
         return sum(sizes) // 28
 
     def act(self, action: str) -> None:
@@ -134,17 +136,19 @@ class Epoch:
         answers = [line for line in lines if line[0] != "begin"]
         self.result.operations = len(answers)
         found: Counter[tuple[str, str]] = Counter()
+        per_account: Counter[tuple[str, str, str]] = Counter()
         entries: list[JournalEntry] = []
         for shard in range(SHARDS):
             async for page in journal._pages(Keyspace.shard_tag(shard)):
                 entries += [entry for _, entry in page]
         found.update((entry.kind, entry.entry_id) for entry in entries)
+        per_account.update((entry.account, entry.kind, entry.entry_id) for entry in entries)
         for step, flow_id, answer in answers:
             if answer != "ok":
                 self.result.lost.append(f"{step} {flow_id}: {answer}")
             elif found[step, flow_id] == 0:
                 self.result.lost.append(f"{step} {flow_id}: not in the journal")
-        self.result.doubled = [f"{kind} {name}" for (kind, name), n in found.items() if n > 1]
+        self.result.doubled = [" ".join(entry) for entry, n in per_account.items() if n > 1]
         report = await journal.audit()
         self.result.mismatches = [f"{m.account} {m.rule}: {m.detail}" for m in report.mismatches]
         expected = Counter[str]()

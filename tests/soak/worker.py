@@ -44,7 +44,9 @@ class Plan:
         if kind == "topup":
             return cls(flow_id, account, ("topup",), cost, cost)
         final = {"commit": cost, "part": chance.randint(0, cost), "void": 0}[kind]
-        return cls(flow_id, account, ("reserve", "void" if kind == "void" else "commit"), cost, final)
+        return cls(
+            flow_id, account, ("reserve", "void" if kind == "void" else "commit"), cost, final
+        )
 
 
 @dataclass
@@ -127,5 +129,7 @@ async def work(url: str, log_path: Path, name: str, lua: Path | None) -> None:
 
 if __name__ == "__main__":
     asyncio.run(
-        work(sys.argv[1], Path(sys.argv[2]), sys.argv[3], Path(sys.argv[4]) if sys.argv[4:] else None)
+        work(
+            sys.argv[1], Path(sys.argv[2]), sys.argv[3], Path(sys.argv[4]) if sys.argv[4:] else None
+        )
     )

@@ -203,7 +203,11 @@ async def retryable_errors_back_off(s: Setting) -> None:
         held = await claim(s)
         await s.jobs.fail(held, "url_fetch_failed", "no answer", retryable=True)
         record = await read(s, "j1")
-        assert (record.state, record.attempts, record.credits_used) == (JobState.QUEUED, attempt, 10)
+        assert (record.state, record.attempts, record.credits_used) == (
+            JobState.QUEUED,
+            attempt,
+            10,
+        )
         ready = int(await s.store.redis.hget(s.store.keys.job(ACCOUNT, "j1"), "ready"))
         assert s.now_ms <= ready <= s.now_ms + 1_000 * 2 ** (attempt - 1)
         if ready > s.now_ms:
@@ -327,7 +331,9 @@ async def claim_without_start_is_found(s: Setting) -> None:
 
 async def submit_without_enqueue_is_found(s: Setting) -> None:
     await s.jobs.submit(new_job("j1"))
-    await s.store.command("DEL", *[f"{{lanes}}:{n}" for n in ("jobs", "where", "ring:basic", "depth")])
+    await s.store.command(
+        "DEL", *[f"{{lanes}}:{n}" for n in ("jobs", "where", "ring:basic", "depth")]
+    )
     await s.after(1_999)
     await s.jobs.recover()
     assert await s.jobs.claim("w1") is None

@@ -188,7 +188,10 @@ async def ids_are_used_once(s: Setting) -> None:
         await s.ledger.commit(ACCOUNT, "a", 6)
     voided = await s.ledger.void(ACCOUNT, "a")
     assert await s.ledger.void(ACCOUNT, "a") == voided
-    for ended in (s.ledger.commit(ACCOUNT, "a"), s.ledger.reserve(PAYER, "a", 5, fingerprint="x y")):
+    for ended in (
+        s.ledger.commit(ACCOUNT, "a"),
+        s.ledger.reserve(PAYER, "a", 5, fingerprint="x y"),
+    ):
         with pytest.raises(HoldClosedError, match="voided"):
             await ended
     with pytest.raises(HoldClosedError, match="missing"):
@@ -228,7 +231,11 @@ async def holds_are_reaped_exactly_at_their_deadline(s: Setting) -> None:
 async def hits_are_free_inside_the_allowance(s: Setting) -> None:
     for used in range(1, 5):
         charge = await s.ledger.count_hit(ACCOUNT, "basic")
-        assert (charge.credits, charge.balance.lookups_used, charge.balance.remaining) == (0, used, 60)
+        assert (charge.credits, charge.balance.lookups_used, charge.balance.remaining) == (
+            0,
+            used,
+            60,
+        )
     charge = await s.ledger.count_hit(ACCOUNT, "basic", hits=3, hit_id="hit:1")
     assert (charge.credits, charge.balance.lookups_used, charge.balance.remaining) == (2, 7, 58)
     again = await s.ledger.count_hit(ACCOUNT, "basic", hits=3, hit_id="hit:1")

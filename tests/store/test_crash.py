@@ -31,7 +31,12 @@ def show(result: Reckoning) -> str:
 def test_kills_lose_and_double_nothing(folder: Path) -> None:
     actions = ["service"] * 8 + ["redis"] * 8
     result = Epoch(folder, 50_000, actions).run()
-    assert result.is_exact, (show(result), result.lost[:5], result.doubled[:5], result.mismatches[:5])
+    assert result.is_exact, (
+        show(result),
+        result.lost[:5],
+        result.doubled[:5],
+        result.mismatches[:5],
+    )
     assert result.operations >= 50_000
 
 
@@ -39,7 +44,12 @@ def test_kills_lose_and_double_nothing(folder: Path) -> None:
 def test_power_cuts_lose_and_double_nothing(folder: Path) -> None:
     actions = ["service"] * 4 + ["redis"] * 4 + ["power"] * 10
     result = Epoch(folder, 50_000, actions, shim=build_shim(folder)).run()
-    assert result.is_exact, (show(result), result.lost[:5], result.doubled[:5], result.mismatches[:5])
+    assert result.is_exact, (
+        show(result),
+        result.lost[:5],
+        result.doubled[:5],
+        result.mismatches[:5],
+    )
     assert result.operations >= 50_000
 
 

@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
-from hypothesis import HealthCheck, Phase, settings, strategies as st
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
     initialize,
@@ -20,8 +21,8 @@ from serve_app.store.client import Store, connect
 from serve_app.store.journal import Journal
 from serve_app.store.ledger import Ledger
 from serve_app.store.local_redis import LocalRedis
-from tests.store.setting import ACCOUNT, CLOCK, PAYER, START_MS, small_tiers
 from tests.store.ledger_model import DAY_MS, ModelAccount
+from tests.store.setting import ACCOUNT, CLOCK, PAYER, START_MS, small_tiers
 
 IDS = st.sampled_from([f"req:{n}" for n in range(12)])
 COSTS = st.integers(0, 45) | st.sampled_from([0, 1, 2, 10, 30, 60, 90, 91])
@@ -82,7 +83,9 @@ class LedgerMachine(RuleBasedStateMachine):
         self.calls.append(call)
         call()
 
-    @rule(hold_id=IDS, cost=COSTS, ttl_s=st.sampled_from([1, 300, 90_000]), fp=st.sampled_from("ab"))
+    @rule(
+        hold_id=IDS, cost=COSTS, ttl_s=st.sampled_from([1, 300, 90_000]), fp=st.sampled_from("ab")
+    )
     def reserve(self, hold_id: str, cost: int, ttl_s: int, fp: str) -> None:
         def call() -> None:
             said = self.run(word_of(self.ledger.reserve(PAYER, hold_id, cost, ttl_s, fp)))
@@ -195,7 +198,11 @@ class LedgerMachine(RuleBasedStateMachine):
         self.model.roll(self.now)
         model = self.model
         since = balance.negative_since and round(balance.negative_since.timestamp() * 1000)
-        assert (balance.grant, balance.packs, balance.debt) == (model.grant, model.packs, model.debt)
+        assert (balance.grant, balance.packs, balance.debt) == (
+            model.grant,
+            model.packs,
+            model.debt,
+        )
         assert since == model.negative_since
         assert (balance.held, balance.lookups_used) == (model.held, model.lookups)
         assert balance.period == f"{model.period[0]:04d}-{model.period[1]:02d}"

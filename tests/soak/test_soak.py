@@ -1,0 +1,50 @@
+"""The long fault tests: ``pytest -m slow tests/soak``, about an hour on two cores."""
+
+import asyncio
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.soak.epoch import Epoch
+from tests.soak.job_storm import Storm
+from tests.soak.power import build_shim, has_compiler
+from tests.store import lua_mutants
+
+EPOCHS = 20
+OPERATIONS = 50_000
+ACTIONS = ["service"] * 4 + ["redis"] * 10 + ["power"] * 10
+
+pytestmark = [pytest.mark.slow, pytest.mark.redis, pytest.mark.timeout(7200)]
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix="afa-"))
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.mark.skipif(not has_compiler(), reason="power cuts need a C compiler (cc) for their shim")
+@pytest.mark.parametrize("seed", range(EPOCHS))
+def test_million_operations_under_kills_and_power_cuts(folder: Path, seed: int) -> None:
+    result = Epoch(folder, OPERATIONS, ACTIONS, shim=build_shim(folder), seed=seed).run()
+    sys.stdout.write(f"{result.operations} operations, {dict(result.kills)}\n")
+    assert result.lost == []
+    assert result.doubled == []
+    assert result.mismatches == []
+    assert result.operations >= OPERATIONS
+
+
+async def test_ten_thousand_jobs_with_a_worker_killed_every_second(folder: Path) -> None:
+    storm = Storm(folder, jobs=10_000, limit_s=600)
+    await storm.go()
+    sys.stdout.write(f"{storm.kills} workers killed\n")
+    assert storm.kills >= 10
+
+
+def test_every_mutant_of_the_scripts_is_killed() -> None:
+    assert asyncio.run(lua_mutants.main([])) == 0

@@ -1,0 +1,173 @@
+"""The same scripts on a real Redis Cluster of three nodes: all keys of a script lie in one slot."""
+
+import asyncio
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+from redis import Redis
+from redis.exceptions import RedisError
+
+from serve_app.domain.credits import AccountPayer
+from serve_app.domain.jobs import JobState, NewJob
+from serve_app.domain.payments import TopupSettings
+from serve_app.providers.payment_sandbox import SandboxPayments
+from serve_app.services.payments import PaymentsWorker
+from serve_app.store.accounts import Accounts
+from serve_app.store.client import Store, connect
+from serve_app.store.idempotency import Idempotency
+from serve_app.store.jobs import Jobs
+from serve_app.store.journal import Journal
+from serve_app.store.ledger import Ledger
+from serve_app.store.limits import Limits
+from serve_app.store.local_redis import find_binary
+from serve_app.store.topups import Topups
+from serve_app.store.webhooks import Webhooks
+from tests.store.setting import small_tiers
+
+pytestmark = pytest.mark.redis
+
+NODES = 3
+SLOTS = 16_384
+OWNERS = [f"owner{number}" for number in range(9)]
+
+
+def free_ports() -> list[int]:
+    """Find ports whose cluster-bus port (10,000 above) is free too."""
+    ports: list[int] = []
+    candidate = 21_000
+    while len(ports) < NODES:
+        candidate += 7
+        with socket.socket() as one, socket.socket() as two:
+            try:
+                one.bind(("127.0.0.1", candidate))
+                two.bind(("127.0.0.1", candidate + 10_000))
+            except OSError:
+                continue
+        ports.append(candidate)
+    return ports
+
+
+def wait_for(condition, limit_s: float = 30.0) -> None:  # type: ignore[no-untyped-def]
+    deadline = time.monotonic() + limit_s
+    while True:
+        try:
+            if condition():
+                return
+        except (RedisError, OSError):
+            pass
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.fixture(scope="module")
+def cluster_port() -> Iterator[int]:
+    folder = Path(tempfile.mkdtemp(prefix="afa-"))
+    ports = free_ports()
+    processes, nodes = [], []
+    for port in ports:
+        home = folder / str(port)
+        home.mkdir()
+        options = {"port": port, "dir": home, "save": "", "cluster-enabled": "yes"}
+        options |= {"bind": "127.0.0.1", "cluster-node-timeout": 5000, "logfile": home / "log"}
+        command = [find_binary(), *(text for key, value in options.items() for text in (f"--{key}", str(value)))]
+        processes.append(subprocess.Popen(command))
+        nodes.append(Redis(port=port))
+    try:
+        for node in nodes:
+            wait_for(node.ping)
+        for index, node in enumerate(nodes):
+            low, high = index * SLOTS // NODES, (index + 1) * SLOTS // NODES
+            node.execute_command("CLUSTER", "ADDSLOTS", *range(low, high))
+            node.execute_command("CLUSTER", "MEET", "127.0.0.1", ports[0])
+        for node in nodes:
+            wait_for(lambda node=node: node.cluster("INFO")["cluster_state"] == "ok")
+        yield ports[0]
+    finally:
+        for node in nodes:
+            node.close()
+        for process in processes:
+            process.kill()
+            process.wait()
+        shutil.rmtree(folder)
+
+
+@pytest.fixture
+async def cluster(cluster_port: int) -> AsyncIterator[Store]:
+    store = connect(f"redis+cluster://127.0.0.1:{cluster_port}", timeout_s=10)
+    yield store
+    await store.close()
+
+
+async def test_money_jobs_and_keys_work_on_a_cluster(cluster: Store) -> None:
+    tiers = small_tiers()
+    ledger, jobs = Ledger(cluster, tiers), Jobs(cluster, tiers)
+    topups = Topups(cluster, ledger)
+    accounts = Accounts(cluster, "pepper", tiers)
+    for owner in OWNERS:
+        payer = AccountPayer(owner, "basic")
+        await ledger.reserve(payer, "req:1", 5)
+        await ledger.commit(owner, "req:1", 3)
+        await ledger.reserve(payer, "req:2", 5, ttl_s=0.001)
+        await topups.enable(owner, TopupSettings(50, 100, 5, 10))
+        await jobs.submit(NewJob(f"job_{owner}", owner, "basic", "analysis", {}, 10))
+        charge = await ledger.count_hit(owner, "basic", hits=6)
+        assert charge.credits == 1
+    await asyncio.sleep(0.05)
+    assert await ledger.reap_due() == len(OWNERS)
+    assert await PaymentsWorker(topups, SandboxPayments()).run_once() == len(OWNERS)
+    sent: list[str] = []
+
+    async def send(url: str, headers: dict[str, str], body: bytes) -> int:
+        sent.append(url)
+        return 200
+
+    hooks = Webhooks(cluster, jobs, send)  # type: ignore[arg-type]
+    for number, _ in enumerate(OWNERS):
+        claim = await jobs.claim("w1")
+        assert claim is not None
+        await hooks.register(claim.account, f"https://example.org/{claim.account}")
+        waiting = asyncio.create_task(jobs.wait(claim.account, claim.job_id, 10))
+        if number % 3 == 0:
+            await jobs.fail(claim, "unprocessable_audio", "x")
+        elif number % 3 == 1:
+            assert await jobs.finish(claim, b"r")
+        else:
+            assert await jobs.heartbeat(claim, 0.1, "mood")
+            assert await jobs.finish(claim, b"r")
+        record = await waiting
+        assert record is not None
+        assert record.state is (JobState.FAILED if number % 3 == 0 else JobState.COMPLETE)
+    await jobs.submit(NewJob("job_last", "owner1", "basic", "analysis", {}, 0))
+    assert await jobs.claim("w3") is not None
+    assert await jobs.release("w3") == 1
+    last = await jobs.claim("w4")
+    assert last is not None
+    assert (last.job_id, last.attempt) == ("job_last", 2)
+    await jobs.recover()
+    assert await hooks.deliver_due() == len(OWNERS)
+    assert sorted(sent) == [f"https://example.org/{owner}" for owner in OWNERS]
+    issued = await accounts.issue("owner0", "pro")
+    caller = await accounts.authenticate(issued.key)
+    assert caller is not None
+    await accounts.revoke((await accounts.rotate(issued.key_id)).key_id)
+    assert (await Limits(cluster).check("owner0", "read", tiers["pro"])).allowed
+    await Idempotency(cluster).begin("owner0", "k", "print")
+    totals = {(await ledger.balance(owner)).remaining for owner in OWNERS}
+    # 60 − 3 − 1, and 100 bought; 10 more for who had a job completed.
+    assert totals == {156, 146}
+    report = await Journal(cluster).audit()
+    assert report.mismatches == ()
+    assert report.accounts == len(OWNERS)
+    homes = {
+        cluster.redis.get_node_from_key(cluster.keys.balance(owner)).port  # type: ignore[union-attr]
+        for owner in OWNERS
+    }
+    assert len(homes) > 1
+    await jobs.close()
+    await accounts.close()

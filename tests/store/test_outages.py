@@ -1,0 +1,143 @@
+"""Redis away, slow, or back again: what charges says so within a second, the cache never minds."""
+
+import asyncio
+import os
+import shutil
+import signal
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from serve_app.domain.errors import ServiceUnavailableError
+from serve_app.domain.jobs import NewJob
+from serve_app.store.accounts import Accounts
+from serve_app.store.cache import Cache
+from serve_app.store.client import Store, connect
+from serve_app.store.jobs import Jobs
+from serve_app.store.ledger import Ledger
+from serve_app.store.limits import Limits
+from tests.soak.power import Victim
+from tests.store.setting import ACCOUNT, PAYER, small_tiers
+
+pytestmark = pytest.mark.redis
+
+ANSWER_S = 1.1
+BACK_S = 5.0
+
+
+@pytest.fixture
+def victim() -> Iterator[Victim]:
+    folder = Path(tempfile.mkdtemp(prefix="afa-"))
+    victim = Victim(folder)
+    victim.start()
+    yield victim
+    victim.stop()
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+async def store(victim: Victim) -> AsyncIterator[Store]:
+    store = connect(victim.url, shards=4)
+    yield store
+    await store.close()
+
+
+async def refusal_s(call) -> float:  # type: ignore[no-untyped-def]
+    began = time.monotonic()
+    with pytest.raises(ServiceUnavailableError) as caught:
+        await call
+    assert caught.value.retry_after_s >= 1
+    return time.monotonic() - began
+
+
+async def back_after_s(ledger: Ledger) -> float:
+    began = time.monotonic()
+    while True:
+        try:
+            await ledger.balance(ACCOUNT, "basic")
+        except ServiceUnavailableError:
+            await asyncio.sleep(0.05)
+        else:
+            return time.monotonic() - began
+
+
+async def test_dead_ledger_refuses_at_once_and_comes_back(victim: Victim, store: Store) -> None:
+    ledger, jobs = Ledger(store, small_tiers()), Jobs(store, small_tiers())
+    await asyncio.gather(*(ledger.reserve(PAYER, f"h{n}", 1) for n in range(20)))
+    victim.kill()
+    job = NewJob("j1", ACCOUNT, "basic", "analysis", {}, 10)
+    for call in (
+        ledger.reserve(PAYER, "a", 1),
+        ledger.commit(ACCOUNT, "h0"),
+        ledger.count_hit(ACCOUNT, "basic"),
+        jobs.submit(job),
+        jobs.get(ACCOUNT, "j1"),
+    ):
+        assert await refusal_s(call) < ANSWER_S
+    assert not await store.ping()
+    victim.start()
+    assert await back_after_s(ledger) < BACK_S
+    balance = await ledger.balance(ACCOUNT)
+    assert (balance.remaining, balance.held, balance.open_jobs) == (40, 20, 0)
+    await jobs.submit(job)
+    await jobs.close()
+
+
+async def test_stopped_ledger_refuses_in_time(victim: Victim, store: Store) -> None:
+    ledger = Ledger(store, small_tiers())
+    await ledger.balance(ACCOUNT, "basic")
+    assert victim.server is not None
+    assert victim.server.pid is not None
+    os.kill(victim.server.pid, signal.SIGSTOP)
+    try:
+        slow = [refusal_s(ledger.reserve(PAYER, f"s{n}", 1)) for n in range(5)]
+        assert max(await asyncio.gather(*slow)) < ANSWER_S
+    finally:
+        os.kill(victim.server.pid, signal.SIGCONT)
+    assert await back_after_s(ledger) < BACK_S
+    # Holds that were made unseen are found under their ids and can be given back.
+    for number in range(5):
+        await ledger.reserve(PAYER, f"s{number}", 1)
+        await ledger.void(ACCOUNT, f"s{number}")
+    assert (await ledger.balance(ACCOUNT)).remaining == 60
+
+
+async def test_remembered_keys_work_without_the_ledger(victim: Victim, store: Store) -> None:
+    accounts = Accounts(store, "pepper", small_tiers())
+    issued = await accounts.issue("bob", "pro")
+    assert await accounts.authenticate(issued.key) is not None
+    assert await accounts.authenticate("afa_live_junk") is None
+    other = Accounts(store, "pepper", small_tiers())
+    victim.kill()
+    assert await refusal_s(other.authenticate(issued.key)) < 2 * ANSWER_S
+    await accounts.close()
+    await other.close()
+
+
+async def test_vanished_cache_does_no_harm(victim: Victim, store: Store) -> None:
+    cache, tier = Cache(store), small_tiers()["basic"]
+    limits = Limits(store, replicas=3)
+    await cache.put("f", "a", b"x", 60)
+    assert (await limits.check("bob", "compute", tier)).remaining == 29
+    victim.kill()
+    began = time.monotonic()
+    assert await cache.get("f", "a") is None
+    await cache.put("f", "a", b"x", 60)
+    async with cache.single_flight("a", wait_s=1) as is_mine:
+        assert is_mine
+    assert await limits.acquire_slot("bob", "identify", 1, "r1")
+    await limits.release_slot("bob", "identify", "r1")
+    # A third of the rate stays: three replicas share it.
+    answers = [(await limits.check("bob", "compute", tier)).allowed for _ in range(12)]
+    assert answers == [True] * 10 + [False] * 2
+    refused = await limits.check("bob", "compute", tier)
+    assert (refused.allowed, refused.limit) == (False, 30)
+    assert 1 <= refused.retry_after_s <= 6
+    assert time.monotonic() - began < 4 * ANSWER_S
+    victim.start()
+    await asyncio.sleep(1.1)
+    await cache.put("f", "a", b"y", 60)
+    assert await cache.get("f", "a") == b"y"
