@@ -1,0 +1,76 @@
+"""The other routes through the real service: look-ups, tempo, identification, the Spotify mount."""
+
+from typing import Any
+
+import pytest
+
+from tests.system.conftest import Service
+from tests.system.test_service import DEMO, finish
+
+pytestmark = [pytest.mark.ray, pytest.mark.redis]
+
+DEMO_ISRC = "QZAFA2600001"
+
+
+def test_a_look_up_computes_once_and_then_hits(service: Service) -> None:
+    with service.client("basic") as client:
+        first = client.get(f"/v1/audio-features/isrc:{DEMO_ISRC}").json()
+        again = client.get(f"/v1/audio-features/{DEMO_ISRC}").json()
+        by_name = client.get(
+            "/v1/audio-features",
+            params={"song": "demo in a minor", "artist": "The Afa Demo Band", "format": "spotify"},
+        ).json()
+    assert first["tempo"] == pytest.approx(124, rel=0.01)
+    assert first["_meta"]["credits_used"] == 2
+    assert (again["_meta"]["cache"], again["_meta"]["credits_used"]) == ("hit", 0)
+    assert (by_name["key"], by_name["mode"]) == (9, 0)
+
+
+def test_the_free_tier_gets_tempo_key_and_what_is_cached(service: Service) -> None:
+    with service.client("free") as client:
+        key_bpm = client.get("/v1/key-bpm", params={"song": "Demo in A minor", "artist": "x"})
+        assert key_bpm.status_code == 404
+        cached = client.get(f"/v1/audio-features/{DEMO_ISRC}")
+        assert cached.status_code == 200, cached.text
+        bpm = client.post(
+            "/v1/bpm", content=DEMO.read_bytes(), headers={"Content-Type": "audio/mpeg"}
+        ).json()
+    assert bpm["tempo"] == pytest.approx(124, rel=0.01)
+    assert bpm["_meta"]["credits_used"] == 2
+
+
+def test_the_verified_beat_grid(service: Service) -> None:
+    with service.client() as client:
+        grid = client.get(f"/v1/beatgrid/{DEMO_ISRC}").json()
+    assert grid["tempo"] == 124
+    assert grid["beats"][:2] == pytest.approx([0.25, 0.25 + 60 / 124], abs=0.001)
+    assert set(grid["downbeats"]) <= set(grid["beats"])
+
+
+def test_the_bundled_track_is_identified(service: Service) -> None:
+    with service.client() as client:
+        files = {"file": ("demo.mp3", DEMO.read_bytes(), "audio/mpeg")}
+        body = client.post("/v1/identify", files=files).json()
+    assert (body["matched"], body["isrc"], body["source_service"]) == (True, DEMO_ISRC, "local")
+    assert body["_meta"]["latency_ms"] < 10_000
+
+
+def test_an_asset_is_analysed_without_another_upload(service: Service) -> None:
+    with service.client() as client:
+        asset = client.post(
+            "/v1/assets/upload",
+            content=DEMO.read_bytes(),
+            headers={"Content-Type": "audio/mpeg"},
+        ).json()
+        job = client.post("/v1/audio-features/upload", json={"asset_id": asset["asset_id"]})
+        assert job.status_code == 202, job.text
+        envelope: Any = finish(client, job.json()["job_id"])
+    assert envelope["status"] == "complete"
+
+
+def test_spotifys_analysis_of_the_track(service: Service) -> None:
+    with service.client() as client:
+        analysis = client.get(f"/spotify/v1/audio-analysis/{DEMO_ISRC}").json()
+    assert analysis["track"]["key"] == 9
+    assert len(analysis["segments"]) > 20
+    assert len(analysis["segments"][0]["pitches"]) == 12
