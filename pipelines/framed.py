@@ -15,6 +15,14 @@ from torch import Tensor
 from pipelines.windows import WindowSpec
 
 
+def pad_to(samples: NDArray[np.float32], length: int) -> NDArray[np.float32]:
+    """Put zeros behind ``[…, T]`` up to ``length`` samples; a longer array is left as it is."""
+    short = length - samples.shape[-1]
+    if short <= 0:
+        return samples
+    return np.pad(samples, [(0, 0)] * (samples.ndim - 1) + [(0, short)])
+
+
 @dataclass(frozen=True, slots=True)
 class FrameGrid:
     """How a model's windows lie on its frames.
@@ -51,15 +59,25 @@ class FrameGrid:
         """Frames of a track of ``n_samples`` samples, at least one; the last may reach over."""
         return max(1, -(-(n_samples - self.overhang) // self.hop_length))
 
-    def windows(self, samples: NDArray[np.float32]) -> Tensor:
+    def padded_length(self, n_samples: int) -> int:
+        """Samples that the windows of a track of ``n_samples`` samples reach over."""
+        spec = self.spec
+        return (self._n_windows(n_samples) - 1) * spec.hop + spec.length
+
+    def windows(self, samples: NDArray[np.float32], n_samples: int | None = None) -> Tensor:
         """Cut ``[T]`` or ``[C, T]`` to windows ``[W, …, length]``, the last one padded with zeros.
 
-        The windows are a view of one padded copy: overlaps cost no memory.
+        The windows are a view: overlaps cost no memory, and neither do several models' windows of
+        samples that are padded already.
+
+        Args:
+            samples: The track, with or without zeros behind it.
+            n_samples: Length of the track without them; all of ``samples`` when None.
         """
+        n_samples = samples.shape[-1] if n_samples is None else n_samples
+        wanted = self.padded_length(n_samples)
+        whole = torch.from_numpy(pad_to(samples, wanted))[..., :wanted]
         spec = self.spec
-        padded = (self._n_windows(samples.shape[-1]) - 1) * spec.hop + spec.length
-        padding = [(0, 0)] * (samples.ndim - 1) + [(0, padded - samples.shape[-1])]
-        whole = torch.from_numpy(np.pad(samples, padding))
         return whole.unfold(-1, spec.length, spec.hop).movedim(-2, 0)
 
     def join(self, rows: Tensor, n_samples: int) -> Tensor:

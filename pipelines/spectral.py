@@ -14,6 +14,7 @@ from models.checkpoints import CheckpointError, load_tensors
 from models.loudness import SILENCE_DBTP, SILENCE_LUFS
 from models.skey import SKey
 from pipelines.audio import Waveform
+from pipelines.framed import pad_to
 from pipelines.levels import LevelModel
 from pipelines.records import UNKNOWN_KEY, SpectralResult
 from pipelines.resample import resample
@@ -70,14 +71,13 @@ class SpectralStep:
         context = _Context(waveform.duration_s, waveform.samples.shape[1], len(samples))
         if np.abs(waveform.samples).max(initial=0.0) < SILENCE_PEAK:
             return Prepared({}, context)
-        windows = {
-            self._beats.model_id: self._beats.grid.windows(samples),
-            self._chroma.model_id: self._chroma.grid.windows(samples),
-            self._levels.model_id: self._levels.windows(waveform.samples),
-            self._sound.model_id: self._sound.grid.windows(samples),
-        }
+        windows = {self._levels.model_id: self._levels.windows(waveform.samples)}
         if self._key_network is not None:
             windows[self._key_network.model_id] = self._key_network.windows(samples)
+        n = len(samples)
+        framed = (self._beats, self._chroma, self._sound)
+        padded = pad_to(samples, max(model.grid.padded_length(n) for model in framed))
+        windows |= {model.model_id: model.grid.windows(padded, n) for model in framed}
         return Prepared(windows, context)
 
     def finish(self, prepared: Prepared, outputs: Outputs) -> SpectralResult:

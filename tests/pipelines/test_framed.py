@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from pipelines.framed import FrameGrid
+from pipelines.framed import FrameGrid, pad_to
 
 
 def moving_sum(windows: torch.Tensor) -> torch.Tensor:
@@ -32,6 +32,16 @@ def test_overhanging_frames(n_samples: int) -> None:
     joined = grid.join(rows, n_samples)
     padded = np.pad(samples, (0, grid.count(n_samples) * 10 + 15 - n_samples))
     torch.testing.assert_close(joined, torch.from_numpy(padded).unfold(-1, 25, 10).sum(-1))
+
+
+def test_padded_samples_are_not_copied() -> None:
+    grid = FrameGrid(1000, 10, 20, lead=3, tail=1)
+    samples = np.ones(345, dtype=np.float32)
+    padded = pad_to(samples, 1000)
+    windows = grid.windows(padded, 345)
+    torch.testing.assert_close(windows, grid.windows(samples))
+    assert windows.data_ptr() == padded.ctypes.data
+    assert pad_to(padded, 500) is padded
 
 
 def test_stereo() -> None:
