@@ -1,0 +1,192 @@
+from collections.abc import AsyncIterator, Iterator
+
+import numpy as np
+import pytest
+
+from models.fingerprint_landmarks import Fingerprint
+from pipelines.clip import Clip
+from serve_app.domain.identity import TrackIdentity
+from serve_app.domain.identity_ports import (
+    ProviderBusyError,
+    ProviderError,
+    ProviderRefusedError,
+    ProviderSkippedError,
+    ProviderUnavailableError,
+)
+from serve_app.providers import acrcloud
+from serve_app.providers.acrcloud import AcrCloud, signature
+from serve_app.providers.http_client import LocalRateLimiter
+from serve_app.providers.identify_calls import MonthlyCap
+from tests.providers.identify_stub import (
+    ALBUM,
+    ARTIST,
+    DEEZER,
+    ISRC,
+    KEY,
+    LABEL,
+    MALFORMED,
+    MBID,
+    SECRET,
+    SPOTIFY,
+    TITLE,
+    YOUTUBE,
+    IdentifyStub,
+    acrcloud_code,
+    acrcloud_found,
+    running_identify_stub,
+    seconds_of,
+    wav,
+)
+
+NOTHING = np.zeros(0, np.float32)
+CLIP = Clip(30.0, Fingerprint(NOTHING, NOTHING, NOTHING, 0), wav(12))
+
+
+@pytest.fixture
+def stub() -> Iterator[IdentifyStub]:
+    with running_identify_stub() as running:
+        yield running
+
+
+def made(stub: IdentifyStub, secret: str = SECRET, calls: int = 100) -> AcrCloud:
+    return AcrCloud(f"{stub.url}/acrcloud", KEY, secret, LocalRateLimiter(), MonthlyCap(calls))
+
+
+@pytest.fixture
+async def service(stub: IdentifyStub) -> AsyncIterator[AcrCloud]:
+    one = made(stub)
+    yield one
+    await one.client.close()
+
+
+async def test_a_signed_clip_is_recognised(stub: IdentifyStub, service: AcrCloud) -> None:
+    assert service.accepts(CLIP)
+    found = await service.recognise(CLIP)
+    assert found is not None
+    assert found.identity == TrackIdentity(
+        artist=ARTIST,
+        title=TITLE,
+        mbid=MBID,
+        isrc=ISRC,
+        spotify_id=SPOTIFY,
+        deezer_id=DEEZER,
+        youtube_id=YOUTUBE,
+        album=ALBUM,
+        year=2021,
+        label=LABEL,
+        genres=("Electronic",),
+        duration_s=213,
+        source="acrcloud",
+    )
+    assert found.confidence == 88
+    sent = stub.received[0]
+    assert sent.path == "/acrcloud/v1/identify"
+    assert sent.form["data_type"] == "audio"
+    assert sent.form["signature_version"] == "1"
+    assert seconds_of(sent.files["sample"]) <= 12
+    assert SECRET not in str(sent.form)
+
+
+def test_the_signature_is_the_documented_one() -> None:
+    # printf 'POST\n/v1/identify\nkey\naudio\n1\n1700000000' | openssl sha1 -hmac secret -binary
+    assert signature("key", "secret", "1700000000") == "tWbqxXkbyadGeaHIJS/OzfF+KdU="
+
+
+async def test_lists_and_odd_dates_are_understood(stub: IdentifyStub, service: AcrCloud) -> None:
+    stub.moods["acrcloud"] = acrcloud_found(
+        {
+            "release_date": "None",
+            "genres": None,
+            "external_ids": {"isrc": ["bad", ISRC]},
+            "external_metadata": {
+                "spotify": [{"track": {"id": SPOTIFY}}, {"track": {"id": "x"}}],
+                "deezer": [],
+                "youtube": [{"vid": YOUTUBE}],
+                "musicbrainz": {"track": {"id": MBID}},
+                "applemusic": [{"track": {"id": 1600000001}}],
+            },
+        }
+    )
+    found = await service.recognise(CLIP)
+    assert found is not None
+    identity = found.identity
+    assert (identity.year, identity.genres, identity.isrc) == (None, (), ISRC)
+    assert (identity.spotify_id, identity.deezer_id) == (SPOTIFY, None)
+    assert (identity.youtube_id, identity.mbid) == (YOUTUBE, MBID)
+    assert identity.apple_id == "1600000001"
+
+
+@pytest.mark.parametrize("code", [1001, 2000, 2002, 2004, 2006])
+async def test_nothing_found_or_usable_is_no_match(
+    stub: IdentifyStub, service: AcrCloud, code: int
+) -> None:
+    stub.moods["acrcloud"] = acrcloud_code(code)
+    assert await service.recognise(CLIP) is None
+
+
+async def test_success_without_music_is_no_match(stub: IdentifyStub, service: AcrCloud) -> None:
+    stub.moods["acrcloud"] = acrcloud_code(0)
+    assert await service.recognise(CLIP) is None
+
+
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [
+        *((n, ProviderUnavailableError) for n in (2001, 2005, 3000, 3006, 9999)),
+        *((n, ProviderRefusedError) for n in (3001, 3003, 3014)),
+        (3015, ProviderBusyError),
+    ],
+)
+async def test_error_codes(
+    stub: IdentifyStub, service: AcrCloud, code: int, error: type[ProviderError]
+) -> None:
+    stub.moods["acrcloud"] = acrcloud_code(code)
+    with pytest.raises(error) as caught:
+        await service.recognise(CLIP)
+    assert type(caught.value) is error
+    assert len(stub.received) == 1
+
+
+@pytest.mark.parametrize("code", [3001, 3003, 3014, 3015])
+async def test_credentials_and_quota_close_the_door_at_once(
+    stub: IdentifyStub, service: AcrCloud, code: int
+) -> None:
+    stub.moods["acrcloud"] = acrcloud_code(code)
+    with pytest.raises(ProviderError):
+        await service.recognise(CLIP)
+    with pytest.raises(ProviderSkippedError):
+        await service.recognise(CLIP)
+
+
+async def test_a_wrong_secret_is_refused(stub: IdentifyStub) -> None:
+    service = made(stub, SECRET + "?")
+    with pytest.raises(ProviderRefusedError, match="3014"):
+        await service.recognise(CLIP)
+    await service.client.close()
+
+
+@pytest.mark.parametrize("mood", MALFORMED)
+async def test_nonsense_is_a_failure_and_is_not_paid_twice(
+    stub: IdentifyStub, service: AcrCloud, mood: str
+) -> None:
+    stub.moods["acrcloud"] = MALFORMED[mood]
+    with pytest.raises(ProviderUnavailableError):
+        await service.recognise(CLIP)
+    assert len(stub.received) == 1
+
+
+async def test_a_slow_answer_is_a_failure(
+    stub: IdentifyStub, service: AcrCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(acrcloud, "TIMEOUT_S", 0.3)
+    stub.delays["acrcloud"] = 0.8
+    with pytest.raises(ProviderUnavailableError, match="too slow"):
+        await service.recognise(CLIP)
+
+
+async def test_a_month_costs_no_more_than_its_limit(stub: IdentifyStub) -> None:
+    service = made(stub, calls=1)
+    assert await service.recognise(CLIP) is not None
+    with pytest.raises(ProviderSkippedError):
+        await service.recognise(CLIP)
+    await service.client.close()
