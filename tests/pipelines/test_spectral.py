@@ -59,6 +59,19 @@ def test_tempo_beats_and_key(piece_result: SpectralResult) -> None:
     assert piece_result.models["beats"] == "beatnet"
 
 
+def test_cards_tell_the_windows(step: SpectralStep, cards: dict[str, ModelCard]) -> None:
+    described = [model for model in step.models if model.model_id in cards]
+    assert {"beatnet", "hpcp"} <= {model.model_id for model in described}
+    for model in described:
+        card = cards[model.model_id]
+        assert model.spec.sample_rate == card.sample_rate
+        assert (model.spec.length, model.spec.hop) == (card.window_length, card.window_hop)
+        windows = torch.zeros(1, model.spec.length)
+        with torch.inference_mode():
+            outputs = model.forward(windows)
+        assert {name: rows.shape[-1] for name, rows in outputs.items()} == dict(card.outputs)
+
+
 def test_everything_is_plain_data(piece_result: SpectralResult) -> None:
     assert json.loads(json.dumps(dataclasses.asdict(piece_result)))["tempo"] > 0
 
