@@ -69,8 +69,8 @@ class Calibration:
 
 
 CALIBRATION = Calibration(bias=-14.0, votes=3.1, spans=3.7, rival=-0.3)
-"""Fitted by the benchmark ``identify`` on the half of its tracks that it does not report (-13.9, 3.1,
-3.8, 0.05), then moved towards caution: a large catalog brings rivals that a small set does not have.
+"""Fitted by the benchmark ``identify`` on the half of its tracks that it does not report (-13.9,
+3.1, 3.8, 0.05), then moved towards caution: a large catalog has rivals that a small set has not.
 """
 
 
