@@ -1,0 +1,203 @@
+"""The real API on Serve or on plain uvicorn, with stand-ins for the models, for the look-up bench.
+
+``python -m benchmarks.lookup_server`` takes a `Plan` on the first line of stdin, prints "ready",
+and ends with its stdin. Invariant: when it has ended, so have Ray, the replicas and HAProxy.
+"""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Thread
+from typing import Any, Literal
+
+from pydantic import BaseModel
+
+from serve_app.deployments.compose import Surroundings, compose_services
+from serve_app.deployments.options import StoreOptions, TrackOptions, UrlOptions
+from serve_app.deployments.stores import open_stores
+from serve_app.store.local_redis import end_process, is_alive
+
+MODELS = {"beats": "stand-in"}
+"""Stands in cache keys."""
+
+END_LIMIT_S = 90.0
+
+UVICORN, LOCAL, THROUGHPUT = "uvicorn", "serve, local", "serve, throughput"
+PROFILES: Mapping[str, Mapping[str, str]] = {
+    UVICORN: {},
+    LOCAL: {},
+    THROUGHPUT: {
+        "RAY_SERVE_ENABLE_HA_PROXY": "1",
+        "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1",
+        "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "0.1",
+    },
+}
+"""Contender to the environment it runs in."""
+
+
+class Plan(BaseModel):
+    """What to serve, and where."""
+
+    server: Literal["uvicorn", "serve"]
+    port: int
+    stores: StoreOptions
+    catalog_dir: Path
+
+    def tracks(self) -> TrackOptions:
+        """Give the catalog; no provider is on."""
+        return TrackOptions(catalog_dir=self.catalog_dir, fingerprint_dir=self.catalog_dir / "none")
+
+
+@dataclass(frozen=True, slots=True)
+class Never:
+    """Stands in for the deployments that a cache hit does not reach."""
+
+    async def analyse(self, *_: object, **__: object) -> Any:
+        """Not reached."""
+        raise RuntimeError("a cache hit computes nothing")
+
+    identify = analyse
+
+
+def surroundings(plan: Plan) -> Surroundings:
+    """Give what the API needs beside the stores."""
+    return Surroundings(
+        public_url=f"http://127.0.0.1:{plan.port}",
+        urls=UrlOptions(),
+        tracks=plan.tracks(),
+        quick=Never(),
+        identify=Never(),
+        models=MODELS,
+        probes={},
+    )
+
+
+def serve_uvicorn(plan: Plan) -> None:
+    """Serve from one uvicorn process."""
+    import uvicorn
+
+    from serve_app.api.asgi import create_app
+
+    app = create_app(compose_services(open_stores(plan.stores), surroundings(plan)))
+    config = uvicorn.Config(app, port=plan.port, log_level="warning", access_log=False)
+    server = uvicorn.Server(config)
+
+    def wait() -> None:
+        sys.stdin.read()
+        server.should_exit = True
+
+    Thread(target=wait, daemon=True).start()
+    say_ready()
+    server.run()
+
+
+def serve_ray(plan: Plan) -> None:
+    """Serve from one replica of the real deployment behind Serve's proxy."""
+    os.environ |= {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
+    import ray
+    from ray import serve
+    from ray.serve.config import HTTPOptions
+
+    from serve_app.deployments.api import Api
+    from serve_app.local_service import descendants
+
+    ray.init(
+        address="local",
+        include_dashboard=False,
+        log_to_driver=False,
+        num_cpus=2,
+        _node_ip_address="127.0.0.1",
+    )
+    try:
+        serve.start(
+            proxy_location="HeadOnly",
+            http_options=HTTPOptions(host="127.0.0.1", port=plan.port, keep_alive_timeout_s=75),
+        )
+        wrap: Any = serve.deployment(name="Idle", ray_actor_options={"num_cpus": 0.1})
+        idle = wrap(Never)
+        api: Any = Api
+        app = api.options(max_ongoing_requests=500, ray_actor_options={"num_cpus": 0.2}).bind(
+            plan.stores,
+            UrlOptions(),
+            plan.tracks(),
+            f"http://127.0.0.1:{plan.port}",
+            MODELS,
+            {"bpm": idle.bind(), "identify": idle.bind()},
+        )
+        serve.run(app, name="afa", route_prefix="/")
+        say_ready()
+        sys.stdin.read()
+    finally:
+        started = descendants(os.getpid())
+        serve.shutdown()  # type: ignore[no-untyped-call]
+        ray.shutdown()
+        for pid in started.values():  # HAProxy may outlive its manager
+            if is_alive(pid):
+                end_process(pid)
+
+
+def say_ready() -> None:
+    """Tell the parent to go on."""
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
+
+
+def free_port() -> int:
+    """Find a port that nobody uses at the moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    return port
+
+
+@contextmanager
+def running(profile: str, stores: StoreOptions, catalog_dir: Path) -> Iterator[int]:
+    """Run a server in a process of its own until the block ends.
+
+    Yields:
+        Its port.
+    """
+    port = free_port()
+    server: Literal["uvicorn", "serve"] = "uvicorn" if profile == UVICORN else "serve"
+    plan = Plan(server=server, port=port, stores=stores, catalog_dir=catalog_dir)
+    ports = {
+        "RAY_SERVE_HAPROXY_STATS_PORT": str(free_port()),
+        "RAY_SERVE_HAPROXY_METRICS_PORT": str(free_port()),
+    }
+    process = subprocess.Popen(
+        [sys.executable, "-m", "benchmarks.lookup_server"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env=os.environ | ports | dict(PROFILES[profile]),
+    )
+    with process:
+        try:
+            if process.stdin is None or process.stdout is None:
+                raise RuntimeError("no pipes")
+            process.stdin.write(json.dumps(plan.model_dump(mode="json")) + "\n")
+            process.stdin.flush()
+            if process.stdout.readline().strip() != "ready":
+                raise RuntimeError(f"{profile} did not start")
+            yield port
+        finally:
+            if process.stdin is not None:
+                process.stdin.close()
+            process.wait(END_LIMIT_S)
+
+
+def main() -> None:
+    """Serve until stdin ends."""
+    plan = Plan.model_validate_json(sys.stdin.readline())
+    (serve_uvicorn if plan.server == "uvicorn" else serve_ray)(plan)
+
+
+if __name__ == "__main__":
+    main()
