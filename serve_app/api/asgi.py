@@ -8,6 +8,7 @@ from serve_app.api.routes import (
     analysis,
     assets,
     bpm,
+    docs,
     features,
     health,
     identify,
@@ -19,7 +20,10 @@ from serve_app.api.services import ApiServices
 from serve_app.api.tracing import TraceMiddleware
 
 # The upload and URL routes stand before the look-ups, whose path takes any identifier.
-ROUTES = (health, analysis, jobs, features, tracks, assets, bpm, identify, account, spotify)
+ROUTES = (
+    *(health, analysis, jobs, features, tracks, assets, bpm, identify),
+    *(account, spotify, docs),
+)
 
 DESCRIPTION = """\
 Give a track and get tempo, key, beats, loudness, mood, Spotify-style attributes and an embedding.
@@ -37,6 +41,8 @@ def create_app(services: ApiServices) -> FastAPI:
         summary="Audio intelligence over HTTP",
         description=DESCRIPTION,
         redirect_slashes=False,
+        docs_url=None,
+        redoc_url=None,
         servers=[{"url": services.public_url}],
     )
     app.state.services = services

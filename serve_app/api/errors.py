@@ -80,6 +80,10 @@ def install(app: FastAPI) -> None:
     @app.exception_handler(Exception)
     async def on_unknown_error(request: Request, error: Exception) -> JSONResponse:
         logger.error("unhandled error, trace %s", request.state.trace_id, exc_info=error)
-        return error_response(
+        response = error_response(
             request, InternalError("something failed on our side; nothing was charged")
         )
+        # This handler answers outside the middleware that otherwise adds the headers.
+        response.headers["X-Trace-Id"] = request.state.trace_id
+        response.headers.update(request.state.headers)
+        return response

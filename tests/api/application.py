@@ -153,7 +153,7 @@ class Application:
 
     async def remaining(self, who: str) -> int:
         """Credits of the owner of that name."""
-        return (await self.stores.ledger.balance(f"owner-{who}")).remaining
+        return (await self.stores.ledger.balance(f"owner-{who}", who)).remaining
 
 
 def store_options(ledger_url: str, cache_url: str, folder: Path) -> StoreOptions:
@@ -198,6 +198,8 @@ async def open_application(
         stores = replace(stores, tiers=Tiers(table))
     await stores.ledger_store.command("FLUSHALL")
     await stores.cache_store.command("FLUSHALL")
+    async for info in stores.objects.scan():
+        await stores.objects.delete(info.key)
     urls = UrlOptions(ports=tuple(range(1, 65536)), networks=("127.0.0.0/8",))
     fetcher = AudioUrlFetcher(UrlGuard(ports=urls.ports, networks=urls.networks))
     sources = SourceFetcher(stores.objects, fetcher)
@@ -237,26 +239,30 @@ async def open_application(
     runner = JobRunner(
         stores.jobs, stores.objects, sources, backend, decode, FeatureCache(stores.cache, str)
     )
-    worker = asyncio.create_task(work(stores, runner)) if with_worker else None
+    stopping = asyncio.Event()
+    worker = asyncio.create_task(work(stores, runner, stopping)) if with_worker else None
     try:
         yield application
     finally:
-        if worker is not None:
-            worker.cancel()
-            with suppress(asyncio.CancelledError):
-                await worker
+        stopping.set()
+        while worker is not None and not worker.done():
+            # Wake whoever waits for work; cancel only what a test has left hanging.
+            await stores.ledger_store.command("LPUSH", "{lanes}:wake", 1, 1)
+            _, hanging = await asyncio.wait({worker}, timeout=2)
+            if hanging:
+                worker.cancel()
         for client in application.clients:
             await client.aclose()
         await stores.close()
 
 
-async def work(stores: Stores, runner: JobRunner) -> None:
+async def work(stores: Stores, runner: JobRunner, stopping: asyncio.Event) -> None:
     """Run jobs, two at a time."""
 
     async def slot(number: int) -> None:
-        while True:
+        while not stopping.is_set():
             with suppress(ServiceUnavailableError):
-                claim = await stores.jobs.claim(f"worker-{number}", 1.0)
+                claim = await stores.jobs.claim(f"worker-{number}", 0.1)
                 if claim is not None:
                     await runner.run(claim)
 

@@ -1,0 +1,375 @@
+"""What the routes promise beyond the specification: isolation, idempotency, one computation for all,
+test keys, expiry, scopes, webhooks."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from serve_app.deployments.options import StoreOptions
+from tests.api.application import Application, open_application
+
+pytestmark = pytest.mark.redis
+
+DEMO = "0AfaDemoTrack000000001"
+SILENT = "1StUbTrAcK0000000000Aa"
+NAMES = {"song": "Demo in A minor", "artist": "The afa Demo Band"}
+MP3 = {"Content-Type": "audio/mpeg"}
+SHORT_WAIT_S = 0.2
+
+
+async def asset_of(api: Application, who: str, audio: bytes, **params: str) -> Any:
+    answer = await api.client(who).post(
+        "/v1/assets/upload", content=audio, headers=MP3, params=params
+    )
+    assert answer.status_code == 201, answer.text
+    return answer.json()
+
+
+def without_trace(body: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in body.items() if name != "trace_id"}
+
+
+# One computation for all
+
+
+async def test_concurrent_misses_on_one_track_compute_once(api: Application) -> None:
+    for n in range(4):
+        await api.issue(f"many-{n}", "pro")
+    api.backend.delay_s = 0.3
+    answers = await asyncio.gather(
+        *(
+            api.client(f"many-{n}").get(f"/v1/audio-features/{id}")
+            for n in range(4)
+            for id in (DEMO, "isrc:QZAFA2600001", "990000124", DEMO)
+        )
+    )
+    assert {answer.status_code for answer in answers} == {200}
+    assert api.backend.n_calls == 1
+    features = [{**answer.json(), "_meta": None} for answer in answers]
+    assert all(one == features[0] for one in features)
+
+
+async def test_a_slow_miss_is_503_then_a_hit(api_stores: StoreOptions, demo_catalog: Path) -> None:
+    async with open_application(api_stores, demo_catalog, lookup_wait_s=SHORT_WAIT_S) as api:
+        api.backend.gate = asyncio.Event()
+        client = api.client()
+        answer = await client.get(f"/v1/audio-features/{DEMO}")
+        assert (answer.status_code, answer.json()["error"]) == (503, "service_unavailable")
+        assert int(answer.headers["Retry-After"]) >= 1
+        assert await api.remaining("pro") == 60_000
+        again = await client.get(f"/v1/audio-features/{DEMO}")
+        assert again.status_code == 503
+        api.backend.gate.set()
+        for _ in range(50):
+            answer = await client.get(f"/v1/audio-features/{DEMO}")
+            if answer.status_code == 200:
+                break
+            await asyncio.sleep(0.1)
+        assert answer.json()["_meta"]["cache"] == "hit"
+        assert api.backend.n_calls == 1
+        assert await api.remaining("pro") == 60_000
+
+
+async def test_a_lost_cache_computes_again(api: Application) -> None:
+    client = api.client()
+    await client.get(f"/v1/audio-features/{DEMO}")
+    await api.stores.cache_store.command("FLUSHALL")
+    answer = await client.get(f"/v1/audio-features/{DEMO}")
+    assert (answer.status_code, answer.json()["_meta"]["cache"]) == (200, "miss")
+
+
+# Isolation
+
+
+async def test_nothing_of_one_owner_is_seen_by_another(api: Application, demo_audio: bytes) -> None:
+    asset = (await asset_of(api, "pro", demo_audio))["asset_id"]
+    mine = api.client("pro")
+    submitted = await mine.post("/v1/audio-features/upload", content=demo_audio, headers=MP3)
+    job = submitted.json()["job_id"]
+    await mine.get(f"/v1/jobs/{job}", params={"wait": 20})
+    nothing = {"asset": "afa_00000000000000000000000000", "job": "job_00000000000000000000000000"}
+    for who in ("scale", "test"):
+        theirs = api.client(who)
+        for method, path, body in [
+            ("GET", "/v1/assets/{asset}", None),
+            ("POST", "/v1/bpm", {"asset_id": "{asset}"}),
+            ("POST", "/v1/audio-features/upload", {"asset_id": "{asset}"}),
+            ("GET", "/v1/jobs/{job}", None),
+            ("GET", "/v1/resolve/{job}", None),
+            ("GET", "/spotify/v1/audio-features/{job}", None),
+            ("GET", "/spotify/v1/audio-analysis/{job}", None),
+            ("GET", "/spotify/v1/tracks/{job}", None),
+        ]:
+            answers = []
+            for names in ({"asset": asset, "job": job}, nothing):
+                sent = body and {key: value.format(**names) for key, value in body.items()}
+                answers.append(await theirs.request(method, path.format(**names), json=sent))
+            assert [answer.status_code for answer in answers] == [404, 404], path
+            assert without_trace(answers[0].json()) == without_trace(answers[1].json()), path
+        listed = (await theirs.get("/v1/assets", params={"cursor": asset})).json()
+        assert listed == {"items": [], "next_cursor": None, "count": 0}
+        assert (await theirs.get("/v1/account/webhook")).status_code == 404
+
+
+async def test_an_owners_linked_audio_answers_that_owner_only(
+    api: Application, demo_audio: bytes
+) -> None:
+    asset = await asset_of(api, "pro", demo_audio, track=f"spotify:{SILENT}")
+    client = api.client("pro")
+    first = await client.get(f"/v1/audio-features/{SILENT}")
+    assert (first.status_code, first.json()["_meta"]["cache"]) == (200, "miss")
+    assert first.json()["artist"] == "The Stub Quartet"
+    again = await client.get(f"/v1/audio-features/{SILENT}")
+    assert again.json()["_meta"]["cache"] == "hit"
+    assert (await api.client("scale").get(f"/v1/audio-features/{SILENT}")).status_code == 404
+    assert (await client.get(f"/v1/assets/{asset['asset_id']}")).status_code == 200
+
+
+# Idempotency
+
+
+@pytest.mark.parametrize("kind", ["bpm", "upload", "batch", "asset"])
+async def test_a_repeated_post_is_answered_and_charged_once(
+    api: Application, demo_audio: bytes, kind: str
+) -> None:
+    path, sent, cost = {
+        "bpm": ("/v1/bpm", {"content": demo_audio, "headers": MP3}, 2),
+        "upload": ("/v1/audio-features/upload", {"content": demo_audio, "headers": MP3}, 10),
+        "batch": ("/v1/audio-features", {"json": {"ids": [DEMO]}, "headers": {}}, 2),
+        "asset": ("/v1/assets/upload", {"content": demo_audio, "headers": MP3}, 0),
+    }[kind]
+    client = api.client()
+    sent["headers"] = {**sent["headers"], "Idempotency-Key": "order-1"}
+    first = await client.post(path, **sent)
+    assert first.is_success, first.text
+    again = await client.post(path, **sent)
+    assert (again.status_code, again.content) == (first.status_code, first.content)
+    assert again.headers["Idempotent-Replayed"] == "true"
+    assert await api.remaining("pro") == 60_000 - cost
+    # Another owner's key of that name is another key.
+    other = await api.client("scale").post(path, **sent)
+    assert other.is_success
+    assert "Idempotent-Replayed" not in other.headers
+
+
+async def test_an_idempotency_key_belongs_to_one_request(
+    api: Application, demo_audio: bytes
+) -> None:
+    client = api.client()
+    key = {"Idempotency-Key": "order-2"}
+    await client.post("/v1/audio-features", json={"ids": [DEMO]}, headers=key)
+    other = await client.post("/v1/audio-features", json={"ids": [SILENT]}, headers=key)
+    assert (other.status_code, other.json()["error"]) == (409, "idempotency_mismatch")
+    elsewhere = await client.post("/v1/bpm", content=demo_audio, headers=MP3 | key)
+    assert elsewhere.status_code == 409
+
+
+async def test_an_error_is_not_kept(api: Application, demo_audio: bytes) -> None:
+    client = api.client(raises=False)
+    headers = MP3 | {"Idempotency-Key": "order-3"}
+    api.quick.fault = RuntimeError()
+    assert (await client.post("/v1/bpm", content=demo_audio, headers=headers)).status_code == 500
+    api.quick.fault = None
+    answer = await client.post("/v1/bpm", content=demo_audio, headers=headers)
+    assert (answer.status_code, answer.json()["_meta"]["credits_used"]) == (200, 2)
+    assert await api.remaining("pro") == 59_998
+
+
+async def test_a_crash_between_charge_and_answer_does_not_charge_twice(
+    api: Application, demo_audio: bytes
+) -> None:
+    client = api.client()
+    headers = MP3 | {"Idempotency-Key": "order-4"}
+    for path, cost in (("/v1/bpm", 2), ("/v1/audio-features/upload", 10)):
+        before = await api.remaining("pro")
+        await client.post(path, content=demo_audio, headers=headers)
+        # As if the process had died before it kept the answer, and the key had lapsed.
+        for key in await api.stores.ledger_store.command("KEYS", "idem:*"):
+            await api.stores.ledger_store.command("DEL", key)
+        again = await client.post(path, content=demo_audio, headers=headers)
+        assert again.is_success
+        assert "Idempotent-Replayed" not in again.headers
+        assert await api.remaining("pro") == before - cost
+
+
+@pytest.mark.parametrize("key", ["", "x" * 256, "two words"])
+async def test_a_malformed_idempotency_key_is_refused(api: Application, key: str) -> None:
+    answer = await api.client().post(
+        "/v1/audio-features", json={"ids": [DEMO]}, headers={"Idempotency-Key": key}
+    )
+    assert (answer.status_code, answer.json()["error"]) == (400, "bad_request")
+
+
+# Test keys
+
+
+async def test_test_keys_answer_the_same_for_ever_without_models(
+    api: Application, demo_audio: bytes
+) -> None:
+    client = api.client("test")
+    first = (await client.get("/v1/audio-features/4uLU6hMCjMI75M1A2tKUQC")).json()
+    assert first["_meta"]["cache"] == "miss"
+    assert first["_meta"]["credits_used"] == 2
+    await api.stores.cache_store.command("FLUSHALL")
+    again = (await client.get("/v1/audio-features/4uLU6hMCjMI75M1A2tKUQC")).json()
+    assert {**again, "_meta": 0} == {**first, "_meta": 0}
+    unknown = await client.get("/v1/audio-features/ZZZZZ0000000")
+    assert unknown.status_code == 404
+    bpm = [
+        (await client.post("/v1/bpm", content=demo_audio, headers=MP3)).json()["tempo"]
+        for _ in range(2)
+    ]
+    assert bpm[0] == bpm[1]
+    submitted = await client.post("/v1/audio-features/upload", content=demo_audio, headers=MP3)
+    done = await client.get(f"/v1/jobs/{submitted.json()['job_id']}", params={"wait": 20})
+    assert done.json()["result"]["tempo"] == bpm[0]
+    assert (api.backend.n_calls, api.quick.n_calls) == (0, 0)
+    account = (await client.get("/v1/account")).json()
+    assert account["is_test"] is True
+    assert account["credits"]["remaining"] == 60_000 - 2 - 2 - 2 - 2 - 10
+    assert await api.remaining("pro") == 60_000
+    assert [info async for info in api.stores.objects.scan("uploads/")] == []
+
+
+# Expiry
+
+
+async def test_an_expired_asset_is_gone_at_once_and_its_bytes_soon(
+    api: Application, demo_audio: bytes
+) -> None:
+    asset = (await asset_of(api, "pro", demo_audio))["asset_id"]
+    client = api.client()
+    await expire(api, "owner-pro", asset)
+    answers = [
+        await client.get(f"/v1/assets/{asset}"),
+        await client.post("/v1/bpm", json={"asset_id": asset}),
+        await client.post("/v1/audio-features/upload", json={"asset_id": asset}),
+    ]
+    assert [answer.status_code for answer in answers] == [404, 404, 404]
+    assert {answer.json()["error"] for answer in answers} == {"asset_not_found"}
+    assert (await client.get("/v1/assets")).json()["items"] == []
+    assert len([info async for info in api.stores.objects.scan("assets/")]) == 1
+    assert await api.services.assets.delete_expired() == 1
+    assert [info async for info in api.stores.objects.scan("assets/")] == []
+    assert await api.services.assets.delete_expired() == 0
+    assert (await asset_of(api, "pro", demo_audio))["asset_id"] != asset
+
+
+async def expire(api: Application, owner: str, asset_id: str) -> None:
+    """Bring the end of an asset's life to now."""
+    store = api.stores.ledger_store
+    tag = store.keys.tag(owner)
+    for key in await store.command("KEYS", f"as:{tag}:[rs]:{owner}:*"):
+        await store.command("PEXPIRE", key, 1)
+    await store.command("ZADD", f"as:{tag}:due", 1, f"{owner}\x1f{asset_id}")
+    await asyncio.sleep(0.01)
+
+
+async def test_orphaned_objects_are_deleted_and_living_assets_kept(
+    api: Application, demo_audio: bytes
+) -> None:
+    asset = await asset_of(api, "pro", demo_audio)
+
+    async def chunks() -> Any:
+        yield b"left behind"
+
+    await api.stores.objects.put_stream("uploads/job_x", chunks())
+    await api.stores.objects.put_stream(f"assets/{b'owner-pro'.hex()}/afa_{'0' * 26}", chunks())
+    assert await api.services.assets.delete_orphans() == 0
+    later = datetime.now(UTC) + timedelta(hours=3)
+    assert await api.services.assets.delete_orphans(later) == 2
+    assert (await api.client().post("/v1/bpm", json={"asset_id": asset["asset_id"]})).is_success
+
+
+async def test_a_job_outlives_the_asset_it_came_from(
+    api_stores: StoreOptions, demo_catalog: Path, demo_audio: bytes
+) -> None:
+    async with open_application(api_stores, demo_catalog) as api:
+        asset = (await asset_of(api, "pro", demo_audio))["asset_id"]
+        api.backend.gate = asyncio.Event()
+        client = api.client()
+        submitted = await client.post("/v1/audio-features/upload", json={"asset_id": asset})
+        await expire(api, "owner-pro", asset)
+        await api.services.assets.delete_expired()
+        api.backend.gate.set()
+        done = await client.get(f"/v1/jobs/{submitted.json()['job_id']}", params={"wait": 20})
+        assert done.json()["status"] == "complete"
+
+
+# Keys, account, webhook
+
+
+@pytest.mark.parametrize(
+    ("scope", "allowed"),
+    [("read", {"/v1/account"}), ("assets", {"/v1/assets"}), ("compute", {"/v1/account/webhook"})],
+)
+async def test_a_key_does_what_its_scopes_say(
+    api: Application, scope: str, allowed: set[str]
+) -> None:
+    await api.issue("scoped", "pro", scopes=[scope])
+    client = api.client("scoped")
+    for path in ("/v1/account", "/v1/assets", "/v1/account/webhook"):
+        answer = await client.get(path)
+        assert (answer.status_code != 401) == (path in allowed), path
+        if path not in allowed:
+            assert "scope" in answer.json()["message"]
+
+
+async def test_failed_authentication_is_limited_by_address(api: Application) -> None:
+    client = api.client(None)
+    statuses = [(await client.get("/v1/account")).status_code for _ in range(40)]
+    assert statuses[:30] == [401] * 30
+    assert 429 in statuses
+    assert (await api.client("pro").get("/v1/account")).status_code == 200
+
+
+async def test_the_account_tells_credits_usage_and_limits(api: Application) -> None:
+    client = api.client("basic")
+    await client.get(f"/v1/audio-features/{DEMO}")
+    await client.get(f"/v1/audio-features/{DEMO}")
+    body = (await client.get("/v1/account")).json()
+    assert (body["tier"], body["account"], body["is_test"]) == ("basic", "owner-basic", False)
+    assert body["credits"] == {
+        "remaining": 9_998,
+        "monthly_grant": 9_998,
+        "packs": 0,
+        "debt": 0,
+        "held": 0,
+    }
+    assert body["usage"]["cache_lookups_used"] == 1
+    assert body["usage"]["cache_lookups_included"] == 50_000
+    assert body["limits"]["grace_credits"] == 500
+    assert body["prices"]["identify"] == 3
+    assert body["grace_ends"] is None
+
+
+async def test_the_webhook_can_be_set_read_and_removed(api: Application) -> None:
+    client = api.client()
+    assert (await client.get("/v1/account/webhook")).status_code == 404
+    bad = await client.put("/v1/account/webhook", json={"url": "http://10.0.0.1/x"})
+    assert bad.status_code == 400
+    put = await client.put("/v1/account/webhook", json={"url": "https://example.org/hook"})
+    assert put.json()["url"] == "https://example.org/hook"
+    assert put.json()["secret"].startswith("whsec_")
+    assert (await client.get("/v1/account/webhook")).json() == put.json()
+    assert (await client.delete("/v1/account/webhook")).status_code == 204
+    assert (await client.get("/v1/account/webhook")).status_code == 404
+
+
+async def test_polling_one_job_is_limited_to_one_a_second(api: Application) -> None:
+    client = api.client("scale")
+    answers = [await client.get("/v1/jobs/job_x") for _ in range(8)]
+    assert answers[0].status_code == 404
+    assert answers[-1].status_code == 429
+    assert '"job"' in answers[-1].headers["RateLimit"]
+    assert (await client.get("/v1/jobs/job_y")).status_code == 404
+
+
+async def test_the_reference_needs_no_third_party(api: Application) -> None:
+    page = await api.client(None).get("/docs")
+    assert page.status_code == 200
+    assert "https://" not in page.text
+    assert "default-src 'none'" in page.headers["Content-Security-Policy"]
