@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from benchmarks.accuracy_metrics import METRICS, Score, reliability, score_all, summarise
-from benchmarks.report import Options, Result, Target, show, write
+from benchmarks.report import Options, Result, Target, as_json, show, write
 from models.checkpoints import default_model_dir
 
 if TYPE_CHECKING:
@@ -211,9 +211,28 @@ def _draw(axes: "Axes", summary: Mapping[str, Mapping[str, Score]]) -> None:
             capsize=2,
         )
     axes.set_xticks([j + 0.3 for j in range(len(METRICS))], METRICS, rotation=30, ha="right")
-    axes.set_ylim(0, 1.02)
-    axes.legend(loc="lower right")
+    axes.set_ylim(0, 1.15)
+    axes.legend(loc="upper center", ncols=len(summary))
     axes.set_title("Mean and 95 % bootstrap interval")
+
+
+def as_markdown(values: Mapping[str, Any]) -> str:
+    """Write the figures of a result file as two tables: all tracks, and afa's by source."""
+    head = "| " + " | ".join(("", *METRICS, "CPU s per minute")) + " |"
+    lines = [head, "|" + " --- |" * (len(METRICS) + 2)]
+    for name, metrics in values["all"].items():
+        cells = [_cell(Score(**metrics[m]) if m in metrics else None) for m in METRICS]
+        cells.append(f"{values['cpu_s_per_minute'][name]:.2f}")
+        lines.append("| " + " | ".join((name, *cells)) + " |")
+    lines += ["", "| source (tracks) | " + " | ".join(METRICS) + " |"]
+    lines.append("|" + " --- |" * (len(METRICS) + 1))
+    for source, metrics in values["by_source"][OWN].items():
+        cells = [
+            f"{metrics[m]['mean']:.3f} ({metrics[m]['n']})" if m in metrics else "-"
+            for m in METRICS
+        ]
+        lines.append("| " + " | ".join((source, *cells)) + " |")
+    return "\n".join(lines) + "\n"
 
 
 def main() -> None:
@@ -232,6 +251,8 @@ def main() -> None:
     result = run(options, Setting(**{**given, "skip": tuple(given["skip"])}))
     show(result, Console())
     write(result, target)
+    if not result.skipped:
+        target.with_suffix(".md").write_text(as_markdown(as_json(result)), encoding="utf-8")
 
 
 if __name__ == "__main__":

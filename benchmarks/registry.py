@@ -11,6 +11,7 @@ from benchmarks.report import Options, Result, show, write
 RESULTS = Path("benchmarks/results")
 
 MODULES = {
+    "accuracy": "benchmarks.accuracy",
     "batch": "benchmarks.batch",
     "decode": "benchmarks.decode",
     "gpu-embed": "benchmarks.gpu_embed",

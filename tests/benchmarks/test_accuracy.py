@@ -1,0 +1,54 @@
+"""The accuracy benchmark on a small evaluation set of rendered pieces."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from benchmarks.accuracy import OWN, Setting, as_markdown, run
+from benchmarks.report import Options
+from models.cards import ModelCard
+from models.checkpoints import pull
+from tests.data.audio_files import write_wav
+from tests.data.synthetic_music import steady
+
+
+def test_without_a_set_it_is_skipped(tmp_path: Path) -> None:
+    assert "no evaluation set" in run(Options(), Setting(evalset=tmp_path)).skipped
+
+
+def test_missing_audio_is_named(tmp_path: Path) -> None:
+    (tmp_path / "annotations.json").write_text(json.dumps({"x_a": {"tempo": 100}}))
+    result = run(Options(), Setting(evalset=tmp_path, audio=tmp_path))
+    assert "x_a" in result.skipped
+
+
+@pytest.mark.timeout(300)
+def test_scores_of_rendered_pieces(
+    tmp_path: Path, cards: dict[str, ModelCard], model_dir: Path
+) -> None:
+    pull(cards["beatnet"], model_dir)
+    truth = {}
+    for name, tempo, key in (("one_a", 100.0, 0), ("one_b", 128.0, 7), ("two_c", 112.0, 2)):
+        piece = steady(tempo, 16, key=key)
+        write_wav(tmp_path / f"{name}.wav", piece.samples)
+        truth[name] = {
+            "tempo": tempo,
+            "tempo_level": "sure",
+            "beats": piece.beats.tolist(),
+            "key": {0: "C", 7: "G", 2: "D"}[key],
+            "mode": "major",
+        }
+    (tmp_path / "annotations.json").write_text(json.dumps(truth))
+    result = run(
+        Options(),
+        Setting(evalset=tmp_path, audio=tmp_path, model_dir=model_dir, cache=tmp_path / "cache"),
+    )
+    scores = result.values["all"][OWN]
+    assert scores["tempo accuracy 1"]["mean"] == 1.0
+    assert scores["beat F"]["mean"] > 0.9
+    assert scores["key exact"]["mean"] == 1.0
+    assert "downbeat F" not in scores
+    assert set(result.values["by_source"][OWN]) == {"one", "two"}
+    assert 0 < result.values["cpu_s_per_minute"][OWN] < 60
+    assert "| two |" in as_markdown(result.values)
