@@ -34,6 +34,7 @@ from serve_app.providers.fingerprint_segment import (
 
 FLUSH_POSTINGS = 16_000_000
 """Postings kept in memory before they become a segment: 128 MB, about 1,500 tracks."""
+COMMIT_EVERY = 1000
 MOST_SEGMENTS = 6
 """A look-up visits every segment, so the smallest are merged beyond this number."""
 
@@ -111,12 +112,14 @@ class FingerprintIndexBuilder:
         self,
         tracks: Iterable[tuple[str, Fingerprint]],
         on_progress: Callable[[int, str], None] | None = None,
+        commit_every: int = COMMIT_EVERY,
     ) -> int:
-        """Add many tracks and commit.
+        """Add many tracks and commit, now and then on the way as well.
 
         Args:
             tracks: Keys and fingerprints; computed as they are asked for.
             on_progress: Told the number of tracks done and the last one's key.
+            commit_every: Tracks after which what is done becomes visible, and survives a crash.
 
         Returns:
             How many were added.
@@ -124,6 +127,8 @@ class FingerprintIndexBuilder:
         n = 0
         for n, (key, fingerprint) in enumerate(tracks, 1):
             self.add(key, fingerprint)
+            if n % commit_every == 0:
+                self.commit()
             if on_progress is not None:
                 on_progress(n, key)
         self.commit()

@@ -1,6 +1,7 @@
 import json
 import multiprocessing
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -142,6 +143,21 @@ def test_a_small_buffer_makes_several_segments_in_one_build(tmp_path: Path) -> N
     assert told[-1] == (30, "track-29")
     assert len(list(tmp_path.glob("segment-*"))) > 3
     assert len(keys_found(tmp_path)) == 30
+
+
+def test_a_long_build_is_visible_and_safe_on_the_way(tmp_path: Path) -> None:
+    seen: list[int] = []
+
+    def tracks() -> Iterator[tuple[str, Fingerprint]]:
+        for key in list(TRACKS)[:7]:
+            published = (tmp_path / "manifest.json").exists()
+            seen.append(FingerprintIndex.open(tmp_path).n_tracks if published else 0)
+            yield key, TRACKS[key]
+
+    with FingerprintIndexBuilder(tmp_path) as builder:
+        assert builder.build(tracks(), commit_every=3) == 7
+    assert seen == [0, 0, 0, 3, 3, 3, 6]
+    assert FingerprintIndex.open(tmp_path).n_tracks == 7
 
 
 def test_a_track_is_replaced_and_removed(tmp_path: Path) -> None:
