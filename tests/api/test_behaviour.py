@@ -1,4 +1,4 @@
-"""What the routes promise beyond the specification: isolation, idempotency, one computation for all,
+"""What the routes promise beyond the specification: isolation, idempotency, one computation,
 test keys, expiry, scopes, webhooks."""
 
 import asyncio

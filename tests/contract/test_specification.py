@@ -1,4 +1,4 @@
-"""Every table of the specification, field by field and status by status, against the application."""
+"""Every table of the specification, field by field and status by status."""
 
 import hashlib
 import re
