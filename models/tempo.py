@@ -8,6 +8,7 @@ _SAME_TEMPO = 0.04
 """Half-width of what counts as one tempo (MIREX tolerance)."""
 _PREFERRED_BPM = 120.0
 _STEADY = 0.01
+_LEVEL_SPREAD = 0.6
 RELATED = (1.0, 0.5, 2.0, 1 / 3, 3.0)
 """Metrical relations under which two tempi tell of the same pulse."""
 
@@ -99,6 +100,11 @@ def periodicity_tempo(
     score = sum(np.interp(m * period, np.arange(longest + 1), lags) for m in (1, 2, 4))
     prior = np.exp(-0.5 * np.log2(bpm / _PREFERRED_BPM) ** 2)
     return float(bpm[int((score * prior).argmax())])
+
+
+def level_prior(tempo: float) -> float:
+    """Log-prior of a metrical level's tempo: normal over octaves about 120 BPM."""
+    return float(-0.5 * (np.log2(tempo / _PREFERRED_BPM) / _LEVEL_SPREAD) ** 2)
 
 
 def are_related(tempo: float, other: float, tolerance: float = 0.06) -> bool:

@@ -14,7 +14,13 @@ from models.beats import FRAME_RATE as NETWORK_RATE
 from models.beats import HOP_LENGTH, SAMPLE_RATE, BeatEnsemble
 from models.key import HOP_LENGTH as CHROMA_HOP_LENGTH
 from models.key import SAMPLE_RATE as CHROMA_SAMPLE_RATE
-from models.tempo import are_related, dominant_tempo, local_tempi, periodicity_tempo
+from models.tempo import (
+    are_related,
+    dominant_tempo,
+    level_prior,
+    local_tempi,
+    periodicity_tempo,
+)
 from pipelines.framed import FrameGrid
 
 GRID_FRAMES = 1600
@@ -28,10 +34,10 @@ CHROMA_RATE = CHROMA_SAMPLE_RATE / CHROMA_HOP_LENGTH
 _FACTOR = round(FRAME_RATE / NETWORK_RATE)
 _ON_BEAT = np.arange(-3, 8)
 """Where a beat's peak may lie: from 30 ms before the decoded beat to a sixteenth of a slow one."""
-_SUBDIVIDED = 0.78
-"""Where every other beat is weaker than this, the grid counts subdivisions. Grids at the right
-level
-have .83 and more above 100 BPM."""
+_ALTERNATION_WEIGHT = 8.0
+_ALTERNATION_BOUND = 2.0
+"""Where neither tempo is more usual, beats that alternate by more than 22 % are subdivisions; grids
+at the right level alternate by 17 % at most above 100 BPM."""
 _ATTACK_S = 0.03
 _SAME_TEMPO = 0.04
 _CALIBRATION = 0.7
@@ -116,21 +122,25 @@ def _decode(pulse: NDArray[np.float32]) -> NDArray[np.int64]:
     if tempo and periodic and not are_related(tempo, periodic):
         # The activation does not repeat at the grid's tempo.
         return _decode_near(pulse, periodic)
-    if tempo / 2 >= BeatSpace().min_bpm and _alternation(frames, pulse) < _SUBDIVIDED:
+    if tempo / 2 >= BeatSpace().min_bpm and _counts_subdivisions(frames, pulse, tempo):
         return _decode_near(pulse, tempo / 2)
     return frames
+
+
+def _counts_subdivisions(
+    frames: NDArray[np.int64], pulse: NDArray[np.float32], tempo: float
+) -> bool:
+    """Tell a grid whose every other beat is weak, weighed against how usual either tempo is."""
+    strength = _strength(frames, pulse)
+    even, odd = float(strength[::2].mean()), float(strength[1::2].mean())
+    alternation = np.log(max(even, odd, 1e-6) / max(min(even, odd), 1e-6))
+    prior = level_prior(tempo / 2) - level_prior(tempo)
+    return bool(_ALTERNATION_WEIGHT * alternation + prior > _ALTERNATION_BOUND)
 
 
 def _decode_near(pulse: NDArray[np.float32], tempo: float) -> NDArray[np.int64]:
     space = BeatSpace(tempo / _TEMPO_MARGIN, tempo * _TEMPO_MARGIN)
     return decode_beats(pulse[None], space)[0]
-
-
-def _alternation(frames: NDArray[np.int64], pulse: NDArray[np.float32]) -> float:
-    """Mean strength of the weaker of odd and even beats against the stronger."""
-    strength = _strength(frames, pulse)
-    even, odd = float(strength[::2].mean()), float(strength[1::2].mean())
-    return min(even, odd) / max(even, odd, 1e-6)
 
 
 def refine(frames: NDArray[np.int64], pulse: NDArray[np.float32]) -> NDArray[np.float64]:

@@ -29,7 +29,7 @@ def test_scores_of_rendered_pieces(
 ) -> None:
     pull(cards["beatnet"], model_dir)
     truth = {}
-    for name, tempo, key in (("one_a", 100.0, 0), ("one_b", 128.0, 7), ("two_c", 112.0, 2)):
+    for name, tempo, key in (("one_a", 100.0, 0), ("one_b", 120.0, 7), ("two_c", 160.0, 2)):
         piece = steady(tempo, 16, key=key)
         write_wav(tmp_path / f"{name}.wav", piece.samples)
         truth[name] = {

@@ -3,7 +3,13 @@
 import numpy as np
 import pytest
 
-from models.tempo import are_related, dominant_tempo, local_tempi, periodicity_tempo
+from models.tempo import (
+    are_related,
+    dominant_tempo,
+    level_prior,
+    local_tempi,
+    periodicity_tempo,
+)
 
 
 @pytest.mark.parametrize("tempo", [57.3, 93.7, 128.02, 211.0])
@@ -50,3 +56,10 @@ def test_related_tempi() -> None:
     assert are_related(180, 60)
     assert not are_related(120, 90)
     assert not are_related(120, 130)
+
+
+def test_the_usual_level_is_preferred() -> None:
+    assert level_prior(120) == 0.0
+    assert level_prior(128) > level_prior(64)
+    assert level_prior(90) > level_prior(180)
+    assert level_prior(60) == pytest.approx(level_prior(240))

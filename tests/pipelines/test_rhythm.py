@@ -54,6 +54,19 @@ def test_weak_evidence_gives_little_confidence() -> None:
     assert estimate_rhythm(noise).tempo_confidence < 0.3 * strong.tempo_confidence
 
 
+@pytest.mark.parametrize(
+    ("interval", "weak", "expected"),
+    [(0.36, 0.5, 60 / 0.72), (0.36, 0.85, 60 / 0.36), (0.6, 0.5, 100.0), (0.47, 0.75, 60 / 0.47)],
+)
+def test_weak_beats_between_strong_ones_are_subdivisions(
+    interval: float, weak: float, expected: float
+) -> None:
+    beats = np.arange(0.4, 40, interval)
+    strong = activations(beats[::2], 40, metre=1000)
+    rhythm = estimate_rhythm(np.maximum(strong, activations(beats, 40, 1000, 0.9 * weak)))
+    assert rhythm.tempo == pytest.approx(expected, rel=0.01)
+
+
 def test_refinement_goes_to_the_top() -> None:
     frames = np.arange(200)
     pulse = np.zeros(200)
