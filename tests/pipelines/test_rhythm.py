@@ -56,7 +56,7 @@ def test_weak_evidence_gives_little_confidence() -> None:
 
 @pytest.mark.parametrize(
     ("interval", "weak", "expected"),
-    [(0.36, 0.5, 60 / 0.72), (0.36, 0.85, 60 / 0.36), (0.6, 0.5, 100.0), (0.47, 0.75, 60 / 0.47)],
+    [(0.36, 0.5, 60 / 0.72), (0.36, 0.85, 60 / 0.36), (0.6, 0.5, 100.0), (0.46, 0.75, 60 / 0.46)],
 )
 def test_weak_beats_between_strong_ones_are_subdivisions(
     interval: float, weak: float, expected: float
