@@ -65,6 +65,17 @@ def limited(kind: Kind, scope: Scope) -> Callable[..., Awaitable[Caller]]:
     return let_in
 
 
+async def let_look_up(request: Request, caller: Authenticated, services: Services) -> Caller:
+    """Let in a look-up by id; what is cached comes on the rate check's trip to Redis."""
+    require_scope(caller, "read")
+    decision, request.state.ahead = await asyncio.gather(
+        services.limits.check(caller.owner, "read", services.tiers[caller.tier]),
+        services.lookup.read_ahead(caller, request.path_params["id"]),
+    )
+    admit(request, decision)
+    return caller
+
+
 async def let_poll(
     request: Request, job_id: str, caller: Authenticated, services: Services
 ) -> Caller:
@@ -82,6 +93,7 @@ async def let_poll(
 
 
 Reader = Annotated[Caller, Depends(limited("read", "read"))]
+LookupReader = Annotated[Caller, Depends(let_look_up)]
 Computer = Annotated[Caller, Depends(limited("compute", "compute"))]
 AssetReader = Annotated[Caller, Depends(limited("read", "assets"))]
 AssetWriter = Annotated[Caller, Depends(limited("compute", "assets"))]

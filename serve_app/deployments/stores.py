@@ -57,7 +57,7 @@ def open_stores(options: StoreOptions) -> Stores:
     """Connect lazily: nothing is sent before the first use."""
     tiers = Tiers(load_table("tiers"))
     store = connect(options.ledger_url)
-    evictable = connect(options.cache_url)
+    evictable = connect(options.cache_url, joins=True)
     bus = Bus(store)
     jobs = Jobs(store, tiers, bus=bus)
     prices = Prices.from_table(load_table("prices"))

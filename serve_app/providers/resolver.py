@@ -47,6 +47,13 @@ class Resolver:
         self._memo = memo
         self._budget_s = budget_s
 
+    def at_hand(self, track_id: TrackId | AmbiguousTrackId) -> TrackIdentity | None:
+        """The track of an identifier, where the catalog alone decides."""
+        if isinstance(track_id, AmbiguousTrackId):
+            return None
+        local = self._catalog.by_id(track_id)
+        return local if local is not None and local.artist and local.title else None
+
     async def resolve(self, track_id: TrackId | AmbiguousTrackId) -> Resolution | None:
         """Everything that is known of an identifier's track; None when nobody knows it.
 

@@ -10,6 +10,10 @@ from serve_app.providers.resolver import Resolver
 class Identities(Protocol):
     """Knows tracks by identifier and by name."""
 
+    def at_hand(self, track_id: TrackId | AmbiguousTrackId) -> TrackIdentity | None:
+        """Give the track of an identifier if that takes no waiting; `by_id` gives the same."""
+        ...
+
     async def by_id(self, track_id: TrackId | AmbiguousTrackId) -> TrackIdentity | None:
         """Give the track of an identifier.
 
@@ -33,6 +37,10 @@ class ResolvedIdentities:
 
     def __init__(self, resolver: Resolver) -> None:
         self._resolver = resolver
+
+    def at_hand(self, track_id: TrackId | AmbiguousTrackId) -> TrackIdentity | None:
+        """See `Identities`."""
+        return self._resolver.at_hand(track_id)
 
     async def by_id(self, track_id: TrackId | AmbiguousTrackId) -> TrackIdentity | None:
         """See `Identities`."""

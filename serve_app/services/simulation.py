@@ -125,6 +125,10 @@ class SimulatedIdentities:
 
     async def by_id(self, track_id: TrackId | AmbiguousTrackId) -> TrackIdentity | None:
         """Give the one track of that identifier."""
+        return self.at_hand(track_id)
+
+    def at_hand(self, track_id: TrackId | AmbiguousTrackId) -> TrackIdentity | None:
+        """As `by_id`."""
         if isinstance(track_id, AmbiguousTrackId):
             track_id = track_id.deezer
         if track_id.value in UNKNOWN_TRACKS:

@@ -34,6 +34,7 @@ from redis.exceptions import (
 )
 
 from serve_app.domain.errors import ServiceUnavailableError
+from serve_app.store.joining import Joiner
 from serve_app.store.keys import DEFAULT_SHARDS, Keyspace
 
 LUA_DIR = Path(__file__).parent / "lua"
@@ -105,8 +106,11 @@ class Store:
         timeout_s: float = DEFAULT_TIMEOUT_S,
         clock: str | None = None,
         source: Callable[[str], str] = lua_source,
+        *,
+        joins: bool = False,
     ) -> None:
         self.redis = redis
+        self._joiner = Joiner(redis) if joins and isinstance(redis, Redis) else None
         self.keys = keyspace
         self.timeout_s = timeout_s
         self._clock = clock
@@ -130,11 +134,16 @@ class Store:
 
         async def call() -> Any:
             try:
-                return await self.redis.evalsha(script.digest, len(keys), *keys, *args)
+                return await self._send("EVALSHA", script.digest, len(keys), *keys, *args)
             except NoScriptError:
-                return await self.redis.eval(script.text.decode(), len(keys), *keys, *args)
+                return await self._send("EVAL", script.text, len(keys), *keys, *args)
 
         return await self.guard(call())
+
+    def _send(self, *parts: str | bytes | int | float) -> Awaitable[Any]:
+        if self._joiner is not None:
+            return self._joiner.send(*parts)
+        return cast("Awaitable[Any]", self.redis.execute_command(*parts))
 
     async def guard(self, call: Awaitable[T], timeout_s: float | None = None) -> T:
         """Await a Redis call with the role's time limit.
@@ -158,7 +167,7 @@ class Store:
         Raises:
             ServiceUnavailableError: No answer in time.
         """
-        return await self.guard(cast("Awaitable[Any]", self.redis.execute_command(*parts)))
+        return await self.guard(self._send(*parts))
 
     async def batch(self, commands: Sequence[Sequence[str | bytes | int | float]]) -> list[Any]:
         """Run many plain commands in one trip; not atomic.
@@ -200,6 +209,7 @@ def connect(
     max_connections: int = 256,
     clock: str | None = None,
     source: Callable[[str], str] = lua_source,
+    joins: bool = False,
 ) -> Store:
     """Prepare the connection to one Redis role; nothing is sent yet.
 
@@ -211,6 +221,7 @@ def connect(
         max_connections: Upper bound of the pool.
         clock: Stand-in for ``lua/lib/clock.lua``, for tests.
         source: Stand-in for the Lua folder, for tests.
+        joins: Send the commands of one turn of the event loop together; not for blocking ones.
     """
     retry = Retry(ConstantBackoff(RECONNECT_PAUSE_S), 2)
     parts = urlsplit(url)
@@ -232,4 +243,4 @@ def connect(
             retry=retry,
             max_connections=max_connections,
         )
-    return Store(redis, Keyspace(shards), timeout_s, clock, source)
+    return Store(redis, Keyspace(shards), timeout_s, clock, source, joins=joins)

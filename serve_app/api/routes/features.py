@@ -13,7 +13,7 @@ from serve_app.api.features_wire import (
     to_spotify,
 )
 from serve_app.api.idempotency import IdempotentRoute, idempotent
-from serve_app.api.limits import Reader
+from serve_app.api.limits import LookupReader, Reader
 from serve_app.api.meta import meta_of
 from serve_app.api.schemas import ExtendedFeatures, Features, SpotifyFeatures
 from serve_app.api.schemas_tracks import (
@@ -24,7 +24,7 @@ from serve_app.api.schemas_tracks import (
 )
 from serve_app.api.services import ApiServices
 from serve_app.services.batch import Slot
-from serve_app.services.lookup import Found
+from serve_app.services.lookup import Ahead, Found
 
 router = APIRouter(tags=["Look-ups"], route_class=IdempotentRoute)
 
@@ -91,7 +91,11 @@ async def features_by_name(
     summary="Features by track ID",
 )
 async def features_by_id(
-    request: Request, caller: Reader, services: Services, id: TrackIdPath, format: Format = None
+    request: Request,
+    caller: LookupReader,
+    services: Services,
+    id: TrackIdPath,
+    format: Format = None,
 ) -> JSONResponse:
     """Give the audio features of a track.
 
@@ -99,9 +103,11 @@ async def features_by_id(
     credits. If that takes too long the answer is 503 with `Retry-After`, nothing is charged, and
     the computation goes on.
     """
-    identity = await services.lookup.identify(caller, id)
+    ahead: Ahead | None = request.state.ahead
+    identity = ahead.identity if ahead else await services.lookup.identify(caller, id)
     found = await services.lookup.features(
-        caller, identity, services.prices.features_by_id_miss, request_id(request)
+        *(caller, identity, services.prices.features_by_id_miss, request_id(request)),
+        ahead=ahead,
     )
     return features_answer(request, services, found, id, format)
 

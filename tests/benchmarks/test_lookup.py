@@ -1,0 +1,53 @@
+"""What a cache hit costs, and the load generator."""
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from benchmarks.lookup import BATCH_IDS, MOST_TRIPS, Scene, open_scene, round_trips, summarise
+from benchmarks.lookup_load import Load, Measured, request_text, run_load
+from benchmarks.lookup_server import LOCAL, THROUGHPUT, UVICORN, running
+from benchmarks.report import Options
+
+pytestmark = pytest.mark.redis
+
+
+@pytest.fixture(scope="module")
+def scene() -> Iterator[Scene]:
+    with open_scene() as opened:
+        yield opened
+
+
+def test_a_hit_takes_two_trips_to_redis(scene: Scene) -> None:
+    assert asyncio.run(round_trips(scene)) == MOST_TRIPS
+
+
+def test_hits_and_batches_are_answered_under_load(scene: Scene) -> None:
+    with running(UVICORN, scene.stores, scene.catalog_dir) as port:
+        hits = run_load(Load(port, scene.hits(), 8, 60.0, 200))
+        batches = run_load(Load(port, scene.batches(), 1, 60.0, 2))
+        assert (hits.n, batches.n) == (200, 2)
+        assert 0 < hits.p50_ms <= hits.p99_ms
+        with pytest.raises(RuntimeError, match="401"):
+            run_load(Load(port, [request_text("GET", "/v1/audio-features/x", "no key")], 1, 9.0, 1))
+
+
+def test_a_batch_asks_for_a_hundred_ids(scene: Scene) -> None:
+    assert scene.batches()[0].count('", "') == BATCH_IDS - 1
+
+
+def test_the_ratio_is_told_per_profile() -> None:
+    def rounds(per_s: float) -> list[Measured]:
+        return [Measured(per_s, 1.0, 2.0, 10)]
+
+    found = {
+        profile: {
+            kind: {UVICORN: rounds(100), profile: rounds(rate)} for kind in ("many", "one", "batch")
+        }
+        for profile, rate in ((LOCAL, 20), (THROUGHPUT, 40))
+    }
+    result = summarise(found, 2.0, Options())
+    assert result.values["profiles"][LOCAL]["ratio"] == 0.2
+    assert [target.value for target in result.targets] == [0.4, 2.0]
+    assert all(target.is_met for target in result.targets)
