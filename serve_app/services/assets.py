@@ -17,7 +17,12 @@ from serve_app.domain.assets import (
     asset_object_key,
     is_asset_id,
 )
-from serve_app.domain.errors import AssetNotFoundError, BadRequestError
+from serve_app.domain.audio_signatures import HEAD_BYTES, is_surely_no_audio
+from serve_app.domain.errors import (
+    AssetNotFoundError,
+    BadRequestError,
+    UnsupportedMediaTypeError,
+)
 from serve_app.domain.keys import Caller
 from serve_app.domain.object_ports import ObjectNotFoundError, ObjectStorePort
 from serve_app.domain.tiers import Tier
@@ -65,10 +70,11 @@ class AssetsService:
         Raises:
             PayloadTooLargeError: The body passed the tier's upload size; nothing was stored.
             BadRequestError: The body is empty.
+            UnsupportedMediaTypeError: It is text, an image or the like; nothing was stored.
         """
         asset_id = PREFIX + new_ulid()
         key = asset_object_key(caller.owner, asset_id)
-        stored = await store_body(self._objects, key, chunks, tier)
+        stored = await store_body(self._objects, key, checked(chunks), tier)
         try:
             record = await self._assets.put(
                 NewAsset(
@@ -147,6 +153,33 @@ class AssetsService:
         before = (now or datetime.now(UTC)) - ORPHAN_AGE
         n_assets = await self._objects.sweep("assets/", before, self._assets.referenced)
         return n_assets + await self._objects.sweep(f"{UPLOADS}/", before, _keep_none)
+
+
+async def checked(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Pass a body on, once its beginning may be audio.
+
+    Raises:
+        UnsupportedMediaTypeError: It cannot be.
+    """
+    head = b""
+    async for chunk in chunks:
+        if len(head) < HEAD_BYTES:
+            head += chunk
+            if len(head) < HEAD_BYTES:
+                continue
+            chunk = head
+            _check(head)
+        yield chunk
+    if len(head) < HEAD_BYTES:
+        _check(head)
+        yield head
+
+
+def _check(head: bytes) -> None:
+    if is_surely_no_audio(head[:HEAD_BYTES]):
+        raise UnsupportedMediaTypeError(
+            "the body is no audio; send the bytes of an MP3, WAV, FLAC, OGG or M4A file"
+        )
 
 
 async def _keep_none(_keys: Collection[str]) -> Collection[str]:

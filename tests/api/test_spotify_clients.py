@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import spotipy
 import tekore
@@ -107,6 +108,19 @@ def test_spotipy_waits_as_long_as_a_429_says(
     assert names == {"Demo in A minor"}
     assert "Retry will occur after: 1 s" in caplog.text
     client._session.close()
+
+
+@pytest.mark.parametrize("path", ["audio-features", "tracks", "search"])
+def test_a_slash_at_the_end_changes_nothing(live: LiveApplication, path: str) -> None:
+    params = {"ids": DEMO, "q": "isrc:QZAFA2600001"}
+    headers = {"Authorization": f"Bearer {live.key('pro')}"}
+    plain, slashed = (
+        httpx.get(f"{live.url}/spotify/v1/{path}{end}", params=params, headers=headers)
+        for end in ("", "/")
+    )
+    assert plain.status_code == slashed.status_code == 200
+    if path != "search":
+        assert plain.json() == slashed.json()
 
 
 def test_tekore_parses_everything(tekore_client: tekore.Spotify) -> None:

@@ -219,7 +219,9 @@ async def test_identical_bytes_of_one_owner_are_one_asset(
 
 async def test_assets_are_paged_by_an_exclusive_cursor(api: Application) -> None:
     client = api.client()
-    uploaded = [(await upload(client, bytes([n]) * 100))["asset_id"] for n in range(7)]
+    uploaded = [
+        (await upload(client, b"\xff\xfb" + bytes([n]) * 100))["asset_id"] for n in range(7)
+    ]
     seen: list[str] = []
     cursor = None
     counts = []
@@ -249,9 +251,19 @@ async def test_the_default_page_has_fifty_items(
 ) -> None:
     client = api.client("scale")
     for n in range(60):
-        await upload(client, b"audio %d" % n)
+        await upload(client, b"\xff\xfb audio %d" % n)
     params = {} if limit is None else {"limit": limit}
     assert (await client.get("/v1/assets", params=params)).json()["count"] == count
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"plain text", b"<html></html>" * 100, b"\x89PNG\r\n\x1a\n" + bytes(600), b"%PDF-1.7\n"],
+)
+async def test_what_is_surely_no_audio_is_not_stored(api: Application, body: bytes) -> None:
+    answer = await api.client().post("/v1/assets/upload", content=body, headers=MP3)
+    check_error(answer, 415, "unsupported_media_type")
+    assert [info async for info in api.stores.objects.scan()] == []
 
 
 # Endpoints

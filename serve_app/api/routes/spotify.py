@@ -174,6 +174,7 @@ async def one_track(caller: Reader, services: Services, id: SpotifyId) -> JSONRe
 
 
 @router.get("/search", response_model=SpotifySearch, responses=ERRORS, summary="Search")
+@router.get("/search/", include_in_schema=False)
 async def search(
     request: Request,
     caller: Reader,

@@ -1,0 +1,72 @@
+"""Released JavaScript Spotify clients, unmodified, against the mount."""
+
+import json
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from serve_app.deployments.options import StoreOptions
+from tests.api.live import LiveApplication, serve_application
+
+pytestmark = [pytest.mark.redis, pytest.mark.npm]
+
+SCRIPT = Path(__file__).with_name("spotify_clients.mjs")
+PACKAGES = ("spotify-web-api-node@5.0.2", "@spotify/web-api-ts-sdk@1.2.0")
+OFFLINE = ("ENOTFOUND", "EAI_AGAIN", "ETIMEDOUT", "ECONNREFUSED")
+DEMO = "0AfaDemoTrack000000001"
+UNKNOWN = "7unknownTrack000000000"
+
+
+@pytest.fixture(scope="module")
+def live(api_stores: StoreOptions, demo_catalog: Path) -> Iterator[LiveApplication]:
+    with serve_application(api_stores, demo_catalog) as live:
+        yield live
+
+
+@pytest.fixture(scope="module")
+def answers(live: LiveApplication, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    npm, node = shutil.which("npm"), shutil.which("node")
+    if npm is None or node is None:
+        pytest.skip("no node and npm on this machine")
+    folder = tmp_path_factory.mktemp("npm")
+    shutil.copy(SCRIPT, folder)
+    install = [npm, "install", "--no-audit", "--no-fund", "--ignore-scripts", *PACKAGES]
+    installed = subprocess.run(
+        install, cwd=folder, capture_output=True, text=True, timeout=240, check=False
+    )
+    if any(code in installed.stderr for code in OFFLINE):
+        pytest.skip("the npm registry cannot be reached")
+    assert installed.returncode == 0, installed.stderr
+    arguments = [live.url, live.key("pro"), DEMO, UNKNOWN]
+    done = subprocess.run(
+        [node, SCRIPT.name, *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("client", ["sdk", "node"])
+def test_a_javascript_client_reads_everything(answers: Any, client: str) -> None:
+    read = answers[client]
+    assert read["one"]["tempo"] == 120
+    assert read["one"]["id"] == DEMO
+    assert [slot and slot["id"] for slot in read["several"]] == [DEMO, None]
+    assert read["analysis"]["track"]["key"] == 9
+    assert len(read["analysis"]["beats"]) > 10
+    assert read["track"]["external_ids"]["isrc"] == "QZAFA2600001"
+
+
+def test_a_javascript_client_understands_a_404(answers: Any) -> None:
+    assert answers["node"]["missing"]["status"] == 404
+    assert "no such track" in answers["node"]["missing"]["message"]
+    assert "no such track" in answers["sdk"]["missing"]
+    assert answers["node"]["search"]["tracks"]["items"][0]["id"] == DEMO
