@@ -1,8 +1,8 @@
 """Credits: hold + commit against an empty script with the same keys, per second of Redis CPU.
 
 Both run on a ledger of their own (append-only file forced to disk always), from concurrent
-connections. The CPU time is Redis's own account of itself (INFO), so neither the client nor the disk
-is measured; the wall-clock figures beside it include both.
+connections. The CPU time is Redis's own account of itself (INFO), so neither the client nor the
+disk is measured; the wall-clock figures beside it include both.
 """
 
 import asyncio

@@ -5,6 +5,7 @@ audit always covers an account from its first entry.
 """
 
 import json
+import struct
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
@@ -12,8 +13,10 @@ from dataclasses import dataclass, field
 from serve_app.domain.credits import AuditReport, JournalEntry, Mismatch
 from serve_app.store.client import Store
 from serve_app.store.keys import split_member
+from serve_app.store.ledger import unpack_account, unpack_hold
 
 PAGE = 2_000
+DELTAS = struct.Struct("<4d")
 ENDINGS = frozenset({"commit", "void", "reap"})
 
 Sink = Callable[[str, bytes], Awaitable[None]]
@@ -51,9 +54,9 @@ class Sums:
 
 def parse_entry(fields: dict[bytes, bytes]) -> JournalEntry:
     """Read one stream entry."""
-    account, number, kind, entry_id, g, p, d = fields[b"e"].decode().split(" ")
-    why = fields.get(b"w", b"").decode()
-    return JournalEntry(account, int(number), kind, entry_id, int(g), int(p), int(d), why)
+    account, kind, entry_id = fields[b"e"].decode().split(" ")
+    number, g, p, d = map(int, DELTAS.unpack(fields[b"v"]))
+    return JournalEntry(account, number, kind, entry_id, g, p, d, fields.get(b"w", b"").decode())
 
 
 class Journal:
@@ -132,12 +135,13 @@ class Journal:
         packed = await self._store.command("GET", keys.balance(account))
         if packed is None:
             return [Mismatch(account, "balance", "the journal has entries, the account is absent")]
-        g, p, d, _ns, _per, _pe, _pg, _mg, seq, _lu, h, _oj, fl, _th = map(int, packed.split())
+        g, p, d, _ns, _per, _pe, _pg, _mg, seq, _lu, h, _oj, fl, _th = unpack_account(packed)
         held = [
             await self._store.command("GET", keys.hold(account, hold_id)) for hold_id in open_holds
         ]
-        is_held = [raw is not None and raw.startswith(b"held ") for raw in held]
-        total = sum(int(raw.split()[1]) for raw in held if raw is not None)
+        holds = [unpack_hold(raw) for raw in held if raw is not None]
+        is_held = [state == "held" for state, _ in holds] + [False] * (len(held) - len(holds))
+        total = sum(cost for _, cost in holds)
         rules = [
             (
                 "balance",

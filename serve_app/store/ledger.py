@@ -5,6 +5,7 @@ Invariant: the balance of an account is the sum of its journal, and every id mov
 
 import json
 import re
+import struct
 import uuid
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -23,6 +24,8 @@ from serve_app.store.client import Store
 from serve_app.store.keys import split_member
 
 ID_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:@~-]{0,199}")
+ACCOUNT = struct.Struct("<14d")
+HOLD_COST = struct.Struct("<d")
 DEFAULT_HOLD_TTL_S = 300
 PAYMENT_ID_KEPT_MS = 400 * 24 * 3600 * 1000
 REAP_BATCH = 200
@@ -42,11 +45,22 @@ def check_id(text: str) -> str:
     return text
 
 
+def unpack_account(packed: bytes) -> tuple[int, ...]:
+    """Give the fourteen numbers that ``lua/lib/ledger.lua`` names, in its order."""
+    return tuple(int(number) for number in ACCOUNT.unpack(packed))
+
+
+def unpack_hold(packed: bytes) -> tuple[str, int]:
+    """Give state and cost of a hold, as ``lua/lib/ledger.lua`` packs it."""
+    state, _, rest = packed.partition(b"\0")
+    return state.decode(), int(HOLD_COST.unpack_from(rest)[0])
+
+
 def parse_balance(account: str, packed: bytes | None) -> Balance:
-    """Read the packed form that ``lua/lib/ledger.lua`` describes."""
+    """Read a packed account."""
     if packed is None:
         raise ValueError(f"account {account} has no balance yet")
-    g, p, d, ns, per, pe, pg, _mg, seq, lu, h, oj, _fl, _th = map(int, packed.split())
+    g, p, d, ns, per, pe, pg, _mg, seq, lu, h, oj, _fl, _th = unpack_account(packed)
     return Balance(
         account=account,
         grant=g,

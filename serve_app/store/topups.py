@@ -38,11 +38,8 @@ class Topups:
 
     async def _set(self, account: str, args: list[str | int]) -> None:
         keys = self._store.keys
-        journal = keys.shard(keys.tag(check_id(account)), "j")
         await self._store.run(
-            "topup_set",
-            [keys.balance(account), journal, keys.topup(account)],
-            [account, *args],
+            "topup_set", [keys.balance(check_id(account)), keys.topup(account)], [account, *args]
         )
 
     async def status(self, account: str) -> TopupStatus | None:

@@ -15,6 +15,7 @@ from serve_app.domain.credits import JournalEntry
 from serve_app.store.client import connect
 from serve_app.store.journal import Journal
 from serve_app.store.keys import Keyspace
+from serve_app.store.ledger import unpack_account
 from tests.soak.power import Victim
 from tests.soak.worker import SHARDS, Plan
 from tests.store.setting import rich_tiers
@@ -65,7 +66,7 @@ class Epoch:
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.result = Reckoning()
         self.sizes: dict[str, int] = {}
-        self.chance = random.Random(self.seed)
+        self.chance = random.Random(self.seed)  # noqa: S311
 
     def log(self, name: str) -> Path:
         return self.folder / f"{name}.log"
@@ -158,7 +159,7 @@ class Epoch:
         monthly = rich_tiers()["pro"].monthly_credits
         for account, change in expected.items():
             packed = await store.command("GET", store.keys.balance(account))
-            g, p, d = map(int, (packed or b"0 0 0").split()[:3])
+            g, p, d = unpack_account(packed)[:3] if packed else (0, 0, 0)
             months = sum(e.account == account and e.kind == "grant" for e in entries)
             if months == 1 and g + p - d != monthly + change:
                 self.result.mismatches.append(f"{account}: {g + p - d}, not {monthly + change}")

@@ -68,7 +68,7 @@ class Storm:
             dead = {name for name, pid in self.pids.items() if not is_alive(pid)}
             if time.monotonic() - last >= KILL_EVERY_S:
                 last = time.monotonic()
-                name = random.choice(sorted(self.pids))
+                name = random.choice(sorted(self.pids))  # noqa: S311
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(self.pids[name], signal.SIGKILL)
                 dead.add(name)
@@ -87,7 +87,7 @@ class Storm:
         store = connect(self.victim.url, shards=SHARDS, timeout_s=30)
         jobs = Jobs(store, rich_tiers(), POLICY)
         command = [sys.executable, "-m", "tests.soak.job_worker", self.victim.url]
-        self.nursery = subprocess.Popen(
+        self.nursery = subprocess.Popen(  # noqa: ASYNC220 - once, before anything else runs
             command, cwd=REPOSITORY, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
         try:

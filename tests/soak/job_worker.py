@@ -1,8 +1,8 @@
 """A worker that runs jobs which do nothing, fails some, and now and then dies at the worst moment.
 
-``python -m tests.soak.job_worker URL`` starts a worker, by a fork, for every name on its input and
-prints its process id. A worker works until it is killed; between storing a result and saying so, and
-between claim and start, it may end itself by SIGKILL.
+``python -m tests.soak.job_worker URL`` starts a worker, by a fork, for every name on its input, and
+prints its process id. A worker works until it is killed; between storing a result and saying so,
+and between claim and start, it may end itself by SIGKILL.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ CHANCE_OF_DEATH = 0.0005
 
 
 def perhaps_die() -> None:
-    if random.random() < CHANCE_OF_DEATH:
+    if random.random() < CHANCE_OF_DEATH:  # noqa: S311
         os.kill(os.getpid(), signal.SIGKILL)
 
 

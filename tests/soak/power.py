@@ -54,7 +54,8 @@ def build_shim(folder: Path) -> Path:
     """Compile the shim into ``folder``."""
     source, library = folder / "sync_shim.c", folder / "sync_shim.so"
     source.write_text(SHIM, encoding="utf-8")
-    subprocess.run(["cc", "-O1", "-shared", "-fPIC", "-o", library, source], check=True)
+    command = [shutil.which("cc") or "cc", "-O1", "-shared", "-fPIC", "-o", library, source]
+    subprocess.run(command, check=True)
     return library
 
 

@@ -1,7 +1,7 @@
 """A service that moves credits and writes down what it was told; made to be killed.
 
 ``python -m tests.soak.worker URL LOG NAME LUA`` works until the file ``LOG.stop`` exists and every
-flow it began has ended. A flow is ``reserve`` then ``commit`` or ``void``, or a ``topup``; what each
+flow it began has ended. A flow is ``reserve`` then ``commit`` or ``void``, or a ``topup``; what it
 does follows from its id alone, so a successor goes on where a killed worker stopped, sending the
 step in flight again.
 """
@@ -37,7 +37,7 @@ class Plan:
 
     @classmethod
     def of(cls, flow_id: str) -> "Plan":
-        chance = random.Random(flow_id)
+        chance = random.Random(flow_id)  # noqa: S311
         account = f"owner{chance.randrange(ACCOUNTS)}"
         cost = chance.randint(1, 100)
         kind = chance.choices(("commit", "part", "void", "topup"), (5, 2, 2, 1))[0]

@@ -15,7 +15,7 @@ from serve_app.store.job_sweep import CRASH_MESSAGE, RECHECK_MS
 from serve_app.store.keys import split_member
 from serve_app.store.lanes import Lanes, Load
 from serve_app.store.webhooks import Webhooks
-from tests.store.setting import ACCOUNT, Setting, buckets
+from tests.store.setting import ACCOUNT, Setting, buckets, stamp_ms
 
 LEASE_MS = 30_000
 DAY_S = 24 * 3600
@@ -61,6 +61,8 @@ async def job_runs_from_submit_to_complete(s: Setting) -> None:
     held = await claim(s)
     assert (held.attempt, held.fence, held.payload, held.cost) == (1, 1, {"n": "j1"}, 10)
     assert (await read(s, "j1")).state is JobState.RUNNING
+    assert await index(s, "open") == {"j1": s.now_ms + LEASE_MS}
+    assert (await s.jobs.recover()).requeued == 0
     assert await s.jobs.claim("w2") is None
     assert await s.jobs.heartbeat(held, 0.5, "mood")
     running = await read(s, "j1")
@@ -123,6 +125,7 @@ async def lease_ends_exactly(s: Setting) -> None:
     assert (await read(s, "j1")).state is JobState.RUNNING
     await s.after(1)
     assert (await s.jobs.recover()).requeued == 1
+    assert await index(s, "open") == {"j1": s.now_ms + RECHECK_MS}
     again = await read(s, "j1")
     assert (again.state, again.progress, again.stage) == (JobState.QUEUED, 0.0, "queued")
     assert not await s.jobs.heartbeat(held, 0.5, "mood")
@@ -152,6 +155,71 @@ async def finish_again_changes_nothing(s: Setting) -> None:
     await s.jobs.fail(held, "internal_error", "too late")
     assert (await read(s, "j1")).state is JobState.COMPLETE
     await s.audit()
+
+
+async def id_of_an_expired_record_is_not_taken_again(s: Setting) -> None:
+    await s.jobs.submit(new_job("j1"))
+    keys = s.store.keys
+    due = await s.store.redis.zscore(keys.shard(keys.tag(ACCOUNT), "due"), f"{ACCOUNT}\x1fjob:j1")
+    assert due == s.now_ms + 3_600_000
+    await s.jobs.finish(await claim(s), b"r")
+    hold = await s.store.command("GET", keys.hold(ACCOUNT, "job:j1"))
+    await s.store.command("DEL", keys.hold(ACCOUNT, "job:j1"))
+    assert (await s.jobs.submit(new_job("j1"))).result == b"r"
+    await s.store.command("SET", keys.hold(ACCOUNT, "job:j1"), hold)
+    await s.store.command("DEL", keys.job(ACCOUNT, "j1"))
+    with pytest.raises(IdempotencyMismatchError):
+        await s.jobs.submit(new_job("j1"))
+    assert (await s.ledger.balance(ACCOUNT)).remaining == 50
+
+
+async def month_turns_under_a_job(s: Setting) -> None:
+    await s.at(stamp_ms(2026, 12, 31, 23, 59))
+    for number in range(2):
+        await s.jobs.submit(new_job(f"j{number}"))
+    first, second = await claim(s), await claim(s)
+    await s.at(stamp_ms(2027, 1, 1))
+    assert await s.jobs.finish(first, b"", 4)
+    assert buckets(await s.ledger.balance(ACCOUNT)) == (66, 0, 0)
+    await s.jobs.fail(second, "internal_error", "x")
+    assert buckets(await s.ledger.balance(ACCOUNT)) == (76, 0, 0)
+    await s.at(stamp_ms(2027, 1, 31))
+    await s.jobs.submit(new_job("j2"))
+    third = await claim(s)
+    await s.at(stamp_ms(2027, 2, 1))
+    await s.jobs.fail(third, "internal_error", "x")
+    assert buckets(await s.ledger.balance(ACCOUNT)) == (70, 0, 0)
+    await s.audit()
+
+
+async def lost_place_of_a_pausing_job_keeps_its_pause(s: Setting) -> None:
+    await s.jobs.submit(new_job("j1"))
+    await s.jobs.fail(await claim(s), "internal_error", "again", retryable=True)
+    key = s.store.keys.job(ACCOUNT, "j1")
+    await s.store.command("HSET", key, "ready", s.now_ms + 5_000)
+    await s.store.command("DEL", *await s.store.command("KEYS", "{lanes}:*"))
+    await s.jobs.recover()
+    assert await s.jobs.claim("w1") is None
+    await s.after(5_000)
+    assert (await claim(s)).attempt == 2
+    assert await s.jobs.claim("w2") is None
+    assert (await s.jobs.stats()).depth == 0
+
+
+async def another_workers_death_is_no_reason(s: Setting) -> None:
+    await s.jobs.submit(new_job("j1"))
+    held = await claim(s, "w1")
+    assert await s.jobs._sweep._check(ACCOUNT, "j1", dead_worker="w2") == "WAIT"
+    assert await s.jobs.heartbeat(held, 0.5, "mood")
+
+
+async def vanished_record_leaves_the_index(s: Setting) -> None:
+    await s.jobs.submit(new_job("j1"))
+    await s.store.command("DEL", s.store.keys.job(ACCOUNT, "j1"))
+    await s.after(2_000)
+    await s.jobs.recover()
+    assert await index(s, "open") == {}
+    assert (await s.jobs.stats()).depth == 0
 
 
 async def final_cost_is_at_most_the_hold(s: Setting) -> None:
@@ -266,6 +334,7 @@ async def run_limit_is_exact(s: Setting) -> None:
     assert await s.jobs.heartbeat(held, 0.5, "mood")
     await s.after(1)
     assert not await s.jobs.heartbeat(held, 0.5, "mood")
+    assert await index(s, "open") == {"j1": s.now_ms}
     assert (await s.jobs.recover()).failed == 1
     record = await read(s, "j1")
     assert record.error is not None
@@ -528,6 +597,11 @@ JOBS_CASES = (
     refused_jobs_leave_nothing,
     lease_ends_exactly,
     finish_again_changes_nothing,
+    id_of_an_expired_record_is_not_taken_again,
+    month_turns_under_a_job,
+    lost_place_of_a_pausing_job_keeps_its_pause,
+    another_workers_death_is_no_reason,
+    vanished_record_leaves_the_index,
     final_cost_is_at_most_the_hold,
     three_crashes_end_a_job,
     bad_input_fails_at_once,

@@ -6,8 +6,10 @@ Each is a coroutine on an empty ``Setting``; ``test_ledger_cases`` runs them on 
 
 import pytest
 
+from configs.tables import load_table
 from serve_app.domain.credits import AccountPayer, HoldClosedError, HoldMismatchError
 from serve_app.domain.errors import InsufficientCreditsError
+from serve_app.domain.tiers import Tiers
 from serve_app.store.ledger import Ledger
 from tests.store.ledger_model import DAY_MS
 from tests.store.setting import ACCOUNT, PAYER, START_MS, Setting, buckets, stamp_ms
@@ -96,20 +98,17 @@ async def month_turns_at_its_first_millisecond(s: Setting) -> None:
 
 
 async def months_have_their_lengths(s: Setting) -> None:
-    for moment, ends in (
-        (stamp_ms(2027, 2, 28, 23, 59), stamp_ms(2027, 3, 1)),
-        (stamp_ms(2028, 2, 29, 23, 59), stamp_ms(2028, 3, 1)),
-        (stamp_ms(2028, 3, 1), stamp_ms(2028, 4, 1)),
-        (stamp_ms(2028, 4, 30, 12), stamp_ms(2028, 5, 1)),
-        (stamp_ms(2028, 7, 31, 12), stamp_ms(2028, 8, 1)),
-        (stamp_ms(2028, 12, 31, 12), stamp_ms(2029, 1, 1)),
-        (stamp_ms(2100, 2, 28, 12), stamp_ms(2100, 3, 1)),
-        (stamp_ms(2399, 12, 31, 12), stamp_ms(2400, 1, 1)),
-        (stamp_ms(2400, 2, 29, 12), stamp_ms(2400, 3, 1)),
-    ):
-        await s.at(moment)
-        balance = await s.ledger.balance(ACCOUNT, "basic")
-        assert balance.period_ends.timestamp() * 1000 == ends
+    """First and last moment of every month of years around each rule of the calendar."""
+    for year in (2027, 2028, *range(2098, 2103), 2203, *range(2398, 2403)):
+        for month in range(1, 13):
+            begins = stamp_ms(year, month, 1)
+            ends = stamp_ms(year + month // 12, month % 12 + 1, 1)
+            for moment in (begins, ends - 1):
+                await s.at(moment)
+                await s.store.command("DEL", s.store.keys.balance(ACCOUNT))
+                balance = await s.ledger.balance(ACCOUNT, "basic")
+                assert balance.period == f"{year}-{month:02d}"
+                assert balance.period_ends.timestamp() * 1000 == ends
 
 
 async def new_grant_repays_debt_first(s: Setting) -> None:
@@ -198,6 +197,8 @@ async def ids_are_used_once(s: Setting) -> None:
         await s.ledger.commit(ACCOUNT, "never")
     with pytest.raises(HoldClosedError, match="missing"):
         await s.ledger.void(ACCOUNT, "never")
+    await s.ledger.reserve(PAYER, "zero", 5)
+    assert (await s.ledger.commit(ACCOUNT, "zero", 0)).remaining == 60
     await s.ledger.reserve(PAYER, "b", 7)
     await s.ledger.commit(ACCOUNT, "b")
     assert (await s.ledger.commit(ACCOUNT, "b")).remaining == 53
@@ -231,11 +232,9 @@ async def holds_are_reaped_exactly_at_their_deadline(s: Setting) -> None:
 async def hits_are_free_inside_the_allowance(s: Setting) -> None:
     for used in range(1, 5):
         charge = await s.ledger.count_hit(ACCOUNT, "basic")
-        assert (charge.credits, charge.balance.lookups_used, charge.balance.remaining) == (
-            0,
-            used,
-            60,
-        )
+        assert (charge.credits, charge.balance.lookups_used) == (0, used)
+        assert charge.balance.remaining == 60
+    assert [kind for kind, *_ in await s.lines()] == ["grant"]
     charge = await s.ledger.count_hit(ACCOUNT, "basic", hits=3, hit_id="hit:1")
     assert (charge.credits, charge.balance.lookups_used, charge.balance.remaining) == (2, 7, 58)
     again = await s.ledger.count_hit(ACCOUNT, "basic", hits=3, hit_id="hit:1")
@@ -251,6 +250,13 @@ async def hits_are_free_inside_the_allowance(s: Setting) -> None:
     charge = await s.ledger.count_hit(ACCOUNT, "basic")
     assert (charge.credits, charge.balance.lookups_used, charge.balance.remaining) == (0, 1, 60)
     await s.audit()
+
+
+async def rejecting_starts_after_the_allowance(s: Setting) -> None:
+    strict = Ledger(s.store, s.tiers, over_allowance="reject")
+    assert (await strict.count_hit(ACCOUNT, "basic", hits=5)).balance.lookups_used == 5
+    with pytest.raises(InsufficientCreditsError, match="allowance of 5"):
+        await strict.count_hit(ACCOUNT, "basic")
 
 
 async def hits_beyond_need_credits(s: Setting) -> None:
@@ -274,6 +280,37 @@ async def payments_count_once(s: Setting) -> None:
         with pytest.raises(ValueError, match="positive"):
             await s.ledger.topup(ACCOUNT, "pay:2", bad)
     await s.audit()
+
+
+async def first_script_of_a_month_may_be_any(s: Setting) -> None:
+    """Commit, refund, payment and even a refused adjustment bring the new month."""
+    for number, month in enumerate(range(1, 5)):
+        await s.at(stamp_ms(2027, month, 20))
+        hold_id = f"h{number}"
+        await s.ledger.reserve(PAYER, hold_id, 20)
+        await s.at(stamp_ms(2027, month + 1, 1))
+        match number:
+            case 0:
+                assert buckets(await s.ledger.commit(ACCOUNT, hold_id, 15)) == (65, 0, 0)
+            case 1:
+                assert buckets(await s.ledger.topup(ACCOUNT, "pay:1", 5)) == (60, 5, 0)
+            case 2:
+                with pytest.raises(InsufficientCreditsError):
+                    await s.ledger.adjust(ACCOUNT, "fix:1", -1000, "ann", "typo")
+                assert (await s.ledger.balance(ACCOUNT)).grant == 60
+            case 3:
+                assert (await s.ledger.commit(ACCOUNT, hold_id, 0)).grant == 80
+        await s.audit()
+
+
+async def tier_may_have_no_grant(s: Setting) -> None:
+    table = load_table("tiers")
+    table["free"].update(monthly_credits=0)
+    ledger = Ledger(s.store, Tiers(table))
+    await s.ledger.balance(ACCOUNT, "basic")
+    assert (await ledger.balance(ACCOUNT, "free")).remaining == 60
+    await s.at(stamp_ms(2026, 12, 1))
+    assert (await ledger.balance(ACCOUNT, "free")).remaining == 0
 
 
 async def adjustments_name_their_operator(s: Setting) -> None:
@@ -349,8 +386,11 @@ LEDGER_CASES = (
     ids_are_used_once,
     holds_are_reaped_exactly_at_their_deadline,
     hits_are_free_inside_the_allowance,
+    rejecting_starts_after_the_allowance,
     hits_beyond_need_credits,
     payments_count_once,
+    first_script_of_a_month_may_be_any,
+    tier_may_have_no_grant,
     adjustments_name_their_operator,
     records_live_as_long_as_they_should,
     higher_tier_brings_the_difference_once,

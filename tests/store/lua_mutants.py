@@ -77,7 +77,9 @@ class Mutant:
 def files() -> list[str]:
     """Give every script and library but the clock, which tests replace."""
     found = (path.relative_to(LUA_DIR).with_suffix("") for path in LUA_DIR.rglob("*.lua"))
-    return sorted(str(path) for path in found if path.name != "clock" and path.name not in ELSEWHERE)
+    return sorted(
+        str(path) for path in found if path.name != "clock" and path.name not in ELSEWHERE
+    )
 
 
 def mutants(file: str) -> Iterator[Mutant]:

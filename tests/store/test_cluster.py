@@ -75,7 +75,10 @@ def cluster_port() -> Iterator[int]:
         home.mkdir()
         options = {"port": port, "dir": home, "save": "", "cluster-enabled": "yes"}
         options |= {"bind": "127.0.0.1", "cluster-node-timeout": 5000, "logfile": home / "log"}
-        command = [find_binary(), *(text for key, value in options.items() for text in (f"--{key}", str(value)))]
+        command = [
+            find_binary(),
+            *(text for key, value in options.items() for text in (f"--{key}", str(value))),
+        ]
         processes.append(subprocess.Popen(command))
         nodes.append(Redis(port=port))
     try:
@@ -159,7 +162,7 @@ async def test_money_jobs_and_keys_work_on_a_cluster(cluster: Store) -> None:
     assert (await Limits(cluster).check("owner0", "read", tiers["pro"])).allowed
     await Idempotency(cluster).begin("owner0", "k", "print")
     totals = {(await ledger.balance(owner)).remaining for owner in OWNERS}
-    # 60 − 3 − 1, and 100 bought; 10 more for who had a job completed.
+    # Of 60 are spent 3 and 1, 100 are bought; a job that was completed took 10 more.
     assert totals == {156, 146}
     report = await Journal(cluster).audit()
     assert report.mismatches == ()

@@ -1,4 +1,4 @@
-"""Kills and power cuts: nothing acknowledged is lost, nothing happens twice; and the test can tell."""
+"""Kills and power cuts: nothing acknowledged is lost, nothing happens twice; and tests can tell."""
 
 import shutil
 import tempfile

@@ -22,6 +22,7 @@ from serve_app.domain.jobs import Claim, JobState, NewJob
 from serve_app.store.client import connect
 from serve_app.store.job_records import JobPolicy
 from serve_app.store.keys import split_member
+from serve_app.store.ledger import unpack_hold
 from serve_app.store.local_redis import LocalRedis
 from tests.store.setting import CLOCK, START_MS, Setting, small_tiers
 
@@ -211,7 +212,7 @@ class JobsMachine(RuleBasedStateMachine):
             hold = self.run(
                 self.s.store.command("GET", self.s.store.keys.hold(job.account, f"job:{job_id}"))
             )
-            assert hold.split()[0].decode() == HOLD_STATES[job.state]
+            assert unpack_hold(hold)[0] == HOLD_STATES[job.state]
 
     @invariant()
     def money_and_indexes_agree(self) -> None:

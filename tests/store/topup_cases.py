@@ -4,6 +4,7 @@ import pytest
 
 from serve_app.domain.credits import AccountPayer
 from serve_app.domain.errors import InsufficientCreditsError
+from serve_app.domain.jobs import NewJob
 from serve_app.domain.payments import TopupSettings
 from serve_app.providers.payment_sandbox import Behaviour, SandboxPayments
 from serve_app.services.payments import PaymentsWorker
@@ -23,19 +24,27 @@ async def spend_down(s: Setting, hold_id: str, left: int) -> None:
     await s.ledger.commit(ACCOUNT, hold_id)
 
 
+async def indexed(s: Setting) -> int:
+    keys = s.store.keys
+    return int(await s.store.command("ZCARD", keys.shard(keys.tag(ACCOUNT), "intents")))
+
+
 async def opens_one_intent_below_the_threshold(s: Setting) -> None:
     await s.topups.enable(ACCOUNT, SETTINGS)
     await spend_down(s, "a", 20)
     assert await s.topups.open_intents() == []
     await spend_down(s, "b", 19)
+    (first,) = await s.topups.open_intents()
     await spend_down(s, "c", 18)
     (intent,) = await s.topups.open_intents()
+    assert intent == first
     assert (intent.account, intent.credits, intent.amount_minor) == (ACCOUNT, 100, 500)
     assert not intent.is_sent
     provider = scripted()
     assert await PaymentsWorker(s.topups, provider).run_once() == 1
     assert buckets(await s.ledger.balance(ACCOUNT)) == (18, 100, 0)
     assert await s.topups.open_intents() == []
+    assert await indexed(s) == 0
     assert provider.charged == {intent.intent_id: 500}
     assert await PaymentsWorker(s.topups, provider).run_once() == 0
     await s.audit()
@@ -122,6 +131,7 @@ async def three_declines_switch_it_off(s: Setting) -> None:
     assert status is not None
     assert (len(provider.calls), status.is_enabled, status.failures) == (3, False, 3)
     assert (status.spent_minor, status.off_reason) == (0, "the last three charges were declined")
+    assert await indexed(s) == 0
     await s.topups.enable(ACCOUNT, SETTINGS)
     status = await s.topups.status(ACCOUNT)
     assert status is not None
@@ -156,6 +166,9 @@ async def off_means_no_new_intent(s: Setting) -> None:
     await s.topups.disable(ACCOUNT)
     await spend_down(s, "a", 5)
     assert await s.topups.open_intents() == []
+    status = await s.topups.status(ACCOUNT)
+    assert status is not None
+    assert (status.is_enabled, status.off_reason) == (False, "switched off by the customer")
     assert await s.topups.status("nobody") is None
 
 
@@ -175,6 +188,56 @@ async def closed_intents_stay_closed(s: Setting) -> None:
     assert status.spent_minor == 500
 
 
+async def declined_after_the_month_frees_the_cap(s: Setting) -> None:
+    await s.topups.enable(ACCOUNT, SETTINGS)
+    worker = PaymentsWorker(s.topups, scripted(Behaviour.DECLINE))
+    await spend_down(s, "a", 5)
+    await s.at(stamp_ms(2026, 12, 1))
+    assert await worker.run_once() == 1
+    status = await s.topups.status(ACCOUNT)
+    assert status is not None
+    assert (status.spent_minor, status.failures) == (0, 1)
+    await s.audit()
+    assert (await s.ledger.balance(ACCOUNT)).period == "2026-12"
+
+
+async def packs_and_debt_count(s: Setting) -> None:
+    await s.ledger.balance(ACCOUNT, "basic")
+    await s.ledger.topup(ACCOUNT, "pay:1", 100)
+    await s.topups.enable(ACCOUNT, SETTINGS)
+    await s.ledger.reserve(PAYER, "a", 70)
+    await s.jobs.submit(NewJob("j", ACCOUNT, "basic", "analysis", {}, 5))
+    assert await s.topups.open_intents() == []
+    await s.topups.enable(ACCOUNT, TopupSettings(5, 10, 5, 1_000))
+    await s.ledger.reserve(PAYER, "b", 100)
+    assert len(await s.topups.open_intents()) == 1
+    await s.audit()
+
+
+async def jobs_open_intents_too(s: Setting) -> None:
+    await s.topups.enable(ACCOUNT, TopupSettings(20, 10, 5, 1_000))
+    worker = PaymentsWorker(s.topups, scripted())
+
+    async def submit(job_id: str, cost: int) -> int:
+        await s.jobs.submit(NewJob(job_id, ACCOUNT, "basic", "analysis", {}, cost))
+        return await worker.run_once()
+
+    assert [await submit("a", 40), await submit("b", 1)] == [0, 1]
+    assert (await s.ledger.balance(ACCOUNT)).remaining == 29
+    assert [await submit("c", 9), await submit("d", 1)] == [0, 1]
+    assert (await s.ledger.balance(ACCOUNT)).remaining == 29
+    with pytest.raises(InsufficientCreditsError):
+        await submit("e", 60)
+    assert await worker.run_once() == 1
+    await s.audit()
+
+
+async def debt_made_by_a_job_counts(s: Setting) -> None:
+    await s.topups.enable(ACCOUNT, TopupSettings(5, 10, 5, 1_000))
+    await s.jobs.submit(NewJob("a", ACCOUNT, "basic", "analysis", {}, 80))
+    assert len(await s.topups.open_intents()) == 1
+
+
 TOPUP_CASES = (
     opens_one_intent_below_the_threshold,
     never_goes_above_the_cap,
@@ -186,4 +249,8 @@ TOPUP_CASES = (
     refused_reserve_also_opens_an_intent,
     off_means_no_new_intent,
     closed_intents_stay_closed,
+    declined_after_the_month_frees_the_cap,
+    packs_and_debt_count,
+    jobs_open_intents_too,
+    debt_made_by_a_job_counts,
 )

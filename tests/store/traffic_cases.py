@@ -41,6 +41,24 @@ async def rate_limit_allows_its_burst_and_then_its_rate(s: Setting) -> None:
     assert 1_000 < ttl_ms <= 2_000
 
 
+async def rate_limit_rounds_against_the_caller(s: Setting) -> None:
+    """Seven a minute is one in 8,571.4 ms."""
+
+    async def ask(cost: int) -> list[int]:
+        return list(await s.store.run("gcra", ["rl:x"], [7, 60_000, 7, cost]))
+
+    assert await ask(4) == [1, 3, 0, 34_286]
+    assert await ask(4) == [0, 3, 8_572, 34_286]
+    assert await ask(0) == [1, 3, 0, 34_286]
+    assert 34_200 <= await s.store.command("PTTL", "rl:x") <= 34_286
+    await s.after(1)
+    assert await ask(3) == [1, 0, 0, 59_999]
+    assert await ask(1) == [0, 0, 8_571, 59_999]
+    assert await ask(0) == [0, 0, 8_571, 59_999]
+    await s.after(8_571)
+    assert await ask(1) == [1, 0, 0, 60_000]
+
+
 async def polls_of_one_job_are_limited_apart(s: Setting) -> None:
     limits = Limits(s.store)
     answers = [(await limits.check_job_poll("bob", "j1")).allowed for _ in range(6)]
@@ -157,7 +175,7 @@ async def revoked_keys_die_everywhere_within_a_second(s: Setting) -> None:
         assert await accounts.authenticate(other.key) is not None
     await here.revoke(issued.key_id)
     async with asyncio.timeout(1):
-        while await there.authenticate(issued.key) is not None:
+        while await there.authenticate(issued.key) is not None:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     assert await here.authenticate(issued.key) is None
     assert await there.authenticate(other.key) is not None
@@ -250,9 +268,13 @@ async def exported_journal_still_audits(s: Setting) -> None:
     assert await s.journal.entries(ACCOUNT) == []
     await s.ledger.reserve(PAYER, "later", 3)
     await s.ledger.void("bert", "b4")
-    assert (await s.journal.audit()).entries == 19
+    await s.ledger.topup("carl", "pay:1", 7)
+    await s.ledger.reserve(AccountPayer("carl", "basic"), "c1", 80)
+    assert (await s.journal.audit()).entries == 22
     await s.audit()
-    assert await s.journal.export(sink) == 2
+    assert await s.journal.export(sink) == 5
+    await s.audit()
+    await s.ledger.topup("carl", "pay:2", 20)
     lines = [json.loads(line) for data in segments.values() for line in data.splitlines()]
     sums = [sum(line[5] for line in lines if line[1] == name) for name in (ACCOUNT, "bert")]
     assert sums == [32, 54]
@@ -298,6 +320,7 @@ async def one_at_a_time_computes(s: Setting) -> None:
 
 TRAFFIC_CASES = (
     rate_limit_allows_its_burst_and_then_its_rate,
+    rate_limit_rounds_against_the_caller,
     polls_of_one_job_are_limited_apart,
     failed_authentication_is_counted_by_address,
     slots_are_taken_and_lapse,

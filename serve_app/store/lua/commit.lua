@@ -12,8 +12,7 @@ if final > H.cost then return {'OVER', raw[1]} end
 local now = now_ms()
 load_account(raw[1])
 roll(acct, KEYS[4], now, -1)
-settle(acct, {hold = KEYS[2], due = KEYS[3], journal = KEYS[4]}, now, id, H, 'committed', 'commit',
-  final)
+settle(acct, now, id, H, 'committed', 'commit', final)
 local packed = packed_account()
 redis.call('SET', KEYS[1], packed)
 return {'OK', packed}

@@ -1,17 +1,19 @@
 -- uses: clock
 -- Generic cell rate algorithm (ITU-T I.371), one key per owner and class.
--- KEYS: theoretical arrival time. ARGV: limit, window ms, burst, cost (0 only looks).
+-- KEYS: theoretical arrival time in µs. ARGV: limit, window ms, burst, cost (0 only looks).
 -- Answers {allowed 0|1, remaining, retry after ms, reset after ms}.
-local now = now_ms()
-local limit, window, burst, cost = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
-local step = window / limit
+-- All times are whole µs, so that nothing is lost to rounding.
+local now = now_ms() * 1000
+local burst, cost = tonumber(ARGV[3]), tonumber(ARGV[4])
+local step = math.floor(tonumber(ARGV[2]) * 1000 / tonumber(ARGV[1]))
 local depth = burst * step
 local tat = math.max(now, tonumber(redis.call('GET', KEYS[1]) or 0))
-local new = tat + cost * step
-local needed = cost > 0 and new or tat + step
-if needed - now > depth then
-  return {0, math.max(0, math.floor((depth - (tat - now)) / step)), math.ceil(needed - depth - now),
-    math.ceil(tat - now)}
+local wait = tat + math.max(cost, 1) * step - now - depth
+if wait > 0 then
+  local left = math.floor((depth - (tat - now)) / step)
+  return {0, left, math.ceil(wait / 1000), math.ceil((tat - now) / 1000)}
 end
-if cost > 0 then redis.call('SET', KEYS[1], string.format('%.3f', new), 'PX', math.ceil(new - now)) end
-return {1, math.floor((depth - (new - now)) / step), 0, math.ceil(new - now)}
+local new = tat + cost * step
+local reset = math.ceil((new - now) / 1000)
+if cost > 0 then redis.call('SET', KEYS[1], string.format('%.0f', new), 'PX', reset) end
+return {1, math.floor((depth - (new - now)) / step), 0, reset}

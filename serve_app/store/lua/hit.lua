@@ -19,7 +19,7 @@ elseif cost > 0 then
   local g, p, d = split(now, cost, tonumber(ARGV[7]))
   if g then
     note(acct, KEYS[4], now, 'hit', id, -g, -p, d)
-    redis.call('SET', KEYS[2], packed_hold('committed', cost, cost, g, p, d, '0', 'hit'),
+    redis.call('SET', KEYS[2], packed_hold('committed', cost, cost, g, p, d, 0, 'hit'),
       'PX', HOLD_KEPT_MS)
   else
     answer, cost = 'NOFUNDS', 0

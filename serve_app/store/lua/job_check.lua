@@ -12,7 +12,7 @@ local open_member = acct .. '\31' .. id
 if f[1] == 'queued' then
   local limit = tonumber(f[5]) + tonumber(ARGV[5])
   if now >= limit then
-    fail_job(KEYS, acct, id, 'service_unavailable', ARGV[9], now, false)
+    fail_job(acct, id, 'service_unavailable', ARGV[9], now, false)
     return {'FAILED'}
   end
   redis.call('ZADD', KEYS[6], math.min(now + tonumber(ARGV[7]), limit), open_member)
@@ -21,13 +21,12 @@ elseif f[1] == 'running' then
   local is_over = now >= tonumber(f[6]) + tonumber(ARGV[6])
   local is_lost = tonumber(f[3]) <= now or (ARGV[3] ~= '' and ARGV[3] == f[2])
   if not is_lost then
-    redis.call('ZADD', KEYS[6], f[3], open_member)
     return {'WAIT'}
   elseif is_over then
-    fail_job(KEYS, acct, id, 'internal_error', ARGV[10], now, false)
+    fail_job(acct, id, 'internal_error', ARGV[10], now, false)
     return {'FAILED'}
   elseif tonumber(f[4]) >= tonumber(ARGV[4]) then
-    fail_job(KEYS, acct, id, 'internal_error', ARGV[8], now, true)
+    fail_job(acct, id, 'internal_error', ARGV[8], now, true)
     return {'FAILED'}
   end
   queue_again(KEYS[5], KEYS[6], acct, id, now, 0)

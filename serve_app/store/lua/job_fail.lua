@@ -11,5 +11,5 @@ if ARGV[6] == '1' and tonumber(f[3]) < tonumber(ARGV[8]) then
   queue_again(KEYS[5], KEYS[6], acct, id, now, tonumber(ARGV[7]))
   return 'RETRY'
 end
-fail_job(KEYS, acct, id, ARGV[4], ARGV[5], now, ARGV[6] == '1')
+fail_job(acct, id, ARGV[4], ARGV[5], now, ARGV[6] == '1')
 return 'FAILED'

@@ -16,8 +16,7 @@ if final < 0 or final > H.cost then final = H.cost end
 load_account(raw[1])
 roll(acct, KEYS[4], now, -1)
 if H.state == 'held' then
-  settle(acct, {hold = KEYS[2], due = KEYS[3], journal = KEYS[4]}, now, 'job:' .. id, H, 'committed',
-    'commit', final)
+  settle(acct, now, 'job:' .. id, H, 'committed', 'commit', final)
 end
 A.oj = A.oj - 1
 redis.call('SET', KEYS[1], packed_account())

@@ -22,7 +22,7 @@ else
   if g then
     note(acct, KEYS[4], now, 'reserve', hold_id, -g, -p, d)
     A.h, A.oj = A.h + cost, A.oj + 1
-    redis.call('SET', KEYS[2], packed_hold('held', cost, 0, g, p, d, '1', ARGV[5]))
+    redis.call('SET', KEYS[2], packed_hold('held', cost, 0, g, p, d, 1, ARGV[5]))
     redis.call('ZADD', KEYS[3], now + tonumber(ARGV[4]), acct .. '\31' .. hold_id)
     redis.call('HSET', KEYS[7], 'acct', acct, 'tier', ARGV[9], 'kind', ARGV[10],
       'state', 'queued', 'payload', ARGV[11], 'cost', cost, 'used', cost, 'fp', ARGV[5],
@@ -32,7 +32,7 @@ else
     consider_topup(acct, KEYS[5], KEYS[6], now, A.g + A.p - A.d)
   else
     answer = 'NOFUNDS'
-    consider_topup(acct, KEYS[5], KEYS[6], now, A.g + A.p - A.d - cost)
+    consider_topup(acct, KEYS[5], KEYS[6], now, -1)
   end
 end
 local packed = packed_account()

@@ -3,12 +3,12 @@
 -- Answers how many were dropped.
 local found = redis.call('XRANGE', KEYS[1], '-', ARGV[1], 'COUNT', ARGV[2])
 for _, entry in ipairs(found) do
-  local acct, n, g, p, d =
-    string.match(entry[2][2], '^(%S+) (%d+) %S+ %S+ (%-?%d+) (%-?%d+) (%-?%d+)$')
+  local acct = string.match(entry[2][2], '^%S+')
+  local n, g, p, d = struct.unpack('<dddd', entry[2][4])
   redis.call('HSET', KEYS[2], acct .. ' n', n)
-  redis.call('HINCRBY', KEYS[2], acct .. ' g', g)
-  redis.call('HINCRBY', KEYS[2], acct .. ' p', p)
-  redis.call('HINCRBY', KEYS[2], acct .. ' d', d)
+  redis.call('HINCRBY', KEYS[2], acct .. ' g', string.format('%.0f', g + 0))
+  redis.call('HINCRBY', KEYS[2], acct .. ' p', string.format('%.0f', p + 0))
+  redis.call('HINCRBY', KEYS[2], acct .. ' d', string.format('%.0f', d + 0))
   redis.call('XDEL', KEYS[1], entry[1])
 end
 return #found

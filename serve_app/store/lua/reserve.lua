@@ -14,7 +14,7 @@ end
 roll(acct, KEYS[4], now, tonumber(ARGV[6]))
 local g, p, d = split(now, cost, tonumber(ARGV[7]))
 if not g then
-  consider_topup(acct, KEYS[5], KEYS[6], now, A.g + A.p - A.d - cost)
+  consider_topup(acct, KEYS[5], KEYS[6], now, -1)
   local packed = packed_account()
   redis.call('SET', KEYS[1], packed)
   return {'NOFUNDS', packed}
@@ -23,6 +23,6 @@ note(acct, KEYS[4], now, 'reserve', id, -g, -p, d)
 A.h = A.h + cost
 consider_topup(acct, KEYS[5], KEYS[6], now, A.g + A.p - A.d)
 local packed = packed_account()
-redis.call('MSET', KEYS[1], packed, KEYS[2], packed_hold('held', cost, 0, g, p, d, '0', ARGV[5]))
+redis.call('MSET', KEYS[1], packed, KEYS[2], packed_hold('held', cost, 0, g, p, d, 0, ARGV[5]))
 redis.call('ZADD', KEYS[3], now + tonumber(ARGV[4]), acct .. '\31' .. id)
 return {'OK', packed}

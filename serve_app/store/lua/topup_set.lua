@@ -1,17 +1,15 @@
--- uses: clock ledger
--- Set automatic top-up up, or switch it off. KEYS: balance, journal, topup.
+-- uses: ledger
+-- Set automatic top-up up, or switch it off. KEYS: balance, topup.
 -- ARGV: account, 1 on | 0 off, threshold, pack, price, cap, why it is off.
 -- An open intent stays open: its charge may already have been made.
-local raw = redis.call('GET', KEYS[1])
-load_account(raw)
-roll(ARGV[1], KEYS[2], now_ms(), -1)
+load_account(redis.call('GET', KEYS[1]))
 A.th = ARGV[2] == '1' and tonumber(ARGV[3]) or -1
 redis.call('SET', KEYS[1], packed_account())
 if ARGV[2] == '1' then
-  redis.call('HSET', KEYS[3], 'on', 1, 'th', ARGV[3], 'pack', ARGV[4], 'price', ARGV[5],
+  redis.call('HSET', KEYS[2], 'on', 1, 'th', ARGV[3], 'pack', ARGV[4], 'price', ARGV[5],
     'cap', ARGV[6], 'fails', 0)
-  redis.call('HDEL', KEYS[3], 'off')
+  redis.call('HDEL', KEYS[2], 'off')
 else
-  redis.call('HSET', KEYS[3], 'on', 0, 'off', ARGV[7])
+  redis.call('HSET', KEYS[2], 'on', 0, 'off', ARGV[7])
 end
 return 1

@@ -11,15 +11,14 @@ if H.state == state then return {'DUP', raw[1]} end
 if H.state ~= 'held' then return {'CLOSED:' .. H.state, raw[1]} end
 local now = now_ms()
 if state == 'reaped' then
-  if H.job == '1' then return {'JOB', raw[1]} end
+  if H.job == 1 then return {'JOB', raw[1]} end
   if tonumber(redis.call('ZSCORE', KEYS[3], acct .. '\31' .. id)) > now then
     return {'EARLY', raw[1]}
   end
 end
 load_account(raw[1])
 roll(acct, KEYS[4], now, -1)
-settle(acct, {hold = KEYS[2], due = KEYS[3], journal = KEYS[4]}, now, id, H, state,
-  state == 'reaped' and 'reap' or 'void', 0)
+settle(acct, now, id, H, state, state == 'reaped' and 'reap' or 'void', 0)
 local packed = packed_account()
 redis.call('SET', KEYS[1], packed)
 return {'OK', packed}

@@ -9,16 +9,17 @@ local function spent_this_month(key, per)
   return carried
 end
 
--- Opens one intent when `left` is under the threshold, none is open and the cap allows it.
+-- Opens one intent when `left` is under the threshold, none is open and the cap allows it. A reserve
+-- that was refused counts as if nothing were left.
 local function consider_topup(acct, key, intents, now, left)
   if A.th < 0 or left >= A.th then return end
-  local f = redis.call('HMGET', key, 'on', 'intent', 'price', 'cap', 'pack')
-  if f[1] ~= '1' or f[2] then return end
-  local spent, price = spent_this_month(key, A.per), tonumber(f[3])
-  if spent + price > tonumber(f[4]) then return end
+  local f = redis.call('HMGET', key, 'intent', 'price', 'cap', 'pack')
+  if f[1] then return end
+  local spent, price = spent_this_month(key, A.per), tonumber(f[2])
+  if spent + price > tonumber(f[3]) then return end
   local n = redis.call('HINCRBY', key, 'n', 1)
   local id = 'topup_' .. acct .. '_' .. n
-  redis.call('HSET', key, 'intent', id, 'sent', 0, 'iprice', price, 'ipack', f[5],
+  redis.call('HSET', key, 'intent', id, 'sent', 0, 'iprice', price, 'ipack', f[4],
     'spent', spent + price)
   redis.call('ZADD', intents, now, acct)
 end
