@@ -13,10 +13,17 @@ RESULTS = Path("benchmarks/results")
 MODULES = {
     "accuracy": "benchmarks.accuracy",
     "batch": "benchmarks.batch",
+    "catalog": "benchmarks.catalog_report",
+    "credits": "benchmarks.credits",
     "decode": "benchmarks.decode",
     "gpu-embed": "benchmarks.gpu_embed",
     "handoff": "benchmarks.handoff",
+    "identify": "benchmarks.identify",
+    "identify_latency": "benchmarks.identify_latency",
+    "identify_peers": "benchmarks.identify_peers",
+    "identify_scale": "benchmarks.identify_scale",
     "invariance": "benchmarks.invariance",
+    "lookup": "benchmarks.lookup",
 }
 """Benchmark name to its module; modules are imported only when they run."""
 
@@ -51,5 +58,6 @@ def run_benchmark(
     module = cast("Benchmark", importlib.import_module(MODULES[name]))
     result = module.run(options or Options())
     show(result, console or Console())
-    write(result, json_path or RESULTS / f"{name}.json")
+    if json_path is not None or not result.skipped:  # keeps the figures of a machine that could
+        write(result, json_path or RESULTS / f"{name}.json")
     return result

@@ -10,7 +10,7 @@ import torch
 from rich.console import Console
 from torch import Tensor, nn
 
-from benchmarks import registry
+from benchmarks import catalog_report, registry
 from benchmarks.agreement import (
     forward_alone,
     forward_served,
@@ -86,6 +86,22 @@ def test_run_benchmark_dispatches_by_name(tmp_path: Path, monkeypatch: pytest.Mo
     assert "skipped" in json.loads((tmp_path / "d.json").read_text())
     with pytest.raises(KeyError):
         registry.run_benchmark("nonsense")
+
+
+def test_a_skipped_run_keeps_the_figures_of_an_earlier_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr(registry, "RESULTS", tmp_path)
+    registry.run_benchmark("decode", console=Console(quiet=True))
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_catalog_benchmark_reports_what_was_found() -> None:
+    result = catalog_report.run(Options(is_quick=True))
+    assert result.values["n_tracks"] == catalog_report.QUICK_TRACKS
+    assert {"by_spotify_id", "by_name"} <= {row[0] for row in result.rows}
+    assert all(len(row) == len(result.columns) for row in result.rows)
 
 
 def test_every_registered_module_has_the_name_it_is_listed_under() -> None:

@@ -1,0 +1,31 @@
+"""The catalog benchmark as `afa bench` runs it: a million tracks.
+
+Ten million take most of an hour and 5 GB of disk: ``python -m benchmarks.catalog --tracks N``.
+"""
+
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import cast
+
+from benchmarks.catalog import run as run_catalog
+from benchmarks.report import Options, Result
+
+NAME = "catalog"
+
+N_TRACKS, QUICK_TRACKS = 1_000_000, 20_000
+OF_THE_REPORT = ("benchmark", "at", "machine")
+"""What every result says anyway."""
+
+
+def run(options: Options) -> Result:
+    """Build a synthetic catalog and look tracks up in it; about four minutes, seconds if quick."""
+    with tempfile.TemporaryDirectory(prefix="afa-bench-") as folder:
+        found = run_catalog(QUICK_TRACKS if options.is_quick else N_TRACKS, Path(folder))
+    lookups = cast("Mapping[str, Mapping[str, float]]", found["lookups"])
+    return Result(
+        NAME,
+        values={name: value for name, value in found.items() if name not in OF_THE_REPORT},
+        columns=("look-up", "p50_us", "p99_us", "found"),
+        rows=[(name, of["p50_us"], of["p99_us"], of["found"]) for name, of in lookups.items()],
+    )
