@@ -5,27 +5,34 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from models.beats import SAMPLE_RATE, BeatEnsemble
 from models.cards import ModelCard
 from models.checkpoints import load_tensors
+from models.key import UNKNOWN, Key
 from pipelines.audio import Waveform
 from pipelines.features import camelot
 from pipelines.records import UNKNOWN_KEY, QuickFeatures
 from pipelines.resample import resample
 from pipelines.rhythm import BeatModel, estimate_rhythm
-from pipelines.spectral import SILENCE_PEAK
+from pipelines.spectral import CHROMA_ID, SILENCE_PEAK, load_key_network
 from pipelines.steps import forward_windows
-from pipelines.tonal import ChromaModel, estimate_key
+from pipelines.tonal import ChromaModel, KeyNetworkModel, estimate_key
 
 BATCH_WINDOWS = 4
 
 
 class QuickAnalyzer:
-    """Runs the beat network, and the key model when asked; safe to use from several threads."""
+    """Runs the beat network, and the key models when asked; safe to use from several threads.
 
-    def __init__(self, beats: BeatModel, chroma: ChromaModel) -> None:
-        self._beats, self._chroma = beats, chroma
+    The models are those of `pipelines.spectral`, so a track has the same tempo and key either way.
+    """
+
+    def __init__(
+        self, beats: BeatModel, chroma: ChromaModel, key_network: KeyNetworkModel | None
+    ) -> None:
+        self._beats, self._chroma, self._key_network = beats, chroma, key_network
 
     def analyse(self, waveform: Waveform, *, with_key: bool) -> QuickFeatures:
         """Estimate tempo, and key if ``with_key``; silence has neither."""
@@ -35,13 +42,24 @@ class QuickAnalyzer:
         windows = self._beats.grid.windows(samples)
         rows = forward_windows(self._beats, windows, BATCH_WINDOWS)["activations"]
         rhythm = estimate_rhythm(self._beats.grid.join(rows, len(samples)).numpy())
-        key = mode = UNKNOWN_KEY
-        if with_key:
-            windows = self._chroma.grid.windows(samples)
-            rows = forward_windows(self._chroma, windows, BATCH_WINDOWS)["chroma"]
-            found = estimate_key(self._chroma.grid.join(rows, len(samples)).numpy())
-            key, mode = found.key, found.mode
-        return QuickFeatures(rhythm.tempo, rhythm.tempo_confidence, key, mode, camelot(key, mode))
+        key = self._key(samples) if with_key else UNKNOWN
+        return QuickFeatures(
+            tempo=rhythm.tempo,
+            tempo_confidence=rhythm.tempo_confidence,
+            key=key.key,
+            mode=key.mode,
+            camelot=camelot(key.key, key.mode),
+        )
+
+    def _key(self, samples: NDArray[np.float32]) -> Key:
+        windows = self._chroma.grid.windows(samples)
+        rows = forward_windows(self._chroma, windows, BATCH_WINDOWS)["chroma"]
+        chroma = self._chroma.grid.join(rows, len(samples)).numpy()
+        if self._key_network is None:
+            return estimate_key(chroma)
+        windows = self._key_network.windows(samples)
+        keys = forward_windows(self._key_network, windows, BATCH_WINDOWS)["keys"]
+        return estimate_key(chroma, keys.numpy())
 
 
 def build(
@@ -51,5 +69,7 @@ def build(
     beats = cards["beats"][0]
     network = BeatEnsemble.from_tensors(load_tensors(beats, model_dir))
     return QuickAnalyzer(
-        BeatModel(beats.model_id, network, device), ChromaModel(cards["key"][0].model_id, device)
+        BeatModel(beats.model_id, network, device),
+        ChromaModel(CHROMA_ID, device),
+        load_key_network(cards["key"], model_dir, device),
     )

@@ -171,11 +171,11 @@ def build(
         ChromaModel(CHROMA_ID, device),
         LevelModel(device),
         SoundModel(device),
-        _load_key_network(cards["key"], model_dir, device),
+        load_key_network(cards["key"], model_dir, device),
     )
 
 
-def _load_key_network(
+def load_key_network(
     cards: Sequence[ModelCard], model_dir: Path, device: torch.device
 ) -> KeyNetworkModel | None:
     """Load the key network if a card asks for one; an optional one may be absent."""
