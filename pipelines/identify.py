@@ -21,7 +21,6 @@ from pipelines.audio import AudioTooShortError, Waveform
 from pipelines.clip import EXCERPT_RATE, EXCERPT_S, SHORTEST_CLIP_S, WHOLE_TRACK_S, Clip
 from pipelines.framed import FrameGrid
 from pipelines.resample import resample
-from pipelines.windows import window_starts
 
 CHROMAPRINT_S = 120.0
 
@@ -97,10 +96,9 @@ class Fingerprinter:
         results = {}
         for i, windows in cuts.items():
             mine, found = found[: len(windows)], found[len(windows) :]
-            # Only frames that the track fills: the grid pads the last one.
+            # Only frames that the track fills: the grid pads the last window.
             n_frames = 1 + (len(tracks[i]) - N_FFT) // HOP_LENGTH
-            total = _GRID.count(len(tracks[i])) * HOP_LENGTH + _GRID.overhang
-            starts = [s // HOP_LENGTH for s in window_starts(total, _GRID.spec)]
+            starts = [k * _GRID.spec.hop // HOP_LENGTH for k in range(len(windows))]
             results[i] = _join(starts, mine, n_frames)
         return results
 
