@@ -143,13 +143,17 @@ def apply_load(load: Load) -> Measured:
     return Measured(len(latencies_s) / took_s, p50 * 1e3, p99 * 1e3, len(latencies_s), failures)
 
 
-def run_load(load: Load) -> Measured:
+def run_load(load: Load, most_failures: float = 0.0) -> Measured:
     """Apply a load from a process of its own.
 
+    Args:
+        load: What to send.
+        most_failures: Share of answers that may be other than 200.
+
     Raises:
-        RuntimeError: Not every answer was 200.
+        RuntimeError: More were.
     """
-    done = subprocess.run(
+    done = subprocess.run(  # noqa: S603 - this module, fixed arguments
         [sys.executable, "-m", "benchmarks.lookup_load"],
         input=json.dumps(asdict(load)),
         capture_output=True,
@@ -158,7 +162,8 @@ def run_load(load: Load) -> Measured:
         timeout=load.duration_s + 60,
     )
     measured = Measured(**json.loads(done.stdout))
-    if measured.failures:
+    n_failures = sum(measured.failures.values())
+    if n_failures > most_failures * (measured.n + n_failures):
         raise RuntimeError(f"answers other than 200: {measured.failures}")
     return measured
 
