@@ -153,7 +153,7 @@ def run_load(load: Load, most_failures: float = 0.0) -> Measured:
     Raises:
         RuntimeError: More were.
     """
-    done = subprocess.run(  # noqa: S603 - this module, fixed arguments
+    done = subprocess.run(
         [sys.executable, "-m", "benchmarks.lookup_load"],
         input=json.dumps(asdict(load)),
         capture_output=True,
