@@ -97,7 +97,7 @@ def machine() -> dict[str, Any]:
     return {
         "cpu": model,
         "n_cores": os.cpu_count(),
-        "system": f"{platform.system()} {platform.release()}",
+        "system": platform.system(),
         "python": platform.python_version(),
         "gpu": _gpu(),
         "load_1_min": round(os.getloadavg()[0], 2),
