@@ -29,10 +29,13 @@ MODELS = {"beats": "stand-in"}
 END_LIMIT_S = 90.0
 
 UVICORN, LOCAL, THROUGHPUT = "uvicorn", "serve, local", "serve, throughput"
+SAME_PRIORITY = {"RAY_worker_niceness": "0"}
+"""Ray's workers are 15 levels nicer than what starts them; uvicorn is not."""
 PROFILES: Mapping[str, Mapping[str, str]] = {
     UVICORN: {},
-    LOCAL: {},
-    THROUGHPUT: {
+    LOCAL: SAME_PRIORITY,
+    THROUGHPUT: SAME_PRIORITY
+    | {
         "RAY_SERVE_ENABLE_HA_PROXY": "1",
         "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1",
         "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "0.1",
