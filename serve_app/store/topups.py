@@ -95,16 +95,11 @@ class Topups:
 
     async def decline(self, intent: PaymentIntent) -> int:
         """Close an intent whose charge was declined; tell how many were, in a row."""
-        keys = self._store.keys
-        account = intent.account
+        keys, account = self._store.keys, intent.account
         return int(
             await self._store.run(
                 "topup_decline",
-                [
-                    keys.balance(account),
-                    keys.shard(keys.tag(account), "j"),
-                    *keys.funding(account),
-                ],
+                [keys.balance(account), *keys.funding(account)],
                 [account, intent.intent_id, FAILURES_ALLOWED, DECLINED_MESSAGE],
             )
         )

@@ -320,6 +320,7 @@ async def queue_limit_is_exact(s: Setting) -> None:
     assert (await s.ledger.balance(ACCOUNT)).remaining == 60
     assert await s.jobs.claim("w1") is None
     assert (await s.jobs.stats()).depth == 0
+    assert await s.store.command("HLEN", "{lanes}:where") == 0
     assert await dead_letters(s) == []
     await s.audit()
 
@@ -452,16 +453,16 @@ async def lanes_are_served_by_weight(s: Setting) -> None:
 
 async def owners_take_turns(s: Setting) -> None:
     for number in range(4):
-        await s.jobs.submit(new_job(f"a{number}", "anna"))
+        await s.jobs.submit(new_job(f"a{number}", "zoe"))
     assert [(await claim(s)).job_id for _ in range(2)] == ["a0", "a1"]
     # Who comes later is served next, then both in turn, each in the order of submission.
     for number in range(3):
         await s.jobs.submit(new_job(f"b{number}", "bert"))
     order = [(await claim(s)).job_id for _ in range(5)]
     assert order == ["b0", "a2", "b1", "a3", "b2"]
-    # Having been served just now, bert does not come before anna by coming back.
+    # Having been served just now, bert does not come before zoe by coming back.
     await s.jobs.submit(new_job("b3", "bert"))
-    await s.jobs.submit(new_job("a4", "anna"))
+    await s.jobs.submit(new_job("a4", "zoe"))
     assert [(await claim(s)).job_id for _ in range(2)] == ["a4", "b3"]
 
 
@@ -492,6 +493,106 @@ async def stats_tell_depth_wait_and_rate(s: Setting) -> None:
     lane = next(lane for lane in stats.lanes if lane.lane == "basic")
     assert (lane.depth, lane.owners, lane.in_flight, lane.mean_wait_s) == (2, 1, 0, 4.0)
     assert (stats.depth, stats.mean_service_s, stats.jobs_per_s) == (2, 2.0, 0.5)
+
+
+async def rate_counts_all_that_run(s: Setting) -> None:
+    for number in range(3):
+        await s.jobs.submit(new_job(f"j{number}"))
+        await s.jobs.submit(new_job(f"k{number}", "bert", "pro"))
+    first = [await claim(s) for _ in range(4)]
+    await s.after(2_000)
+    await s.jobs.finish(first[0], b"")
+    assert (await s.jobs.stats()).jobs_per_s == 2.0
+    await s.after(2_000)
+    await s.jobs.finish(first[1], b"")
+    # Moving means, a tenth each time: 2.2 s of service, 3.9 at once.
+    assert (await s.jobs.stats()).mean_service_s == 2.2
+    assert round((await s.jobs.stats()).jobs_per_s * 2.2, 3) == 3.9
+
+
+async def expired_claims_are_told_once_a_lease(s: Setting) -> None:
+    lanes = Lanes(s.store, s.tiers)
+    await lanes.put("basic", ACCOUNT, "j1")
+    assert await lanes.claim("w1") is not None
+    assert await lanes.expired() == []
+    await s.after(LEASE_MS)
+    assert await lanes.expired() == [(ACCOUNT, "j1")]
+    assert await lanes.expired() == []
+    await s.after(LEASE_MS)
+    assert await lanes.expired() == [(ACCOUNT, "j1")]
+
+
+async def late_worker_does_not_give_anothers_place_back(s: Setting) -> None:
+    lanes = Lanes(s.store, s.tiers)
+    await lanes.put("basic", ACCOUNT, "j1")
+    old = await lanes.claim("w1")
+    assert old is not None
+    await lanes.put("basic", ACCOUNT, "j1", take=True)
+    await lanes.done("j1", old.token, was_served=True)
+    assert (await s.jobs.stats()).depth == 1
+    new = await lanes.claim("w2")
+    assert new is not None
+    await lanes.done("j1", old.token, was_served=True)
+    assert await lanes.of_worker("w2") == [(ACCOUNT, "j1")]
+    assert await lanes.of_worker("w1") == []
+    await lanes.done("j1", new.token, was_served=True)
+    assert await lanes.of_worker("w2") == []
+    assert await s.store.command("HEXISTS", "{lanes}:busy", f"basic\x1f{ACCOUNT}") == 0
+
+
+async def dropped_jobs_leave_no_trace(s: Setting) -> None:
+    lanes = Lanes(s.store, s.tiers)
+    assert await lanes.put("basic", ACCOUNT, "later", 5_000)
+    assert not await lanes.put("basic", ACCOUNT, "later")
+    assert await lanes.put("basic", ACCOUNT, "first")
+    assert await lanes.put("basic", ACCOUNT, "second")
+    ticket = await lanes.claim("w1")
+    assert ticket is not None
+    for job_id in ("later", "first", "second", "never"):
+        await lanes.drop(job_id)
+    await lanes.done(ticket.job_id, ticket.token, was_served=True)
+    for name in ("jobs", "where", "delayed", "leases", "workers", "ring:basic"):
+        assert not await s.store.command("EXISTS", f"{{lanes}}:{name}"), name
+    stats = await lanes.stats()
+    assert [(lane.depth, lane.owners, lane.in_flight) for lane in stats.lanes] == [(0, 0, 0)] * 4
+    assert stats.mean_service_s == 0
+
+
+async def lists_keep_their_length(s: Setting) -> None:
+    wake, served = "{lanes}:wake", "{lanes}:served"
+    keys = s.store.keys
+    dead = keys.job_index(keys.tag(ACCOUNT), "dead")
+    await s.store.command("RPUSH", wake, *["1"] * 300)
+    await s.store.command("RPUSH", dead, *["x"] * 1_000)
+    pairs = (part for number in range(20_000) for part in (-number, f"pro\x1f{number}"))
+    await s.store.command("ZADD", served, *pairs)
+    await s.jobs.submit(new_job("j1"))
+    assert await s.store.command("LLEN", wake) == 256
+    held = await claim(s)
+    assert await s.store.command("ZCARD", served) == 20_000
+    await s.store.command("DEL", wake)
+    for _ in range(2):
+        await s.jobs.release(held.worker_id)
+        held = await claim(s)
+    await s.store.command("DEL", wake)
+    await s.jobs.fail(held, "internal_error", "x", retryable=True)
+    assert await s.store.command("LLEN", wake) == 1
+    assert await s.store.command("LLEN", dead) == 1_000
+    await s.jobs.submit(new_job("j2"))
+    held = await claim(s)
+    await s.store.command("RPUSH", wake, *["1"] * 300)
+    await s.jobs.finish(held, b"")
+    assert await s.store.command("LLEN", wake) == 256
+
+
+async def jobs_that_ran_too_long_make_room(s: Setting) -> None:
+    for number in range(4):
+        await s.jobs.submit(new_job(f"a{number}"))
+    for _ in range(2):
+        await claim(s)
+    await s.after(300_000)
+    assert (await s.jobs.recover()).failed == 2
+    assert [(await claim(s)).job_id for _ in range(2)] == ["a2", "a3"]
 
 
 async def full_lanes_refuse_before_any_hold(s: Setting) -> None:
@@ -619,6 +720,11 @@ JOBS_CASES = (
     lanes_are_served_by_weight,
     owners_take_turns,
     stats_tell_depth_wait_and_rate,
+    rate_counts_all_that_run,
+    expired_claims_are_told_once_a_lease,
+    late_worker_does_not_give_anothers_place_back,
+    dropped_jobs_leave_no_trace,
+    lists_keep_their_length,
     full_lanes_refuse_before_any_hold,
     expected_wait_counts_turns,
     ends_are_announced_to_webhooks,
@@ -626,4 +732,4 @@ JOBS_CASES = (
     job_holds_are_never_reaped,
     debt_and_month_follow_a_job,
 )
-CAPPED_CASES = (owner_in_flight_is_capped,)
+CAPPED_CASES = (owner_in_flight_is_capped, jobs_that_ran_too_long_make_room)

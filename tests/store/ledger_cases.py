@@ -160,6 +160,17 @@ async def commit_gives_back_the_rest_newest_first(s: Setting) -> None:
     await s.audit()
 
 
+async def rest_may_be_less_than_its_last_buckets(s: Setting) -> None:
+    for number, (final, left) in enumerate(((65, (0, 5, 0)), (75, (0, 0, 5)), (80, (0, 0, 10)))):
+        await s.store.command("FLUSHALL")
+        await s.at(START_MS)
+        await s.ledger.balance(ACCOUNT, "basic")
+        await s.ledger.topup(ACCOUNT, "pay:1", 10)
+        await s.ledger.reserve(PAYER, f"h{number}", 80)
+        assert buckets(await s.ledger.commit(ACCOUNT, f"h{number}", final)) == left
+        await s.audit()
+
+
 async def repaid_debt_returns_as_packs(s: Setting) -> None:
     await s.ledger.reserve(PAYER, "a", 80)
     await s.ledger.topup(ACCOUNT, "pay:1", 50)
@@ -381,6 +392,7 @@ LEDGER_CASES = (
     packs_never_expire,
     last_months_hold_returns_to_this_months_grant,
     commit_gives_back_the_rest_newest_first,
+    rest_may_be_less_than_its_last_buckets,
     repaid_debt_returns_as_packs,
     returned_credits_repay_debt,
     ids_are_used_once,
