@@ -229,7 +229,7 @@ def summarise(found: Mapping[str, Found], n_trips: float, options: Options) -> R
             "batch_ids": BATCH_IDS,
             "rounds": options.rounds,
         },
-        columns=("server", *COLUMNS),
+        columns=("server", *(name.replace("_", " ") for name in COLUMNS)),
         rows=rows,
         targets=(
             Target("ratio in the throughput profile", ratios[THROUGHPUT], LEAST_RATIO),
