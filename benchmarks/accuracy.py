@@ -44,7 +44,7 @@ _SINGLE_THREAD = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MK
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """Where everything is.
+    """Where everything is; the environment may name the set, its audio and the peers' Python.
 
     Attributes:
         evalset: Folder with ``annotations.json``.
@@ -55,12 +55,20 @@ class Setting:
         skip: Prefixes of tracks to leave out.
     """
 
-    evalset: Path = Path("evalset")
-    audio: Path = Path.home() / ".cache" / "afa-evalset"
+    evalset: Path = field(default_factory=lambda: _named("AFA_EVALSET") or Path("evalset"))
+    audio: Path = field(
+        default_factory=lambda: _named("AFA_EVAL_AUDIO") or Path.home() / ".cache" / "afa-evalset"
+    )
     model_dir: Path = field(default_factory=default_model_dir)
-    peers_python: Path | None = None
+    peers_python: Path | None = field(default_factory=lambda: _named("AFA_PEERS_PYTHON"))
     cache: Path = Path.home() / ".cache" / "afa" / "peers"
     skip: tuple[str, ...] = ()
+
+
+def _named(variable: str) -> Path | None:
+    """Give the path that an environment variable names."""
+    value = os.environ.get(variable)
+    return Path(value) if value else None
 
 
 def run(options: Options, setting: Setting | None = None) -> Result:
