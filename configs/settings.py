@@ -58,7 +58,7 @@ class Settings(BaseSettings):
     providers: dict[str, bool | str] = Field(
         {}, description="Identity providers, as JSON; fields of ProviderSettings."
     )
-    recognisers: dict[str, str | int] = Field(
+    recognisers: dict[str, str | int | bool] = Field(
         {}, description="Identification services, as JSON; fields of RecogniserSettings."
     )
 

@@ -96,7 +96,9 @@ def bind(args: AppArgs, overrides: Mapping[str, Mapping[str, Any]]) -> Applicati
         providers=settings.providers,
         recognisers=settings.recognisers,
     )
-    identify = configured(Identify).bind(stores, tracks, model_options(ModelArgs()))
+    cards = model_options(ModelArgs()).cards()
+    models = {role: "+".join(card.model_id for card in chosen) for role, chosen in cards.items()}
+    identify = configured(Identify).bind(stores, tracks, model_options(ModelArgs()), models)
     keeper = configured(Keeper).bind(stores, urls, settings.data_dir / "payments.json")
     parts = {
         "worker": worker,
@@ -107,6 +109,4 @@ def bind(args: AppArgs, overrides: Mapping[str, Mapping[str, Any]]) -> Applicati
         "bpm": bpm,
         "identify": identify,
     }
-    cards = model_options(ModelArgs()).cards()
-    models = {role: "+".join(card.model_id for card in chosen) for role, chosen in cards.items()}
     return configured(Api).bind(stores, urls, tracks, settings.public_url, models, parts)

@@ -32,13 +32,14 @@ def identify(file: Annotated[str, typer.Argument(help="Audio, three seconds or m
     from pipelines.identify import Fingerprinter
     from serve_app.providers.fingerprint_index import FingerprintIndex
     from serve_app.providers.fingerprint_manifest import FingerprintIndexError
+    from serve_app.providers.fingerprint_recogniser import MIN_CONFIDENCE
 
     files = LocalFiles(Settings().data_dir.absolute())
     catalog = Catalog.open(files.catalog_dir)
     with told(AudioError, FingerprintIndexError):
         clip = Fingerprinter().clip(decode(existing(file), LIMITS))
         matches = FingerprintIndex.open(files.fingerprint_dir).query(clip.fingerprint)
-    if not matches:
+    if not matches or matches[0].confidence < MIN_CONFIDENCE:
         console.print("no match")
         raise typer.Exit(1)
     best = matches[0]

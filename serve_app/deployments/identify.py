@@ -8,11 +8,12 @@ from ray import serve
 from pipelines import quick
 from pipelines.audio import Waveform
 from pipelines.identify import Fingerprinter
-from serve_app.deployments.compose import ProviderCache
+from serve_app.deployments.compose import ProviderCache, models_name
 from serve_app.deployments.model_server import assigned_cpus
 from serve_app.deployments.options import ModelOptions, StoreOptions, TrackOptions
 from serve_app.deployments.stores import open_stores
 from serve_app.domain.identification import Measured
+from serve_app.domain.identity import TrackIdentity
 from serve_app.providers.catalog import Catalog
 from serve_app.providers.http_client import LocalRateLimiter
 from serve_app.providers.index_keys import identity_of_key
@@ -23,6 +24,7 @@ from serve_app.providers.resolver import Resolver
 from serve_app.services.bpm import Refusal
 from serve_app.services.clip_identifier import ClipIdentifier
 from serve_app.services.enrichment import EnrichmentService
+from serve_app.services.feature_cache import FeatureCache, track_key
 from serve_app.services.identify import Identified
 from serve_app.services.identify_cache import IdentifyCache
 from serve_app.services.identify_cascade import IdentifyCascade
@@ -32,10 +34,17 @@ from serve_app.services.identify_cascade import IdentifyCascade
 class Identify:
     """Wires a `ClipIdentifier`."""
 
-    def __init__(self, stores: StoreOptions, tracks: TrackOptions, model: ModelOptions) -> None:
+    def __init__(
+        self,
+        stores: StoreOptions,
+        tracks: TrackOptions,
+        model: ModelOptions,
+        models: dict[str, str],
+    ) -> None:
         torch.set_num_threads(assigned_cpus())
         opened = open_stores(stores)
         limiter = LocalRateLimiter()
+        name = models_name(models)
         catalog = Catalog.open(tracks.catalog_dir)
         sources = build_sources(
             tracks.recogniser_settings(),
@@ -44,6 +53,7 @@ class Identify:
             lambda key: identity_of_key(catalog, key),
         )
         providers = build_providers(tracks.provider_settings(), limiter)
+        self._features = FeatureCache(opened.cache, lambda: name)
         self._quick = quick.build(model.cards(), model.model_dir, torch.device("cpu"))
         self._identifier = ClipIdentifier(
             opened.objects,
@@ -55,6 +65,7 @@ class Identify:
                 discography=sources.discography,
                 releases=sources.releases,
                 cover_art=sources.cover_art,
+                cached_measure=self._cached,
             ),
             self._measure,
         )
@@ -62,6 +73,10 @@ class Identify:
     async def identify(self, key: str, sha256: str, max_audio_s: float) -> Identified | Refusal:
         """See `IdentifyBackend`."""
         return await self._identifier.identify(key, sha256, max_audio_s)
+
+    async def _cached(self, identity: TrackIdentity) -> Measured | None:
+        found = await self._features.light(self._features.shared_key(track_key(identity)))
+        return None if found is None else Measured(found.tempo, found.key, found.mode)
 
     async def _measure(self, waveform: Waveform) -> Measured:
         found = await asyncio.to_thread(self._quick.analyse, waveform, with_key=True)

@@ -61,7 +61,7 @@ class TrackOptions(BaseModel):
     providers: dict[str, bool | str] = Field(
         {}, repr=False, description="Fields of `ProviderSettings`."
     )
-    recognisers: dict[str, str | int] = Field(
+    recognisers: dict[str, str | int | bool] = Field(
         {}, repr=False, description="Fields of `RecogniserSettings`."
     )
 

@@ -19,8 +19,9 @@ from serve_app.providers.fingerprint_recogniser import LocalRecogniser
 from serve_app.providers.identify_calls import MonthlyCap
 from serve_app.providers.musicbrainz import MusicBrainz
 from serve_app.providers.musicbrainz_releases import MusicBrainzReleases
+from serve_app.providers.shazam import Shazam, installed_signer
 
-ORDER = ("local", "acoustid", "audd", "acrcloud")
+ORDER = ("local", "acoustid", "audd", "acrcloud", "shazam")
 """Order of the cascade: own index first, then by price."""
 
 
@@ -31,6 +32,7 @@ class RecogniserSettings:
     Attributes:
         version: Ours, for the User-Agent.
         contact: An address or page of the operator, for the User-Agent.
+        shazam_enabled: Also ask Shazam, an interface nobody promised; needs ``shazamio-core``.
         monthly_calls: Most billed calls to AudD and to ACRCloud in a UTC month, per replica.
     """
 
@@ -44,6 +46,8 @@ class RecogniserSettings:
     acrcloud_secret: str = ""
     acrcloud_base_url: str = "https://identify-eu-west-1.acrcloud.com"
     monthly_calls: int = 10_000
+    shazam_enabled: bool = False
+    shazam_base_url: str = "https://amp.shazam.com"
     discogs_token: str = ""
     discogs_base_url: str = "https://api.discogs.com"
     coverart_base_url: str = "https://coverartarchive.org"
@@ -87,6 +91,9 @@ def build_sources(
                 cap,
             )
         )
+    signer = installed_signer() if settings.shazam_enabled else None
+    if signer is not None:
+        recognisers.append(Shazam(settings.shazam_base_url, signer, limiter))
     contact, version = settings.contact, settings.version
     discography = releases = cover_art = None
     if contact:

@@ -48,6 +48,10 @@ class FeatureCache:
         owner = caller.owner if own or caller.is_test else ""
         return f"{self._models()}|{owner}|{track}"
 
+    def shared_key(self, track: str) -> str:
+        """Give the key under which everybody finds a track."""
+        return f"{self._models()}||{track}"
+
     async def light(self, key: str) -> TrackFeatures | None:
         """Give the features without segments, sections and embedding."""
         return _parsed(await self._cache.get(LIGHT, key))
