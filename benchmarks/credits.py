@@ -1,93 +1,150 @@
 """Credits: hold + commit against an empty script with the same keys, per second of Redis CPU.
 
-Both run on a ledger of their own (append-only file forced to disk always), from concurrent
-connections. The CPU time is Redis's own account of itself (INFO), so neither the client nor the
-disk is measured; the wall-clock figures beside it include both.
+Between the two stands ``bare``: scripts that only make the writes a durable hold cannot do without
+(balance, hold, deadline, journal), with no logic. It is the floor for any ledger that keeps them.
+
+All run on a ledger of their own (append-only file forced to disk always) that is kept saturated
+from many connections. The CPU time is Redis's own account of its main thread (INFO), so neither the
+client nor the disk is measured; the wall-clock figures beside it include both.
 """
 
-import asyncio
+import select
+import socket
+import statistics
 import tempfile
-import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from time import perf_counter
 
-from benchmarks.report import Options, Result, Target, median_ratio
-from configs.tables import load_table
-from serve_app.domain.credits import AccountPayer
-from serve_app.domain.tiers import Tiers
+from benchmarks.report import Options, Result, Target, interleave, median_ratio
 from serve_app.store import local_redis
-from serve_app.store.client import Store, connect
-from serve_app.store.ledger import Ledger
+from serve_app.store.client import compose
+from serve_app.store.keys import Keyspace
 
 NAME = "credits"
 TARGET_RATIO = 0.7
-PAIRS = 8_000
-QUICK_PAIRS = 500
-CONNECTIONS = 64
+PAIRS = 20_000
+QUICK_PAIRS = 1_000
+CONNECTIONS = 128
 ACCOUNTS = 32
-EMPTY = "return 1"
+MONTHLY, FLOOR, TTL_MS = 10**9, 10_000, 300_000
+EMPTY = b"return {'OK'}"
+BARE_RESERVE = b"""
+redis.call('MGET', KEYS[1], KEYS[2])
+redis.call('XADD', KEYS[4], '*', 'e', ARGV[1] .. ' reserve ' .. ARGV[2], 'v', string.rep('x', 32))
+redis.call('MSET', KEYS[1], string.rep('x', 112), KEYS[2], string.rep('x', 46))
+redis.call('ZADD', KEYS[3], redis.call('TIME')[1], ARGV[1] .. '\\31' .. ARGV[2])
+return {'OK', string.rep('x', 112)}
+"""
+BARE_COMMIT = b"""
+redis.call('MGET', KEYS[1], KEYS[2])
+redis.call('XADD', KEYS[4], '*', 'e', ARGV[1] .. ' commit ' .. ARGV[2], 'v', string.rep('x', 32))
+redis.call('SET', KEYS[1], string.rep('x', 112))
+redis.call('SET', KEYS[2], string.rep('x', 46), 'PX', 172800000)
+redis.call('ZREM', KEYS[3], ARGV[1] .. '\\31' .. ARGV[2])
+return {'OK', string.rep('x', 112)}
+"""
 
-Figures = dict[str, float]
+Pair = tuple[bytes, bytes]
 
 
-async def redis_cpu_s(store: Store) -> float:
+def encode(*parts: str | int | bytes) -> bytes:
+    """Write one command in Redis's protocol."""
+    texts = [part if isinstance(part, bytes) else str(part).encode() for part in parts]
+    return b"*%d\r\n" % len(texts) + b"".join(b"$%d\r\n%s\r\n" % (len(t), t) for t in texts)
+
+
+def ask(peer: socket.socket, *parts: str | int | bytes) -> bytes:
+    """Send one command and give its short answer."""
+    peer.sendall(encode(*parts))
+    return peer.recv(1 << 16)
+
+
+def main_thread_cpu_s(peer: socket.socket) -> float:
     """Give the CPU seconds that the server's main thread has used."""
-    info = await store.redis.info("cpu")
+    lines = [line.split(":") for line in ask(peer, "INFO", "cpu").decode().split() if ":" in line]
+    info = dict(lines)
     return float(info["used_cpu_user_main_thread"]) + float(info["used_cpu_sys_main_thread"])
 
 
-async def measure(store: Store, pairs: int, work: Callable[[int], Awaitable[object]]) -> Figures:
-    """Run ``work`` for every pair and give rates per wall and per CPU second."""
-    numbers = iter(range(pairs))
+def drive(path: str, pairs: Sequence[Pair]) -> None:
+    """Send every pair, its second command after the answer to its first, as fast as it goes.
 
-    async def drain() -> None:
-        for number in numbers:
-            await work(number)
+    Raises:
+        RuntimeError: A script did not do what it should.
+    """
+    waiting = iter(pairs)
+    peers: dict[int, socket.socket] = {}
+    following: dict[int, Iterator[bytes]] = {}
+    poll = select.epoll()
+    for _ in range(min(CONNECTIONS, len(pairs))):
+        peer = socket.socket(socket.AF_UNIX)
+        peer.connect(path)
+        peers[peer.fileno()] = peer
+        following[peer.fileno()] = iter(next(waiting))
+        poll.register(peer.fileno(), select.EPOLLIN)
+        peer.sendall(next(following[peer.fileno()]))
+    open_peers = len(peers)
+    while open_peers:
+        for descriptor, _ in poll.poll():
+            peer = peers[descriptor]
+            answer = peer.recv(4096)
+            if b"OK" not in answer:
+                raise RuntimeError(f"unexpected answer {answer!r}")
+            command = next(following[descriptor], None)
+            if command is None:
+                following[descriptor] = iter(next(waiting, ()))
+                command = next(following[descriptor], None)
+            if command is None:
+                poll.unregister(descriptor)
+                open_peers -= 1
+            else:
+                peer.sendall(command)
+    for peer in peers.values():
+        peer.close()
 
-    cpu_s, began_s = await redis_cpu_s(store), time.perf_counter()
-    await asyncio.gather(*(drain() for _ in range(CONNECTIONS)))
-    cpu_s, wall_s = await redis_cpu_s(store) - cpu_s, time.perf_counter() - began_s
-    return {
-        "pairs_per_cpu_s": pairs / cpu_s,
-        "cpu_us_per_call": cpu_s / pairs / 2 * 1e6,
-        "pairs_per_wall_s": pairs / wall_s,
-    }
 
+class Contender:
+    """One pair of scripts, measured on fresh hold ids each time."""
 
-async def rounds(url: str, options: Options) -> dict[str, list[Figures]]:
-    """Measure both contenders in turn."""
-    store = connect(url, timeout_s=30, max_connections=CONNECTIONS + 8)
-    tiers = Tiers(load_table("tiers"))
-    ledger, tier = Ledger(store, tiers), tiers["scale"]
-    payers = [AccountPayer(f"owner{number}", "scale") for number in range(ACCOUNTS)]
-    digest = await store.redis.script_load(EMPTY)
-    pairs = QUICK_PAIRS if options.is_quick else PAIRS
-    serial = 0
+    def __init__(self, path: str, name: str, reserve: bytes, commit: bytes, n_pairs: int) -> None:
+        self._path = path
+        self._name = name
+        self._peer = socket.socket(socket.AF_UNIX)
+        self._peer.connect(path)
+        self._digests = [
+            ask(self._peer, "SCRIPT", "LOAD", text).split()[1] for text in (reserve, commit)
+        ]
+        self._n_pairs = n_pairs
+        self._round = 0
+        self.pairs_per_wall_s: list[float] = []
 
-    async def pay(number: int) -> None:
-        payer, hold_id = payers[number % ACCOUNTS], f"req:{serial}-{number}"
-        await ledger.reserve(payer, hold_id, 1)
-        await ledger.commit(payer.account, hold_id)
+    def pairs(self) -> list[Pair]:
+        """Write all commands of one round."""
+        keys, (reserve, commit) = Keyspace(), self._digests
+        found = []
+        for number in range(self._n_pairs):
+            # Accounts of their own: the bare scripts leave no readable balance.
+            account = f"{self._name}{number % ACCOUNTS}"
+            hold_id = f"req:{self._round}{number:030x}"
+            names = keys.money(account, hold_id)
+            tail = (account, hold_id, 1, TTL_MS, "", MONTHLY, FLOOR)
+            first = encode("EVALSHA", reserve, 6, *names, *keys.funding(account), *tail)
+            found.append((first, encode("EVALSHA", commit, 4, *names, account, hold_id, -1)))
+        return found
 
-    async def nothing(number: int) -> None:
-        account, hold_id = payers[number % ACCOUNTS].account, f"req:{serial}-{number}"
-        keys = store.keys.money(account, hold_id)
-        more = store.keys.funding(account)
-        numbers = (1, 300_000, "", tier.monthly_credits, tier.grace_credits)
-        await store.redis.evalsha(digest, 6, *keys, *more, account, hold_id, *numbers)
-        await store.redis.evalsha(digest, 4, *keys, account, hold_id, -1)
+    def measure(self) -> float:
+        """Give pairs per second of Redis CPU."""
+        self._round += 1
+        pairs = self.pairs()
+        cpu_s, began_s = main_thread_cpu_s(self._peer), perf_counter()
+        drive(self._path, pairs)
+        self.pairs_per_wall_s.append(len(pairs) / (perf_counter() - began_s))
+        return len(pairs) / (main_thread_cpu_s(self._peer) - cpu_s)
 
-    found: dict[str, list[Figures]] = {"credits": [], "empty": []}
-    try:
-        for payer in payers:
-            await ledger.topup(payer.account, "bench", 10**9)
-        for _ in range(options.rounds):
-            serial += 1
-            found["empty"].append(await measure(store, pairs, nothing))
-            found["credits"].append(await measure(store, pairs, pay))
-    finally:
-        await store.close()
-    return found
+    def close(self) -> None:
+        """Close the connection."""
+        self._peer.close()
 
 
 def run(options: Options) -> Result:
@@ -96,28 +153,44 @@ def run(options: Options) -> Result:
     References:
         ``serve_app/store/lua/reserve.lua``, ``serve_app/store/lua/commit.lua``.
     """
+    n_pairs = QUICK_PAIRS if options.is_quick else PAIRS
     with tempfile.TemporaryDirectory(prefix="afa-") as folder:
         server = local_redis.start(Path(folder))
         try:
-            found = asyncio.run(rounds(server.url, options))
+            path = server.url.removeprefix("unix://")
+            scripts = {
+                "empty": (EMPTY, EMPTY),
+                "bare": (BARE_RESERVE, BARE_COMMIT),
+                "credits": (compose("reserve").text, compose("commit").text),
+            }
+            contenders = {
+                name: Contender(path, name, *texts, n_pairs) for name, texts in scripts.items()
+            }
+            found = interleave({n: c.measure for n, c in contenders.items()}, options.rounds)
+            for contender in contenders.values():
+                contender.close()
         finally:
             server.stop()
-    rates = {name: [f["pairs_per_cpu_s"] for f in figures] for name, figures in found.items()}
-    ratio = median_ratio(rates["credits"], rates["empty"])
+    ratio = median_ratio(found["credits"], found["empty"])
     rows = [
-        [
+        (
             name,
-            *(
-                f"{min(f[key] for f in figures):.1f} … {max(f[key] for f in figures):.1f}"
-                for key in figures[0]
-            ),
-        ]
-        for name, figures in found.items()
+            f"{statistics.median(rates):,.0f}",
+            f"{min(rates):,.0f} … {max(rates):,.0f}",
+            f"{1e6 / 2 / statistics.median(rates):.1f}",
+            f"{statistics.median(contenders[name].pairs_per_wall_s):,.0f}",
+        )
+        for name, rates in found.items()
     ]
     return Result(
         name=NAME,
-        values={"rounds": found, "ratio": ratio},
-        columns=("contender", "pairs per CPU second", "CPU µs per call", "pairs per second"),
+        values={
+            "pairs_per_cpu_s": found,
+            "cpu_us_per_call": {n: 5e5 / statistics.median(r) for n, r in found.items()},
+            "ratio_to_empty": ratio,
+            "ratio_to_bare": median_ratio(found["credits"], found["bare"]),
+        },
+        columns=("scripts", "pairs per CPU s", "range", "CPU µs per call", "pairs per s"),
         rows=rows,
         targets=[Target("hold + commit per core, of an empty script's", ratio, TARGET_RATIO)],
     )

@@ -562,6 +562,9 @@ async def lists_keep_their_length(s: Setting) -> None:
     wake, served = "{lanes}:wake", "{lanes}:served"
     keys = s.store.keys
     dead = keys.job_index(keys.tag(ACCOUNT), "dead")
+    await s.jobs.submit(new_job("j0"))
+    assert await s.store.command("LLEN", wake) == 1
+    await s.jobs.finish(await claim(s), b"")
     await s.store.command("RPUSH", wake, *["1"] * 300)
     await s.store.command("RPUSH", dead, *["x"] * 1_000)
     pairs = (part for number in range(20_000) for part in (-number, f"pro\x1f{number}"))
