@@ -1,4 +1,7 @@
 # make up: from a bare machine to a running service.   make test: the whole test suite.
+SHELL := /bin/bash
+.SHELLFLAGS := -o pipefail -c
+
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
