@@ -140,6 +140,27 @@ class Store:
 
         return await self.guard(call())
 
+    async def run_replicated(
+        self, name: str, keys: Keys, args: Args, replicas: int, wait_ms: int
+    ) -> Any:
+        """Run a script that writes, and wait until ``replicas`` have what it wrote.
+
+        Both go over one connection: WAIT knows only what its own connection has written.
+
+        Raises:
+            ServiceUnavailableError: No answer in time, or too few replicas; it may have run.
+            ValueError: On a cluster, where ``min-replicas-to-write`` has to do instead.
+        """
+        if isinstance(self.redis, RedisCluster):
+            raise ValueError("waiting for replicas is not supported on a cluster")
+        pipeline = self.redis.pipeline(transaction=False)
+        pipeline.execute_command("EVAL", self.script(name).text, len(keys), *keys, *args)
+        pipeline.execute_command("WAIT", replicas, wait_ms)
+        answer, reached = await self.guard(pipeline.execute(), self.timeout_s + wait_ms / 1000)
+        if int(reached) < replicas:
+            raise ServiceUnavailableError("this is not yet safe on a replica; call again")
+        return answer
+
     def _send(self, *parts: str | bytes | int | float) -> Awaitable[Any]:
         if self._joiner is not None:
             return self._joiner.send(*parts)

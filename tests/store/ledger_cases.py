@@ -281,7 +281,10 @@ async def hits_beyond_need_credits(s: Setting) -> None:
 async def payments_count_once(s: Setting) -> None:
     await s.ledger.balance(ACCOUNT, "basic")
     assert buckets(await s.ledger.topup(ACCOUNT, "pay:1", 10)) == (60, 10, 0)
+    payment = s.store.keys.payment(ACCOUNT, "pay:1")
+    await s.store.command("PEXPIRE", payment, 1_000_000)
     assert buckets(await s.ledger.topup(ACCOUNT, "pay:1", 10)) == (60, 10, 0)
+    assert await s.store.command("PTTL", payment) > 399 * DAY_MS
     with pytest.raises(HoldMismatchError):
         await s.ledger.topup(ACCOUNT, "pay:1", 11)
     with pytest.raises(HoldMismatchError):

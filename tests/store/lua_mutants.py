@@ -41,7 +41,7 @@ SWAPS = (
 )
 # Mutants that no test can tell from the original, and why.
 EQUIVALENT = {
-    "credit:15: <=": "no caller passes 0 credits",
+    "credit:20: <=": "no caller passes 0 credits",
     "job_finish:15: >=": "a final cost equal to the hold is the hold",
     "key_end:12: >=": "writes the same time again",
     "lane_claim:21: -": "turns through the lanes the other way round",

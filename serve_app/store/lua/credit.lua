@@ -7,7 +7,12 @@
 local acct, id, kind, credits = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 local raw = redis.call('MGET', KEYS[1], KEYS[2])
 local seen = kind .. ' ' .. ARGV[4]
-if raw[2] then return {raw[2] == seen and 'DUP' or 'MISMATCH', raw[1]} end
+if raw[2] and raw[2] ~= seen then return {'MISMATCH', raw[1]} end
+if raw[2] then
+  -- A write of this call, so that waiting for a replica covers the payment too.
+  redis.call('PEXPIRE', KEYS[2], ARGV[7])
+  return {'DUP', raw[1]}
+end
 local now = now_ms()
 load_account(raw[1])
 roll(acct, KEYS[3], now, tonumber(ARGV[5]))

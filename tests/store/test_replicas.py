@@ -1,0 +1,63 @@
+"""A payment is acknowledged only when a replica has it."""
+
+import contextlib
+import os
+import signal
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from redis import Redis
+
+from serve_app.domain.errors import ServiceUnavailableError
+from serve_app.store import local_redis
+from serve_app.store.client import connect
+from serve_app.store.ledger import Ledger
+from serve_app.store.local_redis import LocalRedis
+from tests.store.setting import ACCOUNT, small_tiers
+from tests.store.test_cluster import free_ports
+
+pytestmark = pytest.mark.redis
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[LocalRedis, LocalRedis]]:
+    """A server on a port, and its replica."""
+    with tempfile.TemporaryDirectory(prefix="afa-") as folder:
+        port = free_ports()[0]
+        options = ("--port", str(port), "--bind", "127.0.0.1", "--repl-diskless-sync-delay", "0")
+        with contextlib.ExitStack() as stack:
+            first = local_redis.start(Path(folder) / "one", extra=options)
+            stack.callback(first.stop)
+            follow = ("--replicaof", "127.0.0.1", str(port))
+            second = local_redis.start(Path(folder) / "two", extra=follow)
+            stack.callback(second.stop)
+            with Redis.from_url(second.url) as redis:
+                deadline = time.monotonic() + 20
+                while redis.info("replication")["master_link_status"] != "up":
+                    assert time.monotonic() < deadline
+                    time.sleep(0.05)
+            yield first, second
+
+
+async def test_payments_wait_for_a_replica(pair: tuple[LocalRedis, LocalRedis]) -> None:
+    first, second = pair
+    assert second.pid is not None
+    store = connect(first.url, shards=4)
+    ledger = Ledger(store, small_tiers(), topup_replicas=1)
+    await ledger.balance(ACCOUNT, "basic")
+    assert (await ledger.topup(ACCOUNT, "pay:1", 10)).packs == 10
+    with Redis.from_url(second.url) as redis:
+        assert redis.exists(store.keys.payment(ACCOUNT, "pay:1"))
+    os.kill(second.pid, signal.SIGSTOP)
+    try:
+        # Also the second call, which finds the payment booked, does not acknowledge it.
+        for _ in range(2):
+            with pytest.raises(ServiceUnavailableError, match="replica"):
+                await ledger.topup(ACCOUNT, "pay:2", 20)
+    finally:
+        os.kill(second.pid, signal.SIGCONT)
+    assert (await ledger.topup(ACCOUNT, "pay:2", 20)).packs == 30
+    await store.close()
