@@ -22,7 +22,9 @@ def test_remaining_counts_every_bucket() -> None:
     assert balance.remaining == -8
 
 
-@pytest.mark.parametrize("error", [HoldClosedError("h1", "voided"), HoldMismatchError("h1 differs")])
+@pytest.mark.parametrize(
+    "error", [HoldClosedError("h1", "voided"), HoldMismatchError("h1 differs")]
+)
 def test_errors_cross_process_boundaries(error: Exception) -> None:
     again = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own bytes
     assert type(again) is type(error)
@@ -43,9 +45,7 @@ def test_senseless_topups_are_refused(values: tuple[int, int, int, int]) -> None
 def test_signature_is_the_published_one() -> None:
     """The example of the reference libraries (github.com/standard-webhooks/standard-webhooks)."""
     secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"  # noqa: S105 - published example
-    signature = sign(
-        secret, "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, b'{"test": 2432232314}'
-    )
+    signature = sign(secret, "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, b'{"test": 2432232314}')
     assert signature == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
 
 
