@@ -18,7 +18,7 @@ from serve_app.domain.errors import (
 LONGEST_JSON = 64 * 1024
 
 AUDIO_CONTENT: dict[str, Any] = {
-    media_type: {"schema": {"type": "string", "format": "binary"}}
+    media_type: {"schema": {"type": "string", "format": "binary", "minLength": 1}}
     for media_type in ("audio/*", "application/octet-stream")
 }
 AUDIO_BODY: dict[str, Any] = {"requestBody": {"required": True, "content": AUDIO_CONTENT}}
