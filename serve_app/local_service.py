@@ -8,6 +8,7 @@ import argparse
 import asyncio
 import json
 import os
+import secrets
 import signal
 import sys
 import threading
@@ -110,7 +111,9 @@ class LocalService:
 
     def _start_ray(self) -> None:
         say("starting Ray")
-        os.environ.setdefault("RAY_AUTH_MODE", "disabled")
+        # Ray's own ports listen on every interface; without the token they would run anyone's code.
+        os.environ["RAY_AUTH_MODE"] = "token"
+        os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         import ray
