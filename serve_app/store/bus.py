@@ -51,14 +51,12 @@ class Bus:
     async def close(self) -> None:
         """Stop listening."""
         task, self._task = self._task, None
-        # Until Python 3.12, asyncio.wait_for, which the client uses, may swallow a cancellation
-        # (python/cpython#86296).
         while task is not None and not task.done():
             task.cancel()
             await asyncio.wait([task], timeout=CANCEL_AGAIN_S)
 
     async def _run(self) -> None:
-        while True:
+        while not is_cancelled():
             try:
                 await self._listen_once()
             except UNAVAILABLE:
@@ -73,7 +71,7 @@ class Bus:
             async with redis.pubsub(ignore_subscribe_messages=False) as pubsub:
                 await pubsub.subscribe(*self._listeners)
                 waiting = set(self._listeners)
-                while True:
+                while not is_cancelled():
                     message = await pubsub.get_message(timeout=POLL_S)
                     if message is None:
                         await pubsub.ping()
@@ -102,3 +100,13 @@ class Bus:
         for listeners in self._listeners.values():
             for listener in listeners:
                 listener(message)
+
+
+def is_cancelled() -> bool:
+    """Tell whether this task was asked to end.
+
+    Until Python 3.12, asyncio.wait_for, which the client uses, may swallow the exception itself
+    (python/cpython#86296).
+    """
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
