@@ -35,10 +35,18 @@ def submit(client: httpx.Client, audio: bytes, content_type: str, **params: Any)
     )
 
 
+def poll(client: httpx.Client, job_id: str, **params: Any) -> Any:
+    """Read a job, waiting as a 429 says: one job may be polled once a second."""
+    while (answer := client.get(f"/v1/jobs/{job_id}", params=params)).status_code == 429:
+        time.sleep(int(answer.headers["Retry-After"]))
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
 def finish(client: httpx.Client, job_id: str, limit_s: float = 120, **params: Any) -> Any:
     deadline = time.monotonic() + limit_s
     while time.monotonic() < deadline:
-        envelope = client.get(f"/v1/jobs/{job_id}", params={"wait": 5, **params}).json()
+        envelope = poll(client, job_id, wait=5, **params)
         if envelope["status"] in ("complete", "failed"):
             return envelope
     raise AssertionError(f"not finished: {envelope}")

@@ -10,7 +10,7 @@ import pytest
 
 from tests.data.audio_files import click_track, encode
 from tests.system.conftest import Service
-from tests.system.test_service import finish, submit
+from tests.system.test_service import finish, poll, submit
 
 pytestmark = [pytest.mark.ray, pytest.mark.redis]
 
@@ -55,7 +55,7 @@ def kill_replicas(service: Service, deployment: str, limit_s: float = 60) -> Non
 
 def wait_for_stage(client: Any, job_id: str, stage: str) -> None:
     deadline = time.monotonic() + 60
-    while client.get(f"/v1/jobs/{job_id}").json()["_meta"]["stage"] != stage:
+    while poll(client, job_id)["_meta"]["stage"] != stage:
         assert time.monotonic() < deadline
         time.sleep(0.05)
 
@@ -89,7 +89,7 @@ def test_three_crashes_fail_the_job_and_refund_it(service: Service, track: bytes
         deadline = time.monotonic() + 200
         crashes = 0
         while True:
-            envelope = client.get(f"/v1/jobs/{job['job_id']}").json()
+            envelope = poll(client, job["job_id"])
             if envelope["status"] in ("complete", "failed"):
                 break
             assert time.monotonic() < deadline, envelope
