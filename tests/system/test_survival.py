@@ -14,7 +14,7 @@ from tests.system.test_service import finish, poll, submit
 
 pytestmark = [pytest.mark.ray, pytest.mark.redis]
 
-TRACK_S = 60
+TRACK_S = 120
 
 
 def replica_pids(service: Service, deployment: str) -> list[int]:
@@ -57,7 +57,7 @@ def wait_for_stage(client: Any, job_id: str, stage: str) -> None:
     deadline = time.monotonic() + 60
     while poll(client, job_id)["_meta"]["stage"] != stage:
         assert time.monotonic() < deadline
-        time.sleep(0.05)
+        time.sleep(0.4)
 
 
 @pytest.fixture(scope="module")
