@@ -124,6 +124,10 @@ class LimitsPort(Protocol):
 class CachePort(Protocol):
     """A cache that may vanish at any time."""
 
+    def is_away(self) -> bool:
+        """Tell whether it has just failed, so that a miss may be none."""
+        ...
+
     async def get(self, space: str, key: str) -> bytes | None:
         """Give what was stored; None for a miss."""
         ...

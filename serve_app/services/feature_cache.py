@@ -52,6 +52,10 @@ class FeatureCache:
         """Give the key under which everybody finds a track."""
         return f"{self._models()}||{track}"
 
+    def is_away(self) -> bool:
+        """Tell whether the cache has just failed, so that a miss may be none."""
+        return self._cache.is_away()
+
     async def light(self, key: str) -> TrackFeatures | None:
         """Give the features without segments, sections and embedding."""
         return _parsed(await self._cache.get(LIGHT, key))

@@ -178,6 +178,7 @@ class LookupService:
                 caller.account, caller.tier, hit_id=f"hit:{request_id}"
             )
             return Found(identity, known, "hit", charge.credits, charge.balance)
+        self._require_way(place.source is not None and self.can_compute(caller))
         self._require_gpu(caller)
         if place.source is None:
             raise TrackNotFoundError(NO_AUDIO)
@@ -207,6 +208,7 @@ class LookupService:
                 caller.account, caller.tier, hit_id=f"hit:{request_id}"
             )
             return FoundQuick(identity, known, "hit", charge.credits, charge.balance)
+        self._require_way(place.source is not None)
         if place.source is None:
             raise TrackNotFoundError(NO_AUDIO)
         tier = self._tiers[caller.tier]
@@ -242,6 +244,12 @@ class LookupService:
     def can_compute(self, caller: Caller) -> bool:
         """Tell whether the caller's tier reaches the GPU."""
         return self._tiers[caller.tier].gpu
+
+    def _require_way(self, can_compute: bool) -> None:
+        if self.cache.is_away() and not can_compute:
+            raise ServiceUnavailableError(
+                "what is cached of the track cannot be read at the moment; try again", 2
+            )
 
     def _require_gpu(self, caller: Caller) -> None:
         if not self.can_compute(caller):

@@ -39,7 +39,7 @@ class Cache:
         return f"c:{space}:{hashlib.sha256(key.encode()).hexdigest()}"
 
     async def _try(self, *command: str | bytes | int) -> bytes | None:
-        if time.monotonic() < self._away_until:
+        if self.is_away():
             return None
         try:
             reply = await self._store.command(*command)
@@ -47,6 +47,10 @@ class Cache:
             self._away_until = time.monotonic() + LOOK_AGAIN_S
             return None
         return reply if isinstance(reply, bytes) else None
+
+    def is_away(self) -> bool:
+        """Tell whether a command has just failed, so that a miss may be none."""
+        return time.monotonic() < self._away_until
 
     async def get(self, space: str, key: str) -> bytes | None:
         """Give what was stored; None for a miss, ``KNOWN_ABSENT`` for a remembered absence."""
@@ -90,7 +94,7 @@ class Cache:
                     await self._store.run("unlock", [name], [token])
 
     async def _lock(self, name: str, token: str) -> bool:
-        if time.monotonic() < self._away_until:
+        if self.is_away():
             return True
         try:
             command = ("SET", name, token, "NX", "PX", int(LOCK_TTL_S * 1000))

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from serve_app.deployments.options import StoreOptions
+from serve_app.store import local_redis
 from tests.api.application import Application, open_application
 
 pytestmark = pytest.mark.redis
@@ -372,3 +373,27 @@ async def test_the_reference_needs_no_third_party(api: Application) -> None:
     assert page.status_code == 200
     assert "https://" not in page.text
     assert "default-src 'none'" in page.headers["Content-Security-Policy"]
+
+
+# The cache goes away
+
+
+async def test_what_only_the_cache_could_answer_is_503_while_it_is_away(
+    api_stores: StoreOptions, demo_catalog: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    server = local_redis.start(tmp_path_factory.mktemp("cache"))
+    options = api_stores.model_copy(update={"cache_url": server.url})
+    async with open_application(options, demo_catalog) as api:
+        assert (await api.client().get(f"/v1/audio-features/{SILENT}")).status_code == 404
+        assert (await api.client("free").get(f"/v1/audio-features/{DEMO}")).status_code == 402
+        server.stop()
+        for who, path in (
+            ("pro", f"/v1/audio-features/{SILENT}"),
+            ("free", f"/v1/audio-features/{DEMO}"),
+            ("pro", "/v1/key-bpm?artist=The+Stub+Quartet&song=Paper+Lanterns"),
+        ):
+            answer = await api.client(who).get(path)
+            assert (answer.status_code, answer.json()["error"]) == (503, "service_unavailable")
+            assert "Retry-After" in answer.headers
+        assert (await api.client().get(f"/v1/audio-features/{DEMO}")).status_code == 200
+    assert api.backend.n_calls == 1
