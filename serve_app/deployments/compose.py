@@ -28,6 +28,7 @@ from serve_app.services.readiness import Readiness
 from serve_app.services.track_audio import TrackAudio
 from serve_app.services.track_jobs import DEFAULT_WAIT_S, TrackJobs
 from serve_app.store.cache import Cache
+from serve_app.store.spend import SharedRateLimiter
 
 PROVIDER_SPACE = "provider"
 
@@ -78,7 +79,10 @@ def models_name(models: Mapping[str, str]) -> str:
 def compose_services(stores: Stores, around: Surroundings) -> ApiServices:
     """Make the services that the routes call."""
     guard = UrlGuard(ports=around.urls.ports, networks=around.urls.networks)
-    providers = build_providers(around.tracks.provider_settings(), LocalRateLimiter())
+    providers = build_providers(
+        around.tracks.provider_settings(),
+        SharedRateLimiter(stores.cache_store, LocalRateLimiter()),
+    )
     catalog = Catalog.open(around.tracks.catalog_dir)
     name = models_name(around.models)
     features = FeatureCache(stores.cache, lambda: name)

@@ -27,7 +27,8 @@ key:<hash>                  hash   API key record                       for ever
 kid:<key id>                string owner and look-up hash of a key      for ever
 {lanes}:*                   …      queue hints: lua/lib/lanes.lua       for ever
 idem:{cNN}:<owner>:<key>    hash   answer to an Idempotency-Key         24 h
-rl:…  slot:…  c:…  lock:…   …      cache role: rates, slots, values     each its own
+spend:<provider>:<month>    string billed calls to a provider           40 d
+rl:… turn:… slot:… c:… lock …      cache role: rates, slots, values     each its own
 =========================== ====== ==================================== ===================
 """
 

@@ -17,6 +17,7 @@ from serve_app.store.job_records import JobPolicy
 from tests.store.jobs_cases import CAPPED_CASES, JOBS_CASES
 from tests.store.ledger_cases import LEDGER_CASES
 from tests.store.setting import Setting, open_setting
+from tests.store.spend_cases import SPEND_CASES
 from tests.store.topup_cases import TOPUP_CASES
 from tests.store.traffic_cases import TRAFFIC_CASES
 
@@ -58,6 +59,7 @@ ALL_CASES: tuple[Case, ...] = (
     *CAPPED_CASES,
     *TOPUP_CASES,
     *TRAFFIC_CASES,
+    *SPEND_CASES,
 )
 
 
@@ -136,6 +138,8 @@ def relevant_cases(file: str) -> tuple[Case, ...]:
         first = (*JOBS_CASES, *CAPPED_CASES)
     elif "topup" in file:
         first = TOPUP_CASES
+    elif file in {"turn", "spend"}:
+        first = SPEND_CASES
     elif file in {
         "gcra",
         "slot",
