@@ -1,0 +1,229 @@
+"""afa's own beat network: beat, downbeat and tempo evidence from a temporal convolutional network.
+
+A frame of silence is the same to the network as a frame outside the track: its hidden states are
+zero in every layer. So a track may be cut anywhere, and windows that overlap by the receptive field
+give the frames of the whole.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional
+
+SAMPLE_RATE = 22_050
+HOP_LENGTH = 441
+FRAME_RATE = SAMPLE_RATE / HOP_LENGTH
+"""Frames a second (50)."""
+TEMPO_STRIDE = 50
+"""Frames that one row of tempo evidence stands for (a second)."""
+TEMPI = 40.0 * 2.0 ** (np.arange(64) / 20)
+"""BPM of the tempo head's classes: 40 to 355, 20 an octave (3.5 % apart)."""
+
+_WIN_LENGTH = 1411
+_N_FFT = 2048
+_BANDS_PER_OCTAVE = 12
+_F_MIN_HZ, _N_EDGES = 27.5, 104
+_LEVEL_FRAMES = 1024
+"""Frames that a track's level is taken from at most, evenly spread."""
+_LEVEL_QUANTILE = 0.9
+_COMPRESSION = 10.0
+_SILENT = 1e-3
+"""A frame all of whose features are below this is silence: 74 dB under the track's level."""
+_KERNEL = 5
+_BAND_KERNEL = 12
+
+
+def filter_bank() -> NDArray[np.float32]:
+    """Triangular filters from 30 Hz to 10 kHz, 12 an octave, each summing to one: ``[1025, 83]``.
+
+    Where an octave has fewer bins than that, neighbouring filters fall together and count once.
+    """
+    edges = _F_MIN_HZ * 2.0 ** (np.arange(_N_EDGES) / _BANDS_PER_OCTAVE)
+    corners = np.unique(np.round(edges * _N_FFT / SAMPLE_RATE).astype(np.int64))
+    bank = np.zeros((_N_FFT // 2 + 1, len(corners) - 2))
+    for i, (low, centre, high) in enumerate(
+        zip(corners[:-2], corners[1:-1], corners[2:], strict=True)
+    ):
+        bins = np.arange(low, high + 1)
+        rising = (bins - low) / (centre - low)
+        falling = (high - bins) / (high - centre)
+        bank[low : high + 1, i] = np.minimum(rising, falling)
+    return np.asarray(bank / bank.sum(axis=0), dtype=np.float32)
+
+
+N_BANDS = filter_bank().shape[1]
+
+
+class BeatFeatures(nn.Module):
+    """The network's input: a compressed band spectrogram at 50 frames a second.
+
+    It is blind to gain once a track has been divided by its `level`.
+    """
+
+    bank: Tensor
+    window: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        bank = torch.from_numpy(filter_bank())
+        self._n_bins = int(bank.any(dim=1).nonzero().max()) + 1
+        self.register_buffer("bank", bank[: self._n_bins].contiguous(), persistent=False)
+        window = torch.hann_window(_WIN_LENGTH, periodic=False, dtype=torch.float64)
+        self.register_buffer("window", window.float(), persistent=False)
+
+    def forward(self, waveform: Tensor) -> Tensor:
+        """Compute the features of centred frames; outside the waveform there is silence.
+
+        Args:
+            waveform: float32 ``[B, T]`` at 22,050 Hz, divided by its `level`.
+
+        Returns:
+            float32 ``[B, ⌈T / 441⌉, 83]``, not negative; silence gives zeros.
+        """
+        return self.compress(self.bands(waveform))
+
+    def bands(self, waveform: Tensor) -> Tensor:
+        """Magnitude in every band, linear: ``[B, T]`` to ``[B, ⌈T / 441⌉, 83]``."""
+        return self._magnitude(self._frames(waveform)) @ self.bank
+
+    def compress(self, bands: Tensor) -> Tensor:
+        """Compress the bands of a track whose `level` is 1: ``log(1 + 10 x) / 2``."""
+        return torch.log1p(_COMPRESSION * bands).mul_(0.5)
+
+    def level(self, waveform: Tensor) -> Tensor:
+        """Measure how strong a track is where it is strong.
+
+        Args:
+            waveform: float32 ``[B, T]`` at 22,050 Hz.
+
+        Returns:
+            float32 ``[B]``: the 90th percentile over the frames of the mean over the bands, from
+            1,024 frames at most; positive, 1e-6 for silence.
+        """
+        frames = self._frames(waveform)
+        frames = frames[:, :: -(-frames.shape[1] // _LEVEL_FRAMES)]
+        means = self._magnitude(frames) @ self.bank.mean(dim=1)
+        level: Tensor = means.quantile(_LEVEL_QUANTILE, dim=1) + 1e-6
+        return level
+
+    def _frames(self, waveform: Tensor) -> Tensor:
+        """View ``[B, T]`` as frames centred on the hops' starts, ``[B, N, 1411]``."""
+        n_frames = -(-waveform.shape[-1] // HOP_LENGTH)
+        padded = functional.pad(waveform, (_WIN_LENGTH // 2, _WIN_LENGTH))
+        return padded.unfold(-1, _WIN_LENGTH, HOP_LENGTH)[:, :n_frames]
+
+    def _magnitude(self, frames: Tensor) -> Tensor:
+        spectrum = torch.fft.rfft(frames * self.window, n=_N_FFT)
+        magnitude: Tensor = spectrum[..., : self._n_bins].abs()
+        return magnitude
+
+
+class BeatLogits(NamedTuple):
+    """What the network says of N frames.
+
+    Attributes:
+        beat: Logits of a beat of any kind, ``[B, N]``.
+        downbeat: Logits of a downbeat, ``[B, N]``.
+        tempo: Logits over `TEMPI`, one row a second, ``[B, ⌈N / 50⌉, 64]``.
+    """
+
+    beat: Tensor
+    downbeat: Tensor
+    tempo: Tensor
+
+
+class _Block(nn.Module):
+    """Two parallel dilated convolutions, dilations d and 2 d, with a residual path."""
+
+    def __init__(self, channels: int, dilation: int, dropout: float) -> None:
+        super().__init__()
+        near, far = dilation * (_KERNEL // 2), 2 * dilation * (_KERNEL // 2)
+        self.near = nn.Conv1d(channels, channels, _KERNEL, padding=near, dilation=dilation)
+        self.far = nn.Conv1d(channels, channels, _KERNEL, padding=far, dilation=2 * dilation)
+        self.mix = nn.Conv1d(2 * channels, channels, 1)
+        self.residual = nn.Conv1d(channels, channels, 1)
+        self.dropout = nn.Dropout1d(dropout)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Map ``[B, C, N]`` to the next block's input and this block's say, both ``[B, C, N]``."""
+        both = functional.elu(torch.cat([self.near(x), self.far(x)], dim=1))
+        said = self.mix(self.dropout(both))
+        return self.residual(x) + said, said
+
+
+class BeatNetwork(nn.Module):
+    """Convolutions over the bands, then dilated residual blocks over time.
+
+    Args:
+        channels: Width of the blocks.
+        n_blocks: Dilations are 1, 2, …, 2^(n - 1) and twice that; the receptive field grows with
+            the last: 8 blocks see 20 s to either side.
+        dropout: Probability, in training.
+
+    References:
+        Böck & Davies, "Deconstruct, analyse, reconstruct: how to improve tempo, beat, and downbeat
+        estimation", ISMIR 2020.
+    """
+
+    def __init__(self, channels: int = 32, n_blocks: int = 8, dropout: float = 0.1) -> None:
+        super().__init__()
+        pooled = (N_BANDS - 2) // 3
+        pooled = (pooled - _BAND_KERNEL + 1) // 3
+        self.bands1 = nn.Conv2d(1, 16, 3, padding=(1, 0))
+        self.bands2 = nn.Conv2d(16, 32, (1, _BAND_KERNEL))
+        self.bands3 = nn.Conv2d(32, channels, 3, padding=(1, 0))
+        self.project = nn.Conv1d(channels * (pooled - 2), channels, 1)
+        self.blocks = nn.ModuleList(_Block(channels, 2**i, dropout) for i in range(n_blocks))
+        self.beats = nn.Conv1d(channels, 2, 1)
+        self.tempo = nn.Linear(channels, len(TEMPI))
+        self.dropout = nn.Dropout(dropout)
+
+    @classmethod
+    def from_tensors(cls, tensors: Mapping[str, Tensor]) -> "BeatNetwork":
+        """Build a network with these weights; its size is read off them.
+
+        Raises:
+            RuntimeError: Tensors are missing, surplus or misshapen.
+        """
+        channels = len(tensors["project.bias"]) if "project.bias" in tensors else 32
+        n_blocks = sum(name.endswith("near.bias") for name in tensors)
+        network = cls(channels, n_blocks)
+        network.load_state_dict(dict(tensors))
+        return network.eval()
+
+    @property
+    def receptive_frames(self) -> int:
+        """Frames before and behind a frame that it depends on."""
+        # Two 3-tap convolutions over the bands, and in every block the farther kernel.
+        return 2 + 2 * (_KERNEL // 2) * ((1 << len(self.blocks)) - 1)
+
+    def forward(self, features: Tensor) -> BeatLogits:
+        """Say where beats and downbeats are, and how fast they go.
+
+        Args:
+            features: float32 ``[B, N, 83]``, see `BeatFeatures`.
+        """
+        heard = (features.amax(dim=-1) > _SILENT).to(features.dtype)[:, None]
+        x = self._bands(features, heard)
+        total = torch.zeros_like(x)
+        for block in self.blocks:
+            x, said = block(x)
+            x = x * heard
+            total = total + said
+        beats = self.beats(functional.elu(x))
+        a_second = functional.avg_pool1d(functional.elu(total), TEMPO_STRIDE, ceil_mode=True)
+        return BeatLogits(beats[:, 0], beats[:, 1], self.tempo(a_second.transpose(1, 2)))
+
+    def _bands(self, features: Tensor, heard: Tensor) -> Tensor:
+        """Convolve over the bands: ``[B, N, 83]`` to ``[B, C, N]``."""
+        # The exponential after the maximum gives the same as before it, on a third of the values.
+        x = functional.elu(functional.max_pool2d(self.bands1(features[:, None]), (1, 3)))
+        x = functional.elu(functional.max_pool2d(self.bands2(self.dropout(x)), (1, 3)))
+        x = functional.elu(self.bands3(self.dropout(x) * heard[..., None]))
+        x = self.dropout(x).permute(0, 1, 3, 2).flatten(1, 2)
+        projected: Tensor = functional.elu(self.project(x)) * heard
+        return projected
