@@ -23,8 +23,7 @@ class Execution:
     Attributes:
         dtype: float32, or bfloat16 for half precision.
         batch_sizes: Compile for these numbers of windows, ascending; smaller batches are filled up
-        to
-            the next of them, so that every shape is static. Empty means no compilation.
+            to the next of them, so that every shape is static. Empty means no compilation.
         cuda_graphs: Record a CUDA graph for each batch size.
     """
 
@@ -72,6 +71,11 @@ class CheckpointModel:
             if execution.batch_sizes:
                 mode = "reduce-overhead" if execution.cuda_graphs else "default"
                 network.compile_trunk(dynamic=False, mode=mode)
+
+    @property
+    def batch_sizes(self) -> tuple[int, ...]:
+        """The numbers of windows it is compiled for, ascending; empty: any number will do."""
+        return self._batch_sizes
 
     def forward(self, windows: Tensor) -> Mapping[str, Tensor]:
         """Map float32 windows ``[B, T]``, on any device, to outputs ``[B, …]`` on the model's."""

@@ -88,11 +88,16 @@ class _Launched:
 
 
 class TorchDevice:
-    """A CPU or CUDA device behind three threads; shared by all batchers of one replica."""
+    """A CPU or CUDA device behind three threads; shared by all batchers of one step.
 
-    def __init__(self, device: torch.device | str) -> None:
+    Args:
+        device: Which one.
+        turns: Shared with other users of the same device in this process; its own if None.
+    """
+
+    def __init__(self, device: torch.device | str, turns: Turns | None = None) -> None:
         self.device = torch.device(device)
-        self.turns = Turns()
+        self.turns = turns or Turns()
         self._threads = [
             ThreadPoolExecutor(1, thread_name_prefix=f"{self.device}-{stage}")
             for stage in ("stage", "launch", "finish")
@@ -119,10 +124,27 @@ class TorchDevice:
         n = len(staged.windows) - n_padding
         return await loop.run_in_executor(finish, self._finish, launched, n)
 
+    async def call(self, work: Callable[[], None]) -> None:
+        """Do work in the thread and on the stream of the forwards, and wait for the device.
+
+        What is compiled or recorded there is bound to that thread.
+        """
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self._threads[1], self._call, work)
+
     def close(self) -> None:
         """End the threads after what is under way."""
         for thread in self._threads:
             thread.shutdown()
+
+    @torch.inference_mode()
+    def _call(self, work: Callable[[], None]) -> None:
+        if not self._is_cuda:
+            work()
+            return
+        with torch.cuda.stream(self._compute_stream):
+            work()
+        self._compute_stream.synchronize()
 
     def _stage(self, rows: list[Tensor], n_padding: int) -> _Staged:
         if n_padding:

@@ -5,18 +5,52 @@ The same step gives the same result as `pipelines.steps.run_local`; only who sha
 
 import asyncio
 import os
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Generic, TypeVar
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar, runtime_checkable
 
+import numpy as np
 import torch
 
 from pipelines.audio import Waveform
 from pipelines.batcher import Batcher, BatcherMetrics, DeviceFaultError
-from pipelines.device import TorchDevice
+from pipelines.device import TorchDevice, Turns
 from pipelines.steps import Prepared, Step
+from pipelines.windows import WindowedModel
 
 R = TypeVar("R")
+
+WARM_UP_S = 12.0
+"""Seconds of noise that a step analyses before anybody waits for it."""
+
+
+@runtime_checkable
+class CompiledModel(Protocol):
+    """A model that is fastest at certain batch sizes and wants to meet them beforehand."""
+
+    @property
+    def batch_sizes(self) -> Sequence[int]:
+        """Allowed numbers of windows in a forward, ascending; empty: any."""
+        ...
+
+    def warm_up(self) -> None:
+        """Run each of them once."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """How busy a step is; what scaling goes by.
+
+    Attributes:
+        backlog_s: Seconds of work that wait, at the pace measured so far.
+        device_s: Seconds of device time since the start.
+    """
+
+    backlog_s: float
+    device_s: float
 
 
 class BatchedStep(Generic[R]):
@@ -25,9 +59,11 @@ class BatchedStep(Generic[R]):
     Args:
         step: What to compute.
         device: Where its models live.
-        max_windows: Most windows in one forward of each model.
+        max_windows: Most windows in one forward of each model; a compiled model's largest batch
+            size takes its place.
         max_queued_windows: Most windows waiting for each model (see `Batcher`).
         host_threads: Tracks whose host work (`prepare`, `finish`) runs at the same time.
+        turns: Shared with other steps on the same device in this process.
     """
 
     def __init__(
@@ -37,16 +73,29 @@ class BatchedStep(Generic[R]):
         max_windows: int,
         max_queued_windows: int,
         host_threads: int = 0,
+        turns: Turns | None = None,
     ) -> None:
         self._step = step
-        self._device = TorchDevice(device)
+        self._device = TorchDevice(device, turns)
         self._batchers = {
-            model.model_id: Batcher(model.forward, max_windows, max_queued_windows, self._device)
+            model.model_id: _batcher(model, max_windows, max_queued_windows, self._device)
             for model in step.models
         }
-        self._host = ThreadPoolExecutor(
-            host_threads or min(4, os.cpu_count() or 1), thread_name_prefix="step"
-        )
+        self._host_threads = host_threads or min(4, os.cpu_count() or 1)
+        self._host = ThreadPoolExecutor(self._host_threads, thread_name_prefix="step")
+        self._host_waiting = 0
+        self._host_s = 0.0
+        self._running = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    async def warm_up(self) -> None:
+        """Compile and run everything once, so that no track waits for it."""
+        for model in self._step.models:
+            if isinstance(model, CompiledModel):
+                await self._device.call(model.warm_up)
+        noise = np.random.default_rng(0).standard_normal((2, int(WARM_UP_S * 44_100)))
+        await self.run(Waveform(0.1 * noise.astype(np.float32), 44_100))
 
     async def run(self, waveform: Waveform) -> R:
         """Analyse one track.
@@ -56,10 +105,31 @@ class BatchedStep(Generic[R]):
             QueueFullError: Too much is queued already.
             DeviceFaultError: The device is broken; try another process.
         """
-        loop = asyncio.get_running_loop()
-        prepared = await loop.run_in_executor(self._host, self._step.prepare, waveform)
-        outputs = await self._forward_all(prepared)
-        return await loop.run_in_executor(self._host, self._step.finish, prepared, outputs)
+        self._running += 1
+        self._idle.clear()
+        try:
+            loop = asyncio.get_running_loop()
+            prepared = await self._prepare(waveform)
+            outputs = await self._forward_all(prepared)
+            return await loop.run_in_executor(self._host, self._step.finish, prepared, outputs)
+        finally:
+            self._running -= 1
+            if not self._running:
+                self._idle.set()
+
+    async def _prepare(self, waveform: Waveform) -> Prepared:
+        self._host_waiting += 1
+        try:
+            loop = asyncio.get_running_loop()
+            prepared, took_s = await loop.run_in_executor(self._host, self._timed, waveform)
+        finally:
+            self._host_waiting -= 1
+        self._host_s = took_s if not self._host_s else 0.9 * self._host_s + 0.1 * took_s
+        return prepared
+
+    def _timed(self, waveform: Waveform) -> tuple[Prepared, float]:
+        begun_s = time.perf_counter()
+        return self._step.prepare(waveform), time.perf_counter() - begun_s
 
     async def _forward_all(self, prepared: Prepared) -> dict[str, Mapping[str, torch.Tensor]]:
         tasks = {
@@ -84,7 +154,27 @@ class BatchedStep(Generic[R]):
         """Take a snapshot for each model id."""
         return {model_id: batcher.metrics() for model_id, batcher in self._batchers.items()}
 
+    def load(self) -> Load:
+        """Tell how much waits, on the host and for the device, and how long the device worked."""
+        metrics = self.metrics().values()
+        for_device_s = sum(m.queued_windows * m.device_s / max(m.windows, 1) for m in metrics)
+        for_host_s = self._host_waiting * self._host_s / self._host_threads
+        return Load(for_device_s + for_host_s, sum(m.device_s for m in metrics))
+
+    async def retire(self) -> None:
+        """Let what is under way finish, then end the threads."""
+        await self._idle.wait()
+        self.close()
+
     def close(self) -> None:
         """End the threads after what is under way."""
         self._host.shutdown()
         self._device.close()
+
+
+def _batcher(
+    model: WindowedModel, max_windows: int, max_queued_windows: int, device: TorchDevice
+) -> Batcher:
+    sizes = model.batch_sizes if isinstance(model, CompiledModel) else ()
+    budget = max(sizes, default=max_windows)
+    return Batcher(model.forward, budget, max_queued_windows, device, sizes)

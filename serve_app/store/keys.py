@@ -36,6 +36,7 @@ import binascii
 
 DEFAULT_SHARDS = 256
 LANES = "{lanes}:"
+MODELS = "{models}:"
 KEY_EVENTS = "afa-key-events"
 JOB_EVENTS = "afa-job-events"
 SEPARATOR = "\x1f"
@@ -139,6 +140,11 @@ class Keyspace:
 def lane_key(name: str) -> str:
     """Key of one of the lanes' structures; all lie in one slot."""
     return LANES + name
+
+
+def models_key(name: str) -> str:
+    """Key of one of the structures that say which checkpoints serve; all lie in one slot."""
+    return MODELS + name
 
 
 def member(*parts: str) -> str:

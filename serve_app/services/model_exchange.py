@@ -1,0 +1,275 @@
+"""Exchange checkpoints under a running service: the new ones are loaded beside the old.
+
+Invariant: there is always a complete set of checkpoints that answers; a request is answered by the
+set that it began with, and that set is let go when its last request is done.
+"""
+
+import asyncio
+import contextlib
+import gc
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from typing import Any, Generic, TypeVar
+
+from models.cards import CardError, ModelCard
+from models.checkpoints import CheckpointError
+from serve_app.domain.errors import ServiceUnavailableError
+from serve_app.domain.model_choice import Choices, ModelChoicesPort, Proposal, ReplicaReport
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Cards = Mapping[str, Sequence[ModelCard]]
+Load = Callable[[Cards], Awaitable[T]]
+Retire = Callable[[T], Coroutine[Any, Any, None]]
+
+POLL_S = 1.0
+SWAP_POLL_S = 0.2
+START_LIMIT_S = 60.0
+RETRY_S = 10.0
+"""Pause after a choice could not be loaded."""
+
+
+def ids_by_role(cards: Cards) -> dict[str, str]:
+    """Give role to the ids of its cards, joined by ``+``."""
+    return {role: "+".join(card.model_id for card in chosen) for role, chosen in cards.items()}
+
+
+class Exchange(Generic[T]):
+    """What serves now, and what is held ready beside it.
+
+    Args:
+        load: Gives a warm set of networks for cards.
+        retire: Called with a set that nobody will ask any more; returns when its last request is
+            done.
+        release: Called, in a thread, when nothing refers to a set any more.
+    """
+
+    def __init__(
+        self, load: Load[T], retire: Retire[T], release: Callable[[], None] = lambda: None
+    ) -> None:
+        self._load = load
+        self._retire = retire
+        self._release = release
+        self._current: tuple[T, dict[str, str]] | None = None
+        self._beside: tuple[T, dict[str, str]] | None = None
+        self._retiring: set[asyncio.Task[None]] = set()
+
+    @property
+    def current(self) -> T:
+        """The set that answers."""
+        if self._current is None:
+            raise RuntimeError("nothing is loaded")
+        return self._current[0]
+
+    @property
+    def serving(self) -> dict[str, str]:
+        """Role to ids of the set that answers."""
+        return dict(self._current[1]) if self._current else {}
+
+    def holds(self, ids: Mapping[str, str]) -> bool:
+        """Tell whether that set is ready, in use or beside."""
+        return any(kept is not None and kept[1] == ids for kept in (self._current, self._beside))
+
+    async def prepare(self, cards: Cards) -> None:
+        """Load a set beside the one in use, in place of any other that was beside.
+
+        Raises:
+            CheckpointError: A checkpoint is not here, or not what its card says.
+        """
+        self.discard()
+        self._beside = await self._load(cards), ids_by_role(cards)
+
+    def switch(self) -> None:
+        """Answer with the set beside from now on, and let the old one go."""
+        if self._beside is None:
+            raise RuntimeError("nothing was prepared")
+        old, self._current, self._beside = self._current, self._beside, None
+        if old is not None:
+            self._let_go(old[0])
+
+    def discard(self) -> None:
+        """Let the set beside go."""
+        beside, self._beside = self._beside, None
+        if beside is not None:
+            self._let_go(beside[0])
+
+    def _let_go(self, kept: T) -> None:
+        task = asyncio.create_task(self._retire(kept))
+        self._retiring.add(task)
+        task.add_done_callback(self._finish)
+
+    def _finish(self, task: asyncio.Task[None]) -> None:
+        self._retiring.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            logger.error("checkpoints could not be let go", exc_info=task.exception())
+        task.get_loop().run_in_executor(None, self._collect)
+
+    def _collect(self) -> None:
+        gc.collect()  # networks are full of cycles
+        self._release()
+
+
+class Follower(Generic[T]):
+    """Keeps one replica's checkpoints at the operator's choice, and reports what it serves.
+
+    Args:
+        choices: Where the choice is kept.
+        cards: Gives the cards of every role for a choice; may refuse it with ``CardError``.
+        roles: Roles whose checkpoints this replica runs.
+        exchange: What it exchanges.
+        replica: The replica's id.
+        deployment: Its deployment.
+    """
+
+    def __init__(
+        self,
+        choices: ModelChoicesPort,
+        cards: Callable[[Mapping[str, str]], Cards],
+        roles: Sequence[str],
+        exchange: Exchange[T],
+        replica: str,
+        deployment: str,
+    ) -> None:
+        self._choices = choices
+        self._cards = cards
+        self._roles = tuple(roles)
+        self._exchange = exchange
+        self._replica = replica
+        self._deployment = deployment
+        self._loading: tuple[dict[str, str], asyncio.Task[None]] | None = None
+        self._failed: tuple[dict[str, str], str, float] | None = None
+        self._task: asyncio.Task[None] | None = None
+        self.chosen: Mapping[str, str] = {}
+
+    async def start(self) -> None:
+        """Load what is chosen, then follow; returns when the replica can answer.
+
+        Raises:
+            CheckpointError: A chosen checkpoint is not here, or not what its card says.
+            CardError: The choice names what this installation does not know or allow.
+            ServiceUnavailableError: Nobody could say what is chosen.
+        """
+        choices = await self._first_read()
+        self.chosen = choices.chosen
+        await self._exchange.prepare(self._mine(choices.chosen))
+        self._exchange.switch()
+        self._task = asyncio.create_task(self._follow())
+
+    async def stop(self) -> None:
+        """Follow no longer."""
+        tasks = [self._task, self._loading[1] if self._loading else None]
+        for task in tasks:
+            if task is not None:
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError, Exception):
+                    await task
+
+    async def _first_read(self) -> Choices:
+        loop = asyncio.get_running_loop()
+        give_up_s = loop.time() + START_LIMIT_S
+        while True:
+            try:
+                return await self._choices.read()
+            except ServiceUnavailableError:
+                if loop.time() > give_up_s:
+                    raise
+                await asyncio.sleep(POLL_S)
+
+    async def _follow(self) -> None:
+        while True:
+            pause_s = POLL_S
+            try:
+                choices = await self._choices.read()
+                await self._choices.report(self.step(choices))
+                if choices.proposal is not None:
+                    pause_s = SWAP_POLL_S
+            except ServiceUnavailableError:
+                pass  # serve what is loaded
+            await asyncio.sleep(pause_s)
+
+    def step(self, choices: Choices) -> ReplicaReport:
+        """Take the next step towards the choice and the proposal, without waiting for any."""
+        self.chosen = choices.chosen
+        proposal = choices.proposal if self._concerns_me(choices.proposal) else None
+        try:
+            error = self._reach(choices.chosen, proposal)
+        except CardError as refusal:
+            error = str(refusal)
+        ready = proposal is not None and self._is_ready(choices.chosen, proposal)
+        return ReplicaReport(
+            replica=self._replica,
+            deployment=self._deployment,
+            serving=self._exchange.serving,
+            ready_for=proposal.token if proposal is not None and ready else "",
+            error=error,
+        )
+
+    def _concerns_me(self, proposal: Proposal | None) -> bool:
+        return proposal is not None and proposal.role in self._roles
+
+    def _mine(self, chosen: Mapping[str, str]) -> dict[str, Sequence[ModelCard]]:
+        cards = self._cards(chosen)
+        return {role: cards[role] for role in self._roles}
+
+    def _wanted(
+        self, chosen: Mapping[str, str], proposal: Proposal | None
+    ) -> dict[str, Sequence[ModelCard]]:
+        wanted = dict(chosen)
+        if proposal is not None:
+            wanted.pop(proposal.role, None)
+            if proposal.model_id:
+                wanted[proposal.role] = proposal.model_id
+        return self._mine(wanted)
+
+    def _is_ready(self, chosen: Mapping[str, str], proposal: Proposal) -> bool:
+        try:
+            return self._exchange.holds(ids_by_role(self._wanted(chosen, proposal)))
+        except CardError:
+            return False
+
+    def _reach(self, chosen: Mapping[str, str], proposal: Proposal | None) -> str:
+        """Switch to the choice if it is ready, else load what is missing; give what went wrong."""
+        cards = self._mine(chosen)
+        ids = ids_by_role(cards)
+        if ids != self._exchange.serving:
+            if not self._exchange.holds(ids):
+                return self._prepare(cards)
+            self._exchange.switch()
+            logger.info("%s serves %s", self._deployment, ids)
+        if proposal is None:
+            self._stop_loading()
+            self._exchange.discard()
+            return ""
+        wanted = self._wanted(chosen, proposal)
+        return "" if self._exchange.holds(ids_by_role(wanted)) else self._prepare(wanted)
+
+    def _prepare(self, cards: Cards) -> str:
+        """Start loading, or see how it goes."""
+        ids = ids_by_role(cards)
+        if self._loading is not None and self._loading[0] == ids:
+            return ""
+        now_s = asyncio.get_running_loop().time()
+        if self._failed is not None and self._failed[0] == ids and now_s < self._failed[2]:
+            return self._failed[1]
+        self._stop_loading()
+        self._loading = ids, asyncio.create_task(self._load(cards, ids))
+        return ""
+
+    async def _load(self, cards: Cards, ids: dict[str, str]) -> None:
+        try:
+            await self._exchange.prepare(cards)
+            self._failed = None
+        except Exception as error:  # whatever a checkpoint does, the old one goes on
+            told = isinstance(error, CheckpointError | CardError)
+            message = str(error) if told else f"{type(error).__name__}: {error}"
+            logger.warning("cannot load %s", ids, exc_info=error)
+            self._failed = ids, message, asyncio.get_running_loop().time() + RETRY_S
+        finally:
+            if self._loading is not None and self._loading[1] is asyncio.current_task():
+                self._loading = None
+
+    def _stop_loading(self) -> None:
+        if self._loading is not None:
+            self._loading[1].cancel()
+            self._loading = None
