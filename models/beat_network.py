@@ -27,7 +27,9 @@ _WIN_LENGTH = 1411
 _N_FFT = 2048
 _BANDS_PER_OCTAVE = 12
 _F_MIN_HZ, _N_EDGES = 27.5, 104
-_LEVEL_FRAMES = 1024
+_BLOCK_FRAMES = 128
+"""Transformed at once: so much stays in a processor's cache."""
+_LEVEL_FRAMES = 512
 """Frames that a track's level is taken from at most, evenly spread."""
 _LEVEL_QUANTILE = 0.9
 _COMPRESSION = 10.0
@@ -88,7 +90,7 @@ class BeatFeatures(nn.Module):
 
     def bands(self, waveform: Tensor) -> Tensor:
         """Magnitude in every band, linear: ``[B, T]`` to ``[B, ⌈T / 441⌉, 83]``."""
-        return self._magnitude(self._frames(waveform)) @ self.bank
+        return self._project(self._frames(waveform), self.bank)
 
     def compress(self, bands: Tensor) -> Tensor:
         """Compress the bands of a track whose `level` is 1: ``log(1 + 10 x) / 2``."""
@@ -102,12 +104,12 @@ class BeatFeatures(nn.Module):
 
         Returns:
             float32 ``[B]``: the 90th percentile over the frames of the mean over the bands, from
-            1,024 frames at most; positive, 1e-6 for silence.
+            512 frames at most; positive, 1e-6 for silence.
         """
         frames = self._frames(waveform)
         frames = frames[:, :: -(-frames.shape[1] // _LEVEL_FRAMES)]
-        means = self._magnitude(frames) @ self.bank.mean(dim=1)
-        level: Tensor = means.quantile(_LEVEL_QUANTILE, dim=1) + 1e-6
+        means = self._project(frames, self.bank.mean(dim=1, keepdim=True))
+        level: Tensor = means[..., 0].quantile(_LEVEL_QUANTILE, dim=1) + 1e-6
         return level
 
     def _frames(self, waveform: Tensor) -> Tensor:
@@ -116,10 +118,16 @@ class BeatFeatures(nn.Module):
         padded = functional.pad(waveform, (_WIN_LENGTH // 2, _WIN_LENGTH))
         return padded.unfold(-1, _WIN_LENGTH, HOP_LENGTH)[:, :n_frames]
 
-    def _magnitude(self, frames: Tensor) -> Tensor:
-        spectrum = torch.fft.rfft(frames * self.window, n=_N_FFT)
-        magnitude: Tensor = spectrum[..., : self._n_bins].abs()
-        return magnitude
+    def _project(self, frames: Tensor, weights: Tensor) -> Tensor:
+        """Weigh the magnitude spectra of ``[B, N, 1411]`` by ``[bins, D]`` to ``[B, N, D]``."""
+        size = _BLOCK_FRAMES if frames.device.type == "cpu" else frames.shape[1]
+        blocks = []
+        for block in torch.split(frames, size, dim=1):
+            spectrum = torch.fft.rfft(block * self.window, n=_N_FFT)[..., : self._n_bins]
+            # Much faster on a processor than the complex numbers' abs().
+            power = spectrum.real.square() + spectrum.imag.square()
+            blocks.append(power.sqrt_() @ weights)
+        return torch.cat(blocks, dim=1)
 
 
 class BeatLogits(NamedTuple):
@@ -193,6 +201,8 @@ class BeatNetwork(nn.Module):
         n_blocks = sum(name.endswith("near.bias") for name in tensors)
         network = cls(channels, n_blocks)
         network.load_state_dict(dict(tensors))
+        # Channels last makes the convolutions over the bands twice as fast on a processor.
+        network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         return network.eval()
 
     @property

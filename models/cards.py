@@ -13,8 +13,12 @@ LicenceClass = Literal["permissive", "copyleft", "noncommercial"]
 LicencePolicy = Literal["permissive", "any"]
 Format = Literal["none", "safetensors", "torch", "tensorflow", "onnx"]
 
+SHIPPED = "shipped://"
+"""The source of weights that are part of afa itself: files under ``models/weights``."""
+
 _SOURCES = {
     "builtin": r"builtin://",
+    "shipped": SHIPPED,
     "pypi": r"pypi://[A-Za-z0-9_.-]+==[A-Za-z0-9_.!+-]+",
     "hub": r"hf://[\w.-]+/[\w.-]+@[0-9a-f]{40}",
     "https": r"https://\S+",
@@ -50,8 +54,8 @@ class ModelCard:
         default: Used unless the operator chooses another card of the role.
         optional: Its absence is not an error (the role then works without it).
         network: The class of network that runs it (`models.networks`).
-        source: ``pypi://name==version``, ``hf://org/repo@commit``, ``https://…``, ``file://…`` or
-            ``builtin://`` (no weights).
+        source: ``pypi://name==version``, ``hf://org/repo@commit``, ``https://…``, ``file://…``,
+            ``shipped://`` (part of afa) or ``builtin://`` (no weights).
         format: What the weight files are; all but safetensors are converted when pulled.
         files: What is taken from the source.
         tensors_sha256: Digest of the converted tensors (`models.checkpoints.tensor_digest`), or ""
@@ -90,8 +94,18 @@ class ModelCard:
     notes: str = ""
 
     @property
+    def is_always_here(self) -> bool:
+        """Whether there is nothing to pull: no weights, or weights that come with afa."""
+        return self.format == "none" or self.source == SHIPPED
+
+    @property
     def revision(self) -> str:
-        """The pinned version, commit or URL of the source; "" for a builtin."""
+        """The pinned version, commit or URL of the source; "" for a builtin.
+
+        Weights that come with afa are told by the first digits of their digest.
+        """
+        if self.source == SHIPPED:
+            return self.files[0].sha256[:12]
         if self.source.startswith("pypi://"):
             return self.source.partition("==")[2]
         if self.source.startswith("hf://"):
@@ -237,6 +251,8 @@ def _check(card: ModelCard, window: Mapping[str, Any]) -> None:
         != (not card.files),
         "a builtin has no format, and everything else has one": (card.format == "none")
         != (card.source == "builtin://"),
+        "what comes with afa is one safetensors file": card.source == SHIPPED
+        and (card.format != "safetensors" or len(card.files) != 1),
     }
     for rule, broken in faults.items():
         if broken:

@@ -1,8 +1,9 @@
 """The model cache: checkpoints as safetensors, each in a folder of its own, always verified.
 
 ``<model_dir>/<model id>/model.safetensors`` holds the tensors under their original names,
-``manifest.json`` what they were made from; JSON files of the source stand beside them. Invariant: a
-folder is complete or absent, and no tensor is handed out whose digest is not the expected one.
+``manifest.json`` what they were made from; JSON files of the source stand beside them. Weights that
+are part of afa are read where they are installed. Invariant: a folder is complete or absent, and no
+tensor is handed out whose digest is not the expected one.
 """
 
 import hashlib
@@ -17,10 +18,12 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from models.cards import CardFile, ModelCard
+from models.cards import SHIPPED, CardFile, ModelCard
 from models.sources import Progress, SourceError, fetch, is_the_cards, scratch_folder
 from models.weight_files import ConversionError, read_tensors
 
+SHIPPED_FOLDER = Path(__file__).with_name("weights")
+"""Where weights are that come with afa."""
 WEIGHTS = "model.safetensors"
 MANIFEST = "manifest.json"
 
@@ -35,11 +38,13 @@ class CheckpointError(Exception):
         self.reason = reason
 
     def __str__(self) -> str:
-        return (
-            f"checkpoint {self.model_id} ({self.source}): {self.reason}. "
-            f"Run `afa models pull {self.model_id}`, or put it into the folder that "
+        remedy = (
+            "It is part of afa: install afa again."
+            if self.source == SHIPPED
+            else f"Run `afa models pull {self.model_id}`, or put it into the folder that "
             "AFA_MODEL_MIRROR names."
         )
+        return f"checkpoint {self.model_id} ({self.source}): {self.reason}. {remedy}"
 
 
 def default_model_dir() -> Path:
@@ -65,7 +70,8 @@ def pull(
     Raises:
         CheckpointError: It can be had nowhere, or what was found is not what the card says.
     """
-    if card.format == "none":
+    if card.is_always_here:
+        verify(card, model_dir)
         return
     try:
         verify(card, model_dir)
@@ -93,7 +99,7 @@ def verify(card: ModelCard, model_dir: Path) -> None:
         CheckpointError: It is absent or not what the card says.
     """
     if card.format != "none":
-        _check(card, model_dir / card.model_id)
+        load_tensors(card, model_dir)
 
 
 def load_tensors(card: ModelCard, model_dir: Path) -> dict[str, Tensor]:
@@ -102,6 +108,8 @@ def load_tensors(card: ModelCard, model_dir: Path) -> dict[str, Tensor]:
     Raises:
         CheckpointError: It is absent or not what the card says.
     """
+    if card.source == SHIPPED:
+        return _check_shipped(card)
     return _check(card, model_dir / card.model_id)
 
 
@@ -177,6 +185,15 @@ def _check(card: ModelCard, folder: Path) -> dict[str, Tensor]:
         raise CheckpointError(card.model_id, card.source, "the tensors are not the card's")
     _check_json(card, folder)
     return tensors
+
+
+def _check_shipped(card: ModelCard) -> dict[str, Tensor]:
+    path = SHIPPED_FOLDER / card.files[0].path
+    if not path.is_file():
+        raise CheckpointError(card.model_id, card.source, f"{path} is missing")
+    if not is_the_cards(card.files[0], path):
+        raise CheckpointError(card.model_id, card.source, f"{path} is not the card's")
+    return load_file(path)
 
 
 def _check_json(card: ModelCard, folder: Path) -> None:

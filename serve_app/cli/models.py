@@ -105,4 +105,4 @@ def verify_command() -> None:
 
 def is_here(card: ModelCard, model_dir: Path) -> bool:
     """Whether the checkpoint has been pulled."""
-    return card.format == "none" or (model_dir / card.model_id).is_dir()
+    return card.is_always_here or (model_dir / card.model_id).is_dir()
