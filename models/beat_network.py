@@ -29,6 +29,7 @@ _BANDS_PER_OCTAVE = 12
 _F_MIN_HZ, _N_EDGES = 27.5, 104
 _BLOCK_FRAMES = 128
 """Transformed at once: so much stays in a processor's cache."""
+_BLOCK_FRAMES_GPU = 2048
 _LEVEL_FRAMES = 512
 """Frames that a track's level is taken from at most, evenly spread."""
 _LEVEL_QUANTILE = 0.9
@@ -120,7 +121,7 @@ class BeatFeatures(nn.Module):
 
     def _project(self, frames: Tensor, weights: Tensor) -> Tensor:
         """Weigh the magnitude spectra of ``[B, N, 1411]`` by ``[bins, D]`` to ``[B, N, D]``."""
-        size = _BLOCK_FRAMES if frames.device.type == "cpu" else frames.shape[1]
+        size = _BLOCK_FRAMES if frames.device.type == "cpu" else _BLOCK_FRAMES_GPU
         blocks = []
         for block in torch.split(frames, size, dim=1):
             spectrum = torch.fft.rfft(block * self.window, n=_N_FFT)[..., : self._n_bins]

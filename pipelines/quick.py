@@ -7,15 +7,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from models.beats import SAMPLE_RATE, BeatEnsemble
+from models.beats import SAMPLE_RATE
 from models.cards import ModelCard
-from models.checkpoints import load_tensors
 from models.key import UNKNOWN, Key
 from pipelines.audio import Waveform
+from pipelines.beats import BeatModel, load_beat_model
 from pipelines.features import camelot
 from pipelines.records import UNKNOWN_KEY, QuickFeatures
 from pipelines.resample import resample
-from pipelines.rhythm import BeatModel, estimate_rhythm
+from pipelines.rhythm import estimate_rhythm
 from pipelines.spectral import CHROMA_ID, SILENCE_PEAK, load_key_network
 from pipelines.steps import forward_windows
 from pipelines.tonal import ChromaModel, KeyNetworkModel, estimate_key
@@ -39,9 +39,8 @@ class QuickAnalyzer:
         if np.abs(waveform.samples).max(initial=0.0) < SILENCE_PEAK:
             return QuickFeatures(0.0, 0.0, UNKNOWN_KEY, UNKNOWN_KEY, "")
         samples = resample(waveform.mono(), waveform.sample_rate, SAMPLE_RATE)
-        windows = self._beats.grid.windows(samples)
-        rows = forward_windows(self._beats, windows, BATCH_WINDOWS)["activations"]
-        rhythm = estimate_rhythm(self._beats.grid.join(rows, len(samples)).numpy())
+        rows = forward_windows(self._beats, self._beats.windows(samples), BATCH_WINDOWS)
+        rhythm = estimate_rhythm(self._beats.join(rows, len(samples)))
         key = self._key(samples) if with_key else UNKNOWN
         return QuickFeatures(
             tempo=rhythm.tempo,
@@ -66,10 +65,8 @@ def build(
     cards: Mapping[str, tuple[ModelCard, ...]], model_dir: Path, device: torch.device
 ) -> QuickAnalyzer:
     """Load the checkpoints; see `pipelines.spectral.build`."""
-    beats = cards["beats"][0]
-    network = BeatEnsemble.from_tensors(load_tensors(beats, model_dir))
     return QuickAnalyzer(
-        BeatModel(beats.model_id, network, device),
+        load_beat_model(cards["beats"][0], model_dir, device),
         ChromaModel(CHROMA_ID, device),
         load_key_network(cards["key"], model_dir, device),
     )

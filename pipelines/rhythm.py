@@ -1,17 +1,13 @@
 """Beats, downbeats, tempo and metre of a track."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from models.bars import Bars, downbeat_odds, find_bars, harmonic_change
 from models.beat_decoder import FRAME_RATE, BeatSpace, decode_beats, upsample
-from models.beats import FRAME_RATE as NETWORK_RATE
-from models.beats import HOP_LENGTH, SAMPLE_RATE, BeatEnsemble
+from models.beat_network import FRAME_RATE as NETWORK_RATE
 from models.key import HOP_LENGTH as CHROMA_HOP_LENGTH
 from models.key import SAMPLE_RATE as CHROMA_SAMPLE_RATE
 from models.tempo import (
@@ -21,13 +17,7 @@ from models.tempo import (
     local_tempi,
     periodicity_tempo,
 )
-from pipelines.framed import FrameGrid
-
-GRID_FRAMES = 1600
-"""32 s, the shape of every forward."""
-WARM_UP_FRAMES = 198
-"""4 s, in which the recurrent state settles (a longer warm-up moves no beat)."""
-_TAIL_FRAMES = 2  # The last frames' FFTs reach over the window's end.
+from pipelines.beats import BeatEvidence
 
 CHROMA_RATE = CHROMA_SAMPLE_RATE / CHROMA_HOP_LENGTH
 """Chroma frames a second."""
@@ -62,36 +52,17 @@ class Rhythm:
 NO_RHYTHM = Rhythm(0.0, 0.0, np.zeros(0), np.zeros(0), 4, 0.0)
 
 
-class BeatModel:
-    """The beat networks as a windowed model; output ``activations [B, 1500, 2]``."""
-
-    def __init__(self, model_id: str, network: BeatEnsemble, device: torch.device) -> None:
-        self.model_id = model_id
-        self.grid = FrameGrid(
-            SAMPLE_RATE, HOP_LENGTH, GRID_FRAMES, lead=WARM_UP_FRAMES, tail=_TAIL_FRAMES
-        )
-        self.spec = self.grid.spec
-        self._device = device
-        self._network = network.to(device).requires_grad_(False)
-
-    def forward(self, windows: Tensor) -> Mapping[str, Tensor]:
-        """See `WindowedModel`."""
-        return {"activations": self._network(windows.to(self._device))}
-
-
-def estimate_rhythm(
-    activations: NDArray[np.float32], chroma: NDArray[np.float32] | None = None
-) -> Rhythm:
+def estimate_rhythm(evidence: BeatEvidence, chroma: NDArray[np.float32] | None = None) -> Rhythm:
     """Decode beats, bars and tempo.
 
     Args:
-        activations: float32 ``[N, 2]``, probability of beat and of downbeat, 50 frames a second.
+        evidence: What the beat network says.
         chroma: float32 ``[M, 12]`` as `models.key.Hpcp` gives it; helps to find the bars.
 
     Returns:
         The rhythm; without at least four beats, `NO_RHYTHM`.
     """
-    fine = upsample(activations.T, _FACTOR).T
+    fine = upsample(evidence.activations.T, _FACTOR).T
     pulse = fine.sum(axis=1)
     frames = _drop_empty_ends(_decode(pulse), pulse)
     if len(frames) < _MIN_BEATS:

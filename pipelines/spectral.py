@@ -8,17 +8,18 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from models.beats import SAMPLE_RATE, BeatEnsemble
+from models.beats import SAMPLE_RATE
 from models.cards import ModelCard
 from models.checkpoints import CheckpointError, load_tensors
 from models.loudness import SILENCE_DBTP, SILENCE_LUFS
 from models.skey import SKey
 from pipelines.audio import Waveform
+from pipelines.beats import BeatModel, load_beat_model
 from pipelines.framed import pad_to
 from pipelines.levels import LevelModel
 from pipelines.records import UNKNOWN_KEY, SpectralResult
 from pipelines.resample import resample
-from pipelines.rhythm import BeatModel, estimate_rhythm
+from pipelines.rhythm import estimate_rhythm
 from pipelines.steps import Outputs, Prepared
 from pipelines.structure import (
     Measured,
@@ -75,9 +76,10 @@ class SpectralStep:
         if self._key_network is not None:
             windows[self._key_network.model_id] = self._key_network.windows(samples)
         n = len(samples)
-        framed = (self._beats, self._chroma, self._sound)
+        framed = (self._chroma, self._sound)
         padded = pad_to(samples, max(model.grid.padded_length(n) for model in framed))
         windows |= {model.model_id: model.grid.windows(padded, n) for model in framed}
+        windows[self._beats.model_id] = self._beats.windows(samples)
         return Prepared(windows, context)
 
     def finish(self, prepared: Prepared, outputs: Outputs) -> SpectralResult:
@@ -88,7 +90,7 @@ class SpectralStep:
         if not prepared.windows:
             return self._silent(context.duration_s)
         n = context.n_analysed
-        activations = self._beats.grid.join(outputs[self._beats.model_id]["activations"], n)
+        beats = self._beats.join(outputs[self._beats.model_id], n)
         chroma = self._chroma.grid.join(outputs[self._chroma.model_id]["chroma"], n).numpy()
         key = estimate_key(chroma, self._network_keys(outputs))
         track = Measured(
@@ -96,7 +98,7 @@ class SpectralStep:
             sound=self._sound.grid.join(outputs[self._sound.model_id]["sound"], n).numpy(),
             chroma=chroma,
             levels=self._levels.measure(outputs[self._levels.model_id], context.n_samples),
-            rhythm=estimate_rhythm(activations.numpy(), chroma),
+            rhythm=estimate_rhythm(beats, chroma),
         )
         mix_in, mix_out = find_mix_points(track)
         return SpectralResult(
@@ -164,10 +166,8 @@ def build(
     Raises:
         CheckpointError: A checkpoint is absent or damaged.
     """
-    beats = cards["beats"][0]
-    network = BeatEnsemble.from_tensors(load_tensors(beats, model_dir))
     return SpectralStep(
-        BeatModel(beats.model_id, network, device),
+        load_beat_model(cards["beats"][0], model_dir, device),
         ChromaModel(CHROMA_ID, device),
         LevelModel(device),
         SoundModel(device),

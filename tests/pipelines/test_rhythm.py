@@ -4,19 +4,20 @@ import numpy as np
 import pytest
 
 from models.beats import FRAME_RATE
+from pipelines.beats import BeatEvidence
 from pipelines.rhythm import NO_RHYTHM, estimate_rhythm, refine
 
 
 def activations(
     beats: np.ndarray, seconds: float, metre: int = 4, height: float = 0.9
-) -> np.ndarray:
-    """Beat and downbeat probabilities ``[N, 2]``: raised-cosine peaks at fractional frames."""
+) -> BeatEvidence:
+    """Beat and downbeat probabilities: raised-cosine peaks at fractional frames."""
     frames = np.arange(int(seconds * FRAME_RATE)) / FRAME_RATE
     found = np.full((len(frames), 2), 0.01)
     for i, beat in enumerate(beats):
         near = np.clip(1 - np.abs(frames - beat) / 0.05, 0, 1)
         found[:, int(i % metre == 0)] += height * near
-    return np.clip(found, 0, 0.95).astype(np.float32)
+    return BeatEvidence(np.clip(found, 0, 0.95).astype(np.float32))
 
 
 @pytest.mark.parametrize("tempo", [63.0, 97.5, 126.3, 172.0])
@@ -44,12 +45,12 @@ def test_beats_end_where_the_music_does() -> None:
 
 @pytest.mark.parametrize("n", [1, 20, 2000])
 def test_no_evidence_is_no_rhythm(n: int) -> None:
-    assert estimate_rhythm(np.zeros((n, 2), dtype=np.float32)) == NO_RHYTHM
+    assert estimate_rhythm(BeatEvidence(np.zeros((n, 2), dtype=np.float32))) == NO_RHYTHM
 
 
 def test_weak_evidence_gives_little_confidence() -> None:
     rng = np.random.default_rng(0)
-    noise = (rng.random((2000, 2)) * 0.1).astype(np.float32)
+    noise = BeatEvidence((rng.random((2000, 2)) * 0.1).astype(np.float32))
     strong = estimate_rhythm(activations(np.arange(0.4, 40, 0.5), 40))
     assert estimate_rhythm(noise).tempo_confidence < 0.3 * strong.tempo_confidence
 
@@ -62,8 +63,9 @@ def test_weak_beats_between_strong_ones_are_subdivisions(
     interval: float, weak: float, expected: float
 ) -> None:
     beats = np.arange(0.4, 40, interval)
-    strong = activations(beats[::2], 40, metre=1000)
-    rhythm = estimate_rhythm(np.maximum(strong, activations(beats, 40, 1000, 0.9 * weak)))
+    strong = activations(beats[::2], 40, metre=1000).activations
+    softer = activations(beats, 40, 1000, 0.9 * weak).activations
+    rhythm = estimate_rhythm(BeatEvidence(np.maximum(strong, softer)))
     assert rhythm.tempo == pytest.approx(expected, rel=0.01)
 
 

@@ -16,6 +16,7 @@ from models.checkpoints import pull
 from models.loudness import integrated_loudness
 from pipelines import spectral
 from pipelines.audio import Waveform
+from pipelines.beats import BeatEvidence
 from pipelines.decode import DecodeLimits, decode
 from pipelines.records import SpectralResult
 from pipelines.resample import resample
@@ -164,7 +165,7 @@ def test_window_borders_are_not_heard(
     mono = resample(piece.samples.mean(axis=0), RATE, SAMPLE_RATE)
     with torch.inference_mode():
         whole = BeatEnsemble.from_tensors(checkpoint("beatnet"))(torch.from_numpy(mono)[None])
-    expected = estimate_rhythm(whole[0].numpy())
+    expected = estimate_rhythm(BeatEvidence(whole[0].numpy()))
     assert hits(result.beats, expected.beats, 0.015) > 0.98
     assert result.tempo == pytest.approx(expected.tempo, rel=1e-3)
     loudness = integrated_loudness(torch.from_numpy(piece.samples)[None], RATE)
