@@ -32,14 +32,14 @@ from benchmarks.lookup_server import (
 )
 from benchmarks.report import Options, Result, Target, median_ratio
 from serve_app.api.asgi import create_app
-from serve_app.deployments.compose import compose_services, models_name
+from serve_app.deployments.compose import compose_services
 from serve_app.deployments.options import StoreOptions
 from serve_app.deployments.stores import Stores, open_stores
 from serve_app.domain.keys import Caller
 from serve_app.domain.track_ids import Platform, TrackId
 from serve_app.providers.catalog import Catalog
 from serve_app.providers.catalog_build import build_catalog
-from serve_app.services.feature_cache import FeatureCache, track_key
+from serve_app.services.feature_cache import FeatureCache, models_name, track_key
 from serve_app.services.simulation import simulated_features
 from serve_app.store import local_redis
 

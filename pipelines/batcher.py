@@ -25,7 +25,11 @@ class QueueFullError(RuntimeError):
 
 
 class DeviceFaultError(RuntimeError):
-    """The device is broken: the work must be done elsewhere and this process replaced."""
+    """The device broke under this work: it must be done elsewhere and this process replaced."""
+
+
+class DeviceGoneError(DeviceFaultError):
+    """The device had broken before this work was begun, so the work is not to blame."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,14 +136,14 @@ class Batcher:
 
         Raises:
             QueueFullError: Too much is queued already.
-            DeviceFaultError: The device broke, now or earlier.
+            DeviceFaultError: The device broke, now or (``DeviceGoneError``) before it was begun.
             Exception: Whatever ``forward`` raised over these windows alone.
         """
         n = len(windows)
         if n == 0:
             raise ValueError("no windows")
         if self._fault is not None:
-            raise DeviceFaultError(str(self._fault)) from self._fault
+            raise DeviceGoneError(str(self._fault)) from self._fault
         if self._queued and self._queued + n > self._max_queued:
             raise QueueFullError(f"{self._queued} windows are queued")
         loop = asyncio.get_running_loop()
@@ -273,7 +277,7 @@ class Batcher:
     def _break_down(self, batch: list[_Slice], error: Exception) -> None:
         self._fault = error
         for track in {*self._waiting, *(part.track for part in batch)}:
-            fault = DeviceFaultError(str(error))
+            fault = (DeviceFaultError if track.n_taken else DeviceGoneError)(str(error))
             fault.__cause__ = error
             self._fail(track, fault)
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, cast
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 from ray.serve import Application, Deployment
 
 from configs.settings import Settings
@@ -14,7 +14,9 @@ from serve_app.deployments.embedding import Embedding
 from serve_app.deployments.identify import Identify
 from serve_app.deployments.keeper import Keeper
 from serve_app.deployments.mood import Mood
+from serve_app.deployments.mood_and_embedding import MoodAndEmbedding
 from serve_app.deployments.options import (
+    ExecutionOptions,
     ModelOptions,
     StoreOptions,
     TrackOptions,
@@ -23,16 +25,18 @@ from serve_app.deployments.options import (
 )
 from serve_app.deployments.spectral import Spectral
 from serve_app.local_files import LocalFiles
+from serve_app.services.model_exchange import ids_by_role
 
 
 class ModelArgs(BaseModel):
-    """Batching of one model deployment; see `ModelOptions`."""
+    """Batching and execution of one model deployment; see `ModelOptions`."""
 
     model_config = ConfigDict(extra="forbid")
 
     max_windows: int = 0
     batch_windows: int = 16
     queue_windows: int = 4096
+    execution: ExecutionOptions = ExecutionOptions()
 
 
 class AppArgs(BaseModel):
@@ -48,6 +52,14 @@ class AppArgs(BaseModel):
     mood: ModelArgs = ModelArgs()
     embedding: ModelArgs = ModelArgs()
     worker: WorkerOptions = WorkerOptions()
+    models: dict[str, str] = Field(
+        {}, description="Role to model id, where not the default; `afa models swap` goes before it."
+    )
+    shared_trunk: bool = Field(
+        False,
+        description="One deployment MoodAndEmbedding, with the options of embedding, in place of "
+        "Mood and Embedding: a checkpoint that serves both roles is run once.",
+    )
 
 
 def build_app(args: AppArgs) -> Application:
@@ -81,14 +93,20 @@ def bind(args: AppArgs, overrides: Mapping[str, Mapping[str, Any]]) -> Applicati
             model_dir=settings.resolved_model_dir(),
             licences=settings.model_licences,
             device=settings.device,
+            chosen=args.models,
             **model.model_dump(),
         )
 
-    spectral = configured(Spectral).bind(model_options(args.spectral))
-    mood = configured(Mood).bind(model_options(args.mood))
-    embedding = configured(Embedding).bind(model_options(args.embedding))
+    spectral = configured(Spectral).bind(model_options(args.spectral), stores)
+    embedding = None
+    if args.shared_trunk:
+        mood = configured(MoodAndEmbedding).bind(model_options(args.embedding), stores)
+    else:
+        mood = configured(Mood).bind(model_options(args.mood), stores)
+        embedding = configured(Embedding).bind(model_options(args.embedding), stores)
     worker = configured(AnalysisWorker).bind(stores, urls, args.worker, spectral, mood, embedding)
-    bpm = configured(Bpm).bind(stores, urls, model_options(ModelArgs()))
+    quick = model_options(ModelArgs())
+    bpm = configured(Bpm).bind(stores, urls, quick)
     tracks = TrackOptions(
         catalog_dir=files.catalog_dir,
         fingerprint_dir=files.fingerprint_dir,
@@ -96,17 +114,16 @@ def bind(args: AppArgs, overrides: Mapping[str, Mapping[str, Any]]) -> Applicati
         providers=settings.providers,
         recognisers=settings.recognisers,
     )
-    cards = model_options(ModelArgs()).cards()
-    models = {role: "+".join(card.model_id for card in chosen) for role, chosen in cards.items()}
-    identify = configured(Identify).bind(stores, tracks, model_options(ModelArgs()), models)
+    identify = configured(Identify).bind(stores, tracks, quick)
     keeper = configured(Keeper).bind(stores, urls, settings.data_dir / "payments.json")
     parts = {
         "worker": worker,
         "keeper": keeper,
         "spectral": spectral,
         "mood": mood,
-        "embedding": embedding,
+        "embedding": embedding or mood,
         "bpm": bpm,
         "identify": identify,
     }
+    models = ids_by_role(quick.cards())
     return configured(Api).bind(stores, urls, tracks, settings.public_url, models, parts)

@@ -9,7 +9,7 @@ from ray import serve
 from ray.serve.handle import DeploymentHandle
 
 from pipelines.decode import decode
-from serve_app.deployments.handles import RayBackend
+from serve_app.deployments.backend import RayBackend
 from serve_app.deployments.options import StoreOptions, UrlOptions, WorkerOptions
 from serve_app.deployments.stores import open_stores
 from serve_app.providers.audio_url import AudioUrlFetcher
@@ -35,7 +35,7 @@ class AnalysisWorker:
         worker: WorkerOptions,
         spectral: DeploymentHandle[Any],
         mood: DeploymentHandle[Any],
-        embedding: DeploymentHandle[Any],
+        embedding: DeploymentHandle[Any] | None,
     ) -> None:
         opened = open_stores(stores)
         self._jobs = opened.jobs

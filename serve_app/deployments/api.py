@@ -8,6 +8,7 @@ from ray import serve
 from ray.serve.handle import DeploymentHandle
 
 from serve_app.api.asgi import create_app
+from serve_app.deployments.choice_watch import ChoiceWatch
 from serve_app.deployments.compose import Surroundings, compose_services
 from serve_app.deployments.handles import RayIdentify, RayQuick, probe
 from serve_app.deployments.options import StoreOptions, TrackOptions, UrlOptions
@@ -37,6 +38,7 @@ class Api:
                 quick=RayQuick(parts["bpm"]),
                 identify=RayIdentify(parts["identify"]),
                 models=models,
+                watch=ChoiceWatch(stores.ledger_url, models),
                 probes={name: partial(probe, handle) for name, handle in parts.items()},
             ),
         )

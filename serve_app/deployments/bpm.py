@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from ray import serve
 
-from pipelines import quick
 from pipelines.audio import AudioError
 from pipelines.decode import DecodeLimits, decode
 from pipelines.records import QuickFeatures
+from serve_app.deployments.following import QUICK_ROLES, follow, quick_exchange
 from serve_app.deployments.model_server import assigned_cpus
 from serve_app.deployments.options import ModelOptions, StoreOptions, UrlOptions
 from serve_app.domain.errors import UrlFetchError
@@ -28,13 +28,16 @@ MIN_AUDIO_S = 1.0
 class Bpm:
     """Fetches, decodes and analyses; what is wrong with the audio is an answer, not an error."""
 
-    def __init__(self, stores: StoreOptions, urls: UrlOptions, model: ModelOptions) -> None:
+    async def __init__(  # type: ignore[misc]  # Serve awaits it; loading must not block its loop
+        self, stores: StoreOptions, urls: UrlOptions, model: ModelOptions
+    ) -> None:
         torch.set_num_threads(assigned_cpus())
         self._sources = SourceFetcher(
             ObjectStore(stores.object_store),
             AudioUrlFetcher(UrlGuard(ports=urls.ports, networks=urls.networks)),
         )
-        self._analyzer = quick.build(model.cards(), model.model_dir, torch.device("cpu"))
+        self._exchange = quick_exchange(model)
+        self._follower = await follow(model, stores, QUICK_ROLES, self._exchange)
 
     async def analyse(
         self, source: dict[str, Any], max_audio_s: float, max_bytes: int, with_key: bool
@@ -52,7 +55,7 @@ class Bpm:
             return Refusal(error.code, error.message)
 
     def _run(self, path: Path, limits: DecodeLimits, *, with_key: bool) -> QuickFeatures:
-        return self._analyzer.analyse(decode(path, limits), with_key=with_key)
+        return self._exchange.current.analyse(decode(path, limits), with_key=with_key)
 
     async def ready(self) -> bool:
         """Answer once the models are loaded."""

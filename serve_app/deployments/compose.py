@@ -1,9 +1,8 @@
 """Put the API's services together from the stores; without Ray, so that tests do the same."""
 
-import hashlib
-import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from serve_app.api.services import ApiServices
 from serve_app.deployments.options import TrackOptions, UrlOptions
@@ -19,7 +18,7 @@ from serve_app.services.assets import AssetsService
 from serve_app.services.batch import BatchService
 from serve_app.services.bpm import BpmService, QuickBackend
 from serve_app.services.charging import Charging
-from serve_app.services.feature_cache import FeatureCache
+from serve_app.services.feature_cache import FeatureCache, models_name
 from serve_app.services.identify import IdentifyBackend, IdentifyService
 from serve_app.services.identify_cache import IdentifyCache
 from serve_app.services.identities import ResolvedIdentities
@@ -48,6 +47,18 @@ class ProviderCache:
         await self._cache.put(PROVIDER_SPACE, key, value, ttl_s)
 
 
+class ModelsInUse(Protocol):
+    """Which checkpoints answer now; see `ChoiceWatch`."""
+
+    def name(self) -> str:
+        """Give their short name."""
+        ...
+
+    def is_settled(self) -> bool:
+        """Tell whether every replica surely answers with them."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Surroundings:
     """What the API reaches beside the stores.
@@ -55,8 +66,9 @@ class Surroundings:
     Attributes:
         quick: The CPU deployment for tempo and key.
         identify: The CPU deployment that recognises recordings.
-        models: Role to id of the checkpoint in use.
+        models: Role to ids of the checkpoints in use where nothing is chosen.
         probes: Parts that `/readyz` asks.
+        watch: Knows what is chosen; without it, ``models`` it is.
         lookup_wait_s: How long a look-up waits for its job.
     """
 
@@ -67,13 +79,15 @@ class Surroundings:
     identify: IdentifyBackend
     models: Mapping[str, str]
     probes: Mapping[str, Callable[[], Awaitable[object]]]
+    watch: ModelsInUse | None = None
     lookup_wait_s: float = DEFAULT_WAIT_S
 
 
-def models_name(models: Mapping[str, str]) -> str:
-    """Give a short name of a choice of checkpoints, for cache keys."""
-    text = json.dumps(dict(models), sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
+def _feature_cache(cache: Cache, around: Surroundings) -> FeatureCache:
+    if around.watch is not None:
+        return FeatureCache(cache, around.watch.name, around.watch.is_settled)
+    name = models_name(around.models)
+    return FeatureCache(cache, lambda: name)
 
 
 def compose_services(stores: Stores, around: Surroundings) -> ApiServices:
@@ -84,8 +98,7 @@ def compose_services(stores: Stores, around: Surroundings) -> ApiServices:
         SharedRateLimiter(stores.cache_store, LocalRateLimiter()),
     )
     catalog = Catalog.open(around.tracks.catalog_dir)
-    name = models_name(around.models)
-    features = FeatureCache(stores.cache, lambda: name)
+    features = _feature_cache(stores.cache, around)
     charging = Charging(stores.ledger)
     assets = AssetsService(stores.assets, stores.objects)
     lookup = LookupService(

@@ -3,20 +3,21 @@
 from ray import serve
 
 from pipelines import embedding
+from pipelines.embedding import EmbeddingStep
 from pipelines.records import EmbeddingResult
-from serve_app.deployments.model_server import ModelServer, resolve_device
-from serve_app.deployments.options import ModelOptions
+from serve_app.deployments.model_server import ModelServer
+from serve_app.services.model_exchange import Cards
 
 
 @serve.deployment
 class Embedding(ModelServer[EmbeddingResult]):
-    """Loads the checkpoints in its constructor; see `ModelServer`."""
+    """See `ModelServer`."""
 
-    def __init__(self, options: ModelOptions) -> None:
-        step = embedding.build(
-            options.cards(),
-            options.model_dir,
-            resolve_device(options.device),
-            max_windows=options.max_windows,
+    roles = ("embedding",)
+
+    def build(self, cards: Cards) -> EmbeddingStep:
+        """See `ModelServer`."""
+        options = self._options
+        return embedding.build(
+            cards, options.model_dir, self._device, options.max_windows, self._execution
         )
-        super().__init__(step, options)

@@ -3,12 +3,10 @@
 import asyncio
 from typing import Any, cast
 
-import ray
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
 from ray.serve.handle import DeploymentHandle
 
-from pipelines.audio import Waveform
-from pipelines.records import EmbeddingResult, MoodResult, QuickFeatures, SpectralResult
+from pipelines.records import QuickFeatures
 from serve_app.domain.errors import ServiceUnavailableError
 from serve_app.services.bpm import Refusal
 from serve_app.services.identify import Identified
@@ -17,40 +15,6 @@ from serve_app.services.track_audio import Source
 QUICK_LIMIT_S = 60.0
 IDENTIFY_LIMIT_S = 30.0
 BUSY = "too much work is waiting; try again"
-
-
-class RayBackend:
-    """The model deployments behind `AnalysisBackend`."""
-
-    def __init__(
-        self,
-        spectral: DeploymentHandle[Any],
-        mood: DeploymentHandle[Any],
-        embedding: DeploymentHandle[Any],
-    ) -> None:
-        self._spectral = spectral
-        self._mood = mood
-        self._embedding = embedding
-
-    async def analyse(
-        self, waveform: Waveform
-    ) -> tuple[SpectralResult, MoodResult, EmbeddingResult]:
-        """Put the samples into the object store once and analyse them side by side."""
-        pcm = await asyncio.to_thread(ray.put, waveform.samples)
-        calls = [
-            asyncio.ensure_future(_call(handle, [pcm], waveform.sample_rate))
-            for handle in (self._spectral, self._mood, self._embedding)
-        ]
-        try:
-            spectral, mood, embedding = await asyncio.gather(*calls)
-        finally:
-            for call in calls:
-                call.cancel()
-        return (
-            cast("SpectralResult", spectral),
-            cast("MoodResult", mood),
-            cast("EmbeddingResult", embedding),
-        )
 
 
 async def _call(handle: DeploymentHandle[Any], *args: Any) -> Any:

@@ -5,10 +5,11 @@ import asyncio
 import torch
 from ray import serve
 
-from pipelines import quick
 from pipelines.audio import Waveform
 from pipelines.identify import Fingerprinter
-from serve_app.deployments.compose import ProviderCache, models_name
+from serve_app.deployments.choice_watch import ChoiceWatch
+from serve_app.deployments.compose import ProviderCache
+from serve_app.deployments.following import QUICK_ROLES, follow, quick_exchange
 from serve_app.deployments.model_server import assigned_cpus
 from serve_app.deployments.options import ModelOptions, StoreOptions, TrackOptions
 from serve_app.deployments.stores import open_stores
@@ -28,23 +29,19 @@ from serve_app.services.feature_cache import FeatureCache, track_key
 from serve_app.services.identify import Identified
 from serve_app.services.identify_cache import IdentifyCache
 from serve_app.services.identify_cascade import IdentifyCascade
+from serve_app.services.model_exchange import ids_by_role
 
 
 @serve.deployment
 class Identify:
     """Wires a `ClipIdentifier`."""
 
-    def __init__(
-        self,
-        stores: StoreOptions,
-        tracks: TrackOptions,
-        model: ModelOptions,
-        models: dict[str, str],
+    async def __init__(  # type: ignore[misc]  # Serve awaits it; loading must not block its loop
+        self, stores: StoreOptions, tracks: TrackOptions, model: ModelOptions
     ) -> None:
         torch.set_num_threads(assigned_cpus())
         opened = open_stores(stores)
         limiter = LocalRateLimiter()
-        name = models_name(models)
         catalog = Catalog.open(tracks.catalog_dir)
         sources = build_sources(
             tracks.recogniser_settings(),
@@ -53,8 +50,10 @@ class Identify:
             lambda key: identity_of_key(catalog, key),
         )
         providers = build_providers(tracks.provider_settings(), limiter)
-        self._features = FeatureCache(opened.cache, lambda: name)
-        self._quick = quick.build(model.cards(), model.model_dir, torch.device("cpu"))
+        watch = ChoiceWatch(stores.ledger_url, ids_by_role(model.cards()))
+        self._features = FeatureCache(opened.cache, watch.name)
+        self._exchange = quick_exchange(model)
+        self._follower = await follow(model, stores, QUICK_ROLES, self._exchange)
         self._identifier = ClipIdentifier(
             opened.objects,
             Fingerprinter().clip,
@@ -79,7 +78,8 @@ class Identify:
         return None if found is None else Measured(found.tempo, found.key, found.mode)
 
     async def _measure(self, waveform: Waveform) -> Measured:
-        found = await asyncio.to_thread(self._quick.analyse, waveform, with_key=True)
+        analyzer = self._exchange.current
+        found = await asyncio.to_thread(analyzer.analyse, waveform, with_key=True)
         return Measured(found.tempo, found.key, found.mode)
 
     async def ready(self) -> bool:

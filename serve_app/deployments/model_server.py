@@ -1,6 +1,10 @@
-"""What the three model deployments share: a step behind its batchers, fed by object references."""
+"""What the model deployments share: a step behind its batchers, fed by object references."""
 
-from typing import Generic, TypeVar
+import asyncio
+import time
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar, Generic, TypeVar
 
 import numpy as np
 import ray
@@ -9,13 +13,31 @@ from numpy.typing import NDArray
 from ray import ObjectRef
 
 from pipelines.audio import Waveform
+from pipelines.checkpoint_model import EAGER, Execution
+from pipelines.device import Turns
 from pipelines.runner import BatchedStep
 from pipelines.steps import Step
-from serve_app.deployments.options import ModelOptions
+from serve_app.deployments.autoscaling import BACKLOG, BUSY
+from serve_app.deployments.following import follow
+from serve_app.deployments.options import ModelOptions, StoreOptions
+from serve_app.services.model_exchange import Cards, Exchange
 
 R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
 
 Pcm = ObjectRef[NDArray[np.float32]]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer(Generic[R_co]):
+    """A result, and the checkpoints that were asked for it.
+
+    Attributes:
+        models: Role to ids, joined by ``+``.
+    """
+
+    result: R_co
+    models: dict[str, str]
 
 
 def resolve_device(device: str) -> torch.device:
@@ -25,6 +47,14 @@ def resolve_device(device: str) -> torch.device:
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
+def execution_on(device: torch.device, options: ModelOptions) -> Execution:
+    """Give how transformers run on a device; the CPU takes no notice of the options."""
+    if device.type == "cpu":
+        return EAGER
+    chosen = options.execution
+    return Execution(getattr(torch, chosen.dtype), chosen.batch_sizes, chosen.cuda_graphs)
+
+
 def assigned_cpus() -> int:
     """Whole CPUs of this replica, at least one."""
     resources = ray.get_runtime_context().get_assigned_resources()  # type: ignore[no-untyped-call]
@@ -32,18 +62,33 @@ def assigned_cpus() -> int:
 
 
 class ModelServer(Generic[R]):
-    """Runs one step for many tracks at once."""
+    """Runs one step for many tracks at once, with the checkpoints that are chosen."""
 
-    def __init__(self, step: Step[R], options: ModelOptions) -> None:
+    roles: ClassVar[tuple[str, ...]]
+
+    async def __init__(  # type: ignore[misc]  # Serve awaits it; loading must not block its loop
+        self, options: ModelOptions, stores: StoreOptions
+    ) -> None:
         torch.set_num_threads(assigned_cpus())
-        self._step: BatchedStep[R] = BatchedStep(
-            step,
-            device=resolve_device(options.device),
-            max_windows=options.batch_windows,
-            max_queued_windows=options.queue_windows,
+        self._options = options
+        self._device = resolve_device(options.device)
+        self._execution = execution_on(self._device, options)
+        self._turns = Turns()
+        self._exchange: Exchange[BatchedStep[R]] = Exchange(
+            self._load, BatchedStep.retire, self._release
         )
+        self._follower = await follow(options, stores, self.roles, self._exchange)
+        self._measured = time.monotonic(), 0.0
 
-    async def analyse(self, pcm: list[Pcm], sample_rate: int) -> R:
+    @abstractmethod
+    def build(self, cards: Cards) -> Step[R]:
+        """Load the step's checkpoints to the device.
+
+        Raises:
+            CheckpointError: One is not on this machine, or not what its card says.
+        """
+
+    async def analyse(self, pcm: list[Pcm], sample_rate: int) -> Answer[R]:
         """Analyse a track.
 
         Args:
@@ -55,12 +100,40 @@ class ModelServer(Generic[R]):
             AudioError: The audio is not fit for this analysis.
         """
         samples = await pcm[0]
-        return await self._step.run(Waveform(samples, sample_rate))
+        step, models = self._exchange.current, self._exchange.serving
+        return Answer(await step.run(Waveform(samples, sample_rate)), models)
 
     async def check_health(self) -> None:
         """Fail when the device no longer computes, so that Serve replaces the replica."""
-        self._step.check_health()
+        self._exchange.current.check_health()
+
+    async def record_autoscaling_stats(self) -> dict[str, float]:
+        """Give Serve's controller what `autoscaling.queue_delay` goes by."""
+        load = self._exchange.current.load()
+        (then_s, device_s), now_s = self._measured, time.monotonic()
+        self._measured = now_s, load.device_s
+        worked_s = max(load.device_s - device_s, 0.0)
+        return {BACKLOG: load.backlog_s, BUSY: min(worked_s / max(now_s - then_s, 1e-3), 1.0)}
 
     async def ready(self) -> bool:
-        """Answer once the model is loaded."""
+        """Answer once the model is loaded and warm."""
         return True
+
+    async def _load(self, cards: Cards) -> BatchedStep[R]:
+        step = BatchedStep(
+            await asyncio.to_thread(self.build, cards),
+            device=self._device,
+            max_windows=self._options.batch_windows,
+            max_queued_windows=self._options.queue_windows,
+            turns=self._turns,
+        )
+        try:
+            await step.warm_up()
+        except BaseException:
+            await asyncio.to_thread(step.close)
+            raise
+        return step
+
+    def _release(self) -> None:
+        if self._device.type == "cuda":
+            torch.cuda.empty_cache()

@@ -3,20 +3,21 @@
 from ray import serve
 
 from pipelines import mood
+from pipelines.mood import MoodStep
 from pipelines.records import MoodResult
-from serve_app.deployments.model_server import ModelServer, resolve_device
-from serve_app.deployments.options import ModelOptions
+from serve_app.deployments.model_server import ModelServer
+from serve_app.services.model_exchange import Cards
 
 
 @serve.deployment
 class Mood(ModelServer[MoodResult]):
-    """Loads the checkpoints in its constructor; see `ModelServer`."""
+    """See `ModelServer`."""
 
-    def __init__(self, options: ModelOptions) -> None:
-        step = mood.build(
-            options.cards(),
-            options.model_dir,
-            resolve_device(options.device),
-            max_windows=options.max_windows,
+    roles = ("attributes", "tags")
+
+    def build(self, cards: Cards) -> MoodStep:
+        """See `ModelServer`."""
+        options = self._options
+        return mood.build(
+            cards, options.model_dir, self._device, options.max_windows, self._execution
         )
-        super().__init__(step, options)

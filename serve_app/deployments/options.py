@@ -1,15 +1,66 @@
 """What the deployments are built with; made by the application builder, passed on."""
 
+from collections.abc import Mapping
+from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from configs.tables import load_table
-from models.cards import ModelCard, choose_cards, parse_cards
+from models.cards import CardError, ModelCard, choose_cards, parse_cards
 from serve_app.providers.recognisers import RecogniserSettings
 from serve_app.providers.registry import ProviderSettings
+
+OWN_CARDS = "cards.yaml"
+"""Cards of the operator's own checkpoints, in the model folder; written like ours."""
+
+
+def known_cards(model_dir: Path) -> dict[str, ModelCard]:
+    """Give every card: those that come with afa, and the operator's own.
+
+    Raises:
+        CardError: A card is malformed, or has an id that is taken.
+    """
+    path = model_dir / OWN_CARDS
+    try:
+        return _parsed_cards(path, path.stat().st_mtime_ns)
+    except FileNotFoundError:
+        return _parsed_cards(None, 0)
+
+
+@lru_cache(maxsize=8)
+def _parsed_cards(own: Path | None, changed_ns: int) -> dict[str, ModelCard]:
+    del changed_ns  # part of the key: a changed file is read again
+    table: dict[str, Any] = load_table("models")
+    if own is not None:
+        more = yaml.safe_load(own.read_text(encoding="utf-8")) or {}
+        taken = table.keys() & more.keys()
+        if taken:
+            raise CardError(f"{own}: {', '.join(sorted(taken))} is the id of another card")
+        table |= more
+    return parse_cards(table)
+
+
+class ExecutionOptions(BaseModel):
+    """How transformers run on a GPU; on the CPU they run eagerly in float32 whatever this says."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    batch_sizes: tuple[int, ...] = Field(
+        (), description="Compile for these numbers of windows, ascending; empty: do not compile."
+    )
+    cuda_graphs: bool = Field(False, description="Record a CUDA graph for each of them.")
+
+    @field_validator("batch_sizes")
+    @classmethod
+    def _ascend(cls, sizes: tuple[int, ...]) -> tuple[int, ...]:
+        if list(sizes) != sorted(set(sizes)) or any(size < 1 for size in sizes):
+            raise ValueError("batch_sizes must ascend from at least 1")
+        return sizes
 
 
 class ModelOptions(BaseModel):
@@ -24,10 +75,20 @@ class ModelOptions(BaseModel):
     max_windows: int = Field(0, ge=0, description="Windows per track and model; 0 means all.")
     batch_windows: int = Field(16, ge=1, description="Budget of one batch.")
     queue_windows: int = Field(4096, ge=1, description="More waiting windows are refused.")
+    execution: ExecutionOptions = ExecutionOptions()
 
-    def cards(self) -> dict[str, tuple[ModelCard, ...]]:
-        """Give the cards of each role."""
-        return choose_cards(parse_cards(load_table("models")), self.licences, self.chosen)
+    def cards(self, chosen: Mapping[str, str] | None = None) -> dict[str, tuple[ModelCard, ...]]:
+        """Give the cards of each role.
+
+        Args:
+            chosen: Role to model id; goes before what the Serve file says.
+
+        Raises:
+            CardError: The choice names what is not known, or what the licence policy refuses.
+        """
+        return choose_cards(
+            known_cards(self.model_dir), self.licences, self.chosen | dict(chosen or {})
+        )
 
 
 class StoreOptions(BaseModel):

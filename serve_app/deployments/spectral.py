@@ -4,14 +4,18 @@ from ray import serve
 
 from pipelines import spectral
 from pipelines.records import SpectralResult
-from serve_app.deployments.model_server import ModelServer, resolve_device
-from serve_app.deployments.options import ModelOptions
+from pipelines.spectral import SpectralStep
+from serve_app.deployments.model_server import ModelServer
+from serve_app.services.model_exchange import Cards
 
 
 @serve.deployment
 class Spectral(ModelServer[SpectralResult]):
-    """Loads the checkpoints in its constructor; see `ModelServer`."""
+    """See `ModelServer`."""
 
-    def __init__(self, options: ModelOptions) -> None:
-        step = spectral.build(options.cards(), options.model_dir, resolve_device(options.device))
-        super().__init__(step, options)
+    roles = ("beats", "key")
+
+    def build(self, cards: Cards) -> SpectralStep:
+        """See `ModelServer`."""
+        chosen = {role: tuple(of_role) for role, of_role in cards.items()}
+        return spectral.build(chosen, self._options.model_dir, self._device)

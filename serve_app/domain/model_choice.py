@@ -8,6 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+POLL_S = 1.0
+SWAP_POLL_S = 0.2
+"""How often everybody reads the choice, and while a swap is under way."""
+
 
 @dataclass(frozen=True, slots=True)
 class Proposal:

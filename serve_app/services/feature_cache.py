@@ -4,7 +4,9 @@ Invariant: a key names the track, the models, and whose audio it was, so that wh
 upload gave is never another owner's answer.
 """
 
-from collections.abc import Callable
+import hashlib
+import json
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache
 
@@ -19,7 +21,16 @@ LIGHT = "features"
 WHOLE = "analysis"
 QUICK = "quick"
 KEPT_S = 90 * 24 * 3600.0
+BRIEF_S = 10.0
+"""For what other checkpoints made than the key names: only for who waits for it just now."""
+
 PARSED = 4096
+
+
+def models_name(models: Mapping[str, str]) -> str:
+    """Give a short name of a set of checkpoints, role to ids, for cache keys."""
+    text = json.dumps(dict(models), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def track_key(identity: TrackIdentity) -> str:
@@ -32,10 +43,22 @@ def track_key(identity: TrackIdentity) -> str:
 class FeatureCache:
     """Reads and writes features by track."""
 
-    def __init__(self, cache: CachePort, models: Callable[[], str]) -> None:
-        """Use ``cache``; ``models`` names the checkpoints in use, so that a swap starts afresh."""
+    def __init__(
+        self,
+        cache: CachePort,
+        models: Callable[[], str],
+        is_settled: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """Use ``cache``.
+
+        Args:
+            cache: Where the features are kept.
+            models: Names the checkpoints in use (`models_name`), so that a swap starts afresh.
+            is_settled: Tells whether all replicas surely answer with those.
+        """
         self._cache = cache
         self._models = models
+        self._is_settled = is_settled
 
     def key(self, caller: Caller, track: str, *, own: bool = False) -> str:
         """Give the cache key of a track.
@@ -69,14 +92,31 @@ class FeatureCache:
         found = await self._cache.get(QUICK, key)
         return quick_from_json(found) if found else None
 
-    async def put(self, key: str, features: TrackFeatures) -> None:
-        """Store both forms."""
-        await self._cache.put(WHOLE, key, to_json(features), KEPT_S)
-        await self._cache.put(LIGHT, key, to_json(light(features)), KEPT_S)
+    async def put(self, key: str, features: TrackFeatures, made_by: str = "") -> None:
+        """Store both forms.
+
+        Args:
+            key: Whose they are; it names the checkpoints that were in use when they were asked for.
+            features: What to store.
+            made_by: The name of the checkpoints that made them, where they may be others: while
+                checkpoints are swapped, features go under the name of those that made them, and
+                under the key only for as long as somebody waits for them.
+        """
+        asked, _, rest = key.partition("|")
+        kept_s = KEPT_S
+        if made_by and made_by != asked:
+            await self._put(f"{made_by}|{rest}", features, KEPT_S)
+            kept_s = BRIEF_S
+        await self._put(key, features, kept_s)
+
+    async def _put(self, key: str, features: TrackFeatures, kept_s: float) -> None:
+        await self._cache.put(WHOLE, key, to_json(features), kept_s)
+        await self._cache.put(LIGHT, key, to_json(light(features)), kept_s)
 
     async def put_quick(self, key: str, features: QuickFeatures) -> None:
-        """Store tempo and key."""
-        await self._cache.put(QUICK, key, quick_to_json(features), KEPT_S)
+        """Store tempo and key; only briefly while checkpoints are swapped."""
+        kept_s = KEPT_S if self._is_settled() else BRIEF_S
+        await self._cache.put(QUICK, key, quick_to_json(features), kept_s)
 
 
 def light(features: TrackFeatures) -> TrackFeatures:

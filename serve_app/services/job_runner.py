@@ -8,7 +8,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Protocol
@@ -22,7 +22,7 @@ from serve_app.domain.errors import AfaError
 from serve_app.domain.jobs import Claim
 from serve_app.domain.object_ports import ObjectStorePort
 from serve_app.domain.ports_store import JobQueuePort
-from serve_app.services.feature_cache import FeatureCache, light
+from serve_app.services.feature_cache import FeatureCache, light, models_name
 from serve_app.services.simulation import simulated_features
 from serve_app.services.track_audio import SourceFetcher
 
@@ -32,12 +32,24 @@ HEARTBEAT_S = 5.0
 MIN_AUDIO_S = 1.0
 
 
+@dataclass(frozen=True, slots=True)
+class Analysed:
+    """The three results, and the checkpoints that were asked for them.
+
+    Attributes:
+        models: Role to ids, joined by ``+``; empty if nobody knows.
+    """
+
+    spectral: SpectralResult
+    mood: MoodResult
+    embedding: EmbeddingResult
+    models: Mapping[str, str] = field(default_factory=dict)
+
+
 class AnalysisBackend(Protocol):
     """The model deployments, as the runner sees them."""
 
-    async def analyse(
-        self, waveform: Waveform
-    ) -> tuple[SpectralResult, MoodResult, EmbeddingResult]:
+    async def analyse(self, waveform: Waveform) -> Analysed:
         """Run the three analyses side by side.
 
         Raises:
@@ -106,19 +118,22 @@ class JobRunner:
 
     async def _analyse(self, claim: Claim, progress: "Progress") -> bytes:
         payload = claim.payload
+        made_by = ""
         if payload["source"]["kind"] == "simulated":
             features = simulated_features(payload["source"]["seed"])
         else:
-            features = await self._compute(payload, progress)
+            features, made_by = await self._compute(payload, progress)
         if payload.get("cache_key"):
             # A catalog track: the cache gets everything, the job's record what look-ups show.
-            await self._features.put(payload["cache_key"], features)
+            await self._features.put(payload["cache_key"], features, made_by)
             features = light(features)
         if not payload["include_embedding"]:
             features = replace(features, embedding=[])
         return to_json(features)
 
-    async def _compute(self, payload: Mapping[str, Any], progress: "Progress") -> TrackFeatures:
+    async def _compute(
+        self, payload: Mapping[str, Any], progress: "Progress"
+    ) -> tuple[TrackFeatures, str]:
         with TemporaryDirectory(prefix="afa-job-") as folder:
             path = Path(folder) / "audio"
             progress.advance(0.05, "fetch")
@@ -127,9 +142,10 @@ class JobRunner:
             limits = DecodeLimits(max_seconds=payload["max_audio_s"], min_seconds=MIN_AUDIO_S)
             waveform = await asyncio.to_thread(self._decode, path, limits)
         progress.advance(0.3, "analyse")
-        spectral, mood, embedding = await self._backend.analyse(waveform)
+        found = await self._backend.analyse(waveform)
         progress.advance(0.95, "finish")
-        return merge(waveform.duration_s, spectral, mood, embedding)
+        features = merge(waveform.duration_s, found.spectral, found.mood, found.embedding)
+        return features, models_name(found.models) if found.models else ""
 
     async def _keep_alive(self, claim: Claim, progress: "Progress") -> None:
         while await self._jobs.heartbeat(claim, progress.fraction, progress.stage):

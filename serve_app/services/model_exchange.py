@@ -14,7 +14,14 @@ from typing import Any, Generic, TypeVar
 from models.cards import CardError, ModelCard
 from models.checkpoints import CheckpointError
 from serve_app.domain.errors import ServiceUnavailableError
-from serve_app.domain.model_choice import Choices, ModelChoicesPort, Proposal, ReplicaReport
+from serve_app.domain.model_choice import (
+    POLL_S,
+    SWAP_POLL_S,
+    Choices,
+    ModelChoicesPort,
+    Proposal,
+    ReplicaReport,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -23,8 +30,6 @@ Cards = Mapping[str, Sequence[ModelCard]]
 Load = Callable[[Cards], Awaitable[T]]
 Retire = Callable[[T], Coroutine[Any, Any, None]]
 
-POLL_S = 1.0
-SWAP_POLL_S = 0.2
 START_LIMIT_S = 60.0
 RETRY_S = 10.0
 """Pause after a choice could not be loaded."""

@@ -42,7 +42,7 @@ from serve_app.services.enrichment import EnrichmentService
 from serve_app.services.feature_cache import FeatureCache
 from serve_app.services.identify_cache import IdentifyCache
 from serve_app.services.identify_cascade import IdentifyCascade
-from serve_app.services.job_runner import JobRunner
+from serve_app.services.job_runner import Analysed, JobRunner
 from serve_app.services.track_audio import Source, SourceFetcher
 
 PUBLIC_URL = "http://afa.test"
@@ -59,9 +59,7 @@ class FakeBackend:
     fault: Exception | None = None
     gate: asyncio.Event | None = None
 
-    async def analyse(
-        self, waveform: Waveform
-    ) -> tuple[SpectralResult, MoodResult, EmbeddingResult]:
+    async def analyse(self, waveform: Waveform) -> Analysed:
         self.n_calls += 1
         if self.gate is not None:
             await self.gate.wait()
@@ -93,7 +91,7 @@ class FakeBackend:
         )
         mood = MoodResult(0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, [MoodTag("calm", 0.9)], {})
         vector = EmbeddingResult([1.0] + [0.0] * 767, [], {"embedding": "fake"})
-        return spectral, mood, vector
+        return Analysed(spectral, mood, vector)
 
 
 @dataclass

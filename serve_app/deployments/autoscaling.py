@@ -1,0 +1,64 @@
+"""Scale model deployments by the delay that a newcomer would meet, not by the count of requests.
+
+One request may be one window or a thousand; a replica's backlog in seconds of its own measured pace
+is the same for a CPU and a GPU, for short tracks and long ones. Serve's ``upscale_delay_s``,
+``downscale_delay_s`` and bounds apply to what the policy asks for.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+BACKLOG, BUSY = "backlog_s", "busy"
+"""What `ModelServer.record_autoscaling_stats` gives of each replica: seconds of work that wait, and
+the share of the time in which its device worked."""
+
+
+class Context(Protocol):
+    """What the policy reads of ``ray.serve.config.AutoscalingContext``."""
+
+    current_num_replicas: int
+    total_num_requests: float
+    total_queued_requests: float | None
+    aggregated_metrics: Mapping[str, Mapping[Any, float]] | None
+
+
+class QueueDelayPolicy:
+    """Asks for so many replicas that what waits is done within a target time.
+
+    Args:
+        target_s: Longest delay that a newcomer should meet before its own work starts.
+        idle_share: A replica is given up when the others would then work for less than this share
+            of the time, and hardly anything waits.
+        max_growth: At most so many times the present replicas at once.
+    """
+
+    def __init__(
+        self, target_s: float = 2.0, idle_share: float = 0.5, max_growth: float = 2.0
+    ) -> None:
+        self._target_s = target_s
+        self._idle_share = idle_share
+        self._max_growth = max_growth
+
+    def __call__(self, context: Context) -> tuple[float, dict[str, Any]]:
+        """Give the number of replicas wanted; no state is kept."""
+        n = context.current_num_replicas
+        metrics = context.aggregated_metrics or {}
+        backlogs, busy = metrics.get(BACKLOG, {}), metrics.get(BUSY, {})
+        if n == 0 or not backlogs:
+            return n, {}
+        delay_s = _delay_s(context, list(backlogs.values()))
+        if delay_s > self._target_s:
+            return math.ceil(n * min(delay_s / self._target_s, self._max_growth)), {}
+        is_quiet = delay_s < self._target_s / 4
+        if n > 1 and is_quiet and sum(busy.values()) < self._idle_share * (n - 1):
+            return n - 1, {}
+        return n, {}
+
+
+def _delay_s(context: Context, backlogs: list[float]) -> float:
+    """Mean backlog, stretched by what still waits in front of the replicas."""
+    mean_s = sum(backlogs) / len(backlogs)
+    waiting = context.total_queued_requests or 0.0
+    running = max(context.total_num_requests - waiting, 1.0)
+    return mean_s * (1 + waiting / running)

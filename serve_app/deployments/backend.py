@@ -1,0 +1,93 @@
+"""The model deployments as the analysis worker sees them."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, TypeVar, cast
+
+import ray
+from ray.serve.exceptions import BackPressureError
+from ray.serve.handle import DeploymentHandle
+
+from pipelines.audio import Waveform
+from pipelines.batcher import DeviceFaultError, DeviceGoneError, QueueFullError
+from serve_app.deployments.model_server import Answer
+from serve_app.services.job_runner import Analysed
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+REPLACED_LIMIT_S = 180.0
+"""Serve notices a broken replica after three failed health checks, and another has to load."""
+
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.25, 4.0
+
+
+class RayBackend:
+    """The model deployments behind `AnalysisBackend`."""
+
+    def __init__(
+        self,
+        spectral: DeploymentHandle[Any],
+        mood: DeploymentHandle[Any],
+        embedding: DeploymentHandle[Any] | None,
+    ) -> None:
+        """Use the deployments; without ``embedding``, ``mood`` is a `MoodAndEmbedding`."""
+        self._handles = [spectral, mood] if embedding is None else [spectral, mood, embedding]
+
+    async def analyse(self, waveform: Waveform) -> Analysed:
+        """Put the samples into the object store once and analyse them side by side.
+
+        Raises:
+            AudioError: The audio is not fit for analysis.
+            DeviceFaultError: Two devices broke under this track.
+        """
+        pcm = await asyncio.to_thread(ray.put, waveform.samples)
+        calls = [
+            asyncio.ensure_future(elsewhere(partial(_call, handle, [pcm], waveform.sample_rate)))
+            for handle in self._handles
+        ]
+        try:
+            answers = cast("list[Answer[Any]]", await asyncio.gather(*calls))
+        finally:
+            for call in calls:
+                call.cancel()
+        spectral, *others = (answer.result for answer in answers)
+        mood, embedding = others if len(others) == 2 else others[0]
+        models = {role: ids for answer in answers for role, ids in answer.models.items()}
+        return Analysed(spectral, mood, embedding, models)
+
+
+async def elsewhere(call: Callable[[], Awaitable[T]]) -> T:
+    """Make a call that another replica answers if the first one cannot.
+
+    A replica whose device has broken refuses everything until Serve has replaced it, and a full one
+    until it has room; neither has begun the work, so that is no fault of the track. A track under
+    which a device breaks gets one more.
+
+    Raises:
+        DeviceFaultError: Two devices broke under it.
+    """
+    loop = asyncio.get_running_loop()
+    give_up_s = loop.time() + REPLACED_LIMIT_S
+    faults_left, pause_s = 1, FIRST_PAUSE_S
+    while True:
+        try:
+            return await call()
+        except (DeviceGoneError, QueueFullError, BackPressureError) as error:
+            if loop.time() > give_up_s:
+                raise
+            logger.info("waiting for another replica: %s", type(error).__name__)
+        except DeviceFaultError as error:
+            if not faults_left:
+                raise
+            faults_left -= 1
+            logger.warning("a device broke under a track; trying another: %s", error)
+        await asyncio.sleep(pause_s)
+        pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+
+
+async def _call(handle: DeploymentHandle[Any], *args: Any) -> Any:
+    return await handle.analyse.remote(*args)

@@ -1,0 +1,55 @@
+"""Replicas that run networks follow the operator's choice of checkpoints."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import TypeVar
+
+import torch
+from ray import serve
+
+from pipelines import quick
+from pipelines.quick import QuickAnalyzer
+from serve_app.deployments.options import ModelOptions, StoreOptions
+from serve_app.services.model_exchange import Cards, Exchange, Follower
+from serve_app.store.client import connect
+from serve_app.store.model_choices import ModelChoices
+
+T = TypeVar("T")
+
+QUICK_ROLES = ("beats", "key")
+
+
+async def follow(
+    options: ModelOptions, stores: StoreOptions, roles: Sequence[str], exchange: Exchange[T]
+) -> Follower[T]:
+    """Load this replica's checkpoints and keep them at the choice from now on.
+
+    Raises:
+        CheckpointError: A chosen checkpoint is not on this machine, or not what its card says.
+        CardError: The choice names what this machine does not know or allow.
+        ServiceUnavailableError: The ledger, which knows the choice, stays away.
+    """
+    replica = serve.get_replica_context().replica_id
+    follower = Follower(
+        ModelChoices(connect(stores.ledger_url)),
+        options.cards,
+        roles,
+        exchange,
+        replica=replica.unique_id,
+        deployment=replica.deployment_id.name,
+    )
+    await follower.start()
+    return follower
+
+
+def quick_exchange(options: ModelOptions) -> Exchange[QuickAnalyzer]:
+    """Give the exchange of the tempo and key networks that answer at once, on the CPU."""
+
+    async def load(cards: Cards) -> QuickAnalyzer:
+        chosen = {role: tuple(of_role) for role, of_role in cards.items()}
+        return await asyncio.to_thread(quick.build, chosen, options.model_dir, torch.device("cpu"))
+
+    async def retire(analyzer: QuickAnalyzer) -> None:
+        del analyzer  # whoever still uses it keeps it
+
+    return Exchange(load, retire)
