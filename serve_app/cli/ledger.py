@@ -15,6 +15,7 @@ from serve_app.store.accounts import Accounts
 from serve_app.store.client import connect
 from serve_app.store.journal import Journal
 from serve_app.store.ledger import Ledger
+from serve_app.store.model_choices import ModelChoices
 
 T = TypeVar("T")
 
@@ -27,6 +28,7 @@ class LedgerAccess:
     accounts: Accounts
     ledger: Ledger
     journal: Journal
+    model_choices: ModelChoices
 
 
 def with_ledger(work: Callable[[LedgerAccess], Awaitable[T]]) -> T:
@@ -39,7 +41,10 @@ def with_ledger(work: Callable[[LedgerAccess], Awaitable[T]]) -> T:
         store = connect(files.ledger_url(settings))
         accounts = Accounts(store, files.key_pepper(settings), tiers)
         try:
-            return await work(LedgerAccess(tiers, accounts, Ledger(store, tiers), Journal(store)))
+            access = LedgerAccess(
+                tiers, accounts, Ledger(store, tiers), Journal(store), ModelChoices(store)
+            )
+            return await work(access)
         finally:
             await store.close()
 

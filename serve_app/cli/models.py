@@ -1,24 +1,37 @@
 """`afa models`: the checkpoints."""
 
+import asyncio
 import logging
+import time
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, get_args
 
 import typer
+from rich.status import Status
 from rich.table import Table
 
 from configs.settings import Settings
-from configs.tables import load_table
-from models.cards import CardError, ModelCard, choose_cards, parse_cards
-from serve_app.cli.environment import console, told
+from models.cards import CardError, ModelCard, Role, choose_cards
+from serve_app.cli.environment import console, fail, told
+from serve_app.cli.ledger import with_ledger
+from serve_app.deployments.options import known_cards
+from serve_app.domain.errors import ServiceUnavailableError
+from serve_app.local_files import LocalFiles, NotRunningError
+from serve_app.services.model_swap import Step, SwapError, swap
+from serve_app.store.client import connect
+from serve_app.store.model_choices import ModelChoices
 
 logger = logging.getLogger(__name__)
-app = typer.Typer(help="Checkpoints: list, pull, verify.", no_args_is_help=True)
+app = typer.Typer(help="Checkpoints: list, pull, verify, swap.", no_args_is_help=True)
+
+DEFAULT = "default"
 
 
 def default_cards(settings: Settings) -> list[ModelCard]:
     """Give the cards that the service runs with."""
-    chosen = choose_cards(parse_cards(load_table("models")), settings.model_licences)
+    chosen = choose_cards(known_cards(settings.resolved_model_dir()), settings.model_licences)
     return [card for cards in chosen.values() for card in cards]
 
 
@@ -65,19 +78,25 @@ def pull_command(
     from models.checkpoints import CheckpointError
 
     settings = Settings()
-    cards = parse_cards(load_table("models"))
-    with told(CheckpointError, CardError, KeyError):
+    with told(CheckpointError, CardError):
+        cards = known_cards(settings.resolved_model_dir())
+        unknown = [model_id for model_id in model_ids or [] if model_id not in cards]
+        if unknown:
+            fail(f"no model is called {unknown[0]!r}; see `afa models list`")
         wanted = [cards[i] for i in model_ids] if model_ids else default_cards(settings)
         pull_cards(wanted, settings)
 
 
 @app.command("list")
 def list_command() -> None:
-    """Show every card: role, licence, and whether it is here."""
+    """Show every card: role, licence, whether it is here, and whether it is in use."""
     settings = Settings()
     defaults = {card.model_id for card in default_cards(settings)}
-    table = Table("id", "role", "default", "licence", "commercial", "here")
-    for card in parse_cards(load_table("models")).values():
+    serving = asyncio.run(serving_ids(settings))
+    columns = ("id", "role", "default", "licence", "commercial", "here", "in use as")
+    table = Table(*columns)
+    for card in known_cards(settings.resolved_model_dir()).values():
+        roles = sorted(role for role, ids in serving.items() if card.model_id in ids)
         table.add_row(
             card.model_id,
             card.role,
@@ -85,8 +104,92 @@ def list_command() -> None:
             f"{card.licence} ({card.licence_class})",
             "yes" if card.commercial_use else "no",
             "yes" if is_here(card, settings.resolved_model_dir()) else "",
+            ", ".join(roles),
         )
     console.print(table)
+    if not serving:
+        console.print("no service runs here, so none is in use")
+
+
+async def serving_ids(settings: Settings) -> dict[str, set[str]]:
+    """Give role to the ids that the running service answers with; empty when none runs."""
+    try:
+        store = connect(LocalFiles(settings.data_dir).ledger_url(settings))
+    except NotRunningError:
+        return {}
+    found: dict[str, set[str]] = {}
+    try:
+        for report in await ModelChoices(store).reports():
+            for role, ids in report.serving.items():
+                found.setdefault(role, set()).update(ids.split("+"))
+    except ServiceUnavailableError:
+        return {}
+    finally:
+        await store.close()
+    return found
+
+
+@app.command("swap")
+def swap_command(
+    role: Annotated[str, typer.Argument(help=f"{', '.join(get_args(Role))}.")],
+    model_id: Annotated[str, typer.Argument(metavar="ID", help="Model id, or `default`.")],
+) -> None:
+    """Serve a role with another checkpoint, without a failed request, from now on.
+
+    Every replica loads and warms the new checkpoint beside the old; when all are ready, all switch.
+    """
+    from models.checkpoints import CheckpointError, verify
+
+    settings = Settings()
+    with told(CheckpointError, CardError, SwapError):
+        if role not in get_args(Role):
+            fail(f"there is no role {role!r}; roles are {', '.join(get_args(Role))}")
+        if model_id != DEFAULT:
+            cards = known_cards(settings.resolved_model_dir())
+            (card,) = choose_cards(cards, settings.model_licences, {role: model_id})[role]
+            if not is_here(card, settings.resolved_model_dir()):
+                pull_cards([card], settings)
+            verify(card, settings.resolved_model_dir())
+        chosen = "" if model_id == DEFAULT else model_id
+        with console.status(f"{role}: asking the replicas") as status:
+            progress = SwapProgress(role, status)
+            done = with_ledger(lambda ledger: swap(ledger.model_choices, role, chosen, progress))
+    if not done.replicas:
+        console.print(f"{role}: {model_id} from the next start on; no replica runs")
+    elif done.before == done.after:
+        console.print(f"{role}: {done.after} served already")
+    else:
+        back = done.before if done.before in known_cards(settings.resolved_model_dir()) else DEFAULT
+        console.print(
+            f"{role}: {done.before} → {done.after} on {done.replicas} replica(s); the cache starts "
+            f"afresh under the new id. Back with `afa models swap {role} {back}`",
+            highlight=False,
+        )
+
+
+class SwapProgress:
+    """Prints a line whenever a replica gets further."""
+
+    def __init__(self, role: str, status: Status) -> None:
+        self._role = role
+        self._status = status
+        self._seen: dict[str, str] = {}
+        self._begun_s = time.monotonic()
+
+    def __call__(self, steps: Sequence[Step]) -> None:
+        """Show how far each replica is."""
+        for step in steps:
+            replica = step.replica
+            if self._seen.get(replica.replica) != step.state:
+                self._seen[replica.replica] = step.state
+                after_s = time.monotonic() - self._begun_s
+                console.print(
+                    f"{replica.deployment} {replica.replica}: {step.state} after {after_s:.1f} s",
+                    highlight=False,
+                )
+        states = Counter(step.state for step in steps)
+        told_states = ", ".join(f"{n} {state}" for state, n in states.items())
+        self._status.update(f"{self._role}: {told_states}")
 
 
 @app.command("verify")

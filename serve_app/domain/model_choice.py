@@ -45,6 +45,7 @@ class ReplicaReport:
         deployment: Which deployment it belongs to.
         serving: Role to the ids of the checkpoints that answer now, joined by ``+``.
         ready_for: Token of the proposal whose checkpoints it holds ready; "" for none.
+        ready_ids: The ids of those, joined by ``+``.
         error: Why it cannot follow the choice or the proposal; "" when it can.
         seen_s: When, in Unix seconds.
     """
@@ -53,6 +54,7 @@ class ReplicaReport:
     deployment: str
     serving: Mapping[str, str]
     ready_for: str = ""
+    ready_ids: str = ""
     error: str = ""
     seen_s: float = 0.0
 

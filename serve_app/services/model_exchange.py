@@ -9,6 +9,7 @@ import contextlib
 import gc
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
 from models.cards import CardError, ModelCard
@@ -201,14 +202,12 @@ class Follower(Generic[T]):
             error = self._reach(choices.chosen, proposal)
         except CardError as refusal:
             error = str(refusal)
-        ready = proposal is not None and self._is_ready(choices.chosen, proposal)
-        return ReplicaReport(
-            replica=self._replica,
-            deployment=self._deployment,
-            serving=self._exchange.serving,
-            ready_for=proposal.token if proposal is not None and ready else "",
-            error=error,
-        )
+        report = ReplicaReport(self._replica, self._deployment, self._exchange.serving, error=error)
+        if proposal is not None:
+            ids = self._ready_ids(choices.chosen, proposal)
+            if ids:
+                return replace(report, ready_for=proposal.token, ready_ids=ids)
+        return report
 
     def _concerns_me(self, proposal: Proposal | None) -> bool:
         return proposal is not None and proposal.role in self._roles
@@ -227,11 +226,13 @@ class Follower(Generic[T]):
                 wanted[proposal.role] = proposal.model_id
         return self._mine(wanted)
 
-    def _is_ready(self, chosen: Mapping[str, str], proposal: Proposal) -> bool:
+    def _ready_ids(self, chosen: Mapping[str, str], proposal: Proposal) -> str:
+        """Give what would serve the proposed role, if it is held ready."""
         try:
-            return self._exchange.holds(ids_by_role(self._wanted(chosen, proposal)))
+            ids = ids_by_role(self._wanted(chosen, proposal))
         except CardError:
-            return False
+            return ""
+        return ids[proposal.role] if self._exchange.holds(ids) else ""
 
     def _reach(self, chosen: Mapping[str, str], proposal: Proposal | None) -> str:
         """Switch to the choice if it is ready, else load what is missing; give what went wrong."""

@@ -31,6 +31,22 @@ class Step:
     state: str
 
 
+@dataclass(frozen=True, slots=True)
+class Swapped:
+    """What a swap did.
+
+    Attributes:
+        replicas: How many answer with it; 0 when none runs, and the choice holds from the next
+            start.
+        before: The ids that answered, joined by ``+``; "" when none ran.
+        after: Those that answer now.
+    """
+
+    replicas: int
+    before: str = ""
+    after: str = ""
+
+
 Show = Callable[[Sequence[Step]], None]
 
 
@@ -38,24 +54,19 @@ async def swap(
     choices: ModelChoicesPort,
     role: str,
     model_id: str,
-    ids: str,
     show: Show = lambda _: None,
     prepare_limit_s: float = PREPARE_LIMIT_S,
     switch_limit_s: float = SWITCH_LIMIT_S,
-) -> int:
+) -> Swapped:
     """Make a checkpoint the choice of a role, without a moment in which it cannot answer.
 
     Args:
         choices: Where the choice is kept.
         role: Whose checkpoint changes.
         model_id: The new one, known to exist and to be allowed; "" for the default.
-        ids: What replicas will report for it: its id, or the defaults' ids joined by ``+``.
         show: Told how far each replica is, whenever it looks.
         prepare_limit_s: Longest wait for all replicas to be ready.
         switch_limit_s: Longest wait for all replicas to answer with it.
-
-    Returns:
-        How many replicas switched; 0 when none runs, and the choice holds from the next start.
 
     Raises:
         SwapError: A replica cannot load it, or does not in time, or another swap is under way.
@@ -67,11 +78,15 @@ async def swap(
         named = f" ({other.role} to {other.model_id or 'the default'})" if other else ""
         raise SwapError(f"another swap is under way{named}; try again when it has ended")
     try:
-        await _prepare(choices, proposal, show, prepare_limit_s)
+        before = await choices.reports()
+        after = await _prepare(choices, proposal, show, prepare_limit_s)
         await choices.choose(role, model_id)
     finally:
         await choices.withdraw(proposal)
-    return await _switched(choices, role, ids, show, switch_limit_s)
+    if not after:
+        return Swapped(0)
+    n = await _switched(choices, role, after, show, switch_limit_s)
+    return Swapped(n, _ids([report.serving[role] for report in affected(before, role)]), after)
 
 
 def affected(reports: Sequence[ReplicaReport], role: str) -> list[ReplicaReport]:
@@ -79,58 +94,60 @@ def affected(reports: Sequence[ReplicaReport], role: str) -> list[ReplicaReport]
     return [report for report in reports if role in report.serving]
 
 
+def _ids(of_replicas: Sequence[str]) -> str:
+    return ", ".join(sorted(set(of_replicas)))
+
+
 async def _prepare(
     choices: ModelChoicesPort, proposal: Proposal, show: Show, limit_s: float
-) -> None:
+) -> str:
+    """Wait until all are ready; give the ids that they will answer with, "" if there is none."""
     loop = asyncio.get_running_loop()
     give_up_s = loop.time() + limit_s
     while True:
         if not await choices.keep(proposal, PROPOSAL_TTL_S):
             raise SwapError("the proposal has lapsed; nothing was changed")
         replicas = affected(await choices.reports(), proposal.role)
-        ready = [report.ready_for == proposal.token for report in replicas]
-        show(
-            [
-                Step(report, "ready" if done else "loading")
-                for report, done in zip(replicas, ready, strict=True)
-            ]
-        )
-        if all(ready):
-            return
-        for report in replicas:
+        loading = [report for report in replicas if report.ready_for != proposal.token]
+        show([Step(r, "loading" if r in loading else "ready") for r in replicas])
+        for report in loading:
             if report.error:
                 raise SwapError(
                     f"{report.deployment} {report.replica} cannot: {report.error} "
                     "Nothing was changed."
                 )
+        if not loading:
+            return _agreed({report.ready_ids for report in replicas})
         if loop.time() > give_up_s:
-            slow = [r.replica for r, done in zip(replicas, ready, strict=True) if not done]
-            raise SwapError(
-                f"not ready after {limit_s:.0f} s: {', '.join(slow)}; nothing was changed"
-            )
+            slow = ", ".join(report.replica for report in loading)
+            raise SwapError(f"not ready after {limit_s:.0f} s: {slow}; nothing was changed")
         await asyncio.sleep(POLL_S)
+
+
+def _agreed(ids: set[str]) -> str:
+    if len(ids) > 1:
+        raise SwapError(
+            f"replicas would serve different checkpoints ({', '.join(sorted(ids))}): they were "
+            "started with different files; nothing was changed"
+        )
+    return ids.pop() if ids else ""
 
 
 async def _switched(
     choices: ModelChoicesPort, role: str, ids: str, show: Show, limit_s: float
 ) -> int:
+    """Wait until all answer with ``ids``; give how many they are."""
     loop = asyncio.get_running_loop()
     give_up_s = loop.time() + limit_s
     while True:
         replicas = affected(await choices.reports(), role)
-        done = [report.serving[role] == ids for report in replicas]
-        show(
-            [
-                Step(report, "switched" if is_done else "ready")
-                for report, is_done in zip(replicas, done, strict=True)
-            ]
-        )
-        if all(done):
+        late = [report for report in replicas if report.serving[role] != ids]
+        show([Step(r, "ready" if r in late else "switched") for r in replicas])
+        if not late:
             return len(replicas)
         if loop.time() > give_up_s:
-            slow = [r.replica for r, is_done in zip(replicas, done, strict=True) if not is_done]
+            names = ", ".join(report.replica for report in late)
             raise SwapError(
-                f"{role} is {ids} from now on, but {', '.join(slow)} did not say so within "
-                f"{limit_s:.0f} s; see `afa status`"
+                f"{role} is {ids} from now on, but {names} did not say so in {limit_s:.0f} s"
             )
         await asyncio.sleep(POLL_S)
