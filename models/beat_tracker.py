@@ -66,18 +66,18 @@ class BeatTracker(nn.Module):
         """
         n_frames = waveform.shape[-1] // HOP_LENGTH
         if waveform.device.type != "cpu":
-            outputs = self._average(self.features(waveform))
+            outputs = self.average(self.features(waveform))
             return {"activations": outputs[0], "tempo": outputs[1]}
         activations = waveform.new_zeros(len(waveform), n_frames, 2)
         tempo = waveform.new_zeros(len(waveform), n_frames // TEMPO_STRIDE, len(TEMPI))
         for i, row in enumerate(waveform):
             # Silence behind the track changes nothing before it: it need not be computed.
             n = _heard_frames(row, n_frames)
-            beats, tempi = self._average(self.features(row[None, : n * HOP_LENGTH]))
+            beats, tempi = self.average(self.features(row[None, : n * HOP_LENGTH]))
             activations[i, :n], tempo[i, : n // TEMPO_STRIDE] = beats[0], tempi[0]
         return {"activations": activations, "tempo": tempo}
 
-    def _average(self, features: Tensor) -> tuple[Tensor, Tensor]:
+    def average(self, features: Tensor) -> tuple[Tensor, Tensor]:
         """Average the networks' probabilities ``[B, N, 2]`` and tempo logits ``[B, M, 64]``."""
         said = [network(features) for network in self.networks]
         beat = torch.stack([logits.beat.sigmoid() for logits in said]).mean(0)
