@@ -183,6 +183,7 @@ def measure(options: Options) -> dict[str, dict[str, list[Any]]]:
 
     os.environ.setdefault("RAY_AUTH_MODE", "disabled")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_worker_niceness", "0")  # else others' load decides, not batching
     ray.init(address="local", include_dashboard=False, log_to_driver=False, num_cpus=2)
     try:
         serve.start(proxy_location="Disabled")

@@ -25,7 +25,9 @@ from serve_app.domain.track_ids import Platform, TrackId
 from serve_app.providers.catalog import Catalog
 from serve_app.providers.catalog_build import build_catalog
 
-RESULT = Path("benchmarks/results/catalog.json")
+RESULTS = Path("benchmarks/results")
+RECORDED_TRACKS = 10_000_000
+"""The size whose result is the plain ``catalog.json``; others have theirs in the file name."""
 CHUNK_ROWS = 100_000
 N_WORDS = 200_000
 TRACKS_PER_ARTIST = 12
@@ -220,6 +222,11 @@ def run(n_tracks: int, folder: Path, n_samples: int = 2000) -> dict[str, object]
     }
 
 
+def variant_of(n_tracks: int) -> str:
+    """Name a size in a file name; "" for the recorded one."""
+    return "" if n_tracks == RECORDED_TRACKS else str(n_tracks)
+
+
 def main() -> None:
     """Run from the command line and write the result file."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -228,8 +235,10 @@ def main() -> None:
     parser.add_argument("--keep", action="store_true", help="keep the synthetic catalog")
     given = parser.parse_args()
     result = run(given.tracks, given.folder)
-    RESULT.parent.mkdir(parents=True, exist_ok=True)
-    RESULT.write_text(json.dumps(result, indent=2) + "\n")
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    variant = variant_of(given.tracks)
+    path = RESULTS / f"catalog{variant and '-'}{variant}.json"
+    path.write_text(json.dumps(result, indent=2) + "\n")
     Console().print_json(data=result)
     if not given.keep:
         shutil.rmtree(given.folder)

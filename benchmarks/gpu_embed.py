@@ -102,15 +102,18 @@ def compare(
 
 
 @torch.inference_mode()
-def loop_rate(network: nn.Module, windows: Tensor, duration_s: float) -> float:
-    """Windows per second of a bare loop over one batch that lies on the device."""
+def loop_rate(network: nn.Module, windows: Tensor, duration_s: float, n_ahead: int = 4) -> float:
+    """Windows per second of a bare loop over one batch that lies on the device.
+
+    The host may run ``n_ahead`` batches ahead of the device.
+    """
     _wait(network(windows))
     n_runs, begun_s = 0, time.perf_counter()
     while time.perf_counter() - begun_s < duration_s:
-        for _ in range(4):  # the host may run ahead of the device
+        for _ in range(n_ahead):
             outputs = network(windows)
         _wait(outputs)
-        n_runs += 4
+        n_runs += n_ahead
     return n_runs * len(windows) / (time.perf_counter() - begun_s)
 
 

@@ -4,6 +4,7 @@
 and ends with its stdin. Invariant: when it has ended, so have Ray, the replicas and HAProxy.
 """
 
+import asyncio
 import json
 import os
 import socket
@@ -18,6 +19,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
+from pipelines.records import UNKNOWN_KEY, QuickFeatures
 from serve_app.deployments.compose import Surroundings, compose_services
 from serve_app.deployments.options import StoreOptions, TrackOptions, UrlOptions
 from serve_app.deployments.stores import open_stores
@@ -44,6 +46,15 @@ PROFILES: Mapping[str, Mapping[str, str]] = {
 """Contender to the environment it runs in."""
 
 
+class BpmPlan(BaseModel):
+    """A stand-in for the tempo deployment: what it works on at once, and takes in beside that."""
+
+    service_s: float
+    concurrent: int
+    max_ongoing: int
+    max_queued: int
+
+
 class Plan(BaseModel):
     """What to serve, and where."""
 
@@ -51,6 +62,7 @@ class Plan(BaseModel):
     port: int
     stores: StoreOptions
     catalog_dir: Path
+    bpm: BpmPlan | None = None
 
     def tracks(self) -> TrackOptions:
         """Give the catalog; no provider is on."""
@@ -66,6 +78,24 @@ class Never:
         raise RuntimeError("a cache hit computes nothing")
 
     identify = analyse
+
+
+class Slow:
+    """Stands in for the tempo deployment: takes its time, and no processor."""
+
+    def __init__(self, service_s: float, concurrent: int) -> None:
+        self._service_s = service_s
+        self._turns = asyncio.Semaphore(concurrent)
+
+    async def analyse(self, *_: object) -> QuickFeatures:
+        """Wait and give a tempo."""
+        async with self._turns:
+            await asyncio.sleep(self._service_s)
+        return QuickFeatures(120.0, 1.0, UNKNOWN_KEY, UNKNOWN_KEY, "")
+
+    async def ready(self) -> bool:
+        """Answer at once."""
+        return True
 
 
 def surroundings(plan: Plan) -> Surroundings:
@@ -124,6 +154,15 @@ def serve_ray(plan: Plan) -> None:
         )
         wrap: Any = serve.deployment(name="Idle", ray_actor_options={"num_cpus": 0.1})
         idle = wrap(Never)
+        bpm = idle.bind()
+        if plan.bpm is not None:
+            slow: Any = serve.deployment(
+                name="Bpm",
+                max_ongoing_requests=plan.bpm.max_ongoing,
+                max_queued_requests=plan.bpm.max_queued,
+                ray_actor_options={"num_cpus": 0.1},
+            )
+            bpm = slow(Slow).bind(plan.bpm.service_s, plan.bpm.concurrent)
         api: Any = Api
         app = api.options(max_ongoing_requests=500, ray_actor_options={"num_cpus": 0.2}).bind(
             plan.stores,
@@ -131,7 +170,7 @@ def serve_ray(plan: Plan) -> None:
             plan.tracks(),
             f"http://127.0.0.1:{plan.port}",
             MODELS,
-            {"bpm": idle.bind(), "identify": idle.bind()},
+            {"bpm": bpm, "identify": idle.bind()},
         )
         serve.run(app, name="afa", route_prefix="/")
         say_ready()
@@ -159,22 +198,33 @@ def free_port() -> int:
     return port
 
 
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A server under test.
+
+    Attributes:
+        pid: Its first process; all others descend from it.
+    """
+
+    port: int
+    pid: int
+
+
 @contextmanager
-def running(profile: str, stores: StoreOptions, catalog_dir: Path) -> Iterator[int]:
-    """Run a server in a process of its own until the block ends.
+def launched(module: str, plan: Mapping[str, object], profile: str) -> Iterator[int]:
+    """Run ``python -m module`` in a process of its own until the block ends.
+
+    It is given the plan as a line of JSON and must answer "ready".
 
     Yields:
-        Its port.
+        Its process id.
     """
-    port = free_port()
-    server: Literal["uvicorn", "serve"] = "uvicorn" if profile == UVICORN else "serve"
-    plan = Plan(server=server, port=port, stores=stores, catalog_dir=catalog_dir)
     ports = {
         "RAY_SERVE_HAPROXY_STATS_PORT": str(free_port()),
         "RAY_SERVE_HAPROXY_METRICS_PORT": str(free_port()),
     }
-    process = subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.lookup_server"],
+    process = subprocess.Popen(  # noqa: S603 - one of our own modules
+        [sys.executable, "-m", module],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -185,15 +235,38 @@ def running(profile: str, stores: StoreOptions, catalog_dir: Path) -> Iterator[i
         try:
             if process.stdin is None or process.stdout is None:
                 raise RuntimeError("no pipes")
-            process.stdin.write(json.dumps(plan.model_dump(mode="json")) + "\n")
+            process.stdin.write(json.dumps(plan) + "\n")
             process.stdin.flush()
             if process.stdout.readline().strip() != "ready":
                 raise RuntimeError(f"{profile} did not start")
-            yield port
+            yield process.pid
         finally:
             if process.stdin is not None:
                 process.stdin.close()
             process.wait(END_LIMIT_S)
+
+
+@contextmanager
+def serving(
+    profile: str, stores: StoreOptions, catalog_dir: Path, bpm: BpmPlan | None = None
+) -> Iterator[Server]:
+    """Run the API in a process of its own until the block ends."""
+    port = free_port()
+    server: Literal["uvicorn", "serve"] = "uvicorn" if profile == UVICORN else "serve"
+    plan = Plan(server=server, port=port, stores=stores, catalog_dir=catalog_dir, bpm=bpm)
+    with launched("benchmarks.lookup_server", plan.model_dump(mode="json"), profile) as pid:
+        yield Server(port, pid)
+
+
+@contextmanager
+def running(profile: str, stores: StoreOptions, catalog_dir: Path) -> Iterator[int]:
+    """Run the API as `serving` does.
+
+    Yields:
+        Its port.
+    """
+    with serving(profile, stores, catalog_dir) as server:
+        yield server.port
 
 
 def main() -> None:

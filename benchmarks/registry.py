@@ -1,6 +1,8 @@
 """All benchmarks by name, and how one is run."""
 
+import ast
 import importlib
+import importlib.util
 from pathlib import Path
 from typing import Protocol, cast
 
@@ -12,18 +14,27 @@ RESULTS = Path("benchmarks/results")
 
 MODULES = {
     "accuracy": "benchmarks.accuracy",
+    "attributes": "benchmarks.attributes",
     "batch": "benchmarks.batch",
+    "bpm": "benchmarks.bpm",
     "catalog": "benchmarks.catalog_report",
+    "cpu-embed": "benchmarks.cpu_embed",
     "credits": "benchmarks.credits",
     "decode": "benchmarks.decode",
+    "gpu-e2e": "benchmarks.gpu_e2e",
     "gpu-embed": "benchmarks.gpu_embed",
+    "gpu-frontends": "benchmarks.gpu_frontends",
     "handoff": "benchmarks.handoff",
+    "hop": "benchmarks.hop",
     "identify": "benchmarks.identify",
     "identify_latency": "benchmarks.identify_latency",
     "identify_peers": "benchmarks.identify_peers",
     "identify_scale": "benchmarks.identify_scale",
     "invariance": "benchmarks.invariance",
     "lookup": "benchmarks.lookup",
+    "overload": "benchmarks.overload",
+    "partial": "benchmarks.partial",
+    "upload": "benchmarks.upload",
 }
 """Benchmark name to its module; modules are imported only when they run."""
 
@@ -38,6 +49,19 @@ class Benchmark(Protocol):
         ...
 
 
+def summary_of(name: str) -> str:
+    """Give the first sentence of a benchmark's module, without importing it.
+
+    Raises:
+        KeyError: There is no such benchmark.
+    """
+    spec = importlib.util.find_spec(MODULES[name])
+    if spec is None or spec.origin is None:
+        return ""
+    text = ast.get_docstring(ast.parse(Path(spec.origin).read_text(encoding="utf-8"))) or ""
+    return " ".join(text.partition("\n\n")[0].split())
+
+
 def run_benchmark(
     name: str,
     json_path: Path | None = None,
@@ -48,16 +72,21 @@ def run_benchmark(
 
     Args:
         name: A key of `MODULES`.
-        json_path: Result file; ``benchmarks/results/NAME.json`` when None. The plot lies beside it.
+        json_path: Result file; ``benchmarks/results/NAME.json`` when None, but nothing is written
+            there by a quick or a skipped run: those keep the figures that stand. The plot lies
+            beside it.
         options: How thoroughly.
         console: Where the table goes.
 
     Raises:
         KeyError: There is no such benchmark.
     """
+    options = options or Options()
     module = cast("Benchmark", importlib.import_module(MODULES[name]))
-    result = module.run(options or Options())
+    result = module.run(options)
     show(result, console or Console())
-    if json_path is not None or not result.skipped:  # keeps the figures of a machine that could
-        write(result, json_path or RESULTS / f"{name}.json")
+    if json_path is None and not result.skipped and not options.is_quick:
+        json_path = RESULTS / f"{name}{result.variant and '-'}{result.variant}.json"
+    if json_path is not None:
+        write(result, json_path)
     return result

@@ -60,6 +60,8 @@ class Result:
         rows: Its rows.
         draw: Draws the plot.
         skipped: Why nothing was measured; "" when something was.
+        variant: Added to the name of the result file, so that a run of another size does not
+            replace the recorded one.
     """
 
     name: str
@@ -69,6 +71,7 @@ class Result:
     targets: Sequence[Target] = ()
     draw: "Callable[[Axes], None] | None" = None
     skipped: str = ""
+    variant: str = ""
 
 
 def interleave(

@@ -74,11 +74,16 @@ class _Levels(nn.Module):
         return {"energies": step_energies(windows, 44_100), "peak": peak(windows)[:, None]}
 
 
-def subjects() -> Iterator[Subject]:
-    """Give all of them, front-ends first."""
+def front_ends() -> Iterator[Subject]:
+    """Give the front-ends."""
     for name, (build, n_samples, sample_rate) in _FRONT_ENDS.items():
         yield Subject(name, _seeded(_named(build)), n_samples, sample_rate)
     yield Subject("bs1770 levels", _seeded(_Levels), 44_100 * 10, 44_100, channels=2)
+
+
+def subjects() -> Iterator[Subject]:
+    """Give all of them, front-ends first."""
+    yield from front_ends()
     for name, (network, n_samples, sample_rate, has_bfloat16) in _NETWORKS.items():
         yield Subject(name, _seeded(network), n_samples, sample_rate, has_bfloat16=has_bfloat16)
 

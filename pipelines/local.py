@@ -1,6 +1,7 @@
 """Analyse files in this process, without any server."""
 
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -8,10 +9,11 @@ from pathlib import Path
 import torch
 
 from models.cards import ModelCard
-from pipelines import embedding, mood, spectral
+from pipelines import embedding, mood, shared, spectral
 from pipelines.decode import DecodeLimits, decode
+from pipelines.excerpt import Excerpt, decode_excerpt
 from pipelines.merge import merge
-from pipelines.records import TrackFeatures
+from pipelines.records import EmbeddingResult, MoodResult, TrackFeatures
 from pipelines.steps import run_local
 
 
@@ -33,18 +35,21 @@ class LocalAnalyzer:
         model_dir: Where the pulled checkpoints are.
         device: Torch device.
         max_windows: Windows per track for the mood and embedding models; 0 means all.
+        excerpt: What the mood and embedding models hear of a track; None means all.
     """
 
     def __init__(
         self,
-        cards: dict[str, tuple[ModelCard, ...]],
+        cards: Mapping[str, tuple[ModelCard, ...]],
         model_dir: Path,
         device: torch.device,
         max_windows: int = 0,
+        excerpt: Excerpt | None = None,
     ) -> None:
         self._spectral = spectral.build(cards, model_dir, device)
         self._mood = mood.build(cards, model_dir, device, max_windows=max_windows)
         self._embedding = embedding.build(cards, model_dir, device, max_windows=max_windows)
+        self._excerpt = excerpt
 
     def analyze(self, path: Path, limits: DecodeLimits) -> tuple[TrackFeatures, Timings]:
         """Decode and analyse a file.
@@ -61,10 +66,39 @@ class LocalAnalyzer:
         lap()
         rhythm_and_key = run_local(self._spectral, waveform)
         lap()
-        mood_result = run_local(self._mood, waveform)
+        heard = waveform if self._excerpt is None else self._excerpt.take(waveform)
+        mood_result = run_local(self._mood, heard)
+        if self._excerpt is not None:
+            mood_result = self._excerpt.mark(mood_result)
         lap()
-        vector = run_local(self._embedding, waveform)
+        vector = run_local(self._embedding, heard)
         lap()
         features = merge(waveform.duration_s, rhythm_and_key, mood_result, vector)
         laps = [after - before for before, after in pairwise(marks)]
         return features, Timings(*laps)
+
+
+class MoodAnalyzer:
+    """Mood and embedding alone, as `LocalAnalyzer`; of an excerpt, only that is decoded."""
+
+    def __init__(
+        self,
+        cards: Mapping[str, Sequence[ModelCard]],
+        model_dir: Path,
+        device: torch.device,
+        excerpt: Excerpt | None = None,
+    ) -> None:
+        self._step = shared.build(cards, model_dir, device)
+        self._excerpt = excerpt
+
+    def describe(self, path: Path, limits: DecodeLimits) -> tuple[MoodResult, EmbeddingResult]:
+        """Decode and analyse a file.
+
+        Raises:
+            AudioError: The file is not fit for analysis.
+        """
+        if self._excerpt is None:
+            return run_local(self._step, decode(path, limits))
+        heard = decode_excerpt(path, limits, self._excerpt)
+        mood_result, vector = run_local(self._step, heard)
+        return self._excerpt.mark(mood_result), vector

@@ -1,11 +1,28 @@
 """`afa bench`: measure this machine beside the baselines."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from serve_app.cli.environment import console, fail
+
+
+class ListingCommand(TyperCommand):
+    """Ends its help with the benchmarks, a line each; they are read only when help is wanted."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help."""
+        self.epilog = "\n\n".join(["Benchmarks:", *listing()])
+        super().format_help(ctx, formatter)
+
+
+def listing() -> list[str]:
+    """Give a line for every benchmark."""
+    from benchmarks.registry import MODULES, summary_of
+
+    return [f"{name}: {summary_of(name)}" for name in MODULES]
 
 
 def bench(
@@ -15,9 +32,14 @@ def bench(
     json_path: Annotated[
         Path | None, typer.Option("--json", help="Result file, when one benchmark is named.")
     ] = None,
+    rounds: Annotated[int, typer.Option(min=1, help="Interleaved repetitions.")] = 5,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A short look: two rounds, no result file but --json's.")
+    ] = False,
 ) -> None:
-    """Run benchmarks; each prints a table and writes JSON and a plot."""
+    """Run benchmarks; each prints a table and writes JSON and a plot to benchmarks/results."""
     from benchmarks.registry import MODULES, run_benchmark
+    from benchmarks.report import Options
 
     wanted = names or list(MODULES)
     unknown = [name for name in wanted if name not in MODULES]
@@ -25,5 +47,26 @@ def bench(
         fail(f"no benchmark is called {unknown[0]}; there are {', '.join(MODULES)}")
     if json_path is not None and len(wanted) > 1:
         fail("--json takes one benchmark")
+    options = Options(rounds=min(rounds, 2) if quick else rounds, is_quick=quick)
+    outcomes: dict[str, str] = {}
     for name in wanted:
-        run_benchmark(name, json_path, console=console)
+        try:
+            outcomes[name] = verdict(run_benchmark(name, json_path, options, console))
+        except Exception as error:
+            if len(wanted) == 1:
+                raise
+            outcomes[name] = f"FAILED: {error!r}"  # and on with the others
+            console.print(f"{name}: {outcomes[name]}", markup=False)
+    if len(wanted) > 1:
+        for name, outcome in outcomes.items():
+            console.print(f"{name:18} {outcome}", markup=False)
+    if any(outcome.startswith("FAILED") for outcome in outcomes.values()):
+        raise typer.Exit(1)
+
+
+def verdict(result: Any) -> str:
+    """Tell in a line how a benchmark ended."""
+    if result.skipped:
+        return f"skipped, {result.skipped}"
+    missed = [target.name for target in result.targets if not target.is_met]
+    return f"missed: {', '.join(missed)}" if missed else "all targets met"
