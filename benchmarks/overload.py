@@ -108,7 +108,9 @@ def summarise(found: Mapping[str, tuple[Rounds, Books]], options: Options) -> Re
     for profile, (rounds, books) in found.items():
         figures = {factor: figures_of(measured) for factor, measured in rounds.items()}
         for factor, of in figures.items():
-            rows.append((profile, factor, *of.values()))
+            served = of["served_p50_s"], of["served_p99_s"]
+            refused = of["refused_p50_s"], of["refused_p99_s"]
+            rows.append((profile, factor, of["goodput_per_s"], *served, *refused))
         goodput = {factor: of["goodput_per_s"] for factor, of in figures.items()}
         others: dict[str, int] = {}
         for one in (one for measured in rounds.values() for one in measured):

@@ -79,8 +79,8 @@ def is_well_formed(status: str, headers: dict[str, str], body: bytes) -> bool:
     if status != "503" or not headers.get("retry-after", "").isdecimal():
         return False
     try:
-        return json.loads(body).keys() >= FIELDS
-    except (ValueError, AttributeError):
+        return set(json.loads(body)) >= FIELDS
+    except (ValueError, TypeError):
         return False
 
 

@@ -1,6 +1,6 @@
 """Mood and embedding of 3 x 10 s, sought in the file, beside those of the whole track.
 
-Measured on every file of at least a minute and a half below ``$AFA_PARTIAL_AUDIO`` (default: the
+Measured on files of at least a minute and a half below ``$AFA_PARTIAL_AUDIO`` (default: the
 evaluation set's folder, which holds the unpacked music of its packages): the agreement of the
 results, and the processor time of decoding, front-ends and networks together. One thread.
 """
@@ -40,7 +40,8 @@ LIMITS = DecodeLimits(max_seconds=LONGEST_S)
 SUFFIXES = (".ogg", ".mp3", ".flac", ".m4a", ".opus")
 TOP = 5
 """Tags that are compared."""
-QUICK_TRACKS = 4
+MOST_TRACKS, QUICK_TRACKS = 30, 4
+"""Spread over what is found."""
 LEAST_COSINE = 0.95
 MOST_TIME = 0.5
 
@@ -92,8 +93,8 @@ def run(options: Options) -> Result:
     tracks = find_tracks(audio_dir())
     if not tracks:
         return Result(NAME, skipped=f"no music of {SHORTEST_S:g} s or more in AFA_PARTIAL_AUDIO")
-    if options.is_quick:
-        tracks = tracks[:: max(1, len(tracks) // QUICK_TRACKS)][:QUICK_TRACKS]
+    wanted = QUICK_TRACKS if options.is_quick else MOST_TRACKS
+    tracks = tracks[:: max(1, len(tracks) // wanted)][:wanted]
     torch.set_num_threads(1)
     cards = choose_cards(parse_cards(load_table("models")))
     try:
