@@ -22,7 +22,10 @@ from serve_app.cli.models import pull_defaults
 from serve_app.cli.table import features_table
 from serve_app.deployments.options import TrackOptions
 from serve_app.local_files import LocalFiles
+from serve_app.providers.fingerprint_manifest import is_current
+from serve_app.providers.fingerprint_recogniser import LocalRecogniser
 from serve_app.providers.http_client import LocalRateLimiter
+from serve_app.providers.identify_calls import MonthlyCap
 from serve_app.providers.recognisers import ORDER, build_sources
 from serve_app.providers.registry import build_providers
 from serve_app.store.local_redis import LocalRedisError, find_binary, is_alive
@@ -55,7 +58,7 @@ def up(
         check_port(host, port)
         pull_defaults(Settings())
         files.data_dir.mkdir(parents=True, exist_ok=True)
-        if not files.fingerprint_dir.exists():
+        if not is_current(files.fingerprint_dir):
             build(files.fingerprint_dir, list(tracks_of(DEMO_CATALOG)))
         command = [sys.executable, "-m", "serve_app.local_service"]
         command += ["--host", host, "--port", str(port)]
@@ -236,7 +239,8 @@ def providers_table(settings: Settings) -> Table:
     )
     limiter = LocalRateLimiter()
     identities = build_providers(tracks.provider_settings(), limiter)
-    sources = build_sources(tracks.recogniser_settings(), limiter, Path(), lambda _: None)
+    local = LocalRecogniser(Path(), lambda _: None)
+    sources = build_sources(tracks.recogniser_settings(), limiter, MonthlyCap(0), local)
     asked = {recogniser.name for recogniser in sources.recognisers}
     table = Table("provider", "on", "turned on by")
     for line in identities.statuses:

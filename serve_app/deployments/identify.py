@@ -16,7 +16,9 @@ from serve_app.deployments.stores import open_stores
 from serve_app.domain.identification import Measured
 from serve_app.domain.identity import TrackIdentity
 from serve_app.providers.catalog import Catalog
+from serve_app.providers.fingerprint_recogniser import LocalRecogniser
 from serve_app.providers.http_client import LocalRateLimiter
+from serve_app.providers.identify_calls import MonthlyCap
 from serve_app.providers.index_keys import identity_of_key
 from serve_app.providers.memo import Memo
 from serve_app.providers.recognisers import ORDER, build_sources
@@ -30,6 +32,7 @@ from serve_app.services.identify import Identified
 from serve_app.services.identify_cache import IdentifyCache
 from serve_app.services.identify_cascade import IdentifyCascade
 from serve_app.services.model_exchange import ids_by_role
+from serve_app.store.spend import SharedRateLimiter, SpendCap
 
 
 @serve.deployment
@@ -41,14 +44,15 @@ class Identify:
     ) -> None:
         torch.set_num_threads(assigned_cpus())
         opened = open_stores(stores)
-        limiter = LocalRateLimiter()
-        catalog = Catalog.open(tracks.catalog_dir)
-        sources = build_sources(
-            tracks.recogniser_settings(),
-            limiter,
-            tracks.fingerprint_dir,
-            lambda key: identity_of_key(catalog, key),
+        limiter = SharedRateLimiter(opened.cache_store, LocalRateLimiter())
+        settings = tracks.recogniser_settings()
+        cap = SpendCap(
+            opened.ledger_store, settings.monthly_calls, MonthlyCap(settings.monthly_calls)
         )
+        catalog = Catalog.open(tracks.catalog_dir)
+        local = LocalRecogniser(tracks.fingerprint_dir, lambda key: identity_of_key(catalog, key))
+        local.warm()
+        sources = build_sources(settings, limiter, cap, local)
         providers = build_providers(tracks.provider_settings(), limiter)
         watch = ChoiceWatch(stores.ledger_url, ids_by_role(model.cards()))
         self._features = FeatureCache(opened.cache, watch.name)

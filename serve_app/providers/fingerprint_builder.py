@@ -15,11 +15,11 @@ from models.fingerprint_hashes import index_hashes
 from models.fingerprint_landmarks import Fingerprint
 from serve_app.domain.ulid import new_ulid
 from serve_app.providers.fingerprint_manifest import (
-    FILE_NAME,
     FingerprintIndexError,
     Manifest,
     SegmentEntry,
     exclusive,
+    is_current,
     read_manifest,
     write_manifest,
 )
@@ -45,7 +45,7 @@ class FingerprintIndexBuilder:
     """Adds tracks to an index folder. A context manager: it holds the folder's lock.
 
     Nothing is visible to readers before `commit`; a builder that dies in between leaves the index
-    as it was.
+    as it was. An index made by another fingerprint is of no use and is started over.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class FingerprintIndexBuilder:
     def __enter__(self) -> Self:
         self._folder.mkdir(parents=True, exist_ok=True)
         self._stack.enter_context(exclusive(self._folder))
-        has_index = (self._folder / FILE_NAME).exists()
+        has_index = is_current(self._folder)
         self._manifest = read_manifest(self._folder) if has_index else Manifest()
         self._delete_unused()
         self._entries = list(self._manifest.segments)

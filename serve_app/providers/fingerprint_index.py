@@ -13,6 +13,7 @@ from serve_app.providers.fingerprint_manifest import (
     FILE_NAME,
     FingerprintIndexError,
     Manifest,
+    NoIndexError,
     read_manifest,
 )
 from serve_app.providers.fingerprint_segment import Segment
@@ -134,6 +135,11 @@ class FingerprintIndex:
                 return True
             raise FingerprintIndexError(f"{self._folder} changes too fast to be opened.")
 
+    def warm(self) -> None:
+        """Read all segments into memory; see `Segment.warm`."""
+        for segment, _ in self._segments:
+            segment.warm()
+
     def query(self, fingerprint: Fingerprint) -> list[IndexMatch]:
         """Find the tracks that a clip may be of.
 
@@ -177,7 +183,7 @@ class FingerprintIndex:
         try:
             status = (self._folder / FILE_NAME).stat()
         except FileNotFoundError as error:
-            raise FingerprintIndexError(f"{self._folder} holds no fingerprint index.") from error
+            raise NoIndexError(f"{self._folder} holds no fingerprint index.") from error
         return status.st_mtime_ns, status.st_ino
 
 

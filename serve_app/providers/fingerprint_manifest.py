@@ -20,6 +20,14 @@ class FingerprintIndexError(Exception):
     """The index folder is missing, damaged, busy, or made by another fingerprint."""
 
 
+class NoIndexError(FingerprintIndexError):
+    """The folder holds no index yet."""
+
+
+class OutdatedIndexError(FingerprintIndexError):
+    """The index was made by another fingerprint: its tracks must be fingerprinted again."""
+
+
 @dataclass(frozen=True, slots=True)
 class SegmentEntry:
     """A segment in use.
@@ -53,16 +61,18 @@ def read_manifest(folder: Path) -> Manifest:
     """Read an index's manifest.
 
     Raises:
-        FingerprintIndexError: There is none, or it does not fit this version.
+        NoIndexError: There is none.
+        OutdatedIndexError: It was made by another fingerprint.
+        FingerprintIndexError: It is damaged.
     """
     try:
         raw = json.loads((folder / FILE_NAME).read_text("utf-8"))
     except FileNotFoundError as error:
-        raise FingerprintIndexError(f"{folder} holds no fingerprint index.") from error
+        raise NoIndexError(f"{folder} holds no fingerprint index.") from error
     except ValueError as error:
         raise FingerprintIndexError(f"{folder / FILE_NAME} is damaged: {error}") from error
     if raw["model_id"] != MODEL_ID:
-        raise FingerprintIndexError(
+        raise OutdatedIndexError(
             f"{folder} was made with {raw['model_id']}, this is {MODEL_ID}: "
             "fingerprint the catalog again."
         )
@@ -72,6 +82,19 @@ def read_manifest(folder: Path) -> Manifest:
             for s in raw["segments"]
         )
     )
+
+
+def is_current(folder: Path) -> bool:
+    """Tell whether there is an index that this version can read.
+
+    Raises:
+        FingerprintIndexError: It is damaged.
+    """
+    try:
+        read_manifest(folder)
+    except (NoIndexError, OutdatedIndexError):
+        return False
+    return True
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:

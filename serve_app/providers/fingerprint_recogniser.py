@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from concurrent.futures import Executor
+from contextlib import suppress
 from pathlib import Path
 
 from pipelines.clip import Clip
@@ -55,6 +56,12 @@ class LocalRecogniser:
     def accepts(self, clip: Clip) -> bool:  # noqa: ARG002  # the protocol's
         """See `Recogniser`: there must be an index, even if the clip is silent."""
         return (self._folder / FILE_NAME).exists()
+
+    def warm(self) -> None:
+        """Open the index, if there is one, and read it into memory; what is wrong shows later."""
+        with suppress(FingerprintIndexError, OSError):
+            self._index = FingerprintIndex.open(self._folder)
+            self._index.warm()
 
     async def recognise(self, clip: Clip) -> Recognition | None:
         """See `Recogniser`."""

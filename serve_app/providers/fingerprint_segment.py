@@ -10,6 +10,8 @@ length), and per shard ``starts-SS.npy`` (uint32 ``[buckets + 1]``), ``tags-SS.n
 """
 
 import json
+import mmap
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +28,10 @@ POSTINGS_PER_BUCKET = 4
 TRACK_GAP = 1024
 """Frames (24 s) between tracks on the timeline, so that no alignment of a clip covers two."""
 MOST_FRAMES = 2**32 - TRACK_GAP
+WARMED_SHARE = 0.25
+"""Of the machine's memory: a larger segment is not read in advance, but for its directory."""
+_POPULATE_READ = 22
+"""``MADV_POPULATE_READ`` of Linux 5.14: read the pages and enter them into the page tables."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +50,14 @@ class Segment:
         self.keys: list[str] = json.loads((folder / "tracks.json").read_text("utf-8"))
         self.track_starts: NDArray[np.int64] = np.load(folder / "track_starts.npy")
         self.n_frames = int(np.load(folder / "n_frames.npy"))
-        self._starts = [_map(folder, "starts", s) for s in range(N_SHARDS)]
-        self._tags = [_map(folder, "tags", s) for s in range(N_SHARDS)]
-        self._positions = [_map(folder, "positions", s) for s in range(N_SHARDS)]
+        starts = [_map(folder, "starts", s) for s in range(N_SHARDS)]
+        tags = [_map(folder, "tags", s) for s in range(N_SHARDS)]
+        positions = [_map(folder, "positions", s) for s in range(N_SHARDS)]
+        self._starts, self._tags, self._positions = (
+            [array for array, _ in mapped] for mapped in (starts, tags, positions)
+        )
+        self._directory = [pages for _, pages in starts]
+        self._postings = [pages for _, pages in (*tags, *positions)]
         self._bucket_bits = int(self._starts[0].size - 1).bit_length() - 1
         self.n_postings = sum(len(p) for p in self._positions)
         self.size_bytes = sum(f.stat().st_size for f in folder.iterdir())
@@ -63,13 +74,15 @@ class Segment:
             hashes: uint32 ``[H]``.
             most_postings: Stop there. The rarest hashes, which tell the most, are read first.
         """
-        shard = hashes >> np.uint32(32 - SHARD_BITS)
+        order = np.argsort(hashes, kind="stable")  # neighbours share pages
+        hashes = hashes[order]
+        edges = np.searchsorted(hashes, _SHARD_EDGES)
         tag_bits = 32 - SHARD_BITS - self._bucket_bits
         bucket = (hashes >> np.uint32(tag_bits)) & np.uint32((1 << self._bucket_bits) - 1)
         tag = hashes & np.uint32((1 << tag_bits) - 1)
         positions, rows = [], []
         for s in range(N_SHARDS):
-            mine = np.flatnonzero(shard == s)
+            mine = np.arange(edges[s], edges[s + 1])
             if not len(mine) or not len(self._positions[s]):
                 continue
             begin = self._starts[s][bucket[mine]].astype(np.int64)
@@ -78,10 +91,20 @@ class Segment:
             which, place = _spread(begin, count)
             hit = self._tags[s][place] == tag[mine][which]
             positions.append(self._positions[s][place[hit]])
-            rows.append(mine[which[hit]])
+            rows.append(order[mine[which[hit]]])
         if not positions:
             return Postings(np.zeros(0, np.uint32), np.zeros(0, np.int64))
         return Postings(np.concatenate(positions), np.concatenate(rows))
+
+    def warm(self) -> None:
+        """Read the segment into memory, so that its first look-ups need not wait for the disk."""
+        physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        has_room = self.size_bytes <= WARMED_SHARE * physical
+        for pages in (*self._directory, *(self._postings if has_room else ())):
+            try:
+                pages.madvise(_POPULATE_READ)
+            except OSError:
+                pages.madvise(mmap.MADV_WILLNEED)
 
     def shard(self, s: int) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
         """All hashes and positions of a shard, for merging."""
@@ -131,10 +154,16 @@ def write_segment(
     (folder / "tracks.json").write_text(json.dumps(list(keys)), "utf-8")
 
 
-def _map(folder: Path, name: str, s: int) -> NDArray[np.unsignedinteger]:
-    path = folder / f"{name}-{s:02}.npy"
-    # A plain view of the mapping: np.memmap's bookkeeping per access costs more than the access.
-    return np.asarray(np.load(path, mmap_mode="r"))
+_SHARD_EDGES = np.arange(N_SHARDS + 1, dtype=np.uint64) << np.uint64(32 - SHARD_BITS)
+
+
+def _map(folder: Path, name: str, s: int) -> tuple[NDArray[np.unsignedinteger], mmap.mmap]:
+    """Map one array: a plain view, since np.memmap's bookkeeping costs more than an access."""
+    with (folder / f"{name}-{s:02}.npy").open("rb") as file:
+        np.lib.format.read_magic(file)
+        shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+        pages = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        return np.frombuffer(pages, dtype, shape[0], file.tell()), pages
 
 
 def _within(

@@ -3,12 +3,15 @@
 Invariant: a service that needs credentials is off until it has them.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
-from serve_app.domain.identification import CoverArt, Discography, Recogniser, ReleaseFinder
-from serve_app.domain.identity import TrackIdentity
+from serve_app.domain.identification import (
+    CoverArt,
+    Discography,
+    Recogniser,
+    ReleaseFinder,
+    SpendCap,
+)
 from serve_app.domain.identity_ports import RateLimiter
 from serve_app.providers.acoustid import AcoustId
 from serve_app.providers.acrcloud import AcrCloud
@@ -16,7 +19,6 @@ from serve_app.providers.audd import Audd
 from serve_app.providers.coverart import CoverArtArchive
 from serve_app.providers.discogs import Discogs
 from serve_app.providers.fingerprint_recogniser import LocalRecogniser
-from serve_app.providers.identify_calls import MonthlyCap
 from serve_app.providers.musicbrainz import MusicBrainz
 from serve_app.providers.musicbrainz_releases import MusicBrainzReleases
 from serve_app.providers.shazam import Shazam, installed_signer
@@ -33,7 +35,7 @@ class RecogniserSettings:
         version: Ours, for the User-Agent.
         contact: An address or page of the operator, for the User-Agent.
         shazam_enabled: Also ask Shazam, an interface nobody promised; needs ``shazamio-core``.
-        monthly_calls: Most billed calls to AudD and to ACRCloud in a UTC month, per replica.
+        monthly_calls: Most billed calls to AudD and to ACRCloud in a UTC month, each.
     """
 
     version: str
@@ -71,12 +73,18 @@ class Sources:
 def build_sources(
     settings: RecogniserSettings,
     limiter: RateLimiter,
-    index_dir: Path,
-    identity_of: Callable[[str], TrackIdentity | None],
+    cap: SpendCap,
+    local: LocalRecogniser,
 ) -> Sources:
-    """Build what the settings turn on; the local index is always there."""
-    cap = MonthlyCap(settings.monthly_calls)
-    recognisers: list[Recogniser] = [LocalRecogniser(index_dir, identity_of)]
+    """Build what the settings turn on; the local index is always there.
+
+    Args:
+        settings: Credentials and addresses.
+        limiter: Spreads the calls.
+        cap: Books those that are billed.
+        local: The own index.
+    """
+    recognisers: list[Recogniser] = [local]
     if settings.acoustid_key:
         recognisers.append(AcoustId(settings.acoustid_base_url, settings.acoustid_key, limiter))
     if settings.audd_token:

@@ -11,9 +11,14 @@ from models.fingerprint_landmarks import Fingerprint
 from pipelines.clip import Clip
 from serve_app.domain.identity import TrackIdentity
 from serve_app.domain.identity_ports import ProviderUnavailableError
+from serve_app.providers import fingerprint_segment
 from serve_app.providers.fingerprint_builder import FingerprintIndexBuilder
 from serve_app.providers.fingerprint_index import CALIBRATION, FingerprintIndex
-from serve_app.providers.fingerprint_manifest import FingerprintIndexError
+from serve_app.providers.fingerprint_manifest import (
+    FingerprintIndexError,
+    is_current,
+    read_manifest,
+)
 from serve_app.providers.fingerprint_recogniser import LocalRecogniser
 
 FRAMES_PER_S = 11_025 / 256
@@ -88,6 +93,39 @@ def test_unknown_clips_are_not_accepted(index: FingerprintIndex) -> None:
     for seed in range(100, 160):
         matches = index.query(track(seed, 10))
         assert all(match.confidence < 5 for match in matches)
+
+
+def test_a_warm_index_says_the_same(tmp_path: Path) -> None:
+    with FingerprintIndexBuilder(tmp_path) as builder:
+        builder.build(TRACKS.items())
+    cold, warm = FingerprintIndex.open(tmp_path), FingerprintIndex.open(tmp_path)
+    warm.warm()
+    clip = excerpt(TRACKS["track-1"], 12)
+    assert warm.query(clip) == cold.query(clip)
+
+
+@pytest.mark.parametrize("share", [0.25, 0.0])
+def test_warming_reads_the_postings_where_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share: float
+) -> None:
+    monkeypatch.setattr(fingerprint_segment, "WARMED_SHARE", share)
+    with FingerprintIndexBuilder(tmp_path) as builder:
+        builder.build(TRACKS.items())
+    index = FingerprintIndex.open(tmp_path)
+    assert _resident(tmp_path) == set()
+    index.warm()
+    assert _resident(tmp_path) == ({"starts", "tags", "positions"} if share else {"starts"})
+
+
+def _resident(folder: Path) -> set[str]:
+    """Kinds of mapped files of which this process has pages in memory."""
+    kinds, kind = set(), ""
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        if "-" in line.split(" ", 1)[0]:
+            kind = Path(line).name.split("-")[0] if str(folder) in line else ""
+        elif kind and line.startswith("Rss:") and int(line.split()[1]) > 0:
+            kinds.add(kind)
+    return kinds
 
 
 def test_silence_matches_nothing(index: FingerprintIndex) -> None:
@@ -281,6 +319,14 @@ def test_a_missing_damaged_or_foreign_index_says_so(tmp_path: Path) -> None:
     manifest.write_text(json.dumps({**body, "model_id": "other"}))
     with pytest.raises(FingerprintIndexError, match="made with other"):
         FingerprintIndex.open(tmp_path)
+    assert not is_current(tmp_path)
+    with FingerprintIndexBuilder(tmp_path) as builder:
+        assert len(builder) == 0
+        builder.build([("b", TRACKS["track-1"])])
+    assert [folder.name for folder in tmp_path.glob("segment-*")] == [
+        entry.name for entry in read_manifest(tmp_path).segments
+    ]
+    assert FingerprintIndex.open(tmp_path).n_tracks == 1
     manifest.write_text("{")
     with pytest.raises(FingerprintIndexError, match="damaged"):
         FingerprintIndex.open(tmp_path)
