@@ -41,7 +41,7 @@ _BAND_KERNEL = 12
 
 
 def filter_bank() -> NDArray[np.float32]:
-    """Triangular filters from 30 Hz to 10 kHz, 12 an octave, each summing to one: ``[1025, 83]``.
+    """Triangular filters from 40 Hz to 10 kHz, 12 an octave, each summing to one: ``[1025, 83]``.
 
     Where an octave has fewer bins than that, neighbouring filters fall together and count once.
     """
