@@ -15,6 +15,7 @@ from pipelines.resample import resample
 from pipelines.steps import Outputs, Prepared
 from pipelines.tag_attributes import MAPPING_NETWORK, attributes_from_tags
 from pipelines.tags import Vocabulary, calibrated_tags, vocabulary_of
+from pipelines.vocals import instrumentalness, speechiness
 
 SAMPLE_RATE = 16_000
 """Hz at which the loudness is measured."""
@@ -77,6 +78,11 @@ class MoodStep:
         else:
             mean = outputs[self._attributes.model_id]["attributes"].mean(dim=0)
             values = dict(zip(ATTRIBUTES, mean.tolist(), strict=True))
+            without_vocals = instrumentalness(
+                values["instrumentalness"], self._vocabulary, probabilities
+            )
+            values["instrumentalness"] = without_vocals
+            values["speechiness"] = speechiness(values["speechiness"], without_vocals)
         return MoodResult(**values, tags=tags, models=dict(self._ids))
 
 

@@ -14,6 +14,7 @@ from pipelines.audio import Waveform
 from pipelines.mood import MoodStep
 from pipelines.records import MoodResult
 from pipelines.steps import run_local
+from tests.data import synthetic_sounds
 
 CPU = torch.device("cpu")
 
@@ -66,6 +67,36 @@ def test_a_club_beat_is_energetic_and_a_soft_chord_is_not(step: MoodStep) -> Non
     assert {"techno", "electronic"} & set(tags(loud))
     assert {"ambient", "slow"} & set(tags(soft))
     assert loud.models == {"attributes": "vibenet", "tags": "musicnn-mtt"}
+
+
+def test_metal_is_energetic_and_not_acoustic(step: MoodStep) -> None:
+    metal = run_local(step, synthetic_sounds.metal())
+    assert metal.energy > 0.8
+    assert metal.acousticness < 0.2
+    assert metal.instrumentalness > 0.8
+    assert {"rock", "metal", "loud"} <= set(tags(metal))
+
+
+def test_a_piano_alone_is_acoustic_and_instrumental(step: MoodStep) -> None:
+    piano = run_local(step, synthetic_sounds.piano())
+    assert piano.acousticness > 0.7
+    assert piano.instrumentalness > 0.8
+    assert piano.energy < 0.4
+    assert piano.speechiness < 0.15
+    assert piano.tags[0].tag == "piano"
+
+
+def test_talk_is_speech_and_no_instrumental(step: MoodStep) -> None:
+    talk = run_local(step, synthetic_sounds.speech())
+    assert talk.speechiness > 0.3
+    assert talk.instrumentalness < 0.2
+
+
+def test_noise_is_not_speech(step: MoodStep) -> None:
+    noise = run_local(step, synthetic_sounds.noise())
+    assert noise.speechiness < 0.15
+    assert noise.energy < 0.2
+    assert noise.instrumentalness > 0.8
 
 
 def test_the_level_of_a_track_does_not_move_its_attributes(step: MoodStep) -> None:
