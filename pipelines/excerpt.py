@@ -54,9 +54,13 @@ class Excerpt:
         parts = [waveform.samples[:, start : start + length] for start in starts]
         return Waveform(np.concatenate(parts, axis=1), rate)
 
+    def named(self) -> dict[str, str]:
+        """Give what stands beside the model ids where only this much was heard."""
+        return {"excerpt": str(self)}
+
     def mark(self, mood: MoodResult) -> MoodResult:
         """Tell beside the model ids that only this much was heard."""
-        return replace(mood, models=mood.models | {"excerpt": str(self)})
+        return replace(mood, models=mood.models | self.named())
 
 
 DecodeSegments = Callable[[Path, Sequence[tuple[float, float]], DecodeLimits], list[Waveform]]

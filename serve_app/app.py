@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from ray.serve import Application, Deployment
 
 from configs.settings import Settings
+from pipelines.excerpt import Excerpt
 from serve_app.deployments.analysis_worker import AnalysisWorker
 from serve_app.deployments.api import Api
 from serve_app.deployments.bpm import Bpm
@@ -126,4 +127,6 @@ def bind(args: AppArgs, overrides: Mapping[str, Mapping[str, Any]]) -> Applicati
         "identify": identify,
     }
     models = ids_by_role(quick.cards())
+    if args.worker.analysis == "partial":  # what was made so is cached apart
+        models |= Excerpt().named()
     return configured(Api).bind(stores, urls, tracks, settings.public_url, models, parts)

@@ -9,6 +9,7 @@ from ray import serve
 from ray.serve.handle import DeploymentHandle
 
 from pipelines.decode import decode
+from pipelines.excerpt import Excerpt
 from serve_app.deployments.backend import RayBackend
 from serve_app.deployments.options import StoreOptions, UrlOptions, WorkerOptions
 from serve_app.deployments.stores import open_stores
@@ -47,7 +48,9 @@ class AnalysisWorker:
                 opened.objects,
                 AudioUrlFetcher(UrlGuard(ports=urls.ports, networks=urls.networks)),
             ),
-            RayBackend(spectral, mood, embedding),
+            RayBackend(
+                spectral, mood, embedding, Excerpt() if worker.analysis == "partial" else None
+            ),
             decode,
             # Keys come with the jobs; the worker makes none.
             FeatureCache(opened.cache, str),

@@ -12,6 +12,7 @@ from ray.serve.handle import DeploymentHandle
 
 from pipelines.audio import Waveform
 from pipelines.batcher import DeviceFaultError, DeviceGoneError, QueueFullError
+from pipelines.excerpt import Excerpt
 from serve_app.deployments.model_server import Answer
 from serve_app.services.job_runner import Analysed
 
@@ -33,21 +34,31 @@ class RayBackend:
         spectral: DeploymentHandle[Any],
         mood: DeploymentHandle[Any],
         embedding: DeploymentHandle[Any] | None,
+        excerpt: Excerpt | None = None,
     ) -> None:
-        """Use the deployments; without ``embedding``, ``mood`` is a `MoodAndEmbedding`."""
+        """Use the deployments; without ``embedding``, ``mood`` is a `MoodAndEmbedding`.
+
+        Of an ``excerpt``, mood and embedding hear only that.
+        """
+        self._excerpt = excerpt
         self._handles = [spectral, mood] if embedding is None else [spectral, mood, embedding]
 
     async def analyse(self, waveform: Waveform) -> Analysed:
         """Put the samples into the object store once and analyse them side by side.
+
+        The whole track has been decoded, for its tempo and key, so an excerpt is cut from it here.
 
         Raises:
             AudioError: The audio is not fit for analysis.
             DeviceFaultError: Two devices broke under this track.
         """
         pcm = await asyncio.to_thread(ray.put, waveform.samples)
+        heard = pcm
+        if self._excerpt is not None:
+            heard = await asyncio.to_thread(ray.put, self._excerpt.take(waveform).samples)
         calls = [
-            asyncio.ensure_future(elsewhere(partial(_call, handle, [pcm], waveform.sample_rate)))
-            for handle in self._handles
+            asyncio.ensure_future(elsewhere(partial(_call, handle, [ref], waveform.sample_rate)))
+            for handle, ref in zip(self._handles, (pcm, heard, heard), strict=False)
         ]
         try:
             answers = cast("list[Answer[Any]]", await asyncio.gather(*calls))
@@ -57,6 +68,9 @@ class RayBackend:
         spectral, *others = (answer.result for answer in answers)
         mood, embedding = others if len(others) == 2 else others[0]
         models = {role: ids for answer in answers for role, ids in answer.models.items()}
+        if self._excerpt is not None:
+            mood = self._excerpt.mark(mood)
+            models |= self._excerpt.named()
         return Analysed(spectral, mood, embedding, models)
 
 

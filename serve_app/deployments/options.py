@@ -144,3 +144,6 @@ class WorkerOptions(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     concurrent_jobs: int = Field(2, ge=1, description="Jobs that one worker replica runs at once.")
+    analysis: Literal["whole", "partial"] = Field(
+        "whole", description="partial: mood and embedding hear 3 x 10 s of a track, not all of it."
+    )
