@@ -1,6 +1,8 @@
 """A batched step against the same step run alone."""
 
 import asyncio
+import threading
+import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 
 import numpy as np
@@ -29,6 +31,23 @@ class SpectrumModel:
         if self._fails_on is not None and (windows == self._fails_on).any():
             raise RuntimeError("CUDA error: device-side assert triggered")
         return {"magnitude": torch.fft.rfft(windows).abs(), "peak": windows.amax(-1)}
+
+
+class CompiledModel(SpectrumModel):
+    batch_sizes = (2, 4)
+
+    def __init__(self) -> None:
+        super().__init__("compiled", 100)
+        self.threads: set[str] = set()
+
+    def warm_up(self) -> None:
+        for size in self.batch_sizes:
+            self.forward(torch.zeros(size, 100))
+
+    def forward(self, windows: Tensor) -> Mapping[str, Tensor]:
+        self.threads.add(threading.current_thread().name)
+        assert torch.is_inference_mode_enabled()
+        return super().forward(windows)
 
 
 class SpectrumStep:
@@ -132,3 +151,55 @@ async def test_a_cancelled_track_leaves_nothing_queued(
     await asyncio.sleep(0.05)
     assert all(metrics.queued_windows == 0 for metrics in batched.metrics().values())
     assert isinstance(await batched.run(track(1.0, 4)), dict)
+
+
+async def test_warming_up_meets_every_batch_size_on_the_thread_that_serves() -> None:
+    model = CompiledModel()
+    step = BatchedStep(SpectrumStep(model), torch.device("cpu"), 64, 10_000)
+    await step.warm_up()
+    assert model.batches[:2] == [2, 4]
+    assert len(model.threads) == 1
+    model.batches.clear()
+    await asyncio.gather(*(step.run(track(0.3, i)) for i in range(5)))
+    assert set(model.batches) <= {2, 4}  # filled up, never a size that was not compiled
+    assert step.metrics()["compiled"].padded_windows > 0
+    assert len(model.threads) == 1
+    step.close()
+
+
+async def test_retiring_waits_for_what_is_under_way(
+    models: tuple[SpectrumModel, SpectrumModel],
+) -> None:
+    step = BatchedStep(SpectrumStep(*models), torch.device("cpu"), 8, 1000)
+    running = asyncio.create_task(step.run(track(20.0, 1)))
+    await asyncio.sleep(0)
+    retiring = asyncio.create_task(step.retire())
+    await asyncio.sleep(0)
+    assert not retiring.done()
+    await retiring
+    assert running.done()
+    assert isinstance(running.result(), dict)
+
+
+async def test_the_load_is_the_work_that_waits() -> None:
+    model = SpectrumModel("fine", 100)
+    forward, slow_s = model.forward, 0.01
+
+    def slow(windows: Tensor) -> Mapping[str, Tensor]:
+        time.sleep(slow_s * len(windows))
+        return forward(windows)
+
+    model.forward = slow  # type: ignore[method-assign]
+    step = BatchedStep(SpectrumStep(model), torch.device("cpu"), 4, 1000)
+    await step.run(track(1.0, 0))
+    assert step.load().backlog_s == 0
+    jobs = [asyncio.create_task(step.run(track(1.0, i))) for i in range(6)]
+    await asyncio.sleep(0.1)
+    # 6 tracks of 19 windows are 1.14 s, less what has been done meanwhile.
+    assert 0.5 < step.load().backlog_s < 1.2
+    assert step.load().device_s > 0.18
+    for job in jobs:
+        job.cancel()
+    await asyncio.wait(jobs)
+    assert step.load().backlog_s == 0
+    step.close()

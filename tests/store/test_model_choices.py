@@ -1,0 +1,77 @@
+"""The operator's choice of checkpoints on a real Redis."""
+
+import pytest
+
+from serve_app.domain.model_choice import Choices, Proposal, ReplicaReport
+from serve_app.store.client import Store
+from serve_app.store.model_choices import ALIVE_S, ModelChoices
+
+pytestmark = pytest.mark.redis
+
+MERT = Proposal("embedding", "mert-95m", "token")
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = 1000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def choices(live_store: Store, clock: Clock) -> ModelChoices:
+    return ModelChoices(live_store, clock)
+
+
+async def test_nothing_is_chosen_at_first(choices: ModelChoices) -> None:
+    assert await choices.read() == Choices({}, None)
+    assert await choices.reports() == []
+
+
+async def test_a_choice_stays_until_the_default_is_chosen(choices: ModelChoices) -> None:
+    await choices.choose("embedding", "mert-95m")
+    await choices.choose("tags", "musicnn-mtt")
+    assert (await choices.read()).chosen == {"embedding": "mert-95m", "tags": "musicnn-mtt"}
+    await choices.choose("embedding", "")
+    assert (await choices.read()).chosen == {"tags": "musicnn-mtt"}
+
+
+async def test_one_proposal_at_a_time_and_only_its_owner_ends_it(choices: ModelChoices) -> None:
+    other = Proposal("tags", "musicnn-msd-768", "other")
+    assert await choices.propose(MERT, 10)
+    assert not await choices.propose(other, 10)
+    assert (await choices.read()).proposal == MERT
+    assert await choices.keep(MERT, 10)
+    assert not await choices.keep(other, 10)
+    await choices.withdraw(other)
+    assert (await choices.read()).proposal == MERT
+    await choices.withdraw(MERT)
+    assert (await choices.read()).proposal is None
+    assert not await choices.keep(MERT, 10)
+
+
+async def test_a_proposal_lapses(choices: ModelChoices) -> None:
+    assert await choices.propose(MERT, 0.01)
+    while (await choices.read()).proposal is not None:
+        pass
+    assert await choices.propose(MERT, 10)
+
+
+async def test_replicas_that_are_silent_are_forgotten(choices: ModelChoices, clock: Clock) -> None:
+    first = ReplicaReport("b", "Mood", {"tags": "musicnn-mtt"}, ready_for="t", ready_ids="x")
+    await choices.report(first)
+    clock.now_s += ALIVE_S
+    await choices.report(ReplicaReport("a", "Mood", {"tags": "musicnn-mtt"}, error="no"))
+    found = await choices.reports()
+    assert [report.replica for report in found] == ["a", "b"]
+    assert (found[0].error, found[1].ready_for, found[1].ready_ids) == ("no", "t", "x")
+    clock.now_s += 1
+    assert [report.replica for report in await choices.reports()] == ["a"]
+    clock.now_s -= 1
+    assert [report.replica for report in await choices.reports()] == ["a"]
