@@ -22,6 +22,8 @@ from serve_app.services.track_audio import SourceFetcher
 from serve_app.store.objects import ObjectStore
 
 MIN_AUDIO_S = 1.0
+CONCURRENT = 4
+"""Files that one replica works on at once; others wait inside it, see `services.bpm`."""
 
 
 @serve.deployment
@@ -32,6 +34,7 @@ class Bpm:
         self, stores: StoreOptions, urls: UrlOptions, model: ModelOptions
     ) -> None:
         torch.set_num_threads(assigned_cpus())
+        self._turns = asyncio.Semaphore(CONCURRENT)
         self._sources = SourceFetcher(
             ObjectStore(stores.object_store),
             AudioUrlFetcher(UrlGuard(ports=urls.ports, networks=urls.networks)),
@@ -45,10 +48,11 @@ class Bpm:
         """See `QuickBackend`."""
         limits = DecodeLimits(max_seconds=max_audio_s, min_seconds=MIN_AUDIO_S)
         try:
-            with TemporaryDirectory(prefix="afa-bpm-") as folder:
-                path = Path(folder) / "audio"
-                await self._sources.fetch(source, path, max_bytes)
-                return await asyncio.to_thread(self._run, path, limits, with_key=with_key)
+            async with self._turns:
+                with TemporaryDirectory(prefix="afa-bpm-") as folder:
+                    path = Path(folder) / "audio"
+                    await self._sources.fetch(source, path, max_bytes)
+                    return await asyncio.to_thread(self._run, path, limits, with_key=with_key)
         except AudioError as error:
             return Refusal(error.code, str(error))
         except UrlFetchError as error:

@@ -16,9 +16,15 @@ from serve_app.domain.tiers import Tier
 from serve_app.domain.ulid import new_ulid
 from serve_app.services.assets import AssetsService
 from serve_app.services.charging import Charging
+from serve_app.services.gate import Gate
 from serve_app.services.simulation import simulated_quick
 from serve_app.services.track_audio import Source
 from serve_app.services.uploads import UPLOADS, store_body
+
+MAX_IN_FLIGHT = 32
+"""Requests that one ingress replica lets in at once: what a replica of the tempo deployment takes.
+They wait there, where they are next in line; a router that waits for a full replica leaves it idle
+for up to half a second between two tries."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +69,9 @@ class BpmService:
         backend: QuickBackend,
         charging: Charging,
         prices: Prices,
+        max_in_flight: int = MAX_IN_FLIGHT,
     ) -> None:
+        self._gate = Gate(max_in_flight)
         self._objects = objects
         self._assets = assets
         self._backend = backend
@@ -79,13 +87,15 @@ class BpmService:
             PayloadTooLargeError: Over the tier's upload size.
             InsufficientCreditsError: Not covered.
             UnprocessableAudioError: Not audio, too short or too long; not charged.
+            ServiceUnavailableError: Too much work is waiting; the body was not read.
         """
-        key = f"{UPLOADS}/bpm_{new_ulid()}"
-        stored = await store_body(self._objects, key, chunks, tier)
-        try:
-            return await self._run(caller, tier, key, stored.sha256, None, request_id)
-        finally:
-            await self._objects.delete(key)
+        with self._gate.entered():
+            key = f"{UPLOADS}/bpm_{new_ulid()}"
+            stored = await store_body(self._objects, key, chunks, tier)
+            try:
+                return await self._run(caller, tier, key, stored.sha256, None, request_id)
+            finally:
+                await self._objects.delete(key)
 
     async def detect_asset(
         self, caller: Caller, tier: Tier, asset_id: str, request_id: str
@@ -96,9 +106,11 @@ class BpmService:
             AssetNotFoundError: Expired, never existed, or another owner's.
             InsufficientCreditsError: Not covered.
             UnprocessableAudioError: Not audio, too short or too long; not charged.
+            ServiceUnavailableError: Too much work is waiting.
         """
-        asset = await self._assets.get(caller, asset_id)
-        return await self._run(caller, tier, asset.object_key, asset.sha256, asset, request_id)
+        with self._gate.entered():
+            asset = await self._assets.get(caller, asset_id)
+            return await self._run(caller, tier, asset.object_key, asset.sha256, asset, request_id)
 
     async def _run(
         self,
