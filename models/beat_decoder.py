@@ -3,7 +3,7 @@
 A bar-pointer path moves through a beat at constant speed and may change tempo only at the next
 beat. So a whole beat period is one step: the score of a period is a difference of prefix sums, and
 the Viterbi recursion reaches back at least the shortest period. Blocks of that length are therefore
-solved at once, over all frames in the block, all tempi and all rows of the batch.
+solved at once, over all frames in the block and all tempi.
 """
 
 from dataclasses import dataclass
@@ -15,6 +15,8 @@ FRAME_RATE = 100
 """Activation frames a second the decoder wants."""
 
 _FLOOR = 1e-4
+_BLOCKS_AHEAD = 64
+"""Blocks whose evidence is computed at once: an hour's would take 250 MB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,89 +88,97 @@ def decode_beats(
         ISMIR 2015; Böck, Krebs & Widmer, ISMIR 2014.
     """
     space = space or BeatSpace()
-    b, n = activation.shape
+    return [_decode_row(row, space) for row in activation]
+
+
+def _decode_row(activation: NDArray[np.float32], space: BeatSpace) -> NDArray[np.int64]:
+    n = len(activation)
     if n == 0:
-        return [np.zeros(0, dtype=np.int64) for _ in range(b)]
-    periods = space.periods
-    longest = int(periods[-1])
-    sums_on, sums_off = _prefix_sums(activation, space, longest)
-    best, arrivals = _forward(sums_on, sums_off, space, n)
-    return [_backtrack(best[row], arrivals[row], periods, longest, n) for row in range(b)]
+        return np.zeros(0, dtype=np.int64)
+    best, arrivals = _forward(_Evidence(activation, space), space, n)
+    return _backtrack(best, arrivals, space, n)
 
 
-def _prefix_sums(
-    activation: NDArray[np.float32], space: BeatSpace, longest: int
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Prefix sums of the log-likelihoods on and off the beat.
+class _Evidence:
+    """Log-likelihood of beat periods that end in given frames.
 
-    Before the start and behind the end lie ``longest`` frames without evidence, so that a path may
-    begin and end anywhere in a period.
+    Before the start and behind the end lie as many frames without evidence as the longest period
+    has, so that a path may begin and end anywhere in a period.
     """
-    p = np.clip(activation.astype(np.float64), _FLOOR, 1.0 - _FLOOR)
-    on = np.log(p)
-    off = np.log((1.0 - p) / (space.beat_share - 1))
-    pad = ((0, 0), (longest + 1, longest))
-    return np.pad(on, pad).cumsum(axis=1), np.pad(off, pad).cumsum(axis=1)
+
+    def __init__(self, activation: NDArray[np.float32], space: BeatSpace) -> None:
+        periods = space.periods
+        self._longest = int(periods[-1])
+        p = np.clip(activation.astype(np.float64), _FLOOR, 1.0 - _FLOOR)
+        pad = (self._longest + 1, self._longest)
+        on = np.pad(np.log(p), pad).cumsum()
+        self._off = np.pad(np.log((1.0 - p) / (space.beat_share - 1)), pad).cumsum()
+        # Sums up to where the frames on the beat give way to those behind it, and to the start.
+        reach = self._longest + 1
+        self._turns = np.lib.stride_tricks.sliding_window_view(on - self._off, reach)
+        self._starts = np.lib.stride_tricks.sliding_window_view(on, reach)
+        self._start_columns = self._longest - periods
+        self._turn_columns = self._start_columns + -(-periods // space.beat_share)
+
+    def __call__(self, first: int, count: int) -> NDArray[np.float64]:
+        """Score of a period k that ends in the padded frame ``first`` + i: ``[count, K]``."""
+        rows = slice(first - self._longest, first - self._longest + count)
+        on_beat = self._turns[rows].take(self._turn_columns, axis=1)
+        on_beat -= self._starts[rows].take(self._start_columns, axis=1)
+        on_beat += self._off[first : first + count, None]
+        return on_beat
 
 
 def _forward(
-    sums_on: NDArray[np.float64], sums_off: NDArray[np.float64], space: BeatSpace, n: int
-) -> tuple[NDArray[np.float64], NDArray[np.int8]]:
+    evidence: _Evidence, space: BeatSpace, n: int
+) -> tuple[NDArray[np.float64], NDArray[np.float32]]:
     """Run the recursion over frames of the padded activation.
 
     Returns:
-        ``best [B, longest, K]``: score of the best path whose first beat at or after the end lies
-        in that frame and closes that period. ``arrivals [B, longest + N, K]``: for a beat from
-        which period k starts, by how many steps the period before it was another.
+        ``best [longest, K]``: score of the best path whose first beat at or after the end lies in
+        that frame and closes that period. ``arrivals [longest + N, K]``: score of the best path
+        that closes period k with a beat in that frame, against the block's best.
     """
     periods = space.periods
-    b, k = len(sums_on), len(periods)
+    k = len(periods)
     shortest, longest, reach = int(periods[0]), int(periods[-1]), space.reach
-    on_frames = -(-periods // space.beat_share)
-    columns = np.arange(k)
-    transitions = _transitions(space)
+    transitions = np.ascontiguousarray(_transitions(space).T, dtype=np.float32)[:, None]
     end = longest + n
-    # recent[:, i, k]: best score of a path with a beat i frames into the memory, after which
-    # period k begins. A path may begin anywhere before the track.
-    recent = np.zeros((b, longest + shortest, k))
-    arrivals = np.zeros((b, end, k), dtype=np.int8)
-    padded = np.full((b, shortest, k + 2 * reach), -np.inf)
-    neighbours = np.lib.stride_tricks.sliding_window_view(padded, 2 * reach + 1, axis=2)
-
-    def arrive(first: int, count: int) -> NDArray[np.float64]:
-        """Score of closing period k with a beat in frame ``first`` + i: ``[B, count, K]``."""
-        frames = np.arange(first, first + count)
-        starts = frames[:, None] - periods
-        middle = starts + on_frames
-        evidence = (sums_on[:, middle] - sums_on[:, starts]) + (
-            sums_off[:, frames][:, :, None] - sums_off[:, middle]
-        )
-        slots = np.minimum(starts - first + longest, longest + shortest - 1)
-        return np.asarray(recent[:, slots, columns] + evidence)
-
+    # recent[i, k]: best score of a path with a beat i frames into the memory, after which period k
+    # begins. A path may begin anywhere before the track.
+    recent = np.zeros((longest + shortest, k))
+    arrivals = np.zeros((end, k), dtype=np.float32)
+    padded = np.full((shortest, k + 2 * reach), -np.inf, dtype=np.float32)
+    neighbours = np.lib.stride_tricks.sliding_window_view(padded, k, axis=1).swapaxes(0, 1)
+    slots = np.arange(max(shortest, longest))[:, None] - periods + longest
+    departures = np.minimum(slots, len(recent) - 1) * k + np.arange(k)
+    ahead, known = evidence(longest, 0), longest
     for start in range(longest, end, shortest):
         count = min(shortest, end - start)
-        padded[:, :count, reach : reach + k] = arrive(start, count)
-        scores = neighbours[:, :count] + transitions
-        pick = scores.argmax(axis=-1)
-        arrivals[:, start : start + count] = pick - reach
-        recent[:, longest : longest + count] = np.take_along_axis(scores, pick[..., None], -1)[
-            ..., 0
-        ]
-        recent[:, :longest] = recent[:, count : count + longest].copy()
+        if start == known:
+            first = known
+            known = min(end, start + _BLOCKS_AHEAD * shortest)
+            ahead = evidence(first, known - first)
+        arrive = recent.take(departures[:count]) + ahead[start - first : start - first + count]
+        highest = arrive.max()
+        arrivals[start : start + count] = arrive - highest
+        padded[:count, reach : reach + k] = arrivals[start : start + count]
+        best = (neighbours[:, :count] + transitions).max(axis=0)
+        recent[longest : longest + count] = best + highest
+        recent[:longest] = recent[count : count + longest].copy()
     # Behind the end there are no beats to depart from.
-    recent[:, longest:] = -np.inf
-    return arrive(end, longest), arrivals
+    recent[longest:] = -np.inf
+    return recent.take(departures[:longest]) + evidence(end, longest), arrivals
 
 
 def _backtrack(
-    best: NDArray[np.float64],
-    arrivals: NDArray[np.int8],
-    periods: NDArray[np.int64],
-    longest: int,
-    n: int,
+    best: NDArray[np.float64], arrivals: NDArray[np.float32], space: BeatSpace, n: int
 ) -> NDArray[np.int64]:
     """Follow the best path from its last beat to its first: frames of the activation."""
+    periods = space.periods
+    longest, reach = int(periods[-1]), space.reach
+    transitions = _transitions(space)
+    scores = np.full(len(periods) + 2 * reach, -np.inf)
     frame, k = np.unravel_index(int(best.argmax()), best.shape)
     at, period = int(frame) + longest + n, int(k)
     beats = []
@@ -177,5 +187,7 @@ def _backtrack(
         if at < longest:
             break
         beats.append(at - longest)
-        period += int(arrivals[at, period])
+        scores[reach:-reach] = arrivals[at]
+        period += int((scores[period : period + 2 * reach + 1] + transitions[period]).argmax())
+        period -= reach
     return np.array(beats[::-1], dtype=np.int64)
