@@ -16,6 +16,7 @@ from rich.progress import track
 from configs.settings import Settings
 from pipelines.audio import AudioError
 from pipelines.decode import DecodeLimits, DecoderUnavailableError, decode
+from pipelines.excerpt import Excerpt
 from pipelines.records import TrackFeatures
 from serve_app.api.features_wire import PITCH_CLASSES, to_analysis
 from serve_app.cli.environment import (
@@ -41,16 +42,17 @@ LIMITS = DecodeLimits(max_seconds=MAX_SECONDS)
 _analyzer: "LocalAnalyzer | None" = None
 
 
-def load_analyzer(max_windows: int) -> "LocalAnalyzer":
+def load_analyzer(max_windows: int, *, is_partial: bool = False) -> "LocalAnalyzer":
     """Load the default checkpoints; the imports take a second, so other commands do without."""
     from models.checkpoints import CheckpointError
     from pipelines.local import LocalAnalyzer
 
     settings = Settings()
     cards = chosen_cards(settings)
+    excerpt = Excerpt() if is_partial else None
     with told(CheckpointError):
         return LocalAnalyzer(
-            cards, settings.resolved_model_dir(), torch_device(settings), max_windows
+            cards, settings.resolved_model_dir(), torch_device(settings), max_windows, excerpt
         )
 
 
@@ -74,14 +76,18 @@ def analyze(
     max_windows: Annotated[
         int, typer.Option(min=0, help="Windows per track for mood and embedding; 0: all.")
     ] = 0,
+    partial: Annotated[
+        bool, typer.Option("--partial", help="Mood and embedding from 3 x 10 s of each track.")
+    ] = False,
 ) -> None:
     """Tell tempo, key, beats, loudness, attributes and mood of audio, on this machine."""
     if jsonl is not None:
-        write_jsonl([existing(source) for source in sources], jsonl, jobs, max_windows)
+        paths = [existing(source) for source in sources]
+        write_jsonl(paths, jsonl, jobs, max_windows, is_partial=partial)
         return
     if plot is not None and len(sources) > 1:
         fail("--plot draws one file; give one, or use --jsonl for many")
-    analyzer = load_analyzer(max_windows)
+    analyzer = load_analyzer(max_windows, is_partial=partial)
     for source in sources:
         with told(AudioError, UrlError, DecoderUnavailableError), local_file(source) as path:
             features, timings = analyzer.analyze(path, LIMITS)
@@ -136,13 +142,13 @@ def record_of(path: Path, features: TrackFeatures) -> dict[str, Any]:
     )
 
 
-def start_worker(max_windows: int) -> None:
+def start_worker(max_windows: int, is_partial: bool) -> None:
     """Load the models once in each process of the pool."""
     import torch
 
     global _analyzer
     torch.set_num_threads(1)
-    _analyzer = load_analyzer(max_windows)
+    _analyzer = load_analyzer(max_windows, is_partial=is_partial)
 
 
 def analyze_one(path: Path) -> dict[str, Any]:
@@ -158,7 +164,9 @@ def analyze_one(path: Path) -> dict[str, Any]:
     return record_of(path, features)
 
 
-def write_jsonl(paths: list[Path], output: Path, jobs: int, max_windows: int) -> None:
+def write_jsonl(
+    paths: list[Path], output: Path, jobs: int, max_windows: int, *, is_partial: bool
+) -> None:
     """Analyse files side by side and write a line for each as it is done."""
     n_failed = 0
     with (
@@ -166,7 +174,7 @@ def write_jsonl(paths: list[Path], output: Path, jobs: int, max_windows: int) ->
             min(jobs, len(paths)),
             mp_context=get_context("spawn"),
             initializer=start_worker,
-            initargs=(max_windows,),
+            initargs=(max_windows, is_partial),
         ) as pool,
         output.open("w", encoding="utf-8") as lines,
     ):

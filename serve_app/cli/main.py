@@ -2,7 +2,7 @@
 
 import typer
 
-from serve_app.cli import analyze, bench, catalog, credits, identify, keys, models, service
+from serve_app.cli import analyze, bench, catalog, credits, embed, identify, keys, models, service
 
 app = typer.Typer(
     name="afa",
@@ -15,6 +15,7 @@ app.command()(service.down)
 app.command()(service.status)
 app.command()(service.doctor)
 app.command()(analyze.analyze)
+app.command()(embed.embed)
 app.command()(identify.identify)
 app.command(cls=bench.ListingCommand)(bench.bench)
 catalog.app.command("fingerprint")(identify.fingerprint)

@@ -63,3 +63,23 @@ def test_bad_input_is_told_not_thrown(tmp_path: Path) -> None:
     done = runner.invoke(app, ["analyze", str(text)])
     assert done.exit_code == 1
     assert "Traceback" not in done.output
+
+
+def test_a_part_of_a_long_track_is_enough_for_mood(tmp_path: Path) -> None:
+    long = encode(tmp_path / "long.mp3", click_track(120, 45), "mp3", "libmp3lame")
+    bad = tmp_path / "bad.mp3"
+    bad.write_bytes(b"nothing to hear")
+    done = runner.invoke(app, ["embed", str(long), str(bad)])
+    assert done.exit_code == 0, done.output
+    good, failed = (json.loads(line) for line in done.stdout.splitlines() if line.startswith("{"))
+    assert failed["error"] == "unprocessable_audio"
+    assert len(good["embedding"]) == 768
+    assert good["models"]["excerpt"] == "3 x 10 s"
+    done = runner.invoke(app, ["analyze", str(long), "--partial", "--json", "--embedding"])
+    assert done.exit_code == 0, done.output
+    analysed = json.loads(done.stdout)
+    assert analysed["models"]["excerpt"] == "3 x 10 s"
+    assert analysed["tempo"] == pytest.approx(120, rel=0.02)
+    cosine = sum(a * b for a, b in zip(good["embedding"], analysed["embedding"], strict=True))
+    assert cosine > 0.999  # the parts were sought here and cut there
+    assert analysed["energy"] == pytest.approx(100 * good["energy"], abs=1)
