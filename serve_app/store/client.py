@@ -130,15 +130,15 @@ class Store:
         Raises:
             ServiceUnavailableError: No answer in time; it may have run.
         """
+        return await self.guard(self.evaluate(name, keys, args))
+
+    async def evaluate(self, name: str, keys: Keys, args: Args = ()) -> Any:
+        """Run a script without a time limit; errors are Redis's own."""
         script = self.script(name)
-
-        async def call() -> Any:
-            try:
-                return await self._send("EVALSHA", script.digest, len(keys), *keys, *args)
-            except NoScriptError:
-                return await self._send("EVAL", script.text, len(keys), *keys, *args)
-
-        return await self.guard(call())
+        try:
+            return await self._send("EVALSHA", script.digest, len(keys), *keys, *args)
+        except NoScriptError:
+            return await self._send("EVAL", script.text, len(keys), *keys, *args)
 
     async def run_replicated(
         self, name: str, keys: Keys, args: Args, replicas: int, wait_ms: int

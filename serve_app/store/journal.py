@@ -8,14 +8,14 @@ import json
 import struct
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from serve_app.domain.credits import AuditReport, JournalEntry, Mismatch
 from serve_app.store.client import Store
-from serve_app.store.keys import split_member
+from serve_app.store.keys import SEPARATOR, split_member
 from serve_app.store.ledger import unpack_account, unpack_hold
 
-PAGE = 2_000
+PAGE = 100
 DELTAS = struct.Struct("<4d")
 ENDINGS = frozenset({"commit", "void", "reap"})
 
@@ -52,11 +52,18 @@ class Sums:
             seen.add(entry.entry_id)
 
 
-def parse_entry(fields: dict[bytes, bytes]) -> JournalEntry:
-    """Read one stream entry."""
-    account, kind, entry_id = fields[b"e"].decode().split(" ")
-    number, g, p, d = map(int, DELTAS.unpack(fields[b"v"]))
-    return JournalEntry(account, number, kind, entry_id, g, p, d, fields.get(b"w", b"").decode())
+def parse_entries(fields: dict[bytes, bytes]) -> list[JournalEntry]:
+    """Read one stream entry: all that one script call wrote; a note belongs to the last."""
+    words = fields[b"e"].decode().split(" ")
+    entries = []
+    deltas = DELTAS.iter_unpack(fields[b"v"])
+    for kind, member, numbers in zip(words[::2], words[1::2], deltas, strict=True):
+        account, entry_id = member.split(SEPARATOR)
+        number, g, p, d = map(int, numbers)
+        entries.append(JournalEntry(account, number, kind, entry_id, g, p, d))
+    if b"w" in fields:
+        entries[-1] = replace(entries[-1], note=fields[b"w"].decode())
+    return entries
 
 
 class Journal:
@@ -79,7 +86,11 @@ class Journal:
             page = await self._store.command("XRANGE", stream, after, "+", "COUNT", PAGE)
             if not page:
                 return
-            yield [(entry_id.decode(), parse_entry(fields)) for entry_id, fields in page]
+            yield [
+                (entry_id.decode(), entry)
+                for entry_id, fields in page
+                for entry in parse_entries(fields)
+            ]
             after = f"({page[-1][0].decode()}"
 
     async def entries(self, account: str) -> list[JournalEntry]:
@@ -187,11 +198,10 @@ class Journal:
                     for entry_id, e in page
                 )
                 await sink(f"{tag[1:-1]}/{first}.jsonl", "\n".join(lines).encode() + b"\n")
-                total += int(
-                    await self._store.run(
-                        "journal_trim",
-                        [self._store.keys.shard(tag, "j"), self._store.keys.shard(tag, "jb")],
-                        [last, PAGE],
-                    )
+                await self._store.run(
+                    "journal_trim",
+                    [self._store.keys.shard(tag, "j"), self._store.keys.shard(tag, "jb")],
+                    [last, PAGE],
                 )
+                total += len(page)
         return total

@@ -84,13 +84,21 @@ class Keyspace:
         return f"cr:{tag}:{name}"
 
     def money(self, account: str, hold_id: str) -> list[str]:
-        """Keys of every script that moves an account's credits: balance, hold, due, journal."""
+        """Keys of a script that ends one hold: balance, hold, due, journal."""
         tag = self.tag(account)
         return [
             f"cr:{tag}:a:{account}",
             f"cr:{tag}:r:{account}:{hold_id}",
             f"cr:{tag}:due",
             f"cr:{tag}:j",
+        ]
+
+    def moves(self, account: str) -> list[str]:
+        """Keys of an account for operations on holds: balance, due, journal, topup, intents."""
+        tag = self.tag(account)
+        return [
+            *(f"cr:{tag}:a:{account}", f"cr:{tag}:due", f"cr:{tag}:j"),
+            *(f"cr:{tag}:t:{account}", f"cr:{tag}:intents"),
         ]
 
     def funding(self, account: str) -> list[str]:

@@ -3,11 +3,11 @@
 Invariant: the balance of an account is the sum of its journal, and every id moves credits once.
 """
 
+import asyncio
 import json
 import re
 import struct
 import uuid
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Literal
 
@@ -22,6 +22,7 @@ from serve_app.domain.errors import InsufficientCreditsError
 from serve_app.domain.tiers import Tiers
 from serve_app.store.client import Args, Store
 from serve_app.store.keys import split_member
+from serve_app.store.moves import MOST_MOVES, Move, Moves
 
 ID_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:@~-]{0,199}")
 ACCOUNT = struct.Struct("<14d")
@@ -92,7 +93,7 @@ def no_funds(cost: int, balance: Balance) -> InsufficientCreditsError:
 
 
 class Ledger:
-    """Moves credits; each method is one script, idempotent on its id."""
+    """Moves credits; each method is one operation, idempotent on its id."""
 
     def __init__(
         self,
@@ -114,8 +115,8 @@ class Ledger:
         """
         self.store = store
         self._tiers = tiers
-        self._over_allowance = over_allowance
-        self._hit_price = hit_price
+        self._hit_price = hit_price if over_allowance == "charge" else -1
+        self._moves = Moves(store)
         self._topup_replicas = topup_replicas
 
     async def reserve(
@@ -135,17 +136,20 @@ class Ledger:
             ServiceUnavailableError: The ledger is away; at worst a hold exists and will be reaped.
         """
         account, tier = check_id(payer.account), self._tiers[payer.tier]
-        keys = self.store.keys.money(account, check_id(hold_id))
-        status, packed = await self.store.run(
-            "reserve",
-            [*keys, *self.store.keys.funding(account)],
-            [
-                *(account, hold_id, cost, int(ttl_s * 1000), fingerprint),
-                *(tier.monthly_credits, tier.grace_credits),
-            ],
+        answer, packed = await self._moves.do(
+            Move(
+                word=b"r",
+                account=account,
+                hold_id=check_id(hold_id),
+                amount=cost,
+                term=int(ttl_s * 1000),
+                monthly=tier.monthly_credits,
+                floor=tier.grace_credits,
+                fingerprint=fingerprint,
+            )
         )
         balance = parse_balance(account, packed)
-        match status.decode().partition(":"):
+        match answer.partition(":"):
             case ("OK", _, _) | ("DUP", _, "held"):
                 return balance
             case ("NOFUNDS", _, _):
@@ -161,8 +165,7 @@ class Ledger:
             HoldClosedError: It was voided, reaped, committed with another cost, or never existed.
             ServiceUnavailableError: The ledger is away; the same call again settles it.
         """
-        final = -1 if final_cost is None else final_cost
-        return await self._end("commit", account, hold_id, [account, hold_id, final])
+        return await self._end(b"c", account, hold_id, -1 if final_cost is None else final_cost)
 
     async def void(self, account: str, hold_id: str) -> Balance:
         """Give a hold back whole.
@@ -171,17 +174,15 @@ class Ledger:
             HoldClosedError: It was committed, reaped, or never existed.
             ServiceUnavailableError: The ledger is away; the same call again settles it.
         """
-        return await self._end("void", account, hold_id, [account, hold_id, "voided"])
+        return await self._end(b"v", account, hold_id)
 
-    async def _end(
-        self, script: str, account: str, hold_id: str, args: Sequence[str | int]
-    ) -> Balance:
-        keys = self.store.keys.money(check_id(account), check_id(hold_id))
-        status, packed = await self.store.run(script, keys, args)
-        word, _, state = status.decode().partition(":")
-        if word in ("OK", "DUP"):
+    async def _end(self, word: bytes, account: str, hold_id: str, final: int = 0) -> Balance:
+        move = Move(word, check_id(account), check_id(hold_id), amount=final)
+        text, packed = await self._moves.do(move)
+        answer, _, state = text.partition(":")
+        if answer in ("OK", "DUP"):
             return parse_balance(account, packed)
-        if word == "OVER":
+        if answer == "OVER":
             raise HoldMismatchError(f"hold {hold_id} is smaller than the final cost")
         raise HoldClosedError(hold_id, state or "missing")
 
@@ -197,18 +198,17 @@ class Ledger:
                 for shard in range(keys.shards)
             ]
         )
+        due = [split_member(raw) for members in found for raw in members]
         reaped = 0
-        for raw in (member for members in found for member in members):
-            account, hold_id = split_member(raw)
-            reaped += await self.reap(account, hold_id)
+        for start in range(0, len(due), MOST_MOVES):
+            calls = (self.reap(*pair) for pair in due[start : start + MOST_MOVES])
+            reaped += sum(await asyncio.gather(*calls))
         return reaped
 
     async def reap(self, account: str, hold_id: str) -> bool:
         """Give one hold back if its deadline has passed; a job's hold is left to its job."""
-        status, _ = await self.store.run(
-            "void", self.store.keys.money(account, hold_id), [account, hold_id, "reaped"]
-        )
-        return bool(status == b"OK")
+        answer, _ = await self._moves.do(Move(b"x", account, hold_id))
+        return answer == "OK"
 
     async def count_hit(
         self, account: str, tier: str, hits: int = 1, hit_id: str | None = None
@@ -227,20 +227,25 @@ class Ledger:
         """
         row = self._tiers[tier]
         hit_id = check_id(hit_id or f"hit:{uuid.uuid4().hex}")
-        status, credits, packed = await self.store.run(
-            "hit",
-            self.store.keys.money(check_id(account), hit_id),
-            [
-                *(account, hit_id, hits, row.cache_lookups, self._hit_price),
-                *(row.monthly_credits, row.grace_credits, self._over_allowance),
-            ],
+        text, packed = await self._moves.do(
+            Move(
+                word=b"h",
+                account=check_id(account),
+                hold_id=hit_id,
+                amount=hits,
+                term=row.cache_lookups,
+                monthly=row.monthly_credits,
+                floor=row.grace_credits,
+                price=self._hit_price,
+            )
         )
+        answer, _, credits = text.partition(":")
         balance = parse_balance(account, packed)
-        if status == b"OVER":
+        if answer == "OVER":
             raise InsufficientCreditsError(
                 f"the monthly allowance of {row.cache_lookups} cache look-ups is used up"
             )
-        if status == b"NOFUNDS":
+        if answer == "NOFUNDS":
             raise no_funds(hits * self._hit_price, balance)
         return HitCharge(int(credits), balance)
 
@@ -251,7 +256,7 @@ class Ledger:
             ServiceUnavailableError: The ledger is away.
         """
         keys = self.store.keys
-        _, packed = await self.store.run(
+        packed = await self.store.run(
             "balance",
             [keys.balance(check_id(account)), keys.shard(keys.tag(account), "j")],
             [account, -1 if tier is None else self._tiers[tier].monthly_credits],

@@ -4,10 +4,12 @@ Each is a coroutine on an empty ``Setting``; ``test_ledger_cases`` runs them on 
 ``test_lua_mutants`` on broken ones.
 """
 
+import asyncio
+
 import pytest
 
 from configs.tables import load_table
-from serve_app.domain.credits import AccountPayer, HoldClosedError, HoldMismatchError
+from serve_app.domain.credits import AccountPayer, HitCharge, HoldClosedError, HoldMismatchError
 from serve_app.domain.errors import InsufficientCreditsError
 from serve_app.domain.tiers import Tiers
 from serve_app.store.ledger import Ledger
@@ -384,7 +386,80 @@ async def accounts_do_not_touch_each_other(s: Setting) -> None:
     assert report.is_clean
 
 
+async def operations_of_one_call_see_each_other(s: Setting) -> None:
+    ledger, keys = s.ledger, s.store.keys
+    await ledger.reserve(PAYER, "old", 1)
+    given = await asyncio.gather(
+        ledger.reserve(PAYER, "a", 50, fingerprint="x"),
+        ledger.reserve(PAYER, "a", 50, fingerprint="x"),
+        ledger.reserve(PAYER, "a", 50, fingerprint="y"),
+        ledger.reserve(PAYER, "b", 39),
+        ledger.reserve(PAYER, "c", 40),
+        ledger.commit(ACCOUNT, "a", 20),
+        ledger.commit(ACCOUNT, "a", 20),
+        ledger.void(ACCOUNT, "a"),
+        ledger.commit(ACCOUNT, "never"),
+        ledger.reserve(PAYER, "c", 25, ttl_s=10),
+        ledger.void(ACCOUNT, "b"),
+        ledger.void(ACCOUNT, "b"),
+        ledger.reap(ACCOUNT, "c"),
+        ledger.count_hit(ACCOUNT, "basic", 7, "hit:1"),
+        ledger.count_hit(ACCOUNT, "basic", 7, "hit:1"),
+        return_exceptions=True,
+    )
+    assert [type(g).__name__ for g in given if isinstance(g, Exception)] == [
+        *("HoldMismatchError", "InsufficientCreditsError"),
+        *("HoldClosedError", "HoldClosedError"),
+    ]
+    assert [n for n, g in enumerate(given) if isinstance(g, Exception)] == [2, 4, 7, 8]
+    balance = await ledger.balance(ACCOUNT)
+    assert (buckets(balance), balance.held, balance.lookups_used) == ((7, 5, 0), 26, 7)
+    # Every answer of a call tells the account as it is after the whole of it.
+    assert given[0] == given[11] == balance
+    assert given[12] is False
+    assert given[13] == given[14] == HitCharge(2, balance)
+    assert (await s.lines())[2:] == [
+        ("reserve", "a", -50, 0, 0),
+        ("reserve", "b", -9, 0, 30),
+        ("commit", "a", 0, 0, -30),
+        ("reserve", "c", 0, 0, 25),
+        ("void", "b", 9, 5, -25),
+        ("hit", "hit:1", -2, 0, 0),
+    ]
+    assert await s.store.command("XLEN", keys.shard(keys.tag(ACCOUNT), "j")) == 2
+    for hold_id, lives in (("a", True), ("b", True), ("c", False), ("hit:1", True)):
+        assert (await s.store.command("PTTL", keys.hold(ACCOUNT, hold_id)) > 0) is lives
+    await s.after(10_000)
+    assert await ledger.reap_due() == 1
+    await s.audit()
+
+
+async def one_call_serves_many_accounts(s: Setting) -> None:
+    payers = [AccountPayer(f"owner{number}", "basic") for number in range(20)]
+    await asyncio.gather(
+        *(s.ledger.reserve(payer, f"h{cost}", cost) for cost in (1, 2) for payer in payers)
+    )
+    voided = await asyncio.gather(*(s.ledger.void(payer.account, "h2") for payer in payers))
+    assert {(b.remaining, b.held) for b in voided} == {(59, 1)}
+    keys = s.store.keys
+    streams = {keys.shard(keys.tag(payer.account), "j") for payer in payers}
+    assert len(streams) == keys.shards
+    assert [await s.store.command("XLEN", stream) for stream in streams] == [2] * len(streams)
+    exported: list[bytes] = []
+
+    async def keep(name: str, segment: bytes) -> None:
+        exported.append(segment)
+
+    assert await s.journal.export(keep) == 4 * len(payers)
+    assert len(b"".join(exported).splitlines()) == 4 * len(payers)
+    await s.ledger.topup("owner0", "pay:1", 5)
+    report = await s.journal.audit()
+    assert (report.entries, report.open_holds, report.mismatches) == (81, 20, ())
+
+
 LEDGER_CASES = (
+    operations_of_one_call_see_each_other,
+    one_call_serves_many_accounts,
     spends_grant_then_packs_then_grace,
     grace_ends_exactly_at_the_floor,
     free_tier_has_no_grace,

@@ -8,7 +8,7 @@ from tests.store.lua_mutants import EQUIVALENT, Mutant, files, mutants, survivor
 pytestmark = pytest.mark.redis
 
 BOUNDARIES = {" > ", " >= ", " < ", " <= "}
-MONEY = ("reserve", "commit", "void", "hit", "lib/ledger", "job_check", "job_heartbeat", "job_fail")
+MONEY = ("moves", "lib/holds", "lib/ledger", "job_check", "job_heartbeat", "job_fail")
 
 
 def boundary_mutants() -> list[Mutant]:

@@ -13,31 +13,33 @@ if raw[2] then
   redis.call('PEXPIRE', KEYS[2], ARGV[7])
   return {'DUP', raw[1]}
 end
-local now = now_ms()
-load_account(raw[1])
-roll(acct, KEYS[3], now, tonumber(ARGV[5]))
+local A = open_account(acct, raw[1], KEYS[1], nil, KEYS[3])
+roll(A, tonumber(ARGV[5]))
+local member = acct .. '\31' .. id
 local why = ARGV[6] ~= '' and ARGV[6] or nil
+local answer = 'OK'
 if credits < 0 then
   local p = math.min(A.p, -credits)
   local g = -credits - p
   if g > A.g then
-    local packed = packed_account()
-    redis.call('SET', KEYS[1], packed)
-    return {'NOFUNDS', packed}
+    answer = 'NOFUNDS'
+  else
+    note(A, kind, member, -g, -p, 0, why)
   end
-  note(acct, KEYS[3], now, kind, id, -g, -p, 0, why)
 elseif kind == 'bonus' then
-  give(acct, KEYS[3], now, kind, id, credits, 0, why)
+  give(A, kind, member, credits, 0, why)
 else
-  give(acct, KEYS[3], now, kind, id, 0, credits, why)
+  give(A, kind, member, 0, credits, why)
 end
-if redis.call('HGET', KEYS[4], 'intent') == id then
-  spent_this_month(KEYS[4], A.per)
-  redis.call('HDEL', KEYS[4], 'intent', 'sent', 'iprice', 'ipack')
-  redis.call('HSET', KEYS[4], 'fails', 0)
-  redis.call('ZREM', KEYS[5], acct)
+local packed = close_account(A)
+write_all()
+if answer == 'OK' then
+  redis.call('SET', KEYS[2], seen, 'PX', ARGV[7])
+  if redis.call('HGET', KEYS[4], 'intent') == id then
+    spent_this_month(KEYS[4], A.per)
+    redis.call('HDEL', KEYS[4], 'intent', 'sent', 'iprice', 'ipack')
+    redis.call('HSET', KEYS[4], 'fails', 0)
+    redis.call('ZREM', KEYS[5], acct)
+  end
 end
-local packed = packed_account()
-redis.call('SET', KEYS[1], packed)
-redis.call('SET', KEYS[2], seen, 'PX', ARGV[7])
-return {'OK', packed}
+return {answer, packed}

@@ -1,14 +1,23 @@
 -- Fold exported entries into the base sums and drop them from the stream.
 -- KEYS: journal, base. ARGV: last exported entry, most.
--- Answers how many were dropped.
 local found = redis.call('XRANGE', KEYS[1], '-', ARGV[1], 'COUNT', ARGV[2])
-for _, entry in ipairs(found) do
-  local acct = string.match(entry[2][2], '^%S+')
-  local n, g, p, d = struct.unpack('<dddd', entry[2][4])
-  redis.call('HSET', KEYS[2], acct .. ' n', n)
-  redis.call('HINCRBY', KEYS[2], acct .. ' g', string.format('%.0f', g + 0))
-  redis.call('HINCRBY', KEYS[2], acct .. ' p', string.format('%.0f', p + 0))
-  redis.call('HINCRBY', KEYS[2], acct .. ' d', string.format('%.0f', d + 0))
-  redis.call('XDEL', KEYS[1], entry[1])
+local base, ids = {}, {}
+for i, entry in ipairs(found) do
+  local at = 1
+  ids[i] = entry[1]
+  for acct in string.gmatch(entry[2][2], '%S+ ([^\31]+)\31%S+') do
+    local sums = base[acct] or {0, 0, 0, 0}
+    base[acct] = sums
+    local n, g, p, d
+    n, g, p, d, at = struct.unpack('<dddd', entry[2][4], at)
+    sums[1], sums[2], sums[3], sums[4] = n, sums[2] + g, sums[3] + p, sums[4] + d
+  end
 end
-return #found
+for acct, sums in pairs(base) do
+  redis.call('HSET', KEYS[2], acct .. ' n', sums[1])
+  redis.call('HINCRBY', KEYS[2], acct .. ' g', sums[2])
+  redis.call('HINCRBY', KEYS[2], acct .. ' p', sums[3])
+  redis.call('HINCRBY', KEYS[2], acct .. ' d', sums[4])
+end
+if ids[1] then redis.call('XDEL', KEYS[1], unpack(ids)) end
+return #ids

@@ -1,4 +1,4 @@
--- uses: ledger
+-- uses: clock ledger
 -- Close an intent whose charge was declined; after too many, switch automatic top-up off.
 -- KEYS: balance, topup, intents. ARGV: account, intent id, failures allowed, why.
 -- Answers failures so far, or -1: not open.
@@ -9,9 +9,10 @@ redis.call('HDEL', KEYS[2], 'intent', 'sent', 'iprice', 'ipack')
 redis.call('ZREM', KEYS[3], ARGV[1])
 local fails = redis.call('HINCRBY', KEYS[2], 'fails', 1)
 if fails >= tonumber(ARGV[3]) then
-  load_account(redis.call('GET', KEYS[1]))
+  local A = open_account(ARGV[1], redis.call('GET', KEYS[1]), KEYS[1])
   A.th = -1
-  redis.call('SET', KEYS[1], packed_account())
+  close_account(A)
+  write_all()
   redis.call('HSET', KEYS[2], 'on', 0, 'off', ARGV[4])
 end
 return fails

@@ -1,10 +1,11 @@
--- uses: ledger
+-- uses: clock ledger
 -- Set automatic top-up up, or switch it off. KEYS: balance, topup.
 -- ARGV: account, 1 on | 0 off, threshold, pack, price, cap, why it is off.
 -- An open intent stays open: its charge may already have been made.
-load_account(redis.call('GET', KEYS[1]))
+local A = open_account(ARGV[1], redis.call('GET', KEYS[1]), KEYS[1])
 A.th = ARGV[2] == '1' and tonumber(ARGV[3]) or -1
-redis.call('SET', KEYS[1], packed_account())
+close_account(A)
+write_all()
 if ARGV[2] == '1' then
   redis.call('HSET', KEYS[2], 'on', 1, 'th', ARGV[3], 'pack', ARGV[4], 'price', ARGV[5],
     'cap', ARGV[6], 'fails', 0)

@@ -4,43 +4,49 @@
 -- not have reached its lane, a running one whose lease ends.
 local DEAD_KEPT = 999
 
-local function end_job(job, open, acct, id, state, used, now, ttl)
-  redis.call('HSET', job, 'state', state, 'used', used, 'finished', now, 'worker', '')
+local function end_job(job, open, acct, id, state, used, ttl)
+  redis.call('HSET', job, 'state', state, 'used', used, 'finished', NOW, 'worker', '')
   redis.call('PEXPIRE', job, ttl)
   redis.call('ZREM', open, acct .. '\31' .. id)
   redis.call('PUBLISH', 'afa-job-events', id)
 end
 
 -- Only for accounts with a webhook: remember to tell.
-local function announce(hook, hooks_due, acct, id, now)
+local function announce(hook, hooks_due, acct, id)
   if redis.call('EXISTS', hook) == 1 then
-    redis.call('ZADD', hooks_due, now, acct .. '\31' .. id)
+    redis.call('ZADD', hooks_due, NOW, acct .. '\31' .. id)
   end
+end
+
+-- End a job's hold, unless that has happened, and count the job out; answers the final cost.
+-- KEYS begin with balance, hold, due, journal. final < 0: all of it.
+local function end_hold(acct, id, state, kind, final)
+  local raw = redis.call('MGET', KEYS[1], KEYS[2])
+  local A, H = open_account(acct, raw[1], KEYS[1], KEYS[3], KEYS[4]), load_hold(raw[2])
+  if final < 0 or final > H.cost then final = H.cost end
+  roll(A, -1)
+  if H.state == 'held' then settle(A, H, KEYS[2], acct .. '\31job:' .. id, state, kind, final) end
+  A.oj = A.oj - 1
+  close_account(A)
+  write_all()
+  return final
 end
 
 -- Fail a job and give its credits back.
 -- KEYS: balance, hold, due, journal, job, open, dead, hook, hooks due.
-local function fail_job(acct, id, code, message, now, is_dead)
-  local raw = redis.call('MGET', KEYS[1], KEYS[2])
-  load_account(raw[1])
-  roll(acct, KEYS[4], now, -1)
-  local H = load_hold(raw[2])
-  if H.state == 'held' then
-    settle(acct, now, 'job:' .. id, H, 'voided', 'void', 0)
-  end
-  A.oj = A.oj - 1
-  redis.call('SET', KEYS[1], packed_account())
+local function fail_job(acct, id, code, message, is_dead)
+  end_hold(acct, id, 'voided', 'void', 0)
   redis.call('HSET', KEYS[5], 'code', code, 'message', message)
-  end_job(KEYS[5], KEYS[6], acct, id, 'failed', 0, now, redis.call('HGET', KEYS[5], 'ttl'))
+  end_job(KEYS[5], KEYS[6], acct, id, 'failed', 0, redis.call('HGET', KEYS[5], 'ttl'))
   if is_dead then
     redis.call('LPUSH', KEYS[7], acct .. '\31' .. id)
     redis.call('LTRIM', KEYS[7], 0, DEAD_KEPT)
   end
-  announce(KEYS[8], KEYS[9], acct, id, now)
+  announce(KEYS[8], KEYS[9], acct, id)
 end
 
-local function queue_again(job, open, acct, id, now, delay)
-  redis.call('HSET', job, 'state', 'queued', 'queued', now, 'ready', now + delay, 'worker', '',
+local function queue_again(job, open, acct, id, delay)
+  redis.call('HSET', job, 'state', 'queued', 'queued', NOW, 'ready', NOW + delay, 'worker', '',
     'progress', 0, 'stage', 'queued')
-  redis.call('ZADD', open, now, acct .. '\31' .. id)
+  redis.call('ZADD', open, NOW, acct .. '\31' .. id)
 end

@@ -1,4 +1,4 @@
--- The account and its journal. An account is fourteen packed doubles (all whole numbers):
+-- Accounts and their journal. An account is fourteen packed doubles (all whole numbers):
 --   g   monthly grant left        p   prepaid packs        d   debt
 --   ns  since when d > 0 (ms)     per period (yyyymm)      pe  end of the period (ms)
 --   pg  granted this period       mg  the tier's monthly grant
@@ -7,59 +7,93 @@
 --   th  top-up threshold, -1 off
 -- Packing instead of a hash or text: reading and writing it is a tenth of the work.
 -- Every change of g, p, d goes through note(), so the balance is the sum of the journal.
+-- A script may work on many accounts: what it decides is collected here and written by write_all(),
+-- one command per kind of write, however many operations there were.
+local NOW = now_ms()
 local GRACE_MS = 86400000
-local HOLD_KEPT_MS = 172800000
+local ENDED_KEPT_MS = '172800000'
 local ACCOUNT = '<dddddddddddddd'
-local HOLD = '<sdddddB'
-local A
+local NO_ACCOUNT = struct.pack(ACCOUNT, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, -1)
+local puts, ended, shards = {'MSET'}, {}, {}
 
-local function load_account(raw)
-  local g, p, d, ns, per, pe, pg, mg, seq, lu, h, oj, fl, th =
-    0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, -1
-  if raw then
-    g, p, d, ns, per, pe, pg, mg, seq, lu, h, oj, fl, th = struct.unpack(ACCOUNT, raw)
+-- An account as a table with its keys; `raw` is its packed state or false.
+local function open_account(name, raw, balance, due, journal, topup, intents)
+  raw = raw or NO_ACCOUNT
+  local g, p, d, ns, per, pe, pg, mg, seq, lu, h, oj, fl, th = struct.unpack(ACCOUNT, raw)
+  return {name = name, raw = raw, balance = balance, due = due, journal = journal, topup = topup,
+    intents = intents, g = g, p = p, d = d, ns = ns, per = per, pe = pe, pg = pg, mg = mg,
+    seq = seq, lu = lu, h = h, oj = oj, fl = fl, th = th}
+end
+
+-- What is to be written of an account's shard.
+local function shard_of(A)
+  local S = shards[A.journal]
+  if not S then
+    S = {lines = {}, deltas = {}, opened = {'ZADD', A.due}, closed = {'ZREM', A.due}}
+    shards[A.journal] = S
   end
-  A = {g = g, p = p, d = d, ns = ns, per = per, pe = pe, pg = pg, mg = mg, seq = seq, lu = lu,
-    h = h, oj = oj, fl = fl, th = th}
+  return S
 end
 
-local function packed_account()
-  return struct.pack(ACCOUNT, A.g, A.p, A.d, A.ns, A.per, A.pe, A.pg, A.mg, A.seq, A.lu, A.h, A.oj,
-    A.fl, A.th)
+local function put(key, value)
+  local n = #puts
+  puts[n + 1], puts[n + 2] = key, value
 end
 
--- One journal entry: e = account, kind, id; v = number and the deltas of g, p, d; w = why.
-local function note(acct, journal, now, kind, id, dg, dp, dd, why)
+-- Give an account packed, and have it written if it has changed.
+local function close_account(A)
+  local packed = struct.pack(ACCOUNT, A.g, A.p, A.d, A.ns, A.per, A.pe, A.pg, A.mg, A.seq, A.lu,
+    A.h, A.oj, A.fl, A.th)
+  if packed ~= A.raw then put(A.balance, packed) end
+  return packed
+end
+
+-- Ended holds follow MSET: a hold may begin and end in one script, and only the end has a lifetime.
+local function write_all()
+  if #puts > 1 then redis.call(unpack(puts)) end
+  for key, hold in pairs(ended) do redis.call('SET', key, hold, 'PX', ENDED_KEPT_MS) end
+  for journal, S in pairs(shards) do
+    if #S.opened > 2 then redis.call(unpack(S.opened)) end
+    if #S.closed > 2 then redis.call(unpack(S.closed)) end
+    local entry = {'XADD', journal, '*', 'e', table.concat(S.lines, ' '),
+      'v', struct.pack('<' .. string.rep('d', #S.deltas), unpack(S.deltas))}
+    if S.why then entry[8], entry[9] = 'w', S.why end
+    redis.call(unpack(entry))
+  end
+end
+
+-- One journal entry: kind and account|id stand in line, number and the deltas of g, p, d beside it.
+local function note(A, kind, member, dg, dp, dd, why)
   A.g, A.p, A.d, A.seq = A.g + dg, A.p + dp, A.d + dd, A.seq + 1
   if A.d == 0 then
     A.ns = 0
   elseif A.ns == 0 then
-    A.ns = now
+    A.ns = NOW
   end
-  local line, deltas = acct .. ' ' .. kind .. ' ' .. id, struct.pack('<dddd', A.seq, dg, dp, dd)
-  if why then
-    redis.call('XADD', journal, '*', 'e', line, 'v', deltas, 'w', why)
-  else
-    redis.call('XADD', journal, '*', 'e', line, 'v', deltas)
-  end
+  local S = shard_of(A)
+  local lines, deltas = S.lines, S.deltas
+  local l, n = #lines, #deltas
+  lines[l + 1], lines[l + 2] = kind, member
+  deltas[n + 1], deltas[n + 2], deltas[n + 3], deltas[n + 4] = A.seq, dg, dp, dd
+  S.why = why
 end
 
 -- Credits come in: they repay debt first.
-local function give(acct, journal, now, kind, id, to_g, to_p, why)
+local function give(A, kind, member, to_g, to_p, why)
   local pay = math.min(A.d, to_g + to_p)
   local from_p = math.min(pay, to_p)
-  note(acct, journal, now, kind, id, to_g - (pay - from_p), to_p - from_p, -pay, why)
+  note(A, kind, member, to_g - (pay - from_p), to_p - from_p, -pay, why)
 end
 
 -- The first script of a month ends the old grant and brings the new one; a higher tier brings the
 -- difference at once. monthly < 0: the tier is not known here, the last one told counts.
-local function roll(acct, journal, now, monthly)
+local function roll(A, monthly)
   if monthly >= 0 then A.mg = monthly end
-  if now >= A.pe then
-    if A.g > 0 then note(acct, journal, now, 'expire', string.format('%.0f', A.per), -A.g, 0, 0) end
+  if NOW >= A.pe then
+    if A.g > 0 then note(A, 'expire', A.name .. '\31' .. A.per, -A.g, 0, 0) end
     -- Year and month of a day, and the day a month begins (H. Hinnant, chrono-compatible dates);
     -- years begin in March here, days are counted from 0000-03-01.
-    local day = math.floor(now / 86400000) + 719468
+    local day = math.floor(NOW / 86400000) + 719468
     local era = math.floor(day / 146097)
     local doe = day - era * 146097
     local yoe = math.floor((doe - math.floor(doe / 1460) + math.floor(doe / 36524)
@@ -76,45 +110,20 @@ local function roll(acct, journal, now, monthly)
     A.pg, A.lu, A.pe = 0, 0, (next_day - 719468) * 86400000
   end
   if A.mg > A.pg then
-    give(acct, journal, now, 'grant', string.format('%.0f', A.per), A.mg - A.pg, 0)
+    give(A, 'grant', A.name .. '\31' .. A.per, A.mg - A.pg, 0)
     A.pg = A.mg
   end
 end
 
 -- How cost splits over grant, packs and debt; nil when it may not be spent.
-local function split(now, cost, floor)
+local function split(A, cost, floor)
   local g = math.min(A.g, cost)
   local p = math.min(A.p, cost - g)
   local d = cost - g - p
   if d > 0 then
     if A.d + d > floor then return nil end
-    if A.ns > 0 and now - A.ns >= GRACE_MS then return nil end
+    if A.ns > 0 and NOW - A.ns >= GRACE_MS then return nil end
     A.fl = floor
   end
   return g, p, d
-end
-
--- A hold: state, cost, final cost, its split into g, p, d, whether a job's, fingerprint.
-local function load_hold(raw)
-  local state, cost, final, g, p, d, job, at = struct.unpack(HOLD, raw)
-  return {state = state, cost = cost, final = final, g = g, p = p, d = d, job = job,
-    fp = string.sub(raw, at)}
-end
-
-local function packed_hold(state, cost, final, g, p, d, job, fp)
-  return struct.pack(HOLD, state, cost, final, g, p, d, job) .. fp
-end
-
--- Give back what is over `final`, newest bucket first, and end the hold. Debt that was repaid in
--- the meantime stays repaid: what it took returns as packs. Caller writes the account. KEYS begin
--- with balance, hold, due, journal wherever this is used.
-local function settle(acct, now, id, H, state, kind, final)
-  local rest = H.cost - final
-  local d = math.min(rest, H.d)
-  local p = math.min(rest - d, H.p)
-  give(acct, KEYS[4], now, kind, id, rest - d - p, p + d)
-  A.h = A.h - H.cost
-  redis.call('SET', KEYS[2], packed_hold(state, H.cost, final, H.g, H.p, H.d, H.job, H.fp),
-    'PX', HOLD_KEPT_MS)
-  redis.call('ZREM', KEYS[3], acct .. '\31' .. id)
 end
