@@ -15,6 +15,8 @@ N_TIMBRE = 12
 FLOOR_DB = -100.0
 
 _N_BANDS = 40
+_BLOCK_FRAMES = 128
+"""Transformed at once: so much stays in a processor's cache."""
 _F_MIN_HZ, _F_MAX_HZ = 40.0, 10_000.0
 
 
@@ -65,15 +67,30 @@ class SoundFrames(nn.Module):
         n_frames = -(-waveform.shape[-1] // HOP_LENGTH)
         padded = nn.functional.pad(waveform, (WIN_LENGTH // 2, WIN_LENGTH))
         frames = padded.unfold(-1, WIN_LENGTH, HOP_LENGTH)[:, :n_frames]
-        # A full-scale sine peaks at (sum of the window / 2)².
-        power = torch.fft.rfft(frames * self.window).abs().square() / (WIN_LENGTH / 4) ** 2
-        floor = 10.0 ** (FLOOR_DB / 10.0)
-        bands = 10.0 * torch.log10((power @ self.bank).clamp_min(floor))
-        # Hann's noise bandwidth is 1.5 bins: a sine's power is spread over them.
-        level = 10.0 * torch.log10((power.sum(-1, keepdim=True) / 1.5).clamp_min(floor))
+        # A column more than the bands: Hann's noise bandwidth is 1.5 bins, over which a sine's
+        # power is spread.
+        columns = nn.functional.pad(self.bank, (0, 1), value=1.0 / 1.5)
+        powers = torch.cat(
+            [
+                self._power(block) @ columns
+                for block in torch.split(
+                    frames, _BLOCK_FRAMES if frames.device.type == "cpu" else n_frames, dim=1
+                )
+            ],
+            dim=1,
+        )
+        decibels = 10.0 * torch.log10(powers.clamp_min(10.0 ** (FLOOR_DB / 10.0)))
+        bands, level = decibels[..., :-1], decibels[..., -1:]
         rise = (bands[:, 2:] - bands[:, :-2]).clamp_min(0.0).mean(-1, keepdim=True)
         onset = nn.functional.pad(rise, (0, 0, min(2, n_frames), 0))[:, :n_frames]
         return torch.cat([onset, level, (bands - FLOOR_DB) @ self.cosines], dim=-1)
+
+    def _power(self, frames: Tensor) -> Tensor:
+        """Power spectra ``[…, 513]`` of ``[…, 1024]``."""
+        # A full-scale sine peaks at (sum of the window / 2)². Squares are faster than abs() here.
+        spectrum = torch.fft.rfft(frames * (self.window / (WIN_LENGTH / 4)))
+        power: Tensor = spectrum.real.square() + spectrum.imag.square()
+        return power
 
 
 def find_boundaries(
