@@ -1,0 +1,90 @@
+"""Measures a network: on rendered clips by its activations, on real files by afa's own decoder."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from models.beat_network import SAMPLE_RATE, BeatNetwork
+from models.beat_tracker import BeatTracker
+from pipelines.beats import BeatEvidence
+from pipelines.decode import DecodeLimits, decode
+from pipelines.framed import pad_to
+from pipelines.resample import resample
+from pipelines.rhythm import Rhythm, estimate_rhythm
+from pipelines.tonal import ChromaModel
+from pipelines.training.clips import Clip, bands_of
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What is measured of a file once, whatever network is tried on it.
+
+    Attributes:
+        bands: float16 ``[N, 83]``, linear, the track's level being 1.
+        chroma: float32 ``[M, 12]``.
+    """
+
+    bands: NDArray[np.float16]
+    chroma: NDArray[np.float32]
+
+
+def hear(path: Path, cache: Path) -> Heard:
+    """Measure a file as the service does, or read what was measured before."""
+    kept = cache / f"{path.stem}.npz"
+    if kept.exists():
+        with np.load(kept) as content:
+            return Heard(content["bands"], content["chroma"])
+    waveform = decode(path, DecodeLimits(max_seconds=3600))
+    samples = resample(waveform.mono(), waveform.sample_rate, SAMPLE_RATE)
+    model = ChromaModel("chroma", torch.device("cpu"))
+    windows = model.grid.windows(
+        pad_to(samples, model.grid.padded_length(len(samples))), len(samples)
+    )
+    chroma = model.chroma(model.forward(windows), len(samples), 0.0)
+    heard = Heard(bands_of(samples), chroma)
+    cache.mkdir(parents=True, exist_ok=True)
+    np.savez(kept, bands=heard.bands, chroma=heard.chroma)
+    return heard
+
+
+def evidence_of(networks: Sequence[BeatNetwork], bands: NDArray[np.float16]) -> BeatEvidence:
+    """Run networks over linear bands ``[N, 83]`` of level 1, averaged as the service does."""
+    tracker = BeatTracker(list(networks)).eval()
+    with torch.inference_mode():
+        features = tracker.features.compress(torch.from_numpy(bands.astype(np.float32)))[None]
+        activations, tempo = tracker.average(features)
+    return BeatEvidence(activations[0].numpy(), tempo[0].numpy())
+
+
+def predict(
+    networks: Sequence[BeatNetwork],
+    bands: NDArray[np.float16],
+    chroma: NDArray[np.float32] | None = None,
+) -> Rhythm:
+    """Estimate the rhythm of a clip from its bands, and its chroma where that is known."""
+    return estimate_rhythm(evidence_of(networks, bands), chroma)
+
+
+def clip_truth(clip: Clip) -> dict[str, Any]:
+    """Write a clip's truth as the evaluation set does."""
+    steps = np.diff(clip.beats)
+    return {
+        "tempo": float(60 / np.median(steps)),
+        "tempo_level": "sure",
+        "beats": clip.beats.tolist(),
+        "downbeats": clip.downbeats.tolist(),
+    }
+
+
+def as_prediction(rhythm: Rhythm) -> dict[str, Any]:
+    """Write a rhythm as the evaluation set does."""
+    return {
+        "tempo": rhythm.tempo,
+        "beats": rhythm.beats.tolist(),
+        "downbeats": rhythm.downbeats.tolist(),
+    }

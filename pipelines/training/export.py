@@ -1,0 +1,42 @@
+"""Writes trained networks as the checkpoint that afa ships."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+
+from models.beat_network import BeatNetwork
+from models.beat_tracker import BeatTracker
+
+
+def export(networks: Sequence[BeatNetwork], target: Path, details: dict[str, str]) -> None:
+    """Write one network, or several to be averaged, as half-precision safetensors.
+
+    Args:
+        networks: Trained; several are named ``1.<name>``, ``2.<name>``, ….
+        target: File; it appears whole or not at all.
+        details: Kept in the file's header.
+    """
+    tensors = {}
+    for number, network in enumerate(networks, start=1):
+        prefix = f"{number}." if len(networks) > 1 else ""
+        for name, tensor in network.state_dict().items():
+            tensors[prefix + name] = tensor.detach().cpu().half().contiguous()
+    target.parent.mkdir(parents=True, exist_ok=True)
+    part = target.with_suffix(".part")
+    save_file(tensors, part, metadata={"licence": "Apache-2.0", **details})
+    part.replace(target)
+
+
+def read_exported(target: Path) -> BeatTracker:
+    """Read what `export` wrote, as the service does."""
+    return BeatTracker.from_tensors({k: v.float() for k, v in load_file(target).items()})
+
+
+def read_checkpoint(path: Path, channels: int, n_blocks: int) -> BeatNetwork:
+    """Read the averaged weights of a training checkpoint."""
+    state = torch.load(path, weights_only=True, map_location="cpu")
+    network = BeatNetwork(channels, n_blocks)
+    network.load_state_dict(state["averaged"])
+    return network.eval()

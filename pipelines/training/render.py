@@ -1,0 +1,136 @@
+"""Renders the clips of a plan with several processes; what is there is kept.
+
+A clip is a function of its kind, its seed and the sounds, so a run that was stopped goes on where
+it was and ends as if it had not been.
+"""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from random import Random
+
+import torch
+
+from pipelines.training.assets import fetch_packages
+from pipelines.training.bands import band
+from pipelines.training.classical import classical
+from pipelines.training.clips import Generator, make_clip
+from pipelines.training.corpus import CorpusSource
+from pipelines.training.electronic import electronic
+from pipelines.training.grooves import GrooveSource
+from pipelines.training.plan import RenderPlan, below
+from pipelines.training.score import UnusableError
+from pipelines.training.sound import Instruments
+
+HELD_OUT = "held_out"
+_HELD_OUT_SEED = 10_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A clip to be rendered."""
+
+    kind: str
+    seed: int
+    is_held_out: bool
+    path: Path
+
+
+def list_tasks(plan: RenderPlan, folder: Path) -> list[Task]:
+    """Name all clips of a plan; the first n are the same however many hours are asked for."""
+    kinds, weights = list(plan.shares), list(plan.shares.values())
+    tasks = []
+    for i in range(plan.n_clips + plan.held_out_clips):
+        is_held_out = i >= plan.n_clips
+        seed = plan.seed + (_HELD_OUT_SEED + i - plan.n_clips if is_held_out else i)
+        kind = Random(seed).choices(kinds, weights)[0]  # noqa: S311
+        name = f"{HELD_OUT}-{kind}" if is_held_out else kind
+        tasks.append(Task(kind, seed, is_held_out, folder / f"{name}_{seed}.npz"))
+    return tasks
+
+
+def render(
+    plan: RenderPlan,
+    folder: Path,
+    n_jobs: int,
+    told: Callable[[int, int], None],
+    kinds: Sequence[str] = (),
+) -> int:
+    """Render what is missing.
+
+    Args:
+        plan: The data.
+        folder: Work folder; clips go below ``clips``, packages below ``packages``.
+        n_jobs: Processes.
+        told: Called with (clips there, clips in all).
+        kinds: Only these; all where it is empty.
+
+    Returns:
+        Clips that could not be made: their seeds gave nothing usable.
+    """
+    clips = folder / "clips"
+    clips.mkdir(parents=True, exist_ok=True)
+    tasks = [task for task in list_tasks(plan, clips) if not kinds or task.kind in kinds]
+    root = fetch_packages(plan.packages, folder / "packages")
+    missing = [task for task in tasks if not task.path.exists()]
+    done = len(tasks) - len(missing)
+    failed = 0
+    told(done, len(tasks))
+    with ProcessPoolExecutor(
+        n_jobs,
+        mp_context=get_context("spawn"),
+        initializer=_prepare,
+        initargs=(plan, root, folder),
+    ) as pool:
+        for future in as_completed([pool.submit(_make, task) for task in missing]):
+            failed += not future.result()
+            done += 1
+            told(done, len(tasks))
+    return failed
+
+
+class _Studio:
+    """What a rendering process keeps: generators and instruments."""
+
+    def __init__(self, plan: RenderPlan, root: Path, folder: Path) -> None:
+        self.duration_s = plan.clip_s
+        self.generators: dict[str, Generator] = {
+            "electronic": electronic,
+            "band": band,
+            "classical": classical,
+            "groove": GrooveSource(root, folder / "scratch", plan.development_set),
+            "corpus": CorpusSource(folder / "corpus", plan.development_set),
+        }
+        kits = root / plan.kits
+        names = sorted(path.name for path in kits.iterdir())
+        self.training = Instruments(
+            below(root, plan.fonts),
+            below(root, plan.drum_fonts),
+            kits,
+            [name for name in names if name not in plan.held_out_kits],
+        )
+        held_out = [root / name for name in plan.held_out_fonts]
+        self.held_out = Instruments(
+            held_out, held_out, kits, plan.held_out_kits, has_synthesis=False
+        )
+
+
+_studios: list[_Studio] = []
+
+
+def _prepare(plan: RenderPlan, root: Path, folder: Path) -> None:
+    torch.set_num_threads(1)
+    _studios[:] = [_Studio(plan, root, folder)]
+
+
+def _make(task: Task) -> bool:
+    studio = _studios[0]
+    instruments = studio.held_out if task.is_held_out else studio.training
+    try:
+        clip = make_clip(task.kind, task.seed, studio.generators, instruments, studio.duration_s)
+    except UnusableError:
+        return False
+    clip.save(task.path)
+    return True
