@@ -51,7 +51,7 @@ class Identify:
         )
         catalog = Catalog.open(tracks.catalog_dir)
         local = LocalRecogniser(tracks.fingerprint_dir, lambda key: identity_of_key(catalog, key))
-        local.warm()
+        await asyncio.to_thread(local.warm)
         sources = build_sources(settings, limiter, cap, local)
         providers = build_providers(tracks.provider_settings(), limiter)
         watch = ChoiceWatch(stores.ledger_url, ids_by_role(model.cards()))
@@ -71,6 +71,7 @@ class Identify:
                 cached_measure=self._cached,
             ),
             self._measure,
+            at_once=assigned_cpus() + 1,
         )
 
     async def identify(self, key: str, sha256: str, max_audio_s: float) -> Identified | Refusal:

@@ -1,6 +1,5 @@
 """Detect the tempo of uploaded audio while the caller waits; CPU only."""
 
-import hashlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Protocol
@@ -15,11 +14,11 @@ from serve_app.domain.prices import Prices
 from serve_app.domain.tiers import Tier
 from serve_app.domain.ulid import new_ulid
 from serve_app.services.assets import AssetsService
-from serve_app.services.charging import Charging
+from serve_app.services.charging import Charging, charge_id
 from serve_app.services.gate import Gate
 from serve_app.services.simulation import simulated_quick
 from serve_app.services.track_audio import Source
-from serve_app.services.uploads import UPLOADS, store_body
+from serve_app.services.uploads import UPLOADS, borrowed_body
 
 MAX_IN_FLIGHT = 32
 """Requests that one ingress replica lets in at once: what a replica of the tempo deployment takes.
@@ -91,11 +90,8 @@ class BpmService:
         """
         with self._gate.entered():
             key = f"{UPLOADS}/bpm_{new_ulid()}"
-            stored = await store_body(self._objects, key, chunks, tier)
-            try:
+            async with borrowed_body(self._objects, key, chunks, tier) as stored:
                 return await self._run(caller, tier, key, stored.sha256, None, request_id)
-            finally:
-                await self._objects.delete(key)
 
     async def detect_asset(
         self, caller: Caller, tier: Tier, asset_id: str, request_id: str
@@ -121,9 +117,8 @@ class BpmService:
         asset: AssetRecord | None,
         request_id: str,
     ) -> BpmAnswer:
-        # A retried request with other bytes must not pass for the one that was paid.
-        charge_id = f"{request_id}:{hashlib.sha256(sha256.encode()).hexdigest()[:16]}"
-        async with self._charging.hold(caller, self._prices.bpm, charge_id) as hold:
+        paid_as = charge_id(request_id, sha256)
+        async with self._charging.hold(caller, self._prices.bpm, paid_as) as hold:
             if caller.is_test:
                 found: QuickFeatures | Refusal = simulated_quick(sha256)
             else:

@@ -5,6 +5,7 @@ nothing is charged.
 """
 
 import asyncio
+import hashlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
@@ -14,6 +15,11 @@ from serve_app.domain.keys import Caller
 from serve_app.domain.ports_store import LedgerPort
 
 MAX_EARLIER_ATTEMPTS = 20
+
+
+def charge_id(request_id: str, sha256: str) -> str:
+    """Name the charge for bytes: a repeat with other ones must not pass for what was paid."""
+    return f"{request_id}:{hashlib.sha256(sha256.encode()).hexdigest()[:16]}"
 
 
 class Hold:

@@ -19,6 +19,10 @@ from serve_app.services.identify_cache import KEEP_MATCH_S, KEEP_NO_MATCH_S, Ide
 from serve_app.services.identify_cascade import TOTAL_BUDGET_S, IdentifyCascade, IdentifyOutcome
 
 MakeClip = Callable[[Waveform], Clip]
+MEASURED_S = 120.0
+"""Of a longer recording the middle is measured: a call cannot wait for more, nor keep it all."""
+AT_ONCE = 2
+
 MeasureClip = Callable[[Waveform], Awaitable[Measured | None]]
 
 
@@ -33,7 +37,20 @@ class ClipIdentifier:
         cascade: IdentifyCascade,
         enrichment: EnrichmentService,
         measure: MeasureClip,
+        at_once: int = AT_ONCE,
     ) -> None:
+        """Take the parts.
+
+        Args:
+            objects: Where recordings lie.
+            make_clip: Fingerprints.
+            cache: Earlier answers.
+            cascade: Own index and services.
+            enrichment: What else is known of a track.
+            measure: Finds tempo and key.
+            at_once: Recordings decoded at the same time; while services are asked more may wait.
+        """
+        self._turns = asyncio.Semaphore(at_once)
         self._objects = objects
         self._make_clip = make_clip
         self._cache = cache
@@ -43,14 +60,14 @@ class ClipIdentifier:
 
     async def identify(self, key: str, sha256: str, max_audio_s: float) -> Identified | Refusal:
         """See `IdentifyBackend`."""
-        ends_at = time.monotonic() + TOTAL_BUDGET_S
         limits = DecodeLimits(max_seconds=max_audio_s, min_seconds=SHORTEST_CLIP_S)
         try:
-            with TemporaryDirectory(prefix="afa-identify-") as folder:
-                path = Path(folder) / "audio"
-                await self._objects.download(key, path)
-                waveform = await asyncio.to_thread(decode, path, limits)
-            clip = await asyncio.to_thread(self._make_clip, waveform)
+            async with self._turns:
+                ends_at = time.monotonic() + TOTAL_BUDGET_S
+                with TemporaryDirectory(prefix="afa-identify-") as folder:
+                    path = Path(folder) / "audio"
+                    await self._objects.download(key, path)
+                    clip, heard = await asyncio.to_thread(self._hear, path, limits)
         except AudioError as error:
             return Refusal(error.code, str(error))
         except ObjectNotFoundError:
@@ -63,7 +80,7 @@ class ClipIdentifier:
         if outcome.recognition is not None:
             enriched = await self._enrichment.enrich(
                 outcome.recognition,
-                measure=lambda: self._measure(waveform),
+                measure=lambda: self._measure(heard),
                 left_s=ends_at - time.monotonic(),
             )
         found = describe(outcome, enriched)
@@ -72,6 +89,20 @@ class ClipIdentifier:
             digest = bytes.fromhex(sha256)
             await self._cache.put(digest, clip.fingerprint, found.to_json(), keep_s)
         return found
+
+    def _hear(self, path: Path, limits: DecodeLimits) -> tuple[Clip, Waveform]:
+        waveform = decode(path, limits)
+        return self._make_clip(waveform), middle(waveform, MEASURED_S)
+
+
+def middle(waveform: Waveform, length_s: float) -> Waveform:
+    """Copy the middle of a recording, or give a short one as it is."""
+    n = waveform.samples.shape[1]
+    length = round(length_s * waveform.sample_rate)
+    if n <= length:
+        return waveform
+    start = (n - length) // 2
+    return Waveform(waveform.samples[:, start : start + length].copy(), waveform.sample_rate)
 
 
 def describe(outcome: IdentifyOutcome, enriched: Enriched | None) -> Identified:

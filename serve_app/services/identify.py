@@ -3,13 +3,11 @@
 Invariant: what was identified before is a free hit; when nobody could answer nothing is charged.
 """
 
-import hashlib
 import json
 from collections.abc import AsyncIterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any, Literal, Protocol
 
-from serve_app.domain.assets import AssetRecord
 from serve_app.domain.credits import Balance
 from serve_app.domain.errors import (
     ConcurrencyError,
@@ -24,13 +22,16 @@ from serve_app.domain.tiers import Tier
 from serve_app.domain.ulid import new_ulid
 from serve_app.services.assets import AssetsService
 from serve_app.services.bpm import Refusal
-from serve_app.services.charging import Charging
+from serve_app.services.charging import Charging, charge_id
+from serve_app.services.gate import Gate
 from serve_app.services.identify_cache import IdentifyCache
 from serve_app.services.simulation import simulated_features
-from serve_app.services.uploads import UPLOADS, store_body
+from serve_app.services.uploads import UPLOADS, borrowed_body
 
 SPACE = "identify"
 SLOT_TTL_S = 60.0
+MAX_IN_FLIGHT = 64
+"""In one process of the API; more are refused before their body is read."""
 NOBODY = "No identification service could answer; nothing was charged. Try again later."
 
 
@@ -98,7 +99,6 @@ class IdentifyAnswer:
     cache: Literal["hit", "miss"]
     credits_used: int
     balance: Balance
-    asset: AssetRecord | None = field(default=None)
 
 
 class IdentifyService:
@@ -114,7 +114,9 @@ class IdentifyService:
         ledger: LedgerPort,
         charging: Charging,
         prices: Prices,
+        max_in_flight: int = MAX_IN_FLIGHT,
     ) -> None:
+        self._gate = Gate(max_in_flight)
         self._objects = objects
         self._assets = assets
         self._backend = backend
@@ -135,13 +137,12 @@ class IdentifyService:
             InsufficientCreditsError: Not covered.
             UnprocessableAudioError: Not audio, under three seconds or too long; not charged.
             ProvidersUnavailableError: No service could answer; not charged.
+            ServiceUnavailableError: Too much work is waiting; the body was not read.
         """
-        key = f"{UPLOADS}/identify_{new_ulid()}"
-        stored = await store_body(self._objects, key, chunks, tier)
-        try:
-            return await self._run(caller, tier, key, stored.sha256, request_id)
-        finally:
-            await self._objects.delete(key)
+        with self._gate.entered():
+            key = f"{UPLOADS}/identify_{new_ulid()}"
+            async with borrowed_body(self._objects, key, chunks, tier) as stored:
+                return await self._run(caller, tier, key, stored.sha256, request_id)
 
     async def identify_asset(
         self, caller: Caller, tier: Tier, asset_id: str, request_id: str
@@ -151,8 +152,9 @@ class IdentifyService:
         Raises:
             AssetNotFoundError: Expired, never existed, or another owner's.
         """
-        asset = await self._assets.get(caller, asset_id)
-        return await self._run(caller, tier, asset.object_key, asset.sha256, request_id)
+        with self._gate.entered():
+            asset = await self._assets.get(caller, asset_id)
+            return await self._run(caller, tier, asset.object_key, asset.sha256, request_id)
 
     async def _run(
         self, caller: Caller, tier: Tier, key: str, sha256: str, request_id: str
@@ -178,8 +180,8 @@ class IdentifyService:
     async def _ask(
         self, caller: Caller, tier: Tier, key: str, sha256: str, request_id: str
     ) -> IdentifyAnswer:
-        charge_id = f"{request_id}:{hashlib.sha256(sha256.encode()).hexdigest()[:16]}"
-        async with self._charging.hold(caller, self._prices.identify, charge_id) as hold:
+        paid_as = charge_id(request_id, sha256)
+        async with self._charging.hold(caller, self._prices.identify, paid_as) as hold:
             found = await self._backend.identify(key, sha256, tier.max_audio_s)
             if isinstance(found, Refusal):
                 raise UnprocessableAudioError(found.message, found.code)
