@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from models.bars import Bars, downbeat_odds, find_bars, harmonic_change
+from models.bars import downbeat_odds, find_bars, harmonic_change
 from models.beat_decoder import FRAME_RATE, BeatSpace, decode_beats, upsample
 from models.beat_network import FRAME_RATE as NETWORK_RATE
 from models.key import HOP_LENGTH as CHROMA_HOP_LENGTH
@@ -80,7 +80,7 @@ def estimate_rhythm(evidence: BeatEvidence, chroma: NDArray[np.float32] | None =
         tempo_confidence=_tempo_confidence(beats, frames, pulse, tempo),
         beats=beats,
         downbeats=beats[bars.downbeats],
-        time_signature=_time_signature(bars),
+        time_signature=bars.metre,
         time_signature_confidence=bars.confidence,
     )
 
@@ -163,8 +163,3 @@ def _tempo_confidence(
     contrast = (float(_strength(frames, pulse).mean()) - background) / max(1.0 - background, 1e-6)
     steady = float(np.mean(np.abs(local_tempi(beats) / tempo - 1.0) < _SAME_TEMPO))
     return float(np.clip(steady * contrast, 0.0, 1.0) ** _CALIBRATION)
-
-
-def _time_signature(bars: Bars) -> int:
-    """Spotify's scale begins at 3: two in a bar is told as 4."""
-    return 4 if bars.metre == 2 else bars.metre

@@ -11,6 +11,7 @@ from serve_app.api.schemas import (
     SpotifyFeatures,
 )
 from serve_app.api.schemas_tracks import ExtendedSpotifyFeatures
+from serve_app.api.spotify_wire import time_signature
 
 PITCH_CLASSES = ("C", "C#", "D", "D#", "E", "F", "F#", "G", "G#", "A", "A#", "B")
 MODES = {1: "major", 0: "minor"}
@@ -94,7 +95,7 @@ def to_spotify(features: TrackFeatures, track_id: str, base_url: str) -> Spotify
         mode=features.mode,
         tempo=round(features.tempo, 3),
         loudness=round(features.loudness_lufs, 3),
-        time_signature=min(7, max(3, features.time_signature)),
+        time_signature=time_signature(features.time_signature),
         duration_ms=round(1000 * features.duration_s),
         energy=_unit(features.energy),
         danceability=_unit(features.danceability),

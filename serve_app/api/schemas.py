@@ -77,7 +77,7 @@ class ExtendedFeatures(Features):
     mix_out: float = Field(description="Seconds; where to start mixing out.")
     mood_tags: list[MoodTagBody] = Field(description="By falling score.")
     loudness: float = Field(description="Integrated loudness, LUFS (BS.1770-4); silence is -70.")
-    time_signature: int = Field(description="Beats in a bar, 3 to 7.")
+    time_signature: int = Field(description="Beats in a bar, 2 to 7.")
     duration_ms: int = Field(ge=0)
     speechiness: Percent
     liveness: Percent

@@ -55,6 +55,11 @@ def audio_analysis(features: TrackFeatures) -> dict[str, Any]:
     }
 
 
+def time_signature(beats_in_a_bar: int) -> int:
+    """Give a bar's length on Spotify's scale of 3 to 7, on which two in a bar count as four."""
+    return 4 if beats_in_a_bar == 2 else min(7, max(3, beats_in_a_bar))
+
+
 def _track_analysis(features: TrackFeatures) -> dict[str, Any]:
     return {
         "num_samples": round(features.duration_s * SAMPLE_RATE),
@@ -69,7 +74,7 @@ def _track_analysis(features: TrackFeatures) -> dict[str, Any]:
         "loudness": round(features.loudness_lufs, 3),
         "tempo": round(features.tempo, 3),
         "tempo_confidence": round(features.tempo_confidence, 3),
-        "time_signature": features.time_signature,
+        "time_signature": time_signature(features.time_signature),
         "time_signature_confidence": round(features.time_signature_confidence, 3),
         "key": features.key,
         "key_confidence": round(features.key_confidence, 3),
@@ -123,7 +128,7 @@ def _section(section: Section) -> dict[str, Any]:
         "key_confidence": round(section.key_confidence, 3),
         "mode": section.mode,
         "mode_confidence": round(section.mode_confidence, 3),
-        "time_signature": section.time_signature,
+        "time_signature": time_signature(section.time_signature),
         "time_signature_confidence": round(section.time_signature_confidence, 3),
     }
 
