@@ -120,13 +120,13 @@ class Trainer:
         """Train up to step `until` (the plan's end where it is None), saving now and then."""
         last = min(self._plan.steps, until or self._plan.steps)
         saved = time.monotonic()
-        total = torch.zeros(3)
+        total, n_steps = torch.zeros(3), 0
         for batch in _ahead(self._sampler, self.step, last):
             total += self.train_step(batch)
+            n_steps += 1
             if self.step % report_every == 0 or self.step == last:
-                n = (self.step - 1) % report_every + 1
-                told(Progress(self.step, self._plan.steps, *(total / n).tolist()))
-                total.zero_()
+                told(Progress(self.step, self._plan.steps, *(total / n_steps).tolist()))
+                total, n_steps = torch.zeros(3), 0
             if time.monotonic() - saved > self._plan.checkpoint_s:
                 self.save(checkpoint)
                 saved = time.monotonic()

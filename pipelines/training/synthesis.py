@@ -166,13 +166,14 @@ def sing(
 
 
 def _formants(x: NDArray[np.float64], hertz: Sequence[int]) -> NDArray[np.float64]:
-    return np.sum(
+    voiced: NDArray[np.float64] = np.sum(
         [
             gain * sosfilt(butter(1, [hz * 0.87, hz * 1.15], "bp", fs=SAMPLE_RATE, output="sos"), x)
             for hz, gain in zip(hertz, (2.0, 1.2, 0.5), strict=True)
         ],
         axis=0,
     )
+    return voiced
 
 
 def _levelled(x: NDArray[np.float64]) -> NDArray[np.float32]:

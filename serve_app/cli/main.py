@@ -2,7 +2,18 @@
 
 import typer
 
-from serve_app.cli import analyze, bench, catalog, credits, embed, identify, keys, models, service
+from serve_app.cli import (
+    analyze,
+    bench,
+    catalog,
+    credits,
+    embed,
+    identify,
+    keys,
+    models,
+    service,
+    train,
+)
 
 app = typer.Typer(
     name="afa",
@@ -23,6 +34,7 @@ app.add_typer(keys.app, name="keys")
 app.add_typer(credits.app, name="credits")
 app.add_typer(catalog.app, name="catalog")
 app.add_typer(models.app, name="models")
+app.add_typer(train.app, name="train")
 
 
 def main() -> None:
