@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from models.beats import SAMPLE_RATE
 from models.cards import ModelCard
 from models.key import UNKNOWN, Key
+from models.tuning import estimate_tuning
 from pipelines.audio import Waveform
 from pipelines.beats import BeatModel, load_beat_model
 from pipelines.features import camelot
@@ -52,11 +53,12 @@ class QuickAnalyzer:
 
     def _key(self, samples: NDArray[np.float32]) -> Key:
         windows = self._chroma.grid.windows(samples)
-        rows = forward_windows(self._chroma, windows, BATCH_WINDOWS)["chroma"]
-        chroma = self._chroma.grid.join(rows, len(samples)).numpy()
+        rows = forward_windows(self._chroma, windows, BATCH_WINDOWS)
+        tuning = estimate_tuning(torch.from_numpy(samples))
+        chroma = self._chroma.chroma(rows, len(samples), tuning)
         if self._key_network is None:
             return estimate_key(chroma)
-        windows = self._key_network.windows(samples)
+        windows = self._key_network.windows(samples, tuning)
         keys = forward_windows(self._key_network, windows, BATCH_WINDOWS)["keys"]
         return estimate_key(chroma, keys.numpy())
 

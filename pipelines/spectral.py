@@ -13,6 +13,7 @@ from models.cards import ModelCard
 from models.checkpoints import CheckpointError, load_tensors
 from models.loudness import SILENCE_DBTP, SILENCE_LUFS
 from models.skey import SKey
+from models.tuning import estimate_tuning
 from pipelines.audio import Waveform
 from pipelines.beats import BeatModel, load_beat_model
 from pipelines.framed import pad_to
@@ -44,6 +45,7 @@ class _Context:
     duration_s: float
     n_samples: int
     n_analysed: int
+    tuning_cents: float
 
 
 class SpectralStep:
@@ -69,12 +71,13 @@ class SpectralStep:
     def prepare(self, waveform: Waveform) -> Prepared:
         """Resample and cut the windows; nothing is run on silence."""
         samples = resample(waveform.mono(), waveform.sample_rate, SAMPLE_RATE)
-        context = _Context(waveform.duration_s, waveform.samples.shape[1], len(samples))
+        tuning = estimate_tuning(torch.from_numpy(samples))
+        context = _Context(waveform.duration_s, waveform.samples.shape[1], len(samples), tuning)
         if np.abs(waveform.samples).max(initial=0.0) < SILENCE_PEAK:
             return Prepared({}, context)
         windows = {self._levels.model_id: self._levels.windows(waveform.samples)}
         if self._key_network is not None:
-            windows[self._key_network.model_id] = self._key_network.windows(samples)
+            windows[self._key_network.model_id] = self._key_network.windows(samples, tuning)
         n = len(samples)
         framed = (self._chroma, self._sound)
         padded = pad_to(samples, max(model.grid.padded_length(n) for model in framed))
@@ -91,7 +94,7 @@ class SpectralStep:
             return self._silent(context.duration_s)
         n = context.n_analysed
         beats = self._beats.join(outputs[self._beats.model_id], n)
-        chroma = self._chroma.grid.join(outputs[self._chroma.model_id]["chroma"], n).numpy()
+        chroma = self._chroma.chroma(outputs[self._chroma.model_id], n, context.tuning_cents)
         key = estimate_key(chroma, self._network_keys(outputs))
         track = Measured(
             duration_s=context.duration_s,

@@ -15,10 +15,12 @@ from models.key import (
     Hpcp,
     Key,
     choose_key,
+    fold,
     profile_correlations,
 )
 from models.skey import CROP_LENGTH, SKey
 from pipelines.framed import FrameGrid
+from pipelines.resample import resample
 from pipelines.windows import WindowSpec, cut, window_starts
 
 GRID_FRAMES = 320
@@ -31,7 +33,7 @@ _LEAST_CONTRAST = 0.2
 
 
 class ChromaModel:
-    """Harmonic pitch class profiles as a windowed model; output ``chroma [B, 320, 12]``."""
+    """Harmonic pitch class profiles as a windowed model; output ``pitches [B, 320, 120]``."""
 
     def __init__(self, model_id: str, device: torch.device) -> None:
         self.model_id = model_id
@@ -44,7 +46,13 @@ class ChromaModel:
 
     def forward(self, windows: Tensor) -> Mapping[str, Tensor]:
         """See `WindowedModel`."""
-        return {"chroma": self._hpcp(windows.to(self._device))}
+        return {"pitches": self._hpcp(windows.to(self._device))}
+
+    def chroma(
+        self, rows: Mapping[str, Tensor], n_samples: int, tuning_cents: float
+    ) -> NDArray[np.float32]:
+        """Join the rows of a track of ``n_samples`` samples to its chroma ``[N, 12]``."""
+        return fold(self.grid.join(rows["pitches"], n_samples).numpy(), tuning_cents)
 
 
 class KeyNetworkModel:
@@ -58,16 +66,33 @@ class KeyNetworkModel:
         self._device = device
         self._network = network.to(device).requires_grad_(False)
 
-    def windows(self, samples: NDArray[np.float32]) -> Tensor:
-        """Cut ``[T]`` to crops of 15 s, spread over the track; a shorter one is repeated."""
-        samples = samples / max(float(np.abs(samples).max(initial=0.0)), 1e-6)
+    def windows(self, samples: NDArray[np.float32], tuning_cents: float) -> Tensor:
+        """Cut ``[T]`` to crops of 15 s, spread over the track; a shorter one is repeated.
+
+        The crops are brought to 440 Hz by playing them slower or faster: the network has twelve
+        bins an octave, and a quarter tone between them is noise to it.
+        """
+        peak = max(float(np.abs(samples).max(initial=0.0)), 1e-6)
         if 0 < len(samples) < CROP_LENGTH:
             samples = np.pad(samples, (0, CROP_LENGTH - len(samples)), mode="wrap")
-        return cut(samples, window_starts(len(samples), self.spec), CROP_LENGTH)
+        crops = cut(samples, window_starts(len(samples), self.spec), CROP_LENGTH)
+        return tuned(crops, tuning_cents) / peak
 
     def forward(self, windows: Tensor) -> Mapping[str, Tensor]:
         """See `WindowedModel`."""
         return {"keys": self._network(windows.to(self._device))}
+
+
+def tuned(crops: Tensor, tuning_cents: float) -> Tensor:
+    """Play float32 ``[W, T]`` so that what is sharp by some cents is in tune; T stays."""
+    rate = round(SAMPLE_RATE * 2.0 ** (-tuning_cents / 1200.0))
+    if rate == SAMPLE_RATE:
+        return crops
+    played = resample(crops.numpy(), rate, SAMPLE_RATE)
+    length = crops.shape[-1]
+    return torch.from_numpy(
+        np.pad(played, [(0, 0), (0, max(0, length - played.shape[1]))], mode="wrap")[:, :length]
+    )
 
 
 def estimate_key(chroma: NDArray[np.float32], network: NDArray[np.float32] | None = None) -> Key:

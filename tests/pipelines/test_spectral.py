@@ -119,6 +119,7 @@ def test_a_later_start_shifts_the_beats(step: SpectralStep, piece_result: Spectr
     cut = round(2.013 * RATE)
     result = run_local(step, Waveform(PIECE.samples[:, cut:]))
     assert result.tempo == pytest.approx(piece_result.tempo, rel=1e-3)
+    assert (result.key, result.mode) == (piece_result.key, piece_result.mode)
     shifted = np.asarray(piece_result.beats) - cut / RATE
     assert hits(result.beats, shifted, 0.02) > 0.95
 
@@ -139,6 +140,14 @@ def test_mp3_at_96_kbit(step: SpectralStep, piece_result: SpectralResult, tmp_pa
     assert result.tempo == pytest.approx(piece_result.tempo, rel=1e-3)
     assert hits(result.beats, np.asarray(piece_result.beats), 0.03) > 0.95
     assert (result.key, result.mode) == (piece_result.key, piece_result.mode)
+
+
+@pytest.mark.parametrize("cents", [-40, 40])
+def test_key_of_a_recording_out_of_tune(step: SpectralStep, cents: int) -> None:
+    piece = steady(112, 36, key=9, mode="minor", cents=cents)
+    result = run_local(step, Waveform(piece.samples))
+    assert (result.key, result.mode) == (9, 0)
+    assert result.key_confidence > 0.5
 
 
 def test_the_grid_follows_a_change_of_tempo(step: SpectralStep) -> None:

@@ -1,0 +1,54 @@
+"""The tuning of recordings whose tuning is known."""
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from models.tuning import SAMPLE_RATE, WIN_LENGTH, estimate_tuning
+
+
+def chords(cents: float, seconds: float = 4.0, drums: float = 0.0) -> Tensor:
+    """Triads a second each of tones with six harmonics, and noise bursts."""
+    t = np.arange(SAMPLE_RATE) / SAMPLE_RATE
+    parts = []
+    for root in range(int(seconds)):
+        sound = np.zeros_like(t)
+        for midi in (50 + root, 54 + root, 57 + root):
+            f = 440.0 * 2 ** ((midi - 69 + cents / 100) / 12)
+            sound += sum(np.sin(2 * np.pi * f * h * t) / h for h in range(1, 7))
+        parts.append(sound * np.exp(-2 * t))
+    hits = np.random.default_rng(0).standard_normal(len(parts) * len(t)) * np.exp(
+        -20 * (t[0] + np.tile(t % 0.5, len(parts)))
+    )
+    return torch.from_numpy((0.1 * np.concatenate(parts) + drums * hits).astype(np.float32))
+
+
+@pytest.mark.parametrize("cents", [-49, -40, -25, -10, 0, 10, 25, 40, 49])
+def test_chords(cents: int) -> None:
+    assert estimate_tuning(chords(cents)) == pytest.approx(cents, abs=3.0)
+
+
+@pytest.mark.parametrize("cents", [-30, 30])
+def test_chords_under_drums(cents: int) -> None:
+    assert estimate_tuning(chords(cents, drums=0.3)) == pytest.approx(cents, abs=8.0)
+
+
+def test_a_quarter_tone_is_told_from_either_side() -> None:
+    assert abs(estimate_tuning(chords(50))) == pytest.approx(50.0, abs=3.0)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_noise_has_none(seed: int) -> None:
+    noise = np.random.default_rng(seed).standard_normal(20 * SAMPLE_RATE)
+    assert estimate_tuning(torch.from_numpy(noise.astype(np.float32))) == 0.0
+
+
+@pytest.mark.parametrize("n", [0, 100, WIN_LENGTH - 1, WIN_LENGTH, 5 * SAMPLE_RATE])
+def test_silence_of_any_length_has_none(n: int) -> None:
+    assert estimate_tuning(torch.zeros(n)) == 0.0
+
+
+def test_level_does_not_matter() -> None:
+    sound = chords(17)
+    assert estimate_tuning(sound * 1e-3) == pytest.approx(estimate_tuning(sound), abs=0.01)
