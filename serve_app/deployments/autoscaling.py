@@ -17,10 +17,25 @@ the share of the time in which its device worked."""
 class Context(Protocol):
     """What the policy reads of ``ray.serve.config.AutoscalingContext``."""
 
-    current_num_replicas: int
-    total_num_requests: float
-    total_queued_requests: float | None
-    aggregated_metrics: Mapping[str, Mapping[Any, float]] | None
+    @property
+    def current_num_replicas(self) -> int:
+        """Replicas that run."""
+        ...
+
+    @property
+    def total_num_requests(self) -> float:
+        """Requests at replicas and on their way."""
+        ...
+
+    @property
+    def total_queued_requests(self) -> float | None:
+        """Those that no replica has taken in."""
+        ...
+
+    @property
+    def aggregated_metrics(self) -> Mapping[str, Mapping[Any, float]] | None:
+        """Metric to replica to value."""
+        ...
 
 
 class QueueDelayPolicy:

@@ -18,8 +18,8 @@ SETTLE_S = 10.0
 class ChoiceWatch:
     """Reads the choice about once a second, in a thread of its own.
 
-    Invariant: `name` costs nothing; it is at most a second behind the choice, and right before the
-    first request if the ledger can be reached.
+    Invariant: `name` costs nothing. It changes when a swap has ended, so that what it names are the
+    checkpoints that answer; it is known before the first request if the ledger can be reached.
     """
 
     def __init__(self, ledger_url: str, models: Mapping[str, str]) -> None:
@@ -57,10 +57,10 @@ class ChoiceWatch:
             except ServiceUnavailableError:
                 await asyncio.sleep(pause_s)
                 continue
-            name = models_name(self._default | dict(found.chosen))
-            if self._is_known.is_set() and (name != self._name or found.proposal is not None):
+            if found.proposal is not None:
                 self._unsettled_until = time.monotonic() + SETTLE_S
                 pause_s = SWAP_POLL_S
-            self._name = name
+            if found.proposal is None or not self._is_known.is_set():
+                self._name = models_name(self._default | dict(found.chosen))
             self._is_known.set()
             await asyncio.sleep(pause_s)

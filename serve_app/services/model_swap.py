@@ -81,11 +81,12 @@ async def swap(
         before = await choices.reports()
         after = await _prepare(choices, proposal, show, prepare_limit_s)
         await choices.choose(role, model_id)
+        # Names in cache keys change when the proposal ends: after every answer has.
+        n = await _switched(choices, proposal, after, show, switch_limit_s) if after else 0
     finally:
         await choices.withdraw(proposal)
     if not after:
         return Swapped(0)
-    n = await _switched(choices, role, after, show, switch_limit_s)
     return Swapped(n, _ids([report.serving[role] for report in affected(before, role)]), after)
 
 
@@ -134,12 +135,14 @@ def _agreed(ids: set[str]) -> str:
 
 
 async def _switched(
-    choices: ModelChoicesPort, role: str, ids: str, show: Show, limit_s: float
+    choices: ModelChoicesPort, proposal: Proposal, ids: str, show: Show, limit_s: float
 ) -> int:
     """Wait until all answer with ``ids``; give how many they are."""
+    role = proposal.role
     loop = asyncio.get_running_loop()
     give_up_s = loop.time() + limit_s
     while True:
+        await choices.keep(proposal, PROPOSAL_TTL_S)
         replicas = affected(await choices.reports(), role)
         late = [report for report in replicas if report.serving[role] != ids]
         show([Step(r, "ready" if r in late else "switched") for r in replicas])
