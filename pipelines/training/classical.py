@@ -99,7 +99,7 @@ class _Writer:
                     accent = 8 if at % 1 < 1e-3 and rng.random() < 0.5 else 0
                     velocity = rng.randint(62, 90) + accent
                     self.sheet.add(at, length * 0.97, channel, (pitch,), velocity)
-                at += length
+                at = round(at + length, 6)
 
     def _cell(self, n_beats: int) -> list[float]:
         cell, at = [], 0.0
@@ -110,7 +110,7 @@ class _Writer:
             if inside > 1e-3 and inside + length > 1 and self._rng.random() < 0.75:
                 length = 1 - inside
             cell.append(length)
-            at += length
+            at = round(at + length, 6)  # Thirds must add up to beats.
         return cell
 
     def _next(self, pitch: int, at: float, low: int, high: int) -> int:

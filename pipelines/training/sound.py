@@ -118,14 +118,11 @@ def _sampled(
     volumes = {channel: rng.randint(60, 120) for channel in range(16)}
     dirty = {c for c in by_channel if c in piece.distorted and rng.random() < 0.7}
     clean = [note for c, notes in by_channel.items() if c not in dirty for note in notes]
-    has_effects = rng.random() < 0.3
     if clean:
         pedal: list[float] = []
         if piece.is_expressive and programs.get(0) in _PIANOS and rng.random() < 0.6:
             pedal = [note.start for note in clean if note.channel == 1 and note.velocity > 60][::2]
-        part = play(
-            clean, programs, volumes, font, duration_s, has_effects=has_effects, pedal_s=pedal
-        )
+        part = play(clean, programs, volumes, font, duration_s, pedal)
         parts.append((distort(part, rng.uniform(1, 4)) if rng.random() < 0.04 else part, 1.0))
     if dirty:
         notes = [note for c in sorted(dirty) for note in by_channel[c]]
@@ -155,4 +152,4 @@ def _drums(
     volumes = {DRUMS: rng.randint(80, 120)}
     program = rng.choice([0, 0, 8, 16, 24, 25] if piece.is_electronic else [0, 0, 0, 8, 16, 40])
     font = rng.choice(instruments.drum_fonts)
-    return play(notes, {DRUMS: program}, volumes, font, duration_s, has_effects=rng.random() < 0.2)
+    return play(notes, {DRUMS: program}, volumes, font, duration_s)

@@ -18,6 +18,7 @@ SAMPLE_RATE = 22_050
 _LIBRARY = "libfluidsynth.so.3"
 _GAIN = 0.4
 _POLYPHONY = 64
+_BLOCK = 64
 _LINEAR = 1  # Interpolation between samples: a third of the cost of the default.
 _CONTROL_VOLUME = 7
 _CONTROL_PEDAL = 64
@@ -44,8 +45,6 @@ def library() -> ctypes.CDLL:
     fluid.fluid_synth_noteoff.argtypes = [pointer, integer, integer]
     fluid.fluid_synth_program_change.argtypes = [pointer, integer, integer]
     fluid.fluid_synth_cc.argtypes = [pointer, integer, integer, integer]
-    fluid.fluid_synth_reverb_on.argtypes = [pointer, integer, integer]
-    fluid.fluid_synth_chorus_on.argtypes = [pointer, integer, integer]
     side = (pointer, integer, integer)
     fluid.fluid_synth_write_float.argtypes = [pointer, integer, *side, *side]
     fluid.fluid_set_log_function.argtypes = [integer, pointer, pointer]
@@ -63,6 +62,9 @@ def _synthesiser(font: Path) -> int:
     fluid.fluid_settings_setint(settings, b"synth.dynamic-sample-loading", 1)
     fluid.fluid_settings_setint(settings, b"synth.polyphony", _POLYPHONY)
     fluid.fluid_settings_setint(settings, b"synth.lock-memory", 0)
+    # Their delay lines outlive a reset; rooms are the mixer's business.
+    fluid.fluid_settings_setint(settings, b"synth.reverb.active", 0)
+    fluid.fluid_settings_setint(settings, b"synth.chorus.active", 0)
     synthesiser: int = fluid.new_fluid_synth(settings)
     if fluid.fluid_synth_sfload(synthesiser, str(font).encode(), 1) < 0:
         raise OSError(f"libfluidsynth cannot load {font}")
@@ -76,8 +78,6 @@ def play(
     volumes: Mapping[int, int],
     font: Path,
     duration_s: float,
-    *,
-    has_effects: bool = False,
     pedal_s: Sequence[float] = (),
 ) -> NDArray[np.float32]:
     """Render notes with a General MIDI soundfont.
@@ -88,7 +88,6 @@ def play(
         volumes: Controller 7 of each channel.
         font: An SF2 or SF3 file.
         duration_s: Seconds rendered.
-        has_effects: Whether the synthesiser's reverb and chorus are on.
         pedal_s: Moments at which the sustain pedal is changed, on channel 0 and 1.
 
     Returns:
@@ -96,8 +95,6 @@ def play(
     """
     fluid, synthesiser = library(), _synthesiser(font)
     fluid.fluid_synth_system_reset(synthesiser)
-    fluid.fluid_synth_reverb_on(synthesiser, -1, int(has_effects))
-    fluid.fluid_synth_chorus_on(synthesiser, -1, int(has_effects))
     for channel, program in programs.items():
         fluid.fluid_synth_program_change(synthesiser, channel, program)
     for channel, volume in volumes.items():
@@ -118,6 +115,9 @@ def play(
             fluid.fluid_synth_cc(synthesiser, channel, _CONTROL_PEDAL, velocity)
     if done < total:
         _write(fluid, synthesiser, sides[:, done:])
+    # The synthesiser renders whole blocks: what is left of the last must not begin the next piece.
+    if total % _BLOCK:
+        _write(fluid, synthesiser, np.zeros((2, _BLOCK - total % _BLOCK), dtype=np.float32))
     return np.asarray(sides.sum(axis=0), dtype=np.float32)
 
 
