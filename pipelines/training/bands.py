@@ -91,7 +91,7 @@ STYLES = {
                    ("off", "beat"), (CRASH, PEDAL_HAT)),
     "shuffle": Style((122, 0.18), (4,), 3, (0.5, 0.0, 0.1), ("back",), ("walk", "shuffle"),
                      ("shuffle", "beat", "pad")),
-    "swing": Style((148, 0.22), (4,), 3, (0.2, 0.0, 0.08), ("swing",), ("walk", "walk", "two"),
+    "swing": Style((160, 0.24), (4,), 3, (0.2, 0.0, 0.08), ("swing",), ("walk", "walk", "two"),
                    ("comp", "comp", "beat"), (RIDE,)),
     "slow_blues": Style((64, 0.12), (4,), 3, (0.4, 0.0, 0.1), ("back",), ("shuffle", "walk"),
                         ("triplets", "pad", "comp")),
@@ -118,7 +118,7 @@ _ODD = {
     "five": ((3.0,), (1.0, 3.0), (2.0, 4.0), (3.0, 4.5)),
     "seven": ((2.0, 4.0, 6.0), (1.0, 3.0, 5.0), (2.0, 5.0)),
 }
-_COMMON = {"rock": 4, "pop": 4, "metal": 3, "ballad": 2, "funk": 2, "swing": 2, "waltz": 2,
+_COMMON = {"rock": 4, "pop": 4, "metal": 3, "ballad": 2, "funk": 2, "swing": 4, "waltz": 2,
            "rock_waltz": 1, "six_eight": 2, "five_four": 0.4, "seven_four": 0.3}  # fmt: skip
 
 

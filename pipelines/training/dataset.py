@@ -23,6 +23,8 @@ from pipelines.training.targets import pulse_target, tempo_target
 _STRETCH = 0.26
 """Most that a segment is slowed down or sped up by, of the logarithm."""
 _STRETCHED = 0.6
+_FROM_THE_START = 0.35
+"""Share of segments that begin with their clip: how music begins tells much about its bars."""
 _HASH = 2_654_435_761
 
 
@@ -117,6 +119,8 @@ class Sampler:
             slower = 1.0
         length = int(n / slower) + 2
         start = int(rng.integers(0, max(1, len(clip.bands) - length - 1)))
+        if rng.random() < _FROM_THE_START:
+            start = 0
         bands, n_heard = stretched(clip.bands[start : start + length], slower, n)
         beats = (clip.beats - start / FRAME_RATE) * slower
         downbeats = (clip.downbeats - start / FRAME_RATE) * slower

@@ -45,6 +45,8 @@ _TEMPI = (
     (r"ballad|slow|bolero", 82.0),
     (r"fast|quick|polka|bebop|jive|samba|punk|reel", 160.0),
     (r"waltz", 135.0),
+    (r"swing|charleston|ragtime|dixie|foxtrot|jump", 160.0),
+    (r"jazz(?!rock|rhumba|bossa)", 145.0),
 )
 
 

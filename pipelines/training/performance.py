@@ -69,7 +69,7 @@ def _within(
 def _beginning(rng: Random, piece: Piece, duration_s: float) -> float:
     """Draw where to begin: at the start, at a bar, or (a clip is cut anywhere) between."""
     spare = piece.beats[-1] - duration_s * piece.tempo / 60 * 1.2
-    if rng.random() < 0.4:
+    if rng.random() < (0.65 if piece.is_expressive else 0.4):
         return 0.0
     if spare <= 4:
         return rng.uniform(0.0, 12.0) if spare > -8 and not piece.is_expressive else 0.0

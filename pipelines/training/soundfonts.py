@@ -41,6 +41,7 @@ def library() -> ctypes.CDLL:
     fluid.fluid_synth_sfload.argtypes = [pointer, text, integer]
     fluid.fluid_synth_set_interp_method.argtypes = [pointer, integer, integer]
     fluid.fluid_synth_system_reset.argtypes = [pointer]
+    fluid.fluid_synth_all_sounds_off.argtypes = [pointer, integer]
     fluid.fluid_synth_noteon.argtypes = [pointer, integer, integer, integer]
     fluid.fluid_synth_noteoff.argtypes = [pointer, integer, integer]
     fluid.fluid_synth_program_change.argtypes = [pointer, integer, integer]
@@ -115,9 +116,9 @@ def play(
             fluid.fluid_synth_cc(synthesiser, channel, _CONTROL_PEDAL, velocity)
     if done < total:
         _write(fluid, synthesiser, sides[:, done:])
-    # The synthesiser renders whole blocks: what is left of the last must not begin the next piece.
-    if total % _BLOCK:
-        _write(fluid, synthesiser, np.zeros((2, _BLOCK - total % _BLOCK), dtype=np.float32))
+    # Nothing of this piece may sound into the next: neither voices nor the rest of a block.
+    fluid.fluid_synth_all_sounds_off(synthesiser, -1)
+    _write(fluid, synthesiser, np.zeros((2, 2 * _BLOCK - total % _BLOCK), dtype=np.float32))
     return np.asarray(sides.sum(axis=0), dtype=np.float32)
 
 
