@@ -144,6 +144,17 @@ class BatchedStep(Generic[R]):
             await asyncio.gather(*tasks.values(), return_exceptions=True)
         return {model_id: task.result() for model_id, task in tasks.items()}
 
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of the weights of its networks."""
+        networks = [getattr(model, "network", None) for model in self._step.models]
+        return sum(
+            parameter.nbytes
+            for network in networks
+            if isinstance(network, torch.nn.Module)
+            for parameter in network.parameters()
+        )
+
     def check_health(self) -> None:
         """Raise `DeviceFaultError` once the device has broken."""
         for batcher in self._batchers.values():

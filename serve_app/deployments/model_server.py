@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from ray import ObjectRef
 
+from models.cards import CardError
 from pipelines.audio import Waveform
 from pipelines.checkpoint_model import EAGER, Execution
 from pipelines.device import Turns
@@ -21,6 +22,9 @@ from serve_app.deployments.autoscaling import BACKLOG, BUSY
 from serve_app.deployments.following import follow
 from serve_app.deployments.options import ModelOptions, StoreOptions
 from serve_app.services.model_exchange import Cards, Exchange
+from serve_app.services.model_shelf import Shelf
+
+EMBEDDING = "embedding"
 
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
@@ -78,6 +82,9 @@ class ModelServer(Generic[R]):
             self._load, BatchedStep.retire, self._release
         )
         self._follower = await follow(options, stores, self.roles, self._exchange)
+        self._shelf: Shelf[BatchedStep[R]] = Shelf(
+            self._load_named, BatchedStep.retire, options.named_mib << 20
+        )
         self._measured = time.monotonic(), 0.0
 
     @abstractmethod
@@ -88,19 +95,26 @@ class ModelServer(Generic[R]):
             CheckpointError: One is not on this machine, or not what its card says.
         """
 
-    async def analyse(self, pcm: list[Pcm], sample_rate: int) -> Answer[R]:
+    async def analyse(
+        self, pcm: list[Pcm], sample_rate: int, embedding_model: str = ""
+    ) -> Answer[R]:
         """Analyse a track.
 
         Args:
             pcm: One reference to float32 samples ``[C, T]``; nested, so that the audio is fetched
                 here from the object store and never copied through the caller.
             sample_rate: Hz.
+            embedding_model: The model id of the embedding, where it is not to be the chosen one.
 
         Raises:
             AudioError: The audio is not fit for this analysis.
+            CardError: There is no such embedding model, or none may be named here.
+            ShelfFullError: It needs more memory than named models may have.
         """
         samples = await pcm[0]
         step, models = self._exchange.current, self._exchange.serving
+        if embedding_model and embedding_model != models.get(EMBEDDING, embedding_model):
+            step, models = await self._named(embedding_model, models)
         return Answer(await step.run(Waveform(samples, sample_rate)), models)
 
     async def check_health(self) -> None:
@@ -133,6 +147,18 @@ class ModelServer(Generic[R]):
             await asyncio.to_thread(step.close)
             raise
         return step
+
+    async def _named(
+        self, model_id: str, models: dict[str, str]
+    ) -> tuple[BatchedStep[R], dict[str, str]]:
+        if not self._options.named_mib:
+            raise CardError(f"{model_id} is not the chosen embedding, and no other may be named")
+        return await self._shelf.get(model_id), models | {EMBEDDING: model_id}
+
+    async def _load_named(self, model_id: str) -> tuple[BatchedStep[R], int]:
+        cards = self._options.cards({**self._follower.chosen, EMBEDDING: model_id})
+        step = await self._load({role: cards[role] for role in self.roles})
+        return step, step.weight_bytes
 
     def _release(self) -> None:
         if self._device.type == "cuda":

@@ -1,5 +1,6 @@
 """One trunk for mood and embedding, with a small random AST checkpoint of AudioSet's size."""
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -8,15 +9,16 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
-from transformers import ASTConfig, ASTForAudioClassification
 
 from models.cards import CardFile, ModelCard, choose_cards
 from models.checkpoints import pull
 from models.sources import file_sha256
 from pipelines import embedding, shared
 from pipelines.audio import Waveform
+from pipelines.runner import BatchedStep
 from pipelines.shared import MoodAndEmbeddingStep
 from pipelines.steps import run_local
+from tests.data.small_checkpoints import WINDOW, write_ast
 
 CPU = torch.device("cpu")
 
@@ -26,18 +28,14 @@ def small(
     cards: dict[str, ModelCard], tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[dict[str, tuple[ModelCard, ...]], Path]:
     """Choose a small AST for embedding and tags, and the mapping for attributes."""
-    torch.manual_seed(1)
     folder = tmp_path_factory.mktemp("ast")
-    size = {"hidden_size": 768, "num_hidden_layers": 1, "intermediate_size": 64}
-    ASTForAudioClassification(ASTConfig(**size, num_labels=527, max_length=128)).save_pretrained(
-        folder
-    )
+    write_ast(folder, seed=1)
     names = ("config.json", "model.safetensors")
     card = replace(
         cards["ast-audioset"],
         source=f"file://{folder}",
         files=tuple(CardFile(name, file_sha256(folder / name)) for name in names),
-        window_length=127 * 160 + 400,
+        window_length=WINDOW,
         window_hop=128 * 160,
     )
     model_dir = tmp_path_factory.mktemp("cache")
@@ -86,3 +84,26 @@ def test_silence_runs_nothing(small: tuple[dict[str, tuple[ModelCard, ...]], Pat
     mood_result, vector = run_local(step, silence)
     assert mood_result.energy == 0.0
     assert not any(vector.vector)
+
+
+async def test_many_tracks_share_batches_and_every_window_is_run_once(
+    small: tuple[dict[str, tuple[ModelCard, ...]], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = shared.build(*small, CPU)
+    (model,) = step.models
+    windows: list[int] = []
+    forward = model.forward
+
+    def counted(batch: Tensor) -> Mapping[str, Tensor]:
+        windows.append(len(batch))
+        return forward(batch)
+
+    monkeypatch.setattr(model, "forward", counted)
+    batched = BatchedStep(step, CPU, max_windows=8, max_queued_windows=100)
+    results = await asyncio.gather(*(batched.run(noise()) for _ in range(3)))
+    assert sum(windows) == 3 * 4
+    assert batched.weight_bytes == sum(p.nbytes for p in model.network.parameters())
+    batched.close()
+    for mood_result, vector in results:
+        assert mood_result.tags == vector.tags
+        np.testing.assert_allclose(vector.vector, results[0][1].vector, atol=1e-6)

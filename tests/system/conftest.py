@@ -5,7 +5,8 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,15 +41,16 @@ def free_port() -> int:
     return port
 
 
-@pytest.fixture(scope="session")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    data_dir = tmp_path_factory.mktemp("afa")
+@contextmanager
+def running_service(data_dir: Path, settings: Mapping[str, str] | None = None) -> Iterator[Service]:
+    """Start a service of its own with `afa up`, and see that `afa down` leaves nothing running."""
     audio_port = free_port()
     environment = os.environ | {
         "AFA_URL_NETWORKS": '["127.0.0.0/8"]',
         "AFA_URL_PORTS": json.dumps([80, 443, audio_port]),
         "COLUMNS": "120",
     }
+    environment |= settings or {}
     environment.pop("REDIS_URL", None)
     arguments = ["up", "--port", str(free_port()), "--data-dir", str(data_dir)]
     done = subprocess.run(
@@ -81,3 +83,9 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         )
         alive = [pid for pid in session["pids"].values() if is_alive(pid)]
         assert not alive
+
+
+@pytest.fixture(scope="session")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    with running_service(tmp_path_factory.mktemp("afa")) as service:
+        yield service

@@ -1,0 +1,67 @@
+"""Named checkpoints, least recently used, within a memory budget."""
+
+import asyncio
+
+import pytest
+
+from serve_app.services.model_shelf import Shelf, ShelfFullError
+
+SIZES = {"a": 40, "b": 40, "c": 40, "huge": 200}
+
+
+class Counted:
+    def __init__(self) -> None:
+        self.loads: list[str] = []
+        self.gone: list[str] = []
+        self.may_go = asyncio.Event()
+        self.may_go.set()
+
+    async def load(self, model_id: str) -> tuple[str, int]:
+        await asyncio.sleep(0.001)
+        self.loads.append(model_id)
+        return model_id, SIZES[model_id]
+
+    async def retire(self, value: str) -> None:
+        await self.may_go.wait()
+        self.gone.append(value)
+
+
+@pytest.fixture
+async def counted() -> Counted:
+    return Counted()
+
+
+async def test_two_models_answer_side_by_side_and_load_once(counted: Counted) -> None:
+    shelf = Shelf(counted.load, counted.retire, 100)
+    names = ["a", "b"] * 20
+    assert await asyncio.gather(*(shelf.get(name) for name in names)) == names
+    assert sorted(counted.loads) == ["a", "b"]
+    assert counted.gone == []
+
+
+async def test_the_least_recently_used_goes_when_its_requests_are_done(counted: Counted) -> None:
+    shelf = Shelf(counted.load, counted.retire, 100)
+    for name in ("a", "b", "a"):
+        await shelf.get(name)
+    counted.may_go.clear()
+    assert await shelf.get("c") == "c"
+    assert shelf.model_ids == ["a", "c"]
+    assert counted.gone == []  # somebody still uses it
+    counted.may_go.set()
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert counted.gone == ["b"]
+    await shelf.get("b")
+    assert counted.loads == ["a", "b", "c", "b"]
+
+
+async def test_what_is_too_large_is_refused_and_spoils_nothing(counted: Counted) -> None:
+    shelf = Shelf(counted.load, counted.retire, 100)
+    await shelf.get("a")
+    with pytest.raises(ShelfFullError, match="huge needs 200 bytes"):
+        await shelf.get("huge")
+    with pytest.raises(KeyError):
+        await shelf.get("unknown")
+    assert shelf.model_ids == ["a"]
+    await asyncio.sleep(0.01)
+    assert counted.gone == ["huge"]

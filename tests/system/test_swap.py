@@ -1,0 +1,139 @@
+"""Checkpoints are swapped under load: no request fails, and the choice survives a restart."""
+
+import subprocess
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from models.cards import ModelCard, choose_cards
+from models.checkpoints import pull
+from tests.data.small_checkpoints import add_own_ast
+from tests.system.conftest import AFA, REPOSITORY, Service, running_service
+from tests.system.test_routes import DEMO_ISRC
+from tests.system.test_service import DEMO, finish, submit
+
+pytestmark = [pytest.mark.ray, pytest.mark.redis]
+
+OLD, NEW = "musicnn-msd-768", "own-ast"
+
+
+@dataclass
+class Load:
+    """Customers that do not stop asking while checkpoints are swapped."""
+
+    service: Service
+    failures: list[Any] = field(default_factory=list)
+    jobs: list[tuple[float, str]] = field(default_factory=list)
+    lookups: list[str] = field(default_factory=list)
+    is_over: threading.Event = field(default_factory=threading.Event)
+
+    def submit_jobs(self, tier: str) -> None:
+        with self.service.client(tier) as client:
+            while not self.is_over.is_set():
+                submitted_s = time.monotonic()
+                answer = submit(client, DEMO.read_bytes(), "audio/mpeg", include_embedding="true")
+                if answer.status_code != 202:
+                    self.failures.append(answer.text)
+                    return
+                envelope = finish(client, answer.json()["job_id"])
+                if envelope["status"] != "complete":
+                    self.failures.append(envelope)
+                    return
+                assert len(envelope["result"]["embedding"]) == 768
+                self.jobs.append((submitted_s, envelope["result"]["models"]["embedding"]))
+
+    def look_up(self) -> None:
+        with self.service.client("scale") as client:
+            while not self.is_over.is_set():
+                answer = client.get(f"/v1/audio-features/isrc:{DEMO_ISRC}")
+                if answer.status_code != 200:
+                    self.failures.append(answer.text)
+                    return
+                self.lookups.append(answer.json()["_meta"]["cache"])
+                time.sleep(0.2)
+
+    def wait_for_jobs(self, n: int) -> None:
+        deadline = time.monotonic() + 120
+        target = len(self.jobs) + n
+        while len(self.jobs) < target and not self.failures:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+
+
+@pytest.fixture
+def settings(tmp_path: Path, cards: dict[str, ModelCard], model_dir: Path) -> dict[str, str]:
+    """A model folder with the defaults and an operator's own checkpoint."""
+    own = tmp_path / "models"
+    own.mkdir()
+    for chosen in choose_cards(cards).values():
+        for card in chosen:
+            if not card.is_always_here:
+                pull(card, model_dir)
+                (own / card.model_id).symlink_to(model_dir / card.model_id)
+    add_own_ast(own, tmp_path, NEW)
+    return {"AFA_MODEL_DIR": str(own)}
+
+
+def afa(service: Service, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*AFA, *arguments],
+        cwd=REPOSITORY,
+        env=service.environment | {"AFA_DATA_DIR": str(service.data_dir)},
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
+
+
+def embedding_id(service: Service) -> str:
+    with service.client() as client:
+        job = submit(client, DEMO.read_bytes(), "audio/mpeg", include_embedding="true").json()
+        model_id: str = finish(client, job["job_id"])["result"]["models"]["embedding"]
+    return model_id
+
+
+@pytest.mark.timeout(900)  # two starts of the service, and a machine that does other work
+def test_a_swap_under_load_fails_nothing_and_survives_a_restart(
+    settings: dict[str, str], tmp_path: Path
+) -> None:
+    with running_service(tmp_path / "data", settings) as service:
+        load = Load(service)
+        threads = [
+            threading.Thread(target=load.submit_jobs, args=("pro",)),
+            threading.Thread(target=load.submit_jobs, args=("scale",)),
+            threading.Thread(target=load.look_up),
+        ]
+        for thread in threads:
+            thread.start()
+        try:
+            load.wait_for_jobs(2)
+            refused = afa(service, "models", "swap", "embedding", "no-such-model")
+            done = afa(service, "models", "swap", "embedding", NEW)
+            swapped_s = time.monotonic()
+            load.wait_for_jobs(4)
+        finally:
+            load.is_over.set()
+            for thread in threads:
+                thread.join()
+        assert load.failures == []
+        assert refused.returncode == 1
+        assert "no-such-model" in refused.stderr
+        assert done.returncode == 0, done.stdout + done.stderr
+        for state in ("loading", "ready", "switched"):
+            assert f": {state} after" in done.stdout
+        assert f"{OLD} → {NEW} on 1 replica" in done.stdout
+        assert {model_id for _, model_id in load.jobs} == {OLD, NEW}
+        assert {model_id for at_s, model_id in load.jobs if at_s > swapped_s} == {NEW}
+        # One miss with each of the checkpoints, and hits between and after.
+        assert load.lookups.count("miss") == 2
+        assert load.lookups[-1] == "hit"
+    with running_service(tmp_path / "data", settings) as service:
+        assert embedding_id(service) == NEW
+        back = afa(service, "models", "swap", "embedding", "default")
+        assert f"{NEW} → {OLD} on 1 replica" in back.stdout, back.stdout + back.stderr
+        assert embedding_id(service) == OLD
