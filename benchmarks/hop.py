@@ -19,7 +19,7 @@ from urllib.request import urlopen
 
 from benchmarks.hop_server import PATHS
 from benchmarks.lookup_load import Load, Measured, request_text, run_load
-from benchmarks.lookup_server import LOCAL, THROUGHPUT, UVICORN, free_port, launched
+from benchmarks.lookup_server import LOCAL, THROUGHPUT, UVICORN, free_port, launched, wait_for_port
 from benchmarks.report import Options, Result, Target, median_ratio
 
 if TYPE_CHECKING:
@@ -99,6 +99,7 @@ def server(profile: str) -> Iterator[int]:
     port = free_port()
     plan = {"server": "uvicorn" if profile == UVICORN else "serve", "port": port}
     with launched("benchmarks.hop_server", plan, profile):
+        wait_for_port(port)
         yield port
 
 

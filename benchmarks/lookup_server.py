@@ -10,6 +10,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ MODELS = {"beats": "stand-in"}
 """Stands in cache keys."""
 
 END_LIMIT_S = 90.0
+LISTEN_LIMIT_S = 30.0
 
 UVICORN, LOCAL, THROUGHPUT = "uvicorn", "serve, local", "serve, throughput"
 SAME_PRIORITY = {"RAY_worker_niceness": "0"}
@@ -198,6 +200,24 @@ def free_port() -> int:
     return port
 
 
+def wait_for_port(port: int) -> None:
+    """Return once somebody listens.
+
+    Raises:
+        OSError: Nobody did in time.
+    """
+    end_s = time.monotonic() + LISTEN_LIMIT_S
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+        except OSError:
+            if time.monotonic() > end_s:
+                raise
+            time.sleep(0.02)
+        else:
+            return
+
+
 @dataclass(frozen=True, slots=True)
 class Server:
     """A server under test.
@@ -255,6 +275,7 @@ def serving(
     server: Literal["uvicorn", "serve"] = "uvicorn" if profile == UVICORN else "serve"
     plan = Plan(server=server, port=port, stores=stores, catalog_dir=catalog_dir, bpm=bpm)
     with launched("benchmarks.lookup_server", plan.model_dump(mode="json"), profile) as pid:
+        wait_for_port(port)
         yield Server(port, pid)
 
 

@@ -1,0 +1,140 @@
+"""The benchmarks of networks and of audio, with small stand-ins."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from benchmarks import bpm, cpu_embed, gpu_e2e, gpu_frontends, partial
+from benchmarks.report import Options
+from benchmarks.subjects import Subject
+from pipelines.records import EmbeddingResult, MoodResult, MoodTag
+from tests.data.audio_files import click_track, encode
+
+CPU = torch.device("cpu")
+
+
+class Tiny(nn.Module):
+    def forward(self, windows: Tensor) -> dict[str, Tensor]:
+        return {"embedding": windows.reshape(len(windows), -1, 32).mean(dim=1)}
+
+
+TINY = Subject("tiny", lambda device: Tiny().to(device), 320, 16_000)
+
+
+def test_the_batcher_is_compared_with_the_loop_on_a_cpu() -> None:
+    result = cpu_embed.measure(TINY, 1e-6, 0.05, Options(rounds=2))
+    assert result.values["batcher_to_bare_loop"] > 0
+    assert result.values["audio_s_per_s"]["batcher"] > 1
+    assert [row[0] for row in result.rows] == ["batcher", "bare loop"]
+
+
+def test_bytes_are_counted_for_kernels_and_not_for_views() -> None:
+    class Doubled(nn.Module):
+        def forward(self, windows: Tensor) -> dict[str, Tensor]:
+            return {"features": windows.reshape(-1)[None] * 2}
+
+    assert gpu_frontends.traffic_bytes(Doubled(), torch.zeros(4, 100)) == 2 * 4 * 400
+
+
+def test_front_ends_are_told_in_shares_of_the_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    def only_tiny() -> Iterator[Subject]:
+        yield TINY
+
+    monkeypatch.setattr(gpu_frontends, "front_ends", only_tiny)
+    monkeypatch.setattr(gpu_frontends, "RUNS", 2)
+    result = gpu_frontends.measure(CPU, 2, 1 << 16, Options(rounds=2))
+    assert result.values["by_front_end"]["tiny"]["share_of_copy_bandwidth"] > 0
+    assert [target.name for target in result.targets] == ["tiny"]
+
+
+def test_files_become_vectors_and_the_halves_are_measured_too() -> None:
+    n_read = 0
+
+    def read(_: Path) -> Tensor:
+        nonlocal n_read
+        n_read += 1
+        return torch.ones(3, 320)
+
+    files = gpu_e2e.Files(Path("x"), "made", read)
+    result = gpu_e2e.measure(Tiny(), CPU, files, 4, Options(rounds=2))
+    assert n_read == 1 + 2 * (4 + 4)  # the network alone reads nothing
+    assert set(result.values["audio_s_per_s"]) == {
+        "decode alone",
+        "network alone",
+        "files to vectors",
+    }
+    assert result.values["share_of_slower_half"] > 0
+    assert 0 <= result.values["device_busy"] <= 1
+
+
+def test_a_file_is_cut_to_windows_of_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu_e2e, "DURATION_S", 2.5)
+    subject = Subject("x", lambda device: Tiny().to(device), 24_000, 24_000)
+    with gpu_e2e.prepared_files(subject) as files:
+        assert files.kind == "MP3 320k"
+        assert files.read(files.path).shape == (3, 24_000)
+    monkeypatch.setattr(gpu_e2e.importlib.util, "find_spec", lambda name: None)
+    with gpu_e2e.prepared_files(subject) as files:
+        assert files.kind == "raw int16, no decoder"
+        windows = files.read(files.path)
+    assert windows.shape == (3, 24_000)
+    assert 0.05 < float(windows.abs().max()) < 1
+
+
+def test_tempo_clips_are_made_where_there_is_no_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AFA_EVALSET", str(tmp_path / "none"))
+    monkeypatch.setattr(bpm, "MADE_S", 2.0)
+    with bpm.clips(tmp_path, Options(is_quick=True)) as on:
+        assert on.source == "click tracks"
+        assert [path.stem in on.tempos and path.exists() for path in on.files] == [True] * 4
+
+
+def test_speed_and_accuracy_of_tempo_are_put_together() -> None:
+    on = bpm.Clips("x", {"a": 120.0, "b": 90.0}, [Path("a"), Path("b")], 120.0)
+    rates = {"afa": [100.0, 300.0], "decode alone": [400.0, 400.0], "librosa": [50.0, 100.0]}
+    found = {
+        "afa": {"a": 121.0, "b": 180.0},
+        "decode alone": {"a": 60.0, "b": 60.0},
+        "librosa": {"a": 121.0, "b": 91.0},
+    }
+    result = bpm.summarise(rates, found, on, Options())
+    own = result.values["contenders"]["afa"]
+    assert own["accuracy_1"] == 0.5
+    assert own["accuracy_2"] == 1.0
+    assert own["ratio_to_librosa"] == 2.5
+    assert own["ratio_to_decoding"] == 0.5
+    assert [target.is_met for target in result.targets] == [True, False]
+
+
+def mood(energy: float, *tags: str) -> MoodResult:
+    listed = [MoodTag(tag, 0.5) for tag in tags]
+    return MoodResult(0.1, 0.2, energy, 0.4, 0.5, 0.6, 0.7, listed, {})
+
+
+def test_agreement_of_a_part_with_the_whole() -> None:
+    whole = mood(0.3, "a", "b"), EmbeddingResult([1.0, 0.0], [], {})
+    part = mood(1.0, "b", "c"), EmbeddingResult([0.6, 0.8], [], {})
+    found = partial.agreement("x", 100.0, whole, part, 0.25)
+    assert found.cosine == pytest.approx(0.6)
+    assert found.attributes == pytest.approx(0.1)
+    assert found.tag_scores == pytest.approx(1 / 3)
+    assert found.top_tags == 0.5
+    result = partial.summarise([found], Options())
+    assert result.values["agreement"]["cosine"]["mean"] == 0.6
+    assert [target.is_met for target in result.targets] == [False, True]
+
+
+def test_only_long_recordings_are_taken_and_each_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(partial, "SHORTEST_S", 3.0)
+    long = encode(tmp_path / "long.mp3", click_track(120, 5), "mp3", "libmp3lame")
+    (tmp_path / "same.mp3").write_bytes(long.read_bytes())
+    encode(tmp_path / "short.mp3", click_track(120, 1), "mp3", "libmp3lame")
+    (tmp_path / "text.ogg").write_bytes(b"nothing to hear")
+    assert partial.find_tracks(tmp_path) == [long]
