@@ -38,6 +38,7 @@ class ModelArgs(BaseModel):
     batch_windows: int = 16
     queue_windows: int = 4096
     execution: ExecutionOptions = ExecutionOptions()
+    named_mib: int = 0
 
 
 class AppArgs(BaseModel):

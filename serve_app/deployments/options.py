@@ -76,6 +76,9 @@ class ModelOptions(BaseModel):
     batch_windows: int = Field(16, ge=1, description="Budget of one batch.")
     queue_windows: int = Field(4096, ge=1, description="More waiting windows are refused.")
     execution: ExecutionOptions = ExecutionOptions()
+    named_mib: int = Field(
+        0, ge=0, description="Weights of further embedding models that requests may name; 0: none."
+    )
 
     def cards(self, chosen: Mapping[str, str] | None = None) -> dict[str, tuple[ModelCard, ...]]:
         """Give the cards of each role.
