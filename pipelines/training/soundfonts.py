@@ -1,7 +1,8 @@
 """Soundfonts, played by libfluidsynth inside the process.
 
-A synthesiser is kept for each soundfont, so that fonts are loaded once; every rendering begins from
-a reset synthesiser and is therefore a function of its notes alone.
+A synthesiser is kept for each soundfont, so that fonts are loaded once. Every rendering begins from
+a reset synthesiser: it is a function of its notes alone, but for the first two milliseconds of the
+notes that a synthesiser plays first of all.
 """
 
 import ctypes
