@@ -1,0 +1,72 @@
+"""`afa catalog fingerprint` and `afa identify` on real files, without any server."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from pipelines.decode import DecodeLimits, decode
+from serve_app.cli.main import app
+from serve_app.local_files import LocalFiles
+from serve_app.providers.fingerprint_manifest import FILE_NAME
+from tests.data.audio_files import click_track, encode
+
+DEMO = Path(__file__).parents[2] / "serve_app" / "data" / "demo.mp3"
+runner = CliRunner()
+
+
+@pytest.fixture
+def music(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("AFA_DATA_DIR", str(tmp_path / "data"))
+    folder = tmp_path / "music"
+    (folder / "album").mkdir(parents=True)
+    shutil.copy(DEMO, folder / "album" / "Some One - A Song.mp3")
+    (folder / "broken.mp3").write_bytes(b"no audio")
+    (folder / "cover.jpg").write_bytes(b"no audio either")
+    return folder
+
+
+def fingerprint(folder: Path, *options: str) -> str:
+    done = runner.invoke(app, ["catalog", "fingerprint", str(folder), *options])
+    assert done.exit_code == 0, done.output
+    return " ".join(done.output.split())
+
+
+def test_a_folder_is_indexed_once_and_its_clips_are_named(music: Path, tmp_path: Path) -> None:
+    first = fingerprint(music)
+    assert "broken.mp3" in first
+    assert "1 added, 1 left as they were or not audio" in first
+    assert "0 added" in fingerprint(music)
+    assert "1 added" in fingerprint(music, "--again")
+    encode(music / "More - Clicks.ogg", click_track(132, 10), "ogg", "vorbis")
+    assert "1 added, 2 left" in fingerprint(music)
+
+    middle = decode(DEMO, DecodeLimits()).samples[:, 400_000:700_000]
+    clip = encode(tmp_path / "clip.ogg", middle, "ogg", "vorbis")
+    done = runner.invoke(app, ["identify", str(clip)])
+    assert done.exit_code == 0, done.output
+    assert "Some One - A Song, at 9." in done.output
+    unknown = encode(tmp_path / "other.ogg", click_track(97, 8), "ogg", "vorbis")
+    done = runner.invoke(app, ["identify", str(unknown)])
+    assert (done.exit_code, done.output) == (1, "no match\n")
+
+
+def test_an_index_of_another_version_is_started_over(music: Path, tmp_path: Path) -> None:
+    fingerprint(music)
+    manifest = LocalFiles(tmp_path / "data").fingerprint_dir / FILE_NAME
+    body = json.loads(manifest.read_text())
+    manifest.write_text(json.dumps({**body, "model_id": "other"}))
+    done = runner.invoke(app, ["identify", str(DEMO)])
+    assert done.exit_code == 1
+    assert "fingerprint the catalog again" in " ".join(done.output.split())
+    again = fingerprint(music)
+    assert "started over" in again
+    assert "1 added" in again
+
+
+def test_nothing_to_index_is_said(tmp_path: Path) -> None:
+    done = runner.invoke(app, ["catalog", "fingerprint", str(tmp_path)])
+    assert done.exit_code == 1
+    assert "no audio in" in done.output
