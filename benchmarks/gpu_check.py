@@ -1,21 +1,27 @@
 """What must be seen on a GPU: ``python -m benchmarks.gpu_check [NAME …]``.
 
 For every network and front-end: the rows of the GPU against the CPU, the same twice, a window alone
-against the same window through the batcher, half precision against single, and memory returned
-after it is gone. Needs torch, torchaudio, transformers and numpy only; ends with status 1 when a
-check fails, and with 0 and "skipped" where there is no GPU.
+against the same window through the batcher, half precision against single, the same compiled and
+recorded as deployments run it, and memory returned after all that is gone. Needs torch, torchaudio,
+transformers and numpy only; ends with status 1 when a check fails, and with 0 and "skipped" where
+there is no GPU.
 """
 
+import asyncio
 import gc
 import sys
 import time
 from dataclasses import dataclass
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from benchmarks.agreement import forward_alone, forward_served, lowest_cosine
 from benchmarks.subjects import Subject, subjects
+from models.cards import ModelCard
+from pipelines.batcher import Batcher
+from pipelines.checkpoint_model import CheckpointModel, Execution
+from pipelines.device import TorchDevice
 
 N_WINDOWS, MAX_WINDOWS = 7, 4
 TIMED_BATCH, TIMED_RUNS = 16, 5
@@ -36,6 +42,8 @@ class Found:
         left_mib: Memory that stayed allocated after it was gone.
         alone_per_s: Windows per second, one at a time.
         batched_per_s: Windows per second in batches of `TIMED_BATCH`.
+        compiled: Lowest cosine of half precision, compiled with CUDA graphs and through the
+            batcher, to single precision; None where it has no such mode.
     """
 
     name: str
@@ -46,6 +54,7 @@ class Found:
     left_mib: float
     alone_per_s: float
     batched_per_s: float
+    compiled: float | None = None
 
     @property
     def failures(self) -> list[str]:
@@ -55,6 +64,7 @@ class Found:
             "determinism": self.is_deterministic,
             "invariance": self.invariance >= MIN_COSINE,
             "bfloat16": self.bfloat16 is None or self.bfloat16 >= MIN_COSINE,
+            "compiled": self.compiled is None or self.compiled >= MIN_COSINE,
             "memory": self.left_mib <= MAX_LEFT_MIB,
         }
         return [name for name, holds in checks.items() if not holds]
@@ -76,6 +86,10 @@ def check(subject: Subject, device: torch.device) -> Found:
         vars(network)["dtype"] = torch.bfloat16
         bfloat16 = lowest_cosine(alone, forward_alone(network, windows, device))
     del network
+    compiled = None
+    if subject.has_bfloat16 and device.type == "cuda":
+        execution = Execution(torch.bfloat16, (1, MAX_WINDOWS), cuda_graphs=True)
+        compiled = lowest_cosine(alone, forward_executed(subject, windows, device, execution))
     return Found(
         subject.name,
         parity=lowest_cosine(reference, alone),
@@ -85,7 +99,49 @@ def check(subject: Subject, device: torch.device) -> Found:
         left_mib=(_allocated(device) - before) / 2**20,
         alone_per_s=alone_per_s,
         batched_per_s=batched_per_s,
+        compiled=compiled,
     )
+
+
+def forward_executed(
+    subject: Subject, windows: Tensor, device: torch.device, execution: Execution
+) -> dict[str, Tensor]:
+    """Run a transformer as a deployment does: warmed up on the thread that serves, then batched."""
+    card = ModelCard(
+        model_id=subject.name,
+        role="embedding",
+        default=False,
+        optional=False,
+        network="",
+        source="builtin://",
+        format="none",
+        files=(),
+        tensors_sha256="",
+        licence="",
+        licence_class="permissive",
+        commercial_use=True,
+        attribution="",
+        sample_rate=subject.sample_rate,
+        front_end="",
+        window_length=subject.n_samples,
+        window_hop=subject.n_samples,
+        outputs={},
+    )
+
+    async def serve() -> dict[str, Tensor]:
+        model = CheckpointModel(card, subject.build(device), device, execution=execution)
+        torch_device = TorchDevice(device)
+        try:
+            await torch_device.call(model.warm_up)
+            batcher = Batcher(
+                model.forward, MAX_WINDOWS, len(windows), torch_device, model.batch_sizes
+            )
+            rows = await asyncio.gather(*(batcher.submit(window[None]) for window in windows))
+        finally:
+            torch_device.close()
+        return {name: torch.cat([row[name] for row in rows]) for name in rows[0]}
+
+    return asyncio.run(serve())
 
 
 def _allocated(device: torch.device) -> int:
@@ -115,17 +171,19 @@ def _windows_per_s(network: nn.Module, subject: Subject, device: torch.device, n
 def line(found: Found) -> str:
     """One line of the table."""
     half = "-" if found.bfloat16 is None else f"{found.bfloat16:.6f}"
+    compiled = "-" if found.compiled is None else f"{found.compiled:.6f}"
     same = "yes" if found.is_deterministic else "NO"
     verdict = "FAILED: " + ", ".join(found.failures) if found.failures else "ok"
     return (
         f"{found.name:14} {found.parity:10.6f} {same:>5} {found.invariance:11.6f} {half:>9} "
+        f"{compiled:>9} "
         f"{found.left_mib:9.1f} {found.alone_per_s:9.1f} {found.batched_per_s:10.1f}  {verdict}\n"
     )
 
 
 HEAD = (
     f"{'model':14} {'CPU parity':>10} {'same':>5} {'batch = one':>11} {'bfloat16':>9} "
-    f"{'left, MiB':>9} {'1 by 1 /s':>9} {f'by {TIMED_BATCH} /s':>10}  verdict\n"
+    f"{'compiled':>9} {'left, MiB':>9} {'1 by 1 /s':>9} {f'by {TIMED_BATCH} /s':>10}  verdict\n"
 )
 
 

@@ -18,9 +18,10 @@ from benchmarks.agreement import (
     lowest_cosine,
 )
 from benchmarks.batch import ratios
-from benchmarks.gpu_check import Found, check, line
+from benchmarks.gpu_check import Found, check, forward_executed, line
 from benchmarks.report import Options, Result, Target, interleave, median_ratio, show, write
 from benchmarks.subjects import Subject, subjects
+from pipelines.checkpoint_model import Execution
 
 CPU = torch.device("cpu")
 
@@ -142,6 +143,14 @@ def test_a_subject_passes_the_checks_on_the_cpu(
     assert found.failures == []
     assert found.batched_per_s > 0
     assert " ok" in line(found)
+
+
+def test_a_network_is_executed_as_deployments_do() -> None:
+    (subject,) = (found for found in subjects() if found.name == "mert-95m")
+    windows = subject.windows(2)
+    found = forward_executed(subject, windows, CPU, Execution())
+    alone = forward_alone(subject.build(CPU), windows, CPU)
+    assert lowest_cosine(alone, found) > 0.9999
 
 
 def test_failed_checks_are_named() -> None:
