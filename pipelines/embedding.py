@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -11,7 +12,7 @@ from pipelines.audio import Waveform
 from pipelines.checkpoint_model import EAGER, CheckpointModel, Execution, load
 from pipelines.gain import audible, measure_gain
 from pipelines.records import EmbeddingResult
-from pipelines.resample import resample
+from pipelines.resample import mono_at
 from pipelines.steps import Outputs, Prepared
 from pipelines.tags import Vocabulary, calibrated_tags, vocabulary_of
 
@@ -40,11 +41,12 @@ class EmbeddingStep:
     def prepare(self, waveform: Waveform) -> Prepared:
         """Resample, set the level and cut the windows; nothing is run on silence."""
         rate = self._model.spec.sample_rate
-        samples = resample(waveform.mono(), waveform.sample_rate, rate)
+        samples = mono_at(waveform, rate)
         gain = measure_gain(samples, rate)
         if gain is None:
             return Prepared({})
-        return Prepared({self._model.model_id: audible(self._model.cut(samples)) * gain})
+        samples *= np.float32(gain)
+        return Prepared({self._model.model_id: audible(self._model.cut(samples), gain)})
 
     def finish(self, prepared: Prepared, outputs: Outputs) -> EmbeddingResult:
         """Average over the windows, pad and normalise."""

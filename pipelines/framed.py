@@ -62,7 +62,7 @@ class FrameGrid:
     def padded_length(self, n_samples: int) -> int:
         """Samples that the windows of a track of ``n_samples`` samples reach over."""
         spec = self.spec
-        return (self._n_windows(n_samples) - 1) * spec.hop + spec.length
+        return (self.n_windows(n_samples) - 1) * spec.hop + spec.length
 
     def windows(self, samples: NDArray[np.float32], n_samples: int | None = None) -> Tensor:
         """Cut ``[T]`` or ``[C, T]`` to windows ``[W, …, length]``, the last one padded with zeros.
@@ -87,6 +87,7 @@ class FrameGrid:
         joined = torch.cat([rows[0, : self.lead], inner, rows[-1, self.n_frames - self.tail :]])
         return joined[: self.count(n_samples)]
 
-    def _n_windows(self, n_samples: int) -> int:
+    def n_windows(self, n_samples: int) -> int:
+        """Windows of a track of ``n_samples`` samples, at least one; only the last reaches over."""
         hop_frames = self.n_frames - self.lead - self.tail
         return 1 + max(0, -(-(self.count(n_samples) - self.n_frames) // hop_frames))

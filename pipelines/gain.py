@@ -23,12 +23,17 @@ SILENCE_PEAK = 1e-4
 """-80 dBFS: what stays below it has no content."""
 
 
+def peak_of(samples: NDArray[np.float32]) -> float:
+    """Largest magnitude of ``[…]``, without a copy; nothing at all has 0."""
+    return max(float(samples.max(initial=0.0)), -float(samples.min(initial=0.0)))
+
+
 def measure_gain(samples: NDArray[np.float32], sample_rate: int) -> float | None:
     """Find the factor that brings a mono track ``[T]`` to `TARGET_LUFS`; None means silence.
 
     The loudness is that of what the networks hear (mono, their rate), not of the stereo programme.
     """
-    if np.abs(samples).max(initial=0.0) < SILENCE_PEAK:
+    if peak_of(samples) < SILENCE_PEAK:
         return None
     loudness = float(integrated_loudness(torch.from_numpy(samples)[None, None], sample_rate))
     if loudness <= SILENCE_LUFS:
@@ -36,10 +41,15 @@ def measure_gain(samples: NDArray[np.float32], sample_rate: int) -> float | None
     return float(10 ** ((TARGET_LUFS - loudness) / 20))
 
 
-def audible(windows: Tensor) -> Tensor:
+def audible(windows: Tensor, gain: float = 1.0) -> Tensor:
     """Leave out the silent windows of a track, ``[W, T]`` to ``[≤ W, T]``.
 
     The networks would judge them as music. A track without any audible window keeps them all.
+
+    Args:
+        windows: Of the track, brought to its level.
+        gain: What brought them there.
     """
-    heard = windows.abs().amax(dim=-1) >= SILENCE_PEAK
-    return windows[heard] if bool(heard.any()) else windows
+    peaks = torch.maximum(windows.amax(dim=-1), -windows.amin(dim=-1))
+    heard = peaks >= SILENCE_PEAK * gain
+    return windows if bool(heard.all()) or not bool(heard.any()) else windows[heard]

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from models.cards import ModelCard
@@ -11,7 +12,7 @@ from pipelines.audio import Waveform
 from pipelines.checkpoint_model import EAGER, CheckpointModel, Execution, load
 from pipelines.gain import audible, measure_gain
 from pipelines.records import MoodResult
-from pipelines.resample import resample
+from pipelines.resample import mono_at
 from pipelines.steps import Outputs, Prepared
 from pipelines.tag_attributes import MAPPING_NETWORK, attributes_from_tags
 from pipelines.tags import Vocabulary, calibrated_tags, vocabulary_of
@@ -53,18 +54,16 @@ class MoodStep:
 
     def prepare(self, waveform: Waveform) -> Prepared:
         """Resample, measure the loudness and cut the windows; nothing is run on silence."""
-        mono = waveform.mono()
-        samples = resample(mono, waveform.sample_rate, SAMPLE_RATE)
+        samples = mono_at(waveform, SAMPLE_RATE)
         gain = measure_gain(samples, SAMPLE_RATE)
         if gain is None:
             return Prepared({})
+        samples *= np.float32(gain)
         windows = {}
         for model in self.models:
             rate = model.spec.sample_rate
-            at_rate = samples
-            if rate != SAMPLE_RATE:
-                at_rate = resample(mono, waveform.sample_rate, rate)
-            windows[model.model_id] = audible(model.cut(at_rate)) * gain
+            at_rate = samples if rate == SAMPLE_RATE else mono_at(waveform, rate) * np.float32(gain)
+            windows[model.model_id] = audible(model.cut(at_rate), gain)
         return Prepared(windows)
 
     def finish(self, prepared: Prepared, outputs: Outputs) -> MoodResult:

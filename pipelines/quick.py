@@ -14,10 +14,11 @@ from models.tuning import estimate_tuning
 from pipelines.audio import Waveform
 from pipelines.beats import BeatModel, load_beat_model
 from pipelines.features import camelot
+from pipelines.gain import SILENCE_PEAK, peak_of
 from pipelines.records import UNKNOWN_KEY, QuickFeatures
-from pipelines.resample import resample
+from pipelines.resample import mono_at
 from pipelines.rhythm import estimate_rhythm
-from pipelines.spectral import CHROMA_ID, SILENCE_PEAK, load_key_network
+from pipelines.spectral import CHROMA_ID, load_key_network
 from pipelines.steps import forward_windows
 from pipelines.tonal import ChromaModel, KeyNetworkModel, estimate_key
 
@@ -37,9 +38,9 @@ class QuickAnalyzer:
 
     def analyse(self, waveform: Waveform, *, with_key: bool) -> QuickFeatures:
         """Estimate tempo, and key if ``with_key``; silence has neither."""
-        if np.abs(waveform.samples).max(initial=0.0) < SILENCE_PEAK:
+        if peak_of(waveform.samples) < SILENCE_PEAK:
             return QuickFeatures(0.0, 0.0, UNKNOWN_KEY, UNKNOWN_KEY, "")
-        samples = resample(waveform.mono(), waveform.sample_rate, SAMPLE_RATE)
+        samples = mono_at(waveform, SAMPLE_RATE)
         rows = forward_windows(self._beats, self._beats.windows(samples), BATCH_WINDOWS)
         rhythm = estimate_rhythm(self._beats.join(rows, len(samples)))
         key = self._key(samples) if with_key else UNKNOWN

@@ -17,9 +17,10 @@ from models.tuning import estimate_tuning
 from pipelines.audio import Waveform
 from pipelines.beats import BeatModel, load_beat_model
 from pipelines.framed import pad_to
+from pipelines.gain import SILENCE_PEAK, peak_of
 from pipelines.levels import LevelModel
 from pipelines.records import UNKNOWN_KEY, SpectralResult
-from pipelines.resample import resample
+from pipelines.resample import mono_at
 from pipelines.rhythm import estimate_rhythm
 from pipelines.steps import Outputs, Prepared
 from pipelines.structure import (
@@ -34,8 +35,6 @@ from pipelines.windows import WindowedModel
 
 CHROMA_ID = "hpcp"
 """The chroma is there for the segments whatever decides the key."""
-SILENCE_PEAK = 1e-4
-"""-80 dBFS: under the last bit of dithered 14-bit audio; nothing quieter is analysed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +54,7 @@ class SpectralStep:
         self,
         beats: BeatModel,
         chroma: ChromaModel,
-        levels: LevelModel,
+        levels: tuple[LevelModel, LevelModel],
         sound: SoundModel,
         key_network: KeyNetworkModel | None = None,
     ) -> None:
@@ -65,17 +64,21 @@ class SpectralStep:
     @property
     def models(self) -> Sequence[WindowedModel]:
         """See `Step`."""
-        always = (self._beats, self._chroma, self._levels, self._sound)
+        always = (self._beats, self._chroma, *self._levels, self._sound)
         return always if self._key_network is None else (*always, self._key_network)
 
     def prepare(self, waveform: Waveform) -> Prepared:
         """Resample and cut the windows; nothing is run on silence."""
-        samples = resample(waveform.mono(), waveform.sample_rate, SAMPLE_RATE)
+        samples = mono_at(waveform, SAMPLE_RATE)
         tuning = estimate_tuning(torch.from_numpy(samples))
         context = _Context(waveform.duration_s, waveform.samples.shape[1], len(samples), tuning)
-        if np.abs(waveform.samples).max(initial=0.0) < SILENCE_PEAK:
+        if peak_of(waveform.samples) < SILENCE_PEAK:
             return Prepared({}, context)
-        windows = {self._levels.model_id: self._levels.windows(waveform.samples)}
+        windows = {
+            model.model_id: cut
+            for model in self._levels
+            if len(cut := model.windows(waveform.samples))
+        }
         if self._key_network is not None:
             windows[self._key_network.model_id] = self._key_network.windows(samples, tuning)
         n = len(samples)
@@ -100,7 +103,10 @@ class SpectralStep:
             duration_s=context.duration_s,
             sound=self._sound.grid.join(outputs[self._sound.model_id]["sound"], n).numpy(),
             chroma=chroma,
-            levels=self._levels.measure(outputs[self._levels.model_id], context.n_samples),
+            levels=self._levels[0].measure(
+                [outputs[m.model_id] for m in self._levels if m.model_id in outputs],
+                context.n_samples,
+            ),
             rhythm=estimate_rhythm(beats, chroma),
         )
         mix_in, mix_out = find_mix_points(track)
@@ -172,7 +178,7 @@ def build(
     return SpectralStep(
         load_beat_model(cards["beats"][0], model_dir, device),
         ChromaModel(CHROMA_ID, device),
-        LevelModel(device),
+        (LevelModel(device), LevelModel(device, is_end=True)),
         SoundModel(device),
         load_key_network(cards["key"], model_dir, device),
     )

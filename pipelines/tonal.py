@@ -20,6 +20,7 @@ from models.key import (
 )
 from models.skey import CROP_LENGTH, SKey
 from pipelines.framed import FrameGrid
+from pipelines.gain import peak_of
 from pipelines.resample import resample
 from pipelines.windows import WindowSpec, cut, window_starts
 
@@ -72,7 +73,7 @@ class KeyNetworkModel:
         The crops are brought to 440 Hz by playing them slower or faster: the network has twelve
         bins an octave, and a quarter tone between them is noise to it.
         """
-        peak = max(float(np.abs(samples).max(initial=0.0)), 1e-6)
+        peak = max(peak_of(samples), 1e-6)
         if 0 < len(samples) < CROP_LENGTH:
             samples = np.pad(samples, (0, CROP_LENGTH - len(samples)), mode="wrap")
         crops = cut(samples, window_starts(len(samples), self.spec), CROP_LENGTH)
