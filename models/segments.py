@@ -131,7 +131,7 @@ def find_boundaries(
 
 def section_boundaries(
     features: NDArray[np.float64], half_width: int, shortest: int
-) -> NDArray[np.int64]:
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Find where the sound changes for long.
 
     The novelty of a frame is the distance between the mean features of the stretches before and
@@ -143,11 +143,13 @@ def section_boundaries(
         shortest: Least frames in a section.
 
     Returns:
-        Frames, ascending from 0 to N; a track without lasting change is one section.
+        Frames ``[S + 1]``, ascending from 0 to N (a track without lasting change is one section),
+        and how sure the start of every section is, ``[S]``, 0 to 1: the share of a boundary's
+        novelty that is above what a boundary needs. The track's start is sure.
     """
     n = len(features)
     if n < 2 * shortest:
-        return np.array([0, n])
+        return np.array([0, n]), np.ones(1)
     sums = np.concatenate([np.zeros((1, features.shape[1])), features.cumsum(axis=0)])
     at = np.arange(n + 1)
     low, high = np.maximum(at - half_width, 0), np.minimum(at + half_width, n)
@@ -161,4 +163,5 @@ def section_boundaries(
     threshold = inner.mean() + 0.5 * inner.std()
     peaks = np.flatnonzero((novelty >= around.max(axis=1)) & (novelty > threshold))
     peaks = peaks[np.diff(peaks, prepend=-shortest) >= shortest]
-    return np.concatenate([[0], peaks, [n]])
+    confidence = 1.0 - threshold / novelty[peaks]
+    return np.concatenate([[0], peaks, [n]]), np.concatenate([[1.0], confidence])

@@ -125,7 +125,7 @@ def find_sections(track: Measured) -> list[Section]:
     features = np.concatenate(
         [timbre, chroma / max(float(chroma.std(axis=0).mean()), 0.05)], axis=1
     )
-    edges = section_boundaries(
+    edges, confidence = section_boundaries(
         features,
         round(_SECTION_STRETCH_S / _SECTION_FRAME_S),
         round(_SHORTEST_SECTION_S / _SECTION_FRAME_S),
@@ -133,9 +133,11 @@ def find_sections(track: Measured) -> list[Section]:
     times = np.asarray(edges * _SECTION_FRAME_S, dtype=np.float64)
     times[1:-1] = _to_downbeats(times[1:-1], track.rhythm)
     times[0], times[-1] = 0.0, track.duration_s
-    times = np.unique(times)
+    # Two boundaries may have come to the same downbeat.
+    times, first = np.unique(times, return_index=True)
     return [
-        _describe(track, float(start), float(stop)) for start, stop in itertools.pairwise(times)
+        _describe(track, float(start), float(stop), float(confidence[i]))
+        for (start, stop), i in zip(itertools.pairwise(times), first, strict=False)
     ]
 
 
@@ -147,7 +149,7 @@ def _to_downbeats(times: NDArray[np.float64], rhythm: Rhythm) -> NDArray[np.floa
     return np.where(np.abs(nearest - times) <= bar_s, nearest, times)
 
 
-def _describe(track: Measured, start: float, stop: float) -> Section:
+def _describe(track: Measured, start: float, stop: float, confidence: float) -> Section:
     rhythm = track.rhythm
     inside = rhythm.beats[(rhythm.beats >= start) & (rhythm.beats < stop)]
     chroma = track.chroma[int(start * CHROMA_RATE) : max(1, int(stop * CHROMA_RATE))]
@@ -157,7 +159,7 @@ def _describe(track: Measured, start: float, stop: float) -> Section:
     return Section(
         start_s=start,
         duration_s=stop - start,
-        confidence=1.0 if start == 0 else 0.5,
+        confidence=round(confidence, 3),
         loudness_db=round(float(10.0 * np.log10(energy)), 3),
         tempo=dominant_tempo(inside) or rhythm.tempo,
         tempo_confidence=rhythm.tempo_confidence,

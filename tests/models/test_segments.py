@@ -75,10 +75,27 @@ def test_sections_change_with_the_sound() -> None:
     rng = np.random.default_rng(0)
     centres = np.repeat([[0.0, 0, 0], [3, 0, 0], [0, 3, 3]], [40, 60, 50], axis=0)
     features = centres + rng.normal(0, 0.3, centres.shape)
-    edges = section_boundaries(features, half_width=20, shortest=16)
+    edges, confidence = section_boundaries(features, half_width=20, shortest=16)
     assert len(edges) == 4
+    assert confidence[0] == 1
+    assert 0 < confidence[1] < confidence[2] < 1  # the second change is larger
     np.testing.assert_allclose(edges, [0, 40, 100, 150], atol=2)
 
 
 def test_a_short_track_is_one_section() -> None:
-    np.testing.assert_array_equal(section_boundaries(np.zeros((20, 3)), 20, 16), [0, 20])
+    edges, confidence = section_boundaries(np.zeros((20, 3)), 20, 16)
+    np.testing.assert_array_equal(edges, [0, 20])
+    np.testing.assert_array_equal(confidence, [1])
+
+
+def test_a_track_that_never_changes_is_one_section() -> None:
+    edges, confidence = section_boundaries(np.ones((200, 3)), 20, 16)
+    np.testing.assert_array_equal(edges, [0, 200])
+    np.testing.assert_array_equal(confidence, [1])
+
+
+def test_a_row_equals_itself_alone() -> None:
+    rows = torch.cat([tone(440, 2.0), tone(90, 2.0, -40.0), torch.zeros(1, 2 * SAMPLE_RATE)])
+    frames = SoundFrames()
+    for row, sound in zip(frames(rows), rows, strict=True):
+        torch.testing.assert_close(frames(sound[None])[0], row)
