@@ -1,0 +1,228 @@
+"""Replicas of model deployments on a real Serve: they scale with the delay, and are replaced."""
+
+import asyncio
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pytest
+import ray
+from ray import serve
+
+from models.cards import CardError
+from serve_app.deployments.analysis_worker import AnalysisWorker
+from serve_app.deployments.options import ModelOptions, StoreOptions, UrlOptions, WorkerOptions
+from serve_app.deployments.stores import Stores, open_stores
+from serve_app.domain.credits import AccountPayer
+from serve_app.domain.jobs import JobState, NewJob
+from serve_app.domain.ulid import new_ulid
+from serve_app.store import local_redis
+from serve_app.store.model_choices import ModelChoices
+from tests.api.application import store_options
+from tests.system.test_service import DEMO
+from tests.system.toy_deployments import ToyDeployment, ToySpectralDeployment
+
+pytestmark = [
+    pytest.mark.ray,
+    pytest.mark.redis,
+    pytest.mark.timeout(600),
+    pytest.mark.filterwarnings("ignore:The `metrics_interval_s` field"),
+]
+
+WINDOW_S = 0.01
+SCALING = {
+    "min_replicas": 1,
+    "max_replicas": 2,
+    "look_back_period_s": 2.0,
+    "metrics_interval_s": 0.5,
+    "upscale_delay_s": 1.0,
+    "downscale_delay_s": 3.0,
+    "policy": {
+        "policy_function": "serve_app.deployments.autoscaling:QueueDelayPolicy",
+        "policy_kwargs": {"target_s": 0.5},
+    },
+}
+
+
+@dataclass(frozen=True)
+class Cluster:
+    stores: StoreOptions
+    folder: Path
+    models: ModelOptions
+
+    def toy(self, cls: Any, name: str, **options: Any) -> Any:
+        cpus = {"ray_actor_options": {"num_cpus": 0.1}}
+        deployment = cls.options(name=name, max_ongoing_requests=100, **cpus, **options)
+        return deployment.bind(self.models, self.stores, self.folder, WINDOW_S)
+
+    def run(self, application: Any, name: str) -> Any:
+        """Serve only this."""
+        for other in serve.status().applications:
+            serve.delete(other)
+        return serve.run(application, name=name, route_prefix=None)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    """Redis, Ray and Serve in this process's own tree."""
+    folder = Path(tempfile.mkdtemp(prefix="afa-replicas-"))
+    redis = local_redis.start(folder, role="ledger", extra=("--appendonly", "no"))
+    before = dict(os.environ)
+    os.environ |= {
+        "RAY_AUTH_MODE": "disabled",
+        "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+        "RAY_raylet_start_wait_time_s": "120",
+    }
+    try:
+        ray.init(
+            address="local",
+            include_dashboard=False,
+            log_to_driver=False,
+            num_cpus=2,
+            _node_ip_address="127.0.0.1",
+        )
+        serve.start(proxy_location="Disabled")
+        yield Cluster(
+            store_options(redis.url, redis.url, folder),
+            folder,
+            ModelOptions(model_dir=folder, device="cpu", batch_windows=8, named_mib=64),
+        )
+    finally:
+        serve.shutdown()  # type: ignore[no-untyped-call]
+        ray.shutdown()
+        redis.stop()
+        os.environ.clear()
+        os.environ |= before
+        shutil.rmtree(folder)
+
+
+def n_running(application: str, deployment: str) -> int:
+    found = serve.status().applications[application].deployments[deployment]
+    return sum(n for state, n in found.replica_states.items() if state == "RUNNING")
+
+
+async def until(holds: Callable[[], bool], limit_s: float) -> None:
+    async with asyncio.timeout(limit_s):
+        while not holds():  # noqa: ASYNC110  Serve's status has no event
+            await asyncio.sleep(0.2)
+
+
+def test_replicas_follow_the_queue_delay(cluster: Cluster) -> None:
+    application = cluster.toy(ToyDeployment, "Toy", autoscaling_config=SCALING)
+    handle = cluster.run(application, "scaling")
+    pcm = ray.put(np.ones((1, 44_100), np.float32))
+
+    async def scenario() -> None:
+        is_over = asyncio.Event()
+
+        async def caller() -> None:
+            while not is_over.is_set():
+                answer = await handle.analyse.remote([pcm], 44_100)
+                assert answer.models["embedding"] == "musicnn-msd-768"
+
+        # A light load, one track of .2 s at a time, is no reason for another replica.
+        light = asyncio.create_task(caller())
+        await asyncio.sleep(6)
+        assert n_running("scaling", "Toy") == 1
+        callers = [asyncio.create_task(caller()) for _ in range(24)]
+        await until(lambda: n_running("scaling", "Toy") == 2, 60)
+        is_over.set()
+        await asyncio.gather(light, *callers)
+        await until(lambda: n_running("scaling", "Toy") == 1, 60)
+
+    asyncio.run(scenario())
+
+
+def test_a_request_may_name_another_embedding(cluster: Cluster) -> None:
+    application = cluster.toy(ToyDeployment, "Toy")
+    handle = cluster.run(application, "named")
+    pcm = ray.put(np.ones((1, 44_100), np.float32))
+
+    async def ask(*model_id: str) -> str:
+        answer = await handle.analyse.remote([pcm], 44_100, *model_id)
+        ids: str = answer.models["embedding"]
+        return ids
+
+    async def scenario() -> None:
+        asked = ["clap", "", "mert-95m", "clap", "musicnn-msd-768", ""]
+        found = await asyncio.gather(*(ask(model_id) for model_id in asked))
+        assert found == [model_id or "musicnn-msd-768" for model_id in asked]
+        with pytest.raises(CardError, match="no model is called"):
+            await ask("no-such-model")
+        assert await ask() == "musicnn-msd-768"
+
+    asyncio.run(scenario())
+
+
+async def submit(stores: Stores, account: str) -> str:
+    job = await stores.jobs.submit(
+        NewJob(
+            job_id=f"job_{new_ulid()}",
+            account=account,
+            tier="scale",
+            kind="analysis",
+            payload={
+                "source": {"kind": "file", "path": str(DEMO)},
+                "format": None,
+                "include_embedding": True,
+                "max_audio_s": 900,
+                "max_bytes": 50_000_000,
+            },
+            cost=10,
+        )
+    )
+    return job.job_id
+
+
+def test_a_broken_device_costs_no_job_and_no_credit(cluster: Cluster) -> None:
+    toy = cluster.toy(ToyDeployment, "Toy", num_replicas=2, health_check_period_s=0.5)
+    spectral = cluster.toy(ToySpectralDeployment, "ToySpectral")
+    worker = cast("Any", AnalysisWorker).options(ray_actor_options={"num_cpus": 0.1})
+    application = worker.bind(
+        cluster.stores, UrlOptions(), WorkerOptions(concurrent_jobs=4), spectral, toy, None
+    )
+    cluster.run(application, "faults")
+
+    async def scenario() -> None:
+        stores = open_stores(cluster.stores)
+        choices = ModelChoices(stores.ledger_store)
+        issued = await stores.accounts.issue("owner-faults", "scale")
+        caller = await stores.accounts.authenticate(issued.key)
+        assert caller is not None
+        payer = AccountPayer(caller.account, "scale")
+        before = (await stores.ledger.balance(payer.account, "scale")).remaining
+
+        async def replicas() -> set[str]:
+            names = ("Toy", "ToySpectral")
+            return {r.replica for r in await choices.reports() if r.deployment in names}
+
+        # One of two replicas breaks, then the only one of its deployment.
+        for name in ("Toy", "ToySpectral"):
+            deadline = time.monotonic() + 120
+            while len(alive := await replicas()) != 3:  # those of the last test lapse
+                assert time.monotonic() < deadline, alive
+                await asyncio.sleep(0.5)
+            (cluster.folder / f"break-{name}").write_text("2")
+            job_ids = [await submit(stores, payer.account) for _ in range(8)]
+            for job_id in job_ids:
+                job = await stores.jobs.wait(payer.account, job_id, 200)
+                assert job is not None
+                assert job.state is JobState.COMPLETE, job
+                # The broken replica's work was done by another one, inside the same attempt.
+                assert (job.attempts, job.credits_used) == (1, 10)
+            assert not (cluster.folder / f"break-{name}").exists()
+            deadline = time.monotonic() + 120
+            while len(now := await replicas()) != 3 or len(now & alive) != 2:
+                assert time.monotonic() < deadline, (alive, now)
+                await asyncio.sleep(0.5)
+        after = (await stores.ledger.balance(payer.account, "scale")).remaining
+        assert before - after == 10 * 2 * 8
+        await stores.close()
+
+    asyncio.run(scenario())
