@@ -1,0 +1,85 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from configs.tables import load_table
+from pipelines.training.clips import Clip
+from pipelines.training.export import read_exported
+from serve_app.cli.main import app
+
+
+@pytest.fixture
+def description(tmp_path: Path) -> Path:
+    content: dict[str, Any] = load_table("train_beats")
+    content["render"]["development_set"] = "none.json"
+    content["render"]["validation_every"] = 2
+    content["fit"] |= {
+        "steps": 4,
+        "batch": 2,
+        "segment_frames": 200,
+        "channels": 8,
+        "n_blocks": 2,
+        "initial": "",
+        "shares": {},
+    }
+    path = tmp_path / "run.yaml"
+    path.write_text(yaml.safe_dump(content))
+    return path
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Path:
+    folder = tmp_path / "work"
+    (folder / "clips").mkdir(parents=True)
+    for seed in range(4):
+        bands = np.zeros((400, 83), dtype=np.float16)
+        bands[::25] = 2.0
+        beats = np.arange(0, 8, 0.5)
+        Clip(bands, beats, beats[::4], 0, "band:x").save(folder / "clips" / f"band_{seed}.npz")
+    return folder
+
+
+def run(description: Path, work: Path, *parts: str) -> str:
+    target = work / "out" / "beats.safetensors"
+    options = ["--config", str(description), "--work", str(work), "--target", str(target)]
+    result = CliRunner().invoke(app, ["train", "beats", *parts, *options, "--threads", "1"])
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_a_run_is_trained_evaluated_and_exported(description: Path, work: Path) -> None:
+    assert "trained 4 steps" in run(description, work, "train")
+    begun = (work / "checkpoint.pt").stat().st_mtime_ns
+    assert "validation" in run(description, work, "evaluate")
+    scores = json.loads((work / "scores.json").read_text())
+    assert scores["validation"]["beat F"]["n"] == 2
+    run(description, work, "export")
+    tracker = read_exported(work / "out" / "beats.safetensors")
+    assert len(tracker.networks) == 1
+    # A finished run is not trained again.
+    assert "trained 4 steps" in run(description, work, "train")
+    assert (work / "checkpoint.pt").stat().st_mtime_ns >= begun
+
+
+def test_without_clips_it_says_what_to_do(description: Path, tmp_path: Path) -> None:
+    result = CliRunner().invoke(
+        app,
+        ["train", "beats", "train", "--config", str(description), "--work", str(tmp_path / "no")],
+    )
+    assert result.exit_code == 1
+    assert "afa train beats render" in result.output
+
+
+def test_a_bad_description_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "bad.yaml"
+    path.write_text("render: {}\nfit: {}\n")
+    result = CliRunner().invoke(
+        app, ["train", "beats", "export", "--config", str(path), "--work", str(tmp_path)]
+    )
+    assert result.exit_code == 1
+    assert "missing" in result.output
