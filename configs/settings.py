@@ -29,6 +29,24 @@ class Settings(BaseSettings):
     object_store: str | None = Field(
         None, description="Where uploaded audio is kept: a folder, file://… or s3://bucket/prefix."
     )
+    ledger_shards: int = Field(
+        256,
+        ge=1,
+        le=999,
+        description="Shards of the ledger, fixed for the life of its data: at least one per master "
+        "of a Redis Cluster.",
+    )
+    journal_store: str | None = Field(
+        None,
+        description="Where the journal is exported to: a folder, file://… or s3://bucket/prefix. "
+        "Unset: data_dir/journal.",
+    )
+    over_allowance: Literal["charge", "reject"] = Field(
+        "charge", description="What a cache hit beyond the monthly allowance does."
+    )
+    topup_replicas: int = Field(
+        0, ge=0, description="Replicas that must have a payment before it is acknowledged."
+    )
     key_pepper: SecretStr | None = Field(
         None,
         description="Secret that API keys are hashed with. Unset: made once, kept in data_dir.",

@@ -18,6 +18,8 @@ from serve_app.deployments.mood import Mood
 from serve_app.deployments.mood_and_embedding import MoodAndEmbedding
 from serve_app.deployments.options import (
     ExecutionOptions,
+    JobOptions,
+    KeeperOptions,
     ModelOptions,
     StoreOptions,
     TrackOptions,
@@ -54,6 +56,7 @@ class AppArgs(BaseModel):
     mood: ModelArgs = ModelArgs()
     embedding: ModelArgs = ModelArgs()
     worker: WorkerOptions = WorkerOptions()
+    jobs: JobOptions = JobOptions()
     models: dict[str, str] = Field(
         {}, description="Role to model id, where not the default; `afa models swap` goes before it."
     )
@@ -83,6 +86,10 @@ def bind(args: AppArgs, overrides: Mapping[str, Mapping[str, Any]]) -> Applicati
         cache_url=files.cache_url(settings),
         object_store=files.object_store_url(settings),
         key_pepper=files.key_pepper(settings),
+        ledger_shards=settings.ledger_shards,
+        over_allowance=settings.over_allowance,
+        topup_replicas=settings.topup_replicas,
+        jobs=args.jobs,
     )
     urls = UrlOptions(ports=settings.url_ports, networks=settings.url_networks)
 
@@ -117,7 +124,14 @@ def bind(args: AppArgs, overrides: Mapping[str, Mapping[str, Any]]) -> Applicati
         recognisers=settings.recognisers,
     )
     identify = configured(Identify).bind(stores, tracks, quick)
-    keeper = configured(Keeper).bind(stores, urls, settings.data_dir / "payments.json")
+    keeper = configured(Keeper).bind(
+        stores,
+        urls,
+        KeeperOptions(
+            payments_file=settings.data_dir / "payments.json",
+            journal_store=files.journal_store_url(settings),
+        ),
+    )
     parts = {
         "worker": worker,
         "keeper": keeper,

@@ -67,6 +67,14 @@ class LocalFiles:
         folder = Path(store) if store is not None else self.data_dir / "objects"
         return folder.absolute().as_uri()
 
+    def journal_store_url(self, settings: Settings) -> str:
+        """Give the archive of the journal as a URL."""
+        store = settings.journal_store
+        if store is not None and "://" in store:
+            return store
+        folder = Path(store) if store is not None else self.data_dir / "journal"
+        return folder.absolute().as_uri()
+
     def key_pepper(self, settings: Settings) -> str:
         """Give the secret that keys are hashed with, made on first use."""
         if settings.key_pepper is not None:

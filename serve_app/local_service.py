@@ -183,7 +183,8 @@ class LocalService:
         """Give one key per tier, owned by ``local-<tier>``; those of an earlier run stay valid."""
         path = self._files.data_dir / "keys.json"
         known: dict[str, str] = json.loads(path.read_text()) if path.exists() else {}
-        store = connect(os.environ["AFA_REDIS_URL"])
+        store = connect(os.environ["AFA_REDIS_URL"], shards=self._settings.ledger_shards)
+        await store.claim_shards()
         accounts = Accounts(
             store, self._files.key_pepper(self._settings), Tiers(load_table("tiers"))
         )

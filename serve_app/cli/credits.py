@@ -9,9 +9,15 @@ from rich.table import Table
 from serve_app.cli.environment import console
 from serve_app.cli.ledger import LedgerAccess, with_ledger
 from serve_app.domain.credits import AuditReport, Balance
+from serve_app.domain.payments import TopupSettings, TopupStatus
 from serve_app.domain.ulid import new_ulid
 
-app = typer.Typer(help="Credits: show, grant, topup, adjust, audit.", no_args_is_help=True)
+app = typer.Typer(
+    help="Credits: show, grant, topup, autotopup, adjust, audit.", no_args_is_help=True
+)
+
+autotopup = typer.Typer(help="Automatic top-up: set, show, off.", no_args_is_help=True)
+app.add_typer(autotopup, name="autotopup")
 
 Account = Annotated[str, typer.Argument(help="The owner's name; `test~NAME` for test keys.")]
 Amount = Annotated[int, typer.Argument(min=1, help="Credits.")]
@@ -40,10 +46,36 @@ def show_balance(balance: Balance) -> None:
     console.print(table)
 
 
+def show_topup(status: TopupStatus | None) -> None:
+    """Print automatic top-up: settings, this month's charges, why it is off."""
+    if status is None:
+        console.print("automatic top-up: never set up")
+        return
+    terms = status.settings
+    table = Table(title="automatic top-up", title_justify="left", show_header=False)
+    rows = {
+        "state": "on" if status.is_enabled else f"off: {status.off_reason}",
+        "below": f"{terms.threshold} credits",
+        "buys": f"{terms.pack_credits} credits for {terms.price_minor} (minor units)",
+        "charged this month": f"{status.spent_minor} of at most {terms.cap_minor}",
+        "open charge": status.open_intent or "none",
+        "declined in a row": status.failures,
+    }
+    for name, value in rows.items():
+        table.add_row(name, str(value))
+    console.print(table)
+
+
 @app.command()
 def show(account: Account) -> None:
-    """Show an account's balance by bucket."""
-    show_balance(with_ledger(lambda access: access.ledger.balance(account)))
+    """Show an account's balance by bucket, and its automatic top-up."""
+
+    async def run(access: LedgerAccess) -> tuple[Balance, TopupStatus | None]:
+        return await access.ledger.balance(account), await access.topups.status(account)
+
+    balance, topup_status = with_ledger(run)
+    show_balance(balance)
+    show_topup(topup_status)
 
 
 @app.command()
@@ -73,6 +105,42 @@ def adjust(
     show_balance(
         with_ledger(lambda access: access.ledger.adjust(account, entry, credits, operator, reason))
     )
+
+
+@autotopup.command("set")
+def set_topup(
+    account: Account,
+    threshold: Annotated[int, typer.Option(min=0, help="Buy when fewer credits are left.")],
+    pack: Annotated[int, typer.Option(min=1, help="Credits of the pack that is bought.")],
+    price: Annotated[int, typer.Option(min=1, help="Its price in the currency's minor unit.")],
+    cap: Annotated[int, typer.Option(min=1, help="Most that a month's charges come to (same).")],
+) -> None:
+    """Switch automatic top-up on, or change it."""
+    settings = TopupSettings(threshold, pack, price, cap)
+
+    async def run(access: LedgerAccess) -> TopupStatus | None:
+        await access.topups.enable(account, settings)
+        return await access.topups.status(account)
+
+    show_topup(with_ledger(run))
+
+
+@autotopup.command("show")
+def print_topup(account: Account) -> None:
+    """Show its settings and this month's charges."""
+    show_topup(with_ledger(lambda access: access.topups.status(account)))
+
+
+@autotopup.command("off")
+def switch_topup_off(account: Account) -> None:
+    """Switch it off; a charge that is open is still brought to its end."""
+
+    async def run(access: LedgerAccess) -> TopupStatus | None:
+        if await access.topups.status(account) is not None:
+            await access.topups.disable(account, "switched off by an operator")
+        return await access.topups.status(account)
+
+    show_topup(with_ledger(run))
 
 
 @app.command()

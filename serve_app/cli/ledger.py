@@ -12,12 +12,17 @@ from serve_app.domain.errors import AfaError
 from serve_app.domain.tiers import Tiers
 from serve_app.local_files import LocalFiles, NotRunningError
 from serve_app.store.accounts import Accounts
+from serve_app.store.archive import Archive
 from serve_app.store.client import connect
+from serve_app.store.export import Exporter
 from serve_app.store.journal import Journal
 from serve_app.store.ledger import Ledger
 from serve_app.store.model_choices import ModelChoices
+from serve_app.store.topups import Topups
 
 T = TypeVar("T")
+
+TIMEOUT_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +32,9 @@ class LedgerAccess:
     tiers: Tiers
     accounts: Accounts
     ledger: Ledger
+    topups: Topups
     journal: Journal
+    exporter: Exporter
     model_choices: ModelChoices
 
 
@@ -38,11 +45,21 @@ def with_ledger(work: Callable[[LedgerAccess], Awaitable[T]]) -> T:
         settings = Settings()
         files = LocalFiles(settings.data_dir)
         tiers = Tiers(load_table("tiers"))
-        store = connect(files.ledger_url(settings))
+        store = connect(
+            files.ledger_url(settings), timeout_s=TIMEOUT_S, shards=settings.ledger_shards
+        )
         accounts = Accounts(store, files.key_pepper(settings), tiers)
+        ledger = Ledger(store, tiers, topup_replicas=settings.topup_replicas)
         try:
+            await store.claim_shards()
             access = LedgerAccess(
-                tiers, accounts, Ledger(store, tiers), Journal(store), ModelChoices(store)
+                tiers,
+                accounts,
+                ledger,
+                Topups(store, ledger),
+                Journal(store),
+                Exporter(store, Archive(files.journal_store_url(settings))),
+                ModelChoices(store),
             )
             return await work(access)
         finally:

@@ -38,7 +38,7 @@ class AnalysisWorker:
         mood: DeploymentHandle[Any],
         embedding: DeploymentHandle[Any] | None,
     ) -> None:
-        opened = open_stores(stores)
+        opened = open_stores(stores, in_background=True)
         self._jobs = opened.jobs
         self._worker_id = f"worker-{uuid.uuid4().hex[:12]}"
         self._runner = JobRunner(

@@ -1,10 +1,8 @@
 """The chores of the installation, in one replica that Serve restarts when it dies."""
 
-from pathlib import Path
-
 from ray import serve
 
-from serve_app.deployments.options import StoreOptions, UrlOptions
+from serve_app.deployments.options import KeeperOptions, StoreOptions, UrlOptions
 from serve_app.deployments.stores import open_stores
 from serve_app.providers.payment_sandbox import SandboxPayments
 from serve_app.providers.url_guard import UrlGuard
@@ -12,29 +10,33 @@ from serve_app.providers.webhook_sender import WebhookSender
 from serve_app.services.assets import AssetsService
 from serve_app.services.payments import PaymentsWorker
 from serve_app.services.upkeep import Chore, Upkeep
+from serve_app.store.archive import Archive
+from serve_app.store.export import Exporter
 from serve_app.store.journal import Journal
 from serve_app.store.topups import Topups
 from serve_app.store.webhooks import Webhooks
 
-SWEEP_S, DELIVER_S, ORPHANS_S, AUDIT_S = 1.0, 1.0, 3600.0, 300.0
+SWEEP_S, DELIVER_S, EXPORT_S, ORPHANS_S, AUDIT_S = 1.0, 1.0, 1.0, 3600.0, 300.0
 
 
 @serve.deployment
 class Keeper:
-    """Recovers lost jobs, reaps holds, delivers webhooks, pays, deletes, audits."""
+    """Recovers lost jobs, reaps holds, delivers webhooks, pays, deletes, exports, audits."""
 
     async def __init__(  # type: ignore[misc]  # Serve awaits it; the loops need a running loop
-        self, stores: StoreOptions, urls: UrlOptions, payments_file: Path
+        self, stores: StoreOptions, urls: UrlOptions, keeper: KeeperOptions
     ) -> None:
-        opened = open_stores(stores)
+        opened = open_stores(stores, in_background=True)
+        await opened.ledger_store.claim_shards()
         guard = UrlGuard(ports=urls.ports, networks=urls.networks)
         webhooks = Webhooks(opened.ledger_store, opened.jobs, WebhookSender(guard))
         payments = PaymentsWorker(
-            Topups(opened.ledger_store, opened.ledger), SandboxPayments(path=payments_file)
+            Topups(opened.ledger_store, opened.ledger), SandboxPayments(path=keeper.payments_file)
         )
         assets = AssetsService(opened.assets, opened.objects)
         self._journal = Journal(opened.ledger_store)
         self._mismatch = ""
+        exporter = Exporter(opened.ledger_store, Archive(keeper.journal_store))
         self._upkeep = Upkeep(
             [
                 Chore("jobs", opened.jobs.recover, SWEEP_S),
@@ -43,6 +45,7 @@ class Keeper:
                 Chore("payments", payments.run_once, SWEEP_S),
                 Chore("expired assets", assets.delete_expired, SWEEP_S),
                 Chore("orphaned objects", assets.delete_orphans, ORPHANS_S),
+                Chore("journal", exporter.export, EXPORT_S),
                 Chore("audit", self._audit, AUDIT_S),
             ]
         )

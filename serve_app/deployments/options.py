@@ -13,6 +13,9 @@ from configs.tables import load_table
 from models.cards import CardError, ModelCard, choose_cards, parse_cards
 from serve_app.providers.recognisers import RecogniserSettings
 from serve_app.providers.registry import ProviderSettings
+from serve_app.store.job_records import JobPolicy
+from serve_app.store.keys import DEFAULT_SHARDS
+from serve_app.store.ledger import OverAllowance
 
 OWN_CARDS = "cards.yaml"
 """Cards of the operator's own checkpoints, in the model folder; written like ours."""
@@ -94,8 +97,29 @@ class ModelOptions(BaseModel):
         )
 
 
+class JobOptions(BaseModel):
+    """Times and limits of all jobs; see `JobPolicy`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    lease_s: float = Field(30.0, gt=0, description="How long a worker may be silent.")
+    max_attempts: int = Field(3, ge=1, description="Attempts before a job is given up.")
+    queue_limit_s: float = Field(900.0, gt=0, description="Longest wait for a worker.")
+    run_limit_s: float = Field(300.0, gt=0, description="Longest attempt.")
+    max_wait_s: float = Field(
+        120.0, gt=0, description="Expected wait above which no job is taken in."
+    )
+    owner_in_flight: int = Field(
+        64, ge=1, description="Most jobs of one owner that run at the same time."
+    )
+
+    def policy(self) -> JobPolicy:
+        """Give what the store goes by."""
+        return JobPolicy(**self.model_dump())
+
+
 class StoreOptions(BaseModel):
-    """How to reach the stores."""
+    """How to reach the stores, and what they go by."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -103,6 +127,19 @@ class StoreOptions(BaseModel):
     cache_url: str
     object_store: str
     key_pepper: str = Field(repr=False)
+    ledger_shards: int = DEFAULT_SHARDS
+    over_allowance: OverAllowance = "charge"
+    topup_replicas: int = 0
+    jobs: JobOptions = JobOptions()
+
+
+class KeeperOptions(BaseModel):
+    """Where the keeper of the installation writes."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    payments_file: Path = Field(description="Charges of the sandbox payment provider.")
+    journal_store: str = Field(description="Archive of the journal, as a URL.")
 
 
 class UrlOptions(BaseModel):

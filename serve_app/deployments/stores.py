@@ -10,13 +10,15 @@ from serve_app.store.accounts import Accounts
 from serve_app.store.assets import Assets
 from serve_app.store.bus import Bus
 from serve_app.store.cache import Cache
-from serve_app.store.client import Store, connect
+from serve_app.store.client import DEFAULT_TIMEOUT_S, Store, connect
 from serve_app.store.idempotency import Idempotency
 from serve_app.store.jobs import Jobs
 from serve_app.store.ledger import Ledger
 from serve_app.store.limits import Limits
 from serve_app.store.objects import ObjectStore
 from serve_app.store.webhooks import Webhooks
+
+BACKGROUND_TIMEOUT_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,19 +55,34 @@ class Stores:
         await self.cache_store.close()
 
 
-def open_stores(options: StoreOptions) -> Stores:
-    """Connect lazily: nothing is sent before the first use."""
+def open_stores(options: StoreOptions, *, in_background: bool = False) -> Stores:
+    """Connect lazily: nothing is sent before the first use.
+
+    Args:
+        options: Addresses, and what the stores go by.
+        in_background: No request waits here, so a busy ledger is waited for.
+    """
     tiers = Tiers(load_table("tiers"))
-    store = connect(options.ledger_url)
+    store = connect(
+        options.ledger_url,
+        timeout_s=BACKGROUND_TIMEOUT_S if in_background else DEFAULT_TIMEOUT_S,
+        shards=options.ledger_shards,
+    )
     evictable = connect(options.cache_url, joins=True)
     bus = Bus(store)
-    jobs = Jobs(store, tiers, bus=bus)
+    jobs = Jobs(store, tiers, options.jobs.policy(), bus)
     prices = Prices.from_table(load_table("prices"))
     return Stores(
         tiers=tiers,
         prices=prices,
         accounts=Accounts(store, options.key_pepper, tiers, bus),
-        ledger=Ledger(store, tiers, hit_price=prices.cache_hit_over_allowance),
+        ledger=Ledger(
+            store,
+            tiers,
+            over_allowance=options.over_allowance,
+            hit_price=prices.cache_hit_over_allowance,
+            topup_replicas=options.topup_replicas,
+        ),
         jobs=jobs,
         objects=ObjectStore(options.object_store),
         limits=Limits(evictable),

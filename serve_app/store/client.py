@@ -35,7 +35,7 @@ from redis.exceptions import (
 
 from serve_app.domain.errors import ServiceUnavailableError
 from serve_app.store.joining import Joiner
-from serve_app.store.keys import DEFAULT_SHARDS, Keyspace
+from serve_app.store.keys import DEFAULT_SHARDS, SHARDS_KEY, Keyspace
 
 LUA_DIR = Path(__file__).parent / "lua"
 CLUSTER_SCHEME = "redis+cluster"
@@ -208,6 +208,20 @@ class Store:
     async def now_ms(self) -> int:
         """Give the time that the role's scripts go by, in Unix milliseconds."""
         return int(await self.run("now", []))
+
+    async def claim_shards(self) -> None:
+        """Note the number of shards at the ledger's first use, and keep to it ever after.
+
+        Raises:
+            ValueError: The data were written with another number; they would not be found.
+        """
+        await self.command("SETNX", SHARDS_KEY, self.keys.shards)
+        written = int(await self.command("GET", SHARDS_KEY))
+        if written != self.keys.shards:
+            raise ValueError(
+                f"this ledger has {written} shards, not {self.keys.shards}: "
+                f"set AFA_LEDGER_SHARDS={written}"
+            )
 
     async def ping(self) -> bool:
         """Tell whether the role answers."""

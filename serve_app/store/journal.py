@@ -1,25 +1,27 @@
-"""The journal: reading, auditing and exporting it.
+"""The journal: reading and auditing it.
 
 Invariant: nothing leaves the stream before it was exported and folded into the base sums, so an
 audit always covers an account from its first entry.
 """
 
-import json
 import struct
 from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
 
 from serve_app.domain.credits import AuditReport, JournalEntry, Mismatch
+from serve_app.domain.errors import ServiceUnavailableError
 from serve_app.store.client import Store
 from serve_app.store.keys import SEPARATOR, split_member
 from serve_app.store.ledger import unpack_account, unpack_hold
 
 PAGE = 100
+"""Stream entries of one read; each holds up to a few hundred journal entries."""
+
 DELTAS = struct.Struct("<4d")
 ENDINGS = frozenset({"commit", "void", "reap"})
-
-Sink = Callable[[str, bytes], Awaitable[None]]
+MARKS = frozenset({b"exported", b"reconciled"})
+SNAPSHOT_TRIES = 10
 
 
 @dataclass(slots=True)
@@ -52,6 +54,15 @@ class Sums:
             seen.add(entry.entry_id)
 
 
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A shard at one moment: what the journal says, balances and open holds by account."""
+
+    sums: dict[str, Sums]
+    balances: dict[str, bytes | None]
+    open_holds: dict[str, set[str]]
+
+
 def parse_entries(fields: dict[bytes, bytes]) -> list[JournalEntry]:
     """Read one stream entry: all that one script call wrote; a note belongs to the last."""
     words = fields[b"e"].decode().split(" ")
@@ -66,93 +77,113 @@ def parse_entries(fields: dict[bytes, bytes]) -> list[JournalEntry]:
     return entries
 
 
+def pairs_of(flat: list[bytes]) -> dict[bytes, bytes]:
+    """Make a mapping of names and values that stand in turn."""
+    return dict(zip(flat[::2], flat[1::2], strict=True))
+
+
+def base_sums(base: dict[bytes, bytes]) -> dict[str, Sums]:
+    """Read the sums of what was exported."""
+    sums: dict[str, Sums] = defaultdict(Sums)
+    names = {"n": "number", "g": "grant", "p": "packs", "d": "debt"}
+    for raw, value in base.items():
+        if raw not in MARKS:
+            name, letter = raw.decode().split(" ")
+            setattr(sums[name], names[letter], int(value))
+    return sums
+
+
 class Journal:
     """Reads the journal of all shards."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    def _tags(self, account: str | None) -> list[str]:
+    def tags(self, account: str | None = None) -> list[str]:
+        """Give the hash tag of an account's shard, or of all shards."""
         keys = self._store.keys
         if account is not None:
             return [keys.tag(account)]
         return [keys.shard_tag(shard) for shard in range(keys.shards)]
 
-    async def _pages(
-        self, tag: str, after: str = "-"
-    ) -> AsyncIterator[list[tuple[str, JournalEntry]]]:
-        stream = self._store.keys.shard(tag, "j")
+    async def pages(self, tag: str) -> AsyncIterator[list[tuple[str, list[JournalEntry]]]]:
+        """Yield a shard's stream in pages: id and entries of each script call, oldest first."""
+        stream, after = self._store.keys.shard(tag, "j"), "-"
         while True:
             page = await self._store.command("XRANGE", stream, after, "+", "COUNT", PAGE)
             if not page:
                 return
-            yield [
-                (entry_id.decode(), entry)
-                for entry_id, fields in page
-                for entry in parse_entries(fields)
-            ]
+            yield [(call_id.decode(), parse_entries(fields)) for call_id, fields in page]
             after = f"({page[-1][0].decode()}"
 
     async def entries(self, account: str) -> list[JournalEntry]:
         """Give the entries of an account that are still in the stream, oldest first."""
-        found: list[JournalEntry] = []
-        async for page in self._pages(self._store.keys.tag(account)):
-            found.extend(entry for _, entry in page if entry.account == account)
-        return found
+        return [
+            entry
+            async for page in self.pages(self._store.keys.tag(account))
+            for _, entries in page
+            for entry in entries
+            if entry.account == account
+        ]
 
     async def audit(self, account: str | None = None) -> AuditReport:
-        """Check every invariant of one account, or of all.
-
-        Not one snapshot: run it on a quiet account, or take a finding that goes away at the second
-        look for what it is.
+        """Check every invariant of one account, or of all, also while they are in use.
 
         Raises:
             ServiceUnavailableError: The ledger is away.
         """
         mismatches: list[Mismatch] = []
         accounts = entries = holds = 0
-        for tag in self._tags(account):
-            sums = await self._sums(tag)
-            open_holds = await self._open_holds(tag)
-            for name, found in sums.items():
+        for tag in self.tags(account):
+            seen = await self._snapshot(tag)
+            for name, sums in seen.sums.items():
                 if account in (None, name):
+                    open_holds = seen.open_holds.get(name, set())
                     accounts += 1
-                    entries += found.number
-                    holds += len(open_holds.get(name, ()))
-                    mismatches += await self._check(name, found, open_holds.get(name, set()))
+                    entries += sums.number
+                    holds += len(open_holds)
+                    mismatches += await self._check(name, sums, seen.balances[name], open_holds)
         return AuditReport(accounts, entries, holds, tuple(mismatches))
 
-    async def _sums(self, tag: str) -> dict[str, Sums]:
-        sums: dict[str, Sums] = defaultdict(Sums)
-        base = await self._store.command("HGETALL", self._store.keys.shard(tag, "jb"))
-        names = {"n": "number", "g": "grant", "p": "packs", "d": "debt"}
-        for raw, value in base.items():
-            name, letter = raw.decode().split(" ")
-            setattr(sums[name], names[letter], int(value))
-        async for page in self._pages(tag):
-            for _, entry in page:
-                sums[entry.account].add(entry)
-        return sums
+    async def _snapshot(self, tag: str) -> Snapshot:
+        """Read a shard, most of it ahead and the rest at one moment.
 
-    async def _open_holds(self, tag: str) -> dict[str, set[str]]:
-        found: dict[str, set[str]] = defaultdict(set)
-        for raw in await self._store.command("ZRANGE", self._store.keys.shard(tag, "due"), 0, -1):
-            account, hold_id = split_member(raw)
-            found[account].add(hold_id)
-        return found
-
-    async def _check(self, account: str, sums: Sums, open_holds: set[str]) -> list[Mismatch]:
+        Ahead of that moment the journal only grows at its end, unless it is trimmed: then, or when
+        an account appears, the shard is read again.
+        """
         keys = self._store.keys
-        packed = await self._store.command("GET", keys.balance(account))
+        base_key, stream, due_key = (keys.shard(tag, name) for name in ("jb", "j", "due"))
+        for _ in range(SNAPSHOT_TRIES):
+            found = await self._store.command("HGETALL", base_key)
+            base = found if isinstance(found, dict) else pairs_of(found)
+            sums, last = base_sums(base), "-"
+            async for page in self.pages(tag):
+                last = page[-1][0]
+                for entry in (entry for _, entries in page for entry in entries):
+                    sums[entry.account].add(entry)
+            names = list(sums)
+            base_then, tail, due, balances = await self._store.run(
+                "snapshot",
+                [base_key, stream, due_key, *(keys.balance(name) for name in names)],
+                [last],
+            )
+            for _, fields in tail:
+                for entry in parse_entries(pairs_of(fields)):
+                    sums[entry.account].add(entry)
+            if pairs_of(base_then) == base and len(sums) == len(names):
+                open_holds: dict[str, set[str]] = defaultdict(set)
+                for name, hold_id in map(split_member, due):
+                    open_holds[name].add(hold_id)
+                return Snapshot(sums, dict(zip(names, balances, strict=True)), open_holds)
+        raise ServiceUnavailableError("the journal is trimmed too often to be audited now")
+
+    async def _check(
+        self, account: str, sums: Sums, packed: bytes | None, open_holds: set[str]
+    ) -> list[Mismatch]:
         if packed is None:
             return [Mismatch(account, "balance", "the journal has entries, the account is absent")]
         g, p, d, _ns, _per, _pe, _pg, _mg, seq, _lu, h, _oj, fl, _th = unpack_account(packed)
-        held = [
-            await self._store.command("GET", keys.hold(account, hold_id)) for hold_id in open_holds
-        ]
-        holds = [unpack_hold(raw) for raw in held if raw is not None]
-        is_held = [state == "held" for state, _ in holds] + [False] * (len(held) - len(holds))
-        total = sum(cost for _, cost in holds)
+        total, strays = await self._held(account, open_holds)
         rules = [
             (
                 "balance",
@@ -162,46 +193,21 @@ class Journal:
             ("sequence", not sums.gaps and seq == sums.number, f"{sums.gaps} {seq}/{sums.number}"),
             ("bounds", min(g, p, d) >= 0 and d <= fl, f"{(g, p, d)}, floor {fl}"),
             ("one ending", not sums.twice, f"{sums.twice}"),
-            ("due index", all(is_held) and total == h, f"held {h}, indexed {total}"),
+            ("due index", not strays and total == h, f"held {h}, indexed {total}, stray {strays}"),
             ("debt last", d == 0 or (g == 0 and p == 0), f"{(g, p, d)}"),
         ]
         return [Mismatch(account, rule, detail) for rule, is_kept, detail in rules if not is_kept]
 
-    async def export(self, sink: Sink) -> int:
-        """Write what is new as one segment per shard, then trim it; tell how many entries.
-
-        A crash between writing and trimming writes the same segment again under the same name.
-
-        Args:
-            sink: Stores a segment (JSON lines) under a name; must be durable when it returns.
-        """
-        total = 0
-        for tag in self._tags(None):
-            async for page in self._pages(tag):
-                first, last = page[0][0], page[-1][0]
-                lines = (
-                    json.dumps(
-                        [
-                            entry_id,
-                            e.account,
-                            e.number,
-                            e.kind,
-                            e.entry_id,
-                            e.grant,
-                            e.packs,
-                            e.debt,
-                            e.note,
-                        ],
-                        separators=(",", ":"),
-                        ensure_ascii=False,
-                    )
-                    for entry_id, e in page
-                )
-                await sink(f"{tag[1:-1]}/{first}.jsonl", "\n".join(lines).encode() + b"\n")
-                await self._store.run(
-                    "journal_trim",
-                    [self._store.keys.shard(tag, "j"), self._store.keys.shard(tag, "jb")],
-                    [last, PAGE],
-                )
-                total += len(page)
-        return total
+    async def _held(self, account: str, open_holds: set[str]) -> tuple[int, list[str]]:
+        """Sum up holds, and name those that are indexed as open and are not."""
+        keys, total, strays = self._store.keys, 0, []
+        due = keys.shard(keys.tag(account), "due")
+        for hold_id in sorted(open_holds):
+            packed = await self._store.command("GET", keys.hold(account, hold_id))
+            state, cost = unpack_hold(packed) if packed is not None else ("absent", 0)
+            total += cost
+            if state != "held":  # it may have ended since, which keeps its cost
+                name = f"{account}{SEPARATOR}{hold_id}"
+                if await self._store.command("ZSCORE", due, name) is not None:
+                    strays.append(hold_id)
+        return total, strays

@@ -14,6 +14,7 @@ cr:{cNN}:due                zset   open holds by deadline               for ever
 cr:{cNN}:intents            zset   accounts with an open intent         for ever
 cr:{cNN}:j                  stream journal, append-only                 until exported
 cr:{cNN}:jb                 hash   sums of the exported journal         for ever
+cr:shards                   string number of shards                     for ever
 job:{cNN}:<acct>:<id>       hash   job record and result                tier's asset life
 job:{cNN}:open              zset   unfinished jobs by next look:        for ever
                                    outbox, leases and time limits
@@ -36,6 +37,7 @@ import binascii
 
 DEFAULT_SHARDS = 256
 LANES = "{lanes}:"
+SHARDS_KEY = "cr:shards"
 MODELS = "{models}:"
 KEY_EVENTS = "afa-key-events"
 JOB_EVENTS = "afa-job-events"

@@ -16,6 +16,7 @@ from serve_app.domain.credits import (
     HitCharge,
     HoldClosedError,
     HoldMismatchError,
+    JournalEntry,
     Payer,
 )
 from serve_app.domain.errors import InsufficientCreditsError
@@ -33,7 +34,11 @@ REAP_BATCH = 200
 # Below the client's time limit, so that the answer says what is missing.
 REPLICA_WAIT_MS = 500
 
+# More than anybody owes, and whole as a double.
+REPLAY_FLOOR = 10**12
+
 OverAllowance = Literal["charge", "reject"]
+Replay = Literal["replayed", "known", "impossible", "missing"]
 
 
 def check_id(text: str) -> str:
@@ -287,11 +292,55 @@ class Ledger:
         why = json.dumps({"operator": operator, "reason": reason}, ensure_ascii=False)
         return await self._credit("adjust", account, adjust_id, credits, why)
 
+    async def replay(self, entry: JournalEntry) -> Replay:
+        """Do again what an exported entry tells, after a failover lost it.
+
+        Limits do not count: the credits were spent. A hold whose end was lost too is given back
+        when its time is over.
+
+        Raises:
+            ServiceUnavailableError: The ledger is away; the same call again changes nothing.
+        """
+        account, hold_id = entry.account, entry.entry_id
+        change = entry.grant + entry.packs - entry.debt
+        open_again = Move(
+            *(b"r", account, hold_id, -change, DEFAULT_HOLD_TTL_S * 1000), floor=REPLAY_FLOOR
+        )
+        match entry.kind:
+            case "reserve":
+                answer, _ = await self._moves.do(open_again)
+            case "hit":
+                await self._moves.do(open_again)
+                answer, _ = await self._moves.do(Move(b"c", account, hold_id, -1))
+            case "commit":
+                packed = await self.store.command("GET", self.store.keys.hold(account, hold_id))
+                cost = unpack_hold(packed)[1] if packed is not None else 0
+                answer, _ = await self._moves.do(Move(b"c", account, hold_id, cost - change))
+            case "void" | "reap":
+                answer, _ = await self._moves.do(Move(b"v", account, hold_id))
+            case kind:
+                status, _ = await self._send_credit(kind, account, hold_id, change, entry.note)
+                answer = status.decode()
+        if answer == "OK":
+            return "replayed"
+        return "known" if answer.startswith(("DUP", "CLOSED")) else "impossible"
+
     async def _credit(
         self, kind: str, account: str, entry_id: str, credits: int, why: str
     ) -> Balance:
         if credits == 0 or (credits < 0 and kind != "adjust"):
             raise ValueError("credits must be positive (an adjustment: not zero)")
+        status, packed = await self._send_credit(kind, account, entry_id, credits, why)
+        if status == b"MISMATCH":
+            raise HoldMismatchError(f"id {entry_id} was used for something else")
+        balance = parse_balance(account, packed)
+        if status == b"NOFUNDS":
+            raise no_funds(-credits, balance)
+        return balance
+
+    async def _send_credit(
+        self, kind: str, account: str, entry_id: str, credits: int, why: str
+    ) -> tuple[bytes, bytes]:
         names = self.store.keys
         keys = [
             names.balance(check_id(account)),
@@ -301,14 +350,9 @@ class Ledger:
         ]
         args: Args = [account, entry_id, kind, credits, -1, why, PAYMENT_ID_KEPT_MS]
         if self._topup_replicas:
-            status, packed = await self.store.run_replicated(
+            reply = await self.store.run_replicated(
                 "credit", keys, args, self._topup_replicas, REPLICA_WAIT_MS
             )
         else:
-            status, packed = await self.store.run("credit", keys, args)
-        if status == b"MISMATCH":
-            raise HoldMismatchError(f"id {entry_id} was used for something else")
-        balance = parse_balance(account, packed)
-        if status == b"NOFUNDS":
-            raise no_funds(-credits, balance)
-        return balance
+            reply = await self.store.run("credit", keys, args)
+        return reply[0], reply[1]

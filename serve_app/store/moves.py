@@ -9,7 +9,6 @@ import struct
 from dataclasses import dataclass
 
 from redis.asyncio.cluster import RedisCluster
-from redis.exceptions import RedisError
 
 from serve_app.store.client import Store
 from serve_app.store.keys import member
@@ -84,7 +83,7 @@ class Moves:
             for (_, answer), given in zip(batch, found, strict=True):
                 if not answer.done():
                     answer.set_result(given)
-        except (RedisError, OSError) as error:
+        except Exception as error:  # noqa: BLE001  each caller is told
             for _, answer in batch:
                 if not answer.done():
                     answer.set_exception(error)

@@ -66,7 +66,7 @@ class Epoch:
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.result = Reckoning()
         self.sizes: dict[str, int] = {}
-        self.chance = random.Random(self.seed)  # noqa: S311
+        self.chance = random.Random(self.seed)
 
     def log(self, name: str) -> Path:
         return self.folder / f"{name}.log"
@@ -140,8 +140,8 @@ class Epoch:
         per_account: Counter[tuple[str, str, str]] = Counter()
         entries: list[JournalEntry] = []
         for shard in range(SHARDS):
-            async for page in journal._pages(Keyspace.shard_tag(shard)):
-                entries += [entry for _, entry in page]
+            async for page in journal.pages(Keyspace.shard_tag(shard)):
+                entries += [entry for _, found_entries in page for entry in found_entries]
         found.update((entry.kind, entry.entry_id) for entry in entries)
         per_account.update((entry.account, entry.kind, entry.entry_id) for entry in entries)
         for step, flow_id, answer in answers:

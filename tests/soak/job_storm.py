@@ -68,7 +68,7 @@ class Storm:
             dead = {name for name, pid in self.pids.items() if not is_alive(pid)}
             if time.monotonic() - last >= KILL_EVERY_S:
                 last = time.monotonic()
-                name = random.choice(sorted(self.pids))  # noqa: S311
+                name = random.choice(sorted(self.pids))
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(self.pids[name], signal.SIGKILL)
                 dead.add(name)

@@ -25,7 +25,7 @@ CHANCE_OF_DEATH = 0.0005
 
 
 def perhaps_die() -> None:
-    if random.random() < CHANCE_OF_DEATH:  # noqa: S311
+    if random.random() < CHANCE_OF_DEATH:
         os.kill(os.getpid(), signal.SIGKILL)
 
 

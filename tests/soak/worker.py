@@ -37,7 +37,7 @@ class Plan:
 
     @classmethod
     def of(cls, flow_id: str) -> "Plan":
-        chance = random.Random(flow_id)  # noqa: S311
+        chance = random.Random(flow_id)
         account = f"owner{chance.randrange(ACCOUNTS)}"
         cost = chance.randint(1, 100)
         kind = chance.choices(("commit", "part", "void", "topup"), (5, 2, 2, 1))[0]

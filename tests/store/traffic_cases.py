@@ -1,9 +1,7 @@
-"""Directed cases of limits, idempotency, keys, webhooks and the journal's export."""
+"""Directed cases of limits, idempotency, keys, webhooks and caches."""
 
 import asyncio
-import json
 
-from serve_app.domain.credits import AccountPayer
 from serve_app.domain.jobs import NewJob
 from serve_app.domain.traffic import Fresh, InFlight, Mismatch, Replay
 from serve_app.domain.webhooks import RETRY_DELAYS_S
@@ -12,7 +10,7 @@ from serve_app.store.cache import KNOWN_ABSENT, Cache
 from serve_app.store.idempotency import Idempotency
 from serve_app.store.limits import Limits
 from serve_app.store.webhooks import Webhooks
-from tests.store.setting import ACCOUNT, PAYER, Setting
+from tests.store.setting import ACCOUNT, Setting
 
 DAY_MS = 24 * 3600 * 1000
 
@@ -250,40 +248,6 @@ async def delivery_in_progress_is_left_alone(s: Setting) -> None:
     assert sent == ["msg_j1"]
 
 
-async def exported_journal_still_audits(s: Setting) -> None:
-    segments: dict[str, bytes] = {}
-
-    async def sink(name: str, data: bytes) -> None:
-        segments[name] = data
-
-    other = AccountPayer("bert", "basic")
-    for number in range(5):
-        await s.ledger.reserve(PAYER, f"a{number}", 15)
-        await s.ledger.reserve(other, f"b{number}", number)
-        await s.ledger.commit(ACCOUNT, f"a{number}", 5)
-    total = (await s.journal.audit()).entries
-    assert await s.journal.export(sink) == total == 17
-    assert await s.journal.export(sink) == 0
-    await s.audit()
-    assert await s.journal.entries(ACCOUNT) == []
-    await s.ledger.reserve(PAYER, "later", 3)
-    await s.ledger.void("bert", "b4")
-    await s.ledger.topup("carl", "pay:1", 7)
-    await s.ledger.reserve(AccountPayer("carl", "basic"), "c1", 80)
-    await s.ledger.topup("dora", "pay:1", 9)
-    assert (await s.journal.audit()).entries == 23
-    await s.audit()
-    assert await s.journal.export(sink) == 6
-    await s.audit()
-    await s.ledger.topup("carl", "pay:2", 20)
-    lines = [json.loads(line) for data in segments.values() for line in data.splitlines()]
-    sums = [sum(line[5] for line in lines if line[1] == name) for name in (ACCOUNT, "bert")]
-    assert sums == [32, 54]
-    balance = await s.ledger.balance(ACCOUNT)
-    assert balance.grant == 32
-    await s.audit()
-
-
 async def cache_remembers_values_and_absences(s: Setting) -> None:
     cache = Cache(s.store)
     assert await cache.get("f", "a") is None
@@ -331,7 +295,6 @@ TRAFFIC_CASES = (
     revoked_keys_die_everywhere_within_a_second,
     webhooks_are_tried_again,
     delivery_in_progress_is_left_alone,
-    exported_journal_still_audits,
     cache_remembers_values_and_absences,
     one_at_a_time_computes,
 )

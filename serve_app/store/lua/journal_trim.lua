@@ -1,4 +1,4 @@
--- Fold exported entries into the base sums and drop them from the stream.
+-- Fold exported entries into the base sums, drop them from the stream, and remember how far.
 -- KEYS: journal, base. ARGV: last exported entry, most.
 local found = redis.call('XRANGE', KEYS[1], '-', ARGV[1], 'COUNT', ARGV[2])
 local base, ids = {}, {}
@@ -19,5 +19,5 @@ for acct, sums in pairs(base) do
   redis.call('HINCRBY', KEYS[2], acct .. ' p', sums[3])
   redis.call('HINCRBY', KEYS[2], acct .. ' d', sums[4])
 end
+redis.call('HSET', KEYS[2], 'exported', ARGV[1])
 if ids[1] then redis.call('XDEL', KEYS[1], unpack(ids)) end
-return #ids

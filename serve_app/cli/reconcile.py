@@ -1,0 +1,43 @@
+"""`afa ledger`: compare the ledger with the archive of its journal."""
+
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from serve_app.cli.environment import console
+from serve_app.cli.ledger import LedgerAccess, with_ledger
+from serve_app.store.export import Replayed
+
+app = typer.Typer(help="The ledger and its exported journal: reconcile.", no_args_is_help=True)
+
+
+@app.callback()
+def group() -> None:
+    """Keep ``reconcile`` a word of its own while it is the only command."""
+
+
+@app.command()
+def reconcile(
+    trial: Annotated[bool, typer.Option("--trial", help="Only tell what is missing.")] = False,
+) -> None:
+    """After a failover: do again what was exported and the new primary does not know.
+
+    Until then the keeper exports nothing more of the shards that lack entries.
+    """
+
+    async def run(access: LedgerAccess) -> list[Replayed]:
+        return await access.exporter.reconcile(access.ledger, is_trial=trial)
+
+    found = with_ledger(run)
+    table = Table("account", "entry", "id", "grant", "packs", "debt", "outcome")
+    for entry, outcome in ((one.entry, one.outcome) for one in found):
+        deltas = (str(entry.grant), str(entry.packs), str(entry.debt))
+        table.add_row(entry.account, entry.kind, entry.entry_id, *deltas, outcome)
+    if found:
+        console.print(table)
+    else:
+        console.print("the ledger has everything that was exported", style="green")
+    if any(one.outcome == "impossible" for one in found):
+        console.print("correct these by hand: `afa credits adjust`", style="red")
+        raise typer.Exit(1)
