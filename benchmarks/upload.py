@@ -143,14 +143,13 @@ def taken_before_413(port: int, key: str, *, is_chunked: bool) -> float:
         f"Content-Type: audio/mpeg\r\n{length}\r\n\r\n"
     )
     piece = bytes(PIECE)
-    framed = b"%x\r\n%b\r\n" % (PIECE, piece) if is_chunked else piece
+    framed = memoryview(b"%x\r\n%b\r\n" % (PIECE, piece) if is_chunked else piece)
     n_sent = 0
     with socket.create_connection(("127.0.0.1", port), timeout=ANSWER_LIMIT_S) as peer:
         peer.sendall(head.encode())
         with suppress(ConnectionError):
             while n_sent < 4 * LIMIT_BYTES and not has_answer(peer):
-                peer.sendall(framed)
-                n_sent += PIECE
+                n_sent += peer.send(framed[n_sent % len(framed) :])
         status = peer.recv(4096)[9:12]
     if status != b"413":
         raise RuntimeError(f"an upload over the limit was answered {status!r}")
@@ -158,8 +157,15 @@ def taken_before_413(port: int, key: str, *, is_chunked: bool) -> float:
 
 
 def has_answer(peer: socket.socket) -> bool:
-    """Tell whether anything has come back."""
-    return bool(select.select([peer], [], [], 0)[0])
+    """Wait until more can be sent, or an answer read; tell which.
+
+    Raises:
+        TimeoutError: Neither, for too long.
+    """
+    readable, writable, _ = select.select([peer], [peer], [], ANSWER_LIMIT_S)
+    if not readable and not writable:
+        raise TimeoutError("the server neither reads nor answers")
+    return bool(readable)
 
 
 @contextmanager

@@ -76,7 +76,7 @@ def test_a_file_is_cut_to_windows_of_the_model(monkeypatch: pytest.MonkeyPatch) 
     with gpu_e2e.prepared_files(subject) as files:
         assert files.kind == "MP3 320k"
         assert files.read(files.path).shape == (3, 24_000)
-    monkeypatch.setattr(gpu_e2e.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with gpu_e2e.prepared_files(subject) as files:
         assert files.kind == "raw int16, no decoder"
         windows = files.read(files.path)
