@@ -3,6 +3,7 @@
 from pipelines.features import camelot
 from pipelines.records import EmbeddingResult, MoodResult, SpectralResult, TrackFeatures
 from pipelines.tags import merge_tags
+from pipelines.vocals import agreeing
 
 
 def merge(
@@ -33,7 +34,7 @@ def merge(
         liveness=mood.liveness,
         speechiness=mood.speechiness,
         valence=mood.valence,
-        mood_tags=merge_tags(mood.tags, embedding.tags),
+        mood_tags=agreeing(merge_tags(mood.tags, embedding.tags), mood.instrumentalness),
         models={**embedding.models, **mood.models, **spectral.models},
         embedding=embedding.vector,
         segments=spectral.segments,

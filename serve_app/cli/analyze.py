@@ -134,9 +134,10 @@ def record_of(path: Path, features: TrackFeatures) -> dict[str, Any]:
         {"file": str(path)}
         | wire
         | {
-            "duration_s": features.duration_s,
-            "true_peak_dbtp": features.true_peak_dbtp,
-            "loudness_range_lu": features.loudness_range_lu,
+            "duration_s": round(features.duration_s, 3),
+            "time_signature_confidence": round(features.time_signature_confidence, 6),
+            "true_peak_dbtp": round(features.true_peak_dbtp, 2),
+            "loudness_range_lu": round(features.loudness_range_lu, 2),
             "pitch_class": PITCH_CLASSES.index(wire["key"]) if wire["key"] else -1,
         }
     )

@@ -48,7 +48,8 @@ def test_many_files_give_one_record_each_and_a_bad_one_an_error(clip: Path, tmp_
     good = records["a.ogg"]
     for field in (
         *("tempo", "tempo_confidence", "beats", "downbeats", "time_signature", "key", "mode"),
-        *("key_confidence", "loudness", "duration_s"),
+        *("key_confidence", "loudness", "duration_s", "time_signature_confidence"),
+        *("true_peak_dbtp", "loudness_range_lu", "mix_in", "mix_out", "camelot", "mood_tags"),
     ):
         assert field in good
     assert good["tempo"] == pytest.approx(132, rel=0.02)

@@ -3,8 +3,9 @@
 import pytest
 import torch
 
+from pipelines.records import MoodTag
 from pipelines.tags import AUDIOSET, MSD, MTT, Vocabulary
-from pipelines.vocals import VOICE_TAGS, WORDLESS, instrumentalness, speechiness
+from pipelines.vocals import VOICE_TAGS, WORDLESS, agreeing, instrumentalness, speechiness
 
 
 def heard(vocabulary: Vocabulary, **tags: float) -> torch.Tensor:
@@ -53,3 +54,10 @@ def test_where_nobody_is_heard_nobody_speaks(
     network: float, without_vocals: float, want: float
 ) -> None:
     assert speechiness(network, without_vocals) == pytest.approx(want)
+
+
+def test_tags_and_instrumentalness_do_not_contradict_each_other() -> None:
+    names = ("rock", "female vocals", "instrumental", "vocals", "choir")
+    tags = [MoodTag(name, 0.7) for name in names]
+    assert [tag.tag for tag in agreeing(tags, 0.9)] == ["rock", "instrumental", "choir"]
+    assert [tag.tag for tag in agreeing(tags, 0.1)] == ["rock", "female vocals", "vocals", "choir"]
