@@ -2,6 +2,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.providers.identify_stub import IdentifyStub, running_identify_stub
 from tests.providers.stub_server import Stub, running_stub
 
 
@@ -20,3 +21,10 @@ def stub(_server: Stub) -> Stub:
     _server.tokens.clear()
     _server.twins_agree = False
     return _server
+
+
+@pytest.fixture
+def remote() -> Iterator[IdentifyStub]:
+    """The identification and enrichment services' stand-in."""
+    with running_identify_stub() as running:
+        yield running

@@ -5,7 +5,6 @@ import hashlib
 import hmac
 import io
 import json
-import threading
 import time
 import wave
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -13,7 +12,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import anyio
-import uvicorn
 from starlette.applications import Starlette
 from starlette.datastructures import UploadFile
 from starlette.requests import Request
@@ -25,6 +23,8 @@ from starlette.responses import (
     StreamingResponse,
 )
 from starlette.routing import Route
+
+from tests.providers.serving import serving
 
 MBID = "5f0d3c3e-8a6b-4c8e-9a51-0c7a1b2d3e4f"
 RELEASE = "a1b2c3d4-0000-4000-8000-00000000beef"
@@ -275,22 +275,8 @@ def running_identify_stub() -> Iterator[IdentifyStub]:
     stub = IdentifyStub()
     app = Starlette(routes=[Route("/{rest:path}", _answer, methods=["GET", "POST"])])
     app.state.stub = stub
-    config = uvicorn.Config(
-        app, port=0, log_level="error", lifespan="off", ws="none", timeout_graceful_shutdown=1
-    )
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    while not server.started:
-        thread.join(0.01)
-        if not thread.is_alive():
-            raise RuntimeError("the stub server did not start")
-    stub.url = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-    try:
+    with serving(app) as stub.url:
         yield stub
-    finally:
-        server.should_exit = True
-        thread.join()
 
 
 def wav(seconds: float = 12.0) -> bytes:

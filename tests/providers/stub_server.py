@@ -2,16 +2,16 @@
 
 import asyncio
 import base64
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
+
+from tests.providers.serving import serving
 
 MBID = "5f0d3c3e-8a6b-4c8e-9a51-0c7a1b2d3e4f"
 LIVE_MBID = "5f0d3c3e-8a6b-4c8e-9a51-0c7a1b2d3e50"
@@ -316,19 +316,5 @@ def running_stub() -> Iterator[Stub]:
     stub = Stub()
     app = Starlette(routes=[Route("/{rest:path}", answer, methods=["GET", "POST"])])
     app.state.stub = stub
-    config = uvicorn.Config(
-        app, port=0, log_level="error", lifespan="off", ws="none", timeout_graceful_shutdown=1
-    )
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    while not server.started:
-        thread.join(0.01)
-        if not thread.is_alive():
-            raise RuntimeError("the stub server did not start")
-    stub.url = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-    try:
+    with serving(app) as stub.url:
         yield stub
-    finally:
-        server.should_exit = True
-        thread.join()

@@ -1,4 +1,4 @@
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 import pytest
 from starlette.responses import HTMLResponse, PlainTextResponse
@@ -14,16 +14,9 @@ from tests.providers.identify_stub import (
     MBID,
     RELEASE,
     IdentifyStub,
-    running_identify_stub,
 )
 
 OTHER = "c1b2c3d4-0000-4000-8000-00000000beef"
-
-
-@pytest.fixture
-def stub() -> Iterator[IdentifyStub]:
-    with running_identify_stub() as running:
-        yield running
 
 
 async def no_sleep(seconds: float) -> None:
@@ -31,18 +24,18 @@ async def no_sleep(seconds: float) -> None:
 
 
 @pytest.fixture
-async def service(stub: IdentifyStub) -> AsyncIterator[CoverArtArchive]:
-    made = CoverArtArchive(f"{stub.url}/coverart", "me@example.org", "1.0", LocalRateLimiter())
+async def service(remote: IdentifyStub) -> AsyncIterator[CoverArtArchive]:
+    made = CoverArtArchive(f"{remote.url}/coverart", "me@example.org", "1.0", LocalRateLimiter())
     made.client._sleep = no_sleep
     yield made
     await made.client.close()
 
 
 @pytest.fixture
-async def releases(stub: IdentifyStub) -> AsyncIterator[MusicBrainzReleases]:
+async def releases(remote: IdentifyStub) -> AsyncIterator[MusicBrainzReleases]:
     client = ProviderClient(
         "musicbrainz",
-        f"{stub.url}/musicbrainz",
+        f"{remote.url}/musicbrainz",
         limit=RateLimit(100, 1.0),
         limiter=LocalRateLimiter(),
         sleep=no_sleep,
@@ -52,63 +45,63 @@ async def releases(stub: IdentifyStub) -> AsyncIterator[MusicBrainzReleases]:
 
 
 async def test_a_releases_cover_is_linked_and_not_fetched(
-    stub: IdentifyStub, service: CoverArtArchive
+    remote: IdentifyStub, service: CoverArtArchive
 ) -> None:
     address = await service.front(ReleaseIds(OTHER, GROUP))
-    assert address == f"{stub.url}/coverart/release/{OTHER}/front-500"
-    assert [one.path for one in stub.received] == [f"/coverart/release/{OTHER}/front-500"]
-    assert stub.received[0].headers["user-agent"] == "afa/1.0 ( me@example.org )"
+    assert address == f"{remote.url}/coverart/release/{OTHER}/front-500"
+    assert [one.path for one in remote.received] == [f"/coverart/release/{OTHER}/front-500"]
+    assert remote.received[0].headers["user-agent"] == "afa/1.0 ( me@example.org )"
 
 
 async def test_its_group_has_a_cover_when_the_release_has_none(
-    stub: IdentifyStub, service: CoverArtArchive
+    remote: IdentifyStub, service: CoverArtArchive
 ) -> None:
     address = await service.front(ReleaseIds(RELEASE, GROUP))
-    assert address == f"{stub.url}/coverart/release-group/{GROUP}/front-500"
-    assert len(stub.received) == 2
+    assert address == f"{remote.url}/coverart/release-group/{GROUP}/front-500"
+    assert len(remote.received) == 2
 
 
-async def test_no_cover_anywhere(stub: IdentifyStub, service: CoverArtArchive) -> None:
-    stub.finds = False
+async def test_no_cover_anywhere(remote: IdentifyStub, service: CoverArtArchive) -> None:
+    remote.finds = False
     assert await service.front(ReleaseIds(RELEASE, GROUP)) is None
-    stub.moods["coverart"] = lambda: HTMLResponse("<html>invalid MBID</html>", 400)
+    remote.moods["coverart"] = lambda: HTMLResponse("<html>invalid MBID</html>", 400)
     assert await service.front(ReleaseIds(OTHER)) is None
 
 
 @pytest.mark.parametrize("release", [ReleaseIds(), ReleaseIds("../x", "nothing like an id")])
 async def test_nothing_is_asked_for_what_is_no_id(
-    stub: IdentifyStub, service: CoverArtArchive, release: ReleaseIds
+    remote: IdentifyStub, service: CoverArtArchive, release: ReleaseIds
 ) -> None:
     assert await service.front(release) is None
-    assert stub.received == []
+    assert remote.received == []
 
 
-async def test_a_busy_archive_is_a_failure(stub: IdentifyStub, service: CoverArtArchive) -> None:
-    stub.moods["coverart"] = lambda: PlainTextResponse("busy", 503)
+async def test_a_busy_archive_is_a_failure(remote: IdentifyStub, service: CoverArtArchive) -> None:
+    remote.moods["coverart"] = lambda: PlainTextResponse("busy", 503)
     with pytest.raises(ProviderUnavailableError):
         await service.front(ReleaseIds(OTHER))
-    assert len(stub.received) == 3
+    assert len(remote.received) == 3
 
 
 async def test_the_earliest_official_release_is_shown(
-    stub: IdentifyStub, releases: MusicBrainzReleases
+    remote: IdentifyStub, releases: MusicBrainzReleases
 ) -> None:
     assert await releases.release_of(MBID) == ReleaseIds(RELEASE, GROUP)
-    assert stub.received[0].path == f"/musicbrainz/recording/{MBID}"
-    assert stub.received[0].query == {"inc": "releases release-groups", "fmt": "json"}
+    assert remote.received[0].path == f"/musicbrainz/recording/{MBID}"
+    assert remote.received[0].query == {"inc": "releases release-groups", "fmt": "json"}
 
 
 async def test_an_unknown_recording_has_no_release(
-    stub: IdentifyStub, releases: MusicBrainzReleases
+    remote: IdentifyStub, releases: MusicBrainzReleases
 ) -> None:
-    stub.finds = False
+    remote.finds = False
     assert await releases.release_of(MBID) is None
 
 
 @pytest.mark.parametrize("mood", MALFORMED)
 async def test_nonsense_is_a_failure(
-    stub: IdentifyStub, releases: MusicBrainzReleases, mood: str
+    remote: IdentifyStub, releases: MusicBrainzReleases, mood: str
 ) -> None:
-    stub.moods["musicbrainz"] = MALFORMED[mood]
+    remote.moods["musicbrainz"] = MALFORMED[mood]
     with pytest.raises(ProviderUnavailableError):
         await releases.release_of(MBID)

@@ -1,4 +1,4 @@
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 import pytest
 from starlette.responses import JSONResponse, Response
@@ -21,40 +21,33 @@ from tests.providers.identify_stub import (
     MALFORMED,
     TITLE,
     IdentifyStub,
-    running_identify_stub,
 )
 
 TRACK = TrackIdentity(artist=ARTIST, title=TITLE, album=ALBUM)
-
-
-@pytest.fixture
-def stub() -> Iterator[IdentifyStub]:
-    with running_identify_stub() as running:
-        yield running
 
 
 async def no_sleep(seconds: float) -> None:
     pass
 
 
-def made(stub: IdentifyStub, token: str = KEY) -> Discogs:
-    one = Discogs(f"{stub.url}/discogs", token, "admin@example.org", "1.0", LocalRateLimiter())
+def made(remote: IdentifyStub, token: str = KEY) -> Discogs:
+    one = Discogs(f"{remote.url}/discogs", token, "admin@example.org", "1.0", LocalRateLimiter())
     one.client._sleep = no_sleep
     return one
 
 
 @pytest.fixture
-async def service(stub: IdentifyStub) -> AsyncIterator[Discogs]:
-    one = made(stub)
+async def service(remote: IdentifyStub) -> AsyncIterator[Discogs]:
+    one = made(remote)
     yield one
     await one.client.close()
 
 
-async def test_the_albums_own_release_is_chosen(stub: IdentifyStub, service: Discogs) -> None:
+async def test_the_albums_own_release_is_chosen(remote: IdentifyStub, service: Discogs) -> None:
     assert await service.facts(TRACK) == ReleaseFacts(
         label=LABEL, genres=("Electronic",), styles=("Chiptune", "Electro")
     )
-    sent = stub.received[0]
+    sent = remote.received[0]
     assert sent.path == "/discogs/database/search"
     assert sent.query == {
         "artist": ARTIST, "track": TITLE, "type": "release", "per_page": "10", "page": "1"
@@ -75,17 +68,17 @@ async def test_another_artist_gets_nothing(service: Discogs) -> None:
     assert await service.facts(TrackIdentity(artist="Somebody Else", title=TITLE)) is None
 
 
-async def test_nothing_known_or_nothing_asked(stub: IdentifyStub, service: Discogs) -> None:
+async def test_nothing_known_or_nothing_asked(remote: IdentifyStub, service: Discogs) -> None:
     assert await service.facts(TrackIdentity(title=TITLE)) is None
-    assert stub.received == []
-    stub.finds = False
+    assert remote.received == []
+    remote.finds = False
     assert await service.facts(TRACK) is None
-    stub.moods["discogs"] = lambda: JSONResponse({"message": "Release not found."}, 404)
+    remote.moods["discogs"] = lambda: JSONResponse({"message": "Release not found."}, 404)
     assert await service.facts(TRACK) is None
 
 
-async def test_a_wrong_token_is_a_refusal(stub: IdentifyStub) -> None:
-    service = made(stub, "wrong")
+async def test_a_wrong_token_is_a_refusal(remote: IdentifyStub) -> None:
+    service = made(remote, "wrong")
     with pytest.raises(ProviderRefusedError) as caught:
         await service.facts(TRACK)
     assert "wrong" not in str(caught.value)
@@ -97,17 +90,19 @@ def too_many() -> Response:
     return JSONResponse(message, 429, {"Retry-After": "30"})
 
 
-async def test_its_rate_limit_is_kept_and_understood(stub: IdentifyStub, service: Discogs) -> None:
+async def test_its_rate_limit_is_kept_and_understood(
+    remote: IdentifyStub, service: Discogs
+) -> None:
     assert LIMIT.n_calls / LIMIT.window_s < 1
-    stub.moods["discogs"] = too_many
+    remote.moods["discogs"] = too_many
     with pytest.raises(ProviderBusyError):
         await service.facts(TRACK)
-    assert len(stub.received) == 1
+    assert len(remote.received) == 1
 
 
 @pytest.mark.parametrize("mood", MALFORMED)
-async def test_nonsense_is_a_failure(stub: IdentifyStub, service: Discogs, mood: str) -> None:
-    stub.moods["discogs"] = MALFORMED[mood]
+async def test_nonsense_is_a_failure(remote: IdentifyStub, service: Discogs, mood: str) -> None:
+    remote.moods["discogs"] = MALFORMED[mood]
     with pytest.raises(ProviderError) as caught:
         await service.facts(TRACK)
     assert type(caught.value) is ProviderUnavailableError
