@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from benchmarks.identify_distortions import DISTORTIONS, RATE
 from benchmarks.identify_set import Track, decode_stereo, find_tracks
 from benchmarks.report import Options, Result, Target
+from models.fingerprint_landmarks import MODEL_ID
 from pipelines.audio import Waveform
 from pipelines.identify import Fingerprinter
 from serve_app.providers.fingerprint_builder import FingerprintIndexBuilder
@@ -130,6 +131,7 @@ def _build(
     index = FingerprintIndex.open(folder)
     per_track = 1000 * 210 / music_s
     return index, {
+        "fingerprint": MODEL_ID,
         "tracks": n_tracks,
         "music_s": round(music_s),
         "hashes_per_s": round(n_postings / music_s, 1),
