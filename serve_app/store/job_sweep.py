@@ -3,7 +3,7 @@
 Invariant: every unfinished job is in its shard's ``open`` index, so none is lost for good.
 """
 
-from serve_app.domain.jobs import Recovery
+from serve_app.domain.jobs import Claim, Recovery
 from serve_app.store.client import Store
 from serve_app.store.job_records import JobPolicy, ending_keys
 from serve_app.store.keys import split_member
@@ -29,6 +29,10 @@ class JobSweep:
         held = await self._lanes.of_worker(worker_id)
         words = [await self._check(*job, dead_worker=worker_id) for job in held]
         return len(words) - words.count("WAIT")
+
+    async def give_back(self, claim: Claim) -> None:
+        """Queue a job again that was claimed for nobody."""
+        await self._check(claim.account, claim.job_id, dead_worker=claim.worker_id)
 
     async def recover(self, share_ms: int = 0) -> Recovery:
         """Look at every unfinished job whose time has come; call it every second.

@@ -55,6 +55,7 @@ class Jobs:
         self._sweep = JobSweep(store, self._lanes, self._policy)
         self._bus = bus or Bus(store)
         self._waiters: dict[str, set[asyncio.Event]] = {}
+        self._returns: set[asyncio.Task[None]] = set()
         self._bus.listen(JOB_EVENTS, self._on_event)
 
     async def submit(self, job: NewJob) -> JobRecord:
@@ -159,22 +160,42 @@ class Jobs:
     async def claim(self, worker_id: str, wait_s: float = 0.0) -> Claim | None:
         """Take and start the next job, waiting up to ``wait_s`` seconds for one.
 
+        A job that was taken for a caller who has gone meanwhile is given back.
+
         Raises:
             ServiceUnavailableError: The ledger is away.
         """
         deadline = asyncio.get_running_loop().time() + wait_s
         while True:
-            ticket = await self._lanes.claim(worker_id)
-            if ticket is not None:
-                claim = await self._start(ticket.account, ticket.job_id, worker_id, ticket.token)
-                if claim is not None:
-                    return claim
-                await self._lanes.done(ticket.job_id, ticket.token, was_served=False)
-                continue
+            attempt = asyncio.create_task(self._claim_next(worker_id))
+            try:
+                claim = await asyncio.shield(attempt)
+            except asyncio.CancelledError:
+                # What was sent is done all the same: wait for its answer in the caller's place.
+                task = asyncio.create_task(self._give_back(attempt))
+                self._returns.add(task)
+                task.add_done_callback(self._returns.discard)
+                raise
             left = deadline - asyncio.get_running_loop().time()
-            if left <= 0:
-                return None
+            if claim is not None or left <= 0:
+                return claim
             await self._lanes.wait_for_work(max(0.01, min(left, BLOCK_S)))
+
+    async def _claim_next(self, worker_id: str) -> Claim | None:
+        while True:
+            ticket = await self._lanes.claim(worker_id)
+            if ticket is None:
+                return None
+            claim = await self._start(ticket.account, ticket.job_id, worker_id, ticket.token)
+            if claim is not None:
+                return claim
+            await self._lanes.done(ticket.job_id, ticket.token, was_served=False)
+
+    async def _give_back(self, attempt: "asyncio.Task[Claim | None]") -> None:
+        with contextlib.suppress(ServiceUnavailableError):  # then its lease ends
+            claim = await attempt
+            if claim is not None:
+                await self._sweep.give_back(claim)
 
     async def _start(self, account: str, job_id: str, worker_id: str, token: str) -> Claim | None:
         keys = self._store.keys
