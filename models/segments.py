@@ -18,6 +18,8 @@ _N_BANDS = 40
 _BLOCK_FRAMES = 128
 """Transformed at once: so much stays in a processor's cache."""
 _F_MIN_HZ, _F_MAX_HZ = 40.0, 10_000.0
+_REACH = 4
+"""What is around a boundary: so many times the shortest section on either side."""
 
 
 def band_filters() -> NDArray[np.float32]:
@@ -135,7 +137,8 @@ def section_boundaries(
     """Find where the sound changes for long.
 
     The novelty of a frame is the distance between the mean features of the stretches before and
-    behind it, against the spread of such distances.
+    behind it. A boundary is a peak half a standard deviation above the mean of the novelty around
+    it, so that one great change (a silent bridge) does not hide the verses elsewhere.
 
     Args:
         features: float ``[N, D]``, comparable scales.
@@ -159,9 +162,14 @@ def section_boundaries(
     novelty[:shortest] = 0.0
     novelty[n + 1 - shortest :] = 0.0
     around = np.lib.stride_tricks.sliding_window_view(np.pad(novelty, shortest), 2 * shortest + 1)
-    inner = novelty[shortest : n + 1 - shortest]
-    threshold = inner.mean() + 0.5 * inner.std()
+    low, high = (np.clip(at + d * shortest, shortest, n + 1 - shortest) for d in (-_REACH, _REACH))
+    count = np.maximum(high - low, 1)
+    mean, square = (
+        (total[high] - total[low]) / count
+        for total in (np.append(0.0, np.cumsum(novelty**power)) for power in (1, 2))
+    )
+    threshold = mean + 0.5 * np.sqrt(np.maximum(square - mean**2, 0.0))
     peaks = np.flatnonzero((novelty >= around.max(axis=1)) & (novelty > threshold))
     peaks = peaks[np.diff(peaks, prepend=-shortest) >= shortest]
-    confidence = 1.0 - threshold / novelty[peaks]
+    confidence = 1.0 - threshold[peaks] / novelty[peaks]
     return np.concatenate([[0], peaks, [n]]), np.concatenate([[1.0], confidence])

@@ -82,6 +82,14 @@ def test_sections_change_with_the_sound() -> None:
     np.testing.assert_allclose(edges, [0, 40, 100, 150], atol=2)
 
 
+def test_one_great_change_does_not_hide_smaller_ones_elsewhere() -> None:
+    rng = np.random.default_rng(0)
+    centres = np.repeat([[0.0, 0], [1, 0], [0, 0], [1, 0], [0, 20]], 60, axis=0)
+    features = centres + rng.normal(0, 0.1, centres.shape)
+    edges, _ = section_boundaries(features, half_width=24, shortest=16)
+    assert {int(np.abs(edges - want).min()) <= 2 for want in (60, 120, 240)} == {True}
+
+
 def test_a_short_track_is_one_section() -> None:
     edges, confidence = section_boundaries(np.zeros((20, 3)), 20, 16)
     np.testing.assert_array_equal(edges, [0, 20])
