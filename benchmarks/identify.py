@@ -193,7 +193,7 @@ def _judge(answer: Answer) -> Iterator[Judged]:
 
 def fit(judged: list[Judged]) -> dict[str, float]:
     """Fit the calibration on the tracks that are not held out: logistic regression, small ridge."""
-    from scipy.optimize import minimize  # type: ignore[import-untyped]  # publishes no types
+    from scipy.optimize import minimize
 
     rows = [j for j in judged if not j.is_held_out]
     x = np.array([[1, *np.log1p([j.votes, j.spans, j.rival])] for j in rows])
