@@ -91,6 +91,19 @@ def decode_beats(
     return [_decode_row(row, space) for row in activation]
 
 
+def tempo_likelihood(activation: NDArray[np.float32], tempo: float, margin: float = 1.1) -> float:
+    """Log-likelihood of the best beats about one tempo, per second.
+
+    Args:
+        activation: float32 ``[N]``, N ≥ 1, as in `decode_beats`.
+        tempo: BPM.
+        margin: Tempi up to so many times faster and slower count as this one.
+    """
+    space = BeatSpace(tempo / margin, tempo * margin)
+    best, _ = _forward(_Evidence(activation, space), space, len(activation))
+    return float(best.max()) * FRAME_RATE / len(activation)
+
+
 def _decode_row(activation: NDArray[np.float32], space: BeatSpace) -> NDArray[np.int64]:
     n = len(activation)
     if n == 0:

@@ -9,6 +9,8 @@ _SAME_TEMPO = 0.04
 _PREFERRED_BPM = 120.0
 _STEADY = 0.01
 _LEVEL_SPREAD = 0.6
+_REACH = 1.6
+"""Classes between a tempo and the first one that no longer counts as its own."""
 RELATED = (1.0, 0.5, 2.0, 1 / 3, 3.0)
 """Metrical relations under which two tempi tell of the same pulse."""
 
@@ -105,6 +107,28 @@ def periodicity_tempo(
 def level_prior(tempo: float) -> float:
     """Log-prior of a metrical level's tempo: normal over octaves about 120 BPM."""
     return float(-0.5 * (np.log2(tempo / _PREFERRED_BPM) / _LEVEL_SPREAD) ** 2)
+
+
+def log_belief(
+    logits: NDArray[np.float32], classes: NDArray[np.float64], tempi: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Log-probability that a classifier's evidence gives to tempi.
+
+    Args:
+        logits: float32 ``[M, K]``, one row for every stretch of the track, M ≥ 1.
+        classes: BPM of the K classes, evenly spaced on a logarithmic scale.
+        tempi: BPM ``[…]``.
+
+    Returns:
+        float64 ``[…]``: the logarithm of the probability of the classes about each tempo (a tempo
+        lies between two), not below that of a probability of 1e-4.
+    """
+    mean = logits.mean(axis=0, dtype=np.float64)
+    posterior = np.exp(mean - mean.max())
+    posterior /= posterior.sum()
+    step = np.log(classes[1] / classes[0])
+    distance = np.abs(np.log(np.asarray(tempi)[..., None] / classes)) / step
+    return np.asarray(np.log((posterior * np.clip(_REACH - distance, 0.0, 1.0)).sum(-1) + 1e-4))
 
 
 def are_related(tempo: float, other: float, tolerance: float = 0.06) -> bool:

@@ -8,6 +8,7 @@ from models.tempo import (
     dominant_tempo,
     level_prior,
     local_tempi,
+    log_belief,
     periodicity_tempo,
 )
 
@@ -63,3 +64,22 @@ def test_the_usual_level_is_preferred() -> None:
     assert level_prior(128) > level_prior(64)
     assert level_prior(90) > level_prior(180)
     assert level_prior(60) == pytest.approx(level_prior(240))
+
+
+def test_belief_lies_between_classes() -> None:
+    classes = 40.0 * 2.0 ** (np.arange(64) / 20)
+    logits = np.full((5, 64), -8.0, dtype=np.float32)
+    logits[:, [31, 32]] = 4.0
+    between = float(np.sqrt(classes[31] * classes[32]))
+    belief = log_belief(logits, classes, np.array([between, between / 2, between * 2]))
+    assert belief[0] > -0.2
+    assert belief[1:] == pytest.approx([np.log(1e-4)] * 2, abs=0.1)
+
+
+def test_belief_is_that_of_the_whole_track() -> None:
+    classes = 40.0 * 2.0 ** (np.arange(64) / 20)
+    logits = np.zeros((30, 64), dtype=np.float32)
+    logits[:10, 20] = 9.0
+    logits[10:, 40] = 9.0
+    belief = log_belief(logits, classes, classes[[20, 40]])
+    assert belief[1] > belief[0] + 2

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from models.beats import FRAME_RATE
+from models.beat_network import FRAME_RATE, TEMPI
 from pipelines.beats import BeatEvidence
 from pipelines.rhythm import NO_RHYTHM, estimate_rhythm, refine
 
@@ -76,3 +76,40 @@ def test_refinement_goes_to_the_top() -> None:
         pulse = np.maximum(pulse, 1 - ((frames - top) / 8) ** 2)
     refined = refine(np.array([49, 103, 150]), np.clip(pulse, 0, 1).astype(np.float32))
     np.testing.assert_allclose(refined, [50.6, 101.2, 150.0], atol=0.05)
+
+
+def believing(evidence: BeatEvidence, tempo: float, strength: float = 8.0) -> BeatEvidence:
+    """Add a network's belief in a tempo."""
+    distance = np.abs(np.log(TEMPI / tempo)) / np.log(TEMPI[1] / TEMPI[0])
+    row = strength * np.clip(1.5 - distance, 0, 1)
+    seconds = -(-len(evidence.activations) // 50)
+    return BeatEvidence(evidence.activations, np.tile(row, (seconds, 1)).astype(np.float32))
+
+
+@pytest.mark.parametrize("factor", [0.5, 2.0])
+def test_the_networks_belief_decides_between_levels(factor: float) -> None:
+    beats = np.arange(0.4, 40, 0.5)
+    half = np.arange(0.65, 40, 0.5)
+    both = np.maximum(
+        activations(beats, 40, 1000, 0.8).activations,
+        activations(half, 40, 1000, 0.8 * (0.4 if factor == 2.0 else 0.05)).activations,
+    )
+    if factor == 0.5:
+        both = np.maximum(0.8 * both, activations(beats[::2], 40, 1000, 0.8).activations)
+    plain = estimate_rhythm(BeatEvidence(both))
+    assert plain.tempo == pytest.approx(120, rel=0.01)
+    rhythm = estimate_rhythm(believing(BeatEvidence(both), 120 * factor, 14.0))
+    assert rhythm.tempo == pytest.approx(120 * factor, rel=0.01)
+
+
+def test_belief_alone_moves_no_clear_grid() -> None:
+    evidence = activations(np.arange(0.4, 40, 0.5), 40)
+    rhythm = estimate_rhythm(believing(evidence, 97.0))
+    assert rhythm.tempo == pytest.approx(120, rel=0.01)
+
+
+def test_belief_in_the_grids_tempo_changes_nothing() -> None:
+    evidence = activations(np.arange(0.4, 40, 0.5), 40)
+    np.testing.assert_array_equal(
+        estimate_rhythm(believing(evidence, 120.0)).beats, estimate_rhythm(evidence).beats
+    )
