@@ -42,7 +42,7 @@ _RELATIVES = (1.0, 1 / 3, 1 / 2, 2 / 3, 3 / 4, 4 / 3, 3 / 2, 2.0, 3.0)
 """Tempi of the grid's other levels, and of what triplets or dotted notes may stand for."""
 _GRID_WEIGHT, _BELIEF_WEIGHT = 0.3, 0.5
 """Of the grid's likelihood per second and of the network's belief in its tempo. On 108 development
-tracks 0.15 and 0.7 give the least cross-entropy, but grids of halves lose their phase more often."""
+tracks 0.15 and 0.7 give the least cross-entropy, but halved grids lose their phase more often."""
 _UNLIKELY = 4.0
 """A tempo that the network believes in by so much less (in nats) than in another is out."""
 _ATTACK_S = 0.03
