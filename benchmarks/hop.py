@@ -7,6 +7,7 @@ the ingress, beside a bare call. LitServe is added where ``$AFA_PEERS_PYTHON`` h
 
 import json
 import os
+import signal
 import statistics
 import subprocess
 import time
@@ -115,7 +116,10 @@ def litserve(python: str) -> Iterator[int]:
     port = free_port()
     script = Path(__file__).with_name("hop_litserve.py")
     process = subprocess.Popen(  # noqa: S603 - our own file
-        [python, str(script), str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        [python, str(script), str(port)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
     )
     try:
         end_s = time.monotonic() + START_LIMIT_S
@@ -125,8 +129,8 @@ def litserve(python: str) -> Iterator[int]:
             time.sleep(0.2)
         yield port
     finally:
-        process.terminate()
-        process.wait(30)
+        os.killpg(process.pid, signal.SIGKILL)  # its workers outlive a polite request
+        process.wait()
 
 
 def is_healthy(port: int) -> bool:
