@@ -185,6 +185,18 @@ class TierLimits(WireModel):
     identify_in_flight: int
 
 
+class AutoTopup(WireModel):
+    """Packs bought automatically; amounts in the currency's minor unit."""
+
+    enabled: bool
+    off_reason: str | None = Field(description="Why it is off; null while it is on.")
+    threshold: int = Field(description="A pack is bought when fewer credits are left.")
+    pack_credits: int
+    price_minor: int = Field(description="Price of a pack.")
+    cap_minor: int = Field(description="Most that a UTC month's charges come to.")
+    spent_minor: int = Field(description="This month's charges, with the one under way.")
+
+
 class Account(WireModel):
     """The account of the API key."""
 
@@ -197,6 +209,7 @@ class Account(WireModel):
     usage: Usage
     limits: TierLimits
     prices: dict[str, int] = Field(description="Credits per operation.")
+    auto_topup: AutoTopup | None = Field(description="Automatic top-up; null if never set up.")
     grace_ends: datetime | None = Field(
         description="When the open debt must be repaid; null without debt."
     )

@@ -8,6 +8,7 @@ from serve_app.domain.ports_store import (
     JobsPort,
     LedgerPort,
     LimitsPort,
+    TopupStatusPort,
     WebhooksPort,
 )
 from serve_app.domain.prices import Prices
@@ -32,6 +33,7 @@ class ApiServices:
     url_guard: UrlGuard
     accounts: AccountsPort
     ledger: LedgerPort
+    topups: TopupStatusPort
     jobs: JobsPort
     limits: LimitsPort
     idempotency: IdempotencyPort

@@ -121,6 +121,7 @@ def compose_services(stores: Stores, around: Surroundings) -> ApiServices:
         url_guard=guard,
         accounts=stores.accounts,
         ledger=stores.ledger,
+        topups=stores.topups,
         jobs=stores.jobs,
         limits=stores.limits,
         idempotency=stores.idempotency,

@@ -13,7 +13,6 @@ from serve_app.services.upkeep import Chore, Upkeep
 from serve_app.store.archive import Archive
 from serve_app.store.export import Exporter
 from serve_app.store.journal import Journal
-from serve_app.store.topups import Topups
 from serve_app.store.webhooks import Webhooks
 
 SWEEP_S, DELIVER_S, EXPORT_S, ORPHANS_S, AUDIT_S = 1.0, 1.0, 1.0, 3600.0, 300.0
@@ -30,9 +29,7 @@ class Keeper:
         await opened.ledger_store.claim_shards()
         guard = UrlGuard(ports=urls.ports, networks=urls.networks)
         webhooks = Webhooks(opened.ledger_store, opened.jobs, WebhookSender(guard))
-        payments = PaymentsWorker(
-            Topups(opened.ledger_store, opened.ledger), SandboxPayments(path=keeper.payments_file)
-        )
+        payments = PaymentsWorker(opened.topups, SandboxPayments(path=keeper.payments_file))
         assets = AssetsService(opened.assets, opened.objects)
         self._journal = Journal(opened.ledger_store)
         self._mismatch = ""

@@ -16,6 +16,7 @@ from serve_app.store.jobs import Jobs
 from serve_app.store.ledger import Ledger
 from serve_app.store.limits import Limits
 from serve_app.store.objects import ObjectStore
+from serve_app.store.topups import Topups
 from serve_app.store.webhooks import Webhooks
 
 BACKGROUND_TIMEOUT_S = 5.0
@@ -29,6 +30,7 @@ class Stores:
     prices: Prices
     accounts: Accounts
     ledger: Ledger
+    topups: Topups
     jobs: Jobs
     objects: ObjectStore
     limits: Limits
@@ -72,17 +74,19 @@ def open_stores(options: StoreOptions, *, in_background: bool = False) -> Stores
     bus = Bus(store)
     jobs = Jobs(store, tiers, options.jobs.policy(), bus)
     prices = Prices.from_table(load_table("prices"))
+    ledger = Ledger(
+        store,
+        tiers,
+        over_allowance=options.over_allowance,
+        hit_price=prices.cache_hit_over_allowance,
+        topup_replicas=options.topup_replicas,
+    )
     return Stores(
         tiers=tiers,
         prices=prices,
         accounts=Accounts(store, options.key_pepper, tiers, bus),
-        ledger=Ledger(
-            store,
-            tiers,
-            over_allowance=options.over_allowance,
-            hit_price=prices.cache_hit_over_allowance,
-            topup_replicas=options.topup_replicas,
-        ),
+        ledger=ledger,
+        topups=Topups(store, ledger),
         jobs=jobs,
         objects=ObjectStore(options.object_store),
         limits=Limits(evictable),

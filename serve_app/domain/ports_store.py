@@ -6,6 +6,7 @@ from typing import Protocol
 from serve_app.domain.credits import Balance, HitCharge, Payer
 from serve_app.domain.jobs import Claim, JobRecord, JobStats, NewJob, Recovery
 from serve_app.domain.keys import Caller
+from serve_app.domain.payments import TopupStatus
 from serve_app.domain.tiers import Tier
 from serve_app.domain.traffic import Decision, IdempotencyState
 from serve_app.domain.webhooks import Webhook
@@ -44,6 +45,14 @@ class LedgerPort(Protocol):
 
     async def balance(self, account: str, tier: str | None = None) -> Balance:
         """Read an account."""
+        ...
+
+
+class TopupStatusPort(Protocol):
+    """Automatic top-up as its owner sees it."""
+
+    async def status(self, account: str) -> TopupStatus | None:
+        """Give settings and state; None if it was never set up."""
         ...
 
 

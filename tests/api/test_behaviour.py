@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from serve_app.deployments.options import StoreOptions
+from serve_app.domain.payments import TopupSettings
 from serve_app.store import local_redis
 from tests.api.application import Application, open_application
 
@@ -344,6 +345,18 @@ async def test_the_account_tells_credits_usage_and_limits(api: Application) -> N
     assert body["limits"]["grace_credits"] == 500
     assert body["prices"]["identify"] == 3
     assert body["grace_ends"] is None
+    assert body["auto_topup"] is None
+    await api.stores.topups.enable(body["account"], TopupSettings(20, 100, 500, 1_200))
+    answer = await client.get("/v1/account")
+    assert answer.json()["auto_topup"] == {
+        "enabled": True,
+        "off_reason": None,
+        "threshold": 20,
+        "pack_credits": 100,
+        "price_minor": 500,
+        "cap_minor": 1_200,
+        "spent_minor": 0,
+    }
 
 
 async def test_the_webhook_can_be_set_read_and_removed(api: Application) -> None:

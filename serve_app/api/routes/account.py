@@ -10,6 +10,7 @@ from serve_app.api.deps import Services, error_responses
 from serve_app.api.limits import Reader, limited
 from serve_app.api.schemas_tracks import (
     Account,
+    AutoTopup,
     Credits,
     TierLimits,
     Usage,
@@ -18,6 +19,7 @@ from serve_app.api.schemas_tracks import (
 )
 from serve_app.domain.errors import BadRequestError, NotFoundError
 from serve_app.domain.keys import Caller
+from serve_app.domain.payments import TopupStatus
 from serve_app.providers.url_guard import InvalidUrlError
 
 router = APIRouter(tags=["Account"])
@@ -37,6 +39,7 @@ async def get_account(caller: Reader, services: Services) -> Account:
     tier = services.tiers[caller.tier]
     balance = await services.ledger.balance(caller.account, caller.tier)
     since = balance.negative_since
+    topup = await services.topups.status(caller.account)
     return Account(
         account=caller.account,
         key_id=caller.key_id,
@@ -69,7 +72,21 @@ async def get_account(caller: Reader, services: Services) -> Account:
             identify_in_flight=tier.identify_in_flight,
         ),
         prices=asdict(services.prices),
+        auto_topup=None if topup is None else auto_topup(topup),
         grace_ends=None if since is None else since + GRACE,
+    )
+
+
+def auto_topup(status: TopupStatus) -> AutoTopup:
+    """Write automatic top-up as the API shows it."""
+    return AutoTopup(
+        enabled=status.is_enabled,
+        off_reason=None if status.is_enabled else status.off_reason,
+        threshold=status.settings.threshold,
+        pack_credits=status.settings.pack_credits,
+        price_minor=status.settings.price_minor,
+        cap_minor=status.settings.cap_minor,
+        spent_minor=status.spent_minor,
     )
 
 

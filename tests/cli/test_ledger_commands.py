@@ -1,0 +1,73 @@
+"""Operators' commands on the ledger: automatic top-up, reconciliation, and a wrong shard count."""
+
+import asyncio
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from redis import Redis
+from typer.testing import CliRunner, Result
+
+from serve_app.cli.main import app
+from serve_app.store import local_redis
+from serve_app.store.archive import Archive
+from serve_app.store.client import connect
+from serve_app.store.export import Exporter
+
+pytestmark = pytest.mark.redis
+
+
+@pytest.fixture
+def url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    with tempfile.TemporaryDirectory(prefix="afa-") as folder:
+        server = local_redis.start(Path(folder), extra=("--appendonly", "no"))
+        monkeypatch.setenv("AFA_REDIS_URL", server.url)
+        monkeypatch.setenv("AFA_DATA_DIR", str(tmp_path))
+        monkeypatch.setenv("AFA_LEDGER_SHARDS", "4")
+        yield server.url
+        server.stop()
+
+
+def afa(*words: str) -> Result:
+    return CliRunner().invoke(app, words, env={"COLUMNS": "200"})
+
+
+def test_automatic_topup_is_set_shown_and_switched_off(url: str) -> None:
+    assert "never set up" in afa("credits", "autotopup", "show", "bob").output
+    terms = ["--threshold", "20", "--pack", "100", "--price", "500", "--cap", "1200"]
+    done = afa("credits", "autotopup", "set", "bob", *terms)
+    assert done.exit_code == 0, done.output
+    shown = afa("credits", "show", "bob").output
+    for text in ("on", "20 credits", "100 credits for 500", "0 of at most 1200"):
+        assert text in shown
+    assert "switched off by an operator" in afa("credits", "autotopup", "off", "bob").output
+
+
+def test_lost_entries_are_told_and_brought_back(url: str, tmp_path: Path) -> None:
+    assert afa("credits", "topup", "bob", "7", "--id", "pay:1").exit_code == 0
+
+    async def export() -> None:
+        store = connect(url, shards=4)
+        assert await Exporter(store, Archive((tmp_path / "journal").as_uri())).export() == 1
+        await store.close()
+
+    asyncio.run(export())
+    assert "everything" in afa("ledger", "reconcile").output
+    with Redis.from_url(url) as redis:
+        redis.flushall()
+    trial = afa("ledger", "reconcile", "--trial").output
+    assert "pay:1" in trial
+    assert "missing" in trial
+    assert "replayed" in afa("ledger", "reconcile").output
+    assert "everything" in afa("ledger", "reconcile").output
+    assert "packs" in afa("credits", "show", "bob").output
+    assert afa("credits", "audit").exit_code == 0
+
+
+def test_another_number_of_shards_is_refused(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert afa("credits", "topup", "bob", "7").exit_code == 0
+    monkeypatch.setenv("AFA_LEDGER_SHARDS", "8")
+    refused = afa("credits", "show", "bob")
+    assert refused.exit_code == 1
+    assert "AFA_LEDGER_SHARDS=4" in refused.stderr
