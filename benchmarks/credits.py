@@ -31,7 +31,7 @@ from serve_app.store.ledger import Ledger
 
 NAME = "credits"
 TARGET_RATIO = 0.7
-PAIRS = 20_000
+PAIRS = 8_000
 QUICK_PAIRS = 2_000
 MOST_CALLERS = 256
 CALLERS = (1, 32, 128, MOST_CALLERS)
