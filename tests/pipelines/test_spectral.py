@@ -10,7 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from models.beats import SAMPLE_RATE, BeatEnsemble
+from models.beat_tracker import BeatTracker
+from models.beats import HOP_LENGTH, SAMPLE_RATE
 from models.cards import ModelCard, choose_cards
 from models.checkpoints import pull
 from models.loudness import integrated_loudness
@@ -29,7 +30,7 @@ from tests.data.synthetic_music import RATE, band, steady
 
 @pytest.fixture(scope="module")
 def step(cards: dict[str, ModelCard], model_dir: Path) -> SpectralStep:
-    pull(cards["beatnet"], model_dir)
+    pull(cards["afa-beats-1"], model_dir)
     return spectral.build(choose_cards(cards), model_dir, torch.device("cpu"))
 
 
@@ -57,12 +58,12 @@ def test_tempo_beats_and_key(piece_result: SpectralResult) -> None:
     assert set(piece_result.downbeats) <= set(piece_result.beats)
     assert (piece_result.key, piece_result.mode) == (9, 0)
     assert 0.5 < piece_result.tempo_confidence <= 1
-    assert piece_result.models["beats"] == "beatnet"
+    assert piece_result.models["beats"] == "afa-beats-1"
 
 
 def test_cards_tell_the_windows(step: SpectralStep, cards: dict[str, ModelCard]) -> None:
     described = [model for model in step.models if model.model_id in cards]
-    assert {"beatnet", "hpcp"} <= {model.model_id for model in described}
+    assert {"afa-beats-1", "hpcp"} <= {model.model_id for model in described}
     for model in described:
         card = cards[model.model_id]
         assert model.spec.sample_rate == card.sample_rate
@@ -171,10 +172,13 @@ def test_window_borders_are_not_heard(
 ) -> None:
     piece = steady(97, 80)
     result = run_local(step, Waveform(piece.samples))
-    mono = resample(piece.samples.mean(axis=0), RATE, SAMPLE_RATE)
+    mono = torch.from_numpy(resample(piece.samples.mean(axis=0), RATE, SAMPLE_RATE))
+    tracker = BeatTracker.from_tensors(checkpoint("afa-beats-1"))
     with torch.inference_mode():
-        whole = BeatEnsemble.from_tensors(checkpoint("beatnet"))(torch.from_numpy(mono)[None])
-    expected = estimate_rhythm(BeatEvidence(whole[0].numpy()))
+        padded = torch.nn.functional.pad(mono, (0, -len(mono) % SAMPLE_RATE))
+        whole = tracker(padded[None] / tracker.level(mono))
+    activations = whole["activations"][0, : -(-len(mono) // HOP_LENGTH)]
+    expected = estimate_rhythm(BeatEvidence(activations.numpy(), whole["tempo"][0].numpy()))
     assert hits(result.beats, expected.beats, 0.015) > 0.98
     assert result.tempo == pytest.approx(expected.tempo, rel=1e-3)
     loudness = integrated_loudness(torch.from_numpy(piece.samples)[None], RATE)
@@ -204,3 +208,18 @@ def test_short_clips(step: SpectralStep, seconds: float) -> None:
         assert result.tempo == pytest.approx(120, rel=0.02)
     assert result.loudness_lufs > -40
     assert result.mix_out_s <= seconds
+
+
+def test_beatnet_can_be_chosen(
+    cards: dict[str, ModelCard], model_dir: Path, piece_result: SpectralResult
+) -> None:
+    pull(cards["beatnet"], model_dir)
+    chosen = choose_cards(cards, "any", {"beats": "beatnet"})
+    step = spectral.build(chosen, model_dir, torch.device("cpu"))
+    result = run_local(step, Waveform(PIECE.samples))
+    assert result.models["beats"] == "beatnet"
+    assert result.tempo == pytest.approx(112, rel=0.002)
+    assert hits(result.beats, np.asarray(piece_result.beats), 0.04) > 0.9
+    beatnet = next(model for model in step.models if model.model_id == "beatnet")
+    spec = cards["beatnet"]
+    assert (beatnet.spec.length, beatnet.spec.hop) == (spec.window_length, spec.window_hop)
