@@ -72,6 +72,7 @@ def test_the_revision_is_the_sources(source: str, revision: str) -> None:
         ({"tensors_sha256": "x"}, "64 hex digits"),
         ({"files": []}, "everything else has some"),
         ({"source": "builtin://"}, "everything else has one"),
+        ({"source": "shipped://"}, "one safetensors file"),
     ],
 )
 def test_a_malformed_card_is_refused(changes: dict[str, Any], message: str) -> None:

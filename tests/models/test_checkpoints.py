@@ -232,3 +232,38 @@ def test_the_default_checkpoints_can_be_had(
     manifest = json.loads((model_dir / model_id / "manifest.json").read_text())
     assert tensor_digest(load_tensors(card, model_dir)) == card.tensors_sha256
     assert manifest["source"] == card.source
+
+
+@pytest.fixture
+def shipped(make_card: MakeCard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModelCard:
+    """Give the card of weights that are part of afa."""
+    monkeypatch.setattr(checkpoints, "SHIPPED_FOLDER", tmp_path / "source")
+    return make_card("model.safetensors", source="shipped://", format="safetensors")
+
+
+def test_shipped_weights_load_without_being_pulled(shipped: ModelCard, tmp_path: Path) -> None:
+    assert shipped.is_always_here
+    assert same(load_tensors(shipped, tmp_path / "cache"), TENSORS)
+    pull(shipped, tmp_path / "cache")
+    verify(shipped, tmp_path / "cache")
+    assert not (tmp_path / "cache").exists()
+    assert shipped.revision == shipped.files[0].sha256[:12]
+
+
+def test_damaged_shipped_weights_are_refused(shipped: ModelCard, tmp_path: Path) -> None:
+    save_file({"b": torch.tensor(8)}, tmp_path / "source" / "model.safetensors")
+    for use in (load_tensors, verify, pull):
+        with pytest.raises(CheckpointError, match=r"not the card's\. It is part of afa"):
+            use(shipped, tmp_path / "cache")
+    (tmp_path / "source" / "model.safetensors").unlink()
+    with pytest.raises(CheckpointError, match="is missing"):
+        load_tensors(shipped, tmp_path / "cache")
+
+
+def test_afas_own_weights_are_small_and_the_cards(cards: dict[str, ModelCard]) -> None:
+    card = cards["afa-beats-1"]
+    tensors = load_tensors(card, Path("/nowhere"))
+    assert tensor_digest(tensors) == card.tensors_sha256
+    path = checkpoints.SHIPPED_FOLDER / card.files[0].path
+    assert path.stat().st_size < 4_000_000
+    assert sum(tensor.numel() for tensor in tensors.values()) < 1_000_000
