@@ -6,12 +6,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-METRES = (4, 3, 2, 6)
+METRES = (4, 3, 2, 6, 5, 7)
 """Beats in a bar that are told apart, likeliest first."""
 
 _FLOOR = 0.02
 _TOLERANCE_FRAMES = 3
-_ACCENT_WEIGHT = 0.6
+_ACCENT_WEIGHT = 0.8
 _CHANGE_WEIGHT = 1.5
 _CHANGE_FLOOR = 0.05
 """Added to the spread of the harmonic change, so that drums without harmony do not count (theirs
@@ -80,7 +80,7 @@ def find_bars(
     change: NDArray[np.float64] | None = None,
     metres: Sequence[int] = METRES,
     slip: float = -9.0,
-    penalties: Sequence[float] = (0.0, 0.0, -0.3, -0.3),
+    penalties: Sequence[float] = (0.0, 0.0, -0.3, -0.3, -0.3, -0.3),
 ) -> Bars:
     """Find the downbeats among the beats.
 

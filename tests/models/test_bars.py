@@ -12,7 +12,9 @@ def odds(metre: int, n: int, high: float = 0.85, low: float = 0.1, phase: int = 
     return values + np.random.default_rng(0).normal(0, 0.05, n)
 
 
-@pytest.mark.parametrize(("metre", "phase"), [(4, 0), (4, 3), (3, 1), (2, 1), (6, 2)])
+@pytest.mark.parametrize(
+    ("metre", "phase"), [(4, 0), (4, 3), (3, 1), (2, 1), (6, 2), (5, 3), (7, 4)]
+)
 def test_metre_and_phase(metre: int, phase: int) -> None:
     bars = find_bars(odds(metre, 96, phase=phase))
     assert bars.metre == metre
