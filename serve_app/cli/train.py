@@ -20,7 +20,7 @@ from serve_app.cli.environment import console, fail, told
 if TYPE_CHECKING:
     from pipelines.training.plan import Plan
 
-app = typer.Typer(help="Train afa's own networks (needs afa[train]).", no_args_is_help=True)
+app = typer.Typer(help=r"Train afa's own networks (needs afa\[train]).", no_args_is_help=True)
 
 WEIGHTS = Path("models/weights/beats.safetensors")
 _WORK = Path.home() / ".cache" / "afa" / "training" / "beats"
