@@ -1,4 +1,4 @@
-"""One labelled clip from one seed: the same seed gives the same clip."""
+"""One labelled clip from one seed: the same seed gives the same music and the same labels."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

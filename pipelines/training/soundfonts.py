@@ -1,8 +1,8 @@
 """Soundfonts, played by libfluidsynth inside the process.
 
 A synthesiser is kept for each soundfont, so that fonts are loaded once. Every rendering begins from
-a reset synthesiser: it is a function of its notes alone, but for the first two milliseconds of the
-notes that a synthesiser plays first of all.
+a reset synthesiser and is a function of its notes, but for some milliseconds of attacks: a voice
+remembers what it played last.
 """
 
 import ctypes
