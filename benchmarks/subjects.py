@@ -137,6 +137,12 @@ def _beat_front_end() -> nn.Module:
     return BeatFrontEnd()
 
 
+def _beat_features() -> nn.Module:
+    from models.beat_network import BeatFeatures
+
+    return BeatFeatures()
+
+
 def _hpcp() -> nn.Module:
     from models.key import Hpcp
 
@@ -153,6 +159,13 @@ def _beatnet() -> nn.Module:
     from models.beats import BeatEnsemble
 
     return _Named(BeatEnsemble())
+
+
+def _beat_tracker() -> nn.Module:
+    from models.beat_network import BeatNetwork
+    from models.beat_tracker import BeatTracker
+
+    return BeatTracker([BeatNetwork(n_blocks=10)])
 
 
 def _norm(name: str, n: int, style: tuple[str, str, str, str]) -> dict[str, Tensor]:
@@ -307,12 +320,14 @@ _FRONT_ENDS: dict[str, tuple[Callable[[], nn.Module], int, int]] = {
     "ced mel": (_ced_mel, 160_000, 16_000),
     "clap mel": (_clap_mel, 480_000, 48_000),
     "beat spectrum": (_beat_front_end, 661_500, 22_050),
+    "beat features": (_beat_features, 661_500, 22_050),
     "hpcp": (_hpcp, 661_500, 22_050),
     "sound frames": (_sound_frames, 661_500, 22_050),
 }
 
 _NETWORKS: dict[str, tuple[Callable[[], nn.Module], int, int, bool]] = {
     "beatnet": (_beatnet, 661_500, 22_050, False),
+    "beat-tracker": (_beat_tracker, 661_500, 22_050, False),
     "musicnn": (_musicnn, 48_128, 16_000, False),
     "vibenet": (_vibenet, 320_000, 16_000, False),
     "ast": (_ast, 164_080, 16_000, True),
