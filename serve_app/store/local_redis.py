@@ -1,7 +1,10 @@
 """A Redis of our own for one machine: found, started, supervised by its pid, stopped.
 
 Invariant: the ledger role runs with ``appendfsync always``: what it acknowledged survives a power
-loss.
+loss. A script is written as one transaction, and one whose end is missing from the file never
+happened. Redis 6.2 cuts such a file behind the last whole command of the torn transaction, and so
+carries out its beginning after all at the start after the next. Therefore a server refuses a torn
+file, and the file is mended before anybody can connect.
 """
 
 import contextlib
@@ -19,13 +22,19 @@ from typing import Literal
 
 START_LIMIT_S = 20.0
 STOP_LIMIT_S = 20.0
+MOST_CUTS = 5
+"""One takes off the torn command, the next what remains of its transaction."""
+
 # Longest path that fits sockaddr_un on Linux, less the final zero (unix(7)).
 LONGEST_SOCKET_PATH = 107
 
 Role = Literal["ledger", "cache"]
 
 ROLE_OPTIONS: Mapping[Role, tuple[str, ...]] = {
-    "ledger": ("--appendonly", "yes", "--maxmemory-policy", "noeviction"),
+    "ledger": (
+        *("--appendonly", "yes", "--aof-load-truncated", "no"),
+        *("--maxmemory-policy", "noeviction"),
+    ),
     "cache": (
         *("--appendonly", "no", "--maxmemory", "512mb"),
         *("--maxmemory-policy", "allkeys-lfu"),
@@ -103,15 +112,41 @@ def start(
     running = find_running(folder)
     if running is not None:
         return running
-    address, options = choose_address(folder)
     command = [
         *(str(find_binary()), "--dir", str(folder), "--save", "", "--daemonize", "no"),
-        *("--logfile", str(folder / "redis.log"), *ROLE_OPTIONS[role], *options),
+        *("--logfile", str(folder / "redis.log"), *ROLE_OPTIONS[role]),
         *(("--appendfsync", appendfsync) if role == "ledger" else ()),
         *extra,
     ]
+    address, process = launch(folder, "redis.sock", command, environment)
+    for _ in range(MOST_CUTS if role == "ledger" else 0):
+        if process.poll() is None:
+            break
+        # At an address that nobody knows: cut the file once, and begin again.
+        mending = [*command, "--aof-load-truncated", "yes"]
+        _, mender = launch(folder, "mend.sock", mending, environment)
+        mender.terminate()
+        mender.wait(STOP_LIMIT_S)
+        address, process = launch(folder, "redis.sock", command, environment)
+    if process.poll() is not None:
+        raise LocalRedisError(f"Redis did not start; see {folder / 'redis.log'}")
+    (folder / "redis.pid").write_text(f"{process.pid}\n{address}\n", encoding="utf-8")
+    # The server outlives this object on purpose; without this, Popen would warn at exit.
+    process.returncode = 0
+    return LocalRedis(address, process.pid)
+
+
+def launch(
+    folder: Path, socket_name: str, command: Sequence[str], environment: Mapping[str, str] | None
+) -> tuple[str, subprocess.Popen[bytes]]:
+    """Start a server and wait until it answers or has ended.
+
+    Raises:
+        LocalRedisError: It did neither in time.
+    """
+    address, options = choose_address(folder, socket_name)
     process = subprocess.Popen(  # noqa: S603 - the binary found above, no shell
-        command,
+        [*command, *options],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -119,20 +154,17 @@ def start(
         env={**os.environ, **(environment or {})},
     )
     deadline = time.monotonic() + START_LIMIT_S
-    while not answers(address):
-        if process.poll() is not None or time.monotonic() > deadline:
+    while process.poll() is None and not answers(address):
+        if time.monotonic() > deadline:
             end_process(process.pid)
-            raise LocalRedisError(f"Redis did not start; see {folder / 'redis.log'}")
+            raise LocalRedisError(f"Redis did not start in time; see {folder / 'redis.log'}")
         time.sleep(0.01)
-    (folder / "redis.pid").write_text(f"{process.pid}\n{address}\n", encoding="utf-8")
-    # The server outlives this object on purpose; without this, Popen would warn at exit.
-    process.returncode = 0
-    return LocalRedis(address, process.pid)
+    return address, process
 
 
-def choose_address(folder: Path) -> tuple[str, tuple[str, ...]]:
+def choose_address(folder: Path, socket_name: str) -> tuple[str, tuple[str, ...]]:
     """Choose a socket in ``folder``, or a loopback port where its path is too long."""
-    path = folder / "redis.sock"
+    path = folder / socket_name
     if len(os.fsencode(path)) <= LONGEST_SOCKET_PATH:
         path.unlink(missing_ok=True)
         return f"unix://{path}", (

@@ -97,3 +97,34 @@ def test_keys_of_an_account_share_a_slot() -> None:
     assert keys.shard_of("123456789") == 0x31C3 % 256
     with pytest.raises(ValueError, match="shards"):
         Keyspace(0)
+
+
+MOVE = "redis.call('SET', KEYS[1], ARGV[1]) redis.call('XADD', KEYS[2], '*', 'v', ARGV[1])"
+
+
+def kill(server: local_redis.LocalRedis) -> None:
+    assert server.pid is not None
+    os.kill(server.pid, signal.SIGKILL)
+    local_redis.end_process(server.pid)
+
+
+def test_a_torn_transaction_never_happened_and_never_returns(folder: Path) -> None:
+    path = folder / "redis-ledger" / "appendonly.aof"
+    server = local_redis.start(folder)
+    with Redis.from_url(server.url) as redis:
+        redis.eval(MOVE, 2, "{a}b", "{a}j", "1")
+        before = path.stat().st_size
+        redis.eval(MOVE, 2, "{a}b", "{a}j", "torn")
+    kill(server)
+    whole = path.read_bytes()
+    for length in range(before, len(whole), 9):
+        path.write_bytes(whole[:length])
+        server = local_redis.start(folder)
+        with Redis.from_url(server.url) as redis:
+            redis.eval(MOVE, 2, "{a}b", "{a}j", "2")
+        kill(server)
+        server = local_redis.start(folder)
+        with Redis.from_url(server.url) as redis:
+            entries = [fields[b"v"] for _, fields in redis.xrange("{a}j")]
+            assert (redis.get("{a}b"), entries) == (b"2", [b"1", b"2"]), length - before
+        kill(server)
