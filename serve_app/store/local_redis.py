@@ -146,7 +146,7 @@ def launch(
     """
     address, options = choose_address(folder, socket_name)
     process = subprocess.Popen(  # noqa: S603 - the binary found above, no shell
-        [*command, *options],
+        [command[0], *options, *command[1:]],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
