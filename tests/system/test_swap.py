@@ -16,7 +16,7 @@ from tests.system.conftest import AFA, REPOSITORY, Service, running_service
 from tests.system.test_routes import DEMO_ISRC
 from tests.system.test_service import DEMO, finish, submit
 
-pytestmark = [pytest.mark.ray, pytest.mark.redis]
+pytestmark = [pytest.mark.ray, pytest.mark.redis, pytest.mark.slow]
 
 OLD, NEW = "musicnn-msd-768", "own-ast"
 
