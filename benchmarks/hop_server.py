@@ -5,18 +5,15 @@ ends with its stdin.
 """
 
 import json
-import os
 import statistics
 import sys
 import time
 from collections.abc import Awaitable, Callable
-from threading import Thread
 from typing import Any
 
 from fastapi import FastAPI
 
-from benchmarks.lookup_server import say_ready
-from serve_app.store.local_redis import end_process, is_alive
+from benchmarks.server_process import serve_ray, serve_uvicorn
 
 PATHS = {"echo": "/echo", "one hop": "/hop/1", "two hops": "/hop/2"}
 INSIDE_CALLS = 200
@@ -98,66 +95,24 @@ class Ingress:
         return echo_app(one_hop, two_hops)
 
 
-def serve_uvicorn(port: int) -> None:
-    """Serve from one uvicorn process; a hop is a bare call."""
-    import uvicorn
-
-    leaf = Leaf()
-    config = uvicorn.Config(
-        echo_app(leaf.answer, leaf.answer), port=port, log_level="warning", access_log=False
-    )
-    server = uvicorn.Server(config)
-
-    def wait() -> None:
-        sys.stdin.read()
-        server.should_exit = True
-
-    Thread(target=wait, daemon=True).start()
-    say_ready()
-    server.run()
-
-
-def serve_ray(port: int) -> None:
-    """Serve from three deployments of one replica each."""
-    os.environ |= {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
-    import ray
+def bind() -> Any:
+    """Bind three deployments of one replica each."""
     from ray import serve
-    from ray.serve.config import HTTPOptions
 
-    from serve_app.local_service import descendants
-
-    ray.init(
-        address="local",
-        include_dashboard=False,
-        log_to_driver=False,
-        num_cpus=2,
-        _node_ip_address="127.0.0.1",
-    )
-    try:
-        serve.start(
-            proxy_location="HeadOnly",
-            http_options=HTTPOptions(host="127.0.0.1", port=port, keep_alive_timeout_s=75),
-        )
-        wrap: Any = serve.deployment(max_ongoing_requests=500, ray_actor_options={"num_cpus": 0.2})
-        leaf = wrap(Leaf).bind()
-        ingress: Any = serve.ingress()
-        app = wrap(ingress(Ingress)).bind(leaf, wrap(Middle).bind(leaf))
-        serve.run(app, name="bench-hop", route_prefix="/")
-        say_ready()
-        sys.stdin.read()
-    finally:
-        started = descendants(os.getpid())
-        serve.shutdown()  # type: ignore[no-untyped-call]
-        ray.shutdown()
-        for pid in started.values():  # HAProxy may outlive its manager
-            if is_alive(pid):
-                end_process(pid)
+    wrap: Any = serve.deployment(max_ongoing_requests=500, ray_actor_options={"num_cpus": 0.2})
+    leaf = wrap(Leaf).bind()
+    ingress: Any = serve.ingress()
+    return wrap(ingress(Ingress)).bind(leaf, wrap(Middle).bind(leaf))
 
 
 def main() -> None:
     """Serve until stdin ends."""
     plan = json.loads(sys.stdin.readline())
-    (serve_uvicorn if plan["server"] == "uvicorn" else serve_ray)(plan["port"])
+    if plan["server"] == "uvicorn":
+        leaf = Leaf()  # a hop is a bare call
+        serve_uvicorn(echo_app(leaf.answer, leaf.answer), plan["port"])
+    else:
+        serve_ray(bind, "bench-hop", plan["port"])
 
 
 if __name__ == "__main__":

@@ -15,16 +15,16 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Thread
 from typing import Any, Literal
 
+from fastapi import FastAPI
 from pydantic import BaseModel
 
+from benchmarks.server_process import serve_ray, serve_uvicorn
 from pipelines.records import UNKNOWN_KEY, QuickFeatures
 from serve_app.deployments.compose import Surroundings, compose_services
 from serve_app.deployments.options import StoreOptions, TrackOptions, UrlOptions
 from serve_app.deployments.stores import open_stores
-from serve_app.store.local_redis import end_process, is_alive
 
 MODELS = {"beats": "stand-in"}
 """Stands in cache keys."""
@@ -113,83 +113,39 @@ def surroundings(plan: Plan) -> Surroundings:
     )
 
 
-def serve_uvicorn(plan: Plan) -> None:
-    """Serve from one uvicorn process."""
-    import uvicorn
-
+def make_app(plan: Plan) -> FastAPI:
+    """Make the API without Serve."""
     from serve_app.api.asgi import create_app
 
-    app = create_app(compose_services(open_stores(plan.stores), surroundings(plan)))
-    config = uvicorn.Config(app, port=plan.port, log_level="warning", access_log=False)
-    server = uvicorn.Server(config)
-
-    def wait() -> None:
-        sys.stdin.read()
-        server.should_exit = True
-
-    Thread(target=wait, daemon=True).start()
-    say_ready()
-    server.run()
+    return create_app(compose_services(open_stores(plan.stores), surroundings(plan)))
 
 
-def serve_ray(plan: Plan) -> None:
-    """Serve from one replica of the real deployment behind Serve's proxy."""
-    os.environ |= {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
-    import ray
+def bind(plan: Plan) -> Any:
+    """Bind one replica of the real deployment."""
     from ray import serve
-    from ray.serve.config import HTTPOptions
 
     from serve_app.deployments.api import Api
-    from serve_app.local_service import descendants
 
-    ray.init(
-        address="local",
-        include_dashboard=False,
-        log_to_driver=False,
-        num_cpus=2,
-        _node_ip_address="127.0.0.1",
+    wrap: Any = serve.deployment(name="Idle", ray_actor_options={"num_cpus": 0.1})
+    idle = wrap(Never)
+    bpm = idle.bind()
+    if plan.bpm is not None:
+        slow: Any = serve.deployment(
+            name="Bpm",
+            max_ongoing_requests=plan.bpm.max_ongoing,
+            max_queued_requests=plan.bpm.max_queued,
+            ray_actor_options={"num_cpus": 0.1},
+        )
+        bpm = slow(Slow).bind(plan.bpm.service_s, plan.bpm.concurrent)
+    api: Any = Api
+    return api.options(max_ongoing_requests=500, ray_actor_options={"num_cpus": 0.2}).bind(
+        plan.stores,
+        UrlOptions(),
+        plan.tracks(),
+        f"http://127.0.0.1:{plan.port}",
+        MODELS,
+        {"bpm": bpm, "identify": idle.bind()},
     )
-    try:
-        serve.start(
-            proxy_location="HeadOnly",
-            http_options=HTTPOptions(host="127.0.0.1", port=plan.port, keep_alive_timeout_s=75),
-        )
-        wrap: Any = serve.deployment(name="Idle", ray_actor_options={"num_cpus": 0.1})
-        idle = wrap(Never)
-        bpm = idle.bind()
-        if plan.bpm is not None:
-            slow: Any = serve.deployment(
-                name="Bpm",
-                max_ongoing_requests=plan.bpm.max_ongoing,
-                max_queued_requests=plan.bpm.max_queued,
-                ray_actor_options={"num_cpus": 0.1},
-            )
-            bpm = slow(Slow).bind(plan.bpm.service_s, plan.bpm.concurrent)
-        api: Any = Api
-        app = api.options(max_ongoing_requests=500, ray_actor_options={"num_cpus": 0.2}).bind(
-            plan.stores,
-            UrlOptions(),
-            plan.tracks(),
-            f"http://127.0.0.1:{plan.port}",
-            MODELS,
-            {"bpm": bpm, "identify": idle.bind()},
-        )
-        serve.run(app, name="afa", route_prefix="/")
-        say_ready()
-        sys.stdin.read()
-    finally:
-        started = descendants(os.getpid())
-        serve.shutdown()  # type: ignore[no-untyped-call]
-        ray.shutdown()
-        for pid in started.values():  # HAProxy may outlive its manager
-            if is_alive(pid):
-                end_process(pid)
-
-
-def say_ready() -> None:
-    """Tell the parent to go on."""
-    sys.stdout.write("ready\n")
-    sys.stdout.flush()
 
 
 def free_port() -> int:
@@ -293,7 +249,10 @@ def running(profile: str, stores: StoreOptions, catalog_dir: Path) -> Iterator[i
 def main() -> None:
     """Serve until stdin ends."""
     plan = Plan.model_validate_json(sys.stdin.readline())
-    (serve_uvicorn if plan.server == "uvicorn" else serve_ray)(plan)
+    if plan.server == "uvicorn":
+        serve_uvicorn(make_app(plan), plan.port)
+    else:
+        serve_ray(lambda: bind(plan), "afa", plan.port)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from models.checkpoints import pull
 from models.sources import file_sha256
 from pipelines import embedding, shared
 from pipelines.audio import Waveform
+from pipelines.checkpoint_model import CheckpointModel
 from pipelines.runner import BatchedStep
 from pipelines.shared import MoodAndEmbeddingStep
 from pipelines.steps import run_local
@@ -50,11 +51,8 @@ def noise(seconds: float = 5.0) -> Waveform:
     return Waveform(0.1 * rng.standard_normal((2, int(44_100 * seconds))).astype(np.float32))
 
 
-def test_a_shared_trunk_is_run_once(
-    small: tuple[dict[str, tuple[ModelCard, ...]], Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    step = shared.build(*small, CPU)
-    (model,) = step.models
+def count_windows(model: CheckpointModel, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Give a list that gets the number of windows of every forward."""
     windows: list[int] = []
     forward = model.forward
 
@@ -63,6 +61,15 @@ def test_a_shared_trunk_is_run_once(
         return forward(batch)
 
     monkeypatch.setattr(model, "forward", counted)
+    return windows
+
+
+def test_a_shared_trunk_is_run_once(
+    small: tuple[dict[str, tuple[ModelCard, ...]], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = shared.build(*small, CPU)
+    (model,) = step.models
+    windows = count_windows(model, monkeypatch)
     mood_result, vector = run_local(step, noise(), batch_windows=2)
     assert windows == [2, 2]  # 5 s are 4 windows of 1.3 s
     assert mood_result.models == {"attributes": "musicnn-attributes", "tags": "ast-audioset"}
@@ -91,14 +98,7 @@ async def test_many_tracks_share_batches_and_every_window_is_run_once(
 ) -> None:
     step = shared.build(*small, CPU)
     (model,) = step.models
-    windows: list[int] = []
-    forward = model.forward
-
-    def counted(batch: Tensor) -> Mapping[str, Tensor]:
-        windows.append(len(batch))
-        return forward(batch)
-
-    monkeypatch.setattr(model, "forward", counted)
+    windows = count_windows(model, monkeypatch)
     batched = BatchedStep(step, CPU, max_windows=8, max_queued_windows=100)
     results = await asyncio.gather(*(batched.run(noise()) for _ in range(3)))
     assert sum(windows) == 3 * 4
