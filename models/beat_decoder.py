@@ -4,6 +4,9 @@ A bar-pointer path moves through a beat at constant speed and may change tempo o
 beat. So a whole beat period is one step: the score of a period is a difference of prefix sums, and
 the Viterbi recursion reaches back at least the shortest period. Blocks of that length are therefore
 solved at once, over all frames in the block and all tempi.
+
+A change of tempo costs in proportion to |ln(tempo ratio)|. The best change into every tempo from
+every other is therefore two running maxima, one from the fast end and one from the slow.
 """
 
 from dataclasses import dataclass
@@ -15,7 +18,7 @@ FRAME_RATE = 100
 """Activation frames a second the decoder wants."""
 
 _FLOOR = 1e-4
-_BLOCKS_AHEAD = 64
+_STRETCH_BLOCKS = 64
 """Blocks whose evidence is computed at once: an hour's would take 250 MB."""
 
 
@@ -28,14 +31,12 @@ class BeatSpace:
         max_bpm: Fastest tempo.
         tempo_inertia: Weight of |ln(tempo ratio)| from beat to beat; 100 is Krebs et al.'s.
         beat_share: The first 1/16 of a beat period is "on the beat" (Böck et al.'s λ = 16).
-        reach: Most steps of 10 ms that two successive periods differ by.
     """
 
     min_bpm: float = 55.0
     max_bpm: float = 215.0
     tempo_inertia: float = 100.0
     beat_share: int = 16
-    reach: int = 10
 
     @property
     def periods(self) -> NDArray[np.int64]:
@@ -53,21 +54,24 @@ def upsample(activation: NDArray[np.float32], factor: int = 2) -> NDArray[np.flo
     return np.asarray(fine.reshape(*activation.shape[:-1], -1), dtype=np.float32)
 
 
-def _transitions(space: BeatSpace) -> NDArray[np.float64]:
-    """Log-probability of a period given the one before, ``[K, offset of the one before]``."""
-    periods = space.periods
-    offsets = np.arange(-space.reach, space.reach + 1)
-    last = periods[:, None] + offsets
-    valid = (last >= periods[0]) & (last <= periods[-1])
-    scores: NDArray[np.float64] = np.full(last.shape, -np.inf)
-    ratio = np.log(np.broadcast_to(periods[:, None], last.shape)[valid] / last[valid])
-    scores[valid] = -space.tempo_inertia * np.abs(ratio)
-    # Normalise over the next period, for every last one.
-    into = np.arange(len(periods))[:, None] + offsets
-    total = np.zeros(len(periods))
-    np.add.at(total, into[valid], np.exp(scores[valid]))
-    scores[valid] -= np.log(total[into[valid]])
-    return scores
+class _Changes:
+    """Log-probabilities of a beat period given the one before: -λ |ln(ratio)|, normalised."""
+
+    def __init__(self, space: BeatSpace) -> None:
+        self._cost = space.tempo_inertia * np.log(space.periods)
+        into = -np.abs(self._cost[:, None] - self._cost)
+        self._leave = -np.log(np.exp(into).sum(axis=0))
+        self._rise, self._fall = self._leave + self._cost, self._leave - self._cost
+
+    def best(self, arrivals: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Score the best way into every period: ``[M, K]`` after a beat to before the next."""
+        shorter = np.maximum.accumulate(arrivals + self._rise, axis=1)
+        longer = np.maximum.accumulate((arrivals + self._fall)[:, ::-1], axis=1)[:, ::-1]
+        return np.asarray(np.maximum(shorter - self._cost, longer + self._cost), dtype=np.float64)
+
+    def into(self, period: int) -> NDArray[np.float64]:
+        """Log-probability of one period given each of the others, ``[K]``."""
+        return np.asarray(self._leave - np.abs(self._cost - self._cost[period]))
 
 
 def decode_beats(
@@ -113,33 +117,28 @@ def _decode_row(activation: NDArray[np.float32], space: BeatSpace) -> NDArray[np
 
 
 class _Evidence:
-    """Log-likelihood of beat periods that end in given frames.
+    """Log-likelihood of beat periods, in two parts: by where they begin and by where they end.
 
     Before the start and behind the end lie as many frames without evidence as the longest period
     has, so that a path may begin and end anywhere in a period.
     """
 
     def __init__(self, activation: NDArray[np.float32], space: BeatSpace) -> None:
-        periods = space.periods
-        self._longest = int(periods[-1])
+        longest = int(space.periods[-1])
         p = np.clip(activation.astype(np.float64), _FLOOR, 1.0 - _FLOOR)
-        pad = (self._longest + 1, self._longest)
+        pad = (longest + 1, longest)
         on = np.pad(np.log(p), pad).cumsum()
-        self._off = np.pad(np.log((1.0 - p) / (space.beat_share - 1)), pad).cumsum()
-        # Sums up to where the frames on the beat give way to those behind it, and to the start.
-        reach = self._longest + 1
-        self._turns = np.lib.stride_tricks.sliding_window_view(on - self._off, reach)
-        self._starts = np.lib.stride_tricks.sliding_window_view(on, reach)
-        self._start_columns = self._longest - periods
-        self._turn_columns = self._start_columns + -(-periods // space.beat_share)
+        off = np.pad(np.log((1.0 - p) / (space.beat_share - 1)), pad).cumsum()
+        self.end = off[:, None]
+        # So many frames are on the beat; from those behind it on, ``off`` is summed.
+        lengths = -(-space.periods // space.beat_share)
+        lengths, self._length_of = np.unique(lengths, return_inverse=True)
+        n = len(on) - longest
+        self._begin = np.stack([(on - off)[c : c + n] - on[:n] for c in lengths], axis=1)
 
-    def __call__(self, first: int, count: int) -> NDArray[np.float64]:
-        """Score of a period k that ends in the padded frame ``first`` + i: ``[count, K]``."""
-        rows = slice(first - self._longest, first - self._longest + count)
-        on_beat = self._turns[rows].take(self._turn_columns, axis=1)
-        on_beat -= self._starts[rows].take(self._start_columns, axis=1)
-        on_beat += self._off[first : first + count, None]
-        return on_beat
+    def begin(self, first: int, count: int) -> NDArray[np.float64]:
+        """Part of period k that begins in the padded frame ``first`` + i: ``[count, K]``."""
+        return self._begin[first : first + count].take(self._length_of, axis=1)
 
 
 def _forward(
@@ -153,35 +152,32 @@ def _forward(
         that closes period k with a beat in that frame, against the block's best.
     """
     periods = space.periods
-    k = len(periods)
-    shortest, longest, reach = int(periods[0]), int(periods[-1]), space.reach
-    transitions = np.ascontiguousarray(_transitions(space).T, dtype=np.float32)[:, None]
-    end = longest + n
-    # recent[i, k]: best score of a path with a beat i frames into the memory, after which period k
-    # begins. A path may begin anywhere before the track.
-    recent = np.zeros((longest + shortest, k))
+    k, shortest, longest = len(periods), int(periods[0]), int(periods[-1])
+    changes = _Changes(space)
+    end, stretch = longest + n, _STRETCH_BLOCKS * shortest
     arrivals = np.zeros((end, k), dtype=np.float32)
-    padded = np.full((shortest, k + 2 * reach), -np.inf, dtype=np.float32)
-    neighbours = np.lib.stride_tricks.sliding_window_view(padded, k, axis=1).swapaxes(0, 1)
-    slots = np.arange(max(shortest, longest))[:, None] - periods + longest
-    departures = np.minimum(slots, len(recent) - 1) * k + np.arange(k)
-    ahead, known = evidence(longest, 0), longest
-    for start in range(longest, end, shortest):
-        count = min(shortest, end - start)
-        if start == known:
-            first = known
-            known = min(end, start + _BLOCKS_AHEAD * shortest)
-            ahead = evidence(first, known - first)
-        arrive = recent.take(departures[:count]) + ahead[start - first : start - first + count]
-        highest = arrive.max()
-        arrivals[start : start + count] = arrive - highest
-        padded[:count, reach : reach + k] = arrivals[start : start + count]
-        best = (neighbours[:, :count] + transitions).max(axis=0)
-        recent[longest : longest + count] = best + highest
+    # recent[i, k]: best score of a path with a beat at the i-th frame remembered, after which
+    # period k begins. A path may begin anywhere before the track.
+    recent = np.zeros((longest + stretch, k))
+    recent[:longest] = evidence.begin(0, longest)
+    departures = (np.arange(shortest)[:, None] - periods + longest) * k + np.arange(k)
+    for first in range(longest, end, stretch):
+        count = min(stretch, end - first)
+        recent[longest : longest + count] = evidence.begin(first, count)
+        for start in range(first, first + count, shortest):
+            stop = min(start + shortest, first + count)
+            arrive = recent.take(departures[: stop - start] + (start - first) * k)
+            arrive += evidence.end[start:stop]
+            highest = arrive.max()
+            arrive -= highest
+            arrivals[start:stop] = arrive
+            begin = slice(start - first + longest, stop - first + longest)
+            recent[begin] += changes.best(arrive) + highest
         recent[:longest] = recent[count : count + longest].copy()
     # Behind the end there are no beats to depart from.
     recent[longest:] = -np.inf
-    return recent.take(departures[:longest]) + evidence(end, longest), arrivals
+    slots = np.arange(longest)[:, None] - periods + longest
+    return recent[slots, np.arange(k)] + evidence.end[end : end + longest], arrivals
 
 
 def _backtrack(
@@ -189,18 +185,12 @@ def _backtrack(
 ) -> NDArray[np.int64]:
     """Follow the best path from its last beat to its first: frames of the activation."""
     periods = space.periods
-    longest, reach = int(periods[-1]), space.reach
-    transitions = _transitions(space)
-    scores = np.full(len(periods) + 2 * reach, -np.inf)
-    frame, k = np.unravel_index(int(best.argmax()), best.shape)
-    at, period = int(frame) + longest + n, int(k)
+    longest = int(periods[-1])
+    changes = _Changes(space)
+    frame, period = map(int, np.unravel_index(int(best.argmax()), best.shape))
+    at = frame + longest + n
     beats = []
-    while True:
-        at -= int(periods[period])
-        if at < longest:
-            break
+    while (at := at - int(periods[period])) >= longest:
         beats.append(at - longest)
-        scores[reach:-reach] = arrivals[at]
-        period += int((scores[period : period + 2 * reach + 1] + transitions[period]).argmax())
-        period -= reach
+        period = int((arrivals[at] + changes.into(period)).argmax())
     return np.array(beats[::-1], dtype=np.int64)
