@@ -4,7 +4,6 @@ from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from models.beat_network import (
     HOP_LENGTH,
@@ -89,8 +88,9 @@ class BeatTracker(nn.Module):
 def _heard_frames(samples: Tensor, n_frames: int) -> int:
     """Frames of ``samples [T]`` up to the last sound, rounded up to whole multiples."""
     block = _TRIM_FRAMES * HOP_LENGTH
-    padded = functional.pad(samples, (0, -len(samples) % block))
-    heard = padded.view(-1, block).any(dim=1).nonzero()
+    sound = samples.numpy()  # whose any() is three times as fast
+    n_blocks = -(-len(sound) // block)
+    while n_blocks and not sound[(n_blocks - 1) * block : n_blocks * block].any():
+        n_blocks -= 1
     # The last sound is still in the frame centred behind it.
-    n_blocks = int(heard[-1]) + 1 if len(heard) else 0
     return min(n_frames, n_blocks * _TRIM_FRAMES + TEMPO_STRIDE)
