@@ -58,7 +58,7 @@ class IdentifyCache:
 
 
 def _answer_key(digest: bytes) -> str:
-    return f"identify:bytes:{digest.hex()}"
+    return f"identify:bytes:{MODEL_ID}:{digest.hex()}"
 
 
 def _sketch_key(key: str) -> str:

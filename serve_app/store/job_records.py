@@ -39,6 +39,7 @@ def ending_keys(keys: Keyspace, account: str, job_id: str) -> list[str]:
         keys.job(account, job_id),
         *(keys.job_index(tag, "open"), keys.job_index(tag, "dead")),
         *(keys.webhook(account), keys.webhook_index(tag, "due")),
+        keys.shard(tag, "e"),
     ]
 
 

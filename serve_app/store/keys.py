@@ -8,6 +8,7 @@ key                         type   holds                                lifetime
 =========================== ====== ==================================== ===================
 cr:{cNN}:a:<acct>           string balance, packed: lua/lib/ledger.lua  for ever
 cr:{cNN}:r:<acct>:<id>      string hold: state, cost, final, split      48 h after its end
+cr:{cNN}:e                  list   ended holds, a batch a script call   until forgotten
 cr:{cNN}:p:<acct>:<id>      string payment, grant or adjustment seen    400 d
 cr:{cNN}:t:<acct>           hash   automatic top-up                     for ever
 cr:{cNN}:due                zset   open holds by deadline               for ever
@@ -82,7 +83,7 @@ class Keyspace:
         return f"cr:{self.tag(account)}:t:{account}"
 
     def shard(self, tag: str, name: str) -> str:
-        """Key of one of a shard's indexes: due, intents, j, jb."""
+        """Key of one of a shard's indexes: due, intents, e, j, jb."""
         return f"cr:{tag}:{name}"
 
     def money(self, account: str, hold_id: str) -> list[str]:
@@ -96,10 +97,10 @@ class Keyspace:
         ]
 
     def moves(self, account: str) -> list[str]:
-        """Keys of an account for operations on holds: balance, due, journal, topup, intents."""
+        """Keys of an account for operations on holds: balance, due, journal, ended and so on."""
         tag = self.tag(account)
         return [
-            *(f"cr:{tag}:a:{account}", f"cr:{tag}:due", f"cr:{tag}:j"),
+            *(f"cr:{tag}:a:{account}", f"cr:{tag}:due", f"cr:{tag}:j", f"cr:{tag}:e"),
             *(f"cr:{tag}:t:{account}", f"cr:{tag}:intents"),
         ]
 

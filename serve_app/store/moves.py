@@ -16,7 +16,7 @@ from serve_app.store.keys import member
 MOST_MOVES = 256
 """Longest list of one call; it keeps the server from others for about two milliseconds."""
 
-ITEM = struct.Struct("<cHddddd")
+ITEM = struct.Struct("<cHHddddd")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +33,11 @@ class Move:
     price: int = 0
     fingerprint: str = ""
 
-    def packed(self, place: int) -> bytes:
-        """Write the operation for the script; ``place`` is that of its account, from 1."""
+    def packed(self, account: int, hold: int) -> bytes:
+        """Write the operation for the script, with the places of account and hold, from 1."""
         numbers = (self.amount, self.term, self.monthly, self.floor, self.price)
         text = f"{member(self.account, self.hold_id)}\0{self.fingerprint}\0"
-        return ITEM.pack(self.word, place, *numbers) + text.encode()
+        return ITEM.pack(self.word, account, hold, *numbers) + text.encode()
 
 
 Answer = tuple[str, bytes]
@@ -97,14 +97,16 @@ class Moves:
 
     async def _exchange(self, moves: list[Move]) -> list[Answer]:
         names = self._store.keys
-        places: dict[str, int] = {}
+        accounts: dict[str, int] = {}
+        holds: dict[str, int] = {}
+        items = []
         for move in moves:
-            places.setdefault(move.account, len(places) + 1)
-        keys = [key for account in places for key in names.moves(account)]
-        keys += [names.hold(move.account, move.hold_id) for move in moves]
-        items = b"".join(move.packed(places[move.account]) for move in moves)
-        reply = await self._store.evaluate("moves", keys, [items, *places])
+            account = accounts.setdefault(move.account, len(accounts) + 1)
+            hold = names.hold(move.account, move.hold_id)
+            items.append(move.packed(account, holds.setdefault(hold, len(holds) + 1)))
+        keys = [*(key for account in accounts for key in names.moves(account)), *holds]
+        reply = await self._store.evaluate("moves", keys, [b"".join(items), *accounts])
         return [
-            (word.decode(), reply[len(moves) + places[move.account] - 1])
+            (word.decode(), reply[len(moves) + accounts[move.account] - 1])
             for word, move in zip(reply, moves, strict=False)
         ]

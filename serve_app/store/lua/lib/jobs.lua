@@ -19,13 +19,13 @@ local function announce(hook, hooks_due, acct, id)
 end
 
 -- End a job's hold, unless that has happened, and count the job out; answers the final cost.
--- KEYS begin with balance, hold, due, journal. final < 0: all of it.
-local function end_hold(acct, id, state, kind, final)
+-- KEYS are those of job_finish. final < 0: all of it.
+local function end_hold(acct, id, state, final)
   local raw = redis.call('MGET', KEYS[1], KEYS[2])
-  local A, H = open_account(acct, raw[1], KEYS[1], KEYS[3], KEYS[4]), load_hold(raw[2])
-  if final < 0 or final > H.cost then final = H.cost end
-  roll(A, -1)
-  if H.state == 'held' then settle(A, H, KEYS[2], acct .. '\31job:' .. id, state, kind, final) end
+  local A = open_account(acct, raw[1], KEYS[1], KEYS[3], KEYS[4], KEYS[10])
+  local _, cost = struct.unpack(HOLD, raw[2])
+  if final < 0 or final > cost then final = cost end
+  settle(A, raw[2], KEYS[2], acct .. '\31job:' .. id, state, final)
   A.oj = A.oj - 1
   close_account(A)
   write_all()
@@ -33,9 +33,9 @@ local function end_hold(acct, id, state, kind, final)
 end
 
 -- Fail a job and give its credits back.
--- KEYS: balance, hold, due, journal, job, open, dead, hook, hooks due.
+-- KEYS: balance, hold, due, journal, job, open, dead, hook, hooks due, ended.
 local function fail_job(acct, id, code, message, is_dead)
-  end_hold(acct, id, 'voided', 'void', 0)
+  end_hold(acct, id, 'voided', 0)
   redis.call('HSET', KEYS[5], 'code', code, 'message', message)
   end_job(KEYS[5], KEYS[6], acct, id, 'failed', 0, redis.call('HGET', KEYS[5], 'ttl'))
   if is_dead then

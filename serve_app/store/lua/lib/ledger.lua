@@ -11,33 +11,32 @@
 -- one command per kind of write, however many operations there were.
 local NOW = now_ms()
 local GRACE_MS = 86400000
-local ENDED_KEPT_MS = '172800000'
 local ACCOUNT = '<dddddddddddddd'
 local NO_ACCOUNT = struct.pack(ACCOUNT, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, -1)
-local puts, ended, shards = {'MSET'}, {}, {}
+local puts, n_puts, shards = {'MSET'}, 1, {}
 
--- An account as a table with its keys; `raw` is its packed state or false.
-local function open_account(name, raw, balance, due, journal, topup, intents)
-  raw = raw or NO_ACCOUNT
-  local g, p, d, ns, per, pe, pg, mg, seq, lu, h, oj, fl, th = struct.unpack(ACCOUNT, raw)
-  return {name = name, raw = raw, balance = balance, due = due, journal = journal, topup = topup,
-    intents = intents, g = g, p = p, d = d, ns = ns, per = per, pe = pe, pg = pg, mg = mg,
-    seq = seq, lu = lu, h = h, oj = oj, fl = fl, th = th}
+local function put(key, value)
+  puts[n_puts + 1], puts[n_puts + 2] = key, value
+  n_puts = n_puts + 2
 end
 
--- What is to be written of an account's shard.
-local function shard_of(A)
-  local S = shards[A.journal]
+-- What is to be written of a shard.
+local function shard_of(journal, due, ended)
+  local S = shards[journal]
   if not S then
-    S = {lines = {}, deltas = {}, opened = {'ZADD', A.due}, closed = {'ZREM', A.due}}
-    shards[A.journal] = S
+    S = {lines = {}, deltas = {}, opened = {'ZADD', due}, closed = {'ZREM', due}, ended = ended}
+    shards[journal] = S
   end
   return S
 end
 
-local function put(key, value)
-  local n = #puts
-  puts[n + 1], puts[n + 2] = key, value
+-- An account as a table with its keys; `raw` is its packed state or false.
+local function open_account(name, raw, balance, due, journal, ended, topup, intents)
+  raw = raw or NO_ACCOUNT
+  local g, p, d, ns, per, pe, pg, mg, seq, lu, h, oj, fl, th = struct.unpack(ACCOUNT, raw)
+  return {name = name, raw = raw, balance = balance, due = due, topup = topup, intents = intents,
+    shard = shard_of(journal, due, ended), g = g, p = p, d = d, ns = ns, per = per, pe = pe, pg = pg, mg = mg,
+    seq = seq, lu = lu, h = h, oj = oj, fl = fl, th = th}
 end
 
 -- Give an account packed, and have it written if it has changed.
@@ -48,17 +47,22 @@ local function close_account(A)
   return packed
 end
 
--- Ended holds follow MSET: a hold may begin and end in one script, and only the end has a lifetime.
+-- What is put twice is as it was put last. Ended holds have no time to live, which would take a
+-- command each: the list that ended_holds.py reads names them, with the time.
 local function write_all()
-  if #puts > 1 then redis.call(unpack(puts)) end
-  for key, hold in pairs(ended) do redis.call('SET', key, hold, 'PX', ENDED_KEPT_MS) end
+  if n_puts > 1 then redis.call(unpack(puts, 1, n_puts)) end
   for journal, S in pairs(shards) do
     if #S.opened > 2 then redis.call(unpack(S.opened)) end
-    if #S.closed > 2 then redis.call(unpack(S.closed)) end
-    local entry = {'XADD', journal, '*', 'e', table.concat(S.lines, ' '),
-      'v', struct.pack('<' .. string.rep('d', #S.deltas), unpack(S.deltas))}
-    if S.why then entry[8], entry[9] = 'w', S.why end
-    redis.call(unpack(entry))
+    if #S.closed > 2 then
+      redis.call(unpack(S.closed))
+      redis.call('RPUSH', S.ended, NOW .. ' ' .. table.concat(S.closed, ' ', 3))
+    end
+    if #S.lines > 0 then
+      local entry = {'XADD', journal, '*', 'e', table.concat(S.lines, ' '),
+        'v', struct.pack('<' .. string.rep('d', #S.deltas), unpack(S.deltas))}
+      if S.why then entry[8], entry[9] = 'w', S.why end
+      redis.call(unpack(entry))
+    end
   end
 end
 
@@ -70,12 +74,12 @@ local function note(A, kind, member, dg, dp, dd, why)
   elseif A.ns == 0 then
     A.ns = NOW
   end
-  local S = shard_of(A)
+  local S = A.shard
   local lines, deltas = S.lines, S.deltas
   local l, n = #lines, #deltas
   lines[l + 1], lines[l + 2] = kind, member
   deltas[n + 1], deltas[n + 2], deltas[n + 3], deltas[n + 4] = A.seq, dg, dp, dd
-  S.why = why
+  if why then S.why = why end
 end
 
 -- Credits come in: they repay debt first.
