@@ -1,5 +1,7 @@
 """The chores of the installation, in one replica that Serve restarts when it dies."""
 
+from functools import partial
+
 from ray import serve
 
 from serve_app.deployments.options import KeeperOptions, StoreOptions, UrlOptions
@@ -11,11 +13,13 @@ from serve_app.services.assets import AssetsService
 from serve_app.services.payments import PaymentsWorker
 from serve_app.services.upkeep import Chore, Upkeep
 from serve_app.store.archive import Archive
+from serve_app.store.ended_holds import forget_ended
 from serve_app.store.export import Exporter
 from serve_app.store.journal import Journal
 from serve_app.store.webhooks import Webhooks
 
-SWEEP_S, DELIVER_S, EXPORT_S, ORPHANS_S, AUDIT_S = 1.0, 1.0, 1.0, 3600.0, 300.0
+SWEEP_S, DELIVER_S, EXPORT_S = 1.0, 1.0, 1.0
+FORGET_S, ORPHANS_S, AUDIT_S = 10.0, 3600.0, 300.0
 
 
 @serve.deployment
@@ -38,6 +42,7 @@ class Keeper:
             [
                 Chore("jobs", opened.jobs.recover, SWEEP_S),
                 Chore("holds", opened.ledger.reap_due, SWEEP_S),
+                Chore("ended holds", partial(forget_ended, opened.ledger_store), FORGET_S),
                 Chore("webhooks", webhooks.deliver_due, DELIVER_S),
                 Chore("payments", payments.run_once, SWEEP_S),
                 Chore("expired assets", assets.delete_expired, SWEEP_S),

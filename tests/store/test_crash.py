@@ -69,8 +69,8 @@ def test_commit_that_counts_twice_is_noticed(folder: Path) -> None:
     lua = folder / "lua"
     shutil.copytree(LUA_DIR, lua)
     text = (lua / "lib" / "holds.lua").read_text(encoding="utf-8")
-    broken = text.replace("if H.state == 'committed' and H.final == final then", "if false then")
-    broken = broken.replace("if H.state ~= 'held' then", "if H.state == 'voided' then", 1)
+    broken = text.replace("if was == state and at_cost == final then", "if false then")
+    broken = broken.replace("if was ~= 'held' then", "if was == 'voided' then", 1)
     assert broken.count("if false then") == 1
     (lua / "lib" / "holds.lua").write_text(broken, encoding="utf-8")
     result = Epoch(folder, 8_000, ["service"] * 6, lua=lua).run()

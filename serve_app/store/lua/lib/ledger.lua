@@ -35,7 +35,7 @@ local function open_account(name, raw, balance, due, journal, ended, topup, inte
   raw = raw or NO_ACCOUNT
   local g, p, d, ns, per, pe, pg, mg, seq, lu, h, oj, fl, th = struct.unpack(ACCOUNT, raw)
   return {name = name, raw = raw, balance = balance, due = due, topup = topup, intents = intents,
-    shard = shard_of(journal, due, ended), g = g, p = p, d = d, ns = ns, per = per, pe = pe, pg = pg, mg = mg,
+    shard = journal and shard_of(journal, due, ended), g = g, p = p, d = d, ns = ns, per = per, pe = pe, pg = pg, mg = mg,
     seq = seq, lu = lu, h = h, oj = oj, fl = fl, th = th}
 end
 
