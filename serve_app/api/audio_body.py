@@ -1,6 +1,8 @@
 """Bodies that are audio, or JSON that names an asset."""
 
+import asyncio
 import json
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -16,6 +18,9 @@ from serve_app.domain.errors import (
 )
 
 LONGEST_JSON = 64 * 1024
+SLOW_START_S = 10.0
+SLOWEST_BYTES_PER_S = 8 * 1024
+LONGEST_UPLOAD_S = 120.0
 
 AUDIO_CONTENT: dict[str, Any] = {
     media_type: {"schema": {"type": "string", "format": "binary", "minLength": 1}}
@@ -68,16 +73,32 @@ def check_length(content_length: str | None, limit_bytes: int) -> None:
 
 
 async def body_chunks(request: Request) -> AsyncIterator[bytes]:
-    """Stream the body.
+    """Stream the body; only the time that is spent waiting for the client counts against it.
 
     Raises:
-        BadRequestError: The client went away before the end.
+        BadRequestError: The client went away before the end, or sends too slowly: it would keep a
+            place that others wait for.
     """
+    stream = request.stream()
+    waited_s, size = 0.0, 0
     try:
-        async for chunk in request.stream():
+        while True:
+            limit_s = min(LONGEST_UPLOAD_S, SLOW_START_S + size / SLOWEST_BYTES_PER_S)
+            began = time.monotonic()
+            async with asyncio.timeout(limit_s - waited_s):
+                chunk = await anext(stream, None)
+            if chunk is None:
+                return
+            waited_s += time.monotonic() - began
+            size += len(chunk)
             yield chunk
     except ClientDisconnect as error:
         raise BadRequestError("the upload broke off") from error
+    except TimeoutError as error:
+        raise BadRequestError(
+            f"the upload is too slow; send at least {SLOWEST_BYTES_PER_S // 1024} KiB/s, and all "
+            f"within {LONGEST_UPLOAD_S:.0f} s"
+        ) from error
 
 
 async def read_asset_input(request: Request) -> str:
