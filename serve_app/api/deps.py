@@ -11,6 +11,7 @@ from serve_app.api.services import ApiServices
 from serve_app.domain.errors import RateLimitError, TierRequiredError, UnauthorizedError
 from serve_app.domain.keys import Caller
 from serve_app.domain.tiers import Tier, Tiers
+from serve_app.domain.traffic import Decision
 from serve_app.domain.ulid import new_ulid
 
 bearer = HTTPBearer(
@@ -63,6 +64,14 @@ def get_services(request: Request) -> ApiServices:
 Services = Annotated[ApiServices, Depends(get_services)]
 
 
+def rate_headers(*decisions: Decision) -> dict[str, str]:
+    """Write the draft's headers; a list item for every policy."""
+    return {
+        "RateLimit-Policy": ", ".join(f'"{d.kind}";q={d.limit};w={d.window_s}' for d in decisions),
+        "RateLimit": ", ".join(f'"{d.kind}";r={d.remaining};t={d.reset_s}' for d in decisions),
+    }
+
+
 async def authenticate(
     request: Request,
     services: Services,
@@ -83,6 +92,7 @@ async def authenticate(
     address = request.client.host if request.client else "unknown"
     decision = await services.limits.check_failed_auth(address, count=True)
     if not decision.allowed:
+        request.state.headers.update(rate_headers(decision))
         raise RateLimitError(
             "too many requests without a valid API key from this address", decision.retry_after_s
         )

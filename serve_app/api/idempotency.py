@@ -10,19 +10,23 @@ import hashlib
 import tempfile
 from asyncio import to_thread
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
 from typing import IO, Any
 
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
-from starlette.requests import ClientDisconnect
+from python_multipart.multipart import parse_options_header
 from starlette.types import Message, Receive
 
+from serve_app.api.audio_body import body_chunks
 from serve_app.api.deps import authenticate_header, get_services
+from serve_app.api.limits import DOORS
 from serve_app.domain.errors import (
     BadRequestError,
     ConcurrencyError,
     IdempotencyMismatchError,
     PayloadTooLargeError,
+    ServiceUnavailableError,
 )
 from serve_app.domain.keys import Caller
 from serve_app.domain.traffic import InFlight, Mismatch, Replay
@@ -30,6 +34,9 @@ from serve_app.domain.traffic import InFlight, Mismatch, Replay
 HEADER = "Idempotency-Key"
 LONGEST_KEY = 255
 MULTIPART_ROOM = 64 * 1024
+LONGEST_JSON_BODY = 2 << 20
+"""A batch of the longest ids, every character escaped, is shorter."""
+
 IN_MEMORY_BYTES = 1 << 20
 READ_BYTES = 256 * 1024
 
@@ -55,23 +62,44 @@ def check_key(key: str) -> str:
 
 
 class IdempotentRoute(APIRoute):
-    """A route that answers a repeated POST as it answered the first."""
+    """A route that answers a repeated POST as it answered the first.
+
+    Whose body has to be read before FastAPI looks at the request is let in beforehand: by key,
+    scope and rate.
+    """
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """Wrap the route's handler."""
         run = super().get_route_handler()
+        # Of an APIRoute, the dependencies stand before what is read of the request.
+        door = next((d.call for d in self.dependant.dependencies if d.call in DOORS), None)
+        takes_json = self.body_field is not None
 
         async def handle(request: Request) -> Response:
-            key = request.headers.get(HEADER)
-            if key is None or request.method != "POST":
+            key = request.headers.get(HEADER) if request.method == "POST" else None
+            if door is None or (key is None and not takes_json):
                 return await run(request)
-            return await answer_once(request, check_key(key), run)
+            services = get_services(request)
+            caller = await authenticate_header(request, services)
+            await door(request, caller, services)
+            limit_bytes = services.tiers[caller.tier].upload_bytes + MULTIPART_ROOM
+            if takes_json:
+                limit_bytes = LONGEST_JSON_BODY
+            if key is not None:
+                return await answer_once(request, caller, check_key(key), limit_bytes, run)
+            with tempfile.SpooledTemporaryFile(max_size=IN_MEMORY_BYTES) as body:
+                await spool(request, body, limit_bytes)
+                return await run(Request(request.scope, replay(body)))
 
         return handle
 
 
 async def answer_once(
-    request: Request, key: str, run: Callable[[Request], Awaitable[Response]]
+    request: Request,
+    caller: Caller,
+    key: str,
+    limit_bytes: int,
+    run: Callable[[Request], Awaitable[Response]],
 ) -> Response:
     """Run the request unless its key has an answer already.
 
@@ -79,17 +107,17 @@ async def answer_once(
         IdempotencyMismatchError: The key belongs to another request.
         ConcurrencyError: The same request is being answered at this moment.
     """
-    services = get_services(request)
-    caller = await authenticate_header(request, services)
-    limit_bytes = services.tiers[caller.tier].upload_bytes + MULTIPART_ROOM
+    table = get_services(request).idempotency
     with tempfile.SpooledTemporaryFile(max_size=IN_MEMORY_BYTES) as body:
         digest = await spool(request, body, limit_bytes)
-        # The digest is part of the name, so a key's new life for another body is never mixed up.
-        request.state.request_id = f"idem:{name_of(caller, key)}"
-        state = await services.idempotency.begin(
-            caller.owner, hashed(key), fingerprint(request, digest)
-        )
-        match state:
+        boundary = boundary_of(request)
+        if boundary:
+            digest = await to_thread(digest_without, boundary, body)
+        what = fingerprint(request, digest, boundary)
+        # The request is part of the name: a key's new life for another one, after a day or a
+        # crash, never passes for what was paid.
+        request.state.request_id = f"idem:{name_of(caller, key, what)}"
+        match await table.begin(caller.owner, hashed(key), what):
             case Replay(status, headers, content):
                 return Response(content, status, {**headers, "Idempotent-Replayed": "true"})
             case Mismatch():
@@ -101,15 +129,19 @@ async def answer_once(
         try:
             response = await run(Request(request.scope, replay(body)))
         except BaseException:
-            await services.idempotency.abandon(caller.owner, hashed(key))
+            # What cannot be forgotten now lapses; the answer is the error that happened.
+            with suppress(ServiceUnavailableError):
+                await table.abandon(caller.owner, hashed(key))
             raise
-    await services.idempotency.finish(
-        caller.owner,
-        hashed(key),
-        response.status_code,
-        {"Content-Type": response.headers.get("Content-Type", "application/json")},
-        bytes(response.body),
-    )
+    # What cannot be kept is answered all the same: it was charged, and a retry finds it paid.
+    with suppress(ServiceUnavailableError):
+        await table.finish(
+            caller.owner,
+            hashed(key),
+            response.status_code,
+            {"Content-Type": response.headers.get("Content-Type", "application/json")},
+            bytes(response.body),
+        )
     return response
 
 
@@ -118,16 +150,36 @@ def hashed(key: str) -> str:
     return hashlib.sha256(key.encode()).hexdigest()
 
 
-def name_of(caller: Caller, key: str) -> str:
-    """Give what the ids of holds and jobs derive from."""
-    return hashlib.sha256(f"{caller.owner}\x1f{key}".encode()).hexdigest()[:40]
+def name_of(caller: Caller, key: str, what: str) -> str:
+    """Give what the ids of holds and jobs derive from; ``what`` is the request's fingerprint."""
+    return hashlib.sha256(f"{caller.owner}\x1f{key}\x1f{what}".encode()).hexdigest()[:40]
 
 
-def fingerprint(request: Request, body_digest: str) -> str:
+def fingerprint(request: Request, body_digest: str, boundary: bytes = b"") -> str:
     """Give what must be the same for a request to be the same."""
+    kind = request.headers.get("Content-Type", "")
     what = [request.method, request.url.path, request.url.query]
-    what += [request.headers.get("Content-Type", ""), body_digest]
+    what += [kind.replace(boundary.decode("latin-1"), "") if boundary else kind, body_digest]
     return hashlib.sha256("\n".join(what).encode()).hexdigest()
+
+
+def boundary_of(request: Request) -> bytes:
+    """Give the boundary of a multipart form; clients draw a new one for every attempt."""
+    kind, options = parse_options_header(request.headers.get("Content-Type"))
+    return options.get(b"boundary", b"") if kind == b"multipart/form-data" else b""
+
+
+def digest_without(boundary: bytes, body: IO[bytes]) -> str:
+    """Give the hash of a spooled form but for its boundary, and rewind it."""
+    digest, rest = hashlib.sha256(), b""
+    while chunk := body.read(READ_BYTES):
+        rest = (rest + chunk).replace(boundary, b"")
+        surely = max(0, len(rest) - len(boundary) + 1)  # the boundary may begin in what follows
+        digest.update(rest[:surely])
+        rest = rest[surely:]
+    digest.update(rest)
+    body.seek(0)
+    return digest.hexdigest()
 
 
 async def spool(request: Request, body: IO[bytes], limit_bytes: int) -> str:
@@ -135,22 +187,19 @@ async def spool(request: Request, body: IO[bytes], limit_bytes: int) -> str:
 
     Raises:
         PayloadTooLargeError: It passed ``limit_bytes``.
-        BadRequestError: It broke off.
+        BadRequestError: It broke off, or comes too slowly.
     """
     digest = hashlib.sha256()
     size = 0
-    try:
-        async for chunk in request.stream():
-            size += len(chunk)
-            if size > limit_bytes:
-                raise PayloadTooLargeError("the body is larger than your tier allows")
-            digest.update(chunk)
-            if size > IN_MEMORY_BYTES:
-                await to_thread(body.write, chunk)
-            else:
-                body.write(chunk)
-    except ClientDisconnect as error:
-        raise BadRequestError("the upload broke off") from error
+    async for chunk in body_chunks(request):
+        size += len(chunk)
+        if size > limit_bytes:
+            raise PayloadTooLargeError(f"the body is larger than {limit_bytes} bytes")
+        digest.update(chunk)
+        if size > IN_MEMORY_BYTES:
+            await to_thread(body.write, chunk)
+        else:
+            body.write(chunk)
     body.seek(0)
     return digest.hexdigest()
 

@@ -10,21 +10,14 @@ from typing import Annotated, Literal
 
 from fastapi import Depends, Request
 
-from serve_app.api.deps import Authenticated, Services
+from serve_app.api.deps import Authenticated, Services, rate_headers
+from serve_app.api.services import ApiServices
 from serve_app.domain.errors import RateLimitError, UnauthorizedError
 from serve_app.domain.keys import Caller
 from serve_app.domain.traffic import Decision
 
 Kind = Literal["read", "compute", "poll"]
 Scope = Literal["read", "compute", "assets"]
-
-
-def rate_headers(*decisions: Decision) -> dict[str, str]:
-    """Write the draft's headers; a list item for every policy."""
-    return {
-        "RateLimit-Policy": ", ".join(f'"{d.kind}";q={d.limit};w={d.window_s}' for d in decisions),
-        "RateLimit": ", ".join(f'"{d.kind}";r={d.remaining};t={d.reset_s}' for d in decisions),
-    }
 
 
 def admit(request: Request, *decisions: Decision) -> None:
@@ -53,15 +46,24 @@ def require_scope(caller: Caller, scope: Scope) -> None:
         raise UnauthorizedError(f"this API key lacks the scope {scope!r}; use another key")
 
 
-def limited(kind: Kind, scope: Scope) -> Callable[..., Awaitable[Caller]]:
-    """Make the dependency that lets in a caller of one class of requests."""
+Door = Callable[[Request, Caller, ApiServices], Awaitable[Caller]]
+
+DOORS: set[Door] = set()
+"""What `limited` has made; a route may go through its own before it reads a body."""
+
+
+def limited(kind: Kind, scope: Scope) -> Door:
+    """Make the dependency that lets in a caller of one class of requests, and counts it once."""
 
     async def let_in(request: Request, caller: Authenticated, services: Services) -> Caller:
-        require_scope(caller, scope)
-        decision = await services.limits.check(caller.owner, kind, services.tiers[caller.tier])
-        admit(request, decision)
+        if not getattr(request.state, "is_let_in", False):
+            require_scope(caller, scope)
+            decision = await services.limits.check(caller.owner, kind, services.tiers[caller.tier])
+            admit(request, decision)
+            request.state.is_let_in = True
         return caller
 
+    DOORS.add(let_in)
     return let_in
 
 

@@ -7,6 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Response
 
 from serve_app.api.deps import Services, error_responses
+from serve_app.api.idempotency import IdempotentRoute
 from serve_app.api.limits import Reader, limited
 from serve_app.api.schemas_tracks import (
     Account,
@@ -22,7 +23,7 @@ from serve_app.domain.keys import Caller
 from serve_app.domain.payments import TopupStatus
 from serve_app.providers.url_guard import InvalidUrlError
 
-router = APIRouter(tags=["Account"])
+router = APIRouter(tags=["Account"], route_class=IdempotentRoute)
 
 GRACE = timedelta(hours=24)
 WebhookOwner = Annotated[Caller, Depends(limited("read", "compute"))]
@@ -93,7 +94,7 @@ def auto_topup(status: TopupStatus) -> AutoTopup:
 @router.put(
     "/v1/account/webhook",
     response_model=WebhookBody,
-    responses=error_responses(400, 401, 429, 503),
+    responses=error_responses(400, 401, 413, 429, 503),
     summary="Set the webhook",
 )
 async def put_webhook(

@@ -1,0 +1,180 @@
+"""Who pays gets the answer, who gets no answer pays nothing: repeats, outages at the worst moment,
+bodies that never end."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from serve_app.api import audio_body
+from serve_app.domain.errors import ServiceUnavailableError
+from tests.api.application import Application
+
+pytestmark = pytest.mark.redis
+
+DEMO = "0AfaDemoTrack000000001"
+MP3 = {"Content-Type": "audio/mpeg"}
+BATCH = "/v1/audio-features"
+
+
+async def forget_answers(api: Application) -> None:
+    """As if a day had passed, or the process had died before it kept an answer."""
+    for name in await api.stores.ledger_store.command("KEYS", "idem:*"):
+        await api.stores.ledger_store.command("DEL", name)
+
+
+async def away(*_args: Any, **_options: Any) -> Any:
+    raise ServiceUnavailableError("away")
+
+
+# Idempotency keys
+
+
+@pytest.mark.parametrize("ids", [["isrc:QZAFA2600001"], [DEMO, DEMO]])
+async def test_a_keys_new_life_for_another_request_is_charged(
+    api: Application, ids: list[str]
+) -> None:
+    client, key = api.client(), {"Idempotency-Key": "a"}
+    await client.post(BATCH, json={"ids": [DEMO]}, headers=key)
+    await forget_answers(api)
+    other = await client.post(BATCH, json={"ids": ids}, headers=key)
+    assert (other.status_code, other.json()["_meta"]["credits_used"]) == (200, 2 * len(ids))
+    assert await api.remaining("pro") == 60_000 - 2 - 2 * len(ids)
+
+
+async def test_another_body_under_a_lapsed_key_leaves_the_first_job_its_audio(
+    api: Application, demo_audio: bytes
+) -> None:
+    api.backend.gate = asyncio.Event()
+    client, headers = api.client(), MP3 | {"Idempotency-Key": "a"}
+    path = "/v1/audio-features/upload"
+    first = (await client.post(path, content=demo_audio, headers=headers)).json()["job_id"]
+    await forget_answers(api)
+    second = await client.post(path, content=demo_audio + b"x", headers=headers)
+    assert second.status_code == 202, second.text
+    assert second.json()["job_id"] != first
+    api.backend.gate.set()
+    for job_id in (first, second.json()["job_id"]):
+        done = await client.get(f"/v1/jobs/{job_id}", params={"wait": 20})
+        assert done.json()["status"] == "complete", done.text
+
+
+async def test_an_answer_that_cannot_be_kept_is_given(
+    api: Application, demo_audio: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, headers = api.client(), MP3 | {"Idempotency-Key": "a"}
+    monkeypatch.setattr(api.services.idempotency, "finish", away)
+    answer = await client.post("/v1/bpm", content=demo_audio, headers=headers)
+    assert (answer.status_code, answer.json()["_meta"]["credits_used"]) == (200, 2)
+
+
+async def test_an_error_is_told_though_its_key_cannot_be_given_back(
+    api: Application, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    headers = MP3 | {"Idempotency-Key": "a"}
+    monkeypatch.setattr(api.services.idempotency, "abandon", away)
+    answer = await api.client().post("/v1/bpm", content=b"no audio", headers=headers)
+    assert answer.json()["error"] == "unprocessable_audio"
+
+
+async def test_repeats_are_limited_and_carry_the_rate(api: Application, demo_audio: bytes) -> None:
+    client, headers = api.client("free"), MP3 | {"Idempotency-Key": "a"}
+    answers = [await client.post("/v1/bpm", content=demo_audio, headers=headers) for _ in range(11)]
+    assert [answer.status_code for answer in answers] == [200] * 10 + [429]
+    assert all('"compute";r=' in answer.headers["RateLimit"] for answer in answers)
+    assert answers[1].headers["Idempotent-Replayed"] == "true"
+
+
+async def test_a_request_with_a_key_counts_once(api: Application) -> None:
+    answer = await api.client("free").post(
+        BATCH, json={"ids": [DEMO]}, headers={"Idempotency-Key": "a"}
+    )
+    assert '"read";r=59' in answer.headers["RateLimit"]
+
+
+async def test_another_boundary_is_the_same_form(api: Application, demo_audio: bytes) -> None:
+    def form(boundary: str) -> dict[str, Any]:
+        head = f'--{boundary}\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\n'
+        return {
+            "content": head.encode() + demo_audio + f"\r\n--{boundary}--\r\n".encode(),
+            "headers": {
+                "Content-Type": f"multipart/form-data; boundary={boundary}",
+                "Idempotency-Key": "a",
+            },
+        }
+
+    client = api.client("test")
+    first = await client.post("/v1/identify", **form("one"))
+    again = await client.post("/v1/identify", **form("another-one"))
+    assert first.status_code == 200, first.text
+    assert (again.status_code, again.content) == (200, first.content)
+    assert again.headers["Idempotent-Replayed"] == "true"
+
+
+# Bodies
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [("POST", BATCH), ("POST", "/v1/audio-features/url"), ("PUT", "/v1/account/webhook")],
+)
+@pytest.mark.parametrize("who", ["pro", None])
+async def test_an_endless_json_body_is_refused(
+    api: Application, method: str, path: str, who: str | None
+) -> None:
+    sent = 0
+
+    async def body() -> AsyncIterator[bytes]:
+        nonlocal sent
+        while sent < 40 << 20:
+            sent += 1 << 16
+            yield b" " * (1 << 16)
+
+    answer = await api.client(who).request(
+        method, path, content=body(), headers={"Content-Type": "application/json"}
+    )
+    code = "unauthorized" if who is None else "payload_too_large"
+    assert answer.json()["error"] == code
+    assert sent <= 4 << 20
+
+
+async def test_malformed_json_without_a_key_is_unauthorized(api: Application) -> None:
+    answer = await api.client(None).post(
+        BATCH, content=b"{", headers={"Content-Type": "application/json"}
+    )
+    assert answer.status_code == 401
+
+
+async def test_the_longest_batch_fits(api: Application) -> None:
+    body = json.dumps({"ids": ["\u00e9" * 2048] * 100})
+    answer = await api.client().post(
+        BATCH, content=body, headers={"Content-Type": "application/json"}
+    )
+    assert answer.json()["audio_features"] == [None] * 100
+
+
+@pytest.mark.parametrize("headers", [{}, {"Idempotency-Key": "a"}])
+async def test_a_body_that_hardly_comes_is_cut_off(
+    api: Application, headers: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audio_body, "SLOW_START_S", 0.2)
+
+    async def body() -> AsyncIterator[bytes]:
+        yield b"ID3"
+        await asyncio.sleep(5)
+        yield b"more"
+
+    async with asyncio.timeout(3):
+        answer = await api.client().post("/v1/bpm", content=body(), headers=MP3 | headers)
+    assert (answer.status_code, answer.json()["error"]) == (400, "bad_request")
+    assert "too slow" in answer.json()["message"]
+    assert await api.remaining("pro") == 60_000
+
+
+async def test_failed_authentication_that_is_limited_says_the_rate(api: Application) -> None:
+    client = api.client(None)
+    answers = [await client.get("/v1/account") for _ in range(31)]
+    assert answers[-1].status_code == 429
+    assert answers[-1].headers["RateLimit-Policy"] == '"auth";q=30;w=60'
