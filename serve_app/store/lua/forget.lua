@@ -1,9 +1,8 @@
 -- Forget holds that ended long ago. KEYS: ended, then the holds that its first batches name.
 -- ARGV: those batches as they were read; whoever comes second finds others and does nothing.
 -- Answers the number of holds.
-local found = redis.call('LRANGE', KEYS[1], 0, #ARGV - 1)
 for i, batch in ipairs(ARGV) do
-  if found[i] ~= batch then return 0 end
+  if redis.call('LINDEX', KEYS[1], i - 1) ~= batch then return 0 end
 end
 redis.call('LTRIM', KEYS[1], #ARGV, -1)
 redis.call('UNLINK', unpack(KEYS, 2))
