@@ -30,8 +30,10 @@ class WebhookSender:
         """
         try:
             target = self._guard.parse(url)
-            async with await self._connector.pool(target) as pool:
-                response = await pool.request(
+            async with (
+                await self._connector.pool(target) as pool,
+                # The status is all that counts: a body, which may never end, is not read.
+                pool.stream(
                     "POST",
                     target.url,
                     headers=[
@@ -42,9 +44,10 @@ class WebhookSender:
                     ],
                     content=body,
                     extensions={"timeout": {"connect": CONNECT_S, "read": ANSWER_S}},
-                )
+                ) as response,
+            ):
+                return response.status
         except UrlError as error:
             raise ConnectionError(str(error)) from error
         except (httpcore.TimeoutException, httpcore.NetworkError, httpcore.ProtocolError) as error:
             raise ConnectionError(blame(error)) from error
-        return response.status

@@ -4,12 +4,16 @@ Invariant: the script that ends a job also enters its delivery, so none is forgo
 arrive twice, under the same ``webhook-id``.
 """
 
+import asyncio
 import json
 import logging
+import random
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from datetime import UTC, datetime
+from typing import Any
 
+from serve_app.domain.errors import ServiceUnavailableError
 from serve_app.domain.jobs import JobRecord
 from serve_app.domain.webhooks import RETRY_DELAYS_S, Webhook, new_secret, sign
 from serve_app.store.client import Store
@@ -18,6 +22,10 @@ from serve_app.store.keys import split_member
 
 DELIVERY_LEASE_MS = 60_000
 TAKE_BATCH = 20
+AT_ONCE = 64
+"""Messages of one round, sent side by side: none waits for an address that hangs."""
+
+SEND_LIMIT_S = 20.0
 GONE = 410
 
 logger = logging.getLogger(__name__)
@@ -35,7 +43,7 @@ class Webhooks:
             store: The ledger role.
             jobs: Where the jobs to tell about are read.
             send: Posts a body with headers to a URL and gives the status; guards against private
-                addresses and has its own time limit. Needed only for ``deliver_due``.
+                addresses. Needed only for ``deliver_due``.
         """
         self._store = store
         self._jobs = jobs
@@ -48,7 +56,7 @@ class Webhooks:
         await self._store.command("HSET", key, "url", url)
         found = await self.get(account)
         if found is None:
-            raise LookupError("the registration was removed at the same moment")
+            raise ServiceUnavailableError("the webhook was removed at the same moment; try again")
         return found
 
     async def get(self, account: str) -> Webhook | None:
@@ -73,17 +81,31 @@ class Webhooks:
         waiting = await self._store.batch(
             [("ZCARD", keys.webhook_index(tag, "due")) for tag in tags]
         )
-        arrived = 0
-        for tag in (tag for tag, count in zip(tags, waiting, strict=True) if count):
+        due = [tag for tag, count in zip(tags, waiting, strict=True) if count]
+        random.shuffle(due)  # whoever hangs does not always come first
+        attempts: list[Coroutine[Any, Any, bool]] = []
+        for tag in due:
             index = [keys.webhook_index(tag, "due"), keys.webhook_index(tag, "tries")]
-            taken = await self._store.run("webhook_take", index, [DELIVERY_LEASE_MS, TAKE_BATCH])
-            for member, attempt in zip(taken[::2], taken[1::2], strict=True):
-                account, job_id = split_member(member)
-                delay_s = await self._deliver(account, job_id, attempt)
-                arrived += delay_s is None
-                delay_ms = -1 if delay_s is None else delay_s * 1000
-                await self._store.run("webhook_after", index, [member, max(-1, delay_ms)])
-        return arrived
+            most = min(TAKE_BATCH, AT_ONCE - len(attempts))
+            taken = await self._store.run("webhook_take", index, [DELIVERY_LEASE_MS, most])
+            attempts += [
+                self._attempt(index, member, attempt)
+                for member, attempt in zip(taken[::2], taken[1::2], strict=True)
+            ]
+            if len(attempts) >= AT_ONCE:
+                break
+        ends = await asyncio.gather(*attempts, return_exceptions=True)
+        for end in ends:
+            if isinstance(end, BaseException):
+                raise end
+        return ends.count(True)
+
+    async def _attempt(self, index: list[str], member: bytes, attempt: int) -> bool:
+        account, job_id = split_member(member)
+        delay_s = await self._deliver(account, job_id, attempt)
+        delay_ms = -1 if delay_s is None else delay_s * 1000
+        await self._store.run("webhook_after", index, [member, max(-1, delay_ms)])
+        return delay_s is None
 
     async def _deliver(self, account: str, job_id: str, attempt: int) -> int | None:
         """Try once; None when done, seconds until the next attempt otherwise, negative: give up."""
@@ -91,7 +113,8 @@ class Webhooks:
             raise RuntimeError("no sender was given")
         hook = await self.get(account)
         job = await self._jobs.get(account, job_id)
-        if hook is None or job is None:
+        # Nobody has heard of the job that computes a catalog track.
+        if hook is None or job is None or job.payload.get("cache_key"):
             return -1
         body, message_id, now_s = message_body(job), f"msg_{job_id}", int(time.time())
         headers = {
@@ -101,9 +124,13 @@ class Webhooks:
             "webhook-signature": sign(hook.secret, message_id, now_s, body),
         }
         try:
-            status = await self._send(hook.url, headers, body)
+            async with asyncio.timeout(SEND_LIMIT_S):
+                status = await self._send(hook.url, headers, body)
         except OSError as error:
-            logger.info("webhook for %s, attempt %d: %s", job_id, attempt, error)
+            logger.info("webhook for %s, attempt %d: %r", job_id, attempt, error)
+            status = 0
+        except Exception as error:  # noqa: BLE001  one address must not keep the others waiting
+            logger.warning("webhook for %s, attempt %d: %r", job_id, attempt, error)
             status = 0
         if 200 <= status < 300:
             return None
