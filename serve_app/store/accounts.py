@@ -48,6 +48,7 @@ class Accounts:
         self._tiers = tiers
         self._bus = bus or Bus(store)
         self._cache: dict[str, tuple[Caller, float]] = {}
+        self._n_events = 0
         self._bus.listen(KEY_EVENTS, self._on_event)
 
     def _digest(self, key: str) -> str:
@@ -108,7 +109,7 @@ class Accounts:
         known = self._cache.get(digest)
         if known is not None and known[1] > time.monotonic():
             return known[0]
-        is_heard = await self._bus.ready()
+        is_heard, n_events = await self._bus.ready(), self._n_events
         reply = await self._store.run("key_get", [self._store.keys.api_key(digest)])
         if not reply:
             self._cache.pop(digest, None)
@@ -127,7 +128,8 @@ class Accounts:
             scopes=frozenset(scopes.decode().split()),
             is_test=is_test,
         )
-        if is_heard:
+        # What was read before a change was heard is not remembered.
+        if is_heard and n_events == self._n_events:
             life_s = CACHE_S if left_ms < 0 else min(CACHE_S, left_ms / 1000)
             if len(self._cache) >= CACHE_SIZE:
                 self._cache.clear()
@@ -220,6 +222,7 @@ class Accounts:
         return infos
 
     def _on_event(self, owner: str | None) -> None:
+        self._n_events += 1
         if owner is None:
             self._cache.clear()
             return

@@ -5,6 +5,7 @@ import asyncio
 from serve_app.domain.jobs import NewJob
 from serve_app.domain.traffic import Fresh, InFlight, Mismatch, Replay
 from serve_app.domain.webhooks import RETRY_DELAYS_S
+from serve_app.store import webhooks
 from serve_app.store.accounts import Accounts
 from serve_app.store.cache import KNOWN_ABSENT, Cache
 from serve_app.store.idempotency import Idempotency
@@ -190,6 +191,24 @@ async def revoked_keys_die_everywhere_within_a_second(s: Setting) -> None:
     await there.close()
 
 
+async def a_revocation_heard_while_a_key_is_read_counts(s: Setting) -> None:
+    here, there = (Accounts(s.store, "pepper", s.tiers) for _ in range(2))
+    issued = await here.issue("bob", "pro")
+    assert await there.authenticate("afa_live_junk") is None
+    read_tier = there.tier_of
+
+    async def slowly(owner: str) -> str | None:
+        await here.revoke(issued.key_id)
+        await asyncio.sleep(0.3)  # the message arrives before the answer
+        return await read_tier(owner)
+
+    there.tier_of = slowly  # type: ignore[method-assign]
+    assert await there.authenticate(issued.key) is not None
+    assert await there.authenticate(issued.key) is None
+    await here.close()
+    await there.close()
+
+
 async def webhooks_are_tried_again(s: Setting) -> None:
     statuses: list[int] = []
     attempts: list[tuple[str, bytes]] = []
@@ -248,6 +267,56 @@ async def delivery_in_progress_is_left_alone(s: Setting) -> None:
     assert sent == ["msg_j1"]
 
 
+async def ended_job(s: Setting, job_id: str, account: str, **payload: str) -> None:
+    await s.jobs.submit(NewJob(job_id, account, "pro", "analysis", payload, 1))
+    claim = await s.jobs.claim("w")
+    assert claim is not None
+    await s.jobs.finish(claim, b"")
+
+
+async def addresses_that_hang_keep_no_other_waiting(s: Setting) -> None:
+    sent: list[str] = []
+
+    async def send(url: str, headers: dict[str, str], body: bytes) -> int:
+        if url.endswith("odd"):
+            raise ValueError(url)
+        if url.endswith("hang"):
+            await asyncio.sleep(3600)
+        sent.append(headers["webhook-id"])
+        return 200
+
+    hooks = Webhooks(s.store, s.jobs, send)  # type: ignore[arg-type]
+    for account in ("odd", "hang", "good"):
+        await hooks.register(account, f"https://example.org/{account}")
+        for n in range(6):
+            await ended_job(s, f"{account}-{n}", account)
+    limit_s, webhooks.SEND_LIMIT_S = webhooks.SEND_LIMIT_S, 0.3
+    try:
+        async with asyncio.timeout(1.5):
+            assert await hooks.deliver_due() == 6
+    finally:
+        webhooks.SEND_LIMIT_S = limit_s
+    assert sorted(sent) == [f"msg_good-{n}" for n in range(6)]
+    await s.after(RETRY_DELAYS_S[0] * 1000)
+    due = await s.store.command("ZCARD", s.store.keys.webhook_index(s.store.keys.tag("odd"), "due"))
+    assert due >= 6
+
+
+async def the_job_of_a_look_up_is_not_told(s: Setting) -> None:
+    sent: list[str] = []
+
+    async def send(url: str, headers: dict[str, str], body: bytes) -> int:
+        sent.append(headers["webhook-id"])
+        return 200
+
+    hooks = Webhooks(s.store, s.jobs, send)  # type: ignore[arg-type]
+    await hooks.register(ACCOUNT, "https://example.org/a")
+    await ended_job(s, "j1", ACCOUNT, cache_key="m||isrc:X")
+    await ended_job(s, "j2", ACCOUNT)
+    assert await hooks.deliver_due() == 1
+    assert sent == ["msg_j2"]
+
+
 async def cache_remembers_values_and_absences(s: Setting) -> None:
     cache = Cache(s.store)
     assert await cache.get("f", "a") is None
@@ -293,6 +362,9 @@ TRAFFIC_CASES = (
     keys_speak_for_their_owner,
     rotated_keys_overlap_exactly,
     revoked_keys_die_everywhere_within_a_second,
+    a_revocation_heard_while_a_key_is_read_counts,
+    addresses_that_hang_keep_no_other_waiting,
+    the_job_of_a_look_up_is_not_told,
     webhooks_are_tried_again,
     delivery_in_progress_is_left_alone,
     cache_remembers_values_and_absences,
