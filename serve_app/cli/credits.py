@@ -9,6 +9,7 @@ from rich.table import Table
 from serve_app.cli.environment import console
 from serve_app.cli.ledger import LedgerAccess, with_ledger
 from serve_app.domain.credits import AuditReport, Balance
+from serve_app.domain.keys import TEST_NAMESPACE
 from serve_app.domain.payments import TopupSettings, TopupStatus
 from serve_app.domain.ulid import new_ulid
 
@@ -71,7 +72,9 @@ def show(account: Account) -> None:
     """Show an account's balance by bucket, and its automatic top-up."""
 
     async def run(access: LedgerAccess) -> tuple[Balance, TopupStatus | None]:
-        return await access.ledger.balance(account), await access.topups.status(account)
+        tier = await access.accounts.tier_of(account.removeprefix(TEST_NAMESPACE))
+        balance = await access.ledger.balance(account, tier)
+        return balance, await access.topups.status(account)
 
     balance, topup_status = with_ledger(run)
     show_balance(balance)

@@ -5,8 +5,9 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from serve_app.cli.environment import console, fail
+from serve_app.cli.environment import console
 from serve_app.cli.ledger import with_ledger
+from serve_app.domain.keys import SCOPES
 
 app = typer.Typer(help="API keys: create, list, rotate, revoke.", no_args_is_help=True)
 
@@ -17,22 +18,31 @@ KeyId = Annotated[str, typer.Argument(help="Key id, as `afa keys list` shows it.
 @app.command()
 def create(
     owner: Owner,
-    tier: Annotated[str, typer.Option(help="free, basic (starter), pro or scale.")] = "free",
+    tier: Annotated[
+        str | None,
+        typer.Option(help="free, basic (starter), pro or scale: moves the owner there, all keys."),
+    ] = None,
     test: Annotated[bool, typer.Option("--test", help="A test key: free, isolated.")] = False,
+    scope: Annotated[
+        list[str] | None, typer.Option(help="read, compute or assets; all when not given.")
+    ] = None,
 ) -> None:
-    """Issue a key; it is shown once."""
-    issued = with_ledger(lambda ledger: ledger.accounts.issue(owner, tier, test=test))
+    """Issue a key; it is shown once. Without --tier an owner keeps its tier, a new one is free."""
+    issued = with_ledger(
+        lambda ledger: ledger.accounts.issue(owner, tier, test=test, scopes=scope or SCOPES)
+    )
     console.print(f"{issued.key}\nkey id {issued.key_id}", highlight=False)
 
 
 @app.command("list")
 def list_command(owner: Owner) -> None:
     """List the keys of an owner."""
-    table = Table("key id", "kind", "created", "expires", "state")
+    table = Table("key id", "kind", "scopes", "created", "expires", "state")
     for info in with_ledger(lambda ledger: ledger.accounts.list(owner)):
         table.add_row(
             info.key_id,
             "test" if info.is_test else "live",
+            " ".join(sorted(info.scopes)),
             f"{info.created_at:%Y-%m-%d %H:%M}",
             f"{info.expires_at:%Y-%m-%d %H:%M}" if info.expires_at else "never",
             "revoked" if info.revoked else "valid",
@@ -41,15 +51,19 @@ def list_command(owner: Owner) -> None:
 
 
 @app.command()
-def rotate(key_id: KeyId) -> None:
-    """Issue a successor; the old key keeps working for 24 hours."""
-    issued = with_ledger(lambda ledger: ledger.accounts.rotate(key_id))
+def rotate(
+    key_id: KeyId,
+    overlap_h: Annotated[
+        float, typer.Option(min=0, max=168, help="Hours that the old key keeps working.")
+    ] = 24,
+) -> None:
+    """Issue a successor; the old key keeps working for a while."""
+    issued = with_ledger(lambda ledger: ledger.accounts.rotate(key_id, overlap_h * 3600))
     console.print(f"{issued.key}\nkey id {issued.key_id}", highlight=False)
 
 
 @app.command()
 def revoke(key_id: KeyId) -> None:
     """End a key at once."""
-    if not with_ledger(lambda ledger: ledger.accounts.revoke(key_id)):
-        fail(f"no key has the id {key_id}")
+    with_ledger(lambda ledger: ledger.accounts.revoke(key_id))
     console.print("revoked")

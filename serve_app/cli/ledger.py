@@ -11,7 +11,7 @@ from serve_app.cli.environment import told
 from serve_app.domain.errors import AfaError
 from serve_app.domain.tiers import Tiers
 from serve_app.local_files import LocalFiles, NotRunningError
-from serve_app.store.accounts import Accounts
+from serve_app.store.accounts import Accounts, UnknownKeyError
 from serve_app.store.archive import Archive
 from serve_app.store.client import connect
 from serve_app.store.export import Exporter
@@ -65,5 +65,5 @@ def with_ledger(work: Callable[[LedgerAccess], Awaitable[T]]) -> T:
         finally:
             await store.close()
 
-    with told(NotRunningError, AfaError, ValueError):
+    with told(NotRunningError, AfaError, UnknownKeyError, ValueError):
         return asyncio.run(run())

@@ -44,6 +44,31 @@ def test_automatic_topup_is_set_shown_and_switched_off(url: str) -> None:
     assert "switched off by an operator" in afa("credits", "autotopup", "off", "bob").output
 
 
+def test_another_key_leaves_its_owners_tier(url: str) -> None:
+    assert afa("keys", "create", "bob", "--tier", "pro").exit_code == 0
+    assert afa("keys", "create", "bob", "--scope", "read", "--scope", "assets").exit_code == 0
+    assert "60000 of 60000" in afa("credits", "show", "bob").output
+    listed = afa("keys", "list", "bob").output
+    assert "assets compute read" in listed
+    assert "assets read " in listed
+    assert afa("keys", "create", "amy").exit_code == 0
+    assert "500 of 500" in afa("credits", "show", "amy").output
+
+
+def test_keys_are_rotated_and_revoked_by_their_ids(url: str) -> None:
+    key_id = afa("keys", "create", "bob").output.split()[-1]
+    rotated = afa("keys", "rotate", key_id, "--overlap-h", "1")
+    assert rotated.exit_code == 0, rotated.output
+    revoked = afa("keys", "revoke", rotated.output.split()[-1])
+    assert (revoked.exit_code, revoked.output.strip()) == (0, "revoked")
+    listed = afa("keys", "list", "bob").output
+    assert listed.count("revoked") == 1
+    assert listed.count("never") == 1
+    for command in ("rotate", "revoke"):
+        unknown = afa("keys", command, "key_x")
+        assert (unknown.exit_code, unknown.stderr.strip()) == (1, "afa: there is no key key_x")
+
+
 def test_lost_entries_are_told_and_brought_back(url: str, tmp_path: Path) -> None:
     assert afa("credits", "topup", "bob", "7", "--id", "pay:1").exit_code == 0
 
