@@ -1,20 +1,24 @@
 """Take payment for one synchronous operation: hold, then charge or give back.
 
 Invariant: a hold ends with the operation; if this process dies in between, it is reaped and
-nothing is charged.
+nothing is charged. Who is charged has got the answer.
 """
 
 import asyncio
 import hashlib
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
 from serve_app.domain.credits import Balance, HoldClosedError
-from serve_app.domain.errors import AfaError
+from serve_app.domain.errors import AfaError, ServiceUnavailableError
 from serve_app.domain.keys import Caller
 from serve_app.domain.ports_store import LedgerPort
 
+logger = logging.getLogger(__name__)
+
 MAX_EARLIER_ATTEMPTS = 20
+CHARGE_AGAIN_S = 1.0
 
 
 def charge_id(request_id: str, sha256: str) -> str:
@@ -42,6 +46,7 @@ class Charging:
 
     def __init__(self, ledger: LedgerPort) -> None:
         self._ledger = ledger
+        self._unsettled: set[asyncio.Task[None]] = set()
 
     @asynccontextmanager
     async def hold(self, caller: Caller, cost: int, request_id: str) -> AsyncIterator[Hold]:
@@ -55,7 +60,8 @@ class Charging:
 
         Raises:
             InsufficientCreditsError: Not covered.
-            ServiceUnavailableError: The ledger is away.
+            ServiceUnavailableError: The ledger is away; nothing was held. If it goes away while the
+                body runs, the charge follows when it is back, or never after the hold's time.
         """
         hold = await self._open(caller, cost, request_id)
         try:
@@ -64,10 +70,27 @@ class Charging:
             if not hold.is_paid:
                 await asyncio.shield(self._give_back(caller, hold))
             raise
+        hold.charged = hold.final_cost
         if hold.is_paid:
             return
-        hold.balance = await self._ledger.commit(caller.account, hold.hold_id, hold.final_cost)
-        hold.charged = hold.final_cost
+        try:
+            hold.balance = await self._ledger.commit(caller.account, hold.hold_id, hold.final_cost)
+        except ServiceUnavailableError:
+            # It may have been carried out, and whoever is charged gets the answer.
+            task = asyncio.create_task(self._charge_later(caller, hold))
+            self._unsettled.add(task)
+            task.add_done_callback(self._unsettled.discard)
+
+    async def _charge_later(self, caller: Caller, hold: Hold) -> None:
+        while True:
+            await asyncio.sleep(CHARGE_AGAIN_S)
+            try:
+                await self._ledger.commit(caller.account, hold.hold_id, hold.final_cost)
+            except ServiceUnavailableError:
+                continue
+            except HoldClosedError as error:  # its time was over: the answer was free
+                logger.warning("%s", error.message)
+            return
 
     async def _open(self, caller: Caller, cost: int, request_id: str) -> Hold:
         for attempt in range(MAX_EARLIER_ATTEMPTS):

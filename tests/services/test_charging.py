@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from serve_app.domain.credits import Balance
 from serve_app.domain.errors import InsufficientCreditsError, ServiceUnavailableError
 from serve_app.domain.keys import Caller
 from serve_app.services.charging import Charging
@@ -74,3 +75,41 @@ async def test_too_little_is_refused_before_anything_is_done(
         async with charges.hold(CALLER, 501, "a"):
             raise AssertionError("must not run")
     assert await api.remaining("free") == 500
+
+
+@pytest.mark.parametrize("is_done", [True, False])
+async def test_whoever_is_charged_gets_the_answer(
+    charging: tuple[Charging, Application], is_done: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    charges, api = charging
+    commit, n_calls = api.stores.ledger.commit, 0
+
+    async def unanswered(account: str, hold_id: str, final_cost: int | None = None) -> Balance:
+        nonlocal n_calls
+        n_calls += 1
+        if n_calls < 3:
+            if is_done:
+                await commit(account, hold_id, final_cost)
+            raise ServiceUnavailableError("no answer")
+        return await commit(account, hold_id, final_cost)
+
+    monkeypatch.setattr(api.stores.ledger, "commit", unanswered)
+    monkeypatch.setattr("serve_app.services.charging.CHARGE_AGAIN_S", 0.05)
+    async with charges.hold(CALLER, 10, "a") as hold:
+        hold.final_cost = 4
+    assert hold.charged == 4
+    async with asyncio.timeout(5):
+        while n_calls < 3 or await api.remaining("free") != 496:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+    assert (await api.stores.ledger.balance("owner-free")).held == 0
+
+
+async def test_a_repeat_of_what_was_charged_in_part_says_what_it_cost(
+    charging: tuple[Charging, Application],
+) -> None:
+    charges, api = charging
+    for _ in range(2):
+        async with charges.hold(CALLER, 10, "a") as hold:
+            hold.final_cost = 4
+        assert hold.charged == 4
+    assert await api.remaining("free") == 496
