@@ -14,8 +14,11 @@ from serve_app.domain.keys import Caller
 async def job_envelope(
     request: Request, services: ApiServices, caller: Caller, job: JobRecord, format: str | None
 ) -> JobEnvelope:
-    """Describe ``job`` to its owner, with the balance as it is now."""
-    balance = await services.ledger.balance(caller.account, caller.tier)
+    """Describe ``job`` to its owner, with the balance as it is now.
+
+    A job that was just submitted brings it along: once it is charged, the answer must not fail.
+    """
+    balance = job.balance or await services.ledger.balance(caller.account, caller.tier)
     trace_id = request.state.trace_id
     result: AnalysisFeatures | SpotifyFeatures | None = None
     if job.result is not None:

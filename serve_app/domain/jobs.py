@@ -9,6 +9,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from serve_app.domain.credits import Balance
+
 JOB_HOLD_PREFIX = "job:"
 
 
@@ -49,7 +51,11 @@ class JobFailure:
 
 @dataclass(frozen=True, slots=True)
 class JobRecord:
-    """A job as its owner may see it."""
+    """A job as its owner may see it.
+
+    Attributes:
+        balance: The owner's credits right after the submission; None when the job was read later.
+    """
 
     job_id: str
     account: str
@@ -66,6 +72,7 @@ class JobRecord:
     created_at: datetime
     finished_at: datetime | None
     result: bytes | None
+    balance: Balance | None = None
 
 
 @dataclass(frozen=True, slots=True)

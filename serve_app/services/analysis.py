@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from pipelines.features import from_json
 from pipelines.records import TrackFeatures
-from serve_app.domain.errors import BadRequestError, JobNotFoundError
+from serve_app.domain.errors import BadRequestError, JobNotFoundError, ServiceUnavailableError
 from serve_app.domain.jobs import JobRecord, NewJob
 from serve_app.domain.keys import Caller
 from serve_app.domain.object_ports import ObjectStorePort
@@ -29,6 +29,11 @@ class AnalysisOptions:
     format: str | None = None
     include_embedding: bool = False
     request_id: str = field(default_factory=new_ulid)
+
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether the request has a name of its own, so that a repeat finds the same job."""
+        return len(self.request_id) != LENGTH
 
 
 class AnalysisService:
@@ -104,11 +109,20 @@ class AnalysisService:
         try:
             job = await self._submit(caller, tier, job_id, source, sha256, options)
         except BaseException:
-            await self._objects.delete(key)
+            # A job that was taken in all the same fails without its audio and is refunded, since
+            # its id was never told; unless a repeat of the request will ask for it.
+            if not (options.is_repeatable and await self._may_exist(caller, job_id)):
+                await self._objects.delete(key)
             raise
         if caller.is_test:
             await self._objects.delete(key)
         return job
+
+    async def _may_exist(self, caller: Caller, job_id: str) -> bool:
+        try:
+            return await self._jobs.get(caller.account, job_id) is not None
+        except ServiceUnavailableError:
+            return True  # what belongs to no job is swept
 
     async def submit_url(
         self, caller: Caller, tier: Tier, url: str, options: AnalysisOptions

@@ -2,8 +2,10 @@
 
 import json
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
-from serve_app.domain.jobs import JOB_HOLD_PREFIX, JobFailure, JobRecord, JobState
+from serve_app.domain.credits import Balance
+from serve_app.domain.jobs import JOB_HOLD_PREFIX, JobFailure, JobRecord, JobState, NewJob
 from serve_app.store.keys import Keyspace
 from serve_app.store.ledger import from_ms
 
@@ -39,8 +41,29 @@ def ending_keys(keys: Keyspace, account: str, job_id: str) -> list[str]:
         keys.job(account, job_id),
         *(keys.job_index(tag, "open"), keys.job_index(tag, "dead")),
         *(keys.webhook(account), keys.webhook_index(tag, "due")),
-        keys.shard(tag, "e"),
     ]
+
+
+def new_record(job: NewJob, tier: str, balance: Balance) -> JobRecord:
+    """Give the record of a job that was taken in just now."""
+    return JobRecord(
+        job_id=job.job_id,
+        account=job.account,
+        tier=tier,
+        kind=job.kind,
+        state=JobState.QUEUED,
+        progress=0.0,
+        stage="queued",
+        attempts=0,
+        cost=job.cost,
+        credits_used=job.cost,
+        payload=job.payload,
+        error=None,
+        created_at=datetime.now(UTC),
+        finished_at=None,
+        result=None,
+        balance=balance,
+    )
 
 
 def parse_record(job_id: str, raw: dict[bytes, bytes]) -> JobRecord:

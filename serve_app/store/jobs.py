@@ -22,7 +22,7 @@ from serve_app.domain.jobs import (
 from serve_app.domain.tiers import Tiers
 from serve_app.store.bus import Bus
 from serve_app.store.client import Store
-from serve_app.store.job_records import JobPolicy, ending_keys, parse_record
+from serve_app.store.job_records import JobPolicy, ending_keys, new_record, parse_record
 from serve_app.store.job_sweep import JobSweep
 from serve_app.store.keys import JOB_EVENTS
 from serve_app.store.lanes import Lanes
@@ -96,9 +96,10 @@ class Jobs:
                     f"{tier.owner_jobs} of your jobs are unfinished; wait for some to end", 30
                 )
         if status == b"OK":
-            # The job is taken in; should this fail, the sweep puts it in line after a moment.
+            # The job is taken in: nothing below may fail. The sweep puts it in line if need be.
             with contextlib.suppress(ServiceUnavailableError):
                 await self._lanes.put(tier.name, account, job_id)
+            return new_record(job, tier.name, parse_balance(account, packed))
         record = await self.get(account, job_id)
         if record is None:
             raise ServiceUnavailableError("the job has expired")

@@ -10,6 +10,7 @@ import pytest
 
 from serve_app.api import audio_body
 from serve_app.domain.errors import ServiceUnavailableError
+from serve_app.domain.jobs import JobRecord, NewJob
 from tests.api.application import Application
 
 pytestmark = pytest.mark.redis
@@ -111,6 +112,66 @@ async def test_another_boundary_is_the_same_form(api: Application, demo_audio: b
     assert first.status_code == 200, first.text
     assert (again.status_code, again.content) == (200, first.content)
     assert again.headers["Idempotent-Replayed"] == "true"
+
+
+# Jobs
+
+
+@pytest.mark.parametrize("headers", [{}, {"Idempotency-Key": "a"}])
+async def test_a_job_that_was_taken_in_is_told(
+    api: Application, demo_audio: bytes, headers: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ledger goes away right after the script that holds the credits."""
+    client = api.client()
+    await client.get("/v1/account")
+    jobs = api.services.jobs
+    monkeypatch.setattr(jobs, "get", away)
+    monkeypatch.setattr(api.services.ledger, "balance", away)
+    answer = await client.post(
+        "/v1/audio-features/upload", content=demo_audio, headers=MP3 | headers
+    )
+    monkeypatch.undo()
+    assert answer.status_code == 202, answer.text
+    meta = answer.json()["_meta"]
+    assert (meta["credits_used"], meta["credits_remaining"]) == (10, 59_990)
+    done = await client.get(f"/v1/jobs/{answer.json()['job_id']}", params={"wait": 20})
+    assert done.json()["status"] == "complete"
+
+
+@pytest.mark.parametrize("is_repeatable", [True, False])
+async def test_a_job_whose_submission_was_not_answered_is_found_or_refunded(
+    api: Application, demo_audio: bytes, is_repeatable: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api.backend.gate = asyncio.Event()
+    jobs, client = api.services.jobs, api.client()
+    # Two jobs keep the worker busy, so that the third waits.
+    for _ in range(2):
+        await client.post("/v1/audio-features/upload", content=demo_audio, headers=MP3)
+    while api.backend.n_calls < 2:  # noqa: ASYNC110
+        await asyncio.sleep(0.02)
+    submit = jobs.submit
+
+    async def unanswered(job: NewJob) -> JobRecord:
+        await submit(job)
+        raise ServiceUnavailableError("no answer")
+
+    headers = MP3 | ({"Idempotency-Key": "a"} if is_repeatable else {})
+    monkeypatch.setattr(jobs, "submit", unanswered)
+    sent: dict[str, Any] = {"content": demo_audio, "headers": headers}
+    assert (await client.post("/v1/audio-features/upload", **sent)).status_code == 503
+    # While the service is full, a repeat is refused, and leaves the job alone.
+    monkeypatch.setattr(jobs, "submit", away)
+    assert (await client.post("/v1/audio-features/upload", **sent)).status_code == 503
+    monkeypatch.setattr(jobs, "submit", submit)
+    api.backend.gate.set()
+    async with asyncio.timeout(20):
+        while (await client.get("/v1/account")).json()["usage"]["open_jobs"]:  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
+    assert await api.remaining("pro") == 60_000 - (30 if is_repeatable else 20)
+    if is_repeatable:
+        again = await client.post("/v1/audio-features/upload", **sent)
+        assert again.json()["status"] == "complete"
+        assert await api.remaining("pro") == 60_000 - 30
 
 
 # Bodies

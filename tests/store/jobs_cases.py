@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -55,8 +56,12 @@ async def job_runs_from_submit_to_complete(s: Setting) -> None:
     record = await s.jobs.submit(new_job("j1"))
     assert (record.state, record.cost, record.credits_used) == (JobState.QUEUED, 10, 10)
     assert (record.attempts, record.payload, record.tier) == (0, {"n": "j1"}, "basic")
-    assert record.created_at.timestamp() * 1000 == s.now_ms
+    stored = await s.jobs.get(ACCOUNT, "j1")
+    assert stored is not None
+    assert stored.created_at.timestamp() * 1000 == s.now_ms
+    assert replace(record, created_at=stored.created_at, balance=None) == stored
     balance = await s.ledger.balance(ACCOUNT)
+    assert record.balance == balance
     assert (balance.remaining, balance.held, balance.open_jobs) == (50, 10, 1)
     held = await claim(s)
     assert (held.attempt, held.fence, held.payload, held.cost) == (1, 1, {"n": "j1"}, 10)
