@@ -3,7 +3,8 @@
 Invariant: a hold's record goes together with its place in the list, and never before its time.
 
 A time to live would cost each charge a command of its own and each look-up a second table. Instead
-every script adds one batch to its shard's list ``cr:{cNN}:e``: its time and the holds it ended.
+whatever leaves the journal adds a batch to its shard's list ``cr:{cNN}:e``: the time, and the holds
+that one call had ended.
 """
 
 from serve_app.store.client import Store

@@ -135,7 +135,7 @@ class Exporter:
             listed.append(await self._archive.put(tag[1:-1], calls))
             await self._store.run(
                 "journal_trim",
-                [keys.shard(tag, "j"), keys.shard(tag, "jb")],
+                [keys.shard(tag, name) for name in ("j", "jb", "e")],
                 [calls[-1][0], PAGE],
             )
             n_entries += sum(len(entries) for _, entries in calls)

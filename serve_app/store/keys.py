@@ -7,8 +7,8 @@ in one slot of a Redis Cluster. The owner is part of the key, so a foreign id is
 key                         type   holds                                lifetime
 =========================== ====== ==================================== ===================
 cr:{cNN}:a:<acct>           string balance, packed: lua/lib/ledger.lua  for ever
-cr:{cNN}:r:<acct>:<id>      string hold: state, cost, final, split      48 h after its end
-cr:{cNN}:e                  list   ended holds, a batch a script call   until forgotten
+cr:{cNN}:r:<acct>:<id>      string hold: state, cost, final, split      48 h after its export
+cr:{cNN}:e                  list   exported ended holds                 until forgotten
 cr:{cNN}:p:<acct>:<id>      string payment, grant or adjustment seen    400 d
 cr:{cNN}:t:<acct>           hash   automatic top-up                     for ever
 cr:{cNN}:due                zset   open holds by deadline               for ever
@@ -97,10 +97,10 @@ class Keyspace:
         ]
 
     def moves(self, account: str) -> list[str]:
-        """Keys of an account for operations on holds: balance, due, journal, ended and so on."""
+        """Keys of an account for operations on holds: balance, due, journal, topup, intents."""
         tag = self.tag(account)
         return [
-            *(f"cr:{tag}:a:{account}", f"cr:{tag}:due", f"cr:{tag}:j", f"cr:{tag}:e"),
+            *(f"cr:{tag}:a:{account}", f"cr:{tag}:due", f"cr:{tag}:j"),
             *(f"cr:{tag}:t:{account}", f"cr:{tag}:intents"),
         ]
 

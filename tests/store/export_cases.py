@@ -11,9 +11,13 @@ import pytest
 
 from serve_app.domain.credits import AccountPayer, JournalEntry
 from serve_app.domain.errors import ServiceUnavailableError
+from serve_app.domain.jobs import NewJob
 from serve_app.store.archive import Archive, Segment
+from serve_app.store.ended_holds import HOLDS_AT_ONCE, READ_AT_ONCE, forget_ended
 from serve_app.store.export import Exporter, LostEntriesError
-from tests.store.setting import ACCOUNT, PAYER, Setting, buckets, stamp_ms
+from serve_app.store.keys import member
+from tests.store.ledger_model import DAY_MS
+from tests.store.setting import ACCOUNT, PAYER, START_MS, Setting, buckets, stamp_ms
 
 BERT = AccountPayer("bert", "basic")
 
@@ -213,6 +217,79 @@ async def what_cannot_come_back_is_told(s: Setting) -> None:
         await s.audit()
 
 
+async def ended_holds_are_forgotten_two_days_after_their_export(s: Setting) -> None:
+    names = ("open", "done", "void", "reap", "hit:1", "job:j", "late")
+
+    async def known() -> set[str]:
+        keys = (s.store.keys.hold(ACCOUNT, name) for name in names)
+        return {
+            name
+            for name, key in zip(names, keys, strict=True)
+            if await s.store.command("EXISTS", key)
+        }
+
+    with archive() as kept:
+        exporter = Exporter(s.store, kept)
+        for name in ("open", "done", "void", "late"):
+            await s.ledger.reserve(PAYER, name, 1)
+        await s.ledger.reserve(PAYER, "reap", 1, ttl_s=1)
+        await s.jobs.submit(NewJob("j", ACCOUNT, "basic", "analysis", {}, 1, "print"))
+        await s.ledger.topup(ACCOUNT, "pay:1", 1)
+        await s.ledger.commit(ACCOUNT, "done")
+        await s.ledger.void(ACCOUNT, "void")
+        await s.ledger.count_hit(ACCOUNT, "basic", hits=6, hit_id="hit:1")
+        await exporter.export()
+        ended = s.store.keys.shard(s.store.keys.tag(ACCOUNT), "e")
+        assert await s.store.command("LRANGE", ended, 0, -1) == [
+            f"{s.now_ms} {member(ACCOUNT, name)}".encode() for name in ("done", "void", "hit:1")
+        ]
+        await s.after(1000)
+        assert await s.ledger.reap_due() == 1
+        held = await s.jobs.claim("w1")
+        assert held is not None
+        assert await s.jobs.finish(held, b"")
+        await exporter.export()
+        await s.ledger.commit(ACCOUNT, "late")
+        await s.at(START_MS + 2 * DAY_MS - 1)
+        assert await forget_ended(s.store) == 0
+        assert await known() == set(names)
+        await s.after(1)
+        assert await forget_ended(s.store) == 3
+        assert await known() == {"open", "reap", "job:j", "late"}
+        await s.after(1000)
+        assert await forget_ended(s.store) == 2
+        await s.after(30 * DAY_MS)
+        assert await forget_ended(s.store) == 0
+        await s.ledger.commit(ACCOUNT, "late")
+        await exporter.export()
+        await s.after(2 * DAY_MS)
+        assert await forget_ended(s.store) == 1
+        assert await known() == {"open"}
+        assert await s.store.command("EXISTS", ended) == 0
+        await s.audit()
+
+
+async def many_ended_holds_are_forgotten_once(s: Setting) -> None:
+    async def begin_and_end(hold_id: str) -> None:
+        await s.ledger.reserve(PAYER, hold_id, 0)
+        await s.ledger.commit(ACCOUNT, hold_id)
+
+    with archive() as kept:
+        exporter = Exporter(s.store, kept)
+        for number in range(2 * READ_AT_ONCE + 1):
+            await begin_and_end(f"alone{number}")
+        await asyncio.gather(*(begin_and_end(f"beside{n}") for n in range(HOLDS_AT_ONCE)))
+        await exporter.export()
+        await s.after(2 * DAY_MS)
+        await begin_and_end("today")
+        await exporter.export()
+        both = await asyncio.gather(forget_ended(s.store), forget_ended(s.store))
+        assert sum(both) == 2 * READ_AT_ONCE + 1 + HOLDS_AT_ONCE
+        keys = await s.store.command("KEYS", s.store.keys.hold(ACCOUNT, "*"))
+        assert keys == [s.store.keys.hold(ACCOUNT, "today").encode()]
+        await s.audit()
+
+
 EXPORT_CASES = (
     exported_journal_still_audits,
     many_entries_of_one_call_are_folded,
@@ -220,4 +297,6 @@ EXPORT_CASES = (
     lost_entries_come_back,
     whole_ledger_comes_back,
     what_cannot_come_back_is_told,
+    ended_holds_are_forgotten_two_days_after_their_export,
+    many_ended_holds_are_forgotten_once,
 )

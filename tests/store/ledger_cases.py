@@ -11,10 +11,7 @@ import pytest
 from configs.tables import load_table
 from serve_app.domain.credits import AccountPayer, HitCharge, HoldClosedError, HoldMismatchError
 from serve_app.domain.errors import InsufficientCreditsError
-from serve_app.domain.jobs import NewJob
 from serve_app.domain.tiers import Tiers
-from serve_app.store.ended_holds import HOLDS_AT_ONCE, READ_AT_ONCE, forget_ended
-from serve_app.store.keys import member
 from serve_app.store.ledger import Ledger
 from tests.store.ledger_model import DAY_MS
 from tests.store.setting import ACCOUNT, PAYER, START_MS, Setting, buckets, stamp_ms
@@ -366,60 +363,6 @@ async def records_live_as_long_as_they_should(s: Setting) -> None:
         assert low <= await s.store.command("PTTL", key) <= high
 
 
-async def ended_holds_are_forgotten_after_two_days(s: Setting) -> None:
-    async def known() -> set[str]:
-        names = ("open", "done", "void", "late", "reap", "hit:1", "job:j")
-        found = [s.store.command("EXISTS", s.store.keys.hold(ACCOUNT, name)) for name in names]
-        return {name for name, n in zip(names, await asyncio.gather(*found), strict=True) if n}
-
-    for name in ("open", "done", "void", "late"):
-        await s.ledger.reserve(PAYER, name, 1)
-    await s.ledger.reserve(PAYER, "reap", 1, ttl_s=1)
-    await s.jobs.submit(NewJob("j", ACCOUNT, "basic", "analysis", {}, 1, "print"))
-    await s.ledger.commit(ACCOUNT, "done")
-    await s.ledger.void(ACCOUNT, "void")
-    await s.ledger.count_hit(ACCOUNT, "basic", hits=6, hit_id="hit:1")
-    await s.after(1000)
-    assert await s.ledger.reap_due() == 1
-    held = await s.jobs.claim("w1")
-    assert held is not None
-    assert await s.jobs.finish(held, b"")
-    await s.after(1000)
-    await s.ledger.commit(ACCOUNT, "late")
-    await s.at(START_MS + 2 * DAY_MS - 1)
-    assert await forget_ended(s.store) == 0
-    assert len(await known()) == 7
-    await s.after(1)
-    assert await forget_ended(s.store) == 3
-    assert await known() == {"open", "late", "reap", "job:j"}
-    await s.after(1000)
-    assert await forget_ended(s.store) == 2
-    assert await forget_ended(s.store) == 0
-    await s.ledger.commit(ACCOUNT, "late")
-    await s.after(1000)
-    assert await forget_ended(s.store) == 1
-    assert await known() == {"open"}
-    assert await s.store.command("EXISTS", s.store.keys.shard(s.store.keys.tag(ACCOUNT), "e")) == 0
-    await s.audit()
-
-
-async def many_ended_holds_are_forgotten_once(s: Setting) -> None:
-    async def begin_and_end(hold_id: str) -> None:
-        await s.ledger.reserve(PAYER, hold_id, 0)
-        await s.ledger.commit(ACCOUNT, hold_id)
-
-    for number in range(2 * READ_AT_ONCE + 1):
-        await begin_and_end(f"alone{number}")
-    await asyncio.gather(*(begin_and_end(f"beside{number}") for number in range(HOLDS_AT_ONCE)))
-    await s.after(2 * DAY_MS)
-    await begin_and_end("today")
-    both = await asyncio.gather(forget_ended(s.store), forget_ended(s.store))
-    assert sum(both) == 2 * READ_AT_ONCE + 1 + HOLDS_AT_ONCE
-    keys = await s.store.command("KEYS", s.store.keys.hold(ACCOUNT, "*"))
-    assert keys == [s.store.keys.hold(ACCOUNT, "today").encode()]
-    await s.audit()
-
-
 async def higher_tier_brings_the_difference_once(s: Setting) -> None:
     await s.ledger.reserve(PAYER, "a", 60)
     assert (await s.ledger.balance(ACCOUNT, "pro")).remaining == 140
@@ -484,9 +427,6 @@ async def operations_of_one_call_see_each_other(s: Setting) -> None:
         ("hit", "hit:1", -2, 0, 0),
     ]
     assert await s.store.command("XLEN", keys.shard(keys.tag(ACCOUNT), "j")) == 2
-    batch = " ".join([str(s.now_ms), *(member(ACCOUNT, name) for name in ("a", "b", "hit:1"))])
-    ended = keys.shard(keys.tag(ACCOUNT), "e")
-    assert await s.store.command("LRANGE", ended, 0, -1) == [batch.encode()]
     await s.after(10_000)
     assert await ledger.reap_due() == 1
     await s.audit()
@@ -532,8 +472,6 @@ LEDGER_CASES = (
     tier_may_have_no_grant,
     adjustments_name_their_operator,
     records_live_as_long_as_they_should,
-    ended_holds_are_forgotten_after_two_days,
-    many_ended_holds_are_forgotten_once,
     higher_tier_brings_the_difference_once,
     accounts_do_not_touch_each_other,
 )

@@ -142,7 +142,7 @@ def relevant_cases(file: str) -> tuple[Case, ...]:
         first = (*JOBS_CASES, *CAPPED_CASES)
     elif "topup" in file:
         first = TOPUP_CASES
-    elif file in {"journal_trim", "snapshot"}:
+    elif file in {"forget", "journal_trim", "snapshot"}:
         first = EXPORT_CASES
     elif file in {"turn", "spend"}:
         first = SPEND_CASES

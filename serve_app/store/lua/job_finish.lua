@@ -1,6 +1,6 @@
 -- uses: clock ledger topup holds jobs
 -- Complete a job: result, charge and state in one step.
--- KEYS: balance, hold, due, journal, job, open, dead, hook, hooks due, ended.
+-- KEYS: balance, hold, due, journal, job, open, dead, hook, hooks due.
 -- ARGV: account, job id, fence, result, final cost or -1.
 -- Answers 1, or 0: this attempt has lost the job. The same call again answers 1.
 local acct, id = ARGV[1], ARGV[2]

@@ -11,8 +11,7 @@ if raw[2] or redis.call('EXISTS', KEYS[7]) == 1 then
   if same[1] ~= ARGV[5] or tonumber(same[2]) ~= cost then return {'MISMATCH', raw[1]} end
   return {'DUP', raw[1]}
 end
-local A = open_account(acct, raw[1], KEYS[1], KEYS[3], KEYS[4], nil, KEYS[5],
-  KEYS[6])
+local A = open_account(acct, raw[1], KEYS[1], KEYS[3], KEYS[4], KEYS[5], KEYS[6])
 local answer = 'BACKLOG'
 if A.oj < tonumber(ARGV[12]) then
   answer = reserve(A, raw[2], KEYS[2], acct .. '\31' .. hold_id, cost, tonumber(ARGV[4]),

@@ -1,17 +1,22 @@
--- Fold exported entries into the base sums, drop them from the stream, and remember how far.
--- KEYS: journal, base. ARGV: last exported entry, most.
+-- uses: clock
+-- Fold exported entries into the base sums, drop them from the stream, and remember how far. The
+-- holds that a call ended are listed together, with the time, to be forgotten by forget.lua.
+-- KEYS: journal, base, ended. ARGV: last exported entry, most.
+local ENDS = {commit = true, void = true, reap = true, hit = true}
 local found = redis.call('XRANGE', KEYS[1], '-', ARGV[1], 'COUNT', ARGV[2])
-local base, ids = {}, {}
+local base, ids, ended, now = {}, {}, {'RPUSH', KEYS[3]}, now_ms()
 for i, entry in ipairs(found) do
-  local at = 1
+  local at, batch = 1, {now}
   ids[i] = entry[1]
-  for acct in string.gmatch(entry[2][2], '%S+ ([^\31]+)\31%S+') do
+  for kind, member, acct in string.gmatch(entry[2][2], '(%S+) (([^\31]+)\31%S+)') do
+    if ENDS[kind] then batch[#batch + 1] = member end
     local sums = base[acct] or {0, 0, 0, 0}
     base[acct] = sums
     local n, g, p, d
     n, g, p, d, at = struct.unpack('<dddd', entry[2][4], at)
     sums[1], sums[2], sums[3], sums[4] = n, sums[2] + g, sums[3] + p, sums[4] + d
   end
+  if batch[2] then ended[#ended + 1] = table.concat(batch, ' ') end
 end
 for acct, sums in pairs(base) do
   redis.call('HSET', KEYS[2], acct .. ' n', sums[1])
@@ -20,4 +25,5 @@ for acct, sums in pairs(base) do
   redis.call('HINCRBY', KEYS[2], acct .. ' d', sums[4])
 end
 redis.call('HSET', KEYS[2], 'exported', ARGV[1])
+if ended[3] then redis.call(unpack(ended)) end
 if ids[1] then redis.call('XDEL', KEYS[1], unpack(ids)) end

@@ -1,12 +1,12 @@
 -- uses: clock ledger topup holds
 -- Do a list of operations on holds, in order; each succeeds or fails for itself.
--- KEYS: balance, due, journal, ended, topup, intents of each account; then the holds.
+-- KEYS: balance, due, journal, topup, intents of each account; then the holds.
 -- ARGV: the operations, each packed as ITEM, then the names of the accounts. An operation is word,
 -- place of its account, place of its hold, amount (cost, final cost or hits), term (ttl in ms or
 -- allowance), monthly grant, floor, price of a hit or -1, account|id, fingerprint.
 -- Answers each operation's word, then each account packed, as it is after all of them.
 local ITEM = '<c1HHdddddss'
-local PER_ACCOUNT = 6
+local PER_ACCOUNT = 5
 local DO = {
   r = function(A, raw, key, member, cost, ttl, monthly, floor, _, fp)
     return reserve(A, raw, key, member, cost, ttl, monthly, floor, fp, 0)

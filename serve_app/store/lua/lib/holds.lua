@@ -86,8 +86,6 @@ local function count_hits(A, raw, key, member, hits, allowance, monthly, floor, 
     note(A, 'hit', member, -g, -p, d)
     hold = packed_hold('committed', cost, cost, g, p, d, 0, 'hit')
     put(key, hold)
-    local closed = A.shard.closed
-    closed[#closed + 1] = member
   end
   A.lu = A.lu + hits
   return 'OK:' .. cost, hold

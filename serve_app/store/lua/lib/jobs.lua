@@ -19,10 +19,10 @@ local function announce(hook, hooks_due, acct, id)
 end
 
 -- End a job's hold, unless that has happened, and count the job out; answers the final cost.
--- KEYS are those of job_finish. final < 0: all of it.
+-- KEYS begin with balance, hold, due, journal. final < 0: all of it.
 local function end_hold(acct, id, state, final)
   local raw = redis.call('MGET', KEYS[1], KEYS[2])
-  local A = open_account(acct, raw[1], KEYS[1], KEYS[3], KEYS[4], KEYS[10])
+  local A = open_account(acct, raw[1], KEYS[1], KEYS[3], KEYS[4])
   local _, cost = struct.unpack(HOLD, raw[2])
   if final < 0 or final > cost then final = cost end
   settle(A, raw[2], KEYS[2], acct .. '\31job:' .. id, state, final)
@@ -33,7 +33,7 @@ local function end_hold(acct, id, state, final)
 end
 
 -- Fail a job and give its credits back.
--- KEYS: balance, hold, due, journal, job, open, dead, hook, hooks due, ended.
+-- KEYS: balance, hold, due, journal, job, open, dead, hook, hooks due.
 local function fail_job(acct, id, code, message, is_dead)
   end_hold(acct, id, 'voided', 0)
   redis.call('HSET', KEYS[5], 'code', code, 'message', message)

@@ -21,21 +21,21 @@ local function put(key, value)
 end
 
 -- What is to be written of a shard.
-local function shard_of(journal, due, ended)
+local function shard_of(journal, due)
   local S = shards[journal]
   if not S then
-    S = {lines = {}, deltas = {}, opened = {'ZADD', due}, closed = {'ZREM', due}, ended = ended}
+    S = {lines = {}, deltas = {}, opened = {'ZADD', due}, closed = {'ZREM', due}}
     shards[journal] = S
   end
   return S
 end
 
 -- An account as a table with its keys; `raw` is its packed state or false.
-local function open_account(name, raw, balance, due, journal, ended, topup, intents)
+local function open_account(name, raw, balance, due, journal, topup, intents)
   raw = raw or NO_ACCOUNT
   local g, p, d, ns, per, pe, pg, mg, seq, lu, h, oj, fl, th = struct.unpack(ACCOUNT, raw)
   return {name = name, raw = raw, balance = balance, due = due, topup = topup, intents = intents,
-    shard = journal and shard_of(journal, due, ended), g = g, p = p, d = d, ns = ns, per = per, pe = pe, pg = pg, mg = mg,
+    shard = journal and shard_of(journal, due), g = g, p = p, d = d, ns = ns, per = per, pe = pe, pg = pg, mg = mg,
     seq = seq, lu = lu, h = h, oj = oj, fl = fl, th = th}
 end
 
@@ -48,15 +48,12 @@ local function close_account(A)
 end
 
 -- What is put twice is as it was put last. Ended holds have no time to live, which would take a
--- command each: the list that ended_holds.py reads names them, with the time.
+-- command each: the journal names them, and journal_trim.lua lists them to be forgotten.
 local function write_all()
   if n_puts > 1 then redis.call(unpack(puts, 1, n_puts)) end
   for journal, S in pairs(shards) do
     if #S.opened > 2 then redis.call(unpack(S.opened)) end
-    if #S.closed > 2 then
-      redis.call(unpack(S.closed))
-      redis.call('RPUSH', S.ended, NOW .. ' ' .. table.concat(S.closed, ' ', 3))
-    end
+    if #S.closed > 2 then redis.call(unpack(S.closed)) end
     if #S.lines > 0 then
       local entry = {'XADD', journal, '*', 'e', table.concat(S.lines, ' '),
         'v', struct.pack('<' .. string.rep('d', #S.deltas), unpack(S.deltas))}
