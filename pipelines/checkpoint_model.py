@@ -13,6 +13,7 @@ from torch.nn import functional
 from models.cards import ModelCard
 from models.networks import build_network
 from models.precision import TransformerNetwork, halve_weights
+from pipelines.cuda_graph import RecordedForward
 from pipelines.windows import WindowSpec, cut, window_starts
 
 
@@ -24,7 +25,7 @@ class Execution:
         dtype: float32, or bfloat16 for half precision.
         batch_sizes: Compile for these numbers of windows, ascending; smaller batches are filled up
             to the next of them, so that every shape is static. Empty means no compilation.
-        cuda_graphs: Record a CUDA graph for each batch size.
+        cuda_graphs: Record a CUDA graph for each batch size, where the device is a GPU.
     """
 
     dtype: torch.dtype = torch.float32
@@ -33,6 +34,11 @@ class Execution:
 
 
 EAGER = Execution()
+
+MAX_COMPILED = 64
+"""Shapes that torch may compile of one function. All transformers share one outermost function,
+whose eighth shape is the last by default: whatever came after would run uncompiled, and silently.
+"""
 
 
 class CheckpointModel:
@@ -62,15 +68,15 @@ class CheckpointModel:
         self.device = device
         self.network = network.to(device).eval().requires_grad_(False)
         self._batch_sizes: tuple[int, ...] = ()
-        self._cuda_graphs = execution.cuda_graphs
+        self._cuda_graphs = execution.cuda_graphs and device.type == "cuda"
+        self._recorded: dict[int, RecordedForward] = {}
         if isinstance(network, TransformerNetwork):
             network.dtype = execution.dtype
             if execution.dtype == torch.bfloat16:
                 halve_weights(self.network)
             self._batch_sizes = execution.batch_sizes
             if execution.batch_sizes:
-                mode = "reduce-overhead" if execution.cuda_graphs else "default"
-                network.compile_trunk(dynamic=False, mode=mode)
+                network.compile_trunk(dynamic=False)
 
     @property
     def batch_sizes(self) -> tuple[int, ...]:
@@ -84,16 +90,25 @@ class CheckpointModel:
         n_static = next((size for size in self._batch_sizes if size >= n), n)
         if n_static > n:
             on_device = functional.pad(on_device, (0, 0, 0, n_static - n))
-        outputs: Mapping[str, Tensor] = self.network(on_device)
-        if self._cuda_graphs:  # the next replay overwrites what a graph returned
-            return {name: rows[:n].clone() for name, rows in outputs.items()}
+        forward = self._recorded.get(n_static, self.network)
+        outputs: Mapping[str, Tensor] = forward(on_device)
         return {name: rows[:n] for name, rows in outputs.items()}
 
     def warm_up(self) -> None:
-        """Run every compiled batch size (or one window) once, so that no request waits for it."""
+        """Run every compiled batch size (or one window) once, so that no request waits for it.
+
+        To be called in the thread and on the stream of the forwards.
+        """
+        if self._batch_sizes:
+            from torch._dynamo import config
+
+            config.recompile_limit = MAX_COMPILED  # holds in this thread only
         with torch.inference_mode():
             for size in self._batch_sizes or (1,):
-                self.forward(torch.zeros(size, self.spec.length))
+                windows = torch.zeros(size, self.spec.length, device=self.device)
+                self.forward(windows)
+                if self._cuda_graphs and self._batch_sizes:
+                    self._recorded[size] = RecordedForward(self.network, windows)
 
     def cut(self, samples: NDArray[np.float32]) -> Tensor:
         """Cut a track at the model's sample rate, ``[T]``, to windows ``[W, length]``.

@@ -1,3 +1,4 @@
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -47,7 +48,7 @@ def test_batches_are_filled_up_to_a_compiled_size(card: ModelCard) -> None:
     execution = Execution(torch.bfloat16, batch_sizes=(2, 4), cuda_graphs=True)
     model = CheckpointModel(card, network, CPU, execution=execution)
     assert network.dtype == torch.bfloat16
-    assert network.compiled == {"dynamic": False, "mode": "reduce-overhead"}
+    assert network.compiled == {"dynamic": False}
     windows = torch.arange(15.0).reshape(5, 3)
     for n in (1, 2, 3, 4, 5):
         got = model.forward(windows[:n])["sum"]
@@ -63,6 +64,59 @@ def test_warming_up_runs_every_compiled_size_once(card: ModelCard) -> None:
     CheckpointModel(card, eager, CPU).warm_up()
     assert eager.batches == [1]
     assert eager.compiled == {}
+
+
+class Trunk(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.inner = nn.Linear(1, width)
+
+    def forward(self, column: Tensor) -> Tensor:
+        total: Tensor = self.inner(column).sum(dim=1, keepdim=True)
+        return total
+
+
+class Transformer(Recorder):
+    """Counts the forwards of its trunk that ran compiled."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.trunk = Trunk(width)
+        self.compiled_runs = 0
+
+    def compile_trunk(self, **options: Any) -> None:
+        self.trunk.compile(backend=self._count, **options)
+
+    def _count(self, graph: torch.fx.GraphModule, example: list[Tensor]) -> Any:
+        def run(*args: Any) -> Any:
+            self.compiled_runs += 1
+            return graph.forward(*args)
+
+        return run
+
+    def forward(self, windows: Tensor) -> dict[str, Tensor]:
+        return {"sum": self.trunk(windows[:, :1])}
+
+
+def test_every_size_is_compiled_whatever_was_swapped_before(card: ModelCard) -> None:
+    sizes = (1, 2, 4, 8)
+
+    def serve(width: int) -> int:
+        network = Transformer(width)
+        model = CheckpointModel(card, network, CPU, execution=Execution(batch_sizes=sizes))
+        model.warm_up()
+        network.compiled_runs = 0
+        with torch.inference_mode():
+            for size in sizes:
+                model.forward(torch.zeros(size, model.spec.length))
+        return network.compiled_runs
+
+    def in_a_thread(width: int) -> int:
+        with ThreadPoolExecutor(1) as thread:  # as each set has its own
+            return thread.submit(serve, width).result()
+
+    torch.compiler.reset()
+    assert [in_a_thread(width) for width in (3, 5, 7)] == [len(sizes)] * 3
 
 
 def test_a_convolutional_network_takes_no_notice_of_the_execution(card: ModelCard) -> None:
