@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from pipelines.device import Device, Forward, is_device_fault
+from pipelines.device import Device, Forward, is_device_fault, is_out_of_memory
 
 RECENT = 1024
 """Batches and tracks over which quantiles are taken."""
@@ -257,7 +257,10 @@ class Batcher:
         row = 0
         for part in batch:
             size = part.stop - part.start
-            _deliver(part, {name: value[row : row + size] for name, value in outputs.items()})
+            try:
+                _deliver(part, {name: value[row : row + size] for name, value in outputs.items()})
+            except Exception as error:  # noqa: BLE001 - joining a long track's rows takes memory
+                self._fail(part.track, error)
             row += size
 
     async def _blame(self, batch: list[_Slice], error: Exception) -> None:
@@ -266,7 +269,7 @@ class Batcher:
         elif len(batch) > 1:
             for part in batch:
                 await self._run_slices([part])
-        elif isinstance(error, torch.OutOfMemoryError) and batch[0].stop - batch[0].start > 1:
+        elif is_out_of_memory(error) and batch[0].stop - batch[0].start > 1:
             part = batch[0]
             middle = (part.start + part.stop) // 2
             await self._run_slices([_Slice(part.track, part.start, middle)])

@@ -188,11 +188,22 @@ class TorchDevice:
         return outputs, launched.device_s
 
 
+def is_out_of_memory(error: BaseException) -> bool:
+    """Tell lack of memory, which less work at a time mends."""
+    if isinstance(error, torch.OutOfMemoryError):
+        return True
+    # From the driver and libraries, for what PyTorch's allocator does not hand out.
+    signs = ("CUDA error: out of memory", "Triton Error [CUDA]: out of memory", "_ALLOC_FAILED")
+    return isinstance(error, RuntimeError) and any(sign in str(error) for sign in signs)
+
+
 def is_device_fault(error: BaseException) -> bool:
     """Tell a broken device, which no retry mends, from a fault of the input or of memory."""
-    if isinstance(error, torch.OutOfMemoryError):
+    if is_out_of_memory(error):
         return False
     if isinstance(error, torch.AcceleratorError):
         return True
-    signs = ("CUDA error", "CUBLAS_STATUS_", "CUDNN_STATUS_", "NCCL error")
+    # Compiled kernels are launched by Triton or straight by the driver.
+    signs = ("CUDA error", "CUDA driver error", "Triton Error [CUDA]", "cuFFT error")
+    signs += ("CUBLAS_STATUS_", "CUDNN_STATUS_", "NCCL error")
     return isinstance(error, RuntimeError) and any(sign in str(error) for sign in signs)

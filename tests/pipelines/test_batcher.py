@@ -224,10 +224,18 @@ def test_a_bad_track_fails_alone() -> None:
     assert fourth["sum"].tolist() == [12, 15, 18]
 
 
-def test_out_of_memory_halves_the_batch() -> None:
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory"),
+        torch.AcceleratorError("CUDA error: out of memory"),
+        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+    ],
+)
+def test_out_of_memory_halves_the_batch(error: Exception) -> None:
     def forward(windows: Tensor) -> dict[str, Tensor]:
         if len(windows) > 3:
-            raise torch.OutOfMemoryError("CUDA out of memory")
+            raise error
         return double(windows)
 
     async def scenario() -> None:
@@ -261,8 +269,28 @@ def test_device_faults_are_told_from_input_faults() -> None:
     assert is_device_fault(RuntimeError("CUDA error: device-side assert triggered"))
     assert is_device_fault(RuntimeError("CUBLAS_STATUS_EXECUTION_FAILED when calling"))
     assert is_device_fault(torch.AcceleratorError("CUDA error: unspecified launch failure"))
+    # What compiled kernels and transforms raise, whoever launches them.
+    assert is_device_fault(RuntimeError("Triton Error [CUDA]: an illegal memory access was"))
+    assert is_device_fault(RuntimeError("CUDA driver error: unspecified launch failure"))
+    assert is_device_fault(RuntimeError("cuFFT error: CUFFT_EXEC_FAILED"))
     assert not is_device_fault(torch.OutOfMemoryError("CUDA out of memory. CUDA error"))
+    assert not is_device_fault(torch.AcceleratorError("CUDA error: out of memory"))
+    assert not is_device_fault(RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling"))
     assert not is_device_fault(RuntimeError("shape mismatch"))
+
+
+def test_rows_that_cannot_be_joined_fail_their_track_instead_of_hanging_it() -> None:
+    def forward(windows: Tensor) -> dict[str, Tensor]:
+        return {"rows": windows[:, : len(windows)]}  # as many columns as rows
+
+    async def scenario() -> None:
+        batcher = Batcher(forward, 2, 1000, SimulatedDevice())
+        async with asyncio.timeout(10):
+            with pytest.raises(RuntimeError, match="Sizes of tensors must match"):
+                await batcher.submit(rows(1, 2, 3))
+            assert len((await batcher.submit(rows(4)))["rows"]) == 1
+
+    simulate(scenario)
 
 
 def test_static_batch_sizes_are_padded_and_cut() -> None:
