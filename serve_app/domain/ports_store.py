@@ -91,8 +91,8 @@ class JobQueuePort(Protocol):
         """Complete the job."""
         ...
 
-    async def fail(self, claim: Claim, code: str, message: str, retryable: bool = False) -> None:
-        """End the attempt as a failure."""
+    async def fail(self, claim: Claim, code: str, message: str, retryable: bool = False) -> bool:
+        """End the attempt as a failure; False if the claim was lost."""
         ...
 
     async def release(self, worker_id: str) -> int:

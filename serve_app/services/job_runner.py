@@ -1,7 +1,7 @@
 """Run one claimed analysis job to its end: fetch, decode once, analyse in parallel, finish.
 
 Invariant: whatever happens, the claim ends by `finish`, by `fail`, or by its lease running out;
-only a claim that still holds its lease changes the job.
+only a claim that still holds its lease changes the job or removes its audio.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from pipelines.decode import DecodeLimits
 from pipelines.features import to_json
 from pipelines.merge import merge
 from pipelines.records import EmbeddingResult, MoodResult, SpectralResult, TrackFeatures
-from serve_app.domain.errors import AfaError
+from serve_app.domain.errors import AfaError, RetryableError, ServiceUnavailableError
 from serve_app.domain.jobs import Claim
 from serve_app.domain.object_ports import ObjectStorePort
 from serve_app.domain.ports_store import JobQueuePort
@@ -30,6 +30,8 @@ logger = logging.getLogger(__name__)
 
 HEARTBEAT_S = 5.0
 MIN_AUDIO_S = 1.0
+FINISH_TRIES = 20
+FINISH_AGAIN_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +96,14 @@ class JobRunner:
             await asyncio.wait({work, beat}, return_when=asyncio.FIRST_COMPLETED)
             if not work.done():
                 raise LeaseLostError(claim.job_id)
-            await self._jobs.finish(claim, work.result())
-            await self._discard_upload(claim)
+            if await self._finish(claim, work.result()):
+                await self._discard_upload(claim)
         except LeaseLostError:
             logger.warning("lost the lease of %s", claim.job_id)
         except AudioError as error:
             await self._fail(claim, error.code, str(error))
+        except RetryableError as error:
+            await self._jobs.fail(claim, error.code, error.message, retryable=True)
         except AfaError as error:
             await self._fail(claim, error.code, error.message)
         except Exception as error:
@@ -115,6 +119,13 @@ class JobRunner:
                 task.cancel()
                 with suppress(asyncio.CancelledError, Exception):
                     await task
+
+    async def _finish(self, claim: Claim, result: bytes) -> bool:
+        for _ in range(FINISH_TRIES - 1):
+            with suppress(ServiceUnavailableError):
+                return await self._jobs.finish(claim, result)
+            await asyncio.sleep(FINISH_AGAIN_S)
+        return await self._jobs.finish(claim, result)
 
     async def _analyse(self, claim: Claim, progress: "Progress") -> bytes:
         payload = claim.payload
@@ -148,12 +159,17 @@ class JobRunner:
         return features, models_name(found.models) if found.models else ""
 
     async def _keep_alive(self, claim: Claim, progress: "Progress") -> None:
-        while await self._jobs.heartbeat(claim, progress.fraction, progress.stage):
-            await progress.wait_for_change(HEARTBEAT_S)
+        is_ours = True
+        while is_ours:
+            # While the ledger is away nobody else can take the job; its fence decides at the end.
+            with suppress(ServiceUnavailableError):
+                is_ours = await self._jobs.heartbeat(claim, progress.fraction, progress.stage)
+            if is_ours:
+                await progress.wait_for_change(HEARTBEAT_S)
 
     async def _fail(self, claim: Claim, code: str, message: str) -> None:
-        await self._jobs.fail(claim, code, message, retryable=False)
-        await self._discard_upload(claim)
+        if await self._jobs.fail(claim, code, message, retryable=False):
+            await self._discard_upload(claim)
 
     async def _discard_upload(self, claim: Claim) -> None:
         source = claim.payload["source"]

@@ -249,8 +249,12 @@ class Jobs:
         await self._leave(claim)
         return bool(is_done)
 
-    async def fail(self, claim: Claim, code: str, message: str, retryable: bool = False) -> None:
-        """End this attempt: queue the job again if that may help, else fail and refund it."""
+    async def fail(self, claim: Claim, code: str, message: str, retryable: bool = False) -> bool:
+        """End this attempt: queue the job again if that may help, else fail and refund it.
+
+        Returns:
+            False if the claim was lost: the job is another's, or has ended.
+        """
         ceiling = self._policy.first_backoff_ms * 2 ** (claim.attempt - 1)
         delay_ms = random.randint(0, ceiling)  # noqa: S311 - jitter, not a secret
         answer = await self._store.run(
@@ -265,6 +269,7 @@ class Jobs:
         if answer == b"RETRY":
             with contextlib.suppress(ServiceUnavailableError):
                 await self._lanes.put(claim.tier, claim.account, claim.job_id, delay_ms)
+        return bool(answer != b"LOST")
 
     async def _leave(self, claim: Claim) -> None:
         with contextlib.suppress(ServiceUnavailableError):
