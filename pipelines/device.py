@@ -204,6 +204,7 @@ def is_device_fault(error: BaseException) -> bool:
     if isinstance(error, torch.AcceleratorError):
         return True
     # Compiled kernels are launched by Triton or straight by the driver.
-    signs = ("CUDA error", "CUDA driver error", "Triton Error [CUDA]", "cuFFT error")
-    signs += ("CUBLAS_STATUS_", "CUDNN_STATUS_", "NCCL error")
+    launchers = ("CUDA error", "CUDA driver error", "Triton Error [CUDA]", "NCCL error")
+    libraries = ("cuFFT error", "CUBLAS_STATUS_", "CUDNN_STATUS_")
+    signs = (*launchers, *libraries)
     return isinstance(error, RuntimeError) and any(sign in str(error) for sign in signs)

@@ -173,9 +173,12 @@ class BatchedStep(Generic[R]):
         return Load(for_device_s + for_host_s, sum(m.device_s for m in metrics))
 
     async def retire(self) -> None:
-        """Let what is under way finish, then end the threads."""
+        """Let what is under way finish, then end the threads.
+
+        Of a track whose caller has gone, a thread may still work at the windows.
+        """
         await self._idle.wait()
-        self.close()
+        await asyncio.to_thread(self.close)
 
     def close(self) -> None:
         """End the threads after what is under way."""

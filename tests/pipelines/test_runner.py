@@ -181,6 +181,28 @@ async def test_retiring_waits_for_what_is_under_way(
     assert isinstance(running.result(), dict)
 
 
+async def test_retiring_does_not_hold_up_the_loop_for_an_abandoned_track() -> None:
+    may_end = threading.Event()
+
+    class SlowStep(SpectrumStep):
+        def prepare(self, waveform: Waveform) -> Prepared:
+            may_end.wait(10)
+            return super().prepare(waveform)
+
+    step = BatchedStep(SlowStep(SpectrumModel("fine", 100)), torch.device("cpu"), 8, 1000)
+    task = asyncio.create_task(step.run(track(1.0, 1)))
+    await asyncio.sleep(0.05)
+    task.cancel()
+    await asyncio.wait([task])
+    retiring = asyncio.create_task(step.retire())
+    begun_s = time.monotonic()
+    await asyncio.sleep(0.05)
+    assert time.monotonic() - begun_s < 5
+    assert not retiring.done()
+    may_end.set()
+    await retiring
+
+
 async def test_the_load_is_the_work_that_waits() -> None:
     model = SpectrumModel("fine", 100)
     forward, slow_s = model.forward, 0.01
