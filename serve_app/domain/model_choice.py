@@ -47,6 +47,7 @@ class ReplicaReport:
         ready_for: Token of the proposal whose checkpoints it holds ready; "" for none.
         ready_ids: The ids of those, joined by ``+``.
         error: Why it cannot follow the choice or the proposal; "" when it can.
+        knows: Token of the proposal that it has met, so that its error is about that one.
         seen_s: When, in Unix seconds.
     """
 
@@ -56,6 +57,7 @@ class ReplicaReport:
     ready_for: str = ""
     ready_ids: str = ""
     error: str = ""
+    knows: str = ""
     seen_s: float = 0.0
 
 

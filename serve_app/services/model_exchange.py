@@ -84,7 +84,11 @@ class Exchange(Generic[T]):
             CheckpointError: A checkpoint is not here, or not what its card says.
         """
         self.discard()
-        self._beside = await self._load(cards), ids_by_role(cards)
+        try:
+            self._beside = await self._load(cards), ids_by_role(cards)
+        except BaseException:
+            asyncio.get_running_loop().run_in_executor(None, self._collect)
+            raise
 
     def switch(self) -> None:
         """Answer with the set beside from now on, and let the old one go."""
@@ -156,9 +160,10 @@ class Follower(Generic[T]):
             CardError: The choice names what this installation does not know or allow.
             ServiceUnavailableError: Nobody could say what is chosen.
         """
-        choices = await self._first_read()
-        self.chosen = choices.chosen
-        await self._exchange.prepare(self._mine(choices.chosen))
+        cards = await self._first_choice()
+        while not self._exchange.holds(ids_by_role(cards)):
+            await self._exchange.prepare(cards)
+            cards = await self._first_choice()  # a swap may have ended meanwhile
         self._exchange.switch()
         self._task = asyncio.create_task(self._follow())
 
@@ -170,6 +175,11 @@ class Follower(Generic[T]):
                 task.cancel()
                 with contextlib.suppress(asyncio.CancelledError, Exception):
                     await task
+
+    async def _first_choice(self) -> dict[str, Sequence[ModelCard]]:
+        choices = await self._first_read()
+        self.chosen = choices.chosen
+        return self._mine(choices.chosen)
 
     async def _first_read(self) -> Choices:
         loop = asyncio.get_running_loop()
@@ -192,6 +202,8 @@ class Follower(Generic[T]):
                     pause_s = SWAP_POLL_S
             except ServiceUnavailableError:
                 pass  # serve what is loaded
+            except Exception:  # a replica that follows no longer would keep its checkpoints forever
+                logger.exception("%s cannot follow the choice", self._deployment)
             await asyncio.sleep(pause_s)
 
     def step(self, choices: Choices) -> ReplicaReport:
@@ -202,7 +214,13 @@ class Follower(Generic[T]):
             error = self._reach(choices.chosen, proposal)
         except CardError as refusal:
             error = str(refusal)
-        report = ReplicaReport(self._replica, self._deployment, self._exchange.serving, error=error)
+        report = ReplicaReport(
+            self._replica,
+            self._deployment,
+            self._exchange.serving,
+            error=error,
+            knows=proposal.token if proposal is not None else "",
+        )
         if proposal is not None:
             ids = self._ready_ids(choices.chosen, proposal)
             if ids:
@@ -236,19 +254,26 @@ class Follower(Generic[T]):
 
     def _reach(self, chosen: Mapping[str, str], proposal: Proposal | None) -> str:
         """Switch to the choice if it is ready, else load what is missing; give what went wrong."""
-        cards = self._mine(chosen)
-        ids = ids_by_role(cards)
-        if ids != self._exchange.serving:
-            if not self._exchange.holds(ids):
-                return self._prepare(cards)
-            self._exchange.switch()
-            logger.info("%s serves %s", self._deployment, ids)
         if proposal is None:
+            cards = self._mine(chosen)
+            if not self._exchange.holds(ids_by_role(cards)):
+                return self._prepare(cards)
+            self._switch_to(cards)
             self._stop_loading()
             self._exchange.discard()
+            self._failed = None  # the next swap tries afresh
             return ""
+        with contextlib.suppress(CardError):  # the swap may be the way out of a broken choice
+            self._switch_to(self._mine(chosen))
         wanted = self._wanted(chosen, proposal)
         return "" if self._exchange.holds(ids_by_role(wanted)) else self._prepare(wanted)
+
+    def _switch_to(self, cards: Cards) -> None:
+        """Answer with these checkpoints if they are held ready."""
+        ids = ids_by_role(cards)
+        if ids != self._exchange.serving and self._exchange.holds(ids):
+            self._exchange.switch()
+            logger.info("%s serves %s", self._deployment, ids)
 
     def _prepare(self, cards: Cards) -> str:
         """Start loading, or see how it goes."""

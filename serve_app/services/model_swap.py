@@ -112,7 +112,7 @@ async def _prepare(
         loading = [report for report in replicas if report.ready_for != proposal.token]
         show([Step(r, "loading" if r in loading else "ready") for r in replicas])
         for report in loading:
-            if report.error:
+            if report.error and report.knows == proposal.token:
                 raise SwapError(
                     f"{report.deployment} {report.replica} cannot: {report.error} "
                     "Nothing was changed."

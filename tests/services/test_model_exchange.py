@@ -90,6 +90,7 @@ class Replica:
     ) -> None:
         self.load_s = load_s
         self.fault: Exception | None = None
+        self.broken_ids = ""
         self.loaded: list[weakref.ref[Network]] = []
         self.released = 0
         self.exchange: Exchange[Network] = Exchange(self.load, Network.retire, self.count)
@@ -104,8 +105,8 @@ class Replica:
 
     async def load(self, cards: Mapping[str, Sequence[ModelCard]]) -> Network:
         await asyncio.sleep(self.load_s)
-        if self.fault is not None:
-            raise self.fault
+        if self.fault is not None or ids_by_role(cards)["embedding"] == self.broken_ids:
+            raise self.fault or CheckpointError(self.broken_ids, "hf://m-a-p", "not here")
         network = Network(ids_by_role(cards)["embedding"])
         self.loaded.append(weakref.ref(network))
         return network
@@ -297,3 +298,64 @@ async def test_a_choice_that_cannot_be_loaded_fails_the_start(
     await store.choose("embedding", "no-such-model")
     with pytest.raises(CardError):
         await replica.follower.start()
+
+
+async def test_a_swap_is_the_way_out_of_a_choice_that_cannot_be_followed(
+    store: Memory, replicas: tuple[Replica, Replica]
+) -> None:
+    for replica in replicas:
+        replica.broken_ids = "mert-95m"
+    for broken in ("no-such-model", "mert-95m"):
+        await store.choose("embedding", broken)
+        await until(lambda: all(report.error for report in store.by_replica.values()))
+        assert (await swap(store, "embedding", NEW)).after == NEW
+        assert (await swap(store, "embedding", "")).after == OLD
+
+
+async def test_a_swap_that_failed_may_be_tried_again_at_once(
+    store: Memory, replicas: tuple[Replica, Replica]
+) -> None:
+    replicas[0].fault = CheckpointError(NEW, "hf://laion", "not in the folder")
+    with pytest.raises(SwapError, match="not in the folder"):
+        await swap(store, "embedding", NEW)
+    replicas[0].fault = None
+    await until(lambda: not store.by_replica["one"].error)
+    assert (await swap(store, "embedding", NEW)).after == NEW
+
+
+async def test_what_a_failed_load_took_is_given_back(
+    store: Memory, replicas: tuple[Replica, Replica]
+) -> None:
+    await until(lambda: not store.by_replica["one"].error)
+    released = replicas[0].released
+    replicas[0].fault = CheckpointError(NEW, "hf://laion", "out of memory")
+    with pytest.raises(SwapError):
+        await swap(store, "embedding", NEW)
+    await until(lambda: replicas[0].released > released)
+
+
+async def test_a_replica_that_starts_during_a_swap_begins_with_its_outcome(
+    store: Memory, cards: dict[str, ModelCard]
+) -> None:
+    replica = Replica(store, cards, "late", load_s=0.1)
+    starting = asyncio.create_task(replica.follower.start())
+    await asyncio.sleep(0.05)
+    await store.choose("embedding", NEW)
+    await starting
+    assert replica.exchange.serving == {"embedding": NEW}
+    await replica.follower.stop()
+
+
+async def test_a_replica_follows_on_after_an_error_that_nobody_foresaw(
+    store: Memory, replicas: tuple[Replica, Replica], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report = store.report
+
+    async def fail_once(told: ReplicaReport) -> None:
+        monkeypatch.setattr(store, "report", report)
+        raise ValueError("not a report")
+
+    monkeypatch.setattr(store, "report", fail_once)
+    await until(lambda: store.report == report)
+    await store.choose("embedding", NEW)
+    await until(lambda: all(r.exchange.serving == {"embedding": NEW} for r in replicas))
