@@ -11,7 +11,13 @@ from typing import Literal
 
 from pipelines.records import TrackFeatures
 from serve_app.domain.credits import Balance
-from serve_app.domain.errors import AfaError, BadRequestError, NotFoundError
+from serve_app.domain.errors import (
+    AfaError,
+    BadRequestError,
+    InsufficientCreditsError,
+    NotFoundError,
+    ServiceUnavailableError,
+)
 from serve_app.domain.identity import TrackIdentity
 from serve_app.domain.keys import Caller
 from serve_app.domain.ports_store import LedgerPort
@@ -85,10 +91,19 @@ class BatchService:
             hold.final_cost = slot_price * charged
         credits_used, balance = hold.charged, hold.balance
         if is_hit_free and hits:
-            charge = await self._ledger.count_hit(
-                caller.account, caller.tier, hits=len(hits), hit_id=f"hit:{request_id}"
-            )
-            credits_used, balance = credits_used + charge.credits, charge.balance
+            # Once the misses are charged they are answered, whatever becomes of the hits.
+            try:
+                charge = await self._ledger.count_hit(
+                    caller.account, caller.tier, hits=len(hits), hit_id=f"hit:{request_id}"
+                )
+                credits_used, balance = credits_used + charge.credits, charge.balance
+            except InsufficientCreditsError:
+                if not credits_used:
+                    raise
+                slots = [slot if slot is not None and not slot.is_hit else None for slot in slots]
+            except ServiceUnavailableError:
+                if not credits_used:
+                    raise
         is_cached = len(hits) == len(resolved)
         return Batch(slots, "hit" if is_cached else "miss", credits_used, balance)
 
