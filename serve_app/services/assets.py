@@ -75,21 +75,19 @@ class AssetsService:
         asset_id = PREFIX + new_ulid()
         key = asset_object_key(caller.owner, asset_id)
         stored = await store_body(self._objects, key, checked(chunks), tier)
-        try:
-            record = await self._assets.put(
-                NewAsset(
-                    asset_id=asset_id,
-                    owner=caller.owner,
-                    sha256=stored.sha256,
-                    size_bytes=stored.size_bytes,
-                    content_type=media_type,
-                    lifetime_s=tier.asset_lifetime_s,
-                    track=track,
-                )
+        # If this is not answered it may have been done: bytes that no record names are swept, but a
+        # record without bytes would stand in the way of every later upload of them.
+        record = await self._assets.put(
+            NewAsset(
+                asset_id=asset_id,
+                owner=caller.owner,
+                sha256=stored.sha256,
+                size_bytes=stored.size_bytes,
+                content_type=media_type,
+                lifetime_s=tier.asset_lifetime_s,
+                track=track,
             )
-        except BaseException:
-            await self._objects.delete(key)
-            raise
+        )
         if record.asset_id != asset_id:
             await self._objects.delete(key)
         return record
