@@ -49,6 +49,13 @@ async def file_part(request: Request, limit_bytes: int) -> AsyncIterator[AsyncIt
         await form.close()
 
 
+async def file_bytes(request: Request, limit_bytes: int) -> AsyncGenerator[bytes, None]:
+    """Give the bytes of the `file` part; nothing is read before they are asked for."""
+    async with file_part(request, limit_bytes) as chunks:
+        async for chunk in chunks:
+            yield chunk
+
+
 async def _bounded(chunks: AsyncIterator[bytes], limit_bytes: int) -> AsyncGenerator[bytes, None]:
     size = 0
     async for chunk in chunks:

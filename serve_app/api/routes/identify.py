@@ -1,5 +1,6 @@
 """Identify a track from its audio."""
 
+from contextlib import aclosing
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -9,7 +10,7 @@ from serve_app.api.deps import Services, error_responses, request_id
 from serve_app.api.idempotency import IdempotentRoute, idempotent
 from serve_app.api.limits import Computer
 from serve_app.api.meta import meta_of
-from serve_app.api.multipart import FORM_ROOM, file_part
+from serve_app.api.multipart import FORM_ROOM, file_bytes
 from serve_app.api.schemas_identify import EnrichmentBody, Identification
 from serve_app.services.identify import IdentifyAnswer
 
@@ -59,7 +60,7 @@ async def identify(request: Request, caller: Computer, services: Services) -> Id
         answer = await services.identify.identify_asset(caller, tier, asset_id, charge_id)
     else:
         check_length(request.headers.get("content-length"), tier.upload_bytes + FORM_ROOM)
-        async with file_part(request, tier.upload_bytes) as chunks:
+        async with aclosing(file_bytes(request, tier.upload_bytes)) as chunks:
             answer = await services.identify.identify(caller, tier, chunks, charge_id)
     return to_wire(request, answer)
 
