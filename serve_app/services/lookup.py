@@ -15,6 +15,8 @@ from serve_app.domain.errors import (
     ServiceUnavailableError,
     TierRequiredError,
     TrackNotFoundError,
+    UnprocessableAudioError,
+    UrlFetchError,
 )
 from serve_app.domain.identity import TrackIdentity
 from serve_app.domain.identity_ports import AmbiguousIdError, ProvidersFailedError
@@ -33,7 +35,7 @@ from serve_app.services.simulation import (
     simulated_quick,
 )
 from serve_app.services.track_audio import Source, TrackAudio
-from serve_app.services.track_jobs import TrackJobs
+from serve_app.services.track_jobs import UNFIT_AUDIO, TrackJobs
 
 NO_AUDIO = (
     "the track is known, but no audio available; upload it: POST /v1/audio-features/upload, or "
@@ -192,8 +194,7 @@ class LookupService:
         """Give tempo and key; what is not known is computed on the CPU, for every tier.
 
         Raises:
-            TrackNotFoundError: No audio to compute from.
-            UnprocessableAudioError: The audio is not fit.
+            TrackNotFoundError: No audio to compute from, or it is not fit.
             InsufficientCreditsError: Not covered.
         """
         key = self.cache.key(caller, track_key(identity))
@@ -213,7 +214,10 @@ class LookupService:
             raise TrackNotFoundError(NO_AUDIO)
         tier = self._tiers[caller.tier]
         async with self._charging.hold(caller, price, request_id) as hold:
-            features = await self._compute_quick(tier, place.source, place.key)
+            try:
+                features = await self._compute_quick(tier, place.source, place.key)
+            except (UnprocessableAudioError, UrlFetchError) as error:
+                raise TrackNotFoundError(UNFIT_AUDIO) from error
         return FoundQuick(identity, features, "miss", hold.charged, hold.balance)
 
     async def place(self, caller: Caller, identity: TrackIdentity) -> Place:

@@ -35,6 +35,10 @@ DEFAULT_WAIT_S = 25.0
 AUDIO_CODES = frozenset(
     {UnprocessableAudioError.code, "audio_too_long", "audio_too_short", UrlFetchError.code}
 )
+UNFIT_AUDIO = (
+    "the track is known, but its audio cannot be analysed; upload it: "
+    "POST /v1/audio-features/upload"
+)
 
 
 class Flights(CachePort, Protocol):
@@ -143,8 +147,5 @@ class TrackJobs:
 def failure_of(error: JobFailure | None) -> Exception:
     """Turn a job's failure into the error of the look-up that waited for it."""
     if error is not None and error.code in AUDIO_CODES:
-        return TrackNotFoundError(
-            "the track is known, but its audio cannot be analysed; upload it: "
-            "POST /v1/audio-features/upload"
-        )
+        return TrackNotFoundError(UNFIT_AUDIO)
     return InternalError("the analysis failed on our side; you were not charged")
