@@ -54,6 +54,8 @@ class PaymentsWorker:
                 logger.warning("charge %s: outcome unknown (%s)", intent.intent_id, error)
             except ServiceUnavailableError as error:
                 logger.warning("charge %s: not booked yet (%s)", intent.intent_id, error)
+            except Exception:  # one intent must not keep the others waiting
+                logger.exception("charge %s: not carried on", intent.intent_id)
         return closed
 
     async def _advance(self, intent: PaymentIntent) -> bool:

@@ -7,7 +7,7 @@ charges and open intents never exceed the cap.
 from serve_app.domain.credits import Balance
 from serve_app.domain.payments import PaymentIntent, TopupSettings, TopupStatus
 from serve_app.store.client import Store
-from serve_app.store.ledger import Ledger, check_id
+from serve_app.store.ledger import Ledger, check_id, from_ms
 
 FAILURES_ALLOWED = 3
 DECLINED_MESSAGE = "the last three charges were declined"
@@ -44,11 +44,15 @@ class Topups:
 
     async def status(self, account: str) -> TopupStatus | None:
         """Give settings and state; None if it was never set up."""
-        names = ("th", "pack", "price", "cap", "on", "spent", "intent", "fails", "off")
-        values = await self._store.command("HMGET", self._store.keys.topup(account), *names)
-        th, pack, price, cap, is_on, spent, intent, fails, off = values
+        names = ("th", "pack", "price", "cap", "on", "intent", "fails", "off")
+        counts = ("month", "spent", "iprice")
+        key = self._store.keys.topup(account)
+        values = await self._store.command("HMGET", key, *names, *counts)
+        th, pack, price, cap, is_on, intent, fails, off, month, spent, open_price = values
         if th is None:
             return None
+        if month != f"{from_ms(await self._store.now_ms()):%Y%m}".encode():
+            spent = open_price  # what is counted is another month's; an open charge is carried over
         return TopupStatus(
             settings=TopupSettings(int(th), int(pack), int(price), int(cap)),
             is_enabled=is_on == b"1",

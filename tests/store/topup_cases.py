@@ -5,7 +5,7 @@ import pytest
 from serve_app.domain.credits import AccountPayer
 from serve_app.domain.errors import InsufficientCreditsError
 from serve_app.domain.jobs import NewJob
-from serve_app.domain.payments import TopupSettings
+from serve_app.domain.payments import PaymentOutcome, TopupSettings
 from serve_app.providers.payment_sandbox import Behaviour, SandboxPayments
 from serve_app.services.payments import PaymentsWorker
 from tests.store.setting import ACCOUNT, PAYER, Setting, buckets, stamp_ms
@@ -66,13 +66,37 @@ async def never_goes_above_the_cap(s: Setting) -> None:
     await spend_down(s, "b", 9)
     await worker.run_once()
     assert sum(provider.charged.values()) == 1_200
+    await s.at(stamp_ms(2026, 12, 1) - 1)
+    status = await s.topups.status(ACCOUNT)
+    assert status is not None
+    assert status.spent_minor == 1_200
     await s.at(stamp_ms(2026, 12, 1))
+    status = await s.topups.status(ACCOUNT)
+    assert status is not None
+    assert status.spent_minor == 0
     await spend_down(s, "c", 5)
     await worker.run_once()
     status = await s.topups.status(ACCOUNT)
     assert status is not None
     assert status.spent_minor == 200
     await s.audit()
+
+
+async def one_intent_keeps_no_other_waiting(s: Setting) -> None:
+    for account in ("acme", "bert"):
+        payer = AccountPayer(account, "basic")
+        await s.topups.enable(account, SETTINGS)
+        await s.ledger.reserve(payer, "a", 50)
+
+    class Odd(SandboxPayments):
+        async def charge(self, intent_id: str, account: str, amount_minor: int) -> PaymentOutcome:
+            if intent_id == first:
+                raise RuntimeError("an odd answer")
+            return await super().charge(intent_id, account, amount_minor)
+
+    first = (await s.topups.open_intents())[0].intent_id
+    assert await PaymentsWorker(s.topups, Odd()).run_once() == 1
+    assert [intent.intent_id for intent in await s.topups.open_intents()] == [first]
 
 
 async def open_intent_counts_in_the_next_month_too(s: Setting) -> None:
@@ -244,6 +268,7 @@ async def debt_made_by_a_job_counts(s: Setting) -> None:
 
 
 TOPUP_CASES = (
+    one_intent_keeps_no_other_waiting,
     opens_one_intent_below_the_threshold,
     never_goes_above_the_cap,
     open_intent_counts_in_the_next_month_too,
