@@ -9,8 +9,15 @@ from typing import Any
 import pytest
 
 from serve_app.api import audio_body
-from serve_app.domain.errors import ServiceUnavailableError
+from serve_app.domain.assets import AssetRecord, NewAsset
+from serve_app.domain.errors import (
+    InsufficientCreditsError,
+    ServiceUnavailableError,
+    UnprocessableAudioError,
+    UrlFetchError,
+)
 from serve_app.domain.jobs import JobRecord, NewJob
+from serve_app.services.gate import Gate
 from tests.api.application import Application
 
 pytestmark = pytest.mark.redis
@@ -174,7 +181,76 @@ async def test_a_job_whose_submission_was_not_answered_is_found_or_refunded(
         assert await api.remaining("pro") == 60_000 - 30
 
 
+# Look-ups and assets
+
+
+async def test_misses_that_were_charged_are_answered_without_the_hits(
+    api: Application, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, hit = api.client("test"), "isrc:QZTST0000001"
+    assert (await client.get(f"/v1/audio-features/{hit}")).status_code == 200
+
+    async def over(*_args: Any, **_options: Any) -> Any:
+        raise InsufficientCreditsError("over the allowance")
+
+    for number, (fault, expected) in enumerate(((over, [False, True]), (away, [True, True]))):
+        monkeypatch.setattr(api.services.ledger, "count_hit", fault)
+        ids = f"{hit},isrc:QZTST{7 + number:07d}"
+        answer = await client.get("/spotify/v1/audio-features", params={"ids": ids})
+        assert (answer.status_code, answer.headers["X-Credits-Used"]) == (200, "2"), answer.text
+        slots = answer.json()["audio_features"]
+        assert [slot is not None for slot in slots] == expected
+        refused = await client.get("/spotify/v1/audio-features", params={"ids": hit})
+        assert refused.status_code == (402 if fault is over else 503)
+
+
+async def test_a_tracks_own_unfit_audio_is_404(api: Application) -> None:
+    names = {"song": "Demo in A minor", "artist": "The afa Demo Band"}
+    for fault in (UnprocessableAudioError("noise"), UrlFetchError("gone")):
+        api.quick.fault = fault
+        answer = await api.client().get("/v1/key-bpm", params=names)
+        assert (answer.status_code, answer.json()["error"]) == (404, "track_not_found")
+    assert await api.remaining("pro") == 60_000
+
+
+async def test_an_asset_whose_record_was_not_answered_keeps_its_bytes(
+    api: Application, demo_audio: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, put = api.client(), api.stores.assets.put
+
+    async def unanswered(asset: NewAsset) -> AssetRecord:
+        await put(asset)
+        raise ServiceUnavailableError("no answer")
+
+    monkeypatch.setattr(api.stores.assets, "put", unanswered)
+    sent: dict[str, Any] = {"content": demo_audio, "headers": MP3}
+    assert (await client.post("/v1/assets/upload", **sent)).status_code == 503
+    monkeypatch.undo()
+    asset_id = (await client.post("/v1/assets/upload", **sent)).json()["asset_id"]
+    tempo = await client.post("/v1/bpm", json={"asset_id": asset_id})
+    assert tempo.status_code == 200, tempo.text
+
+
 # Bodies
+
+
+async def test_a_full_identification_reads_no_form(
+    api: Application, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    n_read = 0
+
+    async def body() -> AsyncIterator[bytes]:
+        nonlocal n_read
+        n_read += 1
+        yield b"--x"
+
+    monkeypatch.setattr(api.services.identify, "_gate", Gate(0))
+    answer = await api.client().post(
+        "/v1/identify",
+        content=body(),
+        headers={"Content-Type": "multipart/form-data; boundary=x"},
+    )
+    assert (answer.status_code, n_read) == (503, 0)
 
 
 @pytest.mark.parametrize(
