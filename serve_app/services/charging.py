@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
 from serve_app.domain.credits import Balance, HoldClosedError
-from serve_app.domain.errors import AfaError, ServiceUnavailableError
+from serve_app.domain.errors import AfaError, BadRequestError, ServiceUnavailableError
 from serve_app.domain.keys import Caller
 from serve_app.domain.ports_store import LedgerPort
 
@@ -103,7 +103,9 @@ class Charging:
                     return Hold(hold_id, cost, balance, is_paid=True)
                 continue
             return Hold(hold_id, cost, balance, is_paid=False)
-        raise AfaError("this request was tried too often; send it with a new Idempotency-Key")
+        raise BadRequestError(
+            "this request was tried too often; send it with a new Idempotency-Key"
+        )
 
     async def _give_back(self, caller: Caller, hold: Hold) -> None:
         # What cannot be given back now is reaped when its time is over.

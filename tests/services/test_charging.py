@@ -5,9 +5,13 @@ import asyncio
 import pytest
 
 from serve_app.domain.credits import Balance
-from serve_app.domain.errors import InsufficientCreditsError, ServiceUnavailableError
+from serve_app.domain.errors import (
+    BadRequestError,
+    InsufficientCreditsError,
+    ServiceUnavailableError,
+)
 from serve_app.domain.keys import Caller
-from serve_app.services.charging import Charging
+from serve_app.services.charging import MAX_EARLIER_ATTEMPTS, Charging
 from tests.api.application import Application
 
 pytestmark = pytest.mark.redis
@@ -65,6 +69,19 @@ async def test_a_request_that_failed_before_is_charged_when_it_succeeds(
     async with charges.hold(CALLER, 10, "a"):
         pass
     assert await api.remaining("free") == 490
+
+
+async def test_what_fails_again_and_again_is_told_so(
+    charging: tuple[Charging, Application],
+) -> None:
+    charges, _ = charging
+    for _ in range(MAX_EARLIER_ATTEMPTS):
+        with pytest.raises(ValueError, match="fault"):
+            async with charges.hold(CALLER, 10, "a"):
+                raise ValueError("fault")
+    with pytest.raises(BadRequestError, match="new Idempotency-Key"):
+        async with charges.hold(CALLER, 10, "a"):
+            raise AssertionError("must not run")
 
 
 async def test_too_little_is_refused_before_anything_is_done(
