@@ -39,7 +39,12 @@ def _parsed_cards(own: Path | None, changed_ns: int) -> dict[str, ModelCard]:
     del changed_ns  # part of the key: a changed file is read again
     table: dict[str, Any] = load_table("models")
     if own is not None:
-        more = yaml.safe_load(own.read_text(encoding="utf-8")) or {}
+        try:
+            more = yaml.safe_load(own.read_text(encoding="utf-8")) or {}
+        except yaml.YAMLError as error:
+            raise CardError(f"{own} is not YAML: {error}") from error
+        if not isinstance(more, dict) or not all(isinstance(card, dict) for card in more.values()):
+            raise CardError(f"{own} must map model ids to the fields of their cards")
         taken = table.keys() & more.keys()
         if taken:
             raise CardError(f"{own}: {', '.join(sorted(taken))} is the id of another card")

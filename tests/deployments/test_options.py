@@ -51,3 +51,10 @@ def test_operators_add_cards_of_their_own_while_the_service_runs(tmp_path: Path)
     (tmp_path / "cards.yaml").write_text(yaml.safe_dump({"clap": {}}))
     with pytest.raises(CardError, match="id of another card"):
         known_cards(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["own: {role: [", "- own", "own: embedding"])
+def test_a_file_of_cards_that_is_half_written_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "cards.yaml").write_text(text)
+    with pytest.raises(CardError, match=r"cards\.yaml"):
+        known_cards(tmp_path)
