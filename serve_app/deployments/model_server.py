@@ -21,7 +21,7 @@ from pipelines.steps import Step
 from serve_app.deployments.autoscaling import BACKLOG, BUSY
 from serve_app.deployments.following import follow
 from serve_app.deployments.options import ModelOptions, StoreOptions
-from serve_app.services.model_exchange import Cards, Exchange
+from serve_app.services.model_exchange import Cards, Exchange, ids_by_role
 from serve_app.services.model_shelf import Shelf
 
 EMBEDDING = "embedding"
@@ -42,6 +42,17 @@ class Answer(Generic[R_co]):
 
     result: R_co
     models: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """An embedding model that a request names, and the choice of the roles served beside it."""
+
+    model_id: str
+    beside: tuple[tuple[str, str], ...]
+
+    def __str__(self) -> str:
+        return self.model_id
 
 
 def resolve_device(device: str) -> torch.device:
@@ -82,8 +93,8 @@ class ModelServer(Generic[R]):
             self._load, BatchedStep.retire, self._release
         )
         self._follower = await follow(options, stores, self.roles, self._exchange)
-        self._shelf: Shelf[BatchedStep[R]] = Shelf(
-            self._load_named, BatchedStep.retire, options.named_mib << 20
+        self._shelf: Shelf[Named, BatchedStep[R]] = Shelf(
+            self._load_named, BatchedStep.retire, options.named_mib << 20, self._release
         )
         self._measured = time.monotonic(), 0.0
 
@@ -114,12 +125,13 @@ class ModelServer(Generic[R]):
         samples = await pcm[0]
         step, models = self._exchange.current, self._exchange.serving
         if embedding_model and embedding_model != models.get(EMBEDDING, embedding_model):
-            step, models = await self._named(embedding_model, models)
+            step, models = await self._named(embedding_model)
         return Answer(await step.run(Waveform(samples, sample_rate)), models)
 
     async def check_health(self) -> None:
         """Fail when the device no longer computes, so that Serve replaces the replica."""
-        self._exchange.current.check_health()
+        for step in (self._exchange.current, *self._shelf.values):
+            step.check_health()
 
     async def record_autoscaling_stats(self) -> dict[str, float]:
         """Give Serve's controller what `autoscaling.queue_delay` goes by."""
@@ -148,17 +160,22 @@ class ModelServer(Generic[R]):
             raise
         return step
 
-    async def _named(
-        self, model_id: str, models: dict[str, str]
-    ) -> tuple[BatchedStep[R], dict[str, str]]:
+    async def _named(self, model_id: str) -> tuple[BatchedStep[R], dict[str, str]]:
         if not self._options.named_mib:
             raise CardError(f"{model_id} is not the chosen embedding, and no other may be named")
-        return await self._shelf.get(model_id), models | {EMBEDDING: model_id}
+        chosen = self._follower.chosen
+        others = [role for role in self.roles if role in chosen and role != EMBEDDING]
+        named = Named(model_id, tuple((role, chosen[role]) for role in others))
+        ids = ids_by_role(self._cards_of(named))
+        return await self._shelf.get(named), ids
 
-    async def _load_named(self, model_id: str) -> tuple[BatchedStep[R], int]:
-        cards = self._options.cards({**self._follower.chosen, EMBEDDING: model_id})
-        step = await self._load({role: cards[role] for role in self.roles})
+    async def _load_named(self, named: Named) -> tuple[BatchedStep[R], int]:
+        step = await self._load(self._cards_of(named))
         return step, step.weight_bytes
+
+    def _cards_of(self, named: Named) -> Cards:
+        cards = self._options.cards({**dict(named.beside), EMBEDDING: named.model_id})
+        return {role: cards[role] for role in self.roles}
 
     def _release(self) -> None:
         if self._device.type == "cuda":

@@ -5,13 +5,18 @@ is counted, and what is in use stays until its last request is done.
 """
 
 import asyncio
+import gc
+import logging
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from serve_app.services.model_exchange import Retire
 
+logger = logging.getLogger(__name__)
+
+K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
 
 
@@ -33,54 +38,62 @@ class _Kept(Generic[T]):
     size_bytes: int
 
 
-class Shelf(Generic[T]):
+class Shelf(Generic[K, T]):
     """Loads what is named, once for all who ask at the same time; the least recently used goes.
 
     Args:
-        load: Gives a warm set of networks for a model id, and the bytes of its weights.
+        load: Gives a warm set of networks for a name, and the bytes of its weights.
         retire: Called with a set that nobody will ask any more; returns when its last request is
             done.
         budget_bytes: Weights that may be kept at the same time.
+        release: Called, in a thread, when nothing refers to a set any more.
     """
 
     def __init__(
         self,
-        load: Callable[[str], Awaitable[tuple[T, int]]],
+        load: Callable[[K], Awaitable[tuple[T, int]]],
         retire: Retire[T],
         budget_bytes: int,
+        release: Callable[[], None] = lambda: None,
     ) -> None:
         self._load = load
         self._retire = retire
         self._budget_bytes = budget_bytes
-        self._kept: OrderedDict[str, _Kept[T]] = OrderedDict()
+        self._release = release
+        self._kept: OrderedDict[K, _Kept[T]] = OrderedDict()
         self._lock = asyncio.Lock()
         self._retiring: set[asyncio.Task[None]] = set()
 
     @property
-    def model_ids(self) -> list[str]:
+    def names(self) -> list[K]:
         """What is kept, the least recently used first."""
         return list(self._kept)
 
-    async def get(self, model_id: str) -> T:
-        """Give the set of a model; the caller begins its request before it awaits anything else.
+    @property
+    def values(self) -> list[T]:
+        """The sets that are kept."""
+        return [kept.value for kept in self._kept.values()]
+
+    async def get(self, name: K) -> T:
+        """Give the set of a name; the caller begins its request before it awaits anything else.
 
         Raises:
             ShelfFullError: It alone is larger than the budget.
             Exception: Whatever loading raised.
         """
-        if model_id not in self._kept:
+        if name not in self._kept:
             async with self._lock:  # one at a time, so that memory is counted right
-                if model_id not in self._kept:
-                    await self._add(model_id)
-        self._kept.move_to_end(model_id)
-        return self._kept[model_id].value
+                if name not in self._kept:
+                    await self._add(name)
+        self._kept.move_to_end(name)
+        return self._kept[name].value
 
-    async def _add(self, model_id: str) -> None:
-        value, size_bytes = await self._load(model_id)
+    async def _add(self, name: K) -> None:
+        value, size_bytes = await self._load(name)
         if size_bytes > self._budget_bytes:
             self._let_go(value)
-            raise ShelfFullError(model_id, size_bytes, self._budget_bytes)
-        self._kept[model_id] = _Kept(value, size_bytes)
+            raise ShelfFullError(str(name), size_bytes, self._budget_bytes)
+        self._kept[name] = _Kept(value, size_bytes)
         while sum(kept.size_bytes for kept in self._kept.values()) > self._budget_bytes:
             _, oldest = self._kept.popitem(last=False)
             self._let_go(oldest.value)
@@ -88,4 +101,14 @@ class Shelf(Generic[T]):
     def _let_go(self, value: T) -> None:
         task = asyncio.create_task(self._retire(value))
         self._retiring.add(task)
-        task.add_done_callback(self._retiring.discard)
+        task.add_done_callback(self._finish)
+
+    def _finish(self, task: asyncio.Task[None]) -> None:
+        self._retiring.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            logger.error("checkpoints could not be let go", exc_info=task.exception())
+        task.get_loop().run_in_executor(None, self._collect)
+
+    def _collect(self) -> None:
+        gc.collect()  # networks are full of cycles
+        self._release()

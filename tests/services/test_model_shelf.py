@@ -1,6 +1,8 @@
 """Named checkpoints, least recently used, within a memory budget."""
 
 import asyncio
+import gc
+import weakref
 
 import pytest
 
@@ -45,7 +47,7 @@ async def test_the_least_recently_used_goes_when_its_requests_are_done(counted: 
         await shelf.get(name)
     counted.may_go.clear()
     assert await shelf.get("c") == "c"
-    assert shelf.model_ids == ["a", "c"]
+    assert shelf.names == ["a", "c"]
     assert counted.gone == []  # somebody still uses it
     counted.may_go.set()
     await asyncio.sleep(0)
@@ -62,6 +64,41 @@ async def test_what_is_too_large_is_refused_and_spoils_nothing(counted: Counted)
         await shelf.get("huge")
     with pytest.raises(KeyError):
         await shelf.get("unknown")
-    assert shelf.model_ids == ["a"]
+    assert shelf.names == ["a"]
     await asyncio.sleep(0.01)
     assert counted.gone == ["huge"]
+
+
+class Cyclic:
+    """Refers to itself, as networks do."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+    async def retire(self) -> None:
+        await asyncio.sleep(0)
+
+
+async def test_memory_of_what_goes_is_given_back_at_once() -> None:
+    alive: list[weakref.ref[Cyclic]] = []
+    released: list[int] = []
+
+    async def load(name: str) -> tuple[Cyclic, int]:
+        made = Cyclic()
+        alive.append(weakref.ref(made))
+        return made, SIZES[name]
+
+    def release() -> None:
+        released.append(sum(made() is not None for made in alive))
+
+    gc.disable()
+    try:
+        shelf = Shelf(load, Cyclic.retire, 40, release)
+        await shelf.get("a")
+        await shelf.get("b")
+        async with asyncio.timeout(5):
+            while not released:  # noqa: ASYNC110  the thread has no event
+                await asyncio.sleep(0.01)
+    finally:
+        gc.enable()
+    assert released == [1]
