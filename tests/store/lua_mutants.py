@@ -44,11 +44,11 @@ SWAPS = (
 # Mutants that no test can tell from the original, and why.
 EQUIVALENT = {
     "credit:21: <=": "no caller passes 0 credits",
-    "lib/jobs:26: >=": "a final cost equal to the hold is the hold",
+    "lib/jobs:27: >=": "a final cost equal to the hold is the hold",
     "key_end:12: >=": "writes the same time again",
     "lane_claim:21: -": "turns through the lanes the other way round",
     "webhook_after:4: <=": "no retry comes after 0 s",
-    "lib/ledger:99: math.ceil": "counts 28 February as day -1 of the next March",
+    "lib/ledger:100: math.ceil": "counts 28 February as day -1 of the next March",
 }
 STATEMENT = re.compile(
     r"^\s*(redis\.call|A\.\w+(, A\.\w+)* =|\w+\(|\w+\[[^]]+\](, \w+\[[^]]+\])* =)"

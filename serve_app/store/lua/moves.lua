@@ -33,8 +33,8 @@ for i = 1, n_accounts do
   local at = PER_ACCOUNT * (i - 1)
   accounts[i] = open_account(ARGV[i + 1], found[n_holds + i], unpack(KEYS, at + 1, at + PER_ACCOUNT))
 end
-local answers, n_items, at, last = {}, 0, 1, #items
-while at <= last do
+local answers, n_items, at, beyond = {}, 0, 1, #items + 1
+while at ~= beyond do
   local word, account, place, amount, term, monthly, floor, price, member, fp
   word, account, place, amount, term, monthly, floor, price, member, fp, at =
     unpack_item(ITEM, items, at)
