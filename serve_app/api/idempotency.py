@@ -29,7 +29,7 @@ from serve_app.domain.errors import (
     ServiceUnavailableError,
 )
 from serve_app.domain.keys import Caller
-from serve_app.domain.traffic import InFlight, Mismatch, Replay
+from serve_app.domain.traffic import Fresh, InFlight, Mismatch, Replay
 
 HEADER = "Idempotency-Key"
 LONGEST_KEY = 255
@@ -114,9 +114,6 @@ async def answer_once(
         if boundary:
             digest = await to_thread(digest_without, boundary, body)
         what = fingerprint(request, digest, boundary)
-        # The request is part of the name: a key's new life for another one, after a day or a
-        # crash, never passes for what was paid.
-        request.state.request_id = f"idem:{name_of(caller, key, what)}"
         match await table.begin(caller.owner, hashed(key), what):
             case Replay(status, headers, content):
                 return Response(content, status, {**headers, "Idempotent-Replayed": "true"})
@@ -126,6 +123,10 @@ async def answer_once(
                 )
             case InFlight():
                 raise ConcurrencyError("the same request is being answered at this moment", 1)
+            case Fresh(life):
+                # What is paid is this request in this life of the key: another one under the same
+                # key, or the same a day later, never passes for it.
+                request.state.request_id = f"idem:{name_of(caller, key, what, life)}"
         try:
             response = await run(Request(request.scope, replay(body)))
         except BaseException:
@@ -150,9 +151,17 @@ def hashed(key: str) -> str:
     return hashlib.sha256(key.encode()).hexdigest()
 
 
-def name_of(caller: Caller, key: str, what: str) -> str:
-    """Give what the ids of holds and jobs derive from; ``what`` is the request's fingerprint."""
-    return hashlib.sha256(f"{caller.owner}\x1f{key}\x1f{what}".encode()).hexdigest()[:40]
+def name_of(caller: Caller, key: str, what: str, life: str) -> str:
+    """Give what the ids of holds and jobs derive from.
+
+    Args:
+        caller: Whose key.
+        key: As sent.
+        what: The request's fingerprint.
+        life: See `Fresh`.
+    """
+    name = "\x1f".join((caller.owner, key, what, life))
+    return hashlib.sha256(name.encode()).hexdigest()[:40]
 
 
 def fingerprint(request: Request, body_digest: str, boundary: bytes = b"") -> str:

@@ -1,7 +1,7 @@
 """Answers of the rate limiter and of the idempotency table."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,13 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Fresh:
-    """The key is new and now taken: run the request, then ``finish`` or ``abandon``."""
+    """The key is new and now taken: run the request, then ``finish`` or ``abandon``.
+
+    Attributes:
+        life: The same for a day, whatever becomes of the request; then the key begins anew.
+    """
+
+    life: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ Invariant: while a request with the key runs, and for a day after it, no second 
 """
 
 import json
+import secrets
 from collections.abc import Mapping
 
 from serve_app.domain.traffic import Fresh, IdempotencyState, InFlight, Mismatch, Replay
@@ -26,14 +27,20 @@ class Idempotency:
         Raises:
             ServiceUnavailableError: The ledger is away.
         """
+        record = self._store.keys.idempotency(owner, key)
+        # It outlives the record of a request that died, and ends before the holds it made do.
+        _, life = await self._store.batch(
+            [
+                ("SET", f"life:{record}", secrets.token_hex(8), "NX", "PX", KEPT_S * 1000),
+                ("GET", f"life:{record}"),
+            ]
+        )
         word, *rest = await self._store.run(
-            "idem_begin",
-            [self._store.keys.idempotency(owner, key)],
-            [fingerprint, IN_FLIGHT_S * 1000],
+            "idem_begin", [record], [fingerprint, IN_FLIGHT_S * 1000]
         )
         match word:
             case b"FRESH":
-                return Fresh()
+                return Fresh(life.decode() if life is not None else "")
             case b"MISMATCH":
                 return Mismatch()
             case b"IN_FLIGHT":

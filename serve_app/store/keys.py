@@ -29,6 +29,7 @@ key:<hash>                  hash   API key record                       for ever
 kid:<key id>                string owner and look-up hash of a key      for ever
 {lanes}:*                   …      queue hints: lua/lib/lanes.lua       for ever
 idem:{cNN}:<owner>:<key>    hash   answer to an Idempotency-Key         24 h
+life:idem:{cNN}:<owner>:…   string what its charges are named after     24 h
 spend:<provider>:<month>    string billed calls to a provider           40 d
 rl:… turn:… slot:… c:… lock …      cache role: rates, slots, values     each its own
 =========================== ====== ==================================== ===================

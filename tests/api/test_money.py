@@ -27,9 +27,10 @@ MP3 = {"Content-Type": "audio/mpeg"}
 BATCH = "/v1/audio-features"
 
 
-async def forget_answers(api: Application) -> None:
-    """As if a day had passed, or the process had died before it kept an answer."""
-    for name in await api.stores.ledger_store.command("KEYS", "idem:*"):
+async def forget_answers(api: Application, kinds: str = "idem:*") -> None:
+    """As if the process had died before it kept an answer, and five minutes had passed."""
+    for name in await api.stores.ledger_store.command("KEYS", kinds):
+        assert 0 < await api.stores.ledger_store.command("PTTL", name) <= 24 * 3600 * 1000
         await api.stores.ledger_store.command("DEL", name)
 
 
@@ -50,6 +51,24 @@ async def test_a_keys_new_life_for_another_request_is_charged(
     other = await client.post(BATCH, json={"ids": ids}, headers=key)
     assert (other.status_code, other.json()["_meta"]["credits_used"]) == (200, 2 * len(ids))
     assert await api.remaining("pro") == 60_000 - 2 - 2 * len(ids)
+
+
+@pytest.mark.parametrize("kind", ["batch", "upload"])
+async def test_the_same_request_a_day_later_is_another(
+    api: Application, demo_audio: bytes, kind: str
+) -> None:
+    key = {"Idempotency-Key": "a"}
+    requests: dict[str, tuple[str, dict[str, Any], int]] = {
+        "batch": (BATCH, {"json": {"ids": [DEMO]}, "headers": key}, 2),
+        "upload": ("/v1/audio-features/upload", {"content": demo_audio, "headers": MP3 | key}, 10),
+    }
+    path, sent, price = requests[kind]
+    for number in range(2):
+        answer = await api.client().post(path, **sent)
+        assert answer.is_success, answer.text
+        assert await api.remaining("pro") == 60_000 - price * (number + 1)
+        await forget_answers(api)
+        await forget_answers(api, "life:*")
 
 
 async def test_another_body_under_a_lapsed_key_leaves_the_first_job_its_audio(
