@@ -29,18 +29,17 @@ class Idempotency:
         """
         record = self._store.keys.idempotency(owner, key)
         # It outlives the record of a request that died, and ends before the holds it made do.
-        _, life = await self._store.batch(
-            [
-                ("SET", f"life:{record}", secrets.token_hex(8), "NX", "PX", KEPT_S * 1000),
-                ("GET", f"life:{record}"),
-            ]
-        )
+        new_life = secrets.token_hex(8)
+        command = ("SET", f"life:{record}", new_life, "NX", "PX", KEPT_S * 1000)
+        life = new_life.encode()
+        if not await self._store.command(*command):
+            life = await self._store.command("GET", f"life:{record}") or life
         word, *rest = await self._store.run(
             "idem_begin", [record], [fingerprint, IN_FLIGHT_S * 1000]
         )
         match word:
             case b"FRESH":
-                return Fresh(life.decode() if life is not None else "")
+                return Fresh(life.decode())
             case b"MISMATCH":
                 return Mismatch()
             case b"IN_FLIGHT":

@@ -14,8 +14,10 @@ import pytest
 from serve_app.domain.errors import ServiceUnavailableError
 from serve_app.domain.jobs import NewJob
 from serve_app.store.accounts import Accounts
+from serve_app.store.assets import Assets
 from serve_app.store.cache import Cache
 from serve_app.store.client import Store, connect
+from serve_app.store.idempotency import Idempotency
 from serve_app.store.jobs import Jobs
 from serve_app.store.ledger import Ledger
 from serve_app.store.limits import Limits
@@ -103,6 +105,20 @@ async def test_stopped_ledger_refuses_in_time(victim: Victim, store: Store) -> N
         await ledger.reserve(PAYER, f"s{number}", 1)
         await ledger.void(ACCOUNT, f"s{number}")
     assert (await ledger.balance(ACCOUNT)).remaining == 60
+
+
+async def test_what_comes_before_a_charge_refuses_in_time(victim: Victim, store: Store) -> None:
+    assets, table = Assets(store), Idempotency(store)
+    assert await assets.get("bob", "afa_x") is None
+    assert victim.server is not None
+    assert victim.server.pid is not None
+    os.kill(victim.server.pid, signal.SIGSTOP)
+    try:
+        assert await refusal_s(assets.get("bob", "afa_x")) < ANSWER_S
+        assert await refusal_s(assets.of_track("bob", "isrc:x")) < ANSWER_S
+        assert await refusal_s(table.begin("bob", "k", "print")) < ANSWER_S
+    finally:
+        os.kill(victim.server.pid, signal.SIGCONT)
 
 
 async def test_remembered_keys_work_without_the_ledger(victim: Victim, store: Store) -> None:
