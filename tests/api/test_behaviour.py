@@ -97,6 +97,7 @@ async def test_nothing_of_one_owner_is_seen_by_another(api: Application, demo_au
         for method, path, body in [
             ("GET", "/v1/assets/{asset}", None),
             ("POST", "/v1/bpm", {"asset_id": "{asset}"}),
+            ("POST", "/v1/identify", {"asset_id": "{asset}"}),
             ("POST", "/v1/audio-features/upload", {"asset_id": "{asset}"}),
             ("GET", "/v1/jobs/{job}", None),
             ("GET", "/v1/resolve/{job}", None),
