@@ -1,6 +1,7 @@
 """Know which checkpoints are chosen, in a process that runs none of them."""
 
 import asyncio
+import logging
 import threading
 import time
 from collections.abc import Mapping
@@ -10,6 +11,8 @@ from serve_app.domain.model_choice import POLL_S, SWAP_POLL_S
 from serve_app.services.feature_cache import models_name
 from serve_app.store.client import connect
 from serve_app.store.model_choices import ModelChoices
+
+logger = logging.getLogger(__name__)
 
 FIRST_READ_S = 5.0
 SETTLE_S = 10.0
@@ -55,6 +58,10 @@ class ChoiceWatch:
             try:
                 found = await choices.read()
             except ServiceUnavailableError:
+                await asyncio.sleep(pause_s)
+                continue
+            except Exception:  # the name must not stay behind the next swap
+                logger.exception("the choice of checkpoints cannot be read")
                 await asyncio.sleep(pause_s)
                 continue
             if found.proposal is not None:
