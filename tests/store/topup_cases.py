@@ -1,5 +1,7 @@
 """Directed cases of automatic top-up; run like those of the ledger."""
 
+import asyncio
+
 import pytest
 
 from serve_app.domain.credits import AccountPayer
@@ -7,6 +9,7 @@ from serve_app.domain.errors import InsufficientCreditsError
 from serve_app.domain.jobs import NewJob
 from serve_app.domain.payments import PaymentOutcome, TopupSettings
 from serve_app.providers.payment_sandbox import Behaviour, SandboxPayments
+from serve_app.services import payments
 from serve_app.services.payments import PaymentsWorker
 from tests.store.setting import ACCOUNT, PAYER, Setting, buckets, stamp_ms
 
@@ -91,12 +94,23 @@ async def one_intent_keeps_no_other_waiting(s: Setting) -> None:
     class Odd(SandboxPayments):
         async def charge(self, intent_id: str, account: str, amount_minor: int) -> PaymentOutcome:
             if intent_id == first:
+                await asyncio.sleep(0 if self.is_odd else 3600)
                 raise RuntimeError("an odd answer")
             return await super().charge(intent_id, account, amount_minor)
 
+        is_odd = True
+
     first = (await s.topups.open_intents())[0].intent_id
-    assert await PaymentsWorker(s.topups, Odd()).run_once() == 1
+    provider = Odd()
+    assert await PaymentsWorker(s.topups, provider).run_once() == 1
     assert [intent.intent_id for intent in await s.topups.open_intents()] == [first]
+    provider.is_odd = False
+    limit_s, payments.LIMIT_S = payments.LIMIT_S, 0.1
+    try:
+        async with asyncio.timeout(3):
+            assert await PaymentsWorker(s.topups, provider).run_once() == 0
+    finally:
+        payments.LIMIT_S = limit_s
 
 
 async def open_intent_counts_in_the_next_month_too(s: Setting) -> None:
