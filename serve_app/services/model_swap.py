@@ -13,6 +13,10 @@ from serve_app.domain.model_choice import ModelChoicesPort, Proposal, ReplicaRep
 
 PROPOSAL_TTL_S = 15.0
 POLL_S = 0.25
+NOTICE_S = 2.0
+"""Least time from proposal to choice: whoever names cached answers reads both once a second, and
+must know of the swap before the first answer of a new checkpoint."""
+
 PREPARE_LIMIT_S = 1800.0
 """Compilation may take minutes."""
 
@@ -104,7 +108,8 @@ async def _prepare(
 ) -> str:
     """Wait until all are ready; give the ids that they will answer with, "" if there is none."""
     loop = asyncio.get_running_loop()
-    give_up_s = loop.time() + limit_s
+    begun_s = loop.time()
+    give_up_s = begun_s + limit_s
     while True:
         if not await choices.keep(proposal, PROPOSAL_TTL_S):
             raise SwapError("the proposal has lapsed; nothing was changed")
@@ -117,9 +122,9 @@ async def _prepare(
                     f"{report.deployment} {report.replica} cannot: {report.error} "
                     "Nothing was changed."
                 )
-        if not loading:
+        if not loading and loop.time() - begun_s >= NOTICE_S:
             return _agreed({report.ready_ids for report in replicas})
-        if loop.time() > give_up_s:
+        if loading and loop.time() > give_up_s:
             slow = ", ".join(report.replica for report in loading)
             raise SwapError(f"not ready after {limit_s:.0f} s: {slow}; nothing was changed")
         await asyncio.sleep(POLL_S)

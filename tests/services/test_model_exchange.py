@@ -125,6 +125,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model_exchange, "POLL_S", 0.02)
     monkeypatch.setattr(model_exchange, "SWAP_POLL_S", 0.01)
     monkeypatch.setattr("serve_app.services.model_swap.POLL_S", 0.01)
+    monkeypatch.setattr("serve_app.services.model_swap.NOTICE_S", 0.02)
 
 
 @pytest.fixture
@@ -146,7 +147,7 @@ async def replicas(
 
 
 async def until(holds: Any) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while not holds():  # noqa: ASYNC110  the state has no event
             await asyncio.sleep(0.005)
 
@@ -359,3 +360,26 @@ async def test_a_replica_follows_on_after_an_error_that_nobody_foresaw(
     await until(lambda: store.report == report)
     await store.choose("embedding", NEW)
     await until(lambda: all(r.exchange.serving == {"embedding": NEW} for r in replicas))
+
+
+async def test_whoever_reads_now_and_then_knows_of_a_swap_before_it_is_made(
+    store: Memory, cards: dict[str, ModelCard], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("serve_app.services.model_swap.NOTICE_S", 0.3)
+    replica = Replica(store, cards, "one", load_s=0)
+    await replica.follower.start()
+    seen: list[tuple[bool, bool]] = []
+
+    async def watch() -> None:
+        while True:
+            choices = await store.read()
+            seen.append((choices.proposal is not None, "embedding" in choices.chosen))
+            await asyncio.sleep(0.1)
+
+    watching = asyncio.create_task(watch())
+    await until(lambda: "one" in store.by_replica and seen)
+    await swap(store, "embedding", NEW)
+    await until(lambda: seen[-1] == (False, True))
+    watching.cancel()
+    assert (True, False) in seen
+    await replica.follower.stop()
