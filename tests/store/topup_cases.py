@@ -281,6 +281,37 @@ async def debt_made_by_a_job_counts(s: Setting) -> None:
     assert len(await s.topups.open_intents()) == 1
 
 
+async def hits_beyond_the_allowance_open_intents_too(s: Setting) -> None:
+    await s.topups.enable(ACCOUNT, SETTINGS)
+    await s.ledger.count_hit(ACCOUNT, "basic", hits=5 + 40)
+    assert (await s.ledger.balance(ACCOUNT)).remaining == 20
+    assert await s.topups.open_intents() == []
+    await s.ledger.count_hit(ACCOUNT, "basic")
+    assert len(await s.topups.open_intents()) == 1
+    assert await PaymentsWorker(s.topups, scripted()).run_once() == 1
+    await s.audit()
+
+
+async def debt_made_by_hits_counts(s: Setting) -> None:
+    await s.topups.enable(ACCOUNT, TopupSettings(0, 10, 5, 1_000))
+    await s.ledger.count_hit(ACCOUNT, "basic", hits=5 + 61)
+    assert len(await s.topups.open_intents()) == 1
+
+
+async def packs_count_after_hits(s: Setting) -> None:
+    await s.ledger.topup(ACCOUNT, "p", 30)
+    await s.topups.enable(ACCOUNT, SETTINGS)
+    await s.ledger.count_hit(ACCOUNT, "basic", hits=5 + 65)
+    assert await s.topups.open_intents() == []
+
+
+async def refused_hits_open_an_intent_too(s: Setting) -> None:
+    await s.topups.enable(ACCOUNT, TopupSettings(0, 100, 5, 1_000))
+    with pytest.raises(InsufficientCreditsError):
+        await s.ledger.count_hit(ACCOUNT, "free", hits=3 + 41)
+    assert len(await s.topups.open_intents()) == 1
+
+
 TOPUP_CASES = (
     one_intent_keeps_no_other_waiting,
     opens_one_intent_below_the_threshold,
@@ -297,4 +328,8 @@ TOPUP_CASES = (
     packs_and_debt_count,
     jobs_open_intents_too,
     debt_made_by_a_job_counts,
+    hits_beyond_the_allowance_open_intents_too,
+    debt_made_by_hits_counts,
+    packs_count_after_hits,
+    refused_hits_open_an_intent_too,
 )

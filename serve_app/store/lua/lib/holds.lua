@@ -82,8 +82,12 @@ local function count_hits(A, raw, key, member, hits, allowance, monthly, floor, 
   local cost, hold = (hits - free) * price, nil
   if cost > 0 then
     local g, p, d = split(A, cost, floor)
-    if not g then return 'NOFUNDS' end
+    if not g then
+      consider_topup(A, -1)
+      return 'NOFUNDS'
+    end
     note(A, 'hit', member, -g, -p, d)
+    consider_topup(A, A.g + A.p - A.d)
     hold = packed_hold('committed', cost, cost, g, p, d, 0, 'hit')
     put(key, hold)
   end
