@@ -6,6 +6,7 @@ script that was sent may have run all the same, therefore every script is idempo
 
 import asyncio
 import hashlib
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -53,7 +54,11 @@ UNAVAILABLE = (
     OSError,
 )
 # Answers of a server that cannot write at the moment: no replica, disk full, loading, failing over.
-UNAVAILABLE_REPLIES = ("NOREPLICAS", "MISCONF", "MASTERDOWN", "TRYAGAIN", "CLUSTERDOWN", "LOADING")
+# A script's error may come within "Error running script (...): @user_script: 1: -NOREPLICAS ...".
+UNAVAILABLE_REPLY = re.compile(
+    r"(?:^|: -)(?:NOREPLICAS|MISCONF|MASTERDOWN|TRYAGAIN|CLUSTERDOWN|LOADING|READONLY|OOM) "
+)
+IN_PIPELINE = "of pipeline caused error: "
 
 T = TypeVar("T")
 Keys = Sequence[str]
@@ -94,6 +99,17 @@ def compose(
             parts.append(stand_in if stand_in is not None else source(f"lib/{library}"))
     text = "\n".join([*parts, body]).encode()
     return Script(name, text, hashlib.sha1(text, usedforsecurity=False).hexdigest())
+
+
+def says_unavailable(message: str) -> bool:
+    """Tell whether an error reply means that the server cannot do its work at the moment.
+
+    Args:
+        message: As redis-py words it; of a pipeline ``Command # 2 (SET a b) of pipeline caused
+            error: ('NOREPLICAS Not enough good replicas to write.',)``.
+    """
+    reply = message.rpartition(IN_PIPELINE)[2].lstrip("('\"")
+    return UNAVAILABLE_REPLY.search(reply) is not None
 
 
 class Store:
@@ -178,7 +194,7 @@ class Store:
         except UNAVAILABLE as error:
             raise ServiceUnavailableError("a part of the service is away; try again") from error
         except ResponseError as error:
-            if str(error).startswith(UNAVAILABLE_REPLIES):
+            if says_unavailable(str(error)):
                 raise ServiceUnavailableError("a part of the service is away; try again") from error
             raise
 

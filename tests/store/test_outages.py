@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from redis.exceptions import ResponseError
 
 from serve_app.domain.errors import ServiceUnavailableError
 from serve_app.domain.jobs import NewJob
@@ -157,3 +158,33 @@ async def test_vanished_cache_does_no_harm(victim: Victim, store: Store) -> None
     await asyncio.sleep(1.1)
     await cache.put("f", "a", b"y", 60)
     assert await cache.get("f", "a") == b"y"
+
+
+async def test_a_server_that_may_not_write_is_away_however_it_is_asked(
+    victim: Victim, store: Store
+) -> None:
+    ledger = Ledger(store, small_tiers(), topup_replicas=1)
+    await ledger.balance(ACCOUNT, "basic")
+    write, settings = ["SET", "a", "b"], ("min-replicas-to-write 1", "maxmemory 1")
+    for setting in settings:
+        name, value = setting.split()
+        await store.command("CONFIG", "SET", name, value)
+        for call in (
+            store.command(*write),
+            store.batch([["GET", "a"], write]),
+            ledger.reserve(PAYER, "a", 1),
+            ledger.topup(ACCOUNT, "p", 1),
+        ):
+            assert await refusal_s(call) < ANSWER_S
+        await store.command("CONFIG", "SET", name, 0)
+    await store.command("REPLICAOF", "127.0.0.1", 1)
+    for call in (
+        store.command(*write),
+        store.batch([["GET", "a"], write]),
+        ledger.reserve(PAYER, "a", 1),
+        ledger.topup(ACCOUNT, "p", 1),
+    ):
+        assert await refusal_s(call) < ANSWER_S
+    await store.command("REPLICAOF", "NO", "ONE")
+    with pytest.raises(ResponseError):
+        await store.batch([["SET", "a", "NOREPLICAS "], ["LPUSH", "a", "LOADING "]])
