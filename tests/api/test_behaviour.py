@@ -116,6 +116,23 @@ async def test_nothing_of_one_owner_is_seen_by_another(api: Application, demo_au
         assert (await theirs.get("/v1/account/webhook")).status_code == 404
 
 
+async def test_a_webhook_is_its_owners_only(api: Application) -> None:
+    path = "/v1/account/webhook"
+    owners = {who: api.client(who) for who in ("pro", "scale", "test")}
+    hooks = {}
+    for who, client in owners.items():
+        assert (await client.get(path)).status_code == 404
+        put = await client.put(path, json={"url": f"https://{who}.example.org/"})
+        hooks[who] = put.json()
+    assert len({hook["secret"] for hook in hooks.values()}) == len(owners)
+    for gone in ("scale", "test", "pro"):
+        for who, hook in hooks.items():
+            assert (await owners[who].get(path)).json() == hook
+        assert (await owners[gone].delete(path)).status_code == 204
+        assert (await owners[gone].get(path)).status_code == 404
+        del hooks[gone]
+
+
 async def test_an_owners_linked_audio_answers_that_owner_only(
     api: Application, demo_audio: bytes
 ) -> None:
