@@ -110,6 +110,8 @@ async def test_a_clip_of_a_known_track_is_named_and_charged_once(
     assert body["services_tried"] == {"local": "match", "remote": "skipped"}
     assert body["enrichment"]["bpm"] == 120
     assert (body["enrichment"]["key"], body["enrichment"]["camelot"]) == ("A", "8A")
+    assert "label" not in body["enrichment"]
+    assert None not in [*body.values(), *body["enrichment"].values()]
     assert (body["_meta"]["cache"], body["_meta"]["credits_used"]) == ("miss", 3)
     again = (await setting.post("pro", audio)).json()
     assert (again["_meta"]["cache"], again["_meta"]["credits_used"]) == ("hit", 0)
@@ -134,6 +136,7 @@ async def test_what_nobody_knows_is_unmatched_and_charged(setting: Setting, tmp_
     assert body["matched"] is False
     assert body["services_tried"] == {"local": "no_match", "remote": "no_match"}
     assert body["enrichment"] is None
+    assert not body.keys() & {"artist", "title", "album", "year", "isrc", "source_service"}
     assert body["_meta"]["credits_used"] == 3
 
 
