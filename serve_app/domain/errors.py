@@ -2,7 +2,6 @@
 
 AfaError
 ├── BadRequestError            400 bad_request
-│   ├── MissingIdError         400 missing_id
 │   ├── UnprocessableAudioError 400 unprocessable_audio | audio_too_long | audio_too_short
 │   └── UrlFetchError          400 url_fetch_failed (as the error of a job)
 ├── UnauthorizedError          401 unauthorized
@@ -45,12 +44,6 @@ class BadRequestError(AfaError):
 
     code = "bad_request"
     status = 400
-
-
-class MissingIdError(BadRequestError):
-    """No identifier was given where one is needed."""
-
-    code = "missing_id"
 
 
 class UnprocessableAudioError(BadRequestError):
