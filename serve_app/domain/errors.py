@@ -21,6 +21,7 @@ AfaError
 ├── InternalError              500 internal_error
 ├── ProvidersUnavailableError  502 providers_unavailable
 └── ServiceUnavailableError    503 service_unavailable
+    └── UnansweredError        503 service_unavailable (it may have been done all the same)
 
 ``code`` is public and stable; the message is written for the customer and says what to do.
 """
@@ -178,3 +179,7 @@ class ServiceUnavailableError(RetryableError):
 
     code = "service_unavailable"
     status = 503
+
+
+class UnansweredError(ServiceUnavailableError):
+    """What was asked for was sent and not answered: it may have been done all the same."""

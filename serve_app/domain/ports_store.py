@@ -67,6 +67,10 @@ class JobsPort(Protocol):
         """Read a job of that account."""
         ...
 
+    async def withdraw(self, account: str, job_id: str) -> bool:
+        """Fail and refund a job whose id nobody was told; False if it is complete."""
+        ...
+
     async def wait(self, account: str, job_id: str, timeout_s: float) -> JobRecord | None:
         """Read a job, waiting for its end."""
         ...

@@ -1,7 +1,9 @@
 """Take audio in and make an analysis job of it."""
 
+import asyncio
 import hashlib
 import json
+import logging
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,7 +11,12 @@ from urllib.parse import urlsplit
 
 from pipelines.features import from_json
 from pipelines.records import TrackFeatures
-from serve_app.domain.errors import BadRequestError, JobNotFoundError, ServiceUnavailableError
+from serve_app.domain.errors import (
+    BadRequestError,
+    JobNotFoundError,
+    ServiceUnavailableError,
+    UnansweredError,
+)
 from serve_app.domain.jobs import JobRecord, NewJob
 from serve_app.domain.keys import Caller
 from serve_app.domain.object_ports import ObjectStorePort
@@ -20,6 +27,12 @@ from serve_app.domain.ulid import ALPHABET, LENGTH, new_ulid
 from serve_app.providers.url_guard import InvalidUrlError, UrlGuard
 from serve_app.services.assets import AssetsService
 from serve_app.services.uploads import UPLOADS, store_body
+
+logger = logging.getLogger(__name__)
+
+WITHDRAW_AGAIN_S = 1.0
+WITHDRAW_ATTEMPTS = 900
+"""Over 15 minutes and more: after that nothing waits in a lane any longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +69,7 @@ class AnalysisService:
         self._assets = assets
         self._url_guard = url_guard
         self._prices = prices
+        self._withdrawals: set[asyncio.Task[None]] = set()
 
     async def submit_upload(
         self,
@@ -129,6 +143,9 @@ class AnalysisService:
     ) -> JobRecord:
         """Check the URL's form and queue its fetching and analysis.
 
+        A submission that is not answered is withdrawn behind the request, since the job's id was
+        never told; unless a repeat of the request will ask for it.
+
         Raises:
             BadRequestError: Not a fetchable public HTTP(S) URL.
         """
@@ -137,7 +154,27 @@ class AnalysisService:
         except InvalidUrlError as error:
             raise BadRequestError(f"url: {error}") from error
         source = {"kind": "url", "url": url, "host": urlsplit(url).hostname}
-        return await self._submit(caller, tier, job_id_of(options.request_id), source, url, options)
+        job_id = job_id_of(options.request_id)
+        try:
+            return await self._submit(caller, tier, job_id, source, url, options)
+        except (UnansweredError, asyncio.CancelledError):
+            if not options.is_repeatable:
+                task = asyncio.create_task(self._withdraw(caller.account, job_id))
+                self._withdrawals.add(task)
+                task.add_done_callback(self._withdrawals.discard)
+            raise
+
+    async def _withdraw(self, account: str, job_id: str) -> None:
+        for _ in range(WITHDRAW_ATTEMPTS):
+            try:
+                if not await self._jobs.withdraw(account, job_id):
+                    # Faster than the ledger came back: the work was done, and is charged.
+                    logger.warning("%s was complete before it could be withdrawn", job_id)
+            except ServiceUnavailableError:
+                await asyncio.sleep(WITHDRAW_AGAIN_S)
+            else:
+                return
+        logger.error("%s could not be withdrawn; the ledger is away", job_id)
 
     async def get_job(self, caller: Caller, job_id: str, wait_s: float = 0) -> JobRecord:
         """Read a job, waiting up to ``wait_s`` seconds for its end.

@@ -10,7 +10,12 @@ import json
 import random
 from collections.abc import Iterator
 
-from serve_app.domain.errors import IdempotencyMismatchError, ServiceUnavailableError
+from serve_app.domain.errors import (
+    IdempotencyMismatchError,
+    InternalError,
+    ServiceUnavailableError,
+    UnansweredError,
+)
 from serve_app.domain.jobs import (
     JOB_HOLD_PREFIX,
     Claim,
@@ -29,6 +34,10 @@ from serve_app.store.lanes import Lanes
 from serve_app.store.ledger import check_id, no_funds, parse_balance
 
 OUTBOX_GRACE_MS = 2_000
+WITHDRAWN_MS = 3_600_000
+"""What was sent before the ledger went away has arrived by then, or never will."""
+
+WITHDRAWN_MESSAGE = "the request could not be answered; you were not charged, send it again"
 BLOCK_S = 0.5
 WAIT_RECHECK_S = 5.0
 
@@ -64,6 +73,7 @@ class Jobs:
         Raises:
             InsufficientCreditsError: Not covered; there is no job.
             IdempotencyMismatchError: The id exists with another request.
+            UnansweredError: The ledger went away: the job may have been taken in.
             ServiceUnavailableError: Too much work waits, or the ledger is away; not charged.
         """
         account, job_id = check_id(job.account), check_id(job.job_id)
@@ -72,20 +82,23 @@ class Jobs:
         hold_id = JOB_HOLD_PREFIX + job_id
         keys = self._store.keys
         ttl_s = self._policy.max_attempts * (self._policy.queue_limit_s + self._policy.run_limit_s)
-        status, packed = await self._store.run(
-            "job_submit",
-            [
-                *keys.money(account, hold_id),
-                *keys.funding(account),
-                *(keys.job(account, job_id), keys.job_index(keys.tag(account), "open")),
-            ],
-            [
-                *(account, hold_id, job.cost, int(ttl_s * 1000), job.fingerprint),
-                *(tier.monthly_credits, tier.grace_credits, job_id, tier.name, job.kind),
-                *(json.dumps(job.payload), tier.owner_jobs),
-                *(tier.asset_lifetime_s * 1000, OUTBOX_GRACE_MS),
-            ],
-        )
+        try:
+            status, packed = await self._store.run(
+                "job_submit",
+                [
+                    *keys.money(account, hold_id),
+                    *keys.funding(account),
+                    *(keys.job(account, job_id), keys.job_index(keys.tag(account), "open")),
+                ],
+                [
+                    *(account, hold_id, job.cost, int(ttl_s * 1000), job.fingerprint),
+                    *(tier.monthly_credits, tier.grace_credits, job_id, tier.name, job.kind),
+                    *(json.dumps(job.payload), tier.owner_jobs),
+                    *(tier.asset_lifetime_s * 1000, OUTBOX_GRACE_MS),
+                ],
+            )
+        except ServiceUnavailableError as error:
+            raise UnansweredError(error.message, error.retry_after_s) from error
         match status:
             case b"NOFUNDS":
                 raise no_funds(job.cost, parse_balance(account, packed))
@@ -104,6 +117,22 @@ class Jobs:
         if record is None:
             raise ServiceUnavailableError("the job has expired")
         return record
+
+    async def withdraw(self, account: str, job_id: str) -> bool:
+        """Fail and refund a job whose id nobody was told, and keep one from beginning under it.
+
+        Returns:
+            False if the job was complete before: it stays so, and charged.
+
+        Raises:
+            ServiceUnavailableError: The ledger is away; the same call again changes nothing more.
+        """
+        answer = await self._store.run(
+            "job_withdraw",
+            ending_keys(self._store.keys, account, job_id),
+            [account, job_id, InternalError.code, WITHDRAWN_MESSAGE, WITHDRAWN_MS],
+        )
+        return bool(answer != b"COMPLETE")
 
     async def _admit(self, lane: str, account: str) -> None:
         load = await self._lanes.load(lane, account)

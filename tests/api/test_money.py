@@ -17,6 +17,7 @@ from serve_app.domain.errors import (
     UrlFetchError,
 )
 from serve_app.domain.jobs import JobRecord, NewJob
+from serve_app.services import analysis
 from serve_app.services.gate import Gate
 from tests.api.application import Application
 
@@ -198,6 +199,68 @@ async def test_a_job_whose_submission_was_not_answered_is_found_or_refunded(
         again = await client.post("/v1/audio-features/upload", **sent)
         assert again.json()["status"] == "complete"
         assert await api.remaining("pro") == 60_000 - 30
+
+
+@pytest.mark.parametrize("is_taken_in", [True, False])
+async def test_a_url_job_whose_submission_was_not_answered_is_withdrawn(
+    api: Application, is_taken_in: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(analysis, "WITHDRAW_AGAIN_S", 0.05)
+    store, run, late = api.stores.ledger_store, api.stores.ledger_store.run, []
+    n_away = 0
+
+    async def unanswered(name: str, keys: Any, args: Any = ()) -> Any:
+        nonlocal n_away
+        if name == "job_submit":
+            if is_taken_in:
+                await run(name, keys, args)
+            late.append((name, keys, args))
+            raise ServiceUnavailableError("no answer")
+        if name == "job_withdraw" and n_away < 3:
+            n_away += 1
+            raise ServiceUnavailableError("still away")
+        return await run(name, keys, args)
+
+    url, client = "http://127.0.0.1:9/a.mp3", api.client()
+    monkeypatch.setattr(store, "run", unanswered)
+    sent = await client.post("/v1/audio-features/url", json={"url": url})
+    assert (sent.status_code, sent.json()["error"]) == (503, "service_unavailable")
+    async with asyncio.timeout(5):
+        while api.services.analysis._withdrawals:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+    monkeypatch.setattr(store, "run", run)
+    assert n_away == 3
+    # What was on its way all the time arrives now.
+    status, _ = await run(*late[0])
+    assert status == (b"DUP" if is_taken_in else b"MISMATCH")
+    assert (await client.get("/v1/account")).json()["usage"]["open_jobs"] == 0
+    assert await api.remaining("pro") == 60_000
+
+
+async def test_a_url_job_that_a_repeat_will_ask_for_is_left_alone(
+    api: Application, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, run = api.stores.ledger_store, api.stores.ledger_store.run
+    names = []
+
+    async def unanswered(name: str, keys: Any, args: Any = ()) -> Any:
+        names.append(name)
+        answer = await run(name, keys, args)
+        if name == "job_submit":
+            raise ServiceUnavailableError("no answer")
+        return answer
+
+    monkeypatch.setattr(store, "run", unanswered)
+    sent: dict[str, Any] = {
+        "json": {"url": "http://127.0.0.1:9/a.mp3"},
+        "headers": {"Idempotency-Key": "a"},
+    }
+    client = api.client()
+    assert (await client.post("/v1/audio-features/url", **sent)).status_code == 503
+    monkeypatch.setattr(store, "run", run)
+    again = await client.post("/v1/audio-features/url", **sent)
+    assert again.status_code == 202
+    assert "job_withdraw" not in names
 
 
 # Look-ups and assets

@@ -102,6 +102,48 @@ async def submit_is_idempotent(s: Setting) -> None:
     await s.audit()
 
 
+async def withdrawn_jobs_are_refunded(s: Setting) -> None:
+    for job_id in ("running", "waiting"):
+        await s.jobs.submit(new_job(job_id))
+    held = await claim(s)
+    for job_id in ("running", "waiting"):
+        assert await s.jobs.withdraw(ACCOUNT, job_id)
+        assert await s.jobs.withdraw(ACCOUNT, job_id)
+        record = await read(s, job_id)
+        assert (record.state, record.credits_used) == (JobState.FAILED, 0)
+        assert record.error is not None
+        assert record.error.code == "internal_error"
+    assert not await s.jobs.finish(held, b"{}")
+    assert await s.jobs.claim("w2") is None
+    balance = await s.ledger.balance(ACCOUNT)
+    assert (balance.remaining, balance.held, balance.open_jobs) == (60, 0, 0)
+    assert await index(s, "open") == {}
+    assert await dead_letters(s) == []
+    await s.audit()
+
+
+async def ended_jobs_are_not_withdrawn(s: Setting) -> None:
+    await s.jobs.submit(new_job("j1"))
+    await s.jobs.finish(await claim(s), b"{}")
+    assert not await s.jobs.withdraw(ACCOUNT, "j1")
+    assert (await read(s, "j1")).state is JobState.COMPLETE
+    assert (await s.ledger.balance(ACCOUNT)).remaining == 50
+    await s.audit()
+
+
+async def withdrawn_ids_are_not_taken_later(s: Setting) -> None:
+    await s.ledger.balance(ACCOUNT, "basic")
+    assert await s.jobs.withdraw(ACCOUNT, "j1")
+    assert await s.jobs.withdraw(ACCOUNT, "j1")
+    with pytest.raises(IdempotencyMismatchError):
+        await s.jobs.submit(new_job("j1"))
+    balance = await s.ledger.balance(ACCOUNT)
+    assert (balance.remaining, balance.held, balance.open_jobs) == (60, 0, 0)
+    name = s.store.keys.job(ACCOUNT, "j1")
+    assert 3_590_000 < await s.store.command("PTTL", name) <= 3_600_000
+    await s.audit()
+
+
 async def refused_jobs_leave_nothing(s: Setting) -> None:
     with pytest.raises(InsufficientCreditsError):
         await s.jobs.submit(new_job("big", cost=91))
@@ -703,6 +745,9 @@ async def debt_and_month_follow_a_job(s: Setting) -> None:
 JOBS_CASES = (
     job_runs_from_submit_to_complete,
     submit_is_idempotent,
+    withdrawn_jobs_are_refunded,
+    ended_jobs_are_not_withdrawn,
+    withdrawn_ids_are_not_taken_later,
     refused_jobs_leave_nothing,
     lease_ends_exactly,
     finish_again_changes_nothing,
