@@ -15,6 +15,13 @@ from serve_app.deployments.options import StoreOptions, TrackOptions, UrlOptions
 from serve_app.deployments.stores import open_stores
 
 
+def most_replicas() -> int:
+    """Give the number of replicas that this one's deployment may have, after the Serve file."""
+    config = serve.get_replica_context()._deployment_config
+    scaling = config.autoscaling_config
+    return (config.num_replicas or 1) if scaling is None else scaling.max_replicas
+
+
 @serve.deployment
 @serve.ingress()
 class Api:
@@ -30,7 +37,7 @@ class Api:
         parts: dict[str, DeploymentHandle[Any]],
     ) -> None:
         self._services = compose_services(
-            open_stores(stores),
+            open_stores(stores, replicas=most_replicas()),
             Surroundings(
                 public_url=public_url,
                 urls=urls,

@@ -10,7 +10,13 @@ from serve_app.store.accounts import Accounts
 from serve_app.store.assets import Assets
 from serve_app.store.bus import Bus
 from serve_app.store.cache import Cache
-from serve_app.store.client import DEFAULT_TIMEOUT_S, Store, connect
+from serve_app.store.client import (
+    DEFAULT_TIMEOUT_S,
+    Silence,
+    Store,
+    connect,
+    is_same_server,
+)
 from serve_app.store.idempotency import Idempotency
 from serve_app.store.jobs import Jobs
 from serve_app.store.ledger import Ledger
@@ -57,20 +63,24 @@ class Stores:
         await self.cache_store.close()
 
 
-def open_stores(options: StoreOptions, *, in_background: bool = False) -> Stores:
+def open_stores(options: StoreOptions, *, in_background: bool = False, replicas: int = 1) -> Stores:
     """Connect lazily: nothing is sent before the first use.
 
     Args:
         options: Addresses, and what the stores go by.
         in_background: No request waits here, so a busy ledger is waited for.
+        replicas: How many processes share the rate limits while the cache is away.
     """
     tiers = Tiers(load_table("tiers"))
+    is_shared = not in_background and is_same_server(options.ledger_url, options.cache_url)
+    silence = Silence() if is_shared else None
     store = connect(
         options.ledger_url,
         timeout_s=BACKGROUND_TIMEOUT_S if in_background else DEFAULT_TIMEOUT_S,
         shards=options.ledger_shards,
+        silence=silence,
     )
-    evictable = connect(options.cache_url, joins=True)
+    evictable = connect(options.cache_url, joins=True, silence=silence)
     bus = Bus(store)
     jobs = Jobs(store, tiers, options.jobs.policy(), bus)
     prices = Prices.from_table(load_table("prices"))
@@ -89,7 +99,7 @@ def open_stores(options: StoreOptions, *, in_background: bool = False) -> Stores
         topups=Topups(store, ledger),
         jobs=jobs,
         objects=ObjectStore(options.object_store),
-        limits=Limits(evictable),
+        limits=Limits(evictable, replicas=replicas),
         cache=Cache(evictable),
         idempotency=Idempotency(store),
         webhooks=Webhooks(store, jobs),

@@ -7,6 +7,7 @@ script that was sent may have run all the same, therefore every script is idempo
 import asyncio
 import hashlib
 import re
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -40,8 +41,13 @@ from serve_app.store.keys import DEFAULT_SHARDS, SHARDS_KEY, Keyspace
 
 LUA_DIR = Path(__file__).parent / "lua"
 CLUSTER_SCHEME = "redis+cluster"
-DEFAULT_TIMEOUT_S = 0.9
+DEFAULT_PORT = 6379
+DEFAULT_TIMEOUT_S = 0.8
 RECONNECT_PAUSE_S = 0.02
+SILENT_TIMEOUT_S = 0.02
+"""Longest wait for a server that has just left a call unanswered; a healthy one is faster."""
+
+LOOK_AGAIN_S = 1.0
 UNAVAILABLE = (
     RedisConnectionError,
     RedisTimeoutError,
@@ -112,6 +118,30 @@ def says_unavailable(message: str) -> bool:
     return UNAVAILABLE_REPLY.search(reply) is not None
 
 
+class Silence:
+    """What the roles on one server know of it: whether it has left a call unanswered just now.
+
+    Invariant: a request that meets a hung server waits one time limit for it, not one for each
+    role; once in ``LOOK_AGAIN_S`` a call waits in full, and any answer ends the silence.
+    """
+
+    def __init__(self) -> None:
+        self._until = 0.0
+
+    def limit_s(self, timeout_s: float) -> float:
+        """Give how long a call may wait that would otherwise wait ``timeout_s``."""
+        return SILENT_TIMEOUT_S if time.monotonic() < self._until else timeout_s
+
+    def was_met(self, limit_s: float) -> None:
+        """Note that a call was not answered within ``limit_s``; short waits prove nothing."""
+        if limit_s > SILENT_TIMEOUT_S:
+            self._until = time.monotonic() + LOOK_AGAIN_S
+
+    def is_over(self) -> None:
+        """Note an answer."""
+        self._until = 0.0
+
+
 class Store:
     """One Redis role: runs scripts and plain commands, and says plainly when it is away."""
 
@@ -124,8 +154,10 @@ class Store:
         source: Callable[[str], str] = lua_source,
         *,
         joins: bool = False,
+        silence: Silence | None = None,
     ) -> None:
         self.redis = redis
+        self._silence = silence
         self._joiner = Joiner(redis) if joins and isinstance(redis, Redis) else None
         self.keys = keyspace
         self.timeout_s = timeout_s
@@ -188,15 +220,24 @@ class Store:
         Raises:
             ServiceUnavailableError: The role is away or too slow.
         """
+        silence = self._silence if timeout_s is None else None
+        limit_s = timeout_s or self.timeout_s
+        if silence is not None:
+            limit_s = silence.limit_s(limit_s)
         try:
-            async with asyncio.timeout(timeout_s or self.timeout_s):
-                return await call
+            async with asyncio.timeout(limit_s):
+                answer = await call
         except UNAVAILABLE as error:
+            if silence is not None and isinstance(error, TimeoutError | RedisTimeoutError):
+                silence.was_met(limit_s)
             raise ServiceUnavailableError("a part of the service is away; try again") from error
         except ResponseError as error:
             if says_unavailable(str(error)):
                 raise ServiceUnavailableError("a part of the service is away; try again") from error
             raise
+        if silence is not None:
+            silence.is_over()
+        return answer
 
     async def command(self, *parts: str | bytes | int | float) -> Any:
         """Run one plain command.
@@ -252,6 +293,15 @@ class Store:
         await self.redis.aclose()
 
 
+def is_same_server(url: str, other: str) -> bool:
+    """Tell whether two addresses lead to one server, whatever user and database they name."""
+    places = [
+        parts.path if parts.scheme == "unix" else (parts.hostname, parts.port or DEFAULT_PORT)
+        for parts in (urlsplit(url), urlsplit(other))
+    ]
+    return places[0] == places[1]
+
+
 def connect(
     url: str,
     *,
@@ -261,6 +311,7 @@ def connect(
     clock: str | None = None,
     source: Callable[[str], str] = lua_source,
     joins: bool = False,
+    silence: Silence | None = None,
 ) -> Store:
     """Prepare the connection to one Redis role; nothing is sent yet.
 
@@ -273,13 +324,14 @@ def connect(
         clock: Stand-in for ``lua/lib/clock.lua``, for tests.
         source: Stand-in for the Lua folder, for tests.
         joins: Send the commands of one turn of the event loop together; not for blocking ones.
+        silence: Shared by the roles that one server plays.
     """
     retry = Retry(ConstantBackoff(RECONNECT_PAUSE_S), 2)
     parts = urlsplit(url)
     redis: Redis | RedisCluster
     if parts.scheme == CLUSTER_SCHEME:
         redis = RedisCluster(
-            startup_nodes=[ClusterNode(parts.hostname or "127.0.0.1", parts.port or 6379)],
+            startup_nodes=[ClusterNode(parts.hostname or "127.0.0.1", parts.port or DEFAULT_PORT)],
             password=parts.password,
             socket_timeout=timeout_s,
             socket_connect_timeout=timeout_s,
@@ -294,4 +346,4 @@ def connect(
             retry=retry,
             max_connections=max_connections,
         )
-    return Store(redis, Keyspace(shards), timeout_s, clock, source, joins=joins)
+    return Store(redis, Keyspace(shards), timeout_s, clock, source, joins=joins, silence=silence)

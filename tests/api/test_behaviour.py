@@ -2,6 +2,9 @@
 test keys, expiry, scopes, webhooks."""
 
 import asyncio
+import os
+import signal
+import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -406,7 +409,53 @@ async def test_the_reference_needs_no_third_party(api: Application) -> None:
     assert "default-src 'none'" in page.headers["Content-Security-Policy"]
 
 
-# The cache goes away
+# Redis goes away
+
+
+async def test_what_charges_is_503_within_a_second_while_the_ledger_hangs(
+    api_stores: StoreOptions,
+    demo_catalog: Path,
+    demo_audio: bytes,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    server = local_redis.start(tmp_path_factory.mktemp("hung"), extra=("--appendonly", "no"))
+    # One server for both roles, as without AFA_CACHE_URL: the limiter meets it first.
+    options = api_stores.model_copy(update={"ledger_url": server.url, "cache_url": server.url})
+    assert server.pid is not None
+    async with open_application(options, demo_catalog, with_worker=False) as api:
+        client = api.client()
+        asset = (await asset_of(api, "pro", demo_audio))["asset_id"]
+        batch, url = {"ids": [DEMO, SILENT]}, {"url": "http://127.0.0.1:9/a.mp3"}
+        requests: list[tuple[str, str, dict[str, Any]]] = [
+            ("GET", f"/v1/audio-features/{DEMO}", {}),
+            ("GET", "/v1/audio-features", {"params": NAMES}),
+            ("GET", "/v1/key-bpm", {"params": NAMES}),
+            ("GET", f"/v1/beatgrid/{DEMO}", {}),
+            ("POST", "/v1/audio-features", {"json": batch}),
+            ("POST", "/v1/audio-features", {"json": batch, "headers": {"Idempotency-Key": "a"}}),
+            ("POST", "/v1/audio-features/url", {"json": url}),
+            ("POST", "/v1/audio-features/upload", {"content": demo_audio, "headers": MP3}),
+            ("POST", "/v1/bpm", {"content": demo_audio, "headers": MP3}),
+            ("POST", "/v1/bpm", {"json": {"asset_id": asset}}),
+            ("POST", "/v1/identify", {"files": {"file": demo_audio}}),
+        ]
+        took_s = {}
+        os.kill(server.pid, signal.SIGSTOP)
+        try:
+            for number, (method, path, sent) in enumerate(requests):
+                began = time.monotonic()
+                answer = await client.request(method, path, **sent)
+                took_s[f"{number} {method} {path}"] = time.monotonic() - began
+                assert answer.status_code == 503, (path, answer.text)
+                await asyncio.sleep(1.05)  # the next one finds out anew
+        finally:
+            os.kill(server.pid, signal.SIGCONT)
+        assert max(took_s.values()) <= 1.0, took_s
+        began = time.monotonic()
+        while (await client.get("/v1/account")).status_code != 200:
+            assert time.monotonic() - began < 5
+        assert await api.remaining("pro") == 60_000
+    server.stop()
 
 
 async def test_what_only_the_cache_could_answer_is_503_while_it_is_away(
