@@ -85,7 +85,7 @@ EXTENDED = {
     "liveness": 12,
     "tempo_confidence": 0.93,
     "key_confidence": 0.71,
-    "models": {"beats": "afa-beats-1", "key": "hpcp"},
+    "models": {"beats": "afa-beats-2", "key": "hpcp"},
 }
 ASSET = {
     "asset_id": ASSET_ID,

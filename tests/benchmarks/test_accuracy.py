@@ -27,7 +27,7 @@ def test_missing_audio_is_named(tmp_path: Path) -> None:
 def test_scores_of_rendered_pieces(
     tmp_path: Path, cards: dict[str, ModelCard], model_dir: Path
 ) -> None:
-    pull(cards["afa-beats-1"], model_dir)
+    pull(cards["afa-beats-2"], model_dir)
     truth = {}
     for name, tempo, key in (("one_a", 100.0, 0), ("one_b", 120.0, 7), ("two_c", 160.0, 2)):
         piece = steady(tempo, 16, key=key)

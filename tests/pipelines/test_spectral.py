@@ -30,7 +30,7 @@ from tests.data.synthetic_music import RATE, band, steady
 
 @pytest.fixture(scope="module")
 def step(cards: dict[str, ModelCard], model_dir: Path) -> SpectralStep:
-    pull(cards["afa-beats-1"], model_dir)
+    pull(cards["afa-beats-2"], model_dir)
     return spectral.build(choose_cards(cards), model_dir, torch.device("cpu"))
 
 
@@ -58,12 +58,12 @@ def test_tempo_beats_and_key(piece_result: SpectralResult) -> None:
     assert set(piece_result.downbeats) <= set(piece_result.beats)
     assert (piece_result.key, piece_result.mode) == (9, 0)
     assert 0.5 < piece_result.tempo_confidence <= 1
-    assert piece_result.models["beats"] == "afa-beats-1"
+    assert piece_result.models["beats"] == "afa-beats-2"
 
 
 def test_cards_tell_the_windows(step: SpectralStep, cards: dict[str, ModelCard]) -> None:
     described = [model for model in step.models if model.model_id in cards]
-    assert {"afa-beats-1", "hpcp"} <= {model.model_id for model in described}
+    assert {"afa-beats-2", "hpcp"} <= {model.model_id for model in described}
     for model in described:
         card = cards[model.model_id]
         assert model.spec.sample_rate == card.sample_rate
@@ -173,7 +173,7 @@ def test_window_borders_are_not_heard(
     piece = steady(97, 80)
     result = run_local(step, Waveform(piece.samples))
     mono = torch.from_numpy(resample(piece.samples.mean(axis=0), RATE, SAMPLE_RATE))
-    tracker = BeatTracker.from_tensors(checkpoint("afa-beats-1"))
+    tracker = BeatTracker.from_tensors(checkpoint("afa-beats-2"))
     with torch.inference_mode():
         padded = torch.nn.functional.pad(mono, (0, -len(mono) % SAMPLE_RATE))
         whole = tracker(padded[None] / tracker.level(mono))
