@@ -417,8 +417,10 @@ async def test_what_charges_is_503_within_a_second_while_the_ledger_hangs(
     demo_catalog: Path,
     demo_audio: bytes,
     tmp_path_factory: pytest.TempPathFactory,
+    request: pytest.FixtureRequest,
 ) -> None:
     server = local_redis.start(tmp_path_factory.mktemp("hung"), extra=("--appendonly", "no"))
+    request.addfinalizer(server.stop)
     # One server for both roles, as without AFA_CACHE_URL: the limiter meets it first.
     options = api_stores.model_copy(update={"ledger_url": server.url, "cache_url": server.url})
     assert server.pid is not None
@@ -455,7 +457,6 @@ async def test_what_charges_is_503_within_a_second_while_the_ledger_hangs(
         while (await client.get("/v1/account")).status_code != 200:
             assert time.monotonic() - began < 5
         assert await api.remaining("pro") == 60_000
-    server.stop()
 
 
 async def test_what_only_the_cache_could_answer_is_503_while_it_is_away(
