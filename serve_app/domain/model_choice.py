@@ -48,7 +48,7 @@ class ReplicaReport:
         ready_ids: The ids of those, joined by ``+``.
         error: Why it cannot follow the choice or the proposal; "" when it can.
         knows: Token of the proposal that it has met, so that its error is about that one.
-        seen_s: When, in Unix seconds.
+        seen_s: When, in Unix seconds by the store's clock, which sets it.
     """
 
     replica: str

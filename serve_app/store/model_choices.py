@@ -1,12 +1,11 @@
 """The choice of checkpoints in the ledger role, where it survives every restart.
 
 Invariant: the choice is one hash that one command changes; proposal and reports are hints that
-lapse by themselves.
+lapse by themselves. Reports are dated by Redis, since the clocks of two nodes may differ.
 """
 
 import json
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 
 from serve_app.domain.model_choice import Choices, Proposal, ReplicaReport
@@ -22,9 +21,8 @@ CHOICE, PROPOSAL, REPLICAS = models_key("choice"), models_key("proposal"), model
 class ModelChoices:
     """See `ModelChoicesPort`."""
 
-    def __init__(self, store: Store, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
-        self._clock = clock
 
     async def read(self) -> Choices:
         """See `ModelChoicesPort`.
@@ -40,14 +38,14 @@ class ModelChoices:
 
     async def report(self, report: ReplicaReport) -> None:
         """See `ModelChoicesPort`."""
-        dated = replace(report, seen_s=self._clock())
+        dated = replace(report, seen_s=await self._now_s())
         await self._store.command("HSET", REPLICAS, report.replica, json.dumps(asdict(dated)))
 
     async def reports(self) -> Sequence[ReplicaReport]:
         """See `ModelChoicesPort`; forgets the dead."""
         found = await self._store.command("HGETALL", REPLICAS)
         reports = [ReplicaReport(**json.loads(raw)) for raw in found.values()]
-        oldest_s = self._clock() - ALIVE_S
+        oldest_s = await self._now_s() - ALIVE_S
         dead = [report.replica for report in reports if report.seen_s < oldest_s]
         if dead:
             await self._store.command("HDEL", REPLICAS, *dead)
@@ -79,3 +77,7 @@ class ModelChoices:
             await self._store.command("HSET", CHOICE, role, model_id)
         else:
             await self._store.command("HDEL", CHOICE, role)
+
+    async def _now_s(self) -> float:
+        """Give the time by the server that holds the reports: a cluster has many."""
+        return int(await self._store.run("now", [REPLICAS])) / 1000

@@ -5,28 +5,16 @@ import pytest
 from serve_app.domain.model_choice import Choices, Proposal, ReplicaReport
 from serve_app.store.client import Store
 from serve_app.store.model_choices import ALIVE_S, ModelChoices
+from tests.store.setting import Setting
 
 pytestmark = pytest.mark.redis
 
 MERT = Proposal("embedding", "mert-95m", "token")
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now_s = 1000.0
-
-    def __call__(self) -> float:
-        return self.now_s
-
-
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def choices(live_store: Store, clock: Clock) -> ModelChoices:
-    return ModelChoices(live_store, clock)
+def choices(live_store: Store) -> ModelChoices:
+    return ModelChoices(live_store)
 
 
 async def test_nothing_is_chosen_at_first(choices: ModelChoices) -> None:
@@ -63,15 +51,18 @@ async def test_a_proposal_lapses(choices: ModelChoices) -> None:
     assert await choices.propose(MERT, 10)
 
 
-async def test_replicas_that_are_silent_are_forgotten(choices: ModelChoices, clock: Clock) -> None:
+async def test_replicas_that_are_silent_by_the_servers_clock_are_forgotten(
+    setting: Setting,
+) -> None:
+    choices, alive_ms = ModelChoices(setting.store), int(ALIVE_S * 1000)
     first = ReplicaReport("b", "Mood", {"tags": "musicnn-mtt"}, ready_for="t", ready_ids="x")
     await choices.report(first)
-    clock.now_s += ALIVE_S
+    await setting.after(alive_ms)
     await choices.report(ReplicaReport("a", "Mood", {"tags": "musicnn-mtt"}, error="no"))
     found = await choices.reports()
     assert [report.replica for report in found] == ["a", "b"]
     assert (found[0].error, found[1].ready_for, found[1].ready_ids) == ("no", "t", "x")
-    clock.now_s += 1
+    await setting.after(1000)
     assert [report.replica for report in await choices.reports()] == ["a"]
-    clock.now_s -= 1
+    await setting.after(-1000)
     assert [report.replica for report in await choices.reports()] == ["a"]
