@@ -3,14 +3,15 @@
 For every network and front-end: the rows of the GPU against the CPU, the same twice, a window alone
 against the same window through the batcher, half precision against single, the same compiled and
 recorded as deployments run it, and memory returned after all that is gone. Needs torch, torchaudio,
-transformers and numpy only; ends with status 1 when a check fails, and with 0 and "skipped" where
-there is no GPU.
+transformers and numpy only; ends with status 1 when any check failed or could not be made, and with 0
+and "skipped" where there is no GPU.
 """
 
 import asyncio
 import gc
 import sys
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
@@ -183,6 +184,13 @@ def line(found: Found) -> str:
     )
 
 
+def failed_line(name: str, error: Exception) -> str:
+    """One line of the table for a subject whose checks could not be made."""
+    message = str(error).strip().partition("\n")[0]
+    blanks = " ".join(f"{'-':>{width}}" for width in (10, 5, 11, 9, 9, 9, 9, 10))
+    return f"{name:14} {blanks}  FAILED: {type(error).__name__}{': ' if message else ''}{message}\n"
+
+
 HEAD = (
     f"{'model':14} {'CPU parity':>10} {'same':>5} {'batch = one':>11} {'bfloat16':>9} "
     f"{'compiled':>9} {'left, MiB':>9} {'1 by 1 /s':>9} {f'by {TIMED_BATCH} /s':>10}  verdict\n"
@@ -194,17 +202,27 @@ def main(names: list[str]) -> int:
     if not torch.cuda.is_available():
         sys.stdout.write("gpu-check: skipped, there is no CUDA device here\n")
         return 0
-    device = torch.device("cuda")
-    sys.stdout.write(f"{torch.cuda.get_device_name()}, torch {torch.__version__}\n{HEAD}")
+    sys.stdout.write(f"{torch.cuda.get_device_name()}, torch {torch.__version__}\n")
+    chosen = [subject for subject in subjects() if not names or subject.name in names]
+    return 1 if check_all(chosen, torch.device("cuda")) else 0
+
+
+def check_all(chosen: Iterable[Subject], device: torch.device) -> int:
+    """Print the table, each line as soon as it is known; give how many subjects failed."""
+    sys.stdout.write(HEAD)
     n_failed = 0
-    for subject in subjects():
-        if names and subject.name not in names:
-            continue
-        found = check(subject, device)
-        n_failed += bool(found.failures)
-        sys.stdout.write(line(found))
+    for subject in chosen:
+        try:
+            found = check(subject, device)
+        except Exception as error:  # noqa: BLE001  whatever it is, the others are to be checked too
+            n_failed += 1
+            told = failed_line(subject.name, error)
+        else:
+            n_failed += bool(found.failures)
+            told = line(found)
+        sys.stdout.write(told)
         sys.stdout.flush()
-    return 1 if n_failed else 0
+    return n_failed
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from benchmarks.agreement import (
     lowest_cosine,
 )
 from benchmarks.batch import ratios
-from benchmarks.gpu_check import Found, check, forward_executed, line
+from benchmarks.gpu_check import Found, check, check_all, forward_executed, line, main
 from benchmarks.report import Options, Result, Target, interleave, median_ratio, show, write
 from benchmarks.subjects import Subject, subjects
 from pipelines.checkpoint_model import Execution
@@ -159,6 +159,54 @@ def test_failed_checks_are_named() -> None:
     assert "FAILED: parity, determinism" in line(found)
 
 
+def test_a_subject_that_raises_fails_alone(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("benchmarks.gpu_check.TIMED_BATCH", 2)
+    monkeypatch.setattr("benchmarks.gpu_check.TIMED_RUNS", 1)
+
+    class Sum(nn.Module):
+        def forward(self, windows: Tensor) -> dict[str, Tensor]:
+            return {"vector": windows.reshape(-1, 8, 32).sum(dim=1)}
+
+    class Broken(nn.Module):
+        def forward(self, windows: Tensor) -> dict[str, Tensor]:
+            raise RuntimeError("no kernel fits\nCompile with more to see.")
+
+    def unbuilt(device: torch.device) -> nn.Module:
+        raise KeyError
+
+    chosen = [
+        Subject("broken", lambda device: Broken(), 256, 16_000),
+        Subject("unbuilt", unbuilt, 256, 16_000),
+        Subject("sum", lambda device: Sum(), 256, 16_000),
+    ]
+    assert check_all(chosen, CPU) == 2
+    head, *rows = capsys.readouterr().out.splitlines()
+    names, verdicts = zip(
+        *((row.split()[0], row[head.index("verdict") :]) for row in rows), strict=True
+    )
+    assert names == ("broken", "unbuilt", "sum")
+    assert verdicts == ("FAILED: RuntimeError: no kernel fits", "FAILED: KeyError", "ok")
+
+
+@pytest.mark.parametrize(("n_failed", "status"), [(0, 0), (1, 1), (2, 1)])
+def test_the_status_tells_of_failures(
+    n_failed: int, status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checked: list[str] = []
+
+    def check_none(chosen: list[Subject], device: torch.device) -> int:
+        checked.extend(subject.name for subject in chosen)
+        return n_failed
+
+    monkeypatch.setattr("benchmarks.gpu_check.check_all", check_none)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.get_device_name", lambda: "a card")
+    assert main(["ast", "clap"]) == status
+    assert checked == ["ast", "clap"]
+
+
 def test_embedding_rates_are_measured_for_every_contender() -> None:
     from benchmarks.gpu_embed import compare, gemm_flop_per_s
 
@@ -177,8 +225,6 @@ def test_embedding_rates_are_measured_for_every_contender() -> None:
 
 @pytest.mark.gpu
 def test_all_subjects_pass_on_the_gpu() -> None:
-    from benchmarks.gpu_check import main
-
     assert main([]) == 0
 
 
