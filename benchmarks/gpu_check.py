@@ -3,7 +3,7 @@
 For every network and front-end: the rows of the GPU against the CPU, the same twice, a window alone
 against the same window through the batcher, half precision against single, the same compiled and
 recorded as deployments run it, and memory returned after all that is gone. Needs torch, torchaudio,
-transformers and numpy only; ends with status 1 when any check failed or could not be made, and with 0
+transformers and numpy only; ends with status 1 when a check failed or could not be made, and with 0
 and "skipped" where there is no GPU.
 """
 
