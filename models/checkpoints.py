@@ -113,6 +113,18 @@ def load_tensors(card: ModelCard, model_dir: Path) -> dict[str, Tensor]:
     return _check(card, model_dir / card.model_id)
 
 
+def stored_bytes(card: ModelCard, model_dir: Path) -> int:
+    """Give the size of a checkpoint's weights where they lie; 0 if it has none, or is not here."""
+    if card.format == "none":
+        return 0
+    folder = SHIPPED_FOLDER if card.source == SHIPPED else model_dir / card.model_id
+    name = card.files[0].path if card.source == SHIPPED else WEIGHTS
+    try:
+        return (folder / name).stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
 def load_json(card: ModelCard, model_dir: Path, name: str = "config.json") -> dict[str, Any]:
     """Load a JSON file that belongs to a checkpoint.
 

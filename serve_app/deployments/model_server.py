@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from ray import ObjectRef
 
 from models.cards import CardError
+from models.checkpoints import stored_bytes
 from pipelines.audio import Waveform
 from pipelines.checkpoint_model import EAGER, Execution
 from pipelines.device import Turns
@@ -94,7 +95,11 @@ class ModelServer(Generic[R]):
         )
         self._follower = await follow(options, stores, self.roles, self._exchange)
         self._shelf: Shelf[Named, BatchedStep[R]] = Shelf(
-            self._load_named, BatchedStep.retire, options.named_mib << 20, self._release
+            self._load_named,
+            BatchedStep.retire,
+            options.named_mib << 20,
+            self._release,
+            self._expected_bytes,
         )
         self._measured = time.monotonic(), 0.0
 
@@ -172,6 +177,10 @@ class ModelServer(Generic[R]):
     async def _load_named(self, named: Named) -> tuple[BatchedStep[R], int]:
         step = await self._load(self._cards_of(named))
         return step, step.weight_bytes
+
+    def _expected_bytes(self, named: Named) -> int:
+        cards = self._cards_of(named).values()
+        return sum(stored_bytes(card, self._options.model_dir) for of in cards for card in of)
 
     def _cards_of(self, named: Named) -> Cards:
         cards = self._options.cards({**dict(named.beside), EMBEDDING: named.model_id})

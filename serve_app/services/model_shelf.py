@@ -8,9 +8,9 @@ import asyncio
 import gc
 import logging
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Awaitable, Callable, Coroutine, Hashable
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from serve_app.services.model_exchange import Retire
 
@@ -41,12 +41,18 @@ class _Kept(Generic[T]):
 class Shelf(Generic[K, T]):
     """Loads what is named, once for all who ask at the same time; the least recently used goes.
 
+    What has to go does so before the new one is loaded, so that both are never there at once. That
+    takes a size known beforehand: a name's own from its last load, else ``expected_bytes``. Where
+    that says nothing, or more than the budget, the new one is loaded first, and memory may for that
+    time exceed the budget by it.
+
     Args:
         load: Gives a warm set of networks for a name, and the bytes of its weights.
         retire: Called with a set that nobody will ask any more; returns when its last request is
             done.
         budget_bytes: Weights that may be kept at the same time.
         release: Called, in a thread, when nothing refers to a set any more.
+        expected_bytes: Gives about what ``load`` will say for a name; 0 for unknown.
     """
 
     def __init__(
@@ -55,12 +61,15 @@ class Shelf(Generic[K, T]):
         retire: Retire[T],
         budget_bytes: int,
         release: Callable[[], None] = lambda: None,
+        expected_bytes: Callable[[K], int] = lambda _: 0,
     ) -> None:
         self._load = load
         self._retire = retire
         self._budget_bytes = budget_bytes
         self._release = release
+        self._expected_bytes = expected_bytes
         self._kept: OrderedDict[K, _Kept[T]] = OrderedDict()
+        self._sizes: dict[K, int] = {}
         self._lock = asyncio.Lock()
         self._retiring: set[asyncio.Task[None]] = set()
 
@@ -89,25 +98,48 @@ class Shelf(Generic[K, T]):
         return self._kept[name].value
 
     async def _add(self, name: K) -> None:
+        self._check_size(name, self._sizes.get(name, 0))
+        expected = self._sizes.get(name) or self._expected_bytes(name)
+        if expected <= self._budget_bytes:
+            leaving = self._make_room(expected)
+            if leaving:
+                await asyncio.wait(leaving)
         value, size_bytes = await self._load(name)
-        if size_bytes > self._budget_bytes:
+        self._sizes[name] = size_bytes
+        try:
+            self._check_size(name, size_bytes)
+        except ShelfFullError:
             self._let_go(value)
-            raise ShelfFullError(str(name), size_bytes, self._budget_bytes)
+            raise
+        self._make_room(size_bytes)
         self._kept[name] = _Kept(value, size_bytes)
-        while sum(kept.size_bytes for kept in self._kept.values()) > self._budget_bytes:
+
+    def _check_size(self, name: K, size_bytes: int) -> None:
+        if size_bytes > self._budget_bytes:
+            raise ShelfFullError(str(name), size_bytes, self._budget_bytes)
+
+    def _make_room(self, size_bytes: int) -> list["asyncio.Task[None]"]:
+        """Let the least recently used go; each task ends when its memory is free."""
+        leaving = []
+        room = self._budget_bytes - size_bytes
+        while sum(kept.size_bytes for kept in self._kept.values()) > room:
             _, oldest = self._kept.popitem(last=False)
-            self._let_go(oldest.value)
+            leaving.append(self._let_go(oldest.value))
+        return leaving
 
-    def _let_go(self, value: T) -> None:
-        task = asyncio.create_task(self._retire(value))
+    def _let_go(self, value: T) -> "asyncio.Task[None]":
+        task = asyncio.create_task(self._end(self._retire(value)))
         self._retiring.add(task)
-        task.add_done_callback(self._finish)
+        task.add_done_callback(self._retiring.discard)
+        return task
 
-    def _finish(self, task: asyncio.Task[None]) -> None:
-        self._retiring.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            logger.error("checkpoints could not be let go", exc_info=task.exception())
-        task.get_loop().run_in_executor(None, self._collect)
+    async def _end(self, retiring: Coroutine[Any, Any, None]) -> None:
+        # Once it has ended, the coroutine no longer refers to the set, and nothing else does.
+        try:
+            await retiring
+        except Exception:
+            logger.exception("checkpoints could not be let go")
+        await asyncio.to_thread(self._collect)
 
     def _collect(self) -> None:
         gc.collect()  # networks are full of cycles

@@ -69,6 +69,58 @@ async def test_what_is_too_large_is_refused_and_spoils_nothing(counted: Counted)
     assert counted.gone == ["huge"]
 
 
+async def started(task: "asyncio.Task[str]") -> bool:
+    """Give a task time; tell whether it is done."""
+    await asyncio.sleep(0.05)
+    return task.done()
+
+
+async def test_room_is_made_before_loading_where_the_size_is_known(counted: Counted) -> None:
+    there: list[set[str]] = []
+
+    async def load(name: str) -> tuple[str, int]:
+        there.append(set(counted.loads) - set(counted.gone))
+        return await counted.load(name)
+
+    shelf = Shelf(load, counted.retire, 100, expected_bytes=SIZES.__getitem__)
+    await shelf.get("a")
+    await shelf.get("b")
+    counted.may_go.clear()
+    third = asyncio.create_task(shelf.get("c"))
+    assert not await started(third)
+    assert counted.loads == ["a", "b"]  # somebody still uses the one that has to go
+    assert await shelf.get("b") == "b"  # and nobody waits for what stays
+    counted.may_go.set()
+    assert await third == "c"
+    assert there == [set(), {"a"}, {"b"}]
+    assert shelf.names == ["b", "c"]
+
+
+async def test_a_size_is_known_once_it_was_loaded(counted: Counted) -> None:
+    shelf = Shelf(counted.load, counted.retire, 100)
+    for name in ("a", "b", "c"):
+        await shelf.get(name)
+    counted.may_go.clear()
+    again = asyncio.create_task(shelf.get("a"))
+    assert not await started(again)
+    assert counted.loads == ["a", "b", "c"]
+    counted.may_go.set()
+    assert await again == "a"
+    with pytest.raises(ShelfFullError):
+        await shelf.get("huge")
+    with pytest.raises(ShelfFullError):
+        await shelf.get("huge")
+    assert counted.loads.count("huge") == 1
+    assert len(shelf.names) == 2
+
+
+async def test_an_expectation_above_the_budget_is_not_believed(counted: Counted) -> None:
+    shelf = Shelf(counted.load, counted.retire, 100, expected_bytes=lambda _: 101)
+    assert await shelf.get("a") == "a"
+    assert await shelf.get("b") == "b"
+    assert shelf.names == ["a", "b"]
+
+
 class Cyclic:
     """Refers to itself, as networks do."""
 
