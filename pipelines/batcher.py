@@ -8,7 +8,7 @@ track whose windows make a forward fail fails alone.
 
 import asyncio
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -55,6 +55,33 @@ class BatcherMetrics:
     queue_p50_s: float
     queue_p95_s: float
     batch_p50_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """What has just happened in a batcher; whatever did not is 0 or empty.
+
+    Attributes:
+        queue_s: For each track whose first batch starts: seconds since its submission.
+        windows: Windows that a forward has answered, padding not counted; 0: no forward ended.
+        padded_windows: Rows of zeros in that forward.
+        device_s: Seconds of device time of that forward.
+        batch_s: From the start of a batch to its outputs, host work and second tries included.
+        dropped_windows: Queued windows whose caller has gone.
+        failed_tracks: Tracks that have failed.
+    """
+
+    queue_s: Sequence[float] = ()
+    windows: int = 0
+    padded_windows: int = 0
+    device_s: float = 0.0
+    batch_s: float = 0.0
+    dropped_windows: int = 0
+    failed_tracks: int = 0
+
+
+Observer = Callable[[Observation], None]
+"""Called in the batcher's loop, some times per batch: it must be quick and must not raise."""
 
 
 @dataclass(slots=True, eq=False)
@@ -124,6 +151,11 @@ class Batcher:
         self._device_s = 0.0
         self._queue_times_s: deque[float] = deque(maxlen=RECENT)
         self._batch_times_s: deque[float] = deque(maxlen=RECENT)
+        self._observer: Observer | None = None
+
+    def watch(self, observer: Observer) -> None:
+        """Tell ``observer`` what happens from now on."""
+        self._observer = observer
 
     async def submit(self, windows: Tensor) -> Mapping[str, Tensor]:
         """Run all windows of one track.
@@ -178,6 +210,10 @@ class Batcher:
             batch_p50_s=_quantile(self._batch_times_s, 0.5),
         )
 
+    def _note(self, seen: Observation) -> None:
+        if self._observer is not None:
+            self._observer(seen)
+
     def _want_turn(self) -> None:
         """Keep one starter waiting for the device as long as anything is queued."""
         if self._starter is None:
@@ -218,10 +254,12 @@ class Batcher:
         self._waiting = deque([*others, *mine])
         self._queued -= self._max_windows - budget
         now_s = asyncio.get_running_loop().time()
+        begun_s = [now_s - track.submitted_s for track in share if track.n_taken == 0]
+        self._queue_times_s.extend(begun_s)
+        if begun_s:
+            self._note(Observation(queue_s=begun_s))
         batch = []
         for track, n in share.items():
-            if track.n_taken == 0:
-                self._queue_times_s.append(now_s - track.submitted_s)
             batch.append(_Slice(track, track.n_taken, track.n_taken + n))
             track.n_taken += n
         return batch
@@ -233,7 +271,9 @@ class Batcher:
         try:
             await self._run_slices(batch)
         finally:
-            self._batch_times_s.append(loop.time() - start_s)
+            batch_s = loop.time() - start_s
+            self._batch_times_s.append(batch_s)
+            self._note(Observation(batch_s=batch_s))
             self._device.turns.release()
 
     async def _run_slices(self, batch: list[_Slice]) -> None:
@@ -254,6 +294,7 @@ class Batcher:
         self._counts["windows"] += n
         self._counts["padded"] += n_padding
         self._device_s += device_s
+        self._note(Observation(windows=n, padded_windows=n_padding, device_s=device_s))
         row = 0
         for part in batch:
             size = part.stop - part.start
@@ -287,6 +328,7 @@ class Batcher:
     def _fail(self, track: _Track, error: Exception) -> None:
         if not track.done.done():
             self._counts["failed"] += 1
+            self._note(Observation(failed_tracks=1))
             track.done.set_exception(error)
         self._forget(track)
 
@@ -298,6 +340,7 @@ class Batcher:
             self._queued -= n
             if track.done.cancelled():
                 self._counts["dropped"] += n
+                self._note(Observation(dropped_windows=n))
 
 
 def _deliver(part: _Slice, outputs: Mapping[str, Tensor]) -> None:

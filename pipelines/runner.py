@@ -6,16 +6,16 @@ The same step gives the same result as `pipelines.steps.run_local`; only who sha
 import asyncio
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from functools import partial
 from typing import Generic, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import torch
 
 from pipelines.audio import Waveform
-from pipelines.batcher import Batcher, BatcherMetrics, DeviceFaultError
+from pipelines.batcher import Batcher, BatcherMetrics, DeviceFaultError, Observation
 from pipelines.device import TorchDevice, Turns
 from pipelines.steps import Prepared, Step
 from pipelines.windows import WindowedModel
@@ -38,19 +38,6 @@ class CompiledModel(Protocol):
     def warm_up(self) -> None:
         """Run each of them once."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class Load:
-    """How busy a step is; what scaling goes by.
-
-    Attributes:
-        backlog_s: Seconds of work that wait, at the pace measured so far.
-        device_s: Seconds of device time since the start.
-    """
-
-    backlog_s: float
-    device_s: float
 
 
 class BatchedStep(Generic[R]):
@@ -165,12 +152,17 @@ class BatchedStep(Generic[R]):
         """Take a snapshot for each model id."""
         return {model_id: batcher.metrics() for model_id, batcher in self._batchers.items()}
 
-    def load(self) -> Load:
-        """Tell how much waits, on the host and for the device, and how long the device worked."""
+    def watch(self, observer: Callable[[str, Observation], None]) -> None:
+        """Tell ``observer`` of each batcher, by model id, what happens from now on."""
+        for model_id, batcher in self._batchers.items():
+            batcher.watch(partial(observer, model_id))
+
+    def backlog_s(self) -> float:
+        """Give the seconds of work that wait, host and device, at the pace measured so far."""
         metrics = self.metrics().values()
         for_device_s = sum(m.queued_windows * m.device_s / max(m.windows, 1) for m in metrics)
         for_host_s = self._host_waiting * self._host_s / self._host_threads
-        return Load(for_device_s + for_host_s, sum(m.device_s for m in metrics))
+        return for_device_s + for_host_s
 
     async def retire(self) -> None:
         """Let what is under way finish, then end the threads.

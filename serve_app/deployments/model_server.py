@@ -15,11 +15,13 @@ from ray import ObjectRef
 from models.cards import CardError
 from models.checkpoints import stored_bytes
 from pipelines.audio import Waveform
+from pipelines.batcher import Observation
 from pipelines.checkpoint_model import EAGER, Execution
 from pipelines.device import Turns
 from pipelines.runner import BatchedStep
 from pipelines.steps import Step
 from serve_app.deployments.autoscaling import BACKLOG, BUSY
+from serve_app.deployments.batch_metrics import BatchMetrics
 from serve_app.deployments.following import follow
 from serve_app.deployments.options import ModelOptions, StoreOptions
 from serve_app.services.model_exchange import Cards, Exchange, ids_by_role
@@ -90,6 +92,8 @@ class ModelServer(Generic[R]):
         self._device = resolve_device(options.device)
         self._execution = execution_on(self._device, options)
         self._turns = Turns()
+        self._metrics = BatchMetrics()
+        self._device_s = 0.0
         self._exchange: Exchange[BatchedStep[R]] = Exchange(
             self._load, BatchedStep.retire, self._release
         )
@@ -135,20 +139,29 @@ class ModelServer(Generic[R]):
 
     async def check_health(self) -> None:
         """Fail when the device no longer computes, so that Serve replaces the replica."""
-        for step in (self._exchange.current, *self._shelf.values):
+        self._metrics.show_queues(step.metrics() for step in self._steps)
+        for step in self._steps:
             step.check_health()
 
     async def record_autoscaling_stats(self) -> dict[str, float]:
         """Give Serve's controller what `autoscaling.queue_delay` goes by."""
-        load = self._exchange.current.load()
         (then_s, device_s), now_s = self._measured, time.monotonic()
-        self._measured = now_s, load.device_s
-        worked_s = max(load.device_s - device_s, 0.0)
-        return {BACKLOG: load.backlog_s, BUSY: min(worked_s / max(now_s - then_s, 1e-3), 1.0)}
+        self._measured = now_s, self._device_s
+        busy = (self._device_s - device_s) / max(now_s - then_s, 1e-3)
+        return {BACKLOG: sum(step.backlog_s() for step in self._steps), BUSY: min(busy, 1.0)}
 
     async def ready(self) -> bool:
         """Answer once the model is loaded and warm."""
         return True
+
+    @property
+    def _steps(self) -> list[BatchedStep[R]]:
+        """The step that answers and those of named models; all share the device."""
+        return [self._exchange.current, *self._shelf.values]
+
+    def _observe(self, model_id: str, seen: Observation) -> None:
+        self._device_s += seen.device_s
+        self._metrics.observe(model_id, seen)
 
     async def _load(self, cards: Cards) -> BatchedStep[R]:
         step = BatchedStep(
@@ -163,6 +176,7 @@ class ModelServer(Generic[R]):
         except BaseException:
             await asyncio.to_thread(step.close)
             raise
+        step.watch(self._observe)
         return step
 
     async def _named(self, model_id: str) -> tuple[BatchedStep[R], dict[str, str]]:

@@ -1,10 +1,11 @@
 """What a model deployment answers, without Ray: a toy step whose rows tell who made them."""
 
 import asyncio
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -15,13 +16,15 @@ from pipelines.audio import Waveform
 from pipelines.batcher import DeviceFaultError
 from pipelines.steps import Outputs, Prepared
 from pipelines.windows import WindowSpec
-from serve_app.deployments import model_server
+from serve_app.deployments import batch_metrics, model_server
+from serve_app.deployments.autoscaling import BACKLOG, BUSY
 from serve_app.deployments.model_server import ModelServer
 from serve_app.deployments.options import ModelOptions
 from serve_app.services.model_exchange import Cards, Exchange, ids_by_role
 
-BREAK = 7.0
-"""A sample under which the toy's device breaks."""
+BREAK, SLOW = 7.0, 8.0
+"""Samples under which the toy's device breaks, or takes `SLOW_S` for a window."""
+SLOW_S = 0.05
 
 
 class ToyModel:
@@ -31,6 +34,8 @@ class ToyModel:
     def forward(self, windows: Tensor) -> Mapping[str, Tensor]:
         if (windows == BREAK).any():
             raise RuntimeError("CUDA error: device-side assert triggered")
+        if (windows == SLOW).any():
+            time.sleep(SLOW_S * len(windows))
         return {"sum": windows.sum(dim=1)}
 
 
@@ -55,6 +60,28 @@ class ToyServer(ModelServer[dict[str, str]]):
         return ToyStep(cards)
 
 
+class Recorded:
+    """A Ray metric that keeps what it is told, by name and model."""
+
+    values: ClassVar[dict[tuple[str, str], list[float]]] = {}
+
+    def __init__(self, name: str, *_: Any) -> None:
+        self._name = name
+
+    def observe(self, value: float, tags: dict[str, str]) -> None:
+        self.values.setdefault((self._name, tags["model"]), []).append(value)
+
+    inc = set = observe
+
+
+@pytest.fixture
+def recorded(monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, str], list[float]]:
+    for kind in ("Counter", "Gauge", "Histogram"):
+        monkeypatch.setattr(batch_metrics, kind, Recorded)
+    monkeypatch.setattr(Recorded, "values", {})
+    return Recorded.values
+
+
 @pytest.fixture
 def follower() -> SimpleNamespace:
     return SimpleNamespace(chosen={})
@@ -62,7 +89,10 @@ def follower() -> SimpleNamespace:
 
 @pytest.fixture
 async def server(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, follower: SimpleNamespace
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    follower: SimpleNamespace,
+    recorded: dict[tuple[str, str], list[float]],
 ) -> ToyServer:
     options = ModelOptions(model_dir=tmp_path, device="cpu", named_mib=1)
 
@@ -107,3 +137,51 @@ async def test_a_device_that_breaks_under_a_named_embedding_shows_in_the_health(
         await ask(server, "clap", sample=BREAK)
     with pytest.raises(DeviceFaultError):
         await server.check_health()
+
+
+async def test_work_of_named_embeddings_counts_for_scaling(server: ToyServer) -> None:
+    await server.record_autoscaling_stats()
+    await ask(server, "clap", sample=SLOW)
+    assert (await server.record_autoscaling_stats())[BUSY] > 0.3
+    asked = [asyncio.create_task(ask(server, "clap", sample=SLOW)) for _ in range(40)]
+    await asyncio.sleep(SLOW_S)
+    stats = await server.record_autoscaling_stats()
+    # Of 40 windows, the last 8 wait behind two batches; two of three measured ones were quick.
+    assert stats[BACKLOG] > 8 * SLOW_S / 4
+    await asyncio.gather(*asked)
+    assert (await server.record_autoscaling_stats())[BACKLOG] == 0
+
+
+async def test_what_the_batchers_measure_is_published(
+    server: ToyServer, recorded: dict[tuple[str, str], list[float]]
+) -> None:
+    assert not recorded  # warming up is nobody's work
+    asked = [asyncio.create_task(ask(server, sample=SLOW)) for _ in range(20)]
+    await asyncio.sleep(SLOW_S / 2)
+    await server.check_health()
+    await asyncio.gather(*asked)
+    await server.check_health()
+    (measured,) = server._exchange.current.metrics().values()
+    found = {name: values for (name, model), values in recorded.items() if model == "toy"}
+    assert len(found) == len(recorded)
+    n_warm = 2  # both channels of the noise
+    assert sum(found["afa_batch_windows"]) == measured.windows - n_warm == 20
+    assert len(found["afa_batch_windows"]) == len(found["afa_batch_seconds"]) < 20
+    assert len(found["afa_batch_queue_seconds"]) == 20
+    assert 20 * SLOW_S <= sum(found["afa_batch_device_seconds"]) <= measured.device_s
+    assert found["afa_batch_queued_windows"][0] > 0
+    assert found["afa_batch_queued_windows"][-1] == 0
+
+
+async def test_failures_and_what_was_dropped_are_published(
+    server: ToyServer, recorded: dict[tuple[str, str], list[float]]
+) -> None:
+    ahead = [asyncio.create_task(ask(server, sample=SLOW)) for _ in range(40)]
+    await asyncio.sleep(SLOW_S)
+    for task in ahead[32:]:
+        task.cancel()
+    await asyncio.wait(ahead)
+    with pytest.raises(DeviceFaultError):
+        await ask(server, sample=BREAK)
+    assert sum(recorded["afa_batch_dropped_windows", "toy"]) == 8
+    assert sum(recorded["afa_batch_failed_tracks", "toy"]) == 1

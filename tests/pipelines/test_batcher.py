@@ -12,7 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from pipelines.batcher import Batcher, DeviceFaultError, DeviceGoneError, QueueFullError
+from pipelines.batcher import (
+    Batcher,
+    DeviceFaultError,
+    DeviceGoneError,
+    Observation,
+    QueueFullError,
+)
 from pipelines.device import Forward, TorchDevice, Turns, is_device_fault
 
 
@@ -351,6 +357,40 @@ def test_everybody_leaving_before_a_turn_is_harmless() -> None:
         leaver.cancel()
         await running
         assert (await second.submit(rows(3)))["sum"].tolist() == [9]
+
+    simulate(scenario)
+
+
+def test_an_observer_sees_what_the_metrics_add_up() -> None:
+    seen: list[Observation] = []
+
+    def forward(windows: Tensor) -> dict[str, Tensor]:
+        if (windows == 13).any():
+            raise ValueError("cannot take 13")
+        return double(windows)
+
+    async def scenario() -> None:
+        batcher = Batcher(forward, 4, 1000, SimulatedDevice(0.05), batch_sizes=(2, 4))
+        batcher.watch(seen.append)
+        tracks = [rows(1), rows(2, 3), rows(13), rows(*range(20, 29)), rows(*range(30, 40))]
+        tasks = [asyncio.create_task(batcher.submit(track)) for track in tracks]
+        await asyncio.sleep(0.06)
+        tasks[-1].cancel()
+        await asyncio.wait(tasks)
+        await asyncio.sleep(0.2)
+        metrics = batcher.metrics()
+        forwards = [one for one in seen if one.windows]
+        assert len(forwards) == metrics.batches
+        assert sum(one.windows for one in forwards) == metrics.windows
+        assert sum(one.padded_windows for one in forwards) == metrics.padded_windows > 0
+        assert sum(one.device_s for one in forwards) == pytest.approx(metrics.device_s)
+        assert sum(one.dropped_windows for one in seen) == metrics.dropped_windows > 0
+        assert sum(one.failed_tracks for one in seen) == metrics.failed_tracks == 1
+        begun_s = [queue_s for one in seen for queue_s in one.queue_s]
+        assert len(begun_s) == len(tracks)
+        assert sorted(begun_s)[len(begun_s) // 2] == pytest.approx(metrics.queue_p50_s)
+        batches_s = [one.batch_s for one in seen if one.batch_s]
+        assert sorted(batches_s)[len(batches_s) // 2] == pytest.approx(metrics.batch_p50_s)
 
     simulate(scenario)
 

@@ -203,7 +203,7 @@ async def test_retiring_does_not_hold_up_the_loop_for_an_abandoned_track() -> No
     await retiring
 
 
-async def test_the_load_is_the_work_that_waits() -> None:
+async def test_the_backlog_is_the_work_that_waits() -> None:
     model = SpectrumModel("fine", 100)
     forward, slow_s = model.forward, 0.01
 
@@ -214,14 +214,14 @@ async def test_the_load_is_the_work_that_waits() -> None:
     model.forward = slow  # type: ignore[method-assign]
     step = BatchedStep(SpectrumStep(model), torch.device("cpu"), 4, 1000)
     await step.run(track(1.0, 0))
-    assert step.load().backlog_s == 0
+    assert step.backlog_s() == 0
     jobs = [asyncio.create_task(step.run(track(1.0, i))) for i in range(6)]
     await asyncio.sleep(0.1)
     # 6 tracks of 19 windows are 1.14 s, less what has been done meanwhile.
-    assert 0.5 < step.load().backlog_s < 1.2
-    assert step.load().device_s > 0.18
+    assert 0.5 < step.backlog_s() < 1.2
+    assert step.metrics()["fine"].device_s > 0.18
     for job in jobs:
         job.cancel()
     await asyncio.wait(jobs)
-    assert step.load().backlog_s == 0
+    assert step.backlog_s() == 0
     step.close()
