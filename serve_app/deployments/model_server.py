@@ -15,9 +15,9 @@ from ray import ObjectRef
 from models.cards import CardError
 from models.checkpoints import stored_bytes
 from pipelines.audio import Waveform
-from pipelines.batcher import Observation
+from pipelines.batcher import DeviceFaultError, DeviceGoneError, Observation
 from pipelines.checkpoint_model import EAGER, Execution
-from pipelines.device import Turns
+from pipelines.device import Turns, is_device_fault
 from pipelines.runner import BatchedStep
 from pipelines.steps import Step
 from serve_app.deployments.autoscaling import BACKLOG, BUSY
@@ -94,6 +94,7 @@ class ModelServer(Generic[R]):
         self._turns = Turns()
         self._metrics = BatchMetrics()
         self._device_s = 0.0
+        self._fault: BaseException | None = None
         self._exchange: Exchange[BatchedStep[R]] = Exchange(
             self._load, BatchedStep.retire, self._release
         )
@@ -130,7 +131,11 @@ class ModelServer(Generic[R]):
             AudioError: The audio is not fit for this analysis.
             CardError: There is no such embedding model, or none may be named here.
             ShelfFullError: It needs more memory than named models may have.
+            QueueFullError: Too much is queued already.
+            DeviceFaultError: The device is broken; try another replica.
         """
+        if self._fault is not None:
+            raise DeviceGoneError(str(self._fault)) from self._fault
         samples = await pcm[0]
         step, models = self._exchange.current, self._exchange.serving
         if embedding_model and embedding_model != models.get(EMBEDDING, embedding_model):
@@ -140,6 +145,8 @@ class ModelServer(Generic[R]):
     async def check_health(self) -> None:
         """Fail when the device no longer computes, so that Serve replaces the replica."""
         self._metrics.show_queues(step.metrics() for step in self._steps)
+        if self._fault is not None:
+            raise DeviceFaultError(str(self._fault)) from self._fault
         for step in self._steps:
             step.check_health()
 
@@ -164,6 +171,23 @@ class ModelServer(Generic[R]):
         self._metrics.observe(model_id, seen)
 
     async def _load(self, cards: Cards) -> BatchedStep[R]:
+        """Load a step and warm it up.
+
+        Raises:
+            DeviceFaultError: The device broke; this replica must be replaced.
+            Exception: Whatever loading raised.
+        """
+        try:
+            step = await self._loaded(cards)
+        except Exception as error:
+            if not isinstance(error, DeviceFaultError) and not is_device_fault(error):
+                raise
+            self._fault = error
+            raise DeviceFaultError(str(error)) from error
+        step.watch(self._observe)
+        return step
+
+    async def _loaded(self, cards: Cards) -> BatchedStep[R]:
         step = BatchedStep(
             await asyncio.to_thread(self.build, cards),
             device=self._device,
@@ -176,7 +200,6 @@ class ModelServer(Generic[R]):
         except BaseException:
             await asyncio.to_thread(step.close)
             raise
-        step.watch(self._observe)
         return step
 
     async def _named(self, model_id: str) -> tuple[BatchedStep[R], dict[str, str]]:
@@ -189,6 +212,8 @@ class ModelServer(Generic[R]):
         return await self._shelf.get(named), ids
 
     async def _load_named(self, named: Named) -> tuple[BatchedStep[R], int]:
+        if self._fault is not None:  # it broke while this one waited for its turn to load
+            raise DeviceGoneError(str(self._fault)) from self._fault
         step = await self._load(self._cards_of(named))
         return step, step.weight_bytes
 

@@ -12,8 +12,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from models.checkpoints import CheckpointError
 from pipelines.audio import Waveform
-from pipelines.batcher import DeviceFaultError
+from pipelines.batcher import DeviceFaultError, DeviceGoneError
 from pipelines.steps import Outputs, Prepared
 from pipelines.windows import WindowSpec
 from serve_app.deployments import batch_metrics, model_server
@@ -55,8 +56,11 @@ class ToyStep:
 
 class ToyServer(ModelServer[dict[str, str]]):
     roles = ("tags", "embedding")
+    unloadable: ClassVar[dict[str, Exception]] = {}
 
     def build(self, cards: Cards) -> ToyStep:
+        if cards["embedding"][0].model_id in self.unloadable:
+            raise self.unloadable[cards["embedding"][0].model_id]
         return ToyStep(cards)
 
 
@@ -150,6 +154,36 @@ async def test_work_of_named_embeddings_counts_for_scaling(server: ToyServer) ->
     assert stats[BACKLOG] > 8 * SLOW_S / 4
     await asyncio.gather(*asked)
     assert (await server.record_autoscaling_stats())[BACKLOG] == 0
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.AcceleratorError("CUDA error: unspecified launch failure"),
+        RuntimeError("CUDA error: an illegal memory access was encountered"),
+    ],
+)
+async def test_a_device_that_breaks_while_a_named_embedding_loads_is_replaced(
+    server: ToyServer, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    monkeypatch.setattr(ToyServer, "unloadable", {"clap": error})
+    results = await asyncio.gather(ask(server, "clap"), ask(server, "clap"), return_exceptions=True)
+    assert [type(result) for result in results] == [DeviceFaultError, DeviceGoneError]
+    with pytest.raises(DeviceGoneError):  # nobody's work is begun on a device that is broken
+        await ask(server)
+    with pytest.raises(DeviceFaultError, match="CUDA error"):
+        await server.check_health()
+
+
+async def test_a_named_embedding_that_is_not_here_is_no_fault_of_the_device(
+    server: ToyServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    absent = CheckpointError("clap", "hf://x/y", "it is not here")
+    monkeypatch.setattr(ToyServer, "unloadable", {"clap": absent})
+    with pytest.raises(CheckpointError):
+        await ask(server, "clap")
+    await server.check_health()
+    assert (await ask(server)).models["embedding"] == "musicnn-msd-768"
 
 
 async def test_what_the_batchers_measure_is_published(
