@@ -219,3 +219,27 @@ async def test_failures_and_what_was_dropped_are_published(
         await ask(server, sample=BREAK)
     assert sum(recorded["afa_batch_dropped_windows", "toy"]) == 8
     assert sum(recorded["afa_batch_failed_tracks", "toy"]) == 1
+
+
+async def test_room_for_a_named_embedding_is_made_by_the_size_of_its_file(
+    server: ToyServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        ToyModel, "network", torch.nn.Linear(400, 400), raising=False
+    )  # .6 MiB of 1
+    beside: list[int] = []
+    build = server.build
+
+    def counting(cards: Cards) -> ToyStep:
+        beside.append(len(server._shelf.values))
+        return build(cards)
+
+    monkeypatch.setattr(server, "build", counting)
+    for model_id in ("clap", "mert-95m"):
+        folder = tmp_path / model_id
+        folder.mkdir()
+        (folder / "model.safetensors").write_bytes(bytes(640_000))
+        await ask(server, model_id)
+    await ask(server, "maest-30s")  # of which nothing is known
+    assert beside == [0, 0, 1]
+    assert len(server._shelf.values) == 1

@@ -16,6 +16,7 @@ from models.checkpoints import (
     load_json,
     load_tensors,
     pull,
+    stored_bytes,
     tensor_digest,
     verify,
 )
@@ -248,6 +249,18 @@ def test_shipped_weights_load_without_being_pulled(shipped: ModelCard, tmp_path:
     verify(shipped, tmp_path / "cache")
     assert not (tmp_path / "cache").exists()
     assert shipped.revision == shipped.files[0].sha256[:12]
+
+
+def test_the_size_of_weights_is_known_where_they_lie(
+    shipped: ModelCard, make_card: MakeCard, tmp_path: Path
+) -> None:
+    n_bytes = (tmp_path / "source" / "model.safetensors").stat().st_size
+    assert stored_bytes(shipped, tmp_path / "cache") == n_bytes > 32
+    card = make_card("plain.pt")
+    assert stored_bytes(card, tmp_path / "cache") == 0
+    pull(card, tmp_path / "cache")
+    assert stored_bytes(card, tmp_path / "cache") == n_bytes
+    assert stored_bytes(replace(card, format="none"), tmp_path / "cache") == 0
 
 
 def test_damaged_shipped_weights_are_refused(shipped: ModelCard, tmp_path: Path) -> None:
