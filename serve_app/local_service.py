@@ -67,7 +67,7 @@ class LocalService:
         self._wait_ready()
         keys = asyncio.run(self._issue_keys())
         pids = {"service": os.getpid(), **descendants(os.getpid())}
-        session = {"url": self.url, "keys": keys, "pids": pids}
+        session = {"url": self.url, "metrics": metrics_url(), "keys": keys, "pids": pids}
         write_private(self._files.session_path, json.dumps(session, indent=2))
         say(f"ready at {self.url}")
 
@@ -199,6 +199,14 @@ class LocalService:
             await store.close()
         write_private(path, json.dumps(keys))
         return keys
+
+
+def metrics_url() -> str:
+    """Give the page on which Ray shows the metrics of this machine to Prometheus."""
+    import ray
+
+    (node,) = ray.nodes()  # type: ignore[no-untyped-call]
+    return f"http://127.0.0.1:{node['MetricsExportPort']}/metrics"
 
 
 def descendants(pid: int) -> dict[str, int]:

@@ -220,6 +220,7 @@ def status(
         console.print("not running; start it with `make up`")
         raise typer.Exit(1)
     console.print(f"url      {session['url']}\nservice  pid {session['pids']['service']}")
+    console.print(f"metrics  {session.get('metrics', 'started by an older afa')}")
     try:
         checks = httpx.get(f"{session['url']}/readyz", timeout=5).json()["checks"]
     except httpx.HTTPError as error:

@@ -67,3 +67,5 @@ def test_the_cluster_file_is_valid() -> None:
     resources = [node["resources"] for node in config["available_node_types"].values()]
     assert any("GPU" in row for row in resources)
     assert len(resources) == 3
+    for node in ("head", "worker"):  # where Prometheus finds every node
+        assert "--metrics-export-port=8080" in config[f"{node}_start_ray_commands"][-1]

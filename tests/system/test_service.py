@@ -2,6 +2,7 @@
 
 import json
 import stat
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from tests.data.audio_files import click_track, encode, silent_flac, write_wav
 from tests.system.conftest import AFA, REPOSITORY, Service
@@ -78,7 +80,7 @@ def test_the_session_file_is_private_and_complete(service: Service) -> None:
     path = service.data_dir / "session.json"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     session = json.loads(path.read_text())
-    assert set(session) == {"url", "keys", "pids"}
+    assert set(session) == {"url", "metrics", "keys", "pids"}
     assert set(session["keys"]) == {"free", "basic", "pro", "scale"}
 
 
@@ -321,13 +323,10 @@ def test_the_readiness_names_every_part(service: Service) -> None:
     assert set(checks.values()) == {"ok"}
 
 
-def test_up_again_is_harmless(service: Service) -> None:
-    import subprocess
-
-    port = service.url.rpartition(":")[2]
-    arguments = ["up", "--no-demo", "--port", port, "--data-dir", str(service.data_dir)]
+def afa(service: Service, *arguments: str) -> str:
+    """Run the command line on a running service; give what it prints."""
     done = subprocess.run(
-        [*AFA, *arguments],
+        [*AFA, *arguments, "--data-dir", str(service.data_dir)],
         cwd=REPOSITORY,
         env=service.environment,
         capture_output=True,
@@ -335,6 +334,44 @@ def test_up_again_is_harmless(service: Service) -> None:
         timeout=60,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
-    assert "already running" in done.stdout
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.usefixtures("demo_envelope")
+def test_prometheus_finds_what_the_batchers_measure(service: Service) -> None:
+    url = json.loads((service.data_dir / "session.json").read_text())["metrics"]
+    assert url in afa(service, "status")
+    deployments = {"Spectral", "Mood", "Embedding"}
+    per_forward = {"windows", "device_seconds"}
+    found: dict[tuple[str, str], float] = {}
+    deadline = time.monotonic() + 60  # Ray brings them together every ten seconds
+    while {(d, f"ray_afa_batch_{n}_sum") for d in deployments for n in per_forward} - found.keys():
+        assert time.monotonic() < deadline, found
+        time.sleep(1)
+        found.clear()
+        for family in text_string_to_metric_families(httpx.get(url, timeout=10).text):
+            for sample in family.samples:
+                if sample.name.startswith("ray_afa_batch"):
+                    assert {"model", "replica", "application"} <= sample.labels.keys()
+                    at = sample.labels["deployment"], sample.name
+                    found[at] = found.get(at, 0.0) + sample.value
+    for deployment in deployments:
+        values = {
+            name: found.get((deployment, f"ray_afa_batch_{name}"), 0.0)
+            for name in (
+                "windows_sum",
+                "windows_count",
+                "device_seconds_sum",
+                "queue_seconds_count",
+            )
+        }
+        assert values["windows_sum"] >= values["windows_count"] >= 1
+        assert values["queue_seconds_count"] >= 1
+        assert 0 < values["device_seconds_sum"] < 600
+
+
+def test_up_again_is_harmless(service: Service) -> None:
+    port = service.url.rpartition(":")[2]
+    assert "already running" in afa(service, "up", "--no-demo", "--port", port)
     assert json.loads((service.data_dir / "session.json").read_text())["keys"] == service.keys
