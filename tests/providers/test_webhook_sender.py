@@ -1,7 +1,7 @@
 """Webhook messages go to permitted addresses only, whole and once."""
 
 import asyncio
-from contextlib import suppress
+from contextlib import closing, suppress
 
 import pytest
 
@@ -58,17 +58,21 @@ async def test_no_answer_is_a_failed_delivery() -> None:
 
 
 async def test_a_body_without_end_is_not_read() -> None:
+    is_cut = asyncio.Event()
+
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
-        with suppress(ConnectionError):
+        with closing(writer), suppress(ConnectionError):
             while True:
                 writer.write(b"5\r\naaaaa\r\n")
                 await writer.drain()
                 await asyncio.sleep(0.01)
+        is_cut.set()
 
     server = await asyncio.start_server(handle, "127.0.0.1", 0)
     async with server, asyncio.timeout(5):
         port = server.sockets[0].getsockname()[1]
         sender = WebhookSender(UrlGuard(ports=[port], networks=["127.0.0.0/8"]))
         assert await sender(f"http://127.0.0.1:{port}/", HEADERS, b"{}") == 200
+        await is_cut.wait()
