@@ -14,7 +14,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -32,6 +32,7 @@ from benchmarks.signals import encode, music_like
 from benchmarks.subjects import Subject, subjects
 from models.precision import halve_weights
 from pipelines.audio import SAMPLE_RATE
+from pipelines.backfill import backfill
 from pipelines.batcher import Batcher
 from pipelines.decode import DecodeLimits, Decoder
 from pipelines.device import TorchDevice
@@ -132,16 +133,16 @@ def measure(
             list(readers.map(files.read, [files.path] * n_files))
             return audio_s / (time.perf_counter() - begun_s)
 
-        def whole(read: Callable[[], Tensor]) -> float:
-            seconds, device_s = asyncio.run(serve(network, device, readers, read, n_files))
+        def whole(read: Read) -> float:
+            seconds, device_s = asyncio.run(serve(network, device, read, [files.path] * n_files))
             busy.append(device_s / seconds)
             return audio_s / seconds
 
-        whole(lambda: windows)  # compiles and warms up
+        whole(lambda _: windows)  # compiles and warms up
         contenders: dict[str, Callable[[], float]] = {
             "decode alone": decode_only,
-            "network alone": partial(whole, lambda: windows),
-            "files to vectors": partial(whole, lambda: files.read(files.path)),
+            "network alone": partial(whole, lambda _: windows),
+            "files to vectors": partial(whole, files.read),
         }
         found = interleave(contenders, options.rounds)
     limits = [min(pair) for pair in zip(found["decode alone"], found["network alone"], strict=True)]
@@ -168,30 +169,26 @@ def measure(
 
 
 async def serve(
-    network: nn.Module,
-    device: torch.device,
-    readers: ThreadPoolExecutor,
-    read: Callable[[], Tensor],
-    n_files: int,
+    network: nn.Module, device: torch.device, read: Read, paths: Sequence[Path]
 ) -> tuple[float, float]:
-    """Read and embed every file, so many at once as keep readers and device busy.
+    """Read and embed every file as `afa embed` does.
 
     Returns:
         Wall-clock seconds, and seconds of device time.
     """
-    loop = asyncio.get_running_loop()
     torch_device = TorchDevice(device)
     batcher = Batcher(network, BATCH, 1_000_000, torch_device, batch_sizes=(BATCH,))
-    slots = asyncio.Semaphore(2 * (os.cpu_count() or 1) + 4)
 
-    async def embed() -> Tensor:
-        async with slots:
-            windows = await loop.run_in_executor(readers, read)
-            outputs = await batcher.submit(windows)
-            return unit_vector(outputs["embedding"].mean(dim=0))
+    async def embed(windows: Tensor) -> Tensor:
+        outputs = await batcher.submit(windows)
+        return unit_vector(outputs["embedding"].mean(dim=0))
+
+    def check(_: Path, vector: Tensor | Exception) -> None:
+        if isinstance(vector, Exception):
+            raise vector
 
     begun_s = time.perf_counter()
-    await asyncio.gather(*(embed() for _ in range(n_files)))
+    await backfill(paths, read, embed, check, batcher.wants_more)
     seconds = time.perf_counter() - begun_s
     torch_device.close()
     return seconds, batcher.metrics().device_s

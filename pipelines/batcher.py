@@ -18,6 +18,8 @@ from pipelines.device import Device, Forward, is_device_fault, is_out_of_memory
 
 RECENT = 1024
 """Batches and tracks over which quantiles are taken."""
+BATCHES_AHEAD = 2
+"""Full batches queued behind those that the device has; more of them would gain nothing."""
 
 
 class QueueFullError(RuntimeError):
@@ -144,6 +146,8 @@ class Batcher:
         self._batch_sizes = sorted(batch_sizes)
         self._waiting: deque[_Track] = deque()
         self._queued = 0
+        self._is_short = asyncio.Event()
+        self._is_short.set()
         self._starter: asyncio.Task[None] | None = None
         self._running: set[asyncio.Task[None]] = set()
         self._fault: BaseException | None = None
@@ -181,12 +185,16 @@ class Batcher:
         loop = asyncio.get_running_loop()
         track = _Track(windows, loop.time(), loop.create_future())
         self._waiting.append(track)
-        self._queued += n
+        self._count(n)
         self._want_turn()
         try:
             return await track.done
         finally:
             self._forget(track)
+
+    async def wants_more(self) -> None:
+        """Wait until fewer windows are queued than keep the device in full batches."""
+        await self._is_short.wait()
 
     @property
     def fault(self) -> BaseException | None:
@@ -213,6 +221,13 @@ class Batcher:
     def _note(self, seen: Observation) -> None:
         if self._observer is not None:
             self._observer(seen)
+
+    def _count(self, more: int) -> None:
+        self._queued += more
+        if self._queued < BATCHES_AHEAD * self._max_windows:
+            self._is_short.set()
+        else:
+            self._is_short.clear()
 
     def _want_turn(self) -> None:
         """Keep one starter waiting for the device as long as anything is queued."""
@@ -252,7 +267,7 @@ class Batcher:
             if track.n_taken + share[track] < len(track.windows):
                 mine.append(track)
         self._waiting = deque([*others, *mine])
-        self._queued -= self._max_windows - budget
+        self._count(budget - self._max_windows)
         now_s = asyncio.get_running_loop().time()
         begun_s = [now_s - track.submitted_s for track in share if track.n_taken == 0]
         self._queue_times_s.extend(begun_s)
@@ -337,7 +352,7 @@ class Batcher:
         if track in self._waiting:
             self._waiting.remove(track)
             n = len(track.windows) - track.n_taken
-            self._queued -= n
+            self._count(-n)
             if track.done.cancelled():
                 self._counts["dropped"] += n
                 self._note(Observation(dropped_windows=n))

@@ -1,7 +1,7 @@
 """Analyse files in this process, without any server."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -9,11 +9,11 @@ from pathlib import Path
 import torch
 
 from models.cards import ModelCard
-from pipelines import embedding, mood, shared, spectral
+from pipelines import embedding, mood, spectral
 from pipelines.decode import DecodeLimits, decode
-from pipelines.excerpt import Excerpt, decode_excerpt
+from pipelines.excerpt import Excerpt
 from pipelines.merge import merge
-from pipelines.records import EmbeddingResult, MoodResult, TrackFeatures
+from pipelines.records import TrackFeatures
 from pipelines.steps import run_local
 
 
@@ -76,29 +76,3 @@ class LocalAnalyzer:
         features = merge(waveform.duration_s, rhythm_and_key, mood_result, vector)
         laps = [after - before for before, after in pairwise(marks)]
         return features, Timings(*laps)
-
-
-class MoodAnalyzer:
-    """Mood and embedding alone, as `LocalAnalyzer`; of an excerpt, only that is decoded."""
-
-    def __init__(
-        self,
-        cards: Mapping[str, Sequence[ModelCard]],
-        model_dir: Path,
-        device: torch.device,
-        excerpt: Excerpt | None = None,
-    ) -> None:
-        self._step = shared.build(cards, model_dir, device)
-        self._excerpt = excerpt
-
-    def describe(self, path: Path, limits: DecodeLimits) -> tuple[MoodResult, EmbeddingResult]:
-        """Decode and analyse a file.
-
-        Raises:
-            AudioError: The file is not fit for analysis.
-        """
-        if self._excerpt is None:
-            return run_local(self._step, decode(path, limits))
-        heard = decode_excerpt(path, limits, self._excerpt)
-        mood_result, vector = run_local(self._step, heard)
-        return self._excerpt.mark(mood_result), vector

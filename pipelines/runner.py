@@ -6,8 +6,9 @@ The same step gives the same result as `pipelines.steps.run_local`; only who sha
 import asyncio
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from typing import Generic, Protocol, TypeVar, runtime_checkable
 
@@ -76,11 +77,15 @@ class BatchedStep(Generic[R]):
         self._idle = asyncio.Event()
         self._idle.set()
 
-    async def warm_up(self) -> None:
-        """Compile and run everything once, so that no track waits for it."""
+    async def compile(self) -> None:
+        """Let every model meet its batch sizes once."""
         for model in self._step.models:
             if isinstance(model, CompiledModel):
                 await self._device.call(model.warm_up)
+
+    async def warm_up(self) -> None:
+        """Compile and run everything once, so that no track waits for it."""
+        await self.compile()
         noise = np.random.default_rng(0).standard_normal((2, int(WARM_UP_S * 44_100)))
         await self.run(Waveform(0.1 * noise.astype(np.float32), 44_100))
 
@@ -92,13 +97,35 @@ class BatchedStep(Generic[R]):
             QueueFullError: Too much is queued already.
             DeviceFaultError: The device is broken; try another process.
         """
+        with self._in_use():
+            return await self.complete(await self._prepare(waveform))
+
+    def prepare(self, waveform: Waveform) -> Prepared:
+        """Do the host work before the forwards in the calling thread, for `complete`.
+
+        Raises:
+            AudioError: The audio is not fit for this step.
+        """
+        return self._step.prepare(waveform)
+
+    async def complete(self, prepared: Prepared) -> R:
+        """Analyse one track that has been prepared; errors as in `run`."""
+        with self._in_use():
+            outputs = await self._forward_all(prepared)
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(self._host, self._step.finish, prepared, outputs)
+
+    async def wants_more(self) -> None:
+        """Wait until no model has so much queued that more would gain nothing (see `Batcher`)."""
+        for batcher in self._batchers.values():
+            await batcher.wants_more()
+
+    @contextmanager
+    def _in_use(self) -> Iterator[None]:
         self._running += 1
         self._idle.clear()
         try:
-            loop = asyncio.get_running_loop()
-            prepared = await self._prepare(waveform)
-            outputs = await self._forward_all(prepared)
-            return await loop.run_in_executor(self._host, self._step.finish, prepared, outputs)
+            yield
         finally:
             self._running -= 1
             if not self._running:

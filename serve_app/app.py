@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any, cast
 
-from pydantic import BaseModel, ConfigDict, Field
 from ray.serve import Application, Deployment
 
 from configs.settings import Settings
@@ -16,55 +15,11 @@ from serve_app.deployments.identify import Identify
 from serve_app.deployments.keeper import Keeper
 from serve_app.deployments.mood import Mood
 from serve_app.deployments.mood_and_embedding import MoodAndEmbedding
-from serve_app.deployments.options import (
-    ExecutionOptions,
-    JobOptions,
-    KeeperOptions,
-    ModelOptions,
-    StoreOptions,
-    TrackOptions,
-    UrlOptions,
-    WorkerOptions,
-)
+from serve_app.deployments.options import KeeperOptions, StoreOptions, TrackOptions, UrlOptions
+from serve_app.deployments.profile import AppArgs, ModelArgs
 from serve_app.deployments.spectral import Spectral
 from serve_app.local_files import LocalFiles
 from serve_app.services.model_exchange import ids_by_role
-
-
-class ModelArgs(BaseModel):
-    """Batching and execution of one model deployment; see `ModelOptions`."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    max_windows: int = 0
-    batch_windows: int = 16
-    queue_windows: int = 4096
-    execution: ExecutionOptions = ExecutionOptions()
-    named_mib: int = 0
-
-
-class AppArgs(BaseModel):
-    """The ``args`` of the application in a Serve configuration file.
-
-    Replicas, CPUs and GPUs are Serve's own options, under ``deployments`` of the same file.
-    Addresses and secrets come from the environment (`configs.settings.Settings`).
-    """
-
-    model_config = ConfigDict(extra="forbid")
-
-    spectral: ModelArgs = ModelArgs()
-    mood: ModelArgs = ModelArgs()
-    embedding: ModelArgs = ModelArgs()
-    worker: WorkerOptions = WorkerOptions()
-    jobs: JobOptions = JobOptions()
-    models: dict[str, str] = Field(
-        {}, description="Role to model id, where not the default; `afa models swap` goes before it."
-    )
-    shared_trunk: bool = Field(
-        False,
-        description="One deployment MoodAndEmbedding, with the options of embedding, in place of "
-        "Mood and Embedding: a checkpoint that serves both roles is run once.",
-    )
 
 
 def build_app(args: AppArgs) -> Application:
@@ -97,24 +52,16 @@ def bind(args: AppArgs, overrides: Mapping[str, Mapping[str, Any]]) -> Applicati
         deployment = cast("Deployment", cls)  # what the decorator really returns
         return deployment.options(**overrides.get(deployment.name, {}))
 
-    def model_options(model: ModelArgs) -> ModelOptions:
-        return ModelOptions(
-            model_dir=settings.resolved_model_dir(),
-            licences=settings.model_licences,
-            device=settings.device,
-            chosen=args.models,
-            **model.model_dump(),
-        )
-
-    spectral = configured(Spectral).bind(model_options(args.spectral), stores)
+    embedding_options = args.model_options(args.embedding, settings)
+    spectral = configured(Spectral).bind(args.model_options(args.spectral, settings), stores)
     embedding = None
     if args.shared_trunk:
-        mood = configured(MoodAndEmbedding).bind(model_options(args.embedding), stores)
+        mood = configured(MoodAndEmbedding).bind(embedding_options, stores)
     else:
-        mood = configured(Mood).bind(model_options(args.mood), stores)
-        embedding = configured(Embedding).bind(model_options(args.embedding), stores)
+        mood = configured(Mood).bind(args.model_options(args.mood, settings), stores)
+        embedding = configured(Embedding).bind(embedding_options, stores)
     worker = configured(AnalysisWorker).bind(stores, urls, args.worker, spectral, mood, embedding)
-    quick = model_options(ModelArgs())
+    quick = args.model_options(ModelArgs(), settings)
     bpm = configured(Bpm).bind(stores, urls, quick)
     tracks = TrackOptions(
         catalog_dir=files.catalog_dir,

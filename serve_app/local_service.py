@@ -136,7 +136,8 @@ class LocalService:
     def _deploy(self) -> None:
         from ray import serve
 
-        from serve_app.app import AppArgs, bind
+        from serve_app.app import bind
+        from serve_app.deployments.profile import AppArgs
 
         say("deploying")
         app_config = self._config["applications"][0]

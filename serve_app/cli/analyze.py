@@ -14,19 +14,20 @@ import typer
 from rich.progress import track
 
 from configs.settings import Settings
+from models.cards import CardError
 from pipelines.audio import AudioError
 from pipelines.decode import DecodeLimits, DecoderUnavailableError, decode
 from pipelines.excerpt import Excerpt
 from pipelines.records import TrackFeatures
 from serve_app.api.features_wire import PITCH_CLASSES, to_analysis
 from serve_app.cli.environment import (
-    chosen_cards,
+    ConfigOption,
     console,
     existing,
     fail,
     is_url,
+    profile_of,
     told,
-    torch_device,
 )
 from serve_app.cli.table import features_table
 from serve_app.providers.audio_url import AudioUrlFetcher
@@ -42,18 +43,20 @@ LIMITS = DecodeLimits(max_seconds=MAX_SECONDS)
 _analyzer: "LocalAnalyzer | None" = None
 
 
-def load_analyzer(max_windows: int, *, is_partial: bool = False) -> "LocalAnalyzer":
-    """Load the default checkpoints; the imports take a second, so other commands do without."""
+def load_analyzer(
+    max_windows: int, config: Path | None, *, is_partial: bool = False
+) -> "LocalAnalyzer":
+    """Load the checkpoints; the imports take a second, so other commands do without."""
     from models.checkpoints import CheckpointError
     from pipelines.local import LocalAnalyzer
+    from serve_app.deployments.execution import resolve_device
 
-    settings = Settings()
-    cards = chosen_cards(settings)
+    profile = profile_of(config)
+    options = profile.model_options(profile.embedding, Settings())
+    device = resolve_device(options.device)
     excerpt = Excerpt() if is_partial else None
-    with told(CheckpointError):
-        return LocalAnalyzer(
-            cards, settings.resolved_model_dir(), torch_device(settings), max_windows, excerpt
-        )
+    with told(CardError, CheckpointError):
+        return LocalAnalyzer(options.cards(), options.model_dir, device, max_windows, excerpt)
 
 
 def analyze(
@@ -79,15 +82,16 @@ def analyze(
     partial: Annotated[
         bool, typer.Option("--partial", help="Mood and embedding from 3 x 10 s of each track.")
     ] = False,
+    config: ConfigOption = None,
 ) -> None:
     """Tell tempo, key, beats, loudness, attributes and mood of audio, on this machine."""
     if jsonl is not None:
         paths = [existing(source) for source in sources]
-        write_jsonl(paths, jsonl, jobs, max_windows, is_partial=partial)
+        write_jsonl(paths, jsonl, jobs, max_windows, config, is_partial=partial)
         return
     if plot is not None and len(sources) > 1:
         fail("--plot draws one file; give one, or use --jsonl for many")
-    analyzer = load_analyzer(max_windows, is_partial=partial)
+    analyzer = load_analyzer(max_windows, config, is_partial=partial)
     for source in sources:
         with told(AudioError, UrlError, DecoderUnavailableError), local_file(source) as path:
             features, timings = analyzer.analyze(path, LIMITS)
@@ -143,13 +147,13 @@ def record_of(path: Path, features: TrackFeatures) -> dict[str, Any]:
     )
 
 
-def start_worker(max_windows: int, is_partial: bool) -> None:
+def start_worker(max_windows: int, config: Path | None, is_partial: bool) -> None:
     """Load the models once in each process of the pool."""
     import torch
 
     global _analyzer
     torch.set_num_threads(1)
-    _analyzer = load_analyzer(max_windows, is_partial=is_partial)
+    _analyzer = load_analyzer(max_windows, config, is_partial=is_partial)
 
 
 def analyze_one(path: Path) -> dict[str, Any]:
@@ -166,7 +170,13 @@ def analyze_one(path: Path) -> dict[str, Any]:
 
 
 def write_jsonl(
-    paths: list[Path], output: Path, jobs: int, max_windows: int, *, is_partial: bool
+    paths: list[Path],
+    output: Path,
+    jobs: int,
+    max_windows: int,
+    config: Path | None,
+    *,
+    is_partial: bool,
 ) -> None:
     """Analyse files side by side and write a line for each as it is done."""
     n_failed = 0
@@ -175,7 +185,7 @@ def write_jsonl(
             min(jobs, len(paths)),
             mp_context=get_context("spawn"),
             initializer=start_worker,
-            initargs=(max_windows, is_partial),
+            initargs=(max_windows, config, is_partial),
         ) as pool,
         output.open("w", encoding="utf-8") as lines,
     ):

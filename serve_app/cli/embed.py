@@ -1,37 +1,31 @@
 """`afa embed`: mood and embedding of many files, a line of JSON each, without tempo and key."""
 
-import json
+import asyncio
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from configs.settings import Settings
-from pipelines.audio import AudioError
-from pipelines.decode import DecodeLimits
-from pipelines.excerpt import Excerpt
-from serve_app.cli.environment import chosen_cards, console, existing, told, torch_device
+from models.cards import CardError
+from pipelines.audio import Waveform
+from pipelines.decode import DecodeLimits, DecoderUnavailableError, decode
+from pipelines.excerpt import Excerpt, decode_excerpt
+from pipelines.records import EmbeddingResult, MoodResult
+from serve_app.cli.environment import ConfigOption, existing, profile_of, told
+from serve_app.cli.json_lines import json_lines
 
 if TYPE_CHECKING:
-    from pipelines.local import MoodAnalyzer
+    from pipelines.runner import BatchedStep
 
 LIMITS = DecodeLimits(max_seconds=4 * 3600.0)
+MAX_QUEUED_WINDOWS = 1_000_000_000
+"""No limit: the back-fill waits until the batchers want more."""
 
-
-def load_analyzer(*, is_whole: bool) -> "MoodAnalyzer":
-    """Load the default checkpoints."""
-    from models.checkpoints import CheckpointError
-    from pipelines.local import MoodAnalyzer
-
-    settings = Settings()
-    with told(CheckpointError):
-        return MoodAnalyzer(
-            chosen_cards(settings),
-            settings.resolved_model_dir(),
-            torch_device(settings),
-            None if is_whole else Excerpt(),
-        )
+Described = tuple[MoodResult, EmbeddingResult]
 
 
 def embed(
@@ -39,29 +33,80 @@ def embed(
     whole: Annotated[
         bool, typer.Option("--whole", help="Hear all of each track, not 3 x 10 s.")
     ] = False,
+    config: ConfigOption = None,
 ) -> None:
     """Write attributes, tags and the 768-d embedding of every file to standard output, as JSON.
 
     Only 3 x 10 s of each track are decoded and heard: several times as fast as the whole, and close
-    to it (`afa bench partial`). A file that cannot be analysed gives a line with its error.
+    to it (`afa bench partial`). Files are read ahead and share batches, and each gets its line when
+    it is done, which need not be in their order. A file that cannot be analysed gives a line with
+    its error, a message, and status 1 in the end; Ctrl-C leaves whole lines only.
     """
+    from models.checkpoints import CheckpointError
+    from pipelines.batcher import DeviceFaultError
+
     paths = [existing(file) for file in files]
-    analyzer = load_analyzer(is_whole=whole)
-    n_failed = 0
-    for path in paths:
-        record = record_of(analyzer, path)
-        n_failed += "error" in record
-        typer.echo(json.dumps(record))
-    if n_failed:
-        console.print(f"{n_failed} of {len(paths)} files failed")
+    excerpt = None if whole else Excerpt()
+    read = partial(decode, limits=LIMITS)
+    if excerpt is not None:
+        read = partial(decode_excerpt, limits=LIMITS, excerpt=excerpt)
+
+    def record(described: Described) -> dict[str, Any]:
+        return record_of(described, excerpt)
+
+    with (
+        told(CardError, CheckpointError, DecoderUnavailableError, DeviceFaultError),
+        json_lines(len(paths), record) as lines,
+    ):
+        asyncio.run(describe(load(config), paths, read, lines.write))
 
 
-def record_of(analyzer: "MoodAnalyzer", path: Path) -> dict[str, Any]:
-    """Give the line of one file."""
+def load(config: Path | None) -> "BatchedStep[Described]":
+    """Load checkpoints behind batchers, as the deployments do.
+
+    Raises:
+        CardError: The file names a checkpoint that is not known or not allowed.
+        CheckpointError: One is not on this machine, or not what its card says.
+    """
+    from pipelines import shared
+    from pipelines.runner import BatchedStep
+    from serve_app.deployments.execution import execution_on, resolve_device
+
+    profile = profile_of(config)
+    options = profile.model_options(profile.embedding, Settings())
+    device = resolve_device(options.device)
+    execution = execution_on(device, options)
+    step = shared.build(options.cards(), options.model_dir, device, options.max_windows, execution)
+    return BatchedStep(step, device, options.batch_windows, MAX_QUEUED_WINDOWS)
+
+
+async def describe(
+    step: "BatchedStep[Described]",
+    paths: Sequence[Path],
+    read: Callable[[Path], Waveform],
+    write: Callable[[Path, Described | Exception], None],
+) -> None:
+    """Analyse all files, batched across them, and let the step go."""
+    from pipelines.backfill import backfill
+
     try:
-        mood, vector = analyzer.describe(path, LIMITS)
-    except AudioError as error:
-        return {"file": str(path), "error": error.code, "message": str(error)}
+        await step.compile()
+        await backfill(
+            paths,
+            lambda path: step.prepare(read(path)),
+            step.complete,
+            write,
+            step.wants_more,
+        )
+    finally:
+        step.close()
+
+
+def record_of(described: Described, excerpt: Excerpt | None) -> dict[str, Any]:
+    """Give the line of one file, less its name."""
+    mood, vector = described
+    if excerpt is not None:
+        mood = excerpt.mark(mood)
     mood_values = asdict(mood)
     models = mood_values.pop("models") | vector.models
-    return {"file": str(path), **mood_values, "embedding": vector.vector, "models": models}
+    return {**mood_values, "embedding": vector.vector, "models": models}

@@ -4,19 +4,23 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import Annotated, NoReturn
 
+import typer
 from rich.console import Console
 
-from configs.settings import Settings
-from configs.tables import load_table
-from models.cards import ModelCard, choose_cards, parse_cards
-
-if TYPE_CHECKING:
-    import torch
+from serve_app.deployments.profile import AppArgs, ProfileError, read_profile
 
 console = Console()
 errors = Console(stderr=True)
+
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        help="Serve file whose checkpoints, batches and execution to use, as `configs/serve.*`.",
+    ),
+]
 
 
 def fail(message: str) -> NoReturn:
@@ -34,18 +38,10 @@ def told(*kinds: type[Exception]) -> Iterator[None]:
         fail(str(error))
 
 
-def chosen_cards(settings: Settings) -> dict[str, tuple[ModelCard, ...]]:
-    """Give the cards of each role under the licence policy."""
-    return choose_cards(parse_cards(load_table("models")), settings.model_licences)
-
-
-def torch_device(settings: Settings) -> "torch.device":
-    """Give the device that ``AFA_DEVICE`` names; ``auto`` takes a GPU when there is one."""
-    import torch
-
-    if settings.device != "auto":
-        return torch.device(settings.device)
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+def profile_of(config: Path | None) -> AppArgs:
+    """Give what the Serve file says; what comes with afa where none is given."""
+    with told(ProfileError):
+        return AppArgs() if config is None else read_profile(config)
 
 
 def is_url(text: str) -> bool:

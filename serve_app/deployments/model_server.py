@@ -16,12 +16,12 @@ from models.cards import CardError
 from models.checkpoints import stored_bytes
 from pipelines.audio import Waveform
 from pipelines.batcher import DeviceFaultError, DeviceGoneError, Observation
-from pipelines.checkpoint_model import EAGER, Execution
 from pipelines.device import Turns, is_device_fault
 from pipelines.runner import BatchedStep
 from pipelines.steps import Step
 from serve_app.deployments.autoscaling import BACKLOG, BUSY
 from serve_app.deployments.batch_metrics import BatchMetrics
+from serve_app.deployments.execution import execution_on, resolve_device
 from serve_app.deployments.following import follow
 from serve_app.deployments.options import ModelOptions, StoreOptions
 from serve_app.services.model_exchange import Cards, Exchange, ids_by_role
@@ -56,21 +56,6 @@ class Named:
 
     def __str__(self) -> str:
         return self.model_id
-
-
-def resolve_device(device: str) -> torch.device:
-    """Turn ``auto`` into the device of this replica."""
-    if device != "auto":
-        return torch.device(device)
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-
-
-def execution_on(device: torch.device, options: ModelOptions) -> Execution:
-    """Give how transformers run on a device; the CPU takes no notice of the options."""
-    if device.type == "cpu":
-        return EAGER
-    chosen = options.execution
-    return Execution(getattr(torch, chosen.dtype), chosen.batch_sizes, chosen.cuda_graphs)
 
 
 def assigned_cpus() -> int:

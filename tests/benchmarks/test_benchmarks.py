@@ -238,8 +238,7 @@ sys.modules.update(dict.fromkeys(absent))  # None: importing it fails
 import models, pipelines
 for package in (models, pipelines):
     for module in pkgutil.iter_modules(package.__path__):
-        if module.name not in ("backfill",):
-            importlib.import_module(f"{package.__name__}.{module.name}")
+        importlib.import_module(f"{package.__name__}.{module.name}")
 import benchmarks.gpu_check, benchmarks.gpu_embed
 """
     done = subprocess.run(

@@ -71,8 +71,9 @@ def test_a_part_of_a_long_track_is_enough_for_mood(tmp_path: Path) -> None:
     bad = tmp_path / "bad.mp3"
     bad.write_bytes(b"nothing to hear")
     done = runner.invoke(app, ["embed", str(long), str(bad)])
-    assert done.exit_code == 0, done.output
-    good, failed = (json.loads(line) for line in done.stdout.splitlines() if line.startswith("{"))
+    assert done.exit_code == 1
+    records = {Path(r["file"]).name: r for r in map(json.loads, done.stdout.splitlines())}
+    good, failed = records["long.mp3"], records["bad.mp3"]
     assert failed["error"] == "unprocessable_audio"
     assert len(good["embedding"]) == 768
     assert good["models"]["excerpt"] == "3 x 10 s"

@@ -9,6 +9,7 @@ from ray.autoscaler._private.util import prepare_config, validate_config
 from ray.serve.schema import ServeDeploySchema
 
 from serve_app import app
+from serve_app.deployments.profile import AppArgs
 
 REPOSITORY = Path(__file__).parents[2]
 NAMES = ["serve.local.yaml", "serve.gpu.yaml"]
@@ -25,7 +26,7 @@ def test_serve_accepts_the_file_and_the_builder_its_arguments(name: str) -> None
     schema = ServeDeploySchema.model_validate(content)
     application = schema.applications[0]
     assert application.import_path == "serve_app.app:build_app"
-    app.AppArgs.model_validate(application.args)
+    AppArgs.model_validate(application.args)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -36,7 +37,7 @@ def test_every_deployment_is_configured_and_none_is_unknown(
     monkeypatch.setenv("AFA_DATA_DIR", str(tmp_path))
     section = load(REPOSITORY / "configs" / name)["applications"][0]
     seen: set[str] = set()
-    ingress = app.build_app(app.AppArgs.model_validate(section["args"]))
+    ingress = app.build_app(AppArgs.model_validate(section["args"]))
     waiting: list[Any] = [ingress]
     while waiting:
         bound = waiting.pop()._bound_deployment

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from models.cards import CardError
 from pipelines.checkpoint_model import EAGER, Execution
-from serve_app.deployments.model_server import execution_on
+from serve_app.deployments.execution import execution_on
 from serve_app.deployments.options import ExecutionOptions, ModelOptions, known_cards
 from tests.data.small_checkpoints import add_own_ast
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from pipelines.batcher import (
+    BATCHES_AHEAD,
     Batcher,
     DeviceFaultError,
     DeviceGoneError,
@@ -152,6 +153,24 @@ def test_a_backlog_fills_every_batch_and_keeps_the_device_busy() -> None:
     duration_s = simulate(scenario)
     assert {len(batch) for batch in device.batches} == {8}
     assert device.busy_s / duration_s > 0.99  # staging (2 ms of 50) is hidden
+
+
+def test_feeding_what_is_wanted_keeps_batches_full_and_the_queue_short() -> None:
+    async def scenario() -> None:
+        device = SimulatedDevice(fixed_s=0.01)
+        batcher = Batcher(double, 8, 1_000_000, device)
+        most_queued = 0
+        async with asyncio.TaskGroup() as tracks:
+            for _ in range(200):
+                await batcher.wants_more()
+                tracks.create_task(batcher.submit(rows(1.0, 2.0, 3.0)))
+                await asyncio.sleep(0)
+                most_queued = max(most_queued, batcher.metrics().queued_windows)
+        assert most_queued < BATCHES_AHEAD * 8 + 3
+        assert device.busy_s >= 0.95 * now()
+        assert {len(batch) for batch in device.batches[1:-1]} == {8}
+
+    simulate(scenario)
 
 
 def test_partial_batches_are_not_formed_ahead_of_time() -> None:
