@@ -49,7 +49,7 @@ async def backfill(
         for source in waiting:
             track = await _outcome(loop.run_in_executor(threads, read, source))
             if isinstance(track, Exception):
-                # Ctrl-C ends decoders, too: what it cancels must not be written as a bad file.
+                # Whoever cancels may end decoders, too; that must not be written as a bad file.
                 await asyncio.sleep(0)
                 write(source, track)
                 continue

@@ -211,6 +211,8 @@ class Decoder:
                 stderr=subprocess.DEVNULL,
                 cwd="/",
                 env={"LC_ALL": "C.UTF-8", "PATH": os.defpath},
+                # Ctrl-C is for this process; the spawner ends with its socket.
+                process_group=0,
             )
         self._control = ours
         ours.settimeout(30.0)

@@ -174,7 +174,7 @@ def test_ctrl_c_leaves_whole_lines(folder: Path, settings: dict[str, str]) -> No
     )
     assert process.stdout is not None
     first = process.stdout.readline()
-    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: decoders get it, too
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does
     rest, told = process.communicate(timeout=60)
     assert process.returncode != 0
     assert "Traceback" not in told
