@@ -356,19 +356,11 @@ def test_prometheus_finds_what_the_batchers_measure(service: Service) -> None:
                     assert {"model", "replica", "application"} <= sample.labels.keys()
                     at = sample.labels["deployment"], sample.name
                     found[at] = found.get(at, 0.0) + sample.value
+    # Ray keeps counts exactly; sums it makes from the middles of buckets.
     for deployment in deployments:
-        values = {
-            name: found.get((deployment, f"ray_afa_batch_{name}"), 0.0)
-            for name in (
-                "windows_sum",
-                "windows_count",
-                "device_seconds_sum",
-                "queue_seconds_count",
-            )
-        }
-        assert values["windows_sum"] >= values["windows_count"] >= 1
-        assert values["queue_seconds_count"] >= 1
-        assert 0 < values["device_seconds_sum"] < 600
+        for name in ("windows_count", "device_seconds_count", "queue_seconds_count"):
+            assert found[deployment, f"ray_afa_batch_{name}"] >= 1
+        assert 0 < found[deployment, "ray_afa_batch_device_seconds_sum"] < 600
 
 
 def test_up_again_is_harmless(service: Service) -> None:
