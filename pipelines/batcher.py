@@ -71,6 +71,7 @@ class Observation:
         batch_s: From the start of a batch to its outputs, host work and second tries included.
         dropped_windows: Queued windows whose caller has gone.
         failed_tracks: Tracks that have failed.
+        refused_tracks: Tracks that found the queue full.
     """
 
     queue_s: Sequence[float] = ()
@@ -80,6 +81,7 @@ class Observation:
     batch_s: float = 0.0
     dropped_windows: int = 0
     failed_tracks: int = 0
+    refused_tracks: int = 0
 
 
 Observer = Callable[[Observation], None]
@@ -112,6 +114,9 @@ class _Slice:
     @property
     def rows(self) -> Tensor:
         return self.track.windows[self.start : self.stop]
+
+
+_Answer = tuple[_Slice, Mapping[str, Tensor]]
 
 
 class Batcher:
@@ -181,6 +186,7 @@ class Batcher:
         if self._fault is not None:
             raise DeviceGoneError(str(self._fault)) from self._fault
         if self._queued and self._queued + n > self._max_queued:
+            self._note(Observation(refused_tracks=1))
             raise QueueFullError(f"{self._queued} windows are queued")
         loop = asyncio.get_running_loop()
         track = _Track(windows, loop.time(), loop.create_future())
@@ -232,23 +238,26 @@ class Batcher:
     def _want_turn(self) -> None:
         """Keep one starter waiting for the device as long as anything is queued."""
         if self._starter is None:
-            self._starter = asyncio.get_running_loop().create_task(self._start_batches())
+            self._starter = asyncio.get_running_loop().create_task(self._run_next())
+            self._running.add(self._starter)
+            self._starter.add_done_callback(self._running.discard)
         elif self._is_full():
             self._device.turns.grant()
 
     def _is_full(self) -> bool:
         return self._queued >= self._max_windows
 
-    async def _start_batches(self) -> None:
-        while self._queued:
-            await self._device.turns.acquire(self._is_full)
-            if not self._waiting:  # everybody has gone while we waited
-                self._device.turns.release()
-                break
-            task = asyncio.get_running_loop().create_task(self._run_batch(self._take()))
-            self._running.add(task)
-            task.add_done_callback(self._running.discard)
+    async def _run_next(self) -> None:
+        """Wait for a turn and run one batch; meanwhile another starter waits for the next turn."""
+        await self._device.turns.acquire(self._is_full)
         self._starter = None
+        if not self._waiting:  # everybody has gone while we waited
+            self._device.turns.release()
+            return
+        batch = self._take()
+        if self._waiting:
+            self._want_turn()
+        await self._run_batch(batch)
 
     def _take(self) -> list[_Slice]:
         """Give each waiting track one window in turn until the budget is spent.
@@ -280,22 +289,28 @@ class Batcher:
         return batch
 
     async def _run_batch(self, batch: list[_Slice]) -> None:
-        """Run one batch and give its turn back."""
+        """Run one batch; give its turn back first, its outputs to their callers then."""
         loop = asyncio.get_running_loop()
         start_s = loop.time()
+        answers: list[_Answer] = []
         try:
-            await self._run_slices(batch)
+            answers = await self._run_slices(batch)
         finally:
             batch_s = loop.time() - start_s
             self._batch_times_s.append(batch_s)
             self._note(Observation(batch_s=batch_s))
             self._device.turns.release()
+        for part, outputs in answers:
+            try:
+                _deliver(part, outputs)
+            except Exception as error:  # noqa: BLE001 - joining a long track's rows takes memory
+                self._fail(part.track, error)
 
-    async def _run_slices(self, batch: list[_Slice]) -> None:
-        """Run one forward; when it fails, find out who is to blame."""
+    async def _run_slices(self, batch: list[_Slice]) -> list[_Answer]:
+        """Run one forward; when it fails, find out who is to blame and give the others' outputs."""
         batch = [part for part in batch if not part.track.done.done()]
         if not batch:
-            return
+            return []
         n = sum(part.stop - part.start for part in batch)
         n_padding = next((size - n for size in self._batch_sizes if size >= n), 0)
         try:
@@ -303,35 +318,34 @@ class Batcher:
                 self._forward, [part.rows for part in batch], n_padding
             )
         except Exception as error:  # noqa: BLE001 - every error goes to the caller whose it is
-            await self._blame(batch, error)
-            return
+            return await self._blame(batch, error)
         self._counts["batches"] += 1
         self._counts["windows"] += n
         self._counts["padded"] += n_padding
         self._device_s += device_s
         self._note(Observation(windows=n, padded_windows=n_padding, device_s=device_s))
+        answers: list[_Answer] = []
         row = 0
         for part in batch:
-            size = part.stop - part.start
-            try:
-                _deliver(part, {name: value[row : row + size] for name, value in outputs.items()})
-            except Exception as error:  # noqa: BLE001 - joining a long track's rows takes memory
-                self._fail(part.track, error)
-            row += size
+            stop = row + part.stop - part.start
+            answers.append((part, {name: value[row:stop] for name, value in outputs.items()}))
+            row = stop
+        return answers
 
-    async def _blame(self, batch: list[_Slice], error: Exception) -> None:
+    async def _blame(self, batch: list[_Slice], error: Exception) -> list[_Answer]:
         if is_device_fault(error):
             self._break_down(batch, error)
-        elif len(batch) > 1:
-            for part in batch:
-                await self._run_slices([part])
+            return []
+        if len(batch) > 1:
+            pieces = batch
         elif is_out_of_memory(error) and batch[0].stop - batch[0].start > 1:
-            part = batch[0]
-            middle = (part.start + part.stop) // 2
-            await self._run_slices([_Slice(part.track, part.start, middle)])
-            await self._run_slices([_Slice(part.track, middle, part.stop)])
+            track, start, stop = batch[0].track, batch[0].start, batch[0].stop
+            middle = (start + stop) // 2
+            pieces = [_Slice(track, start, middle), _Slice(track, middle, stop)]
         else:
             self._fail(batch[0].track, error)
+            return []
+        return [answer for piece in pieces for answer in await self._run_slices([piece])]
 
     def _break_down(self, batch: list[_Slice], error: Exception) -> None:
         self._fault = error
@@ -349,7 +363,7 @@ class Batcher:
 
     def _forget(self, track: _Track) -> None:
         """Take what is still queued of a track out of the queue."""
-        if track in self._waiting:
+        if track.n_taken < len(track.windows) and track in self._waiting:
             self._waiting.remove(track)
             n = len(track.windows) - track.n_taken
             self._count(-n)

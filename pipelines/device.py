@@ -10,9 +10,8 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Protocol
 
 import torch
@@ -117,12 +116,11 @@ class TorchDevice:
             rows: CPU windows ``[n, …]`` of equal row shape.
             n_padding: Rows of zeros to add, whose outputs are cut off again.
         """
-        loop = asyncio.get_running_loop()
         stage, launch, finish = self._threads
-        staged = await loop.run_in_executor(stage, self._stage, list(rows), n_padding)
-        launched = await loop.run_in_executor(launch, partial(self._launch, forward, staged))
-        n = len(staged.windows) - n_padding
-        return await loop.run_in_executor(finish, self._finish, launched, n)
+        staged = stage.submit(self._stage, list(rows), n_padding)
+        launched = launch.submit(self._launch, forward, staged)
+        n = sum(len(part) for part in rows)
+        return await asyncio.wrap_future(finish.submit(self._finish, launched, n))
 
     async def call(self, work: Callable[[], None]) -> None:
         """Do work in the thread and on the stream of the forwards, and wait for the device.
@@ -161,7 +159,8 @@ class TorchDevice:
         return _Staged(windows, copied)
 
     @torch.inference_mode()
-    def _launch(self, forward: Forward, staged: _Staged) -> _Launched:
+    def _launch(self, forward: Forward, staging: Future[_Staged]) -> _Launched:
+        staged = staging.result()
         if staged.copied is None:
             start = time.perf_counter()
             outputs = dict(forward(staged.windows))
@@ -179,7 +178,8 @@ class TorchDevice:
             end.record()
         return _Launched(outputs, events=(begin, end), keep=staged.windows)
 
-    def _finish(self, launched: _Launched, n: int) -> tuple[Mapping[str, Tensor], float]:
+    def _finish(self, launching: Future[_Launched], n: int) -> tuple[Mapping[str, Tensor], float]:
+        launched = launching.result()
         if launched.events is not None:
             begin, end = launched.events
             end.synchronize()
