@@ -273,7 +273,7 @@ def test_ced_is_its_definition(build: Build, tmp_path: Path) -> None:
     tensors = ced_tensors()
     (tmp_path / "source").mkdir()
     save_file(tensors, tmp_path / "source" / "model.safetensors")
-    network = build("ast-audioset", ("model.safetensors",), network="ced", model_id="ced-base")
+    network = build("ced-base", ("model.safetensors",))
     windows = noise(2, 32_000)
     got = run(network, windows)
     for row, mel in enumerate(network.mel(windows)):
@@ -297,7 +297,7 @@ def test_foreign_weights_are_not_a_ced_network(build: Build, tmp_path: Path) -> 
     (tmp_path / "source").mkdir()
     save_file(tensors, tmp_path / "source" / "model.safetensors")
     with pytest.raises(CheckpointError, match="not a CED network"):
-        build("ast-audioset", ("model.safetensors",), network="ced", model_id="ced-base")
+        build("ced-base", ("model.safetensors",))
 
 
 def networks(build: Build, tmp_path: Path) -> dict[str, tuple[nn.Module, Tensor]]:
