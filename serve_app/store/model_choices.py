@@ -56,20 +56,17 @@ class ModelChoices:
 
     async def propose(self, proposal: Proposal, ttl_s: float) -> bool:
         """See `ModelChoicesPort`."""
-        value = json.dumps(asdict(proposal))
-        done = await self._store.command("SET", PROPOSAL, value, "NX", "PX", int(ttl_s * 1000))
-        return bool(done)
+        lasting = ("PX", int(ttl_s * 1000))
+        return bool(await self._store.command("SET", PROPOSAL, _value(proposal), "NX", *lasting))
 
     async def keep(self, proposal: Proposal, ttl_s: float) -> bool:
         """See `ModelChoicesPort`."""
-        if (await self.read()).proposal != proposal:
-            return False
-        return bool(await self._store.command("PEXPIRE", PROPOSAL, int(ttl_s * 1000)))
+        kept = await self._store.run("prolong", [PROPOSAL], [_value(proposal), int(ttl_s * 1000)])
+        return bool(kept)
 
     async def withdraw(self, proposal: Proposal) -> None:
         """See `ModelChoicesPort`."""
-        if (await self.read()).proposal == proposal:
-            await self._store.command("DEL", PROPOSAL)
+        await self._store.run("unlock", [PROPOSAL], [_value(proposal)])
 
     async def choose(self, role: str, model_id: str) -> None:
         """See `ModelChoicesPort`."""
@@ -81,3 +78,7 @@ class ModelChoices:
     async def _now_s(self) -> float:
         """Give the time by the server that holds the reports: a cluster has many."""
         return int(await self._store.run("now", [REPLICAS])) / 1000
+
+
+def _value(proposal: Proposal) -> str:
+    return json.dumps(asdict(proposal))

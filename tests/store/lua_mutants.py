@@ -150,6 +150,7 @@ def relevant_cases(file: str) -> tuple[Case, ...]:
         "gcra",
         "slot",
         "unlock",
+        "prolong",
         "idem_begin",
         "idem_finish",
         "key_get",

@@ -30,20 +30,6 @@ async def test_a_choice_stays_until_the_default_is_chosen(choices: ModelChoices)
     assert (await choices.read()).chosen == {"tags": "musicnn-mtt"}
 
 
-async def test_one_proposal_at_a_time_and_only_its_owner_ends_it(choices: ModelChoices) -> None:
-    other = Proposal("tags", "musicnn-msd-768", "other")
-    assert await choices.propose(MERT, 10)
-    assert not await choices.propose(other, 10)
-    assert (await choices.read()).proposal == MERT
-    assert await choices.keep(MERT, 10)
-    assert not await choices.keep(other, 10)
-    await choices.withdraw(other)
-    assert (await choices.read()).proposal == MERT
-    await choices.withdraw(MERT)
-    assert (await choices.read()).proposal is None
-    assert not await choices.keep(MERT, 10)
-
-
 async def test_a_proposal_lapses(choices: ModelChoices) -> None:
     assert await choices.propose(MERT, 0.01)
     while (await choices.read()).proposal is not None:

@@ -3,6 +3,7 @@
 import asyncio
 
 from serve_app.domain.jobs import NewJob
+from serve_app.domain.model_choice import Proposal
 from serve_app.domain.traffic import Fresh, InFlight, Mismatch, Replay
 from serve_app.domain.webhooks import RETRY_DELAYS_S
 from serve_app.store import webhooks
@@ -10,6 +11,7 @@ from serve_app.store.accounts import Accounts
 from serve_app.store.cache import KNOWN_ABSENT, Cache
 from serve_app.store.idempotency import Idempotency
 from serve_app.store.limits import Limits
+from serve_app.store.model_choices import PROPOSAL, ModelChoices
 from serve_app.store.webhooks import Webhooks
 from tests.store.setting import ACCOUNT, Setting
 
@@ -117,6 +119,22 @@ async def idempotency_keys_replay_their_answer(s: Setting) -> None:
     # One that lapsed is not brought back by its late answer.
     await table.finish("bob", "lapsed", 200, {}, b"")
     assert await table.begin("bob", "lapsed", "print") == Fresh()
+
+
+async def a_proposal_is_its_owners(s: Setting) -> None:
+    choices = ModelChoices(s.store)
+    ours, other = (Proposal("embedding", "mert-95m", token) for token in ("ours", "other"))
+    assert await choices.propose(ours, 10)
+    assert not await choices.propose(other, 10)
+    assert not await choices.keep(other, 100)
+    await choices.withdraw(other)
+    assert (await choices.read()).proposal == ours
+    assert 5_000 < await s.store.command("PTTL", PROPOSAL) <= 10_000
+    assert await choices.keep(ours, 100)
+    assert 90_000 < await s.store.command("PTTL", PROPOSAL) <= 100_000
+    await choices.withdraw(ours)
+    assert (await choices.read()).proposal is None
+    assert not await choices.keep(ours, 10)
 
 
 async def keys_speak_for_their_owner(s: Setting) -> None:
@@ -369,4 +387,5 @@ TRAFFIC_CASES = (
     delivery_in_progress_is_left_alone,
     cache_remembers_values_and_absences,
     one_at_a_time_computes,
+    a_proposal_is_its_owners,
 )
