@@ -161,7 +161,10 @@ def test_our_serve_files_are_profiles(name: str) -> None:
 
 
 def test_ctrl_c_leaves_whole_lines(folder: Path, settings: dict[str, str]) -> None:
-    command = [sys.executable, "-W", "ignore", "-c", "from serve_app.cli.main import main; main()"]
+    # Whatever runs the tests in the background has SIGINT ignored, which processes inherit.
+    heard = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    main = f"{heard}; from serve_app.cli.main import main; main()"
+    command = [sys.executable, "-W", "ignore", "-c", main]
     files = [str(folder / "8.mp3")] * 2000
     process = subprocess.Popen(
         [*command, "embed", "--whole", "--config", str(folder / "serve.yaml"), *files],
