@@ -46,6 +46,7 @@ class BatchMetrics:
             "afa_batch_dropped_windows", "Queued windows whose caller had gone.", TAGS
         )
         self._failed = Counter("afa_batch_failed_tracks", "Tracks that failed.", TAGS)
+        self._refused = Counter("afa_batch_refused_tracks", "Tracks that found a full queue.", TAGS)
         self._queued = Gauge("afa_batch_queued_windows", "Windows that wait.", TAGS)
         self._shown: set[str] = set()
 
@@ -63,6 +64,7 @@ class BatchMetrics:
             (self._padding, seen.padded_windows),
             (self._dropped, seen.dropped_windows),
             (self._failed, seen.failed_tracks),
+            (self._refused, seen.refused_tracks),
         ):
             if n:  # Ray refuses to count nothing
                 counter.inc(n, tags)

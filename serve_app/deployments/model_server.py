@@ -16,7 +16,7 @@ from models.cards import CardError
 from models.checkpoints import stored_bytes
 from pipelines.audio import Waveform
 from pipelines.batcher import DeviceFaultError, DeviceGoneError, Observation
-from pipelines.device import Turns, is_device_fault
+from pipelines.device import Turns, is_device_fault, is_out_of_memory
 from pipelines.runner import BatchedStep
 from pipelines.steps import Step
 from serve_app.deployments.autoscaling import BACKLOG, BUSY
@@ -25,7 +25,7 @@ from serve_app.deployments.execution import execution_on, resolve_device
 from serve_app.deployments.following import follow
 from serve_app.deployments.options import ModelOptions, StoreOptions
 from serve_app.services.model_exchange import Cards, Exchange, ids_by_role
-from serve_app.services.model_shelf import Shelf
+from serve_app.services.model_shelf import Shelf, ShelfFullError
 
 EMBEDDING = "embedding"
 
@@ -115,7 +115,7 @@ class ModelServer(Generic[R]):
         Raises:
             AudioError: The audio is not fit for this analysis.
             CardError: There is no such embedding model, or none may be named here.
-            ShelfFullError: It needs more memory than named models may have.
+            ShelfFullError: It needs more memory than named models may have, or the device has.
             QueueFullError: Too much is queued already.
             DeviceFaultError: The device is broken; try another replica.
         """
@@ -199,7 +199,14 @@ class ModelServer(Generic[R]):
     async def _load_named(self, named: Named) -> tuple[BatchedStep[R], int]:
         if self._fault is not None:  # it broke while this one waited for its turn to load
             raise DeviceGoneError(str(self._fault)) from self._fault
-        step = await self._load(self._cards_of(named))
+        try:
+            step = await self._load(self._cards_of(named))
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+            await asyncio.to_thread(self._release)
+            reason = "does not fit into what memory the device has free; try again later"
+            raise ShelfFullError(named.model_id, reason) from None
         return step, step.weight_bytes
 
     def _expected_bytes(self, named: Named) -> int:

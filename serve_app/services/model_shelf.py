@@ -21,15 +21,14 @@ T = TypeVar("T")
 
 
 class ShelfFullError(Exception):
-    """A checkpoint alone needs more memory than all named ones may have."""
+    """There is no memory for a named checkpoint; the message says which and why."""
 
-    def __init__(self, model_id: str, size_bytes: int, budget_bytes: int) -> None:
-        super().__init__(model_id, size_bytes, budget_bytes)
+    def __init__(self, model_id: str, reason: str) -> None:
+        super().__init__(model_id, reason)
         self.model_id = model_id
 
     def __str__(self) -> str:
-        _, size_bytes, budget_bytes = self.args
-        return f"{self.model_id} needs {size_bytes} bytes, and named models may have {budget_bytes}"
+        return " ".join(self.args)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +115,8 @@ class Shelf(Generic[K, T]):
 
     def _check_size(self, name: K, size_bytes: int) -> None:
         if size_bytes > self._budget_bytes:
-            raise ShelfFullError(str(name), size_bytes, self._budget_bytes)
+            reason = f"needs {size_bytes} bytes, and named models may have {self._budget_bytes}"
+            raise ShelfFullError(str(name), reason)
 
     def _make_room(self, size_bytes: int) -> list["asyncio.Task[None]"]:
         """Let the least recently used go; each task ends when its memory is free."""

@@ -22,6 +22,7 @@ from serve_app.deployments.autoscaling import BACKLOG, BUSY
 from serve_app.deployments.model_server import ModelServer
 from serve_app.deployments.options import ModelOptions
 from serve_app.services.model_exchange import Cards, Exchange, ids_by_role
+from serve_app.services.model_shelf import ShelfFullError
 
 BREAK, SLOW = 7.0, 8.0
 """Samples under which the toy's device breaks, or takes `SLOW_S` for a window."""
@@ -184,6 +185,18 @@ async def test_a_named_embedding_that_is_not_here_is_no_fault_of_the_device(
         await ask(server, "clap")
     await server.check_health()
     assert (await ask(server)).models["embedding"] == "musicnn-msd-768"
+
+
+async def test_a_named_embedding_for_which_the_device_has_no_memory_is_refused(
+    server: ToyServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB.")
+    monkeypatch.setattr(ToyServer, "unloadable", {"clap": full})
+    with pytest.raises(ShelfFullError, match="clap does not fit"):
+        await ask(server, "clap")
+    await server.check_health()
+    monkeypatch.setattr(ToyServer, "unloadable", {})
+    assert (await ask(server, "clap")).models["embedding"] == "clap"
 
 
 async def test_what_the_batchers_measure_is_published(

@@ -210,14 +210,18 @@ def test_abandoned_work_is_dropped() -> None:
 
 
 def test_queue_is_bounded_but_one_oversized_track_is_served() -> None:
+    seen: list[Observation] = []
+
     async def scenario() -> None:
         batcher = Batcher(double, 4, 10, SimulatedDevice())
+        batcher.watch(seen.append)
         big = asyncio.create_task(batcher.submit(rows(*range(30))))
         await asyncio.sleep(0)
         with pytest.raises(QueueFullError, match="windows are queued"):
             await batcher.submit(rows(1))
         assert len((await big)["sum"]) == 30
         assert (await batcher.submit(rows(1)))["sum"].tolist() == [3]
+        assert sum(one.refused_tracks for one in seen) == 1
 
     simulate(scenario)
 
