@@ -112,8 +112,13 @@ class _Slice:
     stop: int
 
     @property
+    def size(self) -> int:
+        return self.stop - self.start
+
+    @property
     def rows(self) -> Tensor:
-        return self.track.windows[self.start : self.stop]
+        windows = self.track.windows
+        return windows if self.size == len(windows) else windows[self.start : self.stop]
 
 
 _Answer = tuple[_Slice, Mapping[str, Tensor]]
@@ -311,12 +316,16 @@ class Batcher:
         batch = [part for part in batch if not part.track.done.done()]
         if not batch:
             return []
-        n = sum(part.stop - part.start for part in batch)
+        sizes = [part.size for part in batch]
+        n = sum(sizes)
         n_padding = next((size - n for size in self._batch_sizes if size >= n), 0)
         try:
             outputs, device_s = await self._device.run(
                 self._forward, [part.rows for part in batch], n_padding
             )
+            pieces = {
+                name: torch.split(rows, [*sizes, n_padding]) for name, rows in outputs.items()
+            }
         except Exception as error:  # noqa: BLE001 - every error goes to the caller whose it is
             return await self._blame(batch, error)
         self._counts["batches"] += 1
@@ -324,13 +333,10 @@ class Batcher:
         self._counts["padded"] += n_padding
         self._device_s += device_s
         self._note(Observation(windows=n, padded_windows=n_padding, device_s=device_s))
-        answers: list[_Answer] = []
-        row = 0
-        for part in batch:
-            stop = row + part.stop - part.start
-            answers.append((part, {name: value[row:stop] for name, value in outputs.items()}))
-            row = stop
-        return answers
+        return [
+            (part, {name: rows[place] for name, rows in pieces.items()})
+            for place, part in enumerate(batch)
+        ]
 
     async def _blame(self, batch: list[_Slice], error: Exception) -> list[_Answer]:
         if is_device_fault(error):
@@ -338,7 +344,7 @@ class Batcher:
             return []
         if len(batch) > 1:
             pieces = batch
-        elif is_out_of_memory(error) and batch[0].stop - batch[0].start > 1:
+        elif is_out_of_memory(error) and batch[0].size > 1:
             track, start, stop = batch[0].track, batch[0].start, batch[0].stop
             middle = (start + stop) // 2
             pieces = [_Slice(track, start, middle), _Slice(track, middle, stop)]
@@ -375,7 +381,7 @@ class Batcher:
 def _deliver(part: _Slice, outputs: Mapping[str, Tensor]) -> None:
     track = part.track
     track.parts.append((part.start, outputs))
-    track.n_finished += part.stop - part.start
+    track.n_finished += part.size
     if track.n_finished == len(track.windows) and not track.done.done():
         ordered = [rows for _, rows in sorted(track.parts, key=lambda item: item[0])]
         if len(ordered) == 1:

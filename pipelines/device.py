@@ -1,9 +1,10 @@
 """A processor that runs one forward after another, and the turns that its users take.
 
-Batches pass through three stages, each with its own thread, so that the host work of one batch
-overlaps the compute of the one before: stage (gather rows, copy in), launch (forward), finish (copy
-out). Invariant: a partly filled batch starts only on an idle device; ahead of time only full ones
-start, since waiting would gain them nothing.
+On a GPU batches pass through three stages, each with its own thread, so that the host work of one
+batch overlaps the compute of the one before: stage (gather rows, copy in), launch (forward), finish
+(copy out). On the CPU, where host work takes the device's own time, one thread does all: waking
+three takes a millisecond. Invariant: a partly filled batch starts only on an idle device; ahead of
+time only full ones start, since waiting would gain them nothing.
 """
 
 import asyncio
@@ -11,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
@@ -68,26 +69,26 @@ class Device(Protocol):
     async def run(
         self, forward: Forward, rows: Sequence[Tensor], n_padding: int
     ) -> tuple[Mapping[str, Tensor], float]:
-        """Run ``forward`` over the rows together; give CPU outputs and seconds of device time."""
+        """Run ``forward`` over rows and padding; give CPU outputs and seconds of device time."""
         ...
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Staged:
     windows: Tensor
-    copied: torch.cuda.Event | None = None
+    copied: torch.cuda.Event
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Launched:
     outputs: dict[str, Tensor]
-    device_s: float = 0.0
-    events: tuple[torch.cuda.Event, torch.cuda.Event] | None = None
-    keep: Tensor | None = field(default=None, repr=False)
+    begin: torch.cuda.Event
+    end: torch.cuda.Event
+    keep: Tensor
 
 
 class TorchDevice:
-    """A CPU or CUDA device behind three threads; shared by all batchers of one step.
+    """A CPU or CUDA device behind threads of its own; shared by all batchers of one step.
 
     Args:
         device: Which one.
@@ -109,18 +110,24 @@ class TorchDevice:
     async def run(
         self, forward: Forward, rows: Sequence[Tensor], n_padding: int
     ) -> tuple[Mapping[str, Tensor], float]:
-        """Run ``forward`` over the concatenated rows; give CPU outputs and seconds of device time.
+        """Run ``forward`` over rows and padding; give CPU outputs and seconds of device time.
 
         Args:
             forward: Maps ``[B, …]`` on this device to named outputs ``[B, …]``.
             rows: CPU windows ``[n, …]`` of equal row shape.
-            n_padding: Rows of zeros to add, whose outputs are cut off again.
+            n_padding: Rows of zeros to add behind them.
         """
         stage, launch, finish = self._threads
-        staged = stage.submit(self._stage, list(rows), n_padding)
-        launched = launch.submit(self._launch, forward, staged)
-        n = sum(len(part) for part in rows)
-        return await asyncio.wrap_future(finish.submit(self._finish, launched, n))
+        parts = [*rows]
+        if n_padding:
+            parts.append(rows[0].new_zeros((n_padding, *rows[0].shape[1:])))
+        if not self._is_cuda:
+            done = launch.submit(self._run_on_cpu, forward, parts)
+        else:
+            staged = stage.submit(self._stage, parts)
+            launched = launch.submit(self._launch, forward, staged)
+            done = finish.submit(self._finish, launched)
+        return await asyncio.wrap_future(done)
 
     async def call(self, work: Callable[[], None]) -> None:
         """Do work in the thread and on the stream of the forwards, and wait for the device.
@@ -144,14 +151,18 @@ class TorchDevice:
             work()
         self._compute_stream.synchronize()
 
-    def _stage(self, rows: list[Tensor], n_padding: int) -> _Staged:
-        if n_padding:
-            rows.append(rows[0].new_zeros((n_padding, *rows[0].shape[1:])))
-        if not self._is_cuda:
-            return _Staged(rows[0] if len(rows) == 1 else torch.cat(rows))
-        n = sum(len(part) for part in rows)
-        pinned = torch.empty((n, *rows[0].shape[1:]), dtype=rows[0].dtype, pin_memory=True)
-        torch.cat(rows, out=pinned)
+    @torch.inference_mode()
+    def _run_on_cpu(
+        self, forward: Forward, parts: list[Tensor]
+    ) -> tuple[Mapping[str, Tensor], float]:
+        windows = parts[0] if len(parts) == 1 else torch.cat(parts)
+        start = time.perf_counter()
+        return forward(windows), time.perf_counter() - start
+
+    def _stage(self, parts: list[Tensor]) -> _Staged:
+        n = sum(len(part) for part in parts)
+        pinned = torch.empty((n, *parts[0].shape[1:]), dtype=parts[0].dtype, pin_memory=True)
+        torch.cat(parts, out=pinned)
         with torch.cuda.stream(self._copy_stream):
             windows = pinned.to(self.device, non_blocking=True)
             copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
@@ -161,10 +172,6 @@ class TorchDevice:
     @torch.inference_mode()
     def _launch(self, forward: Forward, staging: Future[_Staged]) -> _Launched:
         staged = staging.result()
-        if staged.copied is None:
-            start = time.perf_counter()
-            outputs = dict(forward(staged.windows))
-            return _Launched(outputs, time.perf_counter() - start)
         with torch.cuda.stream(self._compute_stream):
             self._compute_stream.wait_event(staged.copied)
             staged.windows.record_stream(self._compute_stream)
@@ -176,16 +183,12 @@ class TorchDevice:
                 for name, value in forward(staged.windows).items()
             }
             end.record()
-        return _Launched(outputs, events=(begin, end), keep=staged.windows)
+        return _Launched(outputs, begin, end, staged.windows)
 
-    def _finish(self, launching: Future[_Launched], n: int) -> tuple[Mapping[str, Tensor], float]:
+    def _finish(self, launching: Future[_Launched]) -> tuple[Mapping[str, Tensor], float]:
         launched = launching.result()
-        if launched.events is not None:
-            begin, end = launched.events
-            end.synchronize()
-            launched.device_s = begin.elapsed_time(end) / 1000
-        outputs = {name: value[:n].cpu() for name, value in launched.outputs.items()}
-        return outputs, launched.device_s
+        launched.end.synchronize()
+        return launched.outputs, launched.begin.elapsed_time(launched.end) / 1000
 
 
 def is_out_of_memory(error: BaseException) -> bool:
