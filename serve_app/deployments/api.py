@@ -13,6 +13,7 @@ from serve_app.deployments.compose import Surroundings, compose_services
 from serve_app.deployments.handles import RayIdentify, RayQuick, probe
 from serve_app.deployments.options import StoreOptions, TrackOptions, UrlOptions
 from serve_app.deployments.stores import open_stores
+from serve_app.services.garbage import settle
 
 
 def most_replicas() -> int:
@@ -52,4 +53,6 @@ class Api:
 
     def __serve_build_asgi_app__(self) -> FastAPI:
         """Called by Serve in the replica, after the constructor."""
-        return create_app(self._services)
+        app = create_app(self._services)
+        settle()
+        return app

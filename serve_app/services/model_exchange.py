@@ -6,7 +6,6 @@ set that it began with, and that set is let go when its last request is done.
 
 import asyncio
 import contextlib
-import gc
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
@@ -23,6 +22,7 @@ from serve_app.domain.model_choice import (
     Proposal,
     ReplicaReport,
 )
+from serve_app.services.garbage import settle
 
 logger = logging.getLogger(__name__)
 
@@ -89,6 +89,7 @@ class Exchange(Generic[T]):
         except BaseException:
             asyncio.get_running_loop().run_in_executor(None, self._collect)
             raise
+        await asyncio.to_thread(settle)
 
     def switch(self) -> None:
         """Answer with the set beside from now on, and let the old one go."""
@@ -116,7 +117,7 @@ class Exchange(Generic[T]):
         task.get_loop().run_in_executor(None, self._collect)
 
     def _collect(self) -> None:
-        gc.collect()  # networks are full of cycles
+        settle()  # networks are full of cycles
         self._release()
 
 

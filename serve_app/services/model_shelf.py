@@ -5,13 +5,13 @@ is counted, and what is in use stays until its last request is done.
 """
 
 import asyncio
-import gc
 import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine, Hashable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from serve_app.services.garbage import settle
 from serve_app.services.model_exchange import Retire
 
 logger = logging.getLogger(__name__)
@@ -112,6 +112,7 @@ class Shelf(Generic[K, T]):
             raise
         self._make_room(size_bytes)
         self._kept[name] = _Kept(value, size_bytes)
+        await asyncio.to_thread(settle)
 
     def _check_size(self, name: K, size_bytes: int) -> None:
         if size_bytes > self._budget_bytes:
@@ -142,5 +143,5 @@ class Shelf(Generic[K, T]):
         await asyncio.to_thread(self._collect)
 
     def _collect(self) -> None:
-        gc.collect()  # networks are full of cycles
+        settle()  # networks are full of cycles
         self._release()

@@ -145,6 +145,7 @@ async def test_a_device_that_breaks_under_a_named_embedding_shows_in_the_health(
 
 
 async def test_work_of_named_embeddings_counts_for_scaling(server: ToyServer) -> None:
+    await ask(server, "clap")
     await server.record_autoscaling_stats()
     await ask(server, "clap", sample=SLOW)
     assert (await server.record_autoscaling_stats())[BUSY] > 0.3
