@@ -75,6 +75,7 @@ class Contest:
 
         from pipelines.batcher import Batcher
         from pipelines.device import TorchDevice
+        from serve_app.services.garbage import settle
 
         torch.set_num_threads(1)
         network = SmallNetwork().eval()
@@ -99,6 +100,7 @@ class Contest:
             return await asyncio.to_thread(forward)
 
         self._batched: Any = batched
+        settle()
 
     async def open_loop(
         self, contender: str, load: float, duration_s: float, seed: int
