@@ -3,7 +3,8 @@
 from typing import Annotated
 
 import typer
-from rich.table import Table
+from rich.box import SIMPLE
+from rich.table import Column, Table
 
 from serve_app.cli.environment import console
 from serve_app.cli.ledger import with_ledger
@@ -37,7 +38,9 @@ def create(
 @app.command("list")
 def list_command(owner: Owner) -> None:
     """List the keys of an owner."""
-    table = Table("key id", "kind", "scopes", "created", "expires", "state")
+    table = Table(
+        Column("key id", no_wrap=True), "kind", "scopes", "created", "expires", "state", box=SIMPLE
+    )
     for info in with_ledger(lambda ledger: ledger.accounts.list(owner)):
         table.add_row(
             info.key_id,

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Annotated, get_args
 
 import typer
+from rich.box import SIMPLE
 from rich.status import Status
-from rich.table import Table
+from rich.table import Column, Table
 
 from configs.settings import Settings
 from models.cards import CardError, ModelCard, Role, choose_cards
@@ -26,7 +27,7 @@ from serve_app.store.model_choices import ModelChoices
 logger = logging.getLogger(__name__)
 app = typer.Typer(help="Checkpoints: list, pull, verify, swap.", no_args_is_help=True)
 
-DEFAULT = "default"
+DEFAULT, PERMISSIVE = "default", "permissive"
 
 
 def default_cards(settings: Settings) -> list[ModelCard]:
@@ -93,16 +94,15 @@ def list_command() -> None:
     settings = Settings()
     defaults = {card.model_id for card in default_cards(settings)}
     serving = asyncio.run(serving_ids(settings))
-    columns = ("id", "role", "default", "licence", "commercial", "here", "in use as")
-    table = Table(*columns)
+    names = (Column(name, no_wrap=True) for name in ("id", "role"))
+    table = Table(*names, "default", "licence", "here", "serves", box=SIMPLE, pad_edge=False)
     for card in known_cards(settings.resolved_model_dir()).values():
         roles = sorted(role for role, ids in serving.items() if card.model_id in ids)
         table.add_row(
             card.model_id,
             card.role,
             "yes" if card.model_id in defaults else "",
-            f"{card.licence} ({card.licence_class})",
-            "yes" if card.commercial_use else "no",
+            card.licence + (f" ({card.licence_class})" if card.licence_class != PERMISSIVE else ""),
             "yes" if is_here(card, settings.resolved_model_dir()) else "",
             ", ".join(roles),
         )

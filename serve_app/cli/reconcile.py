@@ -3,7 +3,7 @@
 from typing import Annotated
 
 import typer
-from rich.table import Table
+from rich.table import Column, Table
 
 from serve_app.cli.environment import console
 from serve_app.cli.ledger import LedgerAccess, with_ledger
@@ -30,7 +30,9 @@ def reconcile(
         return await access.exporter.reconcile(access.ledger, is_trial=trial)
 
     found = with_ledger(run)
-    table = Table("account", "entry", "id", "grant", "packs", "debt", "outcome")
+    table = Table(
+        "account", "entry", Column("id", no_wrap=True), "grant", "packs", "debt", "outcome"
+    )
     for entry, outcome in ((one.entry, one.outcome) for one in found):
         deltas = (str(entry.grant), str(entry.packs), str(entry.debt))
         table.add_row(entry.account, entry.kind, entry.entry_id, *deltas, outcome)
