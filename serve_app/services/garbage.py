@@ -5,6 +5,9 @@ during which no thread runs: long enough to hold up a whole batch, or all calls 
 """
 
 import gc
+from threading import Lock
+
+_settling = Lock()
 
 
 def settle() -> None:
@@ -13,6 +16,7 @@ def settle() -> None:
     To be called, in a thread, when something has been loaded that stays, and when something of it
     has been let go: only this frees what was left out before.
     """
-    gc.unfreeze()
-    gc.collect()
-    gc.freeze()
+    with _settling:  # one must not leave out what another is about to free
+        gc.unfreeze()
+        gc.collect()
+        gc.freeze()

@@ -115,10 +115,9 @@ class JobRunner:
                 retryable=True,
             )
         finally:
-            for task in (work, beat):
-                task.cancel()
-                with suppress(asyncio.CancelledError, Exception):
-                    await task
+            work.cancel()
+            beat.cancel()
+            await asyncio.gather(work, beat, return_exceptions=True)
 
     async def _finish(self, claim: Claim, result: bytes) -> bool:
         for _ in range(FINISH_TRIES - 1):
@@ -193,5 +192,7 @@ class Progress:
     async def wait_for_change(self, timeout_s: float) -> None:
         """Return at the next `advance`, at the latest after ``timeout_s`` seconds."""
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._changed.wait(), timeout_s)
+            # wait_for of Python 3.11 loses a cancellation that comes together with the change.
+            async with asyncio.timeout(timeout_s):
+                await self._changed.wait()
         self._changed.clear()

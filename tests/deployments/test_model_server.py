@@ -24,6 +24,8 @@ from serve_app.deployments.options import ModelOptions
 from serve_app.services.model_exchange import Cards, Exchange, ids_by_role
 from serve_app.services.model_shelf import ShelfFullError
 
+pytestmark = pytest.mark.usefixtures("quick_settling")
+
 BREAK, SLOW = 7.0, 8.0
 """Samples under which the toy's device breaks, or takes `SLOW_S` for a window."""
 SLOW_S = 0.05

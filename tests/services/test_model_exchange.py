@@ -16,6 +16,8 @@ from serve_app.services import model_exchange
 from serve_app.services.model_exchange import Exchange, Follower, ids_by_role
 from serve_app.services.model_swap import Step, SwapError, Swapped, swap
 
+pytestmark = pytest.mark.usefixtures("quick_settling")
+
 OLD, NEW = "musicnn-msd-768", "clap"
 
 

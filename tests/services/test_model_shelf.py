@@ -6,7 +6,11 @@ import weakref
 
 import pytest
 
+from serve_app.services import model_shelf
+from serve_app.services.garbage import settle
 from serve_app.services.model_shelf import Shelf, ShelfFullError
+
+pytestmark = pytest.mark.usefixtures("quick_settling")
 
 SIZES = {"a": 40, "b": 40, "c": 40, "huge": 200}
 
@@ -131,7 +135,8 @@ class Cyclic:
         await asyncio.sleep(0)
 
 
-async def test_memory_of_what_goes_is_given_back_at_once() -> None:
+async def test_memory_of_what_goes_is_given_back_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model_shelf, "settle", settle)
     alive: list[weakref.ref[Cyclic]] = []
     released: list[int] = []
 
@@ -153,4 +158,5 @@ async def test_memory_of_what_goes_is_given_back_at_once() -> None:
                 await asyncio.sleep(0.01)
     finally:
         gc.enable()
+        gc.unfreeze()
     assert released == [1]
