@@ -2,14 +2,18 @@
 
 import json
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 from transformers import (
     ASTConfig,
     ASTFeatureExtractor,
@@ -351,3 +355,50 @@ def test_half_precision_halves_what_a_network_weighs(build: Build, tmp_path: Pat
     halve_weights(network)
     assert size() < 0.75 * before
     assert network.trunk.audio_spectrogram_transformer.layernorm.weight.dtype == torch.float32
+
+
+class HostWatch(TorchDispatchMode):
+    """Notes every operation on tensors of the CPU, and every result that comes back to it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[str] = []
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        taken, given = (
+            [leaf.device.type for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)]
+            for tree in ((args, kwargs), result)
+        )
+        if "cpu" in taken or (taken and "cpu" in given):
+            self.seen.append(str(func))
+        return result
+
+
+def of_the_host(network: nn.Module, windows: Tensor) -> list[str]:
+    network, windows = network.to("meta"), windows.to("meta")
+    with torch.inference_mode(), HostWatch() as watch:
+        network(windows)
+    return watch.seen
+
+
+def test_a_forward_stays_on_its_device(
+    build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Graphs record neither copies from the host nor waits for results; `meta` acts the GPU."""
+    monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())  # has no `meta`
+    made = networks(build, tmp_path)
+    save(ClapAudioModelWithProjection(ClapAudioConfig(**CLAP_SIZE)), tmp_path)
+    clap = build("clap", ("config.json", "model.safetensors"), format="safetensors")
+    for name, (network, windows) in {**made, "clap": (clap, noise(2, 480_000))}.items():
+        assert of_the_host(network, windows) == [], name
+
+
+def test_what_comes_from_the_host_is_noticed() -> None:
+    class Scaled(nn.Module):
+        def forward(self, windows: Tensor) -> Tensor:
+            return windows * torch.tensor([2.0]).to(windows.device)
+
+    assert of_the_host(Scaled(), torch.ones(3))
