@@ -95,7 +95,7 @@ def list_command() -> None:
     defaults = {card.model_id for card in default_cards(settings)}
     serving = asyncio.run(serving_ids(settings))
     names = (Column(name, no_wrap=True) for name in ("id", "role"))
-    table = Table(*names, "default", "licence", "here", "serves", box=SIMPLE, pad_edge=False)
+    table = Table(*names, "default", "licence", "here", "serves", box=SIMPLE, padding=(0, 1, 0, 0))
     for card in known_cards(settings.resolved_model_dir()).values():
         roles = sorted(role for role, ids in serving.items() if card.model_id in ids)
         table.add_row(
