@@ -6,9 +6,13 @@ Needs torch, torchaudio, transformers and numpy only.
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from models.skey import Vqt
 
 Forward = Callable[[Tensor], Mapping[str, Tensor]]
 
@@ -155,6 +159,31 @@ def _sound_frames() -> nn.Module:
     return SoundFrames()
 
 
+def _vqt() -> "Vqt":
+    from models.skey import Vqt
+
+    # As published: nine times the kernels of the highest octave, which ends at the 99th semitone.
+    t = torch.arange(128) - 64
+    semitones = torch.arange(99)
+    cycles = 27.5 * 2 ** (semitones[-12:, None] / 12) / 22_050 * t
+    window = torch.hann_window(128) / 24
+    taps = torch.arange(256) - 127.5
+    tensors = {
+        "lenghts": (22_050 / (27.5 * (2 ** (1 / 12) - 1)) / 2 ** (semitones / 12)).ceil(),
+        "lowpass_filter": torch.sinc(taps / 2) / 2 * torch.hann_window(256),
+    }
+    for octave in range(9):
+        tensors[f"cqt_kernels_real_{octave}"] = (window * torch.cos(math.tau * cycles))[:, None]
+        tensors[f"cqt_kernels_imag_{octave}"] = (window * torch.sin(math.tau * cycles))[:, None]
+    return Vqt(tensors)
+
+
+def _skey() -> nn.Module:
+    from models.skey import SKey
+
+    return _Named(SKey(_vqt()))
+
+
 def _beatnet() -> nn.Module:
     from models.beats import BeatEnsemble
 
@@ -165,7 +194,7 @@ def _beat_tracker() -> nn.Module:
     from models.beat_network import BeatNetwork
     from models.beat_tracker import BeatTracker
 
-    return BeatTracker([BeatNetwork(n_blocks=10)])
+    return BeatTracker([BeatNetwork()])
 
 
 def _norm(name: str, n: int, style: tuple[str, str, str, str]) -> dict[str, Tensor]:
@@ -322,12 +351,14 @@ _FRONT_ENDS: dict[str, tuple[Callable[[], nn.Module], int, int]] = {
     "beat spectrum": (_beat_front_end, 661_500, 22_050),
     "beat features": (_beat_features, 661_500, 22_050),
     "hpcp": (_hpcp, 661_500, 22_050),
+    "vqt": (_vqt, 330_750, 22_050),
     "sound frames": (_sound_frames, 661_500, 22_050),
 }
 
 _NETWORKS: dict[str, tuple[Callable[[], nn.Module], int, int, bool]] = {
     "beatnet": (_beatnet, 661_500, 22_050, False),
     "beat-tracker": (_beat_tracker, 661_500, 22_050, False),
+    "skey": (_skey, 330_750, 22_050, False),
     "musicnn": (_musicnn, 48_128, 16_000, False),
     "vibenet": (_vibenet, 320_000, 16_000, False),
     "ast": (_ast, 164_080, 16_000, True),

@@ -127,7 +127,7 @@ def test_a_leaky_batch_is_noticed() -> None:
     assert lowest_cosine({"x": torch.zeros(2, 3)}, {"x": torch.zeros(2, 3)}) == 1.0
 
 
-CHEAP = ("musicnn mel", "kaldi fbank", "musicnn")
+CHEAP = ("musicnn mel", "kaldi fbank", "musicnn", "skey")
 
 
 @pytest.mark.parametrize(
