@@ -4,6 +4,7 @@ import asyncio
 import time
 from abc import abstractmethod
 from dataclasses import dataclass
+from traceback import clear_frames
 from typing import ClassVar, Generic, TypeVar
 
 import numpy as np
@@ -24,6 +25,7 @@ from serve_app.deployments.batch_metrics import BatchMetrics
 from serve_app.deployments.execution import execution_on, resolve_device
 from serve_app.deployments.following import follow
 from serve_app.deployments.options import ModelOptions, StoreOptions
+from serve_app.services.garbage import settle
 from serve_app.services.model_exchange import Cards, Exchange, ids_by_role
 from serve_app.services.model_shelf import Shelf, ShelfFullError
 
@@ -204,6 +206,8 @@ class ModelServer(Generic[R]):
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
+            clear_frames(error.__traceback__)  # they hold what was loaded so far
+            await asyncio.to_thread(settle)
             await asyncio.to_thread(self._release)
             reason = "does not fit into what memory the device has free; try again later"
             raise ShelfFullError(named.model_id, reason) from None

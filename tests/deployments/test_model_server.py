@@ -1,7 +1,9 @@
 """What a model deployment answers, without Ray: a toy step whose rows tell who made them."""
 
 import asyncio
+import gc
 import time
+import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -193,12 +195,22 @@ async def test_a_named_embedding_that_is_not_here_is_no_fault_of_the_device(
 async def test_a_named_embedding_for_which_the_device_has_no_memory_is_refused(
     server: ToyServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    full = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB.")
-    monkeypatch.setattr(ToyServer, "unloadable", {"clap": full})
-    with pytest.raises(ShelfFullError, match="clap does not fit"):
-        await ask(server, "clap")
+    begun: list[weakref.ref[torch.nn.Module]] = []
+    left: list[bool] = []
+
+    def fill_up(cards: Cards) -> ToyStep:
+        half = torch.nn.Linear(8, 8)
+        begun.append(weakref.ref(half))
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB.")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(server, "build", fill_up)
+        patched.setattr(model_server, "settle", gc.collect)
+        patched.setattr(server, "_release", lambda: left.append(begun[-1]() is not None))
+        with pytest.raises(ShelfFullError, match="clap does not fit"):
+            await ask(server, "clap")
+    assert left == [False]
     await server.check_health()
-    monkeypatch.setattr(ToyServer, "unloadable", {})
     assert (await ask(server, "clap")).models["embedding"] == "clap"
 
 
