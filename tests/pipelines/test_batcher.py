@@ -226,6 +226,43 @@ def test_queue_is_bounded_but_one_oversized_track_is_served() -> None:
     simulate(scenario)
 
 
+def test_a_forward_that_lacks_rows_fails_its_tracks_and_nothing_hangs() -> None:
+    def cut_short(windows: Tensor) -> dict[str, Tensor]:
+        return {"sum": windows[:-1].sum(dim=1)}
+
+    async def scenario() -> None:
+        batcher = Batcher(cut_short, 4, 1000, SimulatedDevice())
+        tasks = (batcher.submit(rows(1)), batcher.submit(rows(2, 3)))
+        found = await asyncio.gather(*tasks, return_exceptions=True)
+        assert [type(one) for one in found] == [RuntimeError, RuntimeError]
+
+    simulate(scenario)
+
+
+def test_the_next_batch_starts_before_the_last_ones_callers_go_on() -> None:
+    order: list[str] = []
+
+    class Noted(SimulatedDevice):
+        async def run(
+            self, forward: Forward, rows: Sequence[Tensor], n_padding: int
+        ) -> tuple[Mapping[str, Tensor], float]:
+            order.append("start")
+            return await super().run(forward, rows, n_padding)
+
+    async def scenario() -> None:
+        batcher = Batcher(double, 4, 1000, Noted())
+
+        async def ask(delay_s: float) -> None:
+            await asyncio.sleep(delay_s)
+            await batcher.submit(rows(1))
+            order.append("answered")
+
+        await asyncio.gather(ask(0), ask(0.01))
+
+    simulate(scenario)
+    assert order == ["start", "start", "answered", "answered"]
+
+
 def spoilt_by(bad: float) -> Forward:
     def forward(windows: Tensor) -> dict[str, Tensor]:
         if (windows == bad).any():

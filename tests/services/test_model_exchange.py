@@ -192,6 +192,16 @@ async def test_a_swap_under_load_fails_no_request_and_all_switch(
     assert store.proposal is None
 
 
+async def test_what_was_loaded_is_settled(
+    store: Memory, cards: dict[str, ModelCard], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settled: list[list[str]] = []
+    replica = Replica(store, cards, "a", load_s=0)
+    monkeypatch.setattr(model_exchange, "settle", lambda: settled.append(replica.alive))
+    await replica.exchange.prepare({"embedding": [cards[OLD]]})
+    assert settled == [[OLD]]
+
+
 async def test_nothing_is_prepared_for_another_role(
     store: Memory, replicas: tuple[Replica, Replica]
 ) -> None:

@@ -135,6 +135,17 @@ class Cyclic:
         await asyncio.sleep(0)
 
 
+async def test_what_was_loaded_is_settled(
+    counted: Counted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settled: list[int] = []
+    monkeypatch.setattr(model_shelf, "settle", lambda: settled.append(len(counted.loads)))
+    shelf = Shelf(counted.load, counted.retire, 100)
+    for name in ("a", "b", "a"):
+        await shelf.get(name)
+    assert settled == [1, 2]
+
+
 async def test_memory_of_what_goes_is_given_back_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model_shelf, "settle", settle)
     alive: list[weakref.ref[Cyclic]] = []
