@@ -38,7 +38,7 @@ def features_table(features: AnalysisFeatures, title: str) -> Table:
     tags = ", ".join(f"{tag.tag} {tag.score:.2f}" for tag in features.mood_tags[:TAGS_SHOWN])
     table.add_row("mood tags", tags or "none")
     if features.embedding is not None:
-        head = ", ".join(f"{x:.3f}" for x in features.embedding[:4])
+        head = ", ".join(f"{x:.2g}" for x in features.embedding[:4])
         table.add_row("embedding", f"{len(features.embedding)} floats: {head}, …")
     for role, model_id in features.models.items():
         table.add_row(f"model: {role}", model_id, style="dim")
