@@ -26,7 +26,7 @@ $(STAMP): pyproject.toml configs/constraints.txt
 	@echo "installing dependencies into $(VENV) (about 2 GB, some minutes the first time)"
 	@$(BIN)/python -m pip install --progress-bar on --disable-pip-version-check \
 	  -c configs/constraints.txt -e '.[dev]' | grep -v '^Requirement already'
-	@$(BIN)/python -m models.torchaudio_cpu
+	@$(BIN)/python -m serve_app.local.torchaudio_cpu
 	@touch $@
 
 install: $(STAMP)
@@ -60,7 +60,7 @@ soak: $(STAMP)
 	$(BIN)/python -m pytest -m slow --timeout 0 tests/soak tests/system
 
 gpu-check:
-	@$(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON)) -m benchmarks.gpu_check
+	@$(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON)) -m benchmarks.gpu.check
 
 clean:
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache *.egg-info

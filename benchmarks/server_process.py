@@ -11,7 +11,7 @@ from typing import Any
 
 from fastapi import FastAPI
 
-from serve_app.store.local_redis import end_process, is_alive
+from serve_app.local.redis import end_process, is_alive
 
 
 def serve_uvicorn(app: FastAPI, port: int) -> None:
@@ -43,7 +43,7 @@ def serve_ray(bind: Callable[[], Any], name: str, port: int) -> None:
     from ray import serve
     from ray.serve.config import HTTPOptions
 
-    from serve_app.local_service import descendants
+    from serve_app.local.service import descendants
 
     ray.init(
         address="local",

@@ -4,8 +4,8 @@ from pathlib import Path
 
 from torch import nn
 
-from models.cards import CardError, ModelCard
-from models.checkpoints import load_tensors
+from models.checkpoints.cache import load_tensors
+from models.checkpoints.cards import CardError, ModelCard
 
 
 def build_network(card: ModelCard, model_dir: Path) -> nn.Module:
@@ -35,23 +35,23 @@ def build_network(card: ModelCard, model_dir: Path) -> nn.Module:
 
             return Vibenet(load_tensors(card, model_dir))
         case "ast":
-            from models.ast import build_ast
+            from models.trunks.ast import build_ast
 
             return build_ast(card, model_dir)
         case "maest":
-            from models.ast import build_maest
+            from models.trunks.ast import build_maest
 
             return build_maest(card, model_dir)
         case "mert":
-            from models.mert import build_mert
+            from models.trunks.mert import build_mert
 
             return build_mert(card, model_dir)
         case "ced":
-            from models.ced import build_ced
+            from models.trunks.ced import build_ced
 
             return build_ced(card, model_dir)
         case "clap":
-            from models.clap import build_clap
+            from models.trunks.clap import build_clap
 
             return build_clap(card, model_dir)
     raise CardError(f"{card.model_id}: nothing runs a {card.network!r} network as windows")

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import torch
 
-from models.cards import ModelCard
-from pipelines import embedding, mood, spectral
-from pipelines.decode import DecodeLimits, decode
-from pipelines.excerpt import Excerpt
-from pipelines.merge import merge
-from pipelines.records import TrackFeatures
-from pipelines.steps import run_local
+from models.checkpoints.cards import ModelCard
+from pipelines.analysis import embedding, mood, spectral
+from pipelines.analysis.excerpt import Excerpt
+from pipelines.analysis.merge import merge
+from pipelines.analysis.records import TrackFeatures
+from pipelines.audio.decode import DecodeLimits, decode
+from pipelines.batching.steps import run_local
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,11 @@ from typing import Any, cast
 from ray.serve import Application, Deployment
 
 from configs.settings import Settings
-from pipelines.excerpt import Excerpt
-from serve_app.deployments.analysis_worker import AnalysisWorker
+from pipelines.analysis.excerpt import Excerpt
+from serve_app.checkpoints.exchange import ids_by_role
+from serve_app.composition.files import LocalFiles
+from serve_app.composition.options import KeeperOptions, StoreOptions, TrackOptions, UrlOptions
+from serve_app.composition.profile import AppArgs, ModelArgs
 from serve_app.deployments.api import Api
 from serve_app.deployments.bpm import Bpm
 from serve_app.deployments.embedding import Embedding
@@ -15,11 +18,8 @@ from serve_app.deployments.identify import Identify
 from serve_app.deployments.keeper import Keeper
 from serve_app.deployments.mood import Mood
 from serve_app.deployments.mood_and_embedding import MoodAndEmbedding
-from serve_app.deployments.options import KeeperOptions, StoreOptions, TrackOptions, UrlOptions
-from serve_app.deployments.profile import AppArgs, ModelArgs
 from serve_app.deployments.spectral import Spectral
-from serve_app.local_files import LocalFiles
-from serve_app.services.model_exchange import ids_by_role
+from serve_app.deployments.worker import AnalysisWorker
 
 
 def build_app(args: AppArgs) -> Application:

@@ -16,13 +16,16 @@ import pytest
 import yaml
 from torch import Tensor
 
-from models.cards import ModelCard, parse_cards
-from models.checkpoints import default_model_dir, load_tensors, pull
-from serve_app.deployments.options import StoreOptions
-from serve_app.providers.catalog_build import build_catalog
-from serve_app.services import model_exchange, model_shelf
-from serve_app.store import local_redis
+from models.checkpoints.cache import default_model_dir, load_tensors, pull
+from models.checkpoints.cards import ModelCard, parse_cards
+from serve_app.checkpoints import exchange as model_exchange
+from serve_app.checkpoints import shelf as model_shelf
+from serve_app.composition.options import StoreOptions
+from serve_app.local import redis as local_redis
+from serve_app.providers.catalog.build import build_catalog
 from tests.api.application import Application, open_application, store_options
+
+pytest_plugins = ["tests.redis_fixtures"]
 
 REPOSITORY = Path(__file__).parents[1]
 DEMO_CATALOG = REPOSITORY / "serve_app" / "data" / "demo_catalog.parquet"

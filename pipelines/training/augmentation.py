@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from models.beat_network import N_BANDS
+from models.rhythm.network import N_BANDS
 
 _NODES = 6
 _COMPRESSION = 10.0

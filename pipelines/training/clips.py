@@ -11,11 +11,11 @@ import soxr
 import torch
 from numpy.typing import NDArray
 
-from models.beat_network import BeatFeatures
-from pipelines.training.performance import perform
-from pipelines.training.score import Piece, UnusableError
-from pipelines.training.sound import Instruments, render_mix
-from pipelines.training.soundfonts import SAMPLE_RATE
+from models.rhythm.network import BeatFeatures
+from pipelines.training.music.performance import perform
+from pipelines.training.music.score import Piece, UnusableError
+from pipelines.training.sound.mix import Instruments, render_mix
+from pipelines.training.sound.soundfonts import SAMPLE_RATE
 
 Generator = Callable[[Random, float], Piece]
 """Invents a piece that lasts at least so many seconds."""

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from models.beat_network import FRAME_RATE, N_BANDS
+from models.rhythm.network import FRAME_RATE, N_BANDS
 from pipelines.training.augmentation import augment
 from pipelines.training.clips import Clip
 from pipelines.training.plan import FitPlan

@@ -9,14 +9,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from models.beat_network import SAMPLE_RATE, BeatNetwork
-from models.beat_tracker import BeatTracker
-from pipelines.beats import BeatEvidence
-from pipelines.decode import DecodeLimits, decode
-from pipelines.framed import pad_to
-from pipelines.resample import resample
-from pipelines.rhythm import Rhythm, estimate_rhythm
-from pipelines.tonal import ChromaModel
+from models.rhythm.network import SAMPLE_RATE, BeatNetwork
+from models.rhythm.tracker import BeatTracker
+from pipelines.analysis.beats import BeatEvidence
+from pipelines.analysis.rhythm import Rhythm, estimate_rhythm
+from pipelines.analysis.tonal import ChromaModel
+from pipelines.audio.decode import DecodeLimits, decode
+from pipelines.audio.resample import resample
+from pipelines.batching.framed import pad_to
 from pipelines.training.clips import Clip, bands_of
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file, save_file
 
-from models.beat_network import BeatNetwork
-from models.beat_tracker import BeatTracker
+from models.rhythm.network import BeatNetwork
+from models.rhythm.tracker import BeatTracker
 
 
 def export(networks: Sequence[BeatNetwork], target: Path, details: dict[str, str]) -> None:

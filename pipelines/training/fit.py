@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from models.beat_network import BeatLogits, BeatNetwork
+from models.rhythm.network import BeatLogits, BeatNetwork
 from pipelines.training.dataset import Batch, Sampler
 from pipelines.training.plan import FitPlan
 

@@ -14,15 +14,15 @@ from random import Random
 import torch
 
 from pipelines.training.assets import fetch_packages
-from pipelines.training.bands import band
-from pipelines.training.classical import classical
 from pipelines.training.clips import Generator, make_clip
-from pipelines.training.corpus import CorpusSource
-from pipelines.training.electronic import electronic
-from pipelines.training.grooves import GrooveSource
+from pipelines.training.music.bands import band
+from pipelines.training.music.classical import classical
+from pipelines.training.music.corpus import CorpusSource
+from pipelines.training.music.electronic import electronic
+from pipelines.training.music.grooves import GrooveSource
+from pipelines.training.music.score import UnusableError
 from pipelines.training.plan import RenderPlan, below
-from pipelines.training.score import UnusableError
-from pipelines.training.sound import Instruments
+from pipelines.training.sound.mix import Instruments
 
 HELD_OUT = "held_out"
 _HELD_OUT_SEED = 10_000_000

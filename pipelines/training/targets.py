@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from models.beat_network import FRAME_RATE, TEMPI, TEMPO_STRIDE
+from models.rhythm.network import FRAME_RATE, TEMPI, TEMPO_STRIDE
 
 _SPREAD = 0.6
 """Width of the tempo target in classes."""

@@ -8,8 +8,8 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from serve_app.api.spotify_wire import PREFIX as SPOTIFY_PREFIX
-from serve_app.api.spotify_wire import spotify_error
+from serve_app.api.wire.spotify import PREFIX as SPOTIFY_PREFIX
+from serve_app.api.wire.spotify import spotify_error
 from serve_app.domain.errors import (
     AfaError,
     BadRequestError,

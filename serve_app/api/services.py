@@ -13,13 +13,13 @@ from serve_app.domain.ports_store import (
 )
 from serve_app.domain.prices import Prices
 from serve_app.domain.tiers import Tiers
-from serve_app.providers.url_guard import UrlGuard
-from serve_app.services.analysis import AnalysisService
-from serve_app.services.assets import AssetsService
-from serve_app.services.batch import BatchService
+from serve_app.providers.web.url_guard import UrlGuard
+from serve_app.services.audio.assets import AssetsService
 from serve_app.services.bpm import BpmService
-from serve_app.services.identify import IdentifyService
-from serve_app.services.lookup import LookupService
+from serve_app.services.identify.identify import IdentifyService
+from serve_app.services.jobs.submit import AnalysisService
+from serve_app.services.lookup.batch import BatchService
+from serve_app.services.lookup.find import LookupService
 from serve_app.services.readiness import Readiness
 
 

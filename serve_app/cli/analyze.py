@@ -14,12 +14,12 @@ import typer
 from rich.progress import track
 
 from configs.settings import Settings
-from models.cards import CardError
-from pipelines.audio import AudioError
-from pipelines.decode import DecodeLimits, DecoderUnavailableError, decode
-from pipelines.excerpt import Excerpt
-from pipelines.records import TrackFeatures
-from serve_app.api.features_wire import PITCH_CLASSES, to_analysis
+from models.checkpoints.cards import CardError
+from pipelines.analysis.excerpt import Excerpt
+from pipelines.analysis.records import TrackFeatures
+from pipelines.audio.decode import DecodeLimits, DecoderUnavailableError, decode
+from pipelines.audio.waveform import AudioError
+from serve_app.api.wire.features import PITCH_CLASSES, to_analysis
 from serve_app.cli.environment import (
     ConfigOption,
     console,
@@ -29,9 +29,9 @@ from serve_app.cli.environment import (
     profile_of,
     told,
 )
-from serve_app.cli.table import features_table
-from serve_app.providers.audio_url import AudioUrlFetcher
-from serve_app.providers.url_guard import UrlError, UrlGuard
+from serve_app.cli.output.table import features_table
+from serve_app.providers.web.audio_url import AudioUrlFetcher
+from serve_app.providers.web.url_guard import UrlError, UrlGuard
 
 if TYPE_CHECKING:
     from pipelines.local import LocalAnalyzer
@@ -47,9 +47,9 @@ def load_analyzer(
     max_windows: int, config: Path | None, *, is_partial: bool = False
 ) -> "LocalAnalyzer":
     """Load the checkpoints; the imports take a second, so other commands do without."""
-    from models.checkpoints import CheckpointError
+    from models.checkpoints.cache import CheckpointError
     from pipelines.local import LocalAnalyzer
-    from serve_app.deployments.execution import resolve_device
+    from serve_app.composition.execution import resolve_device
 
     profile = profile_of(config)
     options = profile.model_options(profile.embedding, Settings())
@@ -96,7 +96,7 @@ def analyze(
         with told(AudioError, UrlError, DecoderUnavailableError), local_file(source) as path:
             features, timings = analyzer.analyze(path, LIMITS)
             if plot is not None:
-                from serve_app.cli.plot import draw
+                from serve_app.cli.output.plot import draw
 
                 draw(decode(path, LIMITS), features, Path(source).name, plot)
         shown = to_analysis(features)

@@ -12,21 +12,22 @@ from rich.table import Table
 
 from configs.settings import Settings
 from serve_app.cli.environment import console, fail, told
+from serve_app.composition.files import LocalFiles
 from serve_app.domain.identity import TrackIdentity
 from serve_app.domain.track_ids import AmbiguousTrackId, InvalidTrackIdError, parse_track_id
-from serve_app.local_files import LocalFiles
-from serve_app.providers import dumps_acousticbrainz, dumps_musicbrainz
-from serve_app.providers.catalog import Catalog
-from serve_app.providers.catalog_build import (
+from serve_app.providers.catalog.build import (
     CatalogBusyError,
     CatalogFileError,
     build_catalog,
     export_catalog,
 )
-from serve_app.providers.catalog_build import (
+from serve_app.providers.catalog.build import (
     Progress as RowProgress,
 )
-from serve_app.providers.dump_files import DumpReport
+from serve_app.providers.catalog.search import Catalog
+from serve_app.providers.dumps import acousticbrainz as dumps_acousticbrainz
+from serve_app.providers.dumps import musicbrainz as dumps_musicbrainz
+from serve_app.providers.dumps.files import DumpReport
 
 EXAMPLES_SHOWN = 10
 

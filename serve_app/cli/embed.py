@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from configs.settings import Settings
-from models.cards import CardError
-from pipelines.audio import Waveform
-from pipelines.decode import DecodeLimits, DecoderUnavailableError, decode
-from pipelines.excerpt import Excerpt, decode_excerpt
-from pipelines.records import EmbeddingResult, MoodResult
+from models.checkpoints.cards import CardError
+from pipelines.analysis.excerpt import Excerpt, decode_excerpt
+from pipelines.analysis.records import EmbeddingResult, MoodResult
+from pipelines.audio.decode import DecodeLimits, DecoderUnavailableError, decode
+from pipelines.audio.waveform import Waveform
 from serve_app.cli.environment import ConfigOption, existing, profile_of, told
-from serve_app.cli.json_lines import json_lines
+from serve_app.cli.output.json_lines import json_lines
 
 if TYPE_CHECKING:
-    from pipelines.runner import BatchedStep
+    from pipelines.batching.runner import BatchedStep
 
 LIMITS = DecodeLimits(max_seconds=4 * 3600.0)
 MAX_QUEUED_WINDOWS = 1_000_000_000
@@ -42,8 +42,8 @@ def embed(
     it is done, which need not be in their order. A file that cannot be analysed gives a line with
     its error, a message, and status 1 in the end; Ctrl-C leaves whole lines only.
     """
-    from models.checkpoints import CheckpointError
-    from pipelines.batcher import DeviceFaultError
+    from models.checkpoints.cache import CheckpointError
+    from pipelines.batching.batcher import DeviceFaultError
 
     paths = [existing(file) for file in files]
     excerpt = None if whole else Excerpt()
@@ -68,9 +68,9 @@ def load(config: Path | None) -> "BatchedStep[Described]":
         CardError: The file names a checkpoint that is not known or not allowed.
         CheckpointError: One is not on this machine, or not what its card says.
     """
-    from pipelines import shared
-    from pipelines.runner import BatchedStep
-    from serve_app.deployments.execution import execution_on, resolve_device
+    from pipelines.analysis import mood_and_embedding as shared
+    from pipelines.batching.runner import BatchedStep
+    from serve_app.composition.execution import execution_on, resolve_device
 
     profile = profile_of(config)
     options = profile.model_options(profile.embedding, Settings())
@@ -87,7 +87,7 @@ async def describe(
     write: Callable[[Path, Described | Exception], None],
 ) -> None:
     """Analyse all files, batched across them, and let the step go."""
-    from pipelines.backfill import backfill
+    from pipelines.batching.backfill import backfill
 
     try:
         await step.compile()

@@ -9,7 +9,7 @@ from typing import Annotated, NoReturn
 import typer
 from rich.console import Console
 
-from serve_app.deployments.profile import AppArgs, ProfileError, read_profile
+from serve_app.composition.profile import AppArgs, ProfileError, read_profile
 
 console = Console()
 errors = Console(stderr=True)

@@ -11,21 +11,25 @@ import typer
 from rich.progress import Progress
 
 from configs.settings import Settings
-from pipelines.audio import AudioError
-from pipelines.decode import DecodeLimits, decode
+from pipelines.audio.decode import DecodeLimits, decode
+from pipelines.audio.waveform import AudioError
 from serve_app.cli.environment import console, existing, fail, told
-from serve_app.local_files import LocalFiles
-from serve_app.providers.catalog import Catalog
-from serve_app.providers.catalog_rows import RowError, parse_row
-from serve_app.providers.fingerprint_manifest import (
+from serve_app.composition.files import LocalFiles
+from serve_app.providers.catalog.rows import RowError, parse_row
+from serve_app.providers.catalog.search import Catalog
+from serve_app.providers.fingerprints.manifest import (
     FingerprintIndexError,
     OutdatedIndexError,
     read_manifest,
 )
-from serve_app.providers.index_keys import identity_of_key, key_of_file, key_of_identity
+from serve_app.providers.fingerprints.track_keys import (
+    identity_of_key,
+    key_of_file,
+    key_of_identity,
+)
 
 if TYPE_CHECKING:
-    from models.fingerprint_landmarks import Fingerprint
+    from models.fingerprint.landmarks import Fingerprint
 
 AUDIO_ENDINGS = {".mp3", ".wav", ".flac", ".ogg", ".opus", ".m4a", ".mp4", ".aac", ".aiff", ".webm"}
 FILE_SCHEME = "file://"
@@ -38,9 +42,9 @@ Track = tuple[str, Path]
 
 def identify(file: Annotated[str, typer.Argument(help="Audio, three seconds or more.")]) -> None:
     """Tell which track of the own index a recording is."""
-    from pipelines.identify import Fingerprinter
-    from serve_app.providers.fingerprint_index import FingerprintIndex
-    from serve_app.providers.fingerprint_recogniser import MIN_CONFIDENCE
+    from pipelines.fingerprint.make import Fingerprinter
+    from serve_app.providers.fingerprints.index import FingerprintIndex
+    from serve_app.providers.recognisers.own_index import MIN_CONFIDENCE
 
     files = LocalFiles(Settings().data_dir.absolute())
     catalog = Catalog.open(files.catalog_dir)
@@ -98,8 +102,8 @@ def build(folder: Path, tracks: list[Track], *, again: bool = False) -> int:
     """Fingerprint tracks into the index; unreadable ones are told and left out."""
     import torch
 
-    from pipelines.identify import Fingerprinter
-    from serve_app.providers.fingerprint_builder import FingerprintIndexBuilder
+    from pipelines.fingerprint.make import Fingerprinter
+    from serve_app.providers.fingerprints.builder import FingerprintIndexBuilder
 
     try:
         read_manifest(folder)

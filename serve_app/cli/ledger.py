@@ -7,18 +7,18 @@ from typing import TypeVar
 
 from configs.settings import Settings
 from configs.tables import load_table
+from serve_app.checkpoints.choices import ModelChoices
 from serve_app.cli.environment import told
+from serve_app.composition.files import LocalFiles, NotRunningError
 from serve_app.domain.errors import AfaError
 from serve_app.domain.tiers import Tiers
-from serve_app.local_files import LocalFiles, NotRunningError
+from serve_app.ledger.archive import Archive
+from serve_app.ledger.export import Exporter
+from serve_app.ledger.journal import Journal
+from serve_app.ledger.ledger import Ledger
+from serve_app.ledger.topups import Topups
 from serve_app.store.accounts import Accounts, UnknownKeyError
-from serve_app.store.archive import Archive
 from serve_app.store.client import connect
-from serve_app.store.export import Exporter
-from serve_app.store.journal import Journal
-from serve_app.store.ledger import Ledger
-from serve_app.store.model_choices import ModelChoices
-from serve_app.store.topups import Topups
 
 T = TypeVar("T")
 

@@ -14,15 +14,15 @@ from rich.status import Status
 from rich.table import Column, Table
 
 from configs.settings import Settings
-from models.cards import CardError, ModelCard, Role, choose_cards
+from models.checkpoints.cards import CardError, ModelCard, Role, choose_cards
+from serve_app.checkpoints.choices import ModelChoices
+from serve_app.checkpoints.swap import Step, SwapError, swap
 from serve_app.cli.environment import console, fail, told
 from serve_app.cli.ledger import with_ledger
-from serve_app.deployments.options import known_cards
+from serve_app.composition.files import LocalFiles, NotRunningError
+from serve_app.composition.options import known_cards
 from serve_app.domain.errors import ServiceUnavailableError
-from serve_app.local_files import LocalFiles, NotRunningError
-from serve_app.services.model_swap import Step, SwapError, swap
 from serve_app.store.client import connect
-from serve_app.store.model_choices import ModelChoices
 
 logger = logging.getLogger(__name__)
 app = typer.Typer(help="Checkpoints: list, pull, verify, swap.", no_args_is_help=True)
@@ -42,7 +42,7 @@ def pull_cards(cards: list[ModelCard], settings: Settings) -> None:
     Raises:
         CheckpointError: One that is not optional cannot be had.
     """
-    from models.checkpoints import CheckpointError, pull
+    from models.checkpoints.cache import CheckpointError, pull
 
     for card in cards:
         with console.status(f"model {card.model_id}") as status:
@@ -63,7 +63,7 @@ def pull_cards(cards: list[ModelCard], settings: Settings) -> None:
 
 def pull_defaults(settings: Settings) -> None:
     """Pull what the service needs; quick when everything is there."""
-    from models.checkpoints import CheckpointError
+    from models.checkpoints.cache import CheckpointError
 
     with told(CheckpointError, CardError):
         pull_cards(default_cards(settings), settings)
@@ -76,7 +76,7 @@ def pull_command(
     ] = None,
 ) -> None:
     """Fetch checkpoints into the model folder and verify them."""
-    from models.checkpoints import CheckpointError
+    from models.checkpoints.cache import CheckpointError
 
     settings = Settings()
     with told(CheckpointError, CardError):
@@ -138,7 +138,7 @@ def swap_command(
 
     Every replica loads and warms the new checkpoint beside the old; when all are ready, all switch.
     """
-    from models.checkpoints import CheckpointError, verify
+    from models.checkpoints.cache import CheckpointError, verify
 
     settings = Settings()
     with told(CheckpointError, CardError, SwapError):
@@ -195,7 +195,7 @@ class SwapProgress:
 @app.command("verify")
 def verify_command() -> None:
     """Check the digests of the default checkpoints."""
-    from models.checkpoints import CheckpointError, verify
+    from models.checkpoints.cache import CheckpointError, verify
 
     settings = Settings()
     with told(CheckpointError):

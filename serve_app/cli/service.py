@@ -14,21 +14,21 @@ import typer
 from rich.table import Table
 
 from configs.settings import Settings
-from pipelines.decode import DecoderUnavailableError, active_walls
-from serve_app.api.schemas import AnalysisFeatures
+from pipelines.audio.decode import DecoderUnavailableError, active_walls
+from serve_app.api.wire.schemas import AnalysisFeatures
 from serve_app.cli.environment import console, fail
 from serve_app.cli.identify import build, tracks_of
 from serve_app.cli.models import pull_defaults
-from serve_app.cli.table import features_table
-from serve_app.deployments.options import TrackOptions
-from serve_app.local_files import LocalFiles
-from serve_app.providers.fingerprint_manifest import is_current
-from serve_app.providers.fingerprint_recogniser import LocalRecogniser
-from serve_app.providers.http_client import LocalRateLimiter
-from serve_app.providers.identify_calls import MonthlyCap
-from serve_app.providers.recognisers import ORDER, build_sources
-from serve_app.providers.registry import build_providers
-from serve_app.store.local_redis import LocalRedisError, find_binary, is_alive
+from serve_app.cli.output.table import features_table
+from serve_app.composition.files import LocalFiles
+from serve_app.composition.options import TrackOptions
+from serve_app.local.redis import LocalRedisError, find_binary, is_alive
+from serve_app.providers.fingerprints.manifest import is_current
+from serve_app.providers.identities.registry import build_providers
+from serve_app.providers.recognisers.calls import MonthlyCap
+from serve_app.providers.recognisers.own_index import LocalRecogniser
+from serve_app.providers.recognisers.registry import ORDER, build_sources
+from serve_app.providers.web.http_client import LocalRateLimiter
 
 DEMO_CATALOG = Path(__file__).parent.parent / "data" / "demo_catalog.parquet"
 DEMO = Path(__file__).parent.parent / "data" / "demo.mp3"
@@ -60,7 +60,7 @@ def up(
         files.data_dir.mkdir(parents=True, exist_ok=True)
         if not is_current(files.fingerprint_dir):
             build(files.fingerprint_dir, list(tracks_of(DEMO_CATALOG)))
-        command = [sys.executable, "-m", "serve_app.local_service"]
+        command = [sys.executable, "-m", "serve_app.local.service"]
         command += ["--host", host, "--port", str(port)]
         environment = os.environ | {"AFA_DATA_DIR": str(files.data_dir)}
         if foreground:

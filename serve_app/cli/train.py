@@ -176,7 +176,7 @@ def _evaluate(plan: "Plan", work: Path, audio: Path) -> None:
 
 
 def _show_scores(sets: dict[str, tuple[dict[str, Any], dict[str, Any]]], target: Path) -> None:
-    from benchmarks.accuracy_metrics import METRICS, score_all, summarise
+    from pipelines.training.metrics import METRICS, score_all, summarise
 
     metrics = [metric for metric in METRICS if not metric.startswith("key")]
     table = Table("", *metrics, title="mean [95 % interval] (tracks)")

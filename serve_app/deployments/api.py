@@ -8,12 +8,12 @@ from ray import serve
 from ray.serve.handle import DeploymentHandle
 
 from serve_app.api.asgi import create_app
-from serve_app.deployments.choice_watch import ChoiceWatch
-from serve_app.deployments.compose import Surroundings, compose_services
+from serve_app.checkpoints.garbage import settle
+from serve_app.checkpoints.watch import ChoiceWatch
+from serve_app.composition.options import StoreOptions, TrackOptions, UrlOptions
+from serve_app.composition.services import Surroundings, compose_services
+from serve_app.composition.stores import open_stores
 from serve_app.deployments.handles import RayIdentify, RayQuick, probe
-from serve_app.deployments.options import StoreOptions, TrackOptions, UrlOptions
-from serve_app.deployments.stores import open_stores
-from serve_app.services.garbage import settle
 
 
 def most_replicas() -> int:

@@ -10,11 +10,11 @@ import ray
 from ray.serve.exceptions import BackPressureError
 from ray.serve.handle import DeploymentHandle
 
-from pipelines.audio import Waveform
-from pipelines.batcher import DeviceFaultError, DeviceGoneError, QueueFullError
-from pipelines.excerpt import Excerpt
+from pipelines.analysis.excerpt import Excerpt
+from pipelines.audio.waveform import Waveform
+from pipelines.batching.batcher import DeviceFaultError, DeviceGoneError, QueueFullError
 from serve_app.deployments.model_server import Answer
-from serve_app.services.job_runner import Analysed
+from serve_app.services.jobs.run import Analysed
 
 logger = logging.getLogger(__name__)
 

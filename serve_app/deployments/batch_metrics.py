@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 
 from ray.serve.metrics import Counter, Gauge, Histogram
 
-from pipelines.batcher import BatcherMetrics, Observation
+from pipelines.batching.batcher import BatcherMetrics, Observation
 
 TAGS = ("model",)
 WINDOWS = [float(1 << power) for power in range(11)]

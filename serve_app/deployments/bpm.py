@@ -8,17 +8,17 @@ from typing import Any
 import torch
 from ray import serve
 
-from pipelines.audio import AudioError
-from pipelines.decode import DecodeLimits, decode
-from pipelines.records import QuickFeatures
+from pipelines.analysis.records import QuickFeatures
+from pipelines.audio.decode import DecodeLimits, decode
+from pipelines.audio.waveform import AudioError
+from serve_app.composition.options import ModelOptions, StoreOptions, UrlOptions
 from serve_app.deployments.following import QUICK_ROLES, follow, quick_exchange
 from serve_app.deployments.model_server import assigned_cpus
-from serve_app.deployments.options import ModelOptions, StoreOptions, UrlOptions
 from serve_app.domain.errors import UrlFetchError
-from serve_app.providers.audio_url import AudioUrlFetcher
-from serve_app.providers.url_guard import UrlGuard
+from serve_app.providers.web.audio_url import AudioUrlFetcher
+from serve_app.providers.web.url_guard import UrlGuard
+from serve_app.services.audio.sources import SourceFetcher
 from serve_app.services.bpm import Refusal
-from serve_app.services.track_audio import SourceFetcher
 from serve_app.store.objects import ObjectStore
 
 MIN_AUDIO_S = 1.0

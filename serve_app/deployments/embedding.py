@@ -2,11 +2,11 @@
 
 from ray import serve
 
-from pipelines import embedding
-from pipelines.embedding import EmbeddingStep
-from pipelines.records import EmbeddingResult
+from pipelines.analysis import embedding
+from pipelines.analysis.embedding import EmbeddingStep
+from pipelines.analysis.records import EmbeddingResult
+from serve_app.checkpoints.exchange import Cards
 from serve_app.deployments.model_server import ModelServer
-from serve_app.services.model_exchange import Cards
 
 
 @serve.deployment

@@ -7,12 +7,12 @@ from typing import TypeVar
 import torch
 from ray import serve
 
-from pipelines import quick
-from pipelines.quick import QuickAnalyzer
-from serve_app.deployments.options import ModelOptions, StoreOptions
-from serve_app.services.model_exchange import Cards, Exchange, Follower
+from pipelines.analysis import quick
+from pipelines.analysis.quick import QuickAnalyzer
+from serve_app.checkpoints.choices import ModelChoices
+from serve_app.checkpoints.exchange import Cards, Exchange, Follower
+from serve_app.composition.options import ModelOptions, StoreOptions
 from serve_app.store.client import connect
-from serve_app.store.model_choices import ModelChoices
 
 T = TypeVar("T")
 

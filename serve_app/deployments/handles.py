@@ -6,11 +6,11 @@ from typing import Any, cast
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
 from ray.serve.handle import DeploymentHandle
 
-from pipelines.records import QuickFeatures
+from pipelines.analysis.records import QuickFeatures
 from serve_app.domain.errors import ServiceUnavailableError
+from serve_app.services.audio.sources import Source
 from serve_app.services.bpm import Refusal
-from serve_app.services.identify import Identified
-from serve_app.services.track_audio import Source
+from serve_app.services.identify.identify import Identified
 
 QUICK_LIMIT_S = 60.0
 IDENTIFY_LIMIT_S = 30.0

@@ -5,33 +5,33 @@ import asyncio
 import torch
 from ray import serve
 
-from pipelines.audio import Waveform
-from pipelines.identify import Fingerprinter
-from serve_app.deployments.choice_watch import ChoiceWatch
-from serve_app.deployments.compose import ProviderCache
+from pipelines.audio.waveform import Waveform
+from pipelines.fingerprint.make import Fingerprinter
+from serve_app.checkpoints.exchange import ids_by_role
+from serve_app.checkpoints.watch import ChoiceWatch
+from serve_app.composition.options import ModelOptions, StoreOptions, TrackOptions
+from serve_app.composition.services import ProviderCache
+from serve_app.composition.stores import open_stores
 from serve_app.deployments.following import QUICK_ROLES, follow, quick_exchange
 from serve_app.deployments.model_server import assigned_cpus
-from serve_app.deployments.options import ModelOptions, StoreOptions, TrackOptions
-from serve_app.deployments.stores import open_stores
 from serve_app.domain.identification import Measured
 from serve_app.domain.identity import TrackIdentity
-from serve_app.providers.catalog import Catalog
-from serve_app.providers.fingerprint_recogniser import LocalRecogniser
-from serve_app.providers.http_client import LocalRateLimiter
-from serve_app.providers.identify_calls import MonthlyCap
-from serve_app.providers.index_keys import identity_of_key
-from serve_app.providers.memo import Memo
-from serve_app.providers.recognisers import ORDER, build_sources
-from serve_app.providers.registry import build_providers
-from serve_app.providers.resolver import Resolver
+from serve_app.providers.catalog.search import Catalog
+from serve_app.providers.fingerprints.track_keys import identity_of_key
+from serve_app.providers.identities.memo import Memo
+from serve_app.providers.identities.registry import build_providers
+from serve_app.providers.identities.resolver import Resolver
+from serve_app.providers.recognisers.calls import MonthlyCap
+from serve_app.providers.recognisers.own_index import LocalRecogniser
+from serve_app.providers.recognisers.registry import ORDER, build_sources
+from serve_app.providers.web.http_client import LocalRateLimiter
 from serve_app.services.bpm import Refusal
-from serve_app.services.clip_identifier import ClipIdentifier
-from serve_app.services.enrichment import EnrichmentService
-from serve_app.services.feature_cache import FeatureCache, track_key
-from serve_app.services.identify import Identified
-from serve_app.services.identify_cache import IdentifyCache
-from serve_app.services.identify_cascade import IdentifyCascade
-from serve_app.services.model_exchange import ids_by_role
+from serve_app.services.identify.answers import IdentifyCache
+from serve_app.services.identify.cascade import IdentifyCascade
+from serve_app.services.identify.clip_identifier import ClipIdentifier
+from serve_app.services.identify.enrichment import EnrichmentService
+from serve_app.services.identify.identify import Identified
+from serve_app.services.lookup.feature_cache import FeatureCache, track_key
 from serve_app.store.spend import SharedRateLimiter, SpendCap
 
 

@@ -4,19 +4,19 @@ from functools import partial
 
 from ray import serve
 
-from serve_app.deployments.options import KeeperOptions, StoreOptions, UrlOptions
-from serve_app.deployments.stores import open_stores
+from serve_app.composition.options import KeeperOptions, StoreOptions, UrlOptions
+from serve_app.composition.stores import open_stores
+from serve_app.ledger.archive import Archive
+from serve_app.ledger.ended_holds import forget_ended
+from serve_app.ledger.export import Exporter
+from serve_app.ledger.jobs.webhooks import Webhooks
+from serve_app.ledger.journal import Journal
 from serve_app.providers.payment_sandbox import SandboxPayments
-from serve_app.providers.url_guard import UrlGuard
-from serve_app.providers.webhook_sender import WebhookSender
-from serve_app.services.assets import AssetsService
+from serve_app.providers.web.url_guard import UrlGuard
+from serve_app.providers.web.webhook_sender import WebhookSender
+from serve_app.services.audio.assets import AssetsService
 from serve_app.services.payments import PaymentsWorker
 from serve_app.services.upkeep import Chore, Upkeep
-from serve_app.store.archive import Archive
-from serve_app.store.ended_holds import forget_ended
-from serve_app.store.export import Exporter
-from serve_app.store.journal import Journal
-from serve_app.store.webhooks import Webhooks
 
 SWEEP_S, DELIVER_S, EXPORT_S = 1.0, 1.0, 1.0
 FORGET_S, ORPHANS_S, AUDIT_S = 10.0, 3600.0, 300.0

@@ -13,21 +13,21 @@ import torch
 from numpy.typing import NDArray
 from ray import ObjectRef
 
-from models.cards import CardError
-from models.checkpoints import stored_bytes
-from pipelines.audio import Waveform
-from pipelines.batcher import DeviceFaultError, DeviceGoneError, Observation
-from pipelines.device import Turns, is_device_fault, is_out_of_memory
-from pipelines.runner import BatchedStep
-from pipelines.steps import Step
+from models.checkpoints.cache import stored_bytes
+from models.checkpoints.cards import CardError
+from pipelines.audio.waveform import Waveform
+from pipelines.batching.batcher import DeviceFaultError, DeviceGoneError, Observation
+from pipelines.batching.device import Turns, is_device_fault, is_out_of_memory
+from pipelines.batching.runner import BatchedStep
+from pipelines.batching.steps import Step
+from serve_app.checkpoints.exchange import Cards, Exchange, ids_by_role
+from serve_app.checkpoints.garbage import settle
+from serve_app.checkpoints.shelf import Shelf, ShelfFullError
+from serve_app.composition.execution import execution_on, resolve_device
+from serve_app.composition.options import ModelOptions, StoreOptions
 from serve_app.deployments.autoscaling import BACKLOG, BUSY
 from serve_app.deployments.batch_metrics import BatchMetrics
-from serve_app.deployments.execution import execution_on, resolve_device
 from serve_app.deployments.following import follow
-from serve_app.deployments.options import ModelOptions, StoreOptions
-from serve_app.services.garbage import settle
-from serve_app.services.model_exchange import Cards, Exchange, ids_by_role
-from serve_app.services.model_shelf import Shelf, ShelfFullError
 
 EMBEDDING = "embedding"
 

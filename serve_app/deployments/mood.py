@@ -2,11 +2,11 @@
 
 from ray import serve
 
-from pipelines import mood
-from pipelines.mood import MoodStep
-from pipelines.records import MoodResult
+from pipelines.analysis import mood
+from pipelines.analysis.mood import MoodStep
+from pipelines.analysis.records import MoodResult
+from serve_app.checkpoints.exchange import Cards
 from serve_app.deployments.model_server import ModelServer
-from serve_app.services.model_exchange import Cards
 
 
 @serve.deployment

@@ -2,11 +2,11 @@
 
 from ray import serve
 
-from pipelines import shared
-from pipelines.records import EmbeddingResult, MoodResult
-from pipelines.shared import MoodAndEmbeddingStep
+from pipelines.analysis import mood_and_embedding as shared
+from pipelines.analysis.mood_and_embedding import MoodAndEmbeddingStep
+from pipelines.analysis.records import EmbeddingResult, MoodResult
+from serve_app.checkpoints.exchange import Cards
 from serve_app.deployments.model_server import ModelServer
-from serve_app.services.model_exchange import Cards
 
 
 @serve.deployment

@@ -2,11 +2,11 @@
 
 from ray import serve
 
-from pipelines import spectral
-from pipelines.records import SpectralResult
-from pipelines.spectral import SpectralStep
+from pipelines.analysis import spectral
+from pipelines.analysis.records import SpectralResult
+from pipelines.analysis.spectral import SpectralStep
+from serve_app.checkpoints.exchange import Cards
 from serve_app.deployments.model_server import ModelServer
-from serve_app.services.model_exchange import Cards
 
 
 @serve.deployment

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from pipelines.clip import Clip
+from pipelines.fingerprint.clip import Clip
 from serve_app.domain.identity import TrackIdentity
-from serve_app.domain.identity_ports import ProviderTerms
+from serve_app.domain.providers import ProviderTerms
 from serve_app.domain.track_ids import TrackId
 
 

@@ -4,21 +4,21 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from pipelines.records import QuickFeatures
+from pipelines.analysis.records import QuickFeatures
 from serve_app.domain.assets import AssetRecord
 from serve_app.domain.credits import Balance
 from serve_app.domain.errors import UnprocessableAudioError, UrlFetchError
 from serve_app.domain.keys import Caller
-from serve_app.domain.object_ports import ObjectStorePort
+from serve_app.domain.objects import ObjectStorePort
 from serve_app.domain.prices import Prices
 from serve_app.domain.tiers import Tier
 from serve_app.domain.ulid import new_ulid
-from serve_app.services.assets import AssetsService
+from serve_app.services.audio.assets import AssetsService
+from serve_app.services.audio.intake import UPLOADS, borrowed_body
+from serve_app.services.audio.sources import Source
 from serve_app.services.charging import Charging, charge_id
 from serve_app.services.gate import Gate
 from serve_app.services.simulation import simulated_quick
-from serve_app.services.track_audio import Source
-from serve_app.services.uploads import UPLOADS, borrowed_body
 
 MAX_IN_FLIGHT = 32
 """Requests that one ingress replica lets in at once: what a replica of the tempo deployment takes.

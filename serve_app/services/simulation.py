@@ -8,8 +8,8 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
-from pipelines.features import camelot
-from pipelines.records import MoodTag, QuickFeatures, Section, Segment, TrackFeatures
+from pipelines.analysis.features import camelot
+from pipelines.analysis.records import MoodTag, QuickFeatures, Section, Segment, TrackFeatures
 from serve_app.domain.identity import ID_FIELDS, TrackIdentity
 from serve_app.domain.track_ids import AmbiguousTrackId, TrackId
 

@@ -23,9 +23,8 @@ from serve_app.domain.keys import (
 from serve_app.domain.tiers import Tiers
 from serve_app.domain.ulid import new_ulid
 from serve_app.store.bus import Bus
-from serve_app.store.client import Store
+from serve_app.store.client import Store, from_ms
 from serve_app.store.keys import KEY_EVENTS
-from serve_app.store.ledger import from_ms
 
 CACHE_S = 30.0
 CACHE_SIZE = 10_000

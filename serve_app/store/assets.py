@@ -19,9 +19,8 @@ from dataclasses import replace
 
 from serve_app.domain.assets import AssetRecord, NewAsset, asset_object_key, parse_object_key
 from serve_app.domain.errors import ServiceUnavailableError
-from serve_app.store.client import Store
+from serve_app.store.client import Store, from_ms
 from serve_app.store.keys import member, split_member
-from serve_app.store.ledger import from_ms
 
 SWEEP_BATCH = 200
 

@@ -8,8 +8,9 @@ import asyncio
 import hashlib
 import re
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -39,7 +40,7 @@ from serve_app.domain.errors import ServiceUnavailableError
 from serve_app.store.joining import Joiner
 from serve_app.store.keys import DEFAULT_SHARDS, SHARDS_KEY, Keyspace
 
-LUA_DIR = Path(__file__).parent / "lua"
+SERVE_APP = Path(__file__).parents[1]
 CLUSTER_SCHEME = "redis+cluster"
 DEFAULT_PORT = 6379
 DEFAULT_TIMEOUT_S = 0.8
@@ -81,9 +82,26 @@ class Script:
 
 
 @cache
+def lua_files() -> Mapping[str, Path]:
+    """Give every script and library by name; each room keeps its own in ``lua/``.
+
+    Raises:
+        ValueError: Two rooms have one of the same name.
+    """
+    found: dict[str, Path] = {}
+    for folder in sorted(SERVE_APP.glob("*/lua")):
+        for path in sorted(folder.rglob("*.lua")):
+            name = path.relative_to(folder).with_suffix("").as_posix()
+            if name in found:
+                raise ValueError(f"{path} and {found[name]} have one name")
+            found[name] = path
+    return found
+
+
+@cache
 def lua_source(name: str) -> str:
-    """Read ``lua/<name>.lua``."""
-    return (LUA_DIR / f"{name}.lua").read_text(encoding="utf-8")
+    """Read a script or a library."""
+    return lua_files()[name].read_text(encoding="utf-8")
 
 
 def compose(
@@ -199,7 +217,7 @@ class Store:
             ServiceUnavailableError: No answer in time, or too few replicas; it may have run.
             ValueError: On a cluster, where ``min-replicas-to-write`` has to do instead.
         """
-        if isinstance(self.redis, RedisCluster):
+        if self.is_cluster:
             raise ValueError("waiting for replicas is not supported on a cluster")
         pipeline = self.redis.pipeline(transaction=False)
         pipeline.execute_command("EVAL", self.script(name).text, len(keys), *keys, *args)
@@ -208,6 +226,11 @@ class Store:
         if int(reached) < replicas:
             raise ServiceUnavailableError("this is not yet safe on a replica; call again")
         return answer
+
+    @property
+    def is_cluster(self) -> bool:
+        """Whether the role is spread over a Redis Cluster, where a script sees one shard."""
+        return isinstance(self.redis, RedisCluster)
 
     def _send(self, *parts: str | bytes | int | float) -> Awaitable[Any]:
         if self._joiner is not None:
@@ -291,6 +314,11 @@ class Store:
     async def close(self) -> None:
         """Close every connection."""
         await self.redis.aclose()
+
+
+def from_ms(stamp: int) -> datetime:
+    """Give the UTC moment of a stamp of the scripts: Unix milliseconds."""
+    return datetime.fromtimestamp(stamp / 1000, UTC)
 
 
 def is_same_server(url: str, other: str) -> bool:

@@ -16,7 +16,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 import obstore
 from obstore.store import LocalStore, S3Store
 
-from serve_app.domain.object_ports import (
+from serve_app.domain.objects import (
     KeepCheck,
     ObjectInfo,
     ObjectNotFoundError,

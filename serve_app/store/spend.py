@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 
 from serve_app.domain import identification
 from serve_app.domain.errors import ServiceUnavailableError
-from serve_app.domain.identity_ports import RateLimit, RateLimiter
+from serve_app.domain.providers import RateLimit, RateLimiter
 from serve_app.store.client import Store
 
 LOOK_AGAIN_S = 1.0

@@ -14,10 +14,7 @@ import numpy as np
 from fastapi import FastAPI
 
 from configs.tables import load_table
-from pipelines.audio import AudioError, Waveform
-from pipelines.decode import DecodeLimits, decode
-from pipelines.identify import Fingerprinter
-from pipelines.records import (
+from pipelines.analysis.records import (
     EmbeddingResult,
     MoodResult,
     MoodTag,
@@ -26,24 +23,27 @@ from pipelines.records import (
     Segment,
     SpectralResult,
 )
+from pipelines.audio.decode import DecodeLimits, decode
+from pipelines.audio.waveform import AudioError, Waveform
+from pipelines.fingerprint.make import Fingerprinter
 from serve_app.api.asgi import create_app
 from serve_app.api.services import ApiServices
-from serve_app.deployments.compose import ProviderCache, Surroundings, compose_services
-from serve_app.deployments.options import StoreOptions, TrackOptions, UrlOptions
-from serve_app.deployments.stores import Stores, open_stores
+from serve_app.composition.options import StoreOptions, TrackOptions, UrlOptions
+from serve_app.composition.services import ProviderCache, Surroundings, compose_services
+from serve_app.composition.stores import Stores, open_stores
 from serve_app.domain.errors import ServiceUnavailableError
 from serve_app.domain.identification import Measured, Recogniser
 from serve_app.domain.tiers import Tiers
-from serve_app.providers.audio_url import AudioUrlFetcher
-from serve_app.providers.url_guard import UrlGuard
+from serve_app.providers.web.audio_url import AudioUrlFetcher
+from serve_app.providers.web.url_guard import UrlGuard
+from serve_app.services.audio.sources import Source, SourceFetcher
 from serve_app.services.bpm import Refusal
-from serve_app.services.clip_identifier import ClipIdentifier
-from serve_app.services.enrichment import EnrichmentService
-from serve_app.services.feature_cache import FeatureCache
-from serve_app.services.identify_cache import IdentifyCache
-from serve_app.services.identify_cascade import IdentifyCascade
-from serve_app.services.job_runner import Analysed, JobRunner
-from serve_app.services.track_audio import Source, SourceFetcher
+from serve_app.services.identify.answers import IdentifyCache
+from serve_app.services.identify.cascade import IdentifyCascade
+from serve_app.services.identify.clip_identifier import ClipIdentifier
+from serve_app.services.identify.enrichment import EnrichmentService
+from serve_app.services.jobs.run import Analysed, JobRunner
+from serve_app.services.lookup.feature_cache import FeatureCache
 
 PUBLIC_URL = "http://afa.test"
 MODELS = {"beats": "fake", "key": "fake"}

@@ -11,7 +11,7 @@ from typing import Any
 
 import uvicorn
 
-from serve_app.deployments.options import StoreOptions
+from serve_app.composition.options import StoreOptions
 from tests.api.application import Application, open_application
 
 START_LIMIT_S = 30.0

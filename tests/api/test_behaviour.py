@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from serve_app.deployments.options import StoreOptions
+from serve_app.composition.options import StoreOptions
 from serve_app.domain.payments import TopupSettings
-from serve_app.store import local_redis
+from serve_app.local import redis as local_redis
 from tests.api.application import Application, open_application
 
 pytestmark = pytest.mark.redis

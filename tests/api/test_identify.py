@@ -9,17 +9,17 @@ from typing import Any
 import httpx
 import pytest
 
-from pipelines.clip import Clip
-from pipelines.decode import DecodeLimits, decode
-from pipelines.identify import Fingerprinter
-from serve_app.deployments.options import StoreOptions
+from pipelines.audio.decode import DecodeLimits, decode
+from pipelines.fingerprint.clip import Clip
+from pipelines.fingerprint.make import Fingerprinter
+from serve_app.composition.options import StoreOptions
 from serve_app.domain.identification import Recognition
 from serve_app.domain.identity import TrackIdentity
-from serve_app.domain.identity_ports import ProviderTerms, ProviderUnavailableError
-from serve_app.providers.catalog import Catalog
-from serve_app.providers.fingerprint_builder import FingerprintIndexBuilder
-from serve_app.providers.fingerprint_recogniser import LocalRecogniser
-from serve_app.providers.index_keys import identity_of_key
+from serve_app.domain.providers import ProviderTerms, ProviderUnavailableError
+from serve_app.providers.catalog.search import Catalog
+from serve_app.providers.fingerprints.builder import FingerprintIndexBuilder
+from serve_app.providers.fingerprints.track_keys import identity_of_key
+from serve_app.providers.recognisers.own_index import LocalRecogniser
 from tests.api.application import Application, open_application
 from tests.data.audio_files import click_track, encode, write_wav
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from serve_app.api import audio_body
+from serve_app.api.door import audio_body
 from serve_app.domain.assets import AssetRecord, NewAsset
 from serve_app.domain.errors import (
     InsufficientCreditsError,
@@ -17,8 +17,8 @@ from serve_app.domain.errors import (
     UrlFetchError,
 )
 from serve_app.domain.jobs import JobRecord, NewJob
-from serve_app.services import analysis
 from serve_app.services.gate import Gate
+from serve_app.services.jobs import submit as analysis
 from tests.api.application import Application
 
 pytestmark = pytest.mark.redis

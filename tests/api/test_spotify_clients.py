@@ -10,7 +10,7 @@ import pytest
 import spotipy
 import tekore
 
-from serve_app.deployments.options import StoreOptions
+from serve_app.composition.options import StoreOptions
 from tests.api.live import LiveApplication, serve_application
 
 pytestmark = pytest.mark.redis

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from serve_app.deployments.options import StoreOptions
+from serve_app.composition.options import StoreOptions
 from tests.api.live import LiveApplication, serve_application
 
 pytestmark = [pytest.mark.redis, pytest.mark.npm]

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from pipelines.records import TrackFeatures
-from serve_app.api.features_wire import to_spotify
-from serve_app.api.spotify_wire import audio_analysis, time_signature
+from pipelines.analysis.records import TrackFeatures
+from serve_app.api.wire.features import to_spotify
+from serve_app.api.wire.spotify import audio_analysis, time_signature
 from serve_app.services.simulation import simulated_features
 
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.accuracy import OWN, Setting, as_markdown, run
+from benchmarks.accuracy.rhythm_and_key import OWN, Setting, as_markdown, run
 from benchmarks.report import Options
-from models.cards import ModelCard
-from models.checkpoints import pull
+from models.checkpoints.cache import pull
+from models.checkpoints.cards import ModelCard
 from tests.data.audio_files import write_wav
 from tests.data.synthetic_music import steady
 

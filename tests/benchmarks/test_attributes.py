@@ -5,8 +5,8 @@ import subprocess
 
 import pytest
 
-from benchmarks import attributes
-from benchmarks.piano_pieces import PIECES, as_midi
+from benchmarks.attributes import attributes
+from benchmarks.attributes.piano_pieces import PIECES, as_midi
 from benchmarks.report import Options
 from models.vibenet import ATTRIBUTES
 

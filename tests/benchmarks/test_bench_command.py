@@ -10,7 +10,8 @@ import torch
 from rich.console import Console
 from typer.testing import CliRunner
 
-from benchmarks import catalog, registry
+from benchmarks import registry
+from benchmarks.lookup import catalog
 from benchmarks.report import Options, Result, Target
 from serve_app.cli.main import app
 

@@ -10,18 +10,19 @@ import torch
 from rich.console import Console
 from torch import Tensor, nn
 
-from benchmarks import catalog_report, registry
-from benchmarks.agreement import (
+from benchmarks import registry
+from benchmarks.gpu.agreement import (
     forward_alone,
     forward_served,
     largest_difference,
     lowest_cosine,
 )
-from benchmarks.batch import ratios
-from benchmarks.gpu_check import Found, check, check_all, forward_executed, line, main
+from benchmarks.gpu.check import Found, check, check_all, forward_executed, line, main
+from benchmarks.gpu.subjects import Subject, subjects
+from benchmarks.lookup import catalog_report
 from benchmarks.report import Options, Result, Target, interleave, median_ratio, show, write
-from benchmarks.subjects import Subject, subjects
-from pipelines.checkpoint_model import Execution
+from benchmarks.serving.batch import ratios
+from pipelines.analysis.checkpoint_model import Execution
 
 CPU = torch.device("cpu")
 
@@ -136,9 +137,9 @@ CHEAP = ("musicnn mel", "kaldi fbank", "musicnn", "skey")
 def test_a_subject_passes_the_checks_on_the_cpu(
     subject: Subject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("benchmarks.gpu_check.TIMED_BATCH", 2)
-    monkeypatch.setattr("benchmarks.gpu_check.TIMED_RUNS", 1)
-    monkeypatch.setattr("benchmarks.gpu_check.N_WINDOWS", 3)
+    monkeypatch.setattr("benchmarks.gpu.check.TIMED_BATCH", 2)
+    monkeypatch.setattr("benchmarks.gpu.check.TIMED_RUNS", 1)
+    monkeypatch.setattr("benchmarks.gpu.check.N_WINDOWS", 3)
     found = check(subject, CPU)
     assert found.failures == []
     assert found.batched_per_s > 0
@@ -162,8 +163,8 @@ def test_failed_checks_are_named() -> None:
 def test_a_subject_that_raises_fails_alone(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("benchmarks.gpu_check.TIMED_BATCH", 2)
-    monkeypatch.setattr("benchmarks.gpu_check.TIMED_RUNS", 1)
+    monkeypatch.setattr("benchmarks.gpu.check.TIMED_BATCH", 2)
+    monkeypatch.setattr("benchmarks.gpu.check.TIMED_RUNS", 1)
 
     class Sum(nn.Module):
         def forward(self, windows: Tensor) -> dict[str, Tensor]:
@@ -200,7 +201,7 @@ def test_the_status_tells_of_failures(
         checked.extend(subject.name for subject in chosen)
         return n_failed
 
-    monkeypatch.setattr("benchmarks.gpu_check.check_all", check_none)
+    monkeypatch.setattr("benchmarks.gpu.check.check_all", check_none)
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.get_device_name", lambda: "a card")
     assert main(["ast", "clap"]) == status
@@ -208,7 +209,7 @@ def test_the_status_tells_of_failures(
 
 
 def test_embedding_rates_are_measured_for_every_contender() -> None:
-    from benchmarks.gpu_embed import compare, gemm_flop_per_s
+    from benchmarks.gpu.embed import compare, gemm_flop_per_s
 
     class Tiny(nn.Module):
         def forward(self, windows: Tensor) -> dict[str, Tensor]:
@@ -239,7 +240,7 @@ import models, pipelines
 for package in (models, pipelines):
     for module in pkgutil.iter_modules(package.__path__):
         importlib.import_module(f"{package.__name__}.{module.name}")
-import benchmarks.gpu_check, benchmarks.gpu_embed
+import benchmarks.gpu.check, benchmarks.gpu.embed
 """
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", script], capture_output=True, text=True

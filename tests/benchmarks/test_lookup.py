@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from benchmarks.lookup import BATCH_IDS, MOST_TRIPS, Scene, open_scene, round_trips, summarise
-from benchmarks.lookup_load import Load, Measured, request_text, run_load
-from benchmarks.lookup_server import LOCAL, THROUGHPUT, UVICORN, running
+from benchmarks.lookup.hit import BATCH_IDS, MOST_TRIPS, Scene, open_scene, round_trips, summarise
+from benchmarks.lookup.load import Load, Measured, request_text, run_load
+from benchmarks.lookup.server import LOCAL, THROUGHPUT, UVICORN, running
 from benchmarks.report import Options
 
 pytestmark = pytest.mark.redis

@@ -7,10 +7,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from benchmarks import bpm, cpu_embed, gpu_e2e, gpu_frontends, partial
+from benchmarks.accuracy import partial
+from benchmarks.bpm import speed as bpm
+from benchmarks.gpu import cpu_embed
+from benchmarks.gpu import end_to_end as gpu_e2e
+from benchmarks.gpu import frontends as gpu_frontends
+from benchmarks.gpu.subjects import Subject
 from benchmarks.report import Options
-from benchmarks.subjects import Subject
-from pipelines.records import EmbeddingResult, MoodResult, MoodTag
+from pipelines.analysis.records import EmbeddingResult, MoodResult, MoodTag
 from tests.data.audio_files import click_track, encode
 
 CPU = torch.device("cpu")

@@ -6,13 +6,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from benchmarks import hop, overload, upload
-from benchmarks.hop_server import PATHS
-from benchmarks.lookup import Scene, open_scene
-from benchmarks.lookup_load import Load, Measured, request_text, run_load
-from benchmarks.lookup_server import LOCAL, THROUGHPUT, UVICORN, serving
-from benchmarks.overload_load import Arrivals, OpenLoad, apply_load, is_well_formed
+from benchmarks.hop import hop
+from benchmarks.hop.server import PATHS
+from benchmarks.lookup.hit import Scene, open_scene
+from benchmarks.lookup.load import Load, Measured, request_text, run_load
+from benchmarks.lookup.server import LOCAL, THROUGHPUT, UVICORN, serving
+from benchmarks.overload import overload
+from benchmarks.overload.load import Arrivals, OpenLoad, apply_load, is_well_formed
 from benchmarks.report import Options
+from benchmarks.serving import upload
 
 ERROR = {"error": "service_unavailable", "message": "full", "trace_id": "x"}
 

@@ -16,16 +16,16 @@ import yaml
 from torch import Tensor
 from typer.testing import CliRunner
 
-from models.cards import choose_cards
-from models.checkpoints import pull
-from pipelines import shared
-from pipelines.checkpoint_model import CheckpointModel
-from pipelines.decode import DecodeLimits, decode
-from pipelines.excerpt import Excerpt
-from pipelines.steps import run_local
+from models.checkpoints.cache import pull
+from models.checkpoints.cards import choose_cards
+from pipelines.analysis import mood_and_embedding as shared
+from pipelines.analysis.checkpoint_model import CheckpointModel
+from pipelines.analysis.excerpt import Excerpt
+from pipelines.audio.decode import DecodeLimits, decode
+from pipelines.batching.steps import run_local
 from serve_app.cli.main import app
-from serve_app.deployments.options import known_cards
-from serve_app.deployments.profile import AppArgs, ProfileError, read_profile
+from serve_app.composition.options import known_cards
+from serve_app.composition.profile import AppArgs, ProfileError, read_profile
 from tests.data.audio_files import click_track, encode
 from tests.data.small_checkpoints import add_own_ast
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from pipelines.decode import DecodeLimits, decode
+from pipelines.audio.decode import DecodeLimits, decode
 from serve_app.cli.main import app
-from serve_app.local_files import LocalFiles
-from serve_app.providers.fingerprint_manifest import FILE_NAME
+from serve_app.composition.files import LocalFiles
+from serve_app.providers.fingerprints.manifest import FILE_NAME
 from tests.data.audio_files import click_track, encode
 
 DEMO = Path(__file__).parents[2] / "serve_app" / "data" / "demo.mp3"

@@ -10,10 +10,10 @@ from redis import Redis
 from typer.testing import CliRunner, Result
 
 from serve_app.cli.main import app
-from serve_app.store import local_redis
-from serve_app.store.archive import Archive
+from serve_app.ledger.archive import Archive
+from serve_app.ledger.export import Exporter
+from serve_app.local import redis as local_redis
 from serve_app.store.client import connect
-from serve_app.store.export import Exporter
 
 pytestmark = pytest.mark.redis
 

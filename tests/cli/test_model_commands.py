@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from models.cards import ModelCard
+from models.checkpoints.cards import ModelCard
 from serve_app.cli import environment
 from serve_app.cli.main import app
 

@@ -9,7 +9,7 @@ from ray.autoscaler._private.util import prepare_config, validate_config
 from ray.serve.schema import ServeDeploySchema
 
 from serve_app import app
-from serve_app.deployments.profile import AppArgs
+from serve_app.composition.profile import AppArgs
 
 REPOSITORY = Path(__file__).parents[2]
 NAMES = ["serve.local.yaml", "serve.gpu.yaml"]

@@ -15,7 +15,7 @@ from schemathesis.specs.openapi.schemas import OpenApiSchema
 
 from serve_app.api.asgi import create_app
 from serve_app.api.services import ApiServices
-from serve_app.deployments.options import StoreOptions
+from serve_app.composition.options import StoreOptions
 from tests.api.live import LiveApplication, serve_application
 
 pytestmark = [

@@ -7,7 +7,7 @@ Run ``PYTHONPATH=. python tests/data/make_demo_catalog.py`` from the repository 
 from pathlib import Path
 
 from serve_app.domain.identity import TrackIdentity
-from serve_app.providers.catalog_build import write_parquet
+from serve_app.providers.catalog.build import write_parquet
 
 PATH = Path("serve_app/data/demo_catalog.parquet")
 

@@ -7,7 +7,7 @@ import torch
 import yaml
 from transformers import ASTConfig, ASTForAudioClassification
 
-from models.sources import file_sha256
+from models.checkpoints.sources import file_sha256
 
 WINDOW = 127 * 160 + 400
 """Samples of 128 frames."""

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from pipelines.audio import SAMPLE_RATE, Waveform
+from pipelines.audio.waveform import SAMPLE_RATE, Waveform
 
 Samples = NDArray[np.float64]
 

@@ -7,9 +7,9 @@ import pytest
 from ray import serve
 from ray.serve.config import AutoscalingConfig
 
+from serve_app.composition.options import StoreOptions
+from serve_app.composition.stores import open_stores
 from serve_app.deployments.api import most_replicas
-from serve_app.deployments.options import StoreOptions
-from serve_app.deployments.stores import open_stores
 from serve_app.domain.tiers import Tier
 
 

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from pipelines.batcher import DeviceFaultError, DeviceGoneError, QueueFullError
+from pipelines.batching.batcher import DeviceFaultError, DeviceGoneError, QueueFullError
 from serve_app.deployments import backend
 from serve_app.deployments.backend import elsewhere
 

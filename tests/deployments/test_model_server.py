@@ -14,17 +14,17 @@ import pytest
 import torch
 from torch import Tensor
 
-from models.checkpoints import CheckpointError
-from pipelines.audio import Waveform
-from pipelines.batcher import DeviceFaultError, DeviceGoneError
-from pipelines.steps import Outputs, Prepared
-from pipelines.windows import WindowSpec
+from models.checkpoints.cache import CheckpointError
+from pipelines.audio.waveform import Waveform
+from pipelines.batching.batcher import DeviceFaultError, DeviceGoneError
+from pipelines.batching.steps import Outputs, Prepared
+from pipelines.batching.windows import WindowSpec
+from serve_app.checkpoints.exchange import Cards, Exchange, ids_by_role
+from serve_app.checkpoints.shelf import ShelfFullError
+from serve_app.composition.options import ModelOptions
 from serve_app.deployments import batch_metrics, model_server
 from serve_app.deployments.autoscaling import BACKLOG, BUSY
 from serve_app.deployments.model_server import ModelServer
-from serve_app.deployments.options import ModelOptions
-from serve_app.services.model_exchange import Cards, Exchange, ids_by_role
-from serve_app.services.model_shelf import ShelfFullError
 
 pytestmark = pytest.mark.usefixtures("quick_settling")
 

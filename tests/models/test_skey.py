@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from models.cards import ModelCard
-from models.checkpoints import CheckpointError, load_tensors, pull
+from models.checkpoints.cache import CheckpointError, load_tensors, pull
+from models.checkpoints.cards import ModelCard
 from models.skey import CROP_LENGTH, SKey
 from tests.data.synthetic_music import steady
 

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from models.cards import ModelCard
-from models.sources import fetch
+from models.checkpoints.cards import ModelCard
+from models.checkpoints.sources import fetch
 from models.vibenet import ATTRIBUTES, Vibenet
 
 Checkpoint = Callable[[str], dict[str, Tensor]]

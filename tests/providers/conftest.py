@@ -2,7 +2,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.providers.identify_stub import IdentifyStub, running_identify_stub
+from tests.providers.recognisers.identify_stub import IdentifyStub, running_identify_stub
 from tests.providers.stub_server import Stub, running_stub
 
 

@@ -5,15 +5,15 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from pipelines.records import QuickFeatures
+from pipelines.analysis.records import QuickFeatures
 from serve_app.domain.errors import ServiceUnavailableError
 from serve_app.domain.keys import Caller
-from serve_app.services.assets import AssetsService
+from serve_app.ledger.journal import Journal
+from serve_app.services.audio.assets import AssetsService
+from serve_app.services.audio.sources import Source
 from serve_app.services.bpm import BpmService
 from serve_app.services.charging import Charging
 from serve_app.services.gate import Gate
-from serve_app.services.track_audio import Source
-from serve_app.store.journal import Journal
 from tests.api.application import Application
 
 CALLER = Caller("key_x", "owner-free", "owner-free", "free", frozenset({"compute"}), is_test=False)

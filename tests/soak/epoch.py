@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from serve_app.domain.credits import JournalEntry
+from serve_app.ledger.journal import Journal
+from serve_app.ledger.ledger import unpack_account
 from serve_app.store.client import connect
-from serve_app.store.journal import Journal
 from serve_app.store.keys import Keyspace
-from serve_app.store.ledger import unpack_account
 from tests.soak.power import Victim
 from tests.soak.worker import SHARDS, Plan
 from tests.store.setting import rich_tiers

@@ -12,10 +12,10 @@ from collections import Counter
 from pathlib import Path
 
 from serve_app.domain.jobs import JobRecord, JobState, NewJob
+from serve_app.ledger.jobs.queue import Jobs
+from serve_app.ledger.journal import Journal
+from serve_app.local.redis import is_alive
 from serve_app.store.client import Store, connect
-from serve_app.store.jobs import Jobs
-from serve_app.store.journal import Journal
-from serve_app.store.local_redis import is_alive
 from tests.soak.job_worker import POLICY, SHARDS
 from tests.soak.power import Victim
 from tests.store.setting import rich_tiers

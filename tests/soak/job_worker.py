@@ -13,9 +13,9 @@ import sys
 
 from serve_app.domain.errors import ServiceUnavailableError
 from serve_app.domain.jobs import Claim
+from serve_app.ledger.jobs.queue import Jobs
+from serve_app.ledger.jobs.records import JobPolicy
 from serve_app.store.client import connect
-from serve_app.store.job_records import JobPolicy
-from serve_app.store.jobs import Jobs
 from tests.store.setting import rich_tiers
 
 SHARDS = 4

@@ -14,8 +14,8 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from serve_app.store import local_redis
-from serve_app.store.local_redis import LocalRedis, is_alive
+from serve_app.local import redis as local_redis
+from serve_app.local.redis import LocalRedis, is_alive
 
 SHIM = r"""
 #include <fcntl.h>

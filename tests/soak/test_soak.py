@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.ledger import lua_mutants
 from tests.soak.epoch import Epoch
 from tests.soak.job_storm import Storm
 from tests.soak.power import build_shim, has_compiler
-from tests.store import lua_mutants
 
 EPOCHS = 20
 OPERATIONS = 50_000

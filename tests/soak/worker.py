@@ -15,8 +15,8 @@ from pathlib import Path
 
 from serve_app.domain.credits import AccountPayer, HoldClosedError, HoldMismatchError
 from serve_app.domain.errors import ServiceUnavailableError
+from serve_app.ledger.ledger import Ledger
 from serve_app.store.client import connect
-from serve_app.store.ledger import Ledger
 from tests.store.setting import rich_tiers
 
 FLOWS_AT_ONCE = 48

@@ -8,12 +8,12 @@ from datetime import UTC, datetime
 from configs.tables import load_table
 from serve_app.domain.credits import AccountPayer, Balance
 from serve_app.domain.tiers import Tiers
+from serve_app.ledger.jobs.queue import Jobs
+from serve_app.ledger.jobs.records import JobPolicy
+from serve_app.ledger.journal import Journal
+from serve_app.ledger.ledger import Ledger
+from serve_app.ledger.topups import Topups
 from serve_app.store.client import Store, connect, lua_source
-from serve_app.store.job_records import JobPolicy
-from serve_app.store.jobs import Jobs
-from serve_app.store.journal import Journal
-from serve_app.store.ledger import Ledger
-from serve_app.store.topups import Topups
 
 SHARDS = 4
 CLOCK = "local function now_ms() return tonumber(redis.call('GET', 'test:now')) end"

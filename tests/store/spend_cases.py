@@ -3,7 +3,7 @@
 import time
 from datetime import UTC, datetime
 
-from serve_app.domain.identity_ports import RateLimit
+from serve_app.domain.providers import RateLimit
 from serve_app.store.spend import MONTH_KEPT_MS, SharedRateLimiter, SpendCap
 from tests.store.setting import Setting
 

@@ -16,18 +16,18 @@ from redis.exceptions import RedisError
 from serve_app.domain.credits import AccountPayer
 from serve_app.domain.jobs import JobState, NewJob
 from serve_app.domain.payments import TopupSettings
+from serve_app.ledger.jobs.queue import Jobs
+from serve_app.ledger.jobs.webhooks import Webhooks
+from serve_app.ledger.journal import Journal
+from serve_app.ledger.ledger import Ledger
+from serve_app.ledger.topups import Topups
+from serve_app.local.redis import find_binary
 from serve_app.providers.payment_sandbox import SandboxPayments
 from serve_app.services.payments import PaymentsWorker
 from serve_app.store.accounts import Accounts
 from serve_app.store.client import Store, connect
 from serve_app.store.idempotency import Idempotency
-from serve_app.store.jobs import Jobs
-from serve_app.store.journal import Journal
-from serve_app.store.ledger import Ledger
 from serve_app.store.limits import Limits
-from serve_app.store.local_redis import find_binary
-from serve_app.store.topups import Topups
-from serve_app.store.webhooks import Webhooks
 from tests.store.setting import small_tiers
 
 pytestmark = pytest.mark.redis

@@ -11,7 +11,7 @@ from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import ResponseError
 
 from serve_app.domain.errors import ServiceUnavailableError
-from serve_app.store import local_redis
+from serve_app.local import redis as local_redis
 from serve_app.store.client import Store, connect
 
 pytestmark = pytest.mark.redis

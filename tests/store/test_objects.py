@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from moto.server import ThreadedMotoServer
 
-from serve_app.domain.object_ports import ObjectNotFoundError, TooLargeError
+from serve_app.domain.objects import ObjectNotFoundError, TooLargeError
 from serve_app.store.objects import ObjectStore, check_key
 
 MIB = 1024 * 1024

@@ -14,13 +14,13 @@ from redis.exceptions import ResponseError
 
 from serve_app.domain.errors import ServiceUnavailableError
 from serve_app.domain.jobs import NewJob
+from serve_app.ledger.jobs.queue import Jobs
+from serve_app.ledger.ledger import Ledger
 from serve_app.store.accounts import Accounts
 from serve_app.store.assets import Assets
 from serve_app.store.cache import Cache
 from serve_app.store.client import Store, connect
 from serve_app.store.idempotency import Idempotency
-from serve_app.store.jobs import Jobs
-from serve_app.store.ledger import Ledger
 from serve_app.store.limits import Limits
 from tests.soak.power import Victim
 from tests.store.setting import ACCOUNT, PAYER, small_tiers

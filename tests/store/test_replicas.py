@@ -12,10 +12,10 @@ import pytest
 from redis import Redis
 
 from serve_app.domain.errors import ServiceUnavailableError
-from serve_app.store import local_redis
+from serve_app.ledger.ledger import Ledger
+from serve_app.local import redis as local_redis
+from serve_app.local.redis import LocalRedis
 from serve_app.store.client import connect
-from serve_app.store.ledger import Ledger
-from serve_app.store.local_redis import LocalRedis
 from tests.store.setting import ACCOUNT, small_tiers
 from tests.store.test_cluster import free_ports
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from serve_app.domain.identity_ports import RateLimit
-from serve_app.providers.http_client import LocalRateLimiter
-from serve_app.providers.identify_calls import MonthlyCap
+from serve_app.domain.providers import RateLimit
+from serve_app.providers.recognisers.calls import MonthlyCap
+from serve_app.providers.web.http_client import LocalRateLimiter
 from serve_app.store.client import connect
 from serve_app.store.spend import SharedRateLimiter, SpendCap
 from tests.store.setting import Setting

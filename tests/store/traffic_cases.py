@@ -2,17 +2,17 @@
 
 import asyncio
 
+from serve_app.checkpoints.choice import Proposal
+from serve_app.checkpoints.choices import PROPOSAL, ModelChoices
 from serve_app.domain.jobs import NewJob
-from serve_app.domain.model_choice import Proposal
 from serve_app.domain.traffic import Fresh, InFlight, Mismatch, Replay
 from serve_app.domain.webhooks import RETRY_DELAYS_S
-from serve_app.store import webhooks
+from serve_app.ledger.jobs import webhooks
+from serve_app.ledger.jobs.webhooks import Webhooks
 from serve_app.store.accounts import Accounts
 from serve_app.store.cache import KNOWN_ABSENT, Cache
 from serve_app.store.idempotency import Idempotency
 from serve_app.store.limits import Limits
-from serve_app.store.model_choices import PROPOSAL, ModelChoices
-from serve_app.store.webhooks import Webhooks
 from tests.store.setting import ACCOUNT, Setting
 
 DAY_MS = 24 * 3600 * 1000

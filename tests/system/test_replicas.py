@@ -15,15 +15,15 @@ import pytest
 import ray
 from ray import serve
 
-from models.cards import CardError
-from serve_app.deployments.analysis_worker import AnalysisWorker
-from serve_app.deployments.options import ModelOptions, StoreOptions, UrlOptions, WorkerOptions
-from serve_app.deployments.stores import Stores, open_stores
+from models.checkpoints.cards import CardError
+from serve_app.checkpoints.choices import ModelChoices
+from serve_app.composition.options import ModelOptions, StoreOptions, UrlOptions, WorkerOptions
+from serve_app.composition.stores import Stores, open_stores
+from serve_app.deployments.worker import AnalysisWorker
 from serve_app.domain.credits import AccountPayer
 from serve_app.domain.jobs import JobState, NewJob
 from serve_app.domain.ulid import new_ulid
-from serve_app.store import local_redis
-from serve_app.store.model_choices import ModelChoices
+from serve_app.local import redis as local_redis
 from tests.api.application import store_options
 from tests.system.test_service import DEMO
 from tests.system.toy_deployments import ToyDeployment, ToySpectralDeployment

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from models.cards import ModelCard, choose_cards
-from models.checkpoints import CheckpointError, pull
+from models.checkpoints.cache import CheckpointError, pull
+from models.checkpoints.cards import ModelCard, choose_cards
 from tests.data.small_checkpoints import add_own_ast
 from tests.system.conftest import AFA, REPOSITORY, Service, running_service
 from tests.system.test_routes import DEMO_ISRC

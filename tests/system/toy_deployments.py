@@ -11,13 +11,13 @@ import torch
 from ray import serve
 from torch import Tensor
 
-from pipelines.audio import Waveform
-from pipelines.records import EmbeddingResult, MoodResult, SpectralResult
-from pipelines.steps import Outputs, Prepared, Step
-from pipelines.windows import WindowSpec
+from pipelines.analysis.records import EmbeddingResult, MoodResult, SpectralResult
+from pipelines.audio.waveform import Waveform
+from pipelines.batching.steps import Outputs, Prepared, Step
+from pipelines.batching.windows import WindowSpec
+from serve_app.checkpoints.exchange import Cards
+from serve_app.composition.options import ModelOptions, StoreOptions
 from serve_app.deployments.model_server import ModelServer
-from serve_app.deployments.options import ModelOptions, StoreOptions
-from serve_app.services.model_exchange import Cards
 
 WINDOW = 4_410
 N_WINDOWS = 20

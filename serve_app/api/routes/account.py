@@ -6,10 +6,10 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Response
 
-from serve_app.api.deps import Services, error_responses
-from serve_app.api.idempotency import IdempotentRoute
-from serve_app.api.limits import Reader, limited
-from serve_app.api.schemas_tracks import (
+from serve_app.api.door.idempotency import IdempotentRoute
+from serve_app.api.door.limits import Reader, limited
+from serve_app.api.door.request import Services, error_responses
+from serve_app.api.wire.tracks import (
     Account,
     AutoTopup,
     Credits,
@@ -21,7 +21,7 @@ from serve_app.api.schemas_tracks import (
 from serve_app.domain.errors import BadRequestError, NotFoundError
 from serve_app.domain.keys import Caller
 from serve_app.domain.payments import TopupStatus
-from serve_app.providers.url_guard import InvalidUrlError
+from serve_app.providers.web.url_guard import InvalidUrlError
 
 router = APIRouter(tags=["Account"], route_class=IdempotentRoute)
 

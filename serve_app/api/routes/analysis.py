@@ -4,7 +4,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
 
-from serve_app.api.audio_body import (
+from serve_app.api.door.audio_body import (
     AUDIO_OR_ASSET_BODY,
     body_chunks,
     check_audio_type,
@@ -12,7 +12,9 @@ from serve_app.api.audio_body import (
     is_json,
     read_asset_input,
 )
-from serve_app.api.deps import (
+from serve_app.api.door.idempotency import IdempotentRoute, idempotent
+from serve_app.api.door.limits import Computer
+from serve_app.api.door.request import (
     Format,
     Services,
     error_responses,
@@ -20,11 +22,9 @@ from serve_app.api.deps import (
     require_embedding,
     require_gpu,
 )
-from serve_app.api.idempotency import IdempotentRoute, idempotent
-from serve_app.api.job_wire import job_envelope
-from serve_app.api.limits import Computer
-from serve_app.api.schemas import JobEnvelope, UrlAnalysisRequest
-from serve_app.services.analysis import AnalysisOptions
+from serve_app.api.wire.jobs import job_envelope
+from serve_app.api.wire.schemas import JobEnvelope, UrlAnalysisRequest
+from serve_app.services.jobs.submit import AnalysisOptions
 
 router = APIRouter(tags=["Analysis"], route_class=IdempotentRoute)
 

@@ -4,12 +4,12 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request
 
-from serve_app.api.audio_body import AUDIO_BODY, body_chunks, check_audio_type, check_length
-from serve_app.api.deps import Services, error_responses
-from serve_app.api.idempotency import IdempotentRoute, idempotent
-from serve_app.api.limits import AssetReader, AssetWriter
-from serve_app.api.schemas import AssetUpload
-from serve_app.api.schemas_tracks import AssetListResponse, AssetMetadata
+from serve_app.api.door.audio_body import AUDIO_BODY, body_chunks, check_audio_type, check_length
+from serve_app.api.door.idempotency import IdempotentRoute, idempotent
+from serve_app.api.door.limits import AssetReader, AssetWriter
+from serve_app.api.door.request import Services, error_responses
+from serve_app.api.wire.schemas import AssetUpload
+from serve_app.api.wire.tracks import AssetListResponse, AssetMetadata
 from serve_app.domain.assets import ID_PATTERN, AssetRecord
 from serve_app.domain.errors import BadRequestError, TrackNotFoundError
 from serve_app.domain.track_ids import AmbiguousTrackId, InvalidTrackIdError, parse_track_id

@@ -2,7 +2,7 @@
 
 from fastapi import APIRouter, Request
 
-from serve_app.api.audio_body import (
+from serve_app.api.door.audio_body import (
     AUDIO_OR_ASSET_BODY,
     body_chunks,
     check_audio_type,
@@ -10,11 +10,11 @@ from serve_app.api.audio_body import (
     is_json,
     read_asset_input,
 )
-from serve_app.api.deps import Services, error_responses, request_id
-from serve_app.api.idempotency import IdempotentRoute, idempotent
-from serve_app.api.limits import Computer
-from serve_app.api.meta import meta_of
-from serve_app.api.schemas_tracks import Bpm
+from serve_app.api.door.idempotency import IdempotentRoute, idempotent
+from serve_app.api.door.limits import Computer
+from serve_app.api.door.request import Services, error_responses, request_id
+from serve_app.api.wire.meta import meta_of
+from serve_app.api.wire.tracks import Bpm
 
 router = APIRouter(tags=["Analysis"], route_class=IdempotentRoute)
 

@@ -5,26 +5,26 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import JSONResponse
 
-from serve_app.api.deps import Format, Services, error_responses, request_id
-from serve_app.api.features_wire import (
+from serve_app.api.door.idempotency import IdempotentRoute, idempotent
+from serve_app.api.door.limits import LookupReader, Reader
+from serve_app.api.door.request import Format, Services, error_responses, request_id
+from serve_app.api.services import ApiServices
+from serve_app.api.wire.features import (
     to_canonical,
     to_extended,
     to_extended_spotify,
     to_spotify,
 )
-from serve_app.api.idempotency import IdempotentRoute, idempotent
-from serve_app.api.limits import LookupReader, Reader
-from serve_app.api.meta import meta_of
-from serve_app.api.schemas import ExtendedFeatures, Features, SpotifyFeatures
-from serve_app.api.schemas_tracks import (
+from serve_app.api.wire.meta import meta_of
+from serve_app.api.wire.schemas import ExtendedFeatures, Features, SpotifyFeatures
+from serve_app.api.wire.tracks import (
     TRACK_ID_EXAMPLE,
     BatchRequest,
     BatchResponse,
     FeaturesAnswer,
 )
-from serve_app.api.services import ApiServices
-from serve_app.services.batch import Slot
-from serve_app.services.lookup import Ahead, Found
+from serve_app.services.lookup.batch import Slot
+from serve_app.services.lookup.find import Ahead, Found
 
 router = APIRouter(tags=["Look-ups"], route_class=IdempotentRoute)
 

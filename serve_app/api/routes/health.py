@@ -2,8 +2,8 @@
 
 from fastapi import APIRouter, Response
 
-from serve_app.api.deps import Services
-from serve_app.api.schemas import Health
+from serve_app.api.door.request import Services
+from serve_app.api.wire.schemas import Health
 
 router = APIRouter(tags=["Health"])
 

@@ -5,14 +5,14 @@ from typing import Any
 
 from fastapi import APIRouter, Request
 
-from serve_app.api.audio_body import check_length, is_json, read_asset_input
-from serve_app.api.deps import Services, error_responses, request_id
-from serve_app.api.idempotency import IdempotentRoute, idempotent
-from serve_app.api.limits import Computer
-from serve_app.api.meta import meta_of
-from serve_app.api.multipart import FORM_ROOM, file_bytes
-from serve_app.api.schemas_identify import EnrichmentBody, Identification
-from serve_app.services.identify import IdentifyAnswer
+from serve_app.api.door.audio_body import check_length, is_json, read_asset_input
+from serve_app.api.door.idempotency import IdempotentRoute, idempotent
+from serve_app.api.door.limits import Computer
+from serve_app.api.door.multipart import FORM_ROOM, file_bytes
+from serve_app.api.door.request import Services, error_responses, request_id
+from serve_app.api.wire.identification import EnrichmentBody, Identification
+from serve_app.api.wire.meta import meta_of
+from serve_app.services.identify.identify import IdentifyAnswer
 
 router = APIRouter(tags=["Identification"], route_class=IdempotentRoute)
 

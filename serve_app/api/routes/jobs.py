@@ -4,10 +4,10 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request
 
-from serve_app.api.deps import Format, Services, error_responses
-from serve_app.api.job_wire import job_envelope
-from serve_app.api.limits import Poller
-from serve_app.api.schemas import JobEnvelope
+from serve_app.api.door.limits import Poller
+from serve_app.api.door.request import Format, Services, error_responses
+from serve_app.api.wire.jobs import job_envelope
+from serve_app.api.wire.schemas import JobEnvelope
 
 router = APIRouter(tags=["Jobs"])
 

@@ -6,13 +6,14 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import JSONResponse
 
-from serve_app.api.deps import Services, request_id
-from serve_app.api.features_wire import to_spotify
-from serve_app.api.limits import Reader
-from serve_app.api.meta import meta_of
+from serve_app.api.door.limits import Reader
+from serve_app.api.door.request import Services, request_id
 from serve_app.api.routes.tracks import identity_of
-from serve_app.api.schemas import SpotifyFeatures
-from serve_app.api.schemas_spotify import (
+from serve_app.api.wire.features import to_spotify
+from serve_app.api.wire.meta import meta_of
+from serve_app.api.wire.schemas import SpotifyFeatures
+from serve_app.api.wire.spotify import audio_analysis, search_page, track_object
+from serve_app.api.wire.spotify_shapes import (
     AudioAnalysis,
     SpotifyBatch,
     SpotifySearch,
@@ -20,7 +21,6 @@ from serve_app.api.schemas_spotify import (
     SpotifyTracks,
     spotify_error_responses,
 )
-from serve_app.api.spotify_wire import audio_analysis, search_page, track_object
 from serve_app.domain.errors import (
     BadRequestError,
     JobNotFoundError,

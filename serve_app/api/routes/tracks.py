@@ -2,16 +2,16 @@
 
 from fastapi import APIRouter, Request
 
-from serve_app.api.deps import Services, error_responses, request_id
-from serve_app.api.features_wire import MODES, PITCH_CLASSES
-from serve_app.api.limits import Reader
-from serve_app.api.meta import meta_of
+from serve_app.api.door.limits import Reader
+from serve_app.api.door.request import Services, error_responses, request_id
 from serve_app.api.routes.features import Artist, Song, TrackIdPath
-from serve_app.api.schemas_tracks import BeatGridBody, KeyBpm, ResolvedTrack
+from serve_app.api.wire.features import MODES, PITCH_CLASSES
+from serve_app.api.wire.meta import meta_of
+from serve_app.api.wire.tracks import BeatGridBody, KeyBpm, ResolvedTrack
 from serve_app.domain.errors import JobNotFoundError, TrackNotFoundError
 from serve_app.domain.identity import TrackIdentity
 from serve_app.domain.keys import Caller
-from serve_app.services.beatgrid import fitted_grid, verified_grid
+from serve_app.services.lookup.beatgrid import fitted_grid, verified_grid
 
 router = APIRouter(tags=["Look-ups"])
 

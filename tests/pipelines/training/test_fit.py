@@ -6,7 +6,7 @@ import pytest
 import torch
 import yaml
 
-from models.beat_network import TEMPI, BeatFeatures, BeatNetwork
+from models.rhythm.network import TEMPI, BeatFeatures, BeatNetwork
 from pipelines.training.augmentation import augment
 from pipelines.training.clips import Clip
 from pipelines.training.dataset import ClipSet, Sampler, load_clips, split, stretched

@@ -3,14 +3,14 @@ from random import Random
 import numpy as np
 import pytest
 
-from pipelines.training.bands import STYLES as BAND_STYLES
-from pipelines.training.bands import band
-from pipelines.training.classical import classical
 from pipelines.training.clips import Generator
-from pipelines.training.electronic import STYLES, electronic
-from pipelines.training.harmony import Chord, progression
-from pipelines.training.performance import perform, tempo_map
-from pipelines.training.score import DRUMS, KICK, Note, Piece, UnusableError
+from pipelines.training.music.bands import STYLES as BAND_STYLES
+from pipelines.training.music.bands import band
+from pipelines.training.music.classical import classical
+from pipelines.training.music.electronic import STYLES, electronic
+from pipelines.training.music.harmony import Chord, progression
+from pipelines.training.music.performance import perform, tempo_map
+from pipelines.training.music.score import DRUMS, KICK, Note, Piece, UnusableError
 
 GENERATORS = {"electronic": electronic, "band": band, "classical": classical}
 

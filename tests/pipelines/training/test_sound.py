@@ -6,14 +6,14 @@ import pytest
 from numpy.typing import NDArray
 
 from pipelines.training.clips import Clip, bands_of, make_clip
-from pipelines.training.drumkits import play_drums, sampled_kits
-from pipelines.training.effects import IMPACT, RISER, play_effects
-from pipelines.training.electronic import electronic
-from pipelines.training.mixing import duck, encode, master, normalise
-from pipelines.training.score import CLOSED_HAT, DRUMS, KICK, SNARE, Note, UnusableError
-from pipelines.training.sound import Instruments
-from pipelines.training.soundfonts import SAMPLE_RATE, library, play
-from pipelines.training.synthesis import draw_patch, play_patch, sing
+from pipelines.training.music.electronic import electronic
+from pipelines.training.music.score import CLOSED_HAT, DRUMS, KICK, SNARE, Note, UnusableError
+from pipelines.training.sound.drumkits import play_drums, sampled_kits
+from pipelines.training.sound.effects import IMPACT, RISER, play_effects
+from pipelines.training.sound.mix import Instruments
+from pipelines.training.sound.mixing import duck, encode, master, normalise
+from pipelines.training.sound.soundfonts import SAMPLE_RATE, library, play
+from pipelines.training.sound.synthesis import draw_patch, play_patch, sing
 
 SECONDS = 4.0
 

@@ -7,12 +7,12 @@ from random import Random
 import numpy as np
 import pytest
 
-from pipelines.training import grooves
-from pipelines.training.corpus import CorpusSource, _beat_quarters, _downbeats
-from pipelines.training.grooves import GrooveSource, excluded_grooves, list_grooves
+from pipelines.training.music import grooves
+from pipelines.training.music.corpus import CorpusSource, _beat_quarters, _downbeats
+from pipelines.training.music.grooves import GrooveSource, excluded_grooves, list_grooves
+from pipelines.training.music.score import Note, UnusableError
 from pipelines.training.plan import RenderPlan
 from pipelines.training.render import list_tasks
-from pipelines.training.score import Note, UnusableError
 
 ANNOTATIONS = {"dband_jazz_rock": {}, "dm21_bach_bwv256": {}, "gm_other": {}}
 

@@ -1,0 +1,1 @@
+"""Tempo, beats and key against annotations, beside other libraries."""

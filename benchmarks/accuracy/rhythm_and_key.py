@@ -1,0 +1,267 @@
+"""Tempo, beats, downbeats and key on an evaluation set, beside other libraries on the same files.
+
+The set is a folder with ``annotations.json`` (track → truth) and audio as ``<track>.wav``; neither
+is part of the repository. Peers run in a Python of their own, and their predictions are cached.
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+from benchmarks.report import Options, Result, Target, as_json, show, write
+from models.checkpoints.cache import default_model_dir
+from pipelines.training.metrics import METRICS, Score, reliability, score_all, summarise
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+NAME = "accuracy"
+OWN = "afa"
+PEERS = ("essentia", "librosa", "sonara")
+BOUNDS = {
+    "tempo accuracy 1": 0.77,
+    "tempo accuracy 2": 0.95,
+    "beat F": 0.84,
+    "beat F any level": 0.93,
+    "downbeat F": 0.50,
+    "key weighted": 0.92,
+}
+MOST_CPU_S = 0.60
+"""Processor seconds per minute of audio, one thread."""
+
+_QUICK_STRIDE = 8
+_SINGLE_THREAD = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL")}
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """Where everything is; the environment may name the set, its audio and the peers' Python.
+
+    Attributes:
+        evalset: Folder with ``annotations.json``.
+        audio: Folder with the clips.
+        model_dir: The model cache.
+        peers_python: A Python with librosa, essentia and sonara; None leaves the peers out.
+        cache: Where the peers' predictions are kept.
+        skip: Prefixes of tracks to leave out.
+    """
+
+    evalset: Path = field(default_factory=lambda: _named("AFA_EVALSET") or Path("evalset"))
+    audio: Path = field(
+        default_factory=lambda: _named("AFA_EVAL_AUDIO") or Path.home() / ".cache" / "afa-evalset"
+    )
+    model_dir: Path = field(default_factory=default_model_dir)
+    peers_python: Path | None = field(default_factory=lambda: _named("AFA_PEERS_PYTHON"))
+    cache: Path = Path.home() / ".cache" / "afa" / "peers"
+    skip: tuple[str, ...] = ()
+
+
+def _named(variable: str) -> Path | None:
+    """Give the path that an environment variable names."""
+    value = os.environ.get(variable)
+    return Path(value) if value else None
+
+
+def run(options: Options, setting: Setting | None = None) -> Result:
+    """Predict, score and compare.
+
+    Args:
+        options: ``is_quick`` takes every eighth clip.
+        setting: Where set, audio and peers are.
+    """
+    setting = setting or Setting()
+    annotations = setting.evalset / "annotations.json"
+    if not annotations.is_file():
+        return Result(NAME, skipped=f"no evaluation set at {annotations}")
+    truth = {
+        name: track
+        for name, track in sorted(json.loads(annotations.read_text()).items())
+        if not name.startswith(setting.skip or ("\0",))
+    }
+    if options.is_quick:
+        truth = dict(list(truth.items())[::_QUICK_STRIDE])
+    files = {name: setting.audio / f"{name}.wav" for name in truth}
+    missing = [name for name, path in files.items() if not path.is_file()]
+    if missing:
+        return Result(NAME, skipped=f"{len(missing)} clips are not there, {missing[0]} for one")
+    found = {OWN: _predict(setting, list(files.values()))}
+    minutes = found[OWN]["minutes"]
+    for peer in PEERS if setting.peers_python else ():
+        found[peer] = _predict_peer(peer, setting, list(files.values()))
+    return _result(truth, found, minutes)
+
+
+def _result(
+    truth: Mapping[str, Any], found: Mapping[str, Mapping[str, Any]], minutes: float
+) -> Result:
+    scores = {name: score_all(truth, run["predictions"]) for name, run in found.items()}
+    summary = {name: summarise(tracks) for name, tracks in scores.items()}
+    cpu = {name: run["cpu_s"] / minutes for name, run in found.items()}
+    own = scores[OWN]
+    values = {
+        "minutes": minutes,
+        "cpu_s_per_minute": cpu,
+        "all": {
+            name: {metric: asdict(score) for metric, score in metrics.items()}
+            for name, metrics in summary.items()
+        },
+        "by_source": {name: _by_source(truth, tracks) for name, tracks in scores.items()},
+        "reliability": {
+            "tempo": _reliability(own, found[OWN], "tempo accuracy 1", "tempo_confidence"),
+            "key": _reliability(own, found[OWN], "key exact", "key_confidence"),
+        },
+        "tracks": own,
+    }
+    targets = [
+        Target(metric, summary[OWN][metric].mean, bound)
+        for metric, bound in BOUNDS.items()
+        if metric in summary[OWN]
+    ]
+    targets.append(Target("CPU s per minute", cpu[OWN], MOST_CPU_S, at_least=False))
+
+    def draw(axes: "Axes") -> None:
+        _draw(axes, summary)
+
+    return Result(
+        NAME,
+        values,
+        columns=("", *METRICS, "CPU s/min"),
+        rows=[
+            (name, *(_cell(summary[name].get(metric)) for metric in METRICS), f"{cpu[name]:.2f}")
+            for name in found
+        ],
+        targets=targets,
+        draw=draw,
+    )
+
+
+def _cell(score: Score | None) -> str:
+    return "-" if score is None else f"{score.mean:.3f} [{score.low:.2f}, {score.high:.2f}]"
+
+
+def _by_source(
+    truth: Mapping[str, Any], tracks: Mapping[str, Mapping[str, float]]
+) -> dict[str, dict[str, Any]]:
+    sources = sorted({name.partition("_")[0] for name in truth})
+    return {
+        source: {
+            metric: asdict(score)
+            for metric, score in summarise(
+                {k: v for k, v in tracks.items() if k.partition("_")[0] == source}
+            ).items()
+        }
+        for source in sources
+    }
+
+
+def _reliability(
+    scores: Mapping[str, Mapping[str, float]],
+    run: Mapping[str, Any],
+    metric: str,
+    confidence: str,
+) -> list[tuple[float, float, int]]:
+    names = [name for name, track in scores.items() if metric in track]
+    return reliability(
+        [run["predictions"][name][confidence] for name in names],
+        [scores[name][metric] for name in names],
+    )
+
+
+def _predict(setting: Setting, files: list[Path]) -> dict[str, Any]:
+    out = setting.cache / f"{OWN}.json"
+    out.parent.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-m", "benchmarks.accuracy.predict"]
+    command += ["--out", str(out), "--model-dir", str(setting.model_dir)]
+    return _run([*command, *map(str, files)], out)
+
+
+def _predict_peer(peer: str, setting: Setting, files: list[Path]) -> dict[str, Any]:
+    """Run a peer, or take what it predicted for the same files before."""
+    stamp = "\n".join(f"{path.name} {path.stat().st_size}" for path in files)
+    digest = hashlib.sha256(stamp.encode()).hexdigest()[:16]
+    out = setting.cache / f"{peer}-{digest}.json"
+    if out.is_file():
+        cached: dict[str, Any] = json.loads(out.read_text())
+        return cached
+    out.parent.mkdir(parents=True, exist_ok=True)
+    script = Path(__file__).with_name("peers.py")
+    return _run([str(setting.peers_python), str(script), peer, str(out), *map(str, files)], out)
+
+
+def _run(command: list[str], out: Path) -> dict[str, Any]:
+    subprocess.run(command, check=True, env={**os.environ, **_SINGLE_THREAD})  # noqa: S603
+    content: dict[str, Any] = json.loads(out.read_text())
+    return content
+
+
+def _draw(axes: "Axes", summary: Mapping[str, Mapping[str, Score]]) -> None:
+    width = 0.8 / len(summary)
+    for i, (name, metrics) in enumerate(summary.items()):
+        known = [(j, metrics[metric]) for j, metric in enumerate(METRICS) if metric in metrics]
+        axes.bar(
+            [j + i * width for j, _ in known],
+            [score.mean for _, score in known],
+            width,
+            yerr=[
+                [score.mean - score.low for _, score in known],
+                [score.high - score.mean for _, score in known],
+            ],
+            label=name,
+            capsize=2,
+        )
+    axes.set_xticks([j + 0.3 for j in range(len(METRICS))], METRICS, rotation=30, ha="right")
+    axes.set_ylim(0, 1.15)
+    axes.legend(loc="upper center", ncols=len(summary))
+    axes.set_title("Mean and 95 % bootstrap interval")
+
+
+def as_markdown(values: Mapping[str, Any]) -> str:
+    """Write the figures of a result file as two tables: all tracks, and afa's by source."""
+    head = "| " + " | ".join(("", *METRICS, "CPU s per minute")) + " |"
+    lines = [head, "|" + " --- |" * (len(METRICS) + 2)]
+    for name, metrics in values["all"].items():
+        cells = [_cell(Score(**metrics[m]) if m in metrics else None) for m in METRICS]
+        cells.append(f"{values['cpu_s_per_minute'][name]:.2f}")
+        lines.append("| " + " | ".join((name, *cells)) + " |")
+    lines += ["", "| source (tracks) | " + " | ".join(METRICS) + " |"]
+    lines.append("|" + " --- |" * (len(METRICS) + 1))
+    for source, metrics in values["by_source"][OWN].items():
+        cells = [
+            f"{metrics[m]['mean']:.3f} ({metrics[m]['n']})" if m in metrics else "-"
+            for m in METRICS
+        ]
+        lines.append("| " + " | ".join((source, *cells)) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    """Run from the command line, without the service's entry point."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    defaults = Setting()
+    for option in ("evalset", "audio", "model-dir", "cache"):
+        name = option.replace("-", "_")
+        parser.add_argument(f"--{option}", type=Path, default=getattr(defaults, name))
+    parser.add_argument("--peers-python", type=Path)
+    parser.add_argument("--skip", action="append", default=[])
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--json", type=Path, default=Path("benchmarks/results/accuracy.json"))
+    given = vars(parser.parse_args())
+    options, target = Options(is_quick=given.pop("quick")), given.pop("json")
+    result = run(options, Setting(**{**given, "skip": tuple(given["skip"])}))
+    show(result, Console())
+    write(result, target)
+    if not result.skipped:
+        target.with_suffix(".md").write_text(as_markdown(as_json(result)), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

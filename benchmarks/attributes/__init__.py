@@ -1,0 +1,1 @@
+"""Attributes of sounds whose attributes nobody doubts."""

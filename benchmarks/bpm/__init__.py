@@ -1,0 +1,1 @@
+"""Speed from file to tempo, and of decoding."""

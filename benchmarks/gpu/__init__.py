@@ -1,0 +1,1 @@
+"""Networks and front-ends at full size: rates, parity, invariance."""

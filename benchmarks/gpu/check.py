@@ -1,0 +1,229 @@
+"""What must be seen on a GPU: ``python -m benchmarks.gpu.check [NAME …]``.
+
+For every network and front-end: the rows of the GPU against the CPU, the same twice, a window alone
+against the same window through the batcher, half precision against single, the same compiled and
+recorded as deployments run it, and memory returned after all that is gone. Needs torch, torchaudio,
+transformers and numpy only; ends with status 1 when a check failed or could not be made, and with 0
+and "skipped" where there is no GPU.
+"""
+
+import asyncio
+import gc
+import sys
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from benchmarks.gpu.agreement import forward_alone, forward_served, lowest_cosine
+from benchmarks.gpu.subjects import Subject, subjects
+from models.checkpoints.cards import ModelCard
+from pipelines.analysis.checkpoint_model import CheckpointModel, Execution
+from pipelines.batching.batcher import Batcher
+from pipelines.batching.device import TorchDevice
+
+N_WINDOWS, MAX_WINDOWS = 7, 4
+TIMED_BATCH, TIMED_RUNS = 16, 5
+MIN_COSINE = 0.9999
+MAX_LEFT_MIB = 64.0
+"""Less than any network here; libraries keep a little."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What was found of one subject.
+
+    Attributes:
+        parity: Lowest cosine of a row to the CPU's.
+        is_deterministic: Whether a second run gave the same bits.
+        invariance: Lowest cosine of a window alone to the same through the batcher.
+        bfloat16: Lowest cosine of half to single precision; None where it has no such mode.
+        left_mib: Memory that stayed allocated after it was gone.
+        alone_per_s: Windows per second, one at a time.
+        batched_per_s: Windows per second in batches of `TIMED_BATCH`.
+        compiled: Lowest cosine of half precision, compiled with CUDA graphs and through the
+            batcher, to single precision; None where it has no such mode.
+    """
+
+    name: str
+    parity: float
+    is_deterministic: bool
+    invariance: float
+    bfloat16: float | None
+    left_mib: float
+    alone_per_s: float
+    batched_per_s: float
+    compiled: float | None = None
+
+    @property
+    def failures(self) -> list[str]:
+        """Names of the checks that failed."""
+        checks = {
+            "parity": self.parity >= MIN_COSINE,
+            "determinism": self.is_deterministic,
+            "invariance": self.invariance >= MIN_COSINE,
+            "bfloat16": self.bfloat16 is None or self.bfloat16 >= MIN_COSINE,
+            "compiled": self.compiled is None or self.compiled >= MIN_COSINE,
+            "memory": self.left_mib <= MAX_LEFT_MIB,
+        }
+        return [name for name, holds in checks.items() if not holds]
+
+
+def check(subject: Subject, device: torch.device) -> Found:
+    """Check one subject on ``device`` against the CPU."""
+    windows = subject.windows(N_WINDOWS)
+    reference = forward_alone(subject.build(torch.device("cpu")), windows, torch.device("cpu"))
+    before = _allocated(device)
+    network = subject.build(device)
+    alone = forward_alone(network, windows, device)
+    again = forward_alone(network, windows, device)
+    served = forward_served(network, windows, device, MAX_WINDOWS)
+    alone_per_s = _windows_per_s(network, subject, device, 1)
+    batched_per_s = _windows_per_s(network, subject, device, TIMED_BATCH)
+    bfloat16 = None
+    if subject.has_bfloat16:
+        vars(network)["dtype"] = torch.bfloat16
+        bfloat16 = lowest_cosine(alone, forward_alone(network, windows, device))
+    del network
+    compiled = None
+    if subject.has_bfloat16 and device.type == "cuda":
+        execution = Execution(torch.bfloat16, (1, MAX_WINDOWS), cuda_graphs=True)
+        compiled = lowest_cosine(alone, forward_executed(subject, windows, device, execution))
+    return Found(
+        subject.name,
+        parity=lowest_cosine(reference, alone),
+        is_deterministic=all(torch.equal(alone[name], again[name]) for name in alone),
+        invariance=lowest_cosine(alone, served),
+        bfloat16=bfloat16,
+        left_mib=(_allocated(device) - before) / 2**20,
+        alone_per_s=alone_per_s,
+        batched_per_s=batched_per_s,
+        compiled=compiled,
+    )
+
+
+def forward_executed(
+    subject: Subject, windows: Tensor, device: torch.device, execution: Execution
+) -> dict[str, Tensor]:
+    """Run a transformer as a deployment does: warmed up on the thread that serves, then batched."""
+    card = ModelCard(
+        model_id=subject.name,
+        role="embedding",
+        default=False,
+        optional=False,
+        network="",
+        source="builtin://",
+        format="none",
+        files=(),
+        tensors_sha256="",
+        licence="",
+        licence_class="permissive",
+        commercial_use=True,
+        attribution="",
+        sample_rate=subject.sample_rate,
+        front_end="",
+        window_length=subject.n_samples,
+        window_hop=subject.n_samples,
+        outputs={},
+    )
+
+    async def serve() -> dict[str, Tensor]:
+        model = CheckpointModel(card, subject.build(device), device, execution=execution)
+        torch_device = TorchDevice(device)
+        try:
+            await torch_device.call(model.warm_up)
+            batcher = Batcher(
+                model.forward, MAX_WINDOWS, len(windows), torch_device, model.batch_sizes
+            )
+            rows = await asyncio.gather(*(batcher.submit(window[None]) for window in windows))
+        finally:
+            torch_device.close()
+        return {name: torch.cat([row[name] for row in rows]) for name in rows[0]}
+
+    return asyncio.run(serve())
+
+
+def _allocated(device: torch.device) -> int:
+    gc.collect()
+    if device.type != "cuda":
+        return 0
+    torch.cuda.synchronize(device)
+    # cuBLAS keeps a workspace for every stream it met, 32 MiB each on an H100: nobody's leak.
+    torch._C._cuda_clearCublasWorkspaces()
+    torch.cuda.empty_cache()
+    return torch.cuda.memory_allocated(device)
+
+
+@torch.inference_mode()
+def _windows_per_s(network: nn.Module, subject: Subject, device: torch.device, n: int) -> float:
+    windows = subject.windows(1).repeat(n, *[1] * subject.channels).to(device)
+
+    def run() -> None:
+        outputs = network(windows)
+        next(iter(outputs.values())).sum().item()  # waits for the device
+
+    run()
+    begun_s = time.perf_counter()
+    for _ in range(TIMED_RUNS):
+        run()
+    return n * TIMED_RUNS / (time.perf_counter() - begun_s)
+
+
+def line(found: Found) -> str:
+    """One line of the table."""
+    half = "-" if found.bfloat16 is None else f"{found.bfloat16:.6f}"
+    compiled = "-" if found.compiled is None else f"{found.compiled:.6f}"
+    same = "yes" if found.is_deterministic else "NO"
+    verdict = "FAILED: " + ", ".join(found.failures) if found.failures else "ok"
+    return (
+        f"{found.name:14} {found.parity:10.6f} {same:>5} {found.invariance:11.6f} {half:>9} "
+        f"{compiled:>9} "
+        f"{found.left_mib:9.1f} {found.alone_per_s:9.1f} {found.batched_per_s:10.1f}  {verdict}\n"
+    )
+
+
+def failed_line(name: str, error: Exception) -> str:
+    """One line of the table for a subject whose checks could not be made."""
+    message = str(error).strip().partition("\n")[0]
+    blanks = " ".join(f"{'-':>{width}}" for width in (10, 5, 11, 9, 9, 9, 9, 10))
+    return f"{name:14} {blanks}  FAILED: {type(error).__name__}{': ' if message else ''}{message}\n"
+
+
+HEAD = (
+    f"{'model':14} {'CPU parity':>10} {'same':>5} {'batch = one':>11} {'bfloat16':>9} "
+    f"{'compiled':>9} {'left, MiB':>9} {'1 by 1 /s':>9} {f'by {TIMED_BATCH} /s':>10}  verdict\n"
+)
+
+
+def main(names: list[str]) -> int:
+    """Check all subjects, or those named; give the exit status."""
+    if not torch.cuda.is_available():
+        sys.stdout.write("gpu-check: skipped, there is no CUDA device here\n")
+        return 0
+    sys.stdout.write(f"{torch.cuda.get_device_name()}, torch {torch.__version__}\n")
+    chosen = [subject for subject in subjects() if not names or subject.name in names]
+    return 1 if check_all(chosen, torch.device("cuda")) else 0
+
+
+def check_all(chosen: Iterable[Subject], device: torch.device) -> int:
+    """Print the table, each line as soon as it is known; give how many subjects failed."""
+    sys.stdout.write(HEAD)
+    n_failed = 0
+    for subject in chosen:
+        try:
+            found = check(subject, device)
+        except Exception as error:  # noqa: BLE001  whatever it is, the others are to be checked too
+            n_failed += 1
+            told = failed_line(subject.name, error)
+        else:
+            n_failed += bool(found.failures)
+            told = line(found)
+        sys.stdout.write(told)
+        sys.stdout.flush()
+    return n_failed
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,139 @@
+"""Front-ends on a GPU against the memory roof: bytes that their kernels move, per second.
+
+What a kernel must read and write is counted as it is dispatched (its tensor arguments and results,
+views left out), so the share tells how well the chain of kernels uses the memory, not how well it
+is fused. The limit is the bandwidth of a large copy, measured here. On a bare node:
+``python -m benchmarks.gpu.frontends``.
+"""
+
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from benchmarks.gpu.subjects import front_ends
+from benchmarks.report import Options, Result, Target, as_json, interleave, median_ratio
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+NAME = "gpu-frontends"
+
+BATCH = 64
+RUNS = 20
+COPY_BYTES = 1 << 30
+LEAST_SHARE = 0.6
+
+
+class Traffic(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Adds up the bytes that kernels read and write; views move none."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.n_bytes = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run the kernel and count."""
+        result = func(*args, **(kwargs or {}))
+        if not func.is_view and not func.name().startswith("aten::_unsafe_view"):
+            moved = [*tensors_in(args), *tensors_in((kwargs or {}).values()), *tensors_in([result])]
+            self.n_bytes += sum(tensor.numel() * tensor.element_size() for tensor in moved)
+        return result
+
+
+def tensors_in(values: Iterable[Any]) -> list[Tensor]:
+    """Give the tensors among values and in lists among them."""
+    found: list[Tensor] = []
+    for value in values:
+        if isinstance(value, Tensor):
+            found.append(value)
+        elif isinstance(value, (list, tuple)):
+            found += tensors_in(value)
+    return found
+
+
+@torch.inference_mode()
+def traffic_bytes(network: nn.Module, windows: Tensor) -> int:
+    """Count what one forward moves; warm, so that tables made once are not counted."""
+    network(windows)
+    with Traffic() as traffic:
+        network(windows)
+    return int(traffic.n_bytes)
+
+
+def run(options: Options) -> Result:
+    """Measure every front-end, where there is a GPU."""
+    if not torch.cuda.is_available():
+        return Result(NAME, skipped="there is no CUDA device here")
+    return measure(torch.device("cuda"), BATCH, COPY_BYTES, options)
+
+
+def measure(device: torch.device, batch: int, copy_bytes: int, options: Options) -> Result:
+    """Compare every front-end with the copy, in interleaved rounds."""
+    rows: list[tuple[str, float, float, float]] = []
+    values: dict[str, dict[str, float]] = {}
+    copied = torch.empty(copy_bytes // 4, device=device)
+    target = torch.empty_like(copied)
+    for subject in front_ends():
+        network = subject.build(device)
+        windows = subject.windows(1).repeat(batch, *[1] * subject.channels).to(device)
+        n_bytes = traffic_bytes(network, windows)
+        contenders: dict[str, Callable[[], float]] = {
+            "front-end": partial(seconds_of, partial(network, windows), device),
+            "copy": partial(seconds_of, partial(target.copy_, copied), device),
+        }
+        found = interleave(contenders, options.rounds)
+        bandwidths = [2 * copy_bytes / seconds for seconds in found["copy"]]
+        share = median_ratio([n_bytes / seconds for seconds in found["front-end"]], bandwidths)
+        seconds = statistics.median(found["front-end"])
+        audio_s = batch * subject.n_samples / subject.sample_rate / seconds
+        rows.append((subject.name, audio_s, n_bytes / seconds / 1e9, share))
+        values[subject.name] = {
+            "audio_s_per_s": round(audio_s, 1),
+            "gb_per_s": round(n_bytes / seconds / 1e9, 2),
+            "share_of_copy_bandwidth": round(share, 4),
+            "copy_gb_per_s": round(statistics.median(bandwidths) / 1e9, 2),
+        }
+    return Result(
+        NAME,
+        values={"batch": batch, "rounds": options.rounds, "by_front_end": values},
+        columns=("front-end", "audio s/s", "GB/s moved", "of copy bandwidth"),
+        rows=rows,
+        targets=[Target(name, share, LEAST_SHARE) for name, _, _, share in rows],
+        draw=lambda axes: _draw(axes, rows),
+    )
+
+
+@torch.inference_mode()
+def seconds_of(work: Callable[[], object], device: torch.device) -> float:
+    """Time one run, launched ahead and averaged over `RUNS`."""
+    work()
+    _synchronise(device)
+    begun_s = time.perf_counter()
+    for _ in range(RUNS):
+        work()
+    _synchronise(device)
+    return (time.perf_counter() - begun_s) / RUNS
+
+
+def _synchronise(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def _draw(axes: "Axes", rows: list[tuple[str, float, float, float]]) -> None:
+    axes.barh([row[0] for row in rows], [row[3] for row in rows])
+    axes.axvline(LEAST_SHARE, color="tab:red", label="wanted")
+    axes.set(xlabel="share of the copy bandwidth", title=f"Front-ends, batches of {BATCH}")
+    axes.legend()
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(as_json(run(Options())), indent=2) + "\n")

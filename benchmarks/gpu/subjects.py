@@ -1,0 +1,369 @@
+"""Every network and front-end at its full size with random weights, for checks that need no files.
+
+Needs torch, torchaudio, transformers and numpy only.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from models.skey import Vqt
+
+Forward = Callable[[Tensor], Mapping[str, Tensor]]
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """Something that maps windows to outputs, row by row.
+
+    Attributes:
+        build: Makes its forward on a device; the same weights every time.
+        n_samples: Length of a window.
+        sample_rate: Hz.
+        channels: 1, or 2 for windows ``[B, 2, T]``.
+        has_bfloat16: Whether its trunk can run in half precision.
+    """
+
+    name: str
+    build: "Callable[[torch.device], nn.Module]"
+    n_samples: int
+    sample_rate: int
+    channels: int = 1
+    has_bfloat16: bool = False
+
+    def windows(self, n: int, seed: int = 0) -> Tensor:
+        """Make ``n`` different windows of tones with a beat and some noise, float32."""
+        generator = torch.Generator().manual_seed(seed)
+        t = torch.arange(self.n_samples) / self.sample_rate
+        rows = []
+        for row in range(n * self.channels):
+            pitch_hz = 55.0 * 2 ** (row % 37 / 12)
+            voices = sum(torch.sin(2 * math.pi * pitch_hz * k * t) / k for k in (1, 2, 3, 5))
+            noise = torch.randn(self.n_samples, generator=generator)
+            beat = torch.exp(-6 * (t % (0.35 + 0.02 * (row % 11))))
+            rows.append(0.1 * voices * beat + 0.02 * noise)
+        shape = (n, self.n_samples) if self.channels == 1 else (n, self.channels, self.n_samples)
+        return torch.stack(rows).reshape(shape).float()
+
+
+class _Named(nn.Module):
+    """Gives a front-end's tensor a name, as networks do."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, windows: Tensor) -> dict[str, Tensor]:
+        return {"features": self.module(windows)}
+
+
+class _FramesFirst(nn.Module):
+    """Swaps bands and frames."""
+
+    def forward(self, features: Tensor) -> Tensor:
+        return features.transpose(1, 2)
+
+
+class _Levels(nn.Module):
+    """Energies and true peak of BS.1770."""
+
+    def forward(self, windows: Tensor) -> dict[str, Tensor]:
+        from models.loudness import peak, step_energies
+
+        return {"energies": step_energies(windows, 44_100), "peak": peak(windows)[:, None]}
+
+
+def front_ends() -> Iterator[Subject]:
+    """Give the front-ends."""
+    for name, (build, n_samples, sample_rate) in _FRONT_ENDS.items():
+        yield Subject(name, _seeded(_named(build)), n_samples, sample_rate)
+    yield Subject("bs1770 levels", _seeded(_Levels), 44_100 * 10, 44_100, channels=2)
+
+
+def subjects() -> Iterator[Subject]:
+    """Give all of them, front-ends first."""
+    yield from front_ends()
+    for name, (network, n_samples, sample_rate, has_bfloat16) in _NETWORKS.items():
+        yield Subject(name, _seeded(network), n_samples, sample_rate, has_bfloat16=has_bfloat16)
+
+
+def _named(build: Callable[[], nn.Module]) -> Callable[[], nn.Module]:
+    return lambda: _Named(build())
+
+
+def _seeded(build: Callable[[], nn.Module]) -> Callable[[torch.device], nn.Module]:
+    def on_device(device: torch.device) -> nn.Module:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            return build().to(device).eval().requires_grad_(False)
+
+    return on_device
+
+
+def _musicnn_mel() -> nn.Module:
+    from models.frontends import MusicnnMel
+
+    return MusicnnMel()
+
+
+def _vibenet_mel() -> nn.Module:
+    from models.frontends import VibenetMel
+
+    return VibenetMel()
+
+
+def _kaldi_fbank() -> nn.Module:
+    from models.frontends import KaldiFbank
+
+    return KaldiFbank(16_000, 128)
+
+
+def _ced_mel() -> nn.Module:
+    from models.trunks.ced import CedMel
+
+    return CedMel()
+
+
+def _clap_mel() -> nn.Module:
+    from models.trunks.clap import ClapMel
+
+    return ClapMel()
+
+
+def _beat_front_end() -> nn.Module:
+    from models.rhythm.beatnet import BeatFrontEnd
+
+    return BeatFrontEnd()
+
+
+def _beat_features() -> nn.Module:
+    from models.rhythm.network import BeatFeatures
+
+    return BeatFeatures()
+
+
+def _hpcp() -> nn.Module:
+    from models.key import Hpcp
+
+    return Hpcp()
+
+
+def _sound_frames() -> nn.Module:
+    from models.segments import SoundFrames
+
+    return SoundFrames()
+
+
+def _vqt() -> "Vqt":
+    from models.skey import Vqt
+
+    # As published: nine times the kernels of the highest octave, which ends at the 99th semitone.
+    t = torch.arange(128) - 64
+    semitones = torch.arange(99)
+    cycles = 27.5 * 2 ** (semitones[-12:, None] / 12) / 22_050 * t
+    window = torch.hann_window(128) / 24
+    taps = torch.arange(256) - 127.5
+    tensors = {
+        "lenghts": (22_050 / (27.5 * (2 ** (1 / 12) - 1)) / 2 ** (semitones / 12)).ceil(),
+        "lowpass_filter": torch.sinc(taps / 2) / 2 * torch.hann_window(256),
+    }
+    for octave in range(9):
+        tensors[f"cqt_kernels_real_{octave}"] = (window * torch.cos(math.tau * cycles))[:, None]
+        tensors[f"cqt_kernels_imag_{octave}"] = (window * torch.sin(math.tau * cycles))[:, None]
+    return Vqt(tensors)
+
+
+def _skey() -> nn.Module:
+    from models.skey import SKey
+
+    return _Named(SKey(_vqt()))
+
+
+def _beatnet() -> nn.Module:
+    from models.rhythm.beatnet import BeatEnsemble
+
+    return _Named(BeatEnsemble())
+
+
+def _beat_tracker() -> nn.Module:
+    from models.rhythm.network import BeatNetwork
+    from models.rhythm.tracker import BeatTracker
+
+    return BeatTracker([BeatNetwork()])
+
+
+def _norm(name: str, n: int, style: tuple[str, str, str, str]) -> dict[str, Tensor]:
+    values = (torch.rand(n) + 0.5, torch.randn(n) / 10, torch.randn(n) / 10, torch.rand(n) + 0.5)
+    return {f"{name}{part}": value for part, value in zip(style, values, strict=True)}
+
+
+def _weights(*shape: int, fan_in: int) -> Tensor:
+    return torch.randn(*shape) * math.sqrt(2 / fan_in)
+
+
+def _musicnn() -> nn.Module:
+    from models.musicnn import Musicnn
+
+    kernels = [(7, 38, 204), (7, 67, 204), (128, 1, 51), (64, 1, 51), (32, 1, 51)]
+    kernels += [(7, 561, 64), (7, 64, 64), (7, 64, 64)]
+    style = ("/gamma", "/beta", "/moving_mean", "/moving_variance")
+    widths = [1, *(width for *_, width in kernels), 1506, 200]
+    tensors: dict[str, Tensor] = {}
+    for i, n in enumerate(widths):
+        tensors |= _norm("batch_normalization" + (f"_{i}" if i else ""), n, style)
+    for i, (length, height, width) in enumerate(kernels):
+        name = "conv2d" + (f"_{i}" if i else "")
+        tensors[f"{name}/kernel"] = _weights(length, height, 1, width, fan_in=length * height)
+        tensors[f"{name}/bias"] = torch.zeros(width)
+    for name, n_in, n_out in (("dense", 1506, 200), ("dense_1", 200, 50)):
+        tensors[f"{name}/kernel"] = _weights(n_in, n_out, fan_in=n_in)
+        tensors[f"{name}/bias"] = torch.zeros(n_out)
+    return Musicnn(tensors)
+
+
+def _vibenet() -> nn.Module:
+    from models.vibenet import ATTRIBUTES, Vibenet
+
+    # EfficientNet-B0: expansion, kernel, output width, blocks of each stage (table 1 of the paper).
+    stages = [(1, 3, 16, 1), (6, 3, 24, 2), (6, 5, 40, 2), (6, 3, 80, 3), (6, 5, 112, 3)]
+    stages += [(6, 5, 192, 4), (6, 3, 320, 1)]
+    tensors: dict[str, Tensor] = {}
+
+    def convolution(name: str, n_out: int, n_in: int, size: int = 1) -> None:
+        # Less than the usual gain: residual branches add up, and nothing here normalises them.
+        fan_in = round(1.2 * n_in * size**2)
+        tensors[f"{name}.0.weight"] = _weights(n_out, n_in, size, size, fan_in=fan_in)
+        style = (".1.weight", ".1.bias", ".1.running_mean", ".1.running_var")
+        tensors.update(_norm(name, n_out, style))
+
+    convolution("backbone.features.0", 32, 3, 3)
+    width = 32
+    for stage, (expansion, size, n_out, n_blocks) in enumerate(stages, start=1):
+        for block in range(n_blocks):
+            name = f"backbone.features.{stage}.{block}.block"
+            inner = width * expansion
+            at = 0
+            if expansion > 1:
+                convolution(f"{name}.0", inner, width)
+                at = 1
+            convolution(f"{name}.{at}", inner, 1, size)
+            squeezed = width // 4
+            for part, a, b in (("fc1", squeezed, inner), ("fc2", inner, squeezed)):
+                tensors[f"{name}.{at + 1}.{part}.weight"] = _weights(a, b, 1, 1, fan_in=b)
+                tensors[f"{name}.{at + 1}.{part}.bias"] = torch.zeros(a)
+            convolution(f"{name}.{at + 2}", n_out, inner)
+            width = n_out
+    convolution("backbone.features.8", 1280, width)
+    tensors |= {"trunk.0.weight": torch.ones(1280), "trunk.0.bias": torch.zeros(1280)}
+    tensors |= {
+        "trunk.1.weight": _weights(256, 1280, fan_in=1280),
+        "trunk.1.bias": torch.zeros(256),
+    }
+    for attribute in ATTRIBUTES:
+        tensors[f"heads.{attribute}.weight"] = _weights(1, 256, fan_in=256)
+        tensors[f"heads.{attribute}.bias"] = torch.zeros(1)
+    return Vibenet(tensors)
+
+
+def _ced() -> nn.Module:
+    from models.trunks.ced import Ced
+
+    width, n_tags = 768, 527
+    tensors = {"encoder.init_bn.num_batches_tracked": torch.tensor(0)}
+    style = (".weight", ".bias", ".running_mean", ".running_var")
+    tensors |= _norm("encoder.init_bn", 64, style)
+
+    def layer(name: str, *shape: int) -> None:
+        fan_in = math.prod(shape[1:])
+        tensors[f"{name}.weight"] = _weights(*shape, fan_in=2 * fan_in)
+        tensors[f"{name}.bias"] = torch.zeros(shape[0])
+
+    def layer_norm(name: str) -> None:
+        tensors[f"{name}.weight"], tensors[f"{name}.bias"] = torch.ones(width), torch.zeros(width)
+
+    layer("encoder.patch_embed.proj", width, 1, 16, 16)
+    tensors["encoder.time_pos_embed"] = torch.randn(1, width, 1, 63) / 50
+    tensors["encoder.freq_pos_embed"] = torch.randn(1, width, 4, 1) / 50
+    for block in range(12):
+        name = f"encoder.blocks.{block}"
+        layer_norm(f"{name}.norm1")
+        layer_norm(f"{name}.norm2")
+        layer(f"{name}.attn.qkv", 3 * width, width)
+        layer(f"{name}.attn.proj", width, width)
+        layer(f"{name}.mlp.fc1", 4 * width, width)
+        layer(f"{name}.mlp.fc2", width, 4 * width)
+    layer_norm("encoder.norm")
+    layer_norm("outputlayer.0")
+    layer("outputlayer.1", n_tags, width)
+    return Ced(tensors)
+
+
+def _ast() -> nn.Module:
+    from transformers import ASTConfig, ASTForAudioClassification
+
+    from models.trunks.ast import AUDIOSET_MEAN, AUDIOSET_STD, AudioTransformer
+
+    config = ASTConfig()
+    config.num_labels = 527
+    trunk = ASTForAudioClassification(config)
+    return AudioTransformer(trunk, _kaldi_fbank(), AUDIOSET_MEAN, AUDIOSET_STD)
+
+
+def _maest() -> nn.Module:
+    from transformers import ASTConfig, ASTForAudioClassification
+
+    from models.trunks.ast import DISCOGS_MEAN, DISCOGS_STD, AudioTransformer
+
+    config = ASTConfig(num_mel_bins=96, max_length=1876)
+    config.num_labels = 400
+    trunk = ASTForAudioClassification(config)
+    front_end = nn.Sequential(_musicnn_mel(), _FramesFirst())
+    return AudioTransformer(trunk, front_end, DISCOGS_MEAN, DISCOGS_STD)
+
+
+def _mert() -> nn.Module:
+    from transformers import HubertConfig, HubertModel
+
+    from models.trunks.mert import Mert
+
+    return Mert(HubertModel(HubertConfig()))
+
+
+def _clap() -> nn.Module:
+    from transformers import ClapAudioConfig, ClapAudioModelWithProjection
+
+    from models.trunks.clap import Clap
+
+    return Clap(ClapAudioModelWithProjection(ClapAudioConfig()), 64)
+
+
+_FRONT_ENDS: dict[str, tuple[Callable[[], nn.Module], int, int]] = {
+    "musicnn mel": (_musicnn_mel, 48_128, 16_000),
+    "vibenet mel": (_vibenet_mel, 320_000, 16_000),
+    "kaldi fbank": (_kaldi_fbank, 164_080, 16_000),
+    "ced mel": (_ced_mel, 160_000, 16_000),
+    "clap mel": (_clap_mel, 480_000, 48_000),
+    "beat spectrum": (_beat_front_end, 661_500, 22_050),
+    "beat features": (_beat_features, 661_500, 22_050),
+    "hpcp": (_hpcp, 661_500, 22_050),
+    "vqt": (_vqt, 330_750, 22_050),
+    "sound frames": (_sound_frames, 661_500, 22_050),
+}
+
+_NETWORKS: dict[str, tuple[Callable[[], nn.Module], int, int, bool]] = {
+    "beatnet": (_beatnet, 661_500, 22_050, False),
+    "beat-tracker": (_beat_tracker, 661_500, 22_050, False),
+    "skey": (_skey, 330_750, 22_050, False),
+    "musicnn": (_musicnn, 48_128, 16_000, False),
+    "vibenet": (_vibenet, 320_000, 16_000, False),
+    "ast": (_ast, 164_080, 16_000, True),
+    "maest": (_maest, 480_512, 16_000, True),
+    "ced-base": (_ced, 160_000, 16_000, True),
+    "clap": (_clap, 480_000, 48_000, True),
+    "mert-95m": (_mert, 120_000, 24_000, True),
+}

@@ -1,0 +1,1 @@
+"""What Serve adds to a request."""

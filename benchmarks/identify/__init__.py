@@ -1,0 +1,1 @@
+"""Identification: recall, latency, scale, and chromaprint beside it."""

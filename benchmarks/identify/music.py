@@ -1,0 +1,124 @@
+"""The music that identification is measured on, unpacked from Debian packages.
+
+``python -m benchmarks.identify.music`` fetches and unpacks the packages (1.1 GB) into
+``$AFA_IDENTIFY_AUDIO`` (default: ``afa-identify`` in ``~/.cache``). Rendered clips of the tempo
+evaluation set (`AFA_EVAL_AUDIO`) are added where they exist, and are marked as synthetic.
+"""
+
+import hashlib
+import os
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+KNOWN = (
+    "extremetuxracer-data",
+    "hyperrogue-music",
+    "marsshooter-data",
+    "unknown-horizons",
+    "warmux-data",
+    "xmoto-data",
+    "zaz-data",
+)
+"""Packages whose music is indexed."""
+UNKNOWN = (
+    "asc-music",
+    "hedgewars-data",
+    "lincity-ng-data",
+    "supertux-data",
+    "wesnoth-1.16-music",
+)
+"""Packages whose music is not: whatever is found for it is a false accept."""
+RENDERED = ("dband_", "dm21_", "lmms_", "msx_")
+SMALLEST_BYTES = 400_000
+SHORTEST_S = 25.0
+
+
+@dataclass(frozen=True, slots=True)
+class Track:
+    """A recording of the set.
+
+    Attributes:
+        key: Unique and stable.
+        is_known: Whether it is indexed.
+        is_synthetic: Rendered from notes, not recorded or produced by musicians.
+    """
+
+    key: str
+    path: Path
+    is_known: bool
+    is_synthetic: bool
+
+    @property
+    def is_held_out(self) -> bool:
+        """Whether it is reported; the other half is what the calibration is fitted on."""
+        return hashlib.sha256(self.key.encode()).digest()[0] % 2 == 1
+
+
+def audio_dir() -> Path:
+    """Where the set lies."""
+    return Path(os.environ.get("AFA_IDENTIFY_AUDIO", "~/.cache/afa-identify")).expanduser()
+
+
+def find_tracks() -> list[Track]:
+    """All tracks that are there, without copies of the same file; empty before they are fetched."""
+    found = [(p, True, False) for p in _music(audio_dir() / "known")]
+    found += [(p, False, False) for p in _music(audio_dir() / "unknown")]
+    rendered = Path(os.environ.get("AFA_EVAL_AUDIO", "~/.cache/afa-evalset")).expanduser()
+    found += [
+        (p, True, True) for p in sorted(rendered.glob("*.wav")) if p.name.startswith(RENDERED)
+    ]
+    tracks: dict[str, Track] = {}
+    for path, is_known, is_synthetic in found:
+        digest = hashlib.sha1(path.read_bytes(), usedforsecurity=False).hexdigest()
+        tracks.setdefault(digest, Track(f"{path.stem}-{digest[:6]}", path, is_known, is_synthetic))
+    return list(tracks.values())
+
+
+def _music(folder: Path) -> list[Path]:
+    return sorted(
+        path
+        for path in folder.rglob("*")
+        if path.suffix in (".ogg", ".mp3") and path.stat().st_size > SMALLEST_BYTES
+    )
+
+
+def decode_stereo(path: Path) -> NDArray[np.float32] | None:
+    """Decode to float32 ``[2, T]`` at 44.1 kHz; None when it cannot be read or is too short."""
+    import av
+
+    blocks = []
+    try:
+        with av.open(str(path)) as file:
+            to_stereo = av.AudioResampler(format="fltp", layout="stereo", rate=44_100)
+            for frame in file.decode(audio=0):
+                blocks += [part.to_ndarray() for part in to_stereo.resample(frame)]
+            blocks += [part.to_ndarray() for part in to_stereo.resample(None)]
+    except (av.FFmpegError, UnicodeDecodeError):
+        return None
+    if not blocks:
+        return None
+    audio: NDArray[np.float32] = np.concatenate(blocks, axis=1)
+    return audio if audio.shape[1] >= SHORTEST_S * 44_100 else None
+
+
+def fetch() -> None:
+    """Download and unpack all packages; needs ``apt-get`` and ``dpkg-deb``, but no root."""
+    for part, packages in (("known", KNOWN), ("unknown", UNKNOWN)):
+        target = audio_dir() / part
+        target.mkdir(parents=True, exist_ok=True)
+        for package in packages:
+            with tempfile.TemporaryDirectory() as folder:
+                sys.stdout.write(f"{package}\n")
+                subprocess.run(["apt-get", "download", package], cwd=folder, check=True)  # noqa: S603, S607  # names from above
+                for deb in Path(folder).glob("*.deb"):
+                    subprocess.run(["dpkg-deb", "-x", str(deb), str(target)], check=True)  # noqa: S603, S607  # as above
+
+
+if __name__ == "__main__":
+    fetch()

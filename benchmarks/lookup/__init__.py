@@ -1,0 +1,1 @@
+"""Look-ups: a cache hit through Serve, the catalog, and credits."""

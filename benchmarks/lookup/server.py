@@ -1,0 +1,259 @@
+"""The real API on Serve or on plain uvicorn, with stand-ins for the models, for the look-up bench.
+
+``python -m benchmarks.lookup.server`` takes a `Plan` on the first line of stdin, prints "ready",
+and ends with its stdin. Invariant: when it has ended, so have Ray, the replicas and HAProxy.
+"""
+
+import asyncio
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from fastapi import FastAPI
+from pydantic import BaseModel
+
+from benchmarks.server_process import serve_ray, serve_uvicorn
+from pipelines.analysis.records import UNKNOWN_KEY, QuickFeatures
+from serve_app.composition.options import StoreOptions, TrackOptions, UrlOptions
+from serve_app.composition.services import Surroundings, compose_services
+from serve_app.composition.stores import open_stores
+
+MODELS = {"beats": "stand-in"}
+"""Stands in cache keys."""
+
+END_LIMIT_S = 90.0
+LISTEN_LIMIT_S = 30.0
+
+UVICORN, LOCAL, THROUGHPUT = "uvicorn", "serve, local", "serve, throughput"
+SAME_PRIORITY = {"RAY_worker_niceness": "0"}
+"""Ray's workers are 15 levels nicer than what starts them; uvicorn is not."""
+PROFILES: Mapping[str, Mapping[str, str]] = {
+    UVICORN: {},
+    LOCAL: SAME_PRIORITY,
+    THROUGHPUT: SAME_PRIORITY
+    | {
+        "RAY_SERVE_ENABLE_HA_PROXY": "1",
+        "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1",
+        "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "0.1",
+    },
+}
+"""Contender to the environment it runs in."""
+
+
+class BpmPlan(BaseModel):
+    """A stand-in for the tempo deployment: what it works on at once, and takes in beside that."""
+
+    service_s: float
+    concurrent: int
+    max_ongoing: int
+    max_queued: int
+
+
+class Plan(BaseModel):
+    """What to serve, and where."""
+
+    server: Literal["uvicorn", "serve"]
+    port: int
+    stores: StoreOptions
+    catalog_dir: Path
+    bpm: BpmPlan | None = None
+
+    def tracks(self) -> TrackOptions:
+        """Give the catalog; no provider is on."""
+        return TrackOptions(catalog_dir=self.catalog_dir, fingerprint_dir=self.catalog_dir / "none")
+
+
+@dataclass(frozen=True, slots=True)
+class Never:
+    """Stands in for the deployments that a cache hit does not reach."""
+
+    async def analyse(self, *_: object, **__: object) -> Any:
+        """Not reached."""
+        raise RuntimeError("a cache hit computes nothing")
+
+    identify = analyse
+
+
+class Slow:
+    """Stands in for the tempo deployment: takes its time, and no processor."""
+
+    def __init__(self, service_s: float, concurrent: int) -> None:
+        self._service_s = service_s
+        self._turns = asyncio.Semaphore(concurrent)
+
+    async def analyse(self, *_: object) -> QuickFeatures:
+        """Wait and give a tempo."""
+        async with self._turns:
+            await asyncio.sleep(self._service_s)
+        return QuickFeatures(120.0, 1.0, UNKNOWN_KEY, UNKNOWN_KEY, "")
+
+    async def ready(self) -> bool:
+        """Answer at once."""
+        return True
+
+
+def surroundings(plan: Plan) -> Surroundings:
+    """Give what the API needs beside the stores."""
+    return Surroundings(
+        public_url=f"http://127.0.0.1:{plan.port}",
+        urls=UrlOptions(),
+        tracks=plan.tracks(),
+        quick=Never(),
+        identify=Never(),
+        models=MODELS,
+        probes={},
+    )
+
+
+def make_app(plan: Plan) -> FastAPI:
+    """Make the API without Serve."""
+    from serve_app.api.asgi import create_app
+
+    return create_app(compose_services(open_stores(plan.stores), surroundings(plan)))
+
+
+def bind(plan: Plan) -> Any:
+    """Bind one replica of the real deployment."""
+    from ray import serve
+
+    from serve_app.deployments.api import Api
+
+    wrap: Any = serve.deployment(name="Idle", ray_actor_options={"num_cpus": 0.1})
+    idle = wrap(Never)
+    bpm = idle.bind()
+    if plan.bpm is not None:
+        slow: Any = serve.deployment(
+            name="Bpm",
+            max_ongoing_requests=plan.bpm.max_ongoing,
+            max_queued_requests=plan.bpm.max_queued,
+            ray_actor_options={"num_cpus": 0.1},
+        )
+        bpm = slow(Slow).bind(plan.bpm.service_s, plan.bpm.concurrent)
+    api: Any = Api
+    return api.options(max_ongoing_requests=500, ray_actor_options={"num_cpus": 0.2}).bind(
+        plan.stores,
+        UrlOptions(),
+        plan.tracks(),
+        f"http://127.0.0.1:{plan.port}",
+        MODELS,
+        {"bpm": bpm, "identify": idle.bind()},
+    )
+
+
+def free_port() -> int:
+    """Find a port that nobody uses at the moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    return port
+
+
+def wait_for_port(port: int) -> None:
+    """Return once somebody listens.
+
+    Raises:
+        OSError: Nobody did in time.
+    """
+    end_s = time.monotonic() + LISTEN_LIMIT_S
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+        except OSError:
+            if time.monotonic() > end_s:
+                raise
+            time.sleep(0.02)
+        else:
+            return
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A server under test.
+
+    Attributes:
+        pid: Its first process; all others descend from it.
+    """
+
+    port: int
+    pid: int
+
+
+@contextmanager
+def launched(module: str, plan: Mapping[str, object], profile: str) -> Iterator[int]:
+    """Run ``python -m module`` in a process of its own until the block ends.
+
+    It is given the plan as a line of JSON and must answer "ready".
+
+    Yields:
+        Its process id.
+    """
+    ports = {
+        "RAY_SERVE_HAPROXY_STATS_PORT": str(free_port()),
+        "RAY_SERVE_HAPROXY_METRICS_PORT": str(free_port()),
+    }
+    process = subprocess.Popen(  # noqa: S603 - one of our own modules
+        [sys.executable, "-m", module],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env=os.environ | ports | dict(PROFILES[profile]),
+    )
+    with process:
+        try:
+            if process.stdin is None or process.stdout is None:
+                raise RuntimeError("no pipes")
+            process.stdin.write(json.dumps(plan) + "\n")
+            process.stdin.flush()
+            if process.stdout.readline().strip() != "ready":
+                raise RuntimeError(f"{profile} did not start")
+            yield process.pid
+        finally:
+            if process.stdin is not None:
+                process.stdin.close()
+            process.wait(END_LIMIT_S)
+
+
+@contextmanager
+def serving(
+    profile: str, stores: StoreOptions, catalog_dir: Path, bpm: BpmPlan | None = None
+) -> Iterator[Server]:
+    """Run the API in a process of its own until the block ends."""
+    port = free_port()
+    server: Literal["uvicorn", "serve"] = "uvicorn" if profile == UVICORN else "serve"
+    plan = Plan(server=server, port=port, stores=stores, catalog_dir=catalog_dir, bpm=bpm)
+    with launched("benchmarks.lookup.server", plan.model_dump(mode="json"), profile) as pid:
+        wait_for_port(port)
+        yield Server(port, pid)
+
+
+@contextmanager
+def running(profile: str, stores: StoreOptions, catalog_dir: Path) -> Iterator[int]:
+    """Run the API as `serving` does.
+
+    Yields:
+        Its port.
+    """
+    with serving(profile, stores, catalog_dir) as server:
+        yield server.port
+
+
+def main() -> None:
+    """Serve until stdin ends."""
+    plan = Plan.model_validate_json(sys.stdin.readline())
+    if plan.server == "uvicorn":
+        serve_uvicorn(make_app(plan), plan.port)
+    else:
+        serve_ray(lambda: bind(plan), "afa", plan.port)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""What happens at more requests than the service can answer."""

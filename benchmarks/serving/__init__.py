@@ -1,0 +1,1 @@
+"""Batching, hand-over of audio between deployments, uploads."""

@@ -1,0 +1,1 @@
+"""Checkpoints on disk: cards, the verified cache, downloads, and readers of other file formats."""

@@ -1,0 +1,231 @@
+"""The model cache: checkpoints as safetensors, each in a folder of its own, always verified.
+
+``<model_dir>/<model id>/model.safetensors`` holds the tensors under their original names,
+``manifest.json`` what they were made from; JSON files of the source stand beside them. Weights that
+are part of afa are read where they are installed. Invariant: a folder is complete or absent, and no
+tensor is handed out whose digest is not the expected one.
+"""
+
+import hashlib
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from models.checkpoints.cards import SHIPPED, CardFile, ModelCard
+from models.checkpoints.sources import Progress, SourceError, fetch, is_the_cards, scratch_folder
+from models.checkpoints.weight_files import ConversionError, read_tensors
+
+SHIPPED_FOLDER = Path(__file__).parents[1] / "weights"
+"""Where weights are that come with afa."""
+WEIGHTS = "model.safetensors"
+MANIFEST = "manifest.json"
+
+
+class CheckpointError(Exception):
+    """A checkpoint cannot be had; the message says which, from where, and what to do."""
+
+    def __init__(self, model_id: str, source: str, reason: str) -> None:
+        super().__init__(model_id, source, reason)
+        self.model_id = model_id
+        self.source = source
+        self.reason = reason
+
+    def __str__(self) -> str:
+        remedy = (
+            "It is part of afa: install afa again."
+            if self.source == SHIPPED
+            else f"Run `afa models pull {self.model_id}`, or put it into the folder that "
+            "AFA_MODEL_MIRROR names."
+        )
+        return f"checkpoint {self.model_id} ({self.source}): {self.reason}. {remedy}"
+
+
+def default_model_dir() -> Path:
+    """Give the cache folder that is used when nothing is configured: ``~/.cache/afa/models``."""
+    return Path.home() / ".cache" / "afa" / "models"
+
+
+def pull(
+    card: ModelCard,
+    model_dir: Path,
+    mirror: Path | None = None,
+    progress: Progress = lambda _line: None,
+) -> None:
+    """Bring a checkpoint into the cache; does nothing when it is there and intact.
+
+    Args:
+        card: Which one.
+        model_dir: The cache.
+        mirror: Looked in first, for ``<id>.safetensors``, ``<id>/model.safetensors`` (a copied
+            cache) or the source's own files under ``<id>/``.
+        progress: Told what is going on, one line at a time.
+
+    Raises:
+        CheckpointError: It can be had nowhere, or what was found is not what the card says.
+    """
+    if card.is_always_here:
+        verify(card, model_dir)
+        return
+    try:
+        verify(card, model_dir)
+    except CheckpointError:
+        pass
+    else:
+        progress(f"{card.model_id}: here already, verified")
+        return
+    with scratch_folder(model_dir) as scratch:
+        made = Path(scratch) / "made"
+        made.mkdir()
+        if not _copy_converted(card, mirror, made):
+            fetched = Path(scratch) / "fetched"
+            fetched.mkdir()
+            _convert(card, fetched, made, mirror, progress)
+        _check(card, made)
+        _replace(made, model_dir / card.model_id)
+    progress(f"{card.model_id}: verified")
+
+
+def verify(card: ModelCard, model_dir: Path) -> None:
+    """Check a cached checkpoint against its card, byte for byte.
+
+    Raises:
+        CheckpointError: It is absent or not what the card says.
+    """
+    if card.format != "none":
+        load_tensors(card, model_dir)
+
+
+def load_tensors(card: ModelCard, model_dir: Path) -> dict[str, Tensor]:
+    """Load a checkpoint's tensors to the CPU, under their original names, verified.
+
+    Raises:
+        CheckpointError: It is absent or not what the card says.
+    """
+    if card.source == SHIPPED:
+        return _check_shipped(card)
+    return _check(card, model_dir / card.model_id)
+
+
+def stored_bytes(card: ModelCard, model_dir: Path) -> int:
+    """Give the size of a checkpoint's weights where they lie; 0 if it has none, or is not here."""
+    if card.format == "none":
+        return 0
+    folder = SHIPPED_FOLDER if card.source == SHIPPED else model_dir / card.model_id
+    name = card.files[0].path if card.source == SHIPPED else WEIGHTS
+    try:
+        return (folder / name).stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def load_json(card: ModelCard, model_dir: Path, name: str = "config.json") -> dict[str, Any]:
+    """Load a JSON file that belongs to a checkpoint.
+
+    Raises:
+        CheckpointError: It is absent or not what the card says.
+    """
+    _check_json(card, model_dir / card.model_id)
+    parsed: dict[str, Any] = json.loads((model_dir / card.model_id / name).read_text())
+    return parsed
+
+
+def tensor_digest(tensors: Mapping[str, Tensor]) -> str:
+    """Hash names, dtypes, shapes and values: SHA-256 in hex, whatever the file format."""
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        tensor = tensors[name].detach().cpu().contiguous()
+        digest.update(f"{name}\0{tensor.dtype}\0{tuple(tensor.shape)}\0".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def _copy_converted(card: ModelCard, mirror: Path | None, made: Path) -> bool:
+    """Take converted tensors from the mirror, if the card knows their digest."""
+    if mirror is None or not card.tensors_sha256:
+        return False
+    for path in (mirror / f"{card.model_id}.safetensors", mirror / card.model_id / WEIGHTS):
+        if path.is_file():
+            shutil.copyfile(path, made / WEIGHTS)
+            _write_manifest(card, made, card.tensors_sha256)
+            return not any(_is_json(file) for file in card.files)
+    return False
+
+
+def _convert(
+    card: ModelCard, fetched: Path, made: Path, mirror: Path | None, progress: Progress
+) -> None:
+    try:
+        paths = fetch(card, fetched, mirror, progress)
+        weights = []
+        for file, path in zip(card.files, paths, strict=True):
+            if _is_json(file):
+                shutil.copyfile(path, made / Path(file.path).name)
+            else:
+                weights.append(path)
+        tensors = read_tensors(card.format, weights, card.state_key)
+    except (SourceError, ConversionError) as error:
+        raise CheckpointError(card.model_id, card.source, str(error)) from error
+    save_file(tensors, made / WEIGHTS)
+    _write_manifest(card, made, tensor_digest(tensors))
+
+
+def _write_manifest(card: ModelCard, made: Path, digest: str) -> None:
+    files = {file.path: file.sha256 or file.git_sha1 for file in card.files}
+    manifest = {"source": card.source, "files": files, "tensors_sha256": digest}
+    (made / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n")
+
+
+def _check(card: ModelCard, folder: Path) -> dict[str, Tensor]:
+    if not (folder / WEIGHTS).is_file():
+        raise CheckpointError(card.model_id, card.source, f"not in {folder.parent}")
+    try:
+        manifest = json.loads((folder / MANIFEST).read_text())
+        tensors = load_file(folder / WEIGHTS)
+    except (OSError, ValueError, SafetensorError) as error:
+        raise CheckpointError(card.model_id, card.source, f"damaged: {error}") from error
+    expected = card.tensors_sha256 or manifest["tensors_sha256"]
+    if manifest["files"] != {file.path: file.sha256 or file.git_sha1 for file in card.files}:
+        raise CheckpointError(card.model_id, card.source, "made from other files than the card's")
+    if tensor_digest(tensors) != expected:
+        raise CheckpointError(card.model_id, card.source, "the tensors are not the card's")
+    _check_json(card, folder)
+    return tensors
+
+
+def _check_shipped(card: ModelCard) -> dict[str, Tensor]:
+    path = SHIPPED_FOLDER / card.files[0].path
+    if not path.is_file():
+        raise CheckpointError(card.model_id, card.source, f"{path} is missing")
+    if not is_the_cards(card.files[0], path):
+        raise CheckpointError(card.model_id, card.source, f"{path} is not the card's")
+    return load_file(path)
+
+
+def _check_json(card: ModelCard, folder: Path) -> None:
+    for file in card.files:
+        path = folder / Path(file.path).name
+        if _is_json(file) and not (path.is_file() and is_the_cards(file, path)):
+            raise CheckpointError(card.model_id, card.source, f"{path.name} is not the card's")
+
+
+def _is_json(file: CardFile) -> bool:
+    return file.path.endswith(".json")
+
+
+def _replace(made: Path, folder: Path) -> None:
+    """Put a complete folder in place; a reader sees the old one or the new one."""
+    if folder.exists():
+        folder.rename(made.parent / "old")
+    try:
+        made.rename(folder)
+    except OSError:
+        # Another process pulled the same checkpoint in the meantime; both are verified copies.
+        if not (folder / WEIGHTS).is_file():
+            raise

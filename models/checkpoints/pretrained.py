@@ -1,0 +1,58 @@
+"""Load pulled checkpoints into transformers classes: local files, no remote code, no gaps."""
+
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from transformers import PretrainedConfig, PreTrainedModel
+
+from models.checkpoints.cache import CheckpointError, load_json, verify
+from models.checkpoints.cards import ModelCard
+
+M = TypeVar("M", bound=PreTrainedModel)
+
+
+def load_pretrained(kind: type[M], config: PretrainedConfig, card: ModelCard, model_dir: Path) -> M:
+    """Load verified weights, in float32, with scaled-dot-product attention where the class has it.
+
+    Raises:
+        CheckpointError: Not in the cache, not what the card says, or lacking a tensor of the
+        network
+            (which transformers would fill with random numbers).
+    """
+    verify(card, model_dir)
+    try:
+        loaded: tuple[M, dict[str, Any]] = kind.from_pretrained(  # type: ignore[assignment]
+            str(model_dir / card.model_id),
+            config=config,
+            local_files_only=True,
+            use_safetensors=True,
+            dtype=torch.float32,
+            output_loading_info=True,
+        )
+    except (RuntimeError, OSError) as error:
+        reason = str(error).splitlines()[0]
+        raise CheckpointError(card.model_id, card.source, f"does not fit: {reason}") from error
+    model, report = loaded
+    absent = sorted(report["missing_keys"])
+    if absent:
+        raise CheckpointError(card.model_id, card.source, f"lacks {', '.join(absent[:3])}")
+    return model
+
+
+def read_config(card: ModelCard, model_dir: Path) -> dict[str, Any]:
+    """Give the checkpoint's ``config.json``; empty when its card names none.
+
+    Raises:
+        CheckpointError: It is not in the cache, or not what the card says.
+    """
+    if not any(file.path.endswith("config.json") for file in card.files):
+        return {}
+    return load_json(card, model_dir)
+
+
+def known_fields(config: dict[str, Any], kind: type[PretrainedConfig]) -> dict[str, Any]:
+    """Keep the fields of ``config`` that a configuration class has, not a fork's own ones."""
+    bookkeeping = {"model_type", "architectures", "dtype", "transformers_version", "_name_or_path"}
+    known = kind().to_dict().keys() - bookkeeping
+    return {name: value for name, value in config.items() if name in known}

@@ -1,0 +1,94 @@
+"""Read the weights out of every file format that a checkpoint comes in.
+
+Pickles are read with ``weights_only``: no code of a checkpoint ever runs.
+"""
+
+import pickle
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from models.checkpoints.cards import Format
+from models.checkpoints.onnx_weights import read_initializers
+from models.checkpoints.tf_checkpoint import BundleError, read_bundle
+
+# What training leaves behind in a TensorFlow checkpoint: Adam's moments and step counters.
+_OPTIMISER = ("/Adam", "beta1_power", "beta2_power", "global_step")
+
+
+# Training checkpoints pickle NumPy scalars in their optimiser state; harmless, and allowed. The
+# function that makes a scalar has had two module paths (NumPy 1 and 2).
+_MAKE_SCALAR: Any = np.float64(0).__reduce__()[0]
+_NUMPY_SCALARS: list[Any] = [
+    np.dtype,
+    *(np.dtypes.Float64DType, np.dtypes.Float32DType, np.dtypes.Int64DType),
+    (_MAKE_SCALAR, "numpy.core.multiarray.scalar"),
+    (_MAKE_SCALAR, "numpy._core.multiarray.scalar"),
+]
+
+
+class ConversionError(ValueError):
+    """A weight file does not hold what its format promises."""
+
+
+def read_tensors(kind: Format, paths: Sequence[Path], state_key: str = "") -> dict[str, Tensor]:
+    """Read weight files to tensors under their original names.
+
+    Args:
+        kind: The format. ``tensorflow`` takes an index and a data file, the others one file each;
+            several torch files become ``1.<name>``, ``2.<name>``, … in their order.
+        paths: The files.
+        state_key: Where in a pickled training checkpoint the weights are; "" means at the top.
+
+    Raises:
+        ConversionError: See there.
+    """
+    try:
+        if kind == "safetensors":
+            return load_file(_only(paths))
+        if kind == "onnx":
+            return read_initializers(_only(paths))
+        if kind == "tensorflow":
+            return _read_tensorflow(paths)
+        states = [_read_torch(path, state_key) for path in paths]
+    except (OSError, BundleError, SafetensorError, pickle.UnpicklingError, KeyError) as error:
+        raise ConversionError(f"unreadable {kind} weights: {error}") from error
+    if len(states) == 1:
+        return states[0]
+    return {
+        f"{number}.{name}": tensor
+        for number, state in enumerate(states, start=1)
+        for name, tensor in state.items()
+    }
+
+
+def _only(paths: Sequence[Path]) -> Path:
+    if len(paths) != 1:
+        raise ConversionError(f"expected one weight file, not {len(paths)}")
+    return paths[0]
+
+
+def _read_tensorflow(paths: Sequence[Path]) -> dict[str, Tensor]:
+    index, data = paths
+    bundle = read_bundle(index.read_bytes(), data.read_bytes())
+    return {
+        name: torch.from_numpy(array.copy())
+        for name, array in bundle.items()
+        if not any(mark in name for mark in _OPTIMISER)
+    }
+
+
+def _read_torch(path: Path, state_key: str) -> dict[str, Tensor]:
+    with torch.serialization.safe_globals(_NUMPY_SCALARS):
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    if state_key:
+        state = state[state_key]
+    if not isinstance(state, Mapping) or not all(isinstance(v, Tensor) for v in state.values()):
+        raise ConversionError(f"{path.name} holds more than tensors; a state key is missing")
+    return {name: tensor.contiguous().clone() for name, tensor in state.items()}

@@ -1,0 +1,132 @@
+"""Spectral landmarks: the constellation of a sound's local maxima, which survives codecs and noise.
+
+Every choice here is local in time and frequency, so a clip's landmarks are those of the whole track
+at the same place. Landmarks keep their position between bins and frames: hashes can then be made
+that a changed playback speed leaves alone (`models.fingerprint.hashes`).
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+import torch.nn.functional as torch_f
+from torch import Tensor, nn
+
+from models.fingerprint.landmarks import HOP_LENGTH, MODEL_ID, N_FFT, SAMPLE_RATE
+
+LOWEST_HZ = 200.0
+HIGHEST_HZ = 4200.0
+"""A telephone's band and a little more: what a small speaker drops is not relied on."""
+BINS_AROUND = 8
+FRAMES_AROUND = 12
+"""A landmark is the loudest point of 17 bins (183 Hz) by 25 frames (0.58 s)."""
+WINDOW_FRAMES = 688
+"""Frames in a window: 16 s."""
+MARGIN_FRAMES = 34
+"""At a window's edges the surroundings are missing: landmarks there belong to the neighbour."""
+WINDOW_LENGTH = N_FFT + HOP_LENGTH * (WINDOW_FRAMES - 1)
+WINDOW_HOP = HOP_LENGTH * (WINDOW_FRAMES - 2 * MARGIN_FRAMES)
+MAX_LANDMARKS = 1024
+"""Per window; music has 450 to 600, and the local maximum itself bounds them."""
+
+_FLOOR = 1e-4 * N_FFT / 4
+"""Magnitude of a -80 dBFS sine under a Hann window: below lie dither and digital silence."""
+_TINY = 1e-14
+_LEVEL_BINS = 49
+_LEVEL_FRAMES = 65
+"""A landmark's prominence is its level over the mean of 527 Hz and 1.5 s around it."""
+
+
+class LandmarkModel(nn.Module):
+    """Finds landmarks in batches of windows; signal processing without weights."""
+
+    model_id = MODEL_ID
+    window: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("window", torch.hann_window(N_FFT), persistent=False)
+
+    @torch.inference_mode()
+    def forward(self, windows: Tensor) -> Mapping[str, Tensor]:
+        """Find the landmarks of each window.
+
+        Args:
+            windows: float32 ``[B, T]`` at `SAMPLE_RATE`, full scale ±1, T ≥ `N_FFT`.
+
+        Returns:
+            ``frames`` (from the window's start; -1 where there is no landmark), ``pitches`` (log2
+            Hz) and ``prominences``, each float32 ``[B, MAX_LANDMARKS]``, in no certain order.
+            Silence has no landmarks. A row equals the same window alone.
+
+        References:
+            Wang, "An industrial-strength audio search algorithm", ISMIR 2003 (the constellation);
+            Smith & Serra, PARSHL, 1987 (parabolic interpolation of log magnitudes).
+        """
+        spectrum = torch.stft(
+            windows, N_FFT, HOP_LENGTH, window=self.window, center=False, return_complex=True
+        )
+        low = int(LOWEST_HZ / SAMPLE_RATE * N_FFT)
+        high = int(HIGHEST_HZ / SAMPLE_RATE * N_FFT)
+        # One bin more on each side, for the interpolation.
+        level = 0.5 * torch.log(_smooth(spectrum[:, low - 1 : high + 2].abs().square()) + _TINY)
+        b, f, n = level.shape
+        is_landmark = (level == _local_maximum(level)) & (level > float(np.log(_FLOOR)))
+        is_landmark[:, 0] = is_landmark[:, -1] = False
+        is_landmark[:, :, 0] = is_landmark[:, :, -1] = False
+
+        prominence = torch.where(is_landmark, level - _local_mean(level), -torch.inf)
+        k = min(MAX_LANDMARKS, f * n)
+        strongest, where = prominence.reshape(b, -1).topk(k)
+        exists = torch.isfinite(strongest)
+        flat = level.reshape(b, -1)
+        where = torch.where(exists, where, n + 1)  # any inner point: its neighbours exist
+        centre = flat.gather(1, where)
+        bins = where // n + (low - 1)
+        frames = where % n
+        bin_shift = _vertex(flat.gather(1, where - n), centre, flat.gather(1, where + n))
+        frame_shift = _vertex(flat.gather(1, where - 1), centre, flat.gather(1, where + 1))
+        pitches = torch.log2((bins + bin_shift) * (SAMPLE_RATE / N_FFT))
+        found = {
+            "frames": torch.where(exists, frames + frame_shift, -1.0),
+            "pitches": torch.where(exists, pitches, 0.0),
+            "prominences": torch.where(exists, strongest, 0.0),
+        }
+        return {
+            name: torch_f.pad(values.float(), (0, MAX_LANDMARKS - k), value=_PADDING[name])
+            for name, values in found.items()
+        }
+
+
+_PADDING = {"frames": -1.0, "pitches": 0.0, "prominences": 0.0}
+
+
+def _smooth(power: Tensor) -> Tensor:
+    """Average over five frames, weighted as a triangle; ``[B, F, N]`` to the same shape.
+
+    Neighbouring frames share the music but only three quarters of the noise: this keeps 13 % more
+    of a clean clip's hashes, and in noise at 5 dB as many more.
+    """
+    return torch_f.avg_pool2d(torch_f.avg_pool2d(power, (1, 3), 1, (0, 1)), (1, 3), 1, (0, 1))
+
+
+def _local_maximum(level: Tensor) -> Tensor:
+    """Largest value around each point; ``[B, F, N]`` to the same shape."""
+    over_frames = torch_f.max_pool2d(level, (1, 2 * FRAMES_AROUND + 1), 1, (0, FRAMES_AROUND))
+    return torch_f.max_pool2d(over_frames, (2 * BINS_AROUND + 1, 1), 1, (BINS_AROUND, 0))
+
+
+def _local_mean(level: Tensor) -> Tensor:
+    """Mean level around each point; ``[B, F, N]`` to the same shape, edges repeated."""
+    bins, frames = _LEVEL_BINS // 2, _LEVEL_FRAMES // 2
+    padded = torch_f.pad(level[None], (frames, frames, bins, bins), mode="replicate")[0]
+    over_frames = torch_f.avg_pool2d(padded, (1, _LEVEL_FRAMES), 1)
+    return torch_f.avg_pool2d(over_frames, (_LEVEL_BINS, 1), 1)
+
+
+def _vertex(before: Tensor, centre: Tensor, after: Tensor) -> Tensor:
+    """Where a parabola through three points has its top, -0.5 to 0.5; 0 for a plateau."""
+    curvature = before - 2 * centre + after
+    is_curved = curvature < -1e-6
+    shift = 0.5 * (before - after) / torch.where(is_curved, curvature, 1.0)
+    return torch.where(is_curved, shift.clamp(-0.5, 0.5), 0.0)

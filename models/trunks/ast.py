@@ -1,0 +1,100 @@
+"""Audio spectrogram transformers: AST on AudioSet, and MAEST on Discogs styles.
+
+References:
+    Gong et al., AST: Audio Spectrogram Transformer (Interspeech 2021); Alonso-Jiménez et al.,
+    Efficient Supervised Training of Audio Transformers for Music Representation Learning (ISMIR
+    2023).
+"""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import ASTConfig, ASTForAudioClassification
+
+from models.checkpoints.cards import ModelCard
+from models.checkpoints.pretrained import known_fields, load_pretrained, read_config
+from models.frontends import KaldiFbank, MusicnnMel
+from models.trunks.precision import trunk_precision
+
+AUDIOSET_MEAN, AUDIOSET_STD = -4.2677393, 4.5689974  # AST's preprocessor_config.json
+DISCOGS_MEAN, DISCOGS_STD = 2.06755686098554, 1.268292820667291  # MAEST's preprocessor_config.json
+
+
+class _FramesFirst(nn.Module):
+    """musicnn's mel bands, frames first; MAEST was trained on the same features."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mel = MusicnnMel()
+
+    def forward(self, windows: Tensor) -> Tensor:
+        frames: Tensor = self.mel(windows).transpose(1, 2)
+        return frames
+
+
+class AudioTransformer(nn.Module):
+    """A spectrogram transformer with its front-end: one forward gives embedding and tags.
+
+    Args:
+        trunk: The transformer.
+        front_end: Maps windows ``[B, T]`` to features ``[B, N, F]``, N being the trunk's length.
+        mean: Of the training features.
+        std: Of the training features; they are divided by twice it.
+    """
+
+    def __init__(
+        self, trunk: ASTForAudioClassification, front_end: nn.Module, mean: float, std: float
+    ) -> None:
+        super().__init__()
+        self.trunk = trunk
+        self.front_end = front_end
+        self.mean, self.std = mean, std
+        self.dtype = torch.float32
+
+    def compile_trunk(self, **options: Any) -> None:
+        """See `TransformerNetwork`."""
+        self.trunk.audio_spectrogram_transformer.compile(**options)
+
+    def forward(self, windows: Tensor) -> dict[str, Tensor]:
+        """Embed and tag windows.
+
+        Args:
+            windows: float32 ``[B, T]``, full scale ±1, of exactly the card's length.
+
+        Returns:
+            ``embedding``: float32 ``[B, D]``, the mean of the class and the distillation token.
+            ``tags``: probabilities ``[B, K]``. Silence gives the network's answer to silence.
+        """
+        features = (self.front_end(windows) - self.mean) / (2 * self.std)
+        with trunk_precision(features, self.dtype):
+            pooled = self.trunk.audio_spectrogram_transformer(features).pooler_output
+            logits = self.trunk.classifier(pooled)
+        return {"embedding": pooled.float(), "tags": torch.sigmoid(logits.float())}
+
+
+def build_ast(card: ModelCard, model_dir: Path) -> AudioTransformer:
+    """Load AST: 128 Kaldi bands, 1024 frames.
+
+    Raises:
+        CheckpointError: Not in the cache, not what the card says, or incomplete.
+    """
+    config = _config(card, model_dir)
+    front_end = KaldiFbank(card.sample_rate, config.num_mel_bins)
+    trunk = load_pretrained(ASTForAudioClassification, config, card, model_dir)
+    return AudioTransformer(trunk, front_end, AUDIOSET_MEAN, AUDIOSET_STD)
+
+
+def build_maest(card: ModelCard, model_dir: Path) -> AudioTransformer:
+    """Load MAEST: 96 bands, 1876 frames of 16 ms; errors as in `build_ast`."""
+    config = _config(card, model_dir)
+    trunk = load_pretrained(ASTForAudioClassification, config, card, model_dir)
+    return AudioTransformer(trunk, _FramesFirst(), DISCOGS_MEAN, DISCOGS_STD)
+
+
+def _config(card: ModelCard, model_dir: Path) -> ASTConfig:
+    fields: dict[str, Any] = known_fields(read_config(card, model_dir), ASTConfig)
+    if "id2label" not in fields:
+        fields["num_labels"] = card.outputs["tags"]
+    return ASTConfig(**fields)

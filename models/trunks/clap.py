@@ -1,0 +1,93 @@
+"""CLAP: audio embeddings in a space shared with text.
+
+References:
+    Wu et al., Large-Scale Contrastive Language-Audio Pretraining with Feature Fusion and
+    Keyword-to-Caption Augmentation (ICASSP 2023).
+"""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from transformers import ClapAudioConfig, ClapAudioModelWithProjection
+
+from models.checkpoints.cards import ModelCard
+from models.checkpoints.pretrained import known_fields, load_pretrained, read_config
+from models.frontends import PowerMel
+from models.trunks.precision import trunk_precision
+
+
+class ClapMel(nn.Module):
+    """CLAP's input: 64 Slaney bands from 50 Hz to 14 kHz in decibels, 100 frames a second.
+
+    References:
+        transformers.ClapFeatureExtractor with the settings of the unfused checkpoint.
+    """
+
+    def __init__(self, n_mels: int = 64) -> None:
+        super().__init__()
+        self.mel = PowerMel(
+            48_000, n_fft=1024, hop_length=480, n_mels=n_mels, f_min=50.0, f_max=14_000.0
+        )
+
+    def forward(self, windows: Tensor) -> Tensor:
+        """Map ``[B, T]`` at 48 kHz to ``[B, 1, 1 + T // 480, 64]``; silence is -100.
+
+        Frames are centred on multiples of the hop and the ends mirrored, as in training; nothing
+        but the window itself is looked at.
+        """
+        mirrored = functional.pad(windows[:, None], (512, 512), mode="reflect")[:, 0]
+        decibels: Tensor = 10 * torch.log10(self.mel(mirrored).clamp_min(1e-10))
+        return decibels.transpose(1, 2)[:, None]
+
+
+class Clap(nn.Module):
+    """The audio half of CLAP with its front-end.
+
+    Args:
+        trunk: The audio tower with its projection.
+        n_mels: Bands of the front-end.
+    """
+
+    def __init__(self, trunk: ClapAudioModelWithProjection, n_mels: int) -> None:
+        super().__init__()
+        self.mel = ClapMel(n_mels)
+        self.trunk = trunk
+        self.dtype = torch.float32
+
+    def compile_trunk(self, **options: Any) -> None:
+        """See `TransformerNetwork`."""
+        self.trunk.audio_model.compile(**options)
+
+    def forward(self, windows: Tensor) -> dict[str, Tensor]:
+        """Embed windows.
+
+        Args:
+            windows: float32 ``[B, T]`` at 48 kHz, full scale ±1, of exactly the card's length.
+
+        Returns:
+            ``embedding``: float32 ``[B, D]``, the pooled features. ``projection``: ``[B, P]`` in
+            the space of the text tower, with L2 norm 1. Silence gives the network's answer to
+            silence.
+        """
+        mel = self.mel(windows)
+        with trunk_precision(mel, self.dtype):
+            pooled = self.trunk.audio_model(input_features=mel).pooler_output
+            projection = self.trunk.audio_projection(pooled)
+        projection = functional.normalize(projection.float(), dim=-1)
+        return {"embedding": pooled.float(), "projection": projection}
+
+
+def build_clap(card: ModelCard, model_dir: Path) -> Clap:
+    """Load the audio tower of an unfused CLAP checkpoint; the text tower stays on disk.
+
+    Raises:
+        CheckpointError: Not in the cache, not what the card says, or incomplete.
+    """
+    fields: dict[str, Any] = read_config(card, model_dir)
+    audio = known_fields(fields.get("audio_config", fields), ClapAudioConfig)
+    config = ClapAudioConfig(**audio)
+    trunk = load_pretrained(ClapAudioModelWithProjection, config, card, model_dir)
+    return Clap(trunk, config.num_mel_bins)

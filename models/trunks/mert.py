@@ -1,0 +1,102 @@
+"""MERT: self-supervised music embeddings, run by transformers' own HuBERT class.
+
+The published configuration of the 95M model switches every extension of MERT off, so that it is
+plain HuBERT at 24 kHz; no remote code is needed.
+
+References:
+    Li et al., MERT: Acoustic Music Understanding Model with Large-Scale Self-supervised Training
+    (2023).
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.parametrize import remove_parametrizations
+from transformers import HubertConfig, HubertModel
+
+from models.checkpoints.cache import CheckpointError, load_tensors
+from models.checkpoints.cards import ModelCard
+from models.checkpoints.pretrained import known_fields, read_config
+from models.trunks.precision import trunk_precision
+
+# What would make the network another than HuBERT, and the value that switches it off.
+_EXTENSIONS = {"feature_extractor_cqt": False, "attention_relax": -1, "deepnorm": False}
+
+# Weight norm's tensors under their name before and after torch's parametrizations.
+_WEIGHT_NORM = {
+    "conv.weight_g": "conv.parametrizations.weight.original0",
+    "conv.weight_v": "conv.parametrizations.weight.original1",
+}
+
+
+class Mert(nn.Module):
+    """HuBERT over zero-mean, unit-variance samples; the mean of all its layers over time.
+
+    Args:
+        trunk: The network, weight norm folded.
+    """
+
+    def __init__(self, trunk: HubertModel) -> None:
+        super().__init__()
+        self.trunk = trunk
+        self.dtype = torch.float32
+
+    def compile_trunk(self, **options: Any) -> None:
+        """See `TransformerNetwork`."""
+        self.trunk.compile(**options)
+
+    def forward(self, windows: Tensor) -> dict[str, Tensor]:
+        """Embed windows.
+
+        Args:
+            windows: float32 ``[B, T]`` at 24 kHz, full scale ±1; level does not matter. All of one
+                length: padding would leak through the group norm.
+
+        Returns:
+            ``embedding``: float32 ``[B, D]``, the mean over time and over the layers, the input of
+            the first included. Silence gives the network's answer to silence.
+        """
+        centred = windows - windows.mean(dim=-1, keepdim=True)
+        # As Wav2Vec2FeatureExtractor does, its small constant included.
+        scaled = centred / (centred.square().mean(dim=-1, keepdim=True) + 1e-7).sqrt()
+        with trunk_precision(scaled, self.dtype):
+            layers = self.trunk(scaled, output_hidden_states=True).hidden_states
+        means = torch.stack([layer.float().mean(dim=1) for layer in layers])
+        return {"embedding": means.mean(dim=0)}
+
+
+def build_mert(card: ModelCard, model_dir: Path) -> Mert:
+    """Load MERT.
+
+    Raises:
+        CheckpointError: Not in the cache, not what the card says, incomplete, or a MERT with
+            extensions that HuBERT lacks.
+    """
+    fields = read_config(card, model_dir)
+    for name, off in _EXTENSIONS.items():
+        if fields.get(name, off) != off:
+            raise CheckpointError(card.model_id, card.source, f"{name} is not supported")
+    config = HubertConfig(**known_fields(fields, HubertConfig))
+    tensors = rename_weight_norm(load_tensors(card, model_dir))
+    trunk = HubertModel(config)
+    absent = trunk.load_state_dict(tensors, strict=False).missing_keys
+    if absent:
+        raise CheckpointError(card.model_id, card.source, f"lacks {', '.join(absent[:3])}")
+    convolution = trunk.encoder.pos_conv_embed.conv
+    if not config.conv_pos_batch_norm:
+        remove_parametrizations(convolution, "weight")
+    return Mert(trunk)
+
+
+def rename_weight_norm(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Give weight-normed tensors the names of torch's parametrizations."""
+    renamed = {}
+    for name, tensor in tensors.items():
+        for before, after in _WEIGHT_NORM.items():
+            if name.endswith(before):
+                name = name.removesuffix(before) + after
+        renamed[name] = tensor
+    return renamed

@@ -1,0 +1,1 @@
+"""What is said of a track: rhythm, key, loudness, structure, mood, tags, embedding."""

@@ -1,0 +1,117 @@
+"""The beat networks as windowed models, afa's own and BeatNet behind one interface."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from models.checkpoints.cache import load_tensors
+from models.checkpoints.cards import CardError, ModelCard
+from models.rhythm.beatnet import HOP_LENGTH, SAMPLE_RATE, BeatEnsemble
+from models.rhythm.network import TEMPO_STRIDE
+from models.rhythm.tracker import BeatTracker
+from pipelines.batching.framed import FrameGrid
+
+_NEW_FRAMES = 6000
+"""Frames (two minutes) that a window of afa's own network adds."""
+_BEATNET_FRAMES = 1600
+"""32 s, the shape of every forward of BeatNet."""
+_BEATNET_WARM_UP = 198
+"""4 s, in which its recurrent state settles (a longer warm-up moves no beat)."""
+_BEATNET_TAIL = 2  # The last frames' FFTs reach over the window's end.
+
+
+@dataclass(frozen=True, slots=True)
+class BeatEvidence:
+    """What a beat network says of a track.
+
+    Attributes:
+        activations: float32 ``[N, 2]``, 50 frames a second, 0 to 1: probability of a beat that is
+            no downbeat, and of a downbeat.
+        tempo: float32 ``[M, 64]``, one row a second, logits over
+            `models.rhythm.network.TEMPI`; None from a network without that output.
+    """
+
+    activations: NDArray[np.float32]
+    tempo: NDArray[np.float32] | None = None
+
+
+class BeatModel:
+    """A beat network on its grid of windows.
+
+    Outputs ``activations [B, n_frames, 2]`` and, from afa's own network, ``tempo [B, n_frames / 50,
+    64]``.
+    """
+
+    def __init__(
+        self, model_id: str, network: BeatTracker | BeatEnsemble, device: torch.device
+    ) -> None:
+        self.model_id = model_id
+        self._device = device
+        self._tracker = network if isinstance(network, BeatTracker) else None
+        lead, tail, n_frames = _BEATNET_WARM_UP, _BEATNET_TAIL, _BEATNET_FRAMES
+        if self._tracker:
+            # Whole rows of tempo evidence, too.
+            lead = tail = -(-self._tracker.receptive_frames // TEMPO_STRIDE) * TEMPO_STRIDE
+            n_frames = lead + _NEW_FRAMES + tail
+        self.grid = FrameGrid(SAMPLE_RATE, HOP_LENGTH, n_frames, lead, tail)
+        self.spec = self.grid.spec
+        self._network = network.to(device).requires_grad_(False)
+
+    def windows(self, samples: NDArray[np.float32], n_samples: int | None = None) -> Tensor:
+        """Cut ``[T]`` to windows, at the level that the network wants.
+
+        Args:
+            samples: The track, with or without zeros behind it.
+            n_samples: Length of the track without them; all of ``samples`` when None.
+        """
+        n = samples.shape[-1] if n_samples is None else n_samples
+        if self._tracker is None:
+            return self.grid.windows(samples, n)
+        padded = np.zeros(self.grid.padded_length(n), dtype=np.float32)
+        level = self._tracker.level(torch.from_numpy(samples[:n]))
+        np.divide(samples[:n], np.float32(level), out=padded[:n])
+        return self.grid.windows(padded, n)
+
+    def forward(self, windows: Tensor) -> Mapping[str, Tensor]:
+        """See `WindowedModel`."""
+        outputs = self._network(windows.to(self._device))
+        return outputs if self._tracker else {"activations": outputs}
+
+    def join(self, rows: Mapping[str, Tensor], n_samples: int) -> BeatEvidence:
+        """Join the rows of a track of ``n_samples`` samples."""
+        activations = self.grid.join(rows["activations"], n_samples).numpy()
+        if "tempo" not in rows:
+            return BeatEvidence(activations)
+        grid = self.grid
+        seconds = FrameGrid(
+            SAMPLE_RATE,
+            HOP_LENGTH * TEMPO_STRIDE,
+            grid.n_frames // TEMPO_STRIDE,
+            grid.lead // TEMPO_STRIDE,
+            grid.tail // TEMPO_STRIDE,
+        )
+        return BeatEvidence(activations, seconds.join(rows["tempo"], n_samples).numpy())
+
+
+def load_beat_model(card: ModelCard, model_dir: Path, device: torch.device) -> BeatModel:
+    """Load the beat network that a card describes.
+
+    Raises:
+        CheckpointError: The checkpoint is absent or damaged.
+        CardError: No class here runs this card.
+    """
+    match card.network:
+        case "beat-tracker":
+            network: BeatTracker | BeatEnsemble = BeatTracker.from_tensors(
+                load_tensors(card, model_dir)
+            )
+        case "beatnet":
+            network = BeatEnsemble.from_tensors(load_tensors(card, model_dir))
+        case _:
+            raise CardError(f"{card.model_id}: nothing tracks beats with a {card.network!r}")
+    return BeatModel(card.model_id, network, device)

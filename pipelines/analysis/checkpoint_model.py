@@ -1,0 +1,138 @@
+"""Checkpoints as windowed models: a network, its device, and the windows its card asks for."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional
+
+from models.checkpoints.cards import ModelCard
+from models.networks import build_network
+from models.trunks.precision import TransformerNetwork, halve_weights
+from pipelines.batching.cuda_graph import RecordedForward
+from pipelines.batching.windows import WindowSpec, cut, window_starts
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """How transformer trunks run; convolutional networks take no notice.
+
+    Attributes:
+        dtype: float32, or bfloat16 for half precision.
+        batch_sizes: Compile for these numbers of windows, ascending; smaller batches are filled up
+            to the next of them, so that every shape is static. Empty means no compilation.
+        cuda_graphs: Record a CUDA graph for each batch size, where the device is a GPU.
+    """
+
+    dtype: torch.dtype = torch.float32
+    batch_sizes: tuple[int, ...] = ()
+    cuda_graphs: bool = False
+
+
+EAGER = Execution()
+
+MAX_COMPILED = 64
+"""Shapes that torch may compile of one function. All transformers share one outermost function,
+whose eighth shape is the last by default: whatever came after would run uncompiled, and silently.
+"""
+
+
+class CheckpointModel:
+    """A network behind the `WindowedModel` protocol.
+
+    Args:
+        card: Gives the id and the windows.
+        network: Maps windows ``[B, T]`` to named outputs, front-end included.
+        device: Where it runs.
+        max_windows: At most so many windows of a track; 0 means all.
+        execution: Precision and compilation.
+    """
+
+    def __init__(
+        self,
+        card: ModelCard,
+        network: nn.Module,
+        device: torch.device,
+        max_windows: int = 0,
+        execution: Execution = EAGER,
+    ) -> None:
+        self.model_id = card.model_id
+        self.card = card
+        self.spec = WindowSpec(
+            card.sample_rate, card.window_length, card.window_hop, max_windows=max_windows
+        )
+        self.device = device
+        self.network = network.to(device).eval().requires_grad_(False)
+        self._batch_sizes: tuple[int, ...] = ()
+        self._cuda_graphs = execution.cuda_graphs and device.type == "cuda"
+        self._recorded: dict[int, RecordedForward] = {}
+        if isinstance(network, TransformerNetwork):
+            network.dtype = execution.dtype
+            if execution.dtype == torch.bfloat16:
+                halve_weights(self.network)
+            self._batch_sizes = execution.batch_sizes
+            if execution.batch_sizes:
+                network.compile_trunk(dynamic=False)
+
+    @property
+    def batch_sizes(self) -> tuple[int, ...]:
+        """The numbers of windows it is compiled for, ascending; empty: any number will do."""
+        return self._batch_sizes
+
+    def forward(self, windows: Tensor) -> Mapping[str, Tensor]:
+        """Map float32 windows ``[B, T]``, on any device, to outputs ``[B, …]`` on the model's."""
+        n = len(windows)
+        on_device = windows.to(self.device, non_blocking=True)
+        n_static = next((size for size in self._batch_sizes if size >= n), n)
+        if n_static > n:
+            on_device = functional.pad(on_device, (0, 0, 0, n_static - n))
+        forward = self._recorded.get(n_static, self.network)
+        outputs: Mapping[str, Tensor] = forward(on_device)
+        return {name: rows[:n] for name, rows in outputs.items()}
+
+    def warm_up(self) -> None:
+        """Run every compiled batch size (or one window) once, so that no request waits for it.
+
+        To be called in the thread and on the stream of the forwards.
+        """
+        if self._batch_sizes:
+            from torch._dynamo import config
+
+            config.recompile_limit = MAX_COMPILED  # holds in this thread only
+        with torch.inference_mode():
+            for size in self._batch_sizes or (1,):
+                windows = torch.zeros(size, self.spec.length, device=self.device)
+                self.forward(windows)
+                if self._cuda_graphs and self._batch_sizes:
+                    self._recorded[size] = RecordedForward(self.network, windows)
+
+    def cut(self, samples: NDArray[np.float32]) -> Tensor:
+        """Cut a track at the model's sample rate, ``[T]``, to windows ``[W, length]``.
+
+        A track shorter than one window is repeated to fill it: the networks then hear music to the
+        end, not a silence they would judge as well.
+        """
+        length = self.spec.length
+        if 0 < len(samples) < length:
+            samples = np.pad(samples, (0, length - len(samples)), mode="wrap")
+        return cut(samples, window_starts(len(samples), self.spec), length)
+
+
+def load(
+    card: ModelCard,
+    model_dir: Path,
+    device: torch.device,
+    max_windows: int = 0,
+    execution: Execution = EAGER,
+) -> CheckpointModel:
+    """Load a pulled checkpoint to a device.
+
+    Raises:
+        CheckpointError: It is not in ``model_dir``, or not what the card says.
+    """
+    network = build_network(card, model_dir)
+    return CheckpointModel(card, network, device, max_windows, execution)

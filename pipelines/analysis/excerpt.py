@@ -1,0 +1,94 @@
+"""Stretches of a track that stand for all of it: partial analysis of mood and embedding.
+
+The stretches lie in the middle of equal shares of the track, so that neither its intro nor its end
+decides, and are joined to one waveform of one loudness. Tempo, beats and key need the whole track.
+`benchmarks.accuracy.partial` measures how far the results agree.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from pipelines.analysis.records import MoodResult
+from pipelines.audio.decode import AudioClaims, DecodeLimits, decode, decode_segments, probe
+from pipelines.audio.waveform import Waveform
+
+LEAST_SHARE = 0.9
+"""Of the wanted samples; a file that gives less when sought is decoded as a whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class Excerpt:
+    """How much of a track is heard."""
+
+    n_parts: int = 3
+    part_s: float = 10.0
+
+    def __str__(self) -> str:
+        return f"{self.n_parts} x {self.part_s:g} s"
+
+    @property
+    def duration_s(self) -> float:
+        """Length of all parts together."""
+        return self.n_parts * self.part_s
+
+    def segments(self, duration_s: float) -> list[tuple[float, float]]:
+        """Give ``(start_s, duration_s)`` of every part; a short track is one part, whole."""
+        if duration_s <= self.duration_s:
+            return [(0.0, duration_s)]
+        share_s = duration_s / self.n_parts
+        return [
+            (part * share_s + (share_s - self.part_s) / 2, self.part_s)
+            for part in range(self.n_parts)
+        ]
+
+    def take(self, waveform: Waveform) -> Waveform:
+        """Cut the parts out of a decoded track ``[C, T]``, joined."""
+        if waveform.duration_s <= self.duration_s:
+            return waveform
+        rate = waveform.sample_rate
+        length = round(self.part_s * rate)
+        starts = [round(start_s * rate) for start_s, _ in self.segments(waveform.duration_s)]
+        parts = [waveform.samples[:, start : start + length] for start in starts]
+        return Waveform(np.concatenate(parts, axis=1), rate)
+
+    def named(self) -> dict[str, str]:
+        """Give what stands beside the model ids where only this much was heard."""
+        return {"excerpt": str(self)}
+
+    def mark(self, mood: MoodResult) -> MoodResult:
+        """Tell beside the model ids that only this much was heard."""
+        return replace(mood, models=mood.models | self.named())
+
+
+DecodeSegments = Callable[[Path, Sequence[tuple[float, float]], DecodeLimits], list[Waveform]]
+
+
+def decode_excerpt(
+    source: Path,
+    limits: DecodeLimits,
+    excerpt: Excerpt,
+    read_claims: Callable[[Path, DecodeLimits], AudioClaims] = probe,
+    read_segments: DecodeSegments = decode_segments,
+    read_whole: Callable[[Path, DecodeLimits], Waveform] = decode,
+) -> Waveform:
+    """Decode only the excerpt, seeking to each part.
+
+    A file whose headers do not tell its length, or tell a wrong one, is decoded as a whole.
+
+    Returns:
+        What `Excerpt.take` gives of the whole track, within the accuracy of its time stamps.
+
+    Raises:
+        AudioError: As `pipelines.audio.decode.decode`.
+    """
+    duration_s = read_claims(source, limits).duration_s
+    if duration_s is not None and excerpt.duration_s < duration_s <= limits.max_seconds:
+        parts = read_segments(source, excerpt.segments(duration_s), limits)
+        channels = {part.samples.shape[0] for part in parts}
+        heard_s = sum(part.duration_s for part in parts)
+        if len(channels) == 1 and heard_s >= LEAST_SHARE * excerpt.duration_s:
+            return Waveform(np.concatenate([part.samples for part in parts], axis=1))
+    return excerpt.take(read_whole(source, limits))

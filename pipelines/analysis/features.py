@@ -1,0 +1,107 @@
+"""Write the record of a track as JSON and read it back; name keys for DJs.
+
+The JSON is strict: a version, exactly the fields of the record, finite numbers. Floats keep the
+seven digits of a float32.
+"""
+
+import json
+import math
+from dataclasses import asdict, fields, is_dataclass
+from typing import Any, cast, get_args, get_origin, get_type_hints
+
+from pipelines.analysis.records import TrackFeatures
+
+VERSION = 1
+"""Of the JSON; raised whenever a field changes its meaning, so that no old cache is misread."""
+
+# Camelot wheel by pitch class, C = 0 … B = 11: (minor, major).
+CAMELOT = (
+    ("5A", "8B"),
+    ("12A", "3B"),
+    ("7A", "10B"),
+    ("2A", "5B"),
+    ("9A", "12B"),
+    ("4A", "7B"),
+    ("11A", "2B"),
+    ("6A", "9B"),
+    ("1A", "4B"),
+    ("8A", "11B"),
+    ("3A", "6B"),
+    ("10A", "1B"),
+)
+
+
+class RecordFormatError(ValueError):
+    """The JSON is not a record of this version."""
+
+
+def camelot(key: int, mode: int) -> str:
+    """Give the Camelot name of a key, or "" when key or mode is unknown.
+
+    Args:
+        key: Pitch class, C = 0 … B = 11.
+        mode: 1 major, 0 minor.
+    """
+    if 0 <= key <= 11 and mode in (0, 1):
+        return CAMELOT[key][mode]
+    return ""
+
+
+def to_json(features: TrackFeatures) -> bytes:
+    """Write a record.
+
+    Raises:
+        RecordFormatError: A number is not finite.
+    """
+    try:
+        content = {"version": VERSION, **_rounded(asdict(features))}
+        return json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
+    except ValueError as fault:
+        raise RecordFormatError("the record holds a number that is not finite") from fault
+
+
+def from_json(data: bytes | str) -> TrackFeatures:
+    """Read a record that `to_json` wrote.
+
+    Raises:
+        RecordFormatError: Anything else, down to a missing or surplus field.
+    """
+    try:
+        content = json.loads(data)
+    except ValueError as fault:
+        raise RecordFormatError("not JSON") from fault
+    if not isinstance(content, dict) or content.pop("version", None) != VERSION:
+        raise RecordFormatError(f"not a record of version {VERSION}")
+    return cast("TrackFeatures", _parse(content, TrackFeatures, "record"))
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, float):
+        return float(f"{value:.7g}")
+    if isinstance(value, list):
+        return [_rounded(item) for item in value]
+    if isinstance(value, dict):
+        return {name: _rounded(item) for name, item in value.items()}
+    return value
+
+
+def _parse(value: Any, kind: Any, where: str) -> Any:
+    if is_dataclass(kind):
+        return _parse_record(value, cast("type[Any]", kind), where)
+    if get_origin(kind) is list and isinstance(value, list):
+        return [_parse(item, get_args(kind)[0], where) for item in value]
+    if get_origin(kind) is dict and isinstance(value, dict):
+        return {name: _parse(item, get_args(kind)[1], where) for name, item in value.items()}
+    if kind is float and type(value) in (int, float) and math.isfinite(value):
+        return float(value)
+    if kind in (int, str) and type(value) is kind:
+        return value
+    raise RecordFormatError(f"{where}: {kind} expected")
+
+
+def _parse_record(value: Any, kind: type[Any], where: str) -> Any:
+    names = {field.name for field in fields(kind)}
+    if not isinstance(value, dict) or set(value) != names:
+        raise RecordFormatError(f"{where}: exactly the fields {sorted(names)} expected")
+    hints = get_type_hints(kind)
+    return kind(**{name: _parse(value[name], hints[name], name) for name in names})

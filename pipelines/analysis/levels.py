@@ -1,0 +1,91 @@
+"""Loudness of a track, measured in windows."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.dlpack import from_dlpack
+
+from models.loudness import gated_loudness, gated_range, peak, step_energies, step_length, to_dbtp
+from pipelines.audio.waveform import SAMPLE_RATE
+from pipelines.batching.framed import FrameGrid, pad_to
+
+GRID_STEPS = 300
+"""30 s, the shape of every forward."""
+
+
+@dataclass(frozen=True, slots=True)
+class Levels:
+    """Loudness of a track.
+
+    Attributes:
+        loudness_lufs: Integrated; silence gives -70.
+        range_lu: EBU R128 loudness range.
+        true_peak_dbtp: Silence gives -120.
+        steps_lufs: K-weighted level of every 100 ms, ``[N]``, not below -70.
+    """
+
+    loudness_lufs: float
+    range_lu: float
+    true_peak_dbtp: float
+    steps_lufs: NDArray[np.float64]
+
+
+class LevelModel:
+    """K-weighted energies and the peak as a windowed model.
+
+    Outputs ``energies [B, 300]`` and ``peak [B]``. There are two of it for a track, of the same
+    grid: one for the windows that lie in the track wholly, which are a view of its samples, and one
+    for the last window, which reaches over the end. So the largest array of all is never copied.
+    Windows have two channels; mono has an empty second one, which adds nothing.
+    """
+
+    def __init__(self, device: torch.device, *, is_end: bool = False) -> None:
+        self.model_id = "bs1770-end" if is_end else "bs1770"
+        self._is_end = is_end
+        # One step of lead-in covers the filter's response.
+        self.grid = FrameGrid(SAMPLE_RATE, step_length(SAMPLE_RATE), GRID_STEPS, lead=1, channels=2)
+        self.spec = self.grid.spec
+        self._device = device
+
+    def windows(self, samples: NDArray[np.float32]) -> Tensor:
+        """Cut ``[C, T]``, C = 1 or 2, to windows ``[W, 2, length]``; the end is always one."""
+        n, hop = samples.shape[1], self.spec.hop
+        n_whole = max(0, self.grid.n_windows(n) - 1)
+        part = samples[:, n_whole * hop :] if self._is_end else samples
+        if samples.shape[0] == 1:
+            part = np.concatenate([part, np.zeros_like(part)])
+        if self._is_end:
+            return torch.from_numpy(np.array(pad_to(part, self.spec.length)))[None]
+        # Shared memory is read-only, which only DLPack takes without a warning.
+        whole: Tensor = from_dlpack(part)
+        if not n_whole:
+            return whole.new_empty(0, 2, self.spec.length)
+        return whole.unfold(-1, self.spec.length, hop).movedim(-2, 0)[:n_whole]
+
+    def forward(self, windows: Tensor) -> Mapping[str, Tensor]:
+        """See `WindowedModel`."""
+        on_device = windows.to(self._device)
+        return {"energies": step_energies(on_device, SAMPLE_RATE), "peak": peak(on_device)}
+
+    def measure(self, parts: Sequence[Mapping[str, Tensor]], n_samples: int) -> Levels:
+        """Gate the joined energies of a track of ``n_samples`` samples.
+
+        The last, incomplete step does not count unless the track is shorter than one.
+
+        Args:
+            parts: The rows of the windows, in the order of time.
+            n_samples: Length of the track.
+        """
+        energies = self.grid.join(torch.cat([rows["energies"] for rows in parts]), n_samples)
+        energies = energies[: max(1, n_samples // self.grid.hop_length)][None]
+        steps = -0.691 + 10.0 * torch.log10(energies[0].double().clamp_min(1e-12))
+        return Levels(
+            loudness_lufs=float(gated_loudness(energies)),
+            range_lu=float(gated_range(energies)),
+            true_peak_dbtp=float(to_dbtp(torch.cat([rows["peak"] for rows in parts]).max())),
+            steps_lufs=steps.clamp_min(-70.0).numpy(),
+        )

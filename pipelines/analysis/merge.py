@@ -1,0 +1,42 @@
+"""Merge the results of the steps into one record."""
+
+from pipelines.analysis.features import camelot
+from pipelines.analysis.records import EmbeddingResult, MoodResult, SpectralResult, TrackFeatures
+from pipelines.analysis.tags.tagging import merge_tags
+from pipelines.analysis.vocals import agreeing
+
+
+def merge(
+    duration_s: float, spectral: SpectralResult, mood: MoodResult, embedding: EmbeddingResult
+) -> TrackFeatures:
+    """Put the three results together."""
+    return TrackFeatures(
+        duration_s=duration_s,
+        tempo=spectral.tempo,
+        tempo_confidence=spectral.tempo_confidence,
+        beats=spectral.beats,
+        downbeats=spectral.downbeats,
+        time_signature=spectral.time_signature,
+        time_signature_confidence=spectral.time_signature_confidence,
+        key=spectral.key,
+        mode=spectral.mode,
+        key_confidence=spectral.key_confidence,
+        camelot=camelot(spectral.key, spectral.mode),
+        loudness_lufs=spectral.loudness_lufs,
+        loudness_range_lu=spectral.loudness_range_lu,
+        true_peak_dbtp=spectral.true_peak_dbtp,
+        mix_in_s=spectral.mix_in_s,
+        mix_out_s=spectral.mix_out_s,
+        acousticness=mood.acousticness,
+        danceability=mood.danceability,
+        energy=mood.energy,
+        instrumentalness=mood.instrumentalness,
+        liveness=mood.liveness,
+        speechiness=mood.speechiness,
+        valence=mood.valence,
+        mood_tags=agreeing(merge_tags(mood.tags, embedding.tags), mood.instrumentalness),
+        models={**embedding.models, **mood.models, **spectral.models},
+        embedding=embedding.vector,
+        segments=spectral.segments,
+        sections=spectral.sections,
+    )

@@ -1,0 +1,117 @@
+"""The mood step: Spotify-style attributes and tags of a whole track."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from models.checkpoints.cards import ModelCard
+from models.vibenet import ATTRIBUTES
+from pipelines.analysis.checkpoint_model import EAGER, CheckpointModel, Execution, load
+from pipelines.analysis.records import MoodResult
+from pipelines.analysis.tags.attributes import MAPPING_NETWORK, attributes_from_tags
+from pipelines.analysis.tags.tagging import Vocabulary, calibrated_tags, vocabulary_of
+from pipelines.analysis.vocals import instrumentalness, speechiness
+from pipelines.audio.gain import audible, measure_gain
+from pipelines.audio.resample import mono_at
+from pipelines.audio.waveform import Waveform
+from pipelines.batching.steps import Outputs, Prepared
+
+SAMPLE_RATE = 16_000
+"""Hz at which the loudness is measured."""
+
+SILENT = dict.fromkeys(ATTRIBUTES, 0.0)
+"""Attributes of silence: no value claims anything, as Spotify answers for tracks without sound."""
+
+
+class MoodStep:
+    """Attributes and tags of a track at one loudness.
+
+    Args:
+        tagger: A network with ``tags``.
+        vocabulary: What its tags are.
+        attributes: A network with ``attributes``; without it they are mapped from the tags.
+        attributes_id: The model id to report for the attributes.
+    """
+
+    def __init__(
+        self,
+        tagger: CheckpointModel,
+        vocabulary: Vocabulary,
+        attributes: CheckpointModel | None,
+        attributes_id: str,
+    ) -> None:
+        self._tagger = tagger
+        self._attributes = attributes
+        self._vocabulary = vocabulary
+        self._ids = {"attributes": attributes_id, "tags": tagger.model_id}
+
+    @property
+    def models(self) -> Sequence[CheckpointModel]:
+        """See `Step`."""
+        return (self._tagger,) if self._attributes is None else (self._attributes, self._tagger)
+
+    def prepare(self, waveform: Waveform) -> Prepared:
+        """Resample, measure the loudness and cut the windows; nothing is run on silence."""
+        samples = mono_at(waveform, SAMPLE_RATE)
+        gain = measure_gain(samples, SAMPLE_RATE)
+        if gain is None:
+            return Prepared({})
+        samples *= np.float32(gain)
+        windows = {}
+        for model in self.models:
+            rate = model.spec.sample_rate
+            at_rate = samples if rate == SAMPLE_RATE else mono_at(waveform, rate) * np.float32(gain)
+            windows[model.model_id] = audible(model.cut(at_rate), gain)
+        return Prepared(windows)
+
+    def finish(self, prepared: Prepared, outputs: Outputs) -> MoodResult:
+        """Average over the windows and calibrate the tags."""
+        if not prepared.windows:
+            return MoodResult(**SILENT, tags=[], models=dict(self._ids))
+        probabilities = outputs[self._tagger.model_id]["tags"].mean(dim=0)
+        tags = calibrated_tags(self._vocabulary, probabilities)
+        if self._attributes is None:
+            values = attributes_from_tags(self._vocabulary, probabilities)
+        else:
+            mean = outputs[self._attributes.model_id]["attributes"].mean(dim=0)
+            values = dict(zip(ATTRIBUTES, mean.tolist(), strict=True))
+            without_vocals = instrumentalness(
+                values["instrumentalness"], self._vocabulary, probabilities
+            )
+            values["instrumentalness"] = without_vocals
+            values["speechiness"] = speechiness(values["speechiness"], without_vocals)
+        return MoodResult(**values, tags=tags, models=dict(self._ids))
+
+
+def build(
+    cards: Mapping[str, Sequence[ModelCard]],
+    model_dir: Path,
+    device: torch.device,
+    max_windows: int = 0,
+    execution: Execution = EAGER,
+    loaded: CheckpointModel | None = None,
+) -> MoodStep:
+    """Load the step's checkpoints.
+
+    Args:
+        cards: Role to its cards (`models.checkpoints.cards.choose_cards`).
+        model_dir: The model cache.
+        device: Where the networks run.
+        max_windows: At most so many windows per track and network; 0 means all.
+        execution: Precision and compilation of transformers.
+        loaded: A checkpoint that is loaded already; used as the tagger if it is the chosen one.
+
+    Raises:
+        CheckpointError: A checkpoint is not in the cache, or not what its card says.
+    """
+    tags = cards["tags"][0]
+    tagger = loaded
+    if tagger is None or tagger.model_id != tags.model_id:
+        tagger = load(tags, model_dir, device, max_windows, execution)
+    card = cards["attributes"][0]
+    network = None
+    if card.network != MAPPING_NETWORK:
+        network = load(card, model_dir, device, max_windows, execution)
+    return MoodStep(tagger, vocabulary_of(tags, model_dir), network, card.model_id)

@@ -1,0 +1,76 @@
+"""Tempo and key alone, on the CPU: what needs no attributes, tags or embedding."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from models.checkpoints.cards import ModelCard
+from models.key import UNKNOWN, Key
+from models.rhythm.beatnet import SAMPLE_RATE
+from models.tuning import estimate_tuning
+from pipelines.analysis.beats import BeatModel, load_beat_model
+from pipelines.analysis.features import camelot
+from pipelines.analysis.records import UNKNOWN_KEY, QuickFeatures
+from pipelines.analysis.rhythm import estimate_rhythm
+from pipelines.analysis.spectral import CHROMA_ID, load_key_network
+from pipelines.analysis.tonal import ChromaModel, KeyNetworkModel, estimate_key
+from pipelines.audio.gain import SILENCE_PEAK, peak_of
+from pipelines.audio.resample import mono_at
+from pipelines.audio.waveform import Waveform
+from pipelines.batching.steps import forward_windows
+
+BATCH_WINDOWS = 4
+
+
+class QuickAnalyzer:
+    """Runs the beat network, and the key models when asked; safe to use from several threads.
+
+    The models are those of `pipelines.analysis.spectral`: a track has the same tempo and key
+    either way.
+    """
+
+    def __init__(
+        self, beats: BeatModel, chroma: ChromaModel, key_network: KeyNetworkModel | None
+    ) -> None:
+        self._beats, self._chroma, self._key_network = beats, chroma, key_network
+
+    def analyse(self, waveform: Waveform, *, with_key: bool) -> QuickFeatures:
+        """Estimate tempo, and key if ``with_key``; silence has neither."""
+        if peak_of(waveform.samples) < SILENCE_PEAK:
+            return QuickFeatures(0.0, 0.0, UNKNOWN_KEY, UNKNOWN_KEY, "")
+        samples = mono_at(waveform, SAMPLE_RATE)
+        rows = forward_windows(self._beats, self._beats.windows(samples), BATCH_WINDOWS)
+        rhythm = estimate_rhythm(self._beats.join(rows, len(samples)))
+        key = self._key(samples) if with_key else UNKNOWN
+        return QuickFeatures(
+            tempo=rhythm.tempo,
+            tempo_confidence=rhythm.tempo_confidence,
+            key=key.key,
+            mode=key.mode,
+            camelot=camelot(key.key, key.mode),
+        )
+
+    def _key(self, samples: NDArray[np.float32]) -> Key:
+        windows = self._chroma.grid.windows(samples)
+        rows = forward_windows(self._chroma, windows, BATCH_WINDOWS)
+        tuning = estimate_tuning(torch.from_numpy(samples))
+        chroma = self._chroma.chroma(rows, len(samples), tuning)
+        if self._key_network is None:
+            return estimate_key(chroma)
+        windows = self._key_network.windows(samples, tuning)
+        keys = forward_windows(self._key_network, windows, BATCH_WINDOWS)["keys"]
+        return estimate_key(chroma, keys.numpy())
+
+
+def build(
+    cards: Mapping[str, tuple[ModelCard, ...]], model_dir: Path, device: torch.device
+) -> QuickAnalyzer:
+    """Load the checkpoints; see `pipelines.analysis.spectral.build`."""
+    return QuickAnalyzer(
+        load_beat_model(cards["beats"][0], model_dir, device),
+        ChromaModel(CHROMA_ID, device),
+        load_key_network(cards["key"], model_dir, device),
+    )

@@ -1,0 +1,201 @@
+"""The spectral step: rhythm, key, loudness and structure of a whole track."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from models.checkpoints.cache import CheckpointError, load_tensors
+from models.checkpoints.cards import ModelCard
+from models.loudness import SILENCE_DBTP, SILENCE_LUFS
+from models.rhythm.beatnet import SAMPLE_RATE
+from models.skey import SKey
+from models.tuning import estimate_tuning
+from pipelines.analysis.beats import BeatModel, load_beat_model
+from pipelines.analysis.levels import LevelModel
+from pipelines.analysis.records import UNKNOWN_KEY, SpectralResult
+from pipelines.analysis.rhythm import estimate_rhythm
+from pipelines.analysis.structure import (
+    Measured,
+    SoundModel,
+    find_mix_points,
+    find_sections,
+    find_segments,
+)
+from pipelines.analysis.tonal import ChromaModel, KeyNetworkModel, estimate_key
+from pipelines.audio.gain import SILENCE_PEAK, peak_of
+from pipelines.audio.resample import mono_at
+from pipelines.audio.waveform import Waveform
+from pipelines.batching.framed import pad_to
+from pipelines.batching.steps import Outputs, Prepared
+from pipelines.batching.windows import WindowedModel
+
+CHROMA_ID = "hpcp"
+"""The chroma is there for the segments whatever decides the key."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Context:
+    """What `SpectralStep.finish` wants to know of a track."""
+
+    duration_s: float
+    n_samples: int
+    n_analysed: int
+    tuning_cents: float
+
+
+class SpectralStep:
+    """Tempo, beats, downbeats, key, loudness, segments, sections and mix points."""
+
+    def __init__(
+        self,
+        beats: BeatModel,
+        chroma: ChromaModel,
+        levels: tuple[LevelModel, LevelModel],
+        sound: SoundModel,
+        key_network: KeyNetworkModel | None = None,
+    ) -> None:
+        self._beats, self._chroma, self._levels, self._sound = beats, chroma, levels, sound
+        self._key_network = key_network
+
+    @property
+    def models(self) -> Sequence[WindowedModel]:
+        """See `Step`."""
+        always = (self._beats, self._chroma, *self._levels, self._sound)
+        return always if self._key_network is None else (*always, self._key_network)
+
+    def prepare(self, waveform: Waveform) -> Prepared:
+        """Resample and cut the windows; nothing is run on silence."""
+        samples = mono_at(waveform, SAMPLE_RATE)
+        tuning = estimate_tuning(torch.from_numpy(samples))
+        context = _Context(waveform.duration_s, waveform.samples.shape[1], len(samples), tuning)
+        if peak_of(waveform.samples) < SILENCE_PEAK:
+            return Prepared({}, context)
+        windows = {
+            model.model_id: cut
+            for model in self._levels
+            if len(cut := model.windows(waveform.samples))
+        }
+        if self._key_network is not None:
+            windows[self._key_network.model_id] = self._key_network.windows(samples, tuning)
+        n = len(samples)
+        framed = (self._chroma, self._sound)
+        padded = pad_to(samples, max(model.grid.padded_length(n) for model in framed))
+        windows |= {model.model_id: model.grid.windows(padded, n) for model in framed}
+        windows[self._beats.model_id] = self._beats.windows(samples)
+        return Prepared(windows, context)
+
+    def finish(self, prepared: Prepared, outputs: Outputs) -> SpectralResult:
+        """Decode and merge the rows of all windows."""
+        context = prepared.context
+        if not isinstance(context, _Context):
+            raise TypeError("prepared by another step")
+        if not prepared.windows:
+            return self._silent(context.duration_s)
+        n = context.n_analysed
+        beats = self._beats.join(outputs[self._beats.model_id], n)
+        chroma = self._chroma.chroma(outputs[self._chroma.model_id], n, context.tuning_cents)
+        key = estimate_key(chroma, self._network_keys(outputs))
+        track = Measured(
+            duration_s=context.duration_s,
+            sound=self._sound.grid.join(outputs[self._sound.model_id]["sound"], n).numpy(),
+            chroma=chroma,
+            levels=self._levels[0].measure(
+                [outputs[m.model_id] for m in self._levels if m.model_id in outputs],
+                context.n_samples,
+            ),
+            rhythm=estimate_rhythm(beats, chroma),
+        )
+        mix_in, mix_out = find_mix_points(track)
+        return SpectralResult(
+            tempo=track.rhythm.tempo,
+            tempo_confidence=track.rhythm.tempo_confidence,
+            beats=track.rhythm.beats.tolist(),
+            downbeats=track.rhythm.downbeats.tolist(),
+            time_signature=track.rhythm.time_signature,
+            time_signature_confidence=track.rhythm.time_signature_confidence,
+            key=key.key,
+            mode=key.mode,
+            key_confidence=key.confidence,
+            loudness_lufs=track.levels.loudness_lufs,
+            loudness_range_lu=track.levels.range_lu,
+            true_peak_dbtp=track.levels.true_peak_dbtp,
+            mix_in_s=mix_in,
+            mix_out_s=mix_out,
+            segments=find_segments(track),
+            sections=find_sections(track),
+            models=self._model_ids(),
+        )
+
+    def _network_keys(self, outputs: Outputs) -> NDArray[np.float32] | None:
+        if self._key_network is None:
+            return None
+        keys: NDArray[np.float32] = outputs[self._key_network.model_id]["keys"].numpy()
+        return keys
+
+    def _model_ids(self) -> dict[str, str]:
+        key = [model.model_id for model in (self._chroma, self._key_network) if model]
+        return {"beats": self._beats.model_id, "key": "+".join(key)}
+
+    def _silent(self, duration_s: float) -> SpectralResult:
+        return SpectralResult(
+            tempo=0.0,
+            tempo_confidence=0.0,
+            beats=[],
+            downbeats=[],
+            time_signature=4,
+            time_signature_confidence=0.0,
+            key=UNKNOWN_KEY,
+            mode=UNKNOWN_KEY,
+            key_confidence=0.0,
+            loudness_lufs=SILENCE_LUFS,
+            loudness_range_lu=0.0,
+            true_peak_dbtp=SILENCE_DBTP,
+            mix_in_s=0.0,
+            mix_out_s=duration_s,
+            segments=[],
+            sections=[],
+            models=self._model_ids(),
+        )
+
+
+def build(
+    cards: Mapping[str, tuple[ModelCard, ...]], model_dir: Path, device: torch.device
+) -> SpectralStep:
+    """Load the step's checkpoints.
+
+    Args:
+        cards: Role → cards, see `models.checkpoints.cards.choose_cards`; ``beats`` and ``key``
+            are used.
+        model_dir: The model cache.
+        device: Where the forwards run.
+
+    Raises:
+        CheckpointError: A checkpoint is absent or damaged.
+    """
+    return SpectralStep(
+        load_beat_model(cards["beats"][0], model_dir, device),
+        ChromaModel(CHROMA_ID, device),
+        (LevelModel(device), LevelModel(device, is_end=True)),
+        SoundModel(device),
+        load_key_network(cards["key"], model_dir, device),
+    )
+
+
+def load_key_network(
+    cards: Sequence[ModelCard], model_dir: Path, device: torch.device
+) -> KeyNetworkModel | None:
+    """Load the key network if a card asks for one; an optional one may be absent."""
+    for card in cards:
+        if card.format != "none":
+            try:
+                tensors = load_tensors(card, model_dir)
+            except CheckpointError:
+                if card.optional:
+                    continue
+                raise
+            return KeyNetworkModel(card.model_id, SKey.from_tensors(tensors), device)
+    return None

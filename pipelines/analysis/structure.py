@@ -1,0 +1,202 @@
+"""Segments, sections and mix points: the track's structure out of what the models measured."""
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from models.loudness import STEP_S
+from models.rhythm.tempo import dominant_tempo
+from models.segments import (
+    FRAME_RATE,
+    HOP_LENGTH,
+    SAMPLE_RATE,
+    SoundFrames,
+    find_boundaries,
+    section_boundaries,
+)
+from pipelines.analysis.levels import Levels
+from pipelines.analysis.records import Section, Segment
+from pipelines.analysis.rhythm import CHROMA_RATE, Rhythm
+from pipelines.analysis.tonal import estimate_key
+from pipelines.batching.framed import FrameGrid
+
+GRID_FRAMES = 1500
+"""30 s, the shape of every forward."""
+
+_SECTION_FRAME_S = 0.5
+_SECTION_STRETCH_S = 12.0
+_SHORTEST_SECTION_S = 8.0
+_PHRASE_BARS = 4
+_QUIETER_LU = 8.0
+"""A phrase so much below the programme loudness belongs to the intro or outro."""
+
+
+class SoundModel:
+    """Onsets, level and timbre as a windowed model; output ``sound [B, 1500, 14]``."""
+
+    model_id = "sound-frames"
+
+    def __init__(self, device: torch.device) -> None:
+        # Onsets look two frames back, the FFT of the last two reaches over the window's end.
+        self.grid = FrameGrid(SAMPLE_RATE, HOP_LENGTH, GRID_FRAMES, lead=4, tail=2)
+        self.spec = self.grid.spec
+        self._device = device
+        self._frames = SoundFrames().to(device)
+
+    def forward(self, windows: Tensor) -> Mapping[str, Tensor]:
+        """See `WindowedModel`."""
+        return {"sound": self._frames(windows.to(self._device))}
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What structure is found from.
+
+    Attributes:
+        duration_s: Of the track.
+        sound: float32 ``[N, 14]``, see `models.segments.SoundFrames`.
+        chroma: float32 ``[M, 12]``, see `models.key.Hpcp`.
+    """
+
+    duration_s: float
+    sound: NDArray[np.float32]
+    chroma: NDArray[np.float32]
+    levels: Levels
+    rhythm: Rhythm
+
+
+def _means(values: NDArray[np.floating], edges: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Mean of ``values [N, D]`` between edges; an empty stretch takes the nearest row."""
+    starts = np.clip(edges[:-1], 0, len(values) - 1)
+    stops = np.clip(np.maximum(edges[1:], starts + 1), 1, len(values))
+    sums = np.concatenate([np.zeros((1, values.shape[1])), values.cumsum(axis=0, dtype=np.float64)])
+    return np.asarray((sums[stops] - sums[starts]) / (stops - starts)[:, None])
+
+
+def find_segments(track: Measured) -> list[Segment]:
+    """Describe the stretches of near-constant sound.
+
+    Returns:
+        Segments without gaps from 0 to the track's end. ``pitches`` are chroma with a maximum of 1
+        (zeros where nothing has pitch), ``timbre`` 12 cosine coefficients of the band levels.
+    """
+    onset, level = track.sound[:, 0], track.sound[:, 1]
+    edges = find_boundaries(onset)
+    if len(edges) < 2:
+        return []
+    times = np.minimum(edges / FRAME_RATE, track.duration_s)
+    times[-1] = track.duration_s
+    # A chroma frame is centred one hop behind its start.
+    pitches = _means(track.chroma, np.round(times * CHROMA_RATE - 1.0).astype(np.int64))
+    pitches = pitches / np.maximum(pitches.max(axis=1, keepdims=True), 1e-6)
+    timbre = _means(track.sound[:, 2:], edges)
+    loudest = np.maximum.reduceat(level, edges[:-1])
+    strength = np.clip(onset[edges[:-1]] / 12.0, 0.0, 1.0)
+    return [
+        Segment(
+            start_s=float(times[i]),
+            duration_s=float(times[i + 1] - times[i]),
+            confidence=round(float(strength[i]) if i else 1.0, 3),
+            loudness_start_db=round(float(level[start]), 3),
+            loudness_max_db=round(float(loudest[i]), 3),
+            loudness_max_time_s=float(level[start:stop].argmax() / FRAME_RATE),
+            pitches=[round(x, 3) for x in pitches[i].tolist()],
+            timbre=[round(x, 3) for x in timbre[i].tolist()],
+        )
+        for i, (start, stop) in enumerate(itertools.pairwise(edges))
+    ]
+
+
+def find_sections(track: Measured) -> list[Section]:
+    """Cut the track into its large parts and describe each.
+
+    Boundaries are moved to the nearest downbeat within a bar. Sections tile the track.
+    """
+    n = max(1, round(track.duration_s / _SECTION_FRAME_S))
+    marks = np.arange(n + 1) * _SECTION_FRAME_S
+    timbre = _means(track.sound[:, 2:], np.round(marks * FRAME_RATE).astype(np.int64))
+    chroma = _means(track.chroma, np.round(marks * CHROMA_RATE).astype(np.int64))
+    timbre = timbre / max(float(timbre.std(axis=0).mean()), 1.0)
+    features = np.concatenate(
+        [timbre, chroma / max(float(chroma.std(axis=0).mean()), 0.05)], axis=1
+    )
+    edges, confidence = section_boundaries(
+        features,
+        round(_SECTION_STRETCH_S / _SECTION_FRAME_S),
+        round(_SHORTEST_SECTION_S / _SECTION_FRAME_S),
+    )
+    times = np.asarray(edges * _SECTION_FRAME_S, dtype=np.float64)
+    times[1:-1] = _to_downbeats(times[1:-1], track.rhythm)
+    times[0], times[-1] = 0.0, track.duration_s
+    # Two boundaries may have come to the same downbeat.
+    times, first = np.unique(times, return_index=True)
+    return [
+        _describe(track, float(start), float(stop), float(confidence[i]))
+        for (start, stop), i in zip(itertools.pairwise(times), first, strict=False)
+    ]
+
+
+def _to_downbeats(times: NDArray[np.float64], rhythm: Rhythm) -> NDArray[np.float64]:
+    if len(rhythm.downbeats) < 2:
+        return times
+    bar_s = float(np.median(np.diff(rhythm.downbeats)))
+    nearest = rhythm.downbeats[np.abs(times[:, None] - rhythm.downbeats).argmin(axis=1)]
+    return np.where(np.abs(nearest - times) <= bar_s, nearest, times)
+
+
+def _describe(track: Measured, start: float, stop: float, confidence: float) -> Section:
+    rhythm = track.rhythm
+    inside = rhythm.beats[(rhythm.beats >= start) & (rhythm.beats < stop)]
+    chroma = track.chroma[int(start * CHROMA_RATE) : max(1, int(stop * CHROMA_RATE))]
+    key = estimate_key(chroma if len(chroma) else track.chroma[-1:])
+    steps = track.levels.steps_lufs[int(start / STEP_S) : max(1, round(stop / STEP_S))]
+    energy = np.mean(10.0 ** (steps / 10.0)) if len(steps) else 1e-7
+    return Section(
+        start_s=start,
+        duration_s=stop - start,
+        confidence=round(confidence, 3),
+        loudness_db=round(float(10.0 * np.log10(energy)), 3),
+        tempo=dominant_tempo(inside) or rhythm.tempo,
+        tempo_confidence=rhythm.tempo_confidence,
+        key=key.key,
+        key_confidence=key.confidence,
+        mode=key.mode,
+        mode_confidence=key.confidence,
+        time_signature=rhythm.time_signature,
+        time_signature_confidence=rhythm.time_signature_confidence,
+    )
+
+
+def find_mix_points(track: Measured) -> tuple[float, float]:
+    """Find where a track can be faded in and out.
+
+    Returns:
+        ``(mix_in_s, mix_out_s)``: the downbeat from which the first full-energy phrase of four bars
+        runs, and the end of the last one, whole phrases later. Without bars, where the level of
+        full energy is first reached and last left; a silent track gives 0 and its duration.
+    """
+    threshold = max(track.levels.loudness_lufs - _QUIETER_LU, -70.0)
+    heard = np.flatnonzero(track.levels.steps_lufs > threshold)
+    if not len(heard):
+        return 0.0, track.duration_s
+    first = float(heard[0] * STEP_S)
+    last = min(float((heard[-1] + 1) * STEP_S), track.duration_s)
+    downbeats = track.rhythm.downbeats
+    if len(downbeats) <= _PHRASE_BARS:
+        return first, last
+    edges = np.round(downbeats / STEP_S).astype(np.int64)
+    bars = _means(10.0 ** (track.levels.steps_lufs[:, None] / 10.0), edges)[:, 0]
+    is_full = np.lib.stride_tricks.sliding_window_view(
+        10.0 * np.log10(bars) > threshold, _PHRASE_BARS
+    ).all(axis=1)
+    full = np.flatnonzero(is_full)
+    if not len(full):
+        return first, last
+    begin = int(full[0])
+    phrases = (int(full[-1]) - begin) // _PHRASE_BARS + 1
+    return float(downbeats[begin]), float(downbeats[begin + phrases * _PHRASE_BARS])

@@ -1,0 +1,1 @@
+"""Tags: vocabularies, scores that can be compared, and the attributes that they imply."""

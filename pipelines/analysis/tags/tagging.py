@@ -1,0 +1,141 @@
+"""Tags: vocabularies, scores that can be compared between tags, and one list out of several."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+
+from torch import Tensor
+
+from models.checkpoints.cache import load_json
+from models.checkpoints.cards import CardError, ModelCard
+from models.musicnn import MSD_TAGS, MTT_TAGS
+from pipelines.analysis.records import MoodTag
+from pipelines.analysis.tags.audioset import AUDIOSET_TAGS, MOOD_TAGS, N_CLASSES
+from pipelines.analysis.tags.reference import MSD_REFERENCE, MTT_REFERENCE
+
+MIN_SCORE = 0.5
+"""Tags below are not reported."""
+
+MAX_TAGS = 20
+"""At most so many tags are reported."""
+
+_NEUTRAL = 0.05
+_RARE = 0.01
+_RELATIVE = 0.6
+
+# Names for what both vocabularies call differently, or one vocabulary more than once.
+_SAME = {
+    "female vocals": (
+        "female vocalists, female vocalist, female vocal, female voice, female, woman"
+    ),
+    "male vocals": "male vocalists, male vocal, male voice, male, man",
+    "vocals": "vocal, voice, singing",
+    "instrumental": "no vocals, no vocal, no voice",
+    "classical": "classic",
+    "choir": "choral",
+    "beats": "beat",
+    "chill": "chillout",
+    "r&b": "rnb",
+}
+_CANONICAL = {alias: name for name, aliases in _SAME.items() for alias in aliases.split(", ")}
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """The tags of a network.
+
+    Attributes:
+        names: In the order of its outputs; "" is an output that says nothing about music.
+        reference: The usual probability of every tag.
+    """
+
+    names: tuple[str, ...]
+    reference: Mapping[str, float]
+
+
+MTT = Vocabulary(MTT_TAGS, MTT_REFERENCE)
+MSD = Vocabulary(MSD_TAGS, MSD_REFERENCE)
+
+AUDIOSET = Vocabulary(
+    tuple(AUDIOSET_TAGS.get(index, "") for index in range(N_CLASSES)),
+    {name: _RARE if name in MOOD_TAGS else _NEUTRAL for name in AUDIOSET_TAGS.values()},
+)
+"""No reference distribution has been measured: moods are taken as rare, the rest as usual."""
+
+_VOCABULARIES = {"musicnn-mtt": MTT, "musicnn-msd-768": MSD}
+
+
+def vocabulary_of(card: ModelCard, model_dir: Path) -> Vocabulary:
+    """Give the vocabulary of a checkpoint's ``tags``.
+
+    Raises:
+        CardError: Nobody wrote down what its tags are.
+        CheckpointError: Its configuration should say so, and is not in the cache.
+    """
+    if card.model_id in _VOCABULARIES:
+        return _VOCABULARIES[card.model_id]
+    if card.outputs.get("tags") == N_CLASSES:
+        return AUDIOSET
+    if not any(file.path == "config.json" for file in card.files):
+        raise CardError(f"{card.model_id} has no tag vocabulary")
+    labels: Mapping[str, str] = load_json(card, model_dir)["id2label"]
+    # Discogs labels are "genre---style".
+    names = tuple(labels[str(i)].split("---")[-1].lower() for i in range(len(labels)))
+    return Vocabulary(names, dict.fromkeys(names, _RARE))
+
+
+def score(probability: float, reference: float) -> float:
+    """Turn a tag's probability into a score that can be compared between tags.
+
+    Mood tags are rare, and a network that knows it gives them low probabilities even where they are
+    right; so the log-odds are moved by part of the log-odds of the tag's usual probability. A tag
+    that is usually at .05 keeps its probability; one usually at .01 reaches .5 at .02, one usually
+    at .25 only at .14.
+
+    Args:
+        probability: 0 to 1.
+        reference: The tag's usual probability, above 0 and below 1.
+
+    Returns:
+        0 to 1, increasing in ``probability``.
+    """
+    if not 0 < probability < 1:
+        return float(probability >= 1)
+    moved = _log_odds(probability) - _RELATIVE * _log_odds(reference)
+    return 1 / (1 + math.exp((1 - _RELATIVE) * _log_odds(_NEUTRAL) - moved))
+
+
+def scores(vocabulary: Vocabulary, probabilities: Tensor) -> dict[str, float]:
+    """Score every tag of a vocabulary under its original name; ``probabilities`` is ``[K]``."""
+    return {
+        name: score(probability, vocabulary.reference[name])
+        for name, probability in zip(vocabulary.names, probabilities.tolist(), strict=True)
+        if name
+    }
+
+
+def calibrated_tags(vocabulary: Vocabulary, probabilities: Tensor) -> list[MoodTag]:
+    """Give the tags that stand out, by falling score and under their common names."""
+    rated = scores(vocabulary, probabilities).items()
+    return merge_tags([MoodTag(name, value) for name, value in rated])
+
+
+def merge_tags(*lists: Sequence[MoodTag]) -> list[MoodTag]:
+    """Make one list of several: a tag that occurs more than once keeps its highest score.
+
+    Returns:
+        At most `MAX_TAGS` tags with a score of at least `MIN_SCORE`, by falling score, ties by
+        name.
+    """
+    best: dict[str, float] = {}
+    for tag in chain(*lists):
+        name = _CANONICAL.get(tag.tag.lower(), tag.tag.lower())
+        best[name] = max(best.get(name, 0.0), tag.score)
+    ranked = sorted(best.items(), key=lambda item: (-item[1], item[0]))
+    return [MoodTag(name, value) for name, value in ranked if value >= MIN_SCORE][:MAX_TAGS]
+
+
+def _log_odds(probability: float) -> float:
+    return math.log(probability / (1 - probability))

@@ -1,0 +1,115 @@
+"""Key of a track, and its chroma."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from models.key import (
+    HOP_LENGTH,
+    SAMPLE_RATE,
+    UNKNOWN,
+    WIN_LENGTH,
+    Hpcp,
+    Key,
+    choose_key,
+    fold,
+    profile_correlations,
+)
+from models.skey import CROP_LENGTH, SKey
+from pipelines.audio.gain import peak_of
+from pipelines.audio.resample import resample
+from pipelines.batching.framed import FrameGrid
+from pipelines.batching.windows import WindowSpec, cut, window_starts
+
+GRID_FRAMES = 320
+"""29.8 s, the shape of every forward."""
+_CROP_SPACING = 3
+_MAX_CROPS = 8
+_LEAST_CORRELATION = 0.3
+_LEAST_CONTRAST = 0.2
+"""Standard deviation over mean of the profile: noise has .09-.20, music .32 and more."""
+
+
+class ChromaModel:
+    """Harmonic pitch class profiles as a windowed model; output ``pitches [B, 320, 120]``."""
+
+    def __init__(self, model_id: str, device: torch.device) -> None:
+        self.model_id = model_id
+        self.grid = FrameGrid(
+            SAMPLE_RATE, HOP_LENGTH, GRID_FRAMES, overhang=WIN_LENGTH - HOP_LENGTH
+        )
+        self.spec = self.grid.spec
+        self._device = device
+        self._hpcp = Hpcp().to(device)
+
+    def forward(self, windows: Tensor) -> Mapping[str, Tensor]:
+        """See `WindowedModel`."""
+        return {"pitches": self._hpcp(windows.to(self._device))}
+
+    def chroma(
+        self, rows: Mapping[str, Tensor], n_samples: int, tuning_cents: float
+    ) -> NDArray[np.float32]:
+        """Join the rows of a track of ``n_samples`` samples to its chroma ``[N, 12]``."""
+        return fold(self.grid.join(rows["pitches"], n_samples).numpy(), tuning_cents)
+
+
+class KeyNetworkModel:
+    """S-KEY as a windowed model; output ``keys [B, 24]``, windows with the track's peak at 1."""
+
+    def __init__(self, model_id: str, network: SKey, device: torch.device) -> None:
+        self.model_id = model_id
+        self.spec = WindowSpec(
+            SAMPLE_RATE, CROP_LENGTH, CROP_LENGTH * _CROP_SPACING, max_windows=_MAX_CROPS
+        )
+        self._device = device
+        self._network = network.to(device).requires_grad_(False)
+
+    def windows(self, samples: NDArray[np.float32], tuning_cents: float) -> Tensor:
+        """Cut ``[T]`` to crops of 15 s, spread over the track; a shorter one is repeated.
+
+        The crops are brought to 440 Hz by playing them slower or faster: the network has twelve
+        bins an octave, and a quarter tone between them is noise to it.
+        """
+        peak = max(peak_of(samples), 1e-6)
+        if 0 < len(samples) < CROP_LENGTH:
+            samples = np.pad(samples, (0, CROP_LENGTH - len(samples)), mode="wrap")
+        crops = cut(samples, window_starts(len(samples), self.spec), CROP_LENGTH)
+        return tuned(crops, tuning_cents) / peak
+
+    def forward(self, windows: Tensor) -> Mapping[str, Tensor]:
+        """See `WindowedModel`."""
+        return {"keys": self._network(windows.to(self._device))}
+
+
+def tuned(crops: Tensor, tuning_cents: float) -> Tensor:
+    """Play float32 ``[W, T]`` so that what is sharp by some cents is in tune; T stays."""
+    rate = round(SAMPLE_RATE * 2.0 ** (-tuning_cents / 1200.0))
+    if rate == SAMPLE_RATE:
+        return crops
+    played = resample(crops.numpy(), rate, SAMPLE_RATE)
+    length = crops.shape[-1]
+    return torch.from_numpy(
+        np.pad(played, [(0, 0), (0, max(0, length - played.shape[1]))], mode="wrap")[:, :length]
+    )
+
+
+def estimate_key(chroma: NDArray[np.float32], network: NDArray[np.float32] | None = None) -> Key:
+    """Find the key of a stretch of music.
+
+    Args:
+        chroma: float32 ``[N, 12]`` from C.
+        network: float32 ``[W, 24]``, probabilities of the key network's crops, if there is one.
+
+    Returns:
+        The key; silence and sound without tonality are `UNKNOWN`.
+    """
+    profile = chroma.sum(axis=0, dtype=np.float64)
+    correlations = profile_correlations(profile)
+    if correlations.max() < _LEAST_CORRELATION or profile.std() < _LEAST_CONTRAST * profile.mean():
+        return UNKNOWN
+    if network is None:
+        return choose_key(correlations)
+    return choose_key(correlations, network.mean(axis=0, dtype=np.float64))

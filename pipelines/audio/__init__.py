@@ -1,0 +1,1 @@
+"""From bytes to samples: decoding behind walls, resampling, level."""

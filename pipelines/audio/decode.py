@@ -1,0 +1,363 @@
+"""Decode untrusted audio files to 44.1 kHz float32, each in a child process behind walls.
+
+A spawner process per `Decoder` (see `pipelines.audio.decode_child`) imports PyAV once and forks a
+child per file; the child gets the file as stdin and a pipe as stdout, no file system, no network,
+no way to start anything, and limits on memory, processor time and wall clock. PyAV is never
+imported in this process. A damaged or cut-off file gives what can be decoded of it, as players do,
+unless more of its packets fail than succeed or less than ``min_seconds`` remain. More than two
+channels are mixed down to stereo.
+"""
+
+import atexit
+import contextlib
+import ctypes
+import fcntl
+import functools
+import importlib.util
+import json
+import os
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipelines.audio.waveform import (
+    SAMPLE_RATE,
+    AudioError,
+    AudioTooLongError,
+    AudioTooShortError,
+    UnprocessableAudioError,
+    Waveform,
+)
+
+AV_VERSION = "18.1.0"
+"""The PyAV release whose bundled FFmpeg is known to keep to the whitelists."""
+
+HEADER = struct.Struct("<cBI")
+MAX_TEXT_BYTES = 4096
+PIPE_BYTES = 1 << 20
+GRACE_S = 5.0
+"""How long after its own alarm a child may still be silent before it is given up."""
+
+_ERRORS = {
+    kind.code: kind for kind in (UnprocessableAudioError, AudioTooLongError, AudioTooShortError)
+}
+_TOO_SLOW = "The audio takes too long to decode; send MP3, WAV, FLAC, OGG or M4A."
+_CRASHED = "The audio file cannot be decoded; send it as MP3, WAV, FLAC, OGG or M4A."
+
+
+class DecoderUnavailableError(RuntimeError):
+    """The decoding process cannot start: a fault of the installation, never of the audio."""
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeLimits:
+    """What one file may cost.
+
+    Attributes:
+        max_seconds: Longer audio raises `AudioTooLongError`.
+        min_seconds: Shorter audio raises `AudioTooShortError`.
+        max_channels: More raise `UnprocessableAudioError`.
+        address_space_bytes: Mappings of the child, code included (about 150 MB).
+        cpu_s: Processor time of the child.
+        wall_s: Wall clock of the child.
+    """
+
+    max_seconds: float = 900.0
+    min_seconds: float = 1.0
+    max_channels: int = 8
+    address_space_bytes: int = 1 << 30
+    cpu_s: int = 30
+    wall_s: float = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class AudioClaims:
+    """What a file's headers say of it; wrong as often as the file is.
+
+    Attributes:
+        duration_s: None when the container does not say.
+        sample_rate: Hz.
+    """
+
+    container: str
+    codec: str
+    sample_rate: int
+    channels: int
+    duration_s: float | None
+
+
+class Decoder:
+    """A spawner process and the way to ask it; safe to use from several threads at once."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._control: socket.socket | None = None
+
+    def decode(self, source: Path, limits: DecodeLimits) -> Waveform:
+        """Decode a whole file.
+
+        Args:
+            source: A regular file; neither its name nor its suffix matters.
+            limits: What it may cost.
+
+        Returns:
+            float32 ``[C, T]`` at 44.1 kHz, C-contiguous, C = 1 for mono sources, else 2.
+
+        Raises:
+            AudioError: With a message for whoever sent the file.
+            DecoderUnavailableError: The installation lacks PyAV or forbids processes.
+        """
+        capacity = int(limits.max_seconds * SAMPLE_RATE)
+        with self._child(source, "whole", limits) as child:
+            child.expect(b"I")
+            return Waveform(child.samples(capacity, until=b"."))
+
+    def decode_segments(
+        self, source: Path, segments: Sequence[tuple[float, float]], limits: DecodeLimits
+    ) -> list[Waveform]:
+        """Decode only ``(start_s, duration_s)`` stretches, seeking to each.
+
+        Returns:
+            One waveform per segment, in order; shorter (or empty) where the track ends first.
+        """
+        longest = max((duration for _, duration in segments), default=0.0)
+        capacity = round(longest * SAMPLE_RATE) + 1
+        with self._child(source, "segments", limits, segments=list(segments)) as child:
+            child.expect(b"I")
+            return [Waveform(child.samples(capacity, until=b"S")) for _ in segments]
+
+    def probe(self, source: Path, limits: DecodeLimits) -> AudioClaims:
+        """Read the headers only."""
+        with self._child(source, "probe", limits) as child:
+            return AudioClaims(**json.loads(child.expect(b"I")))
+
+    def active_walls(self) -> dict[str, str]:
+        """Name every wall and whether it stands: "on", or "off: " and the reason."""
+        with self._child(Path(os.devnull), "walls", DecodeLimits()) as child:
+            walls: dict[str, str] = json.loads(child.expect(b"I"))
+        return walls
+
+    @property
+    def process_id(self) -> int:
+        """The spawner's process id; 0 before the first use."""
+        return 0 if self._process is None else self._process.pid
+
+    def close(self) -> None:
+        """End the spawner; children that still run end with their pipes."""
+        with self._lock:
+            self._stop()
+
+    @contextlib.contextmanager
+    def _child(
+        self, source: Path, task: str, limits: DecodeLimits, **more: object
+    ) -> Iterator["_Child"]:
+        request = json.dumps({"task": task, **asdict(limits), **more}).encode()
+        output, output_end = os.pipe()
+        status, status_end = os.pipe()
+        child = _Child(output, status, time.monotonic() + limits.wall_s + GRACE_S)
+        try:
+            with contextlib.suppress(OSError):  # only makes it faster
+                fcntl.fcntl(output, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+            try:
+                with source.open("rb", buffering=0) as audio:
+                    self._send(request, [audio.fileno(), output_end, status_end])
+            finally:
+                os.close(output_end)
+                os.close(status_end)
+            yield child
+        finally:
+            child.close()
+
+    def _send(self, request: bytes, descriptors: list[int]) -> None:
+        with self._lock:
+            for attempt in (1, 2):
+                control = self._control or self._start()
+                try:
+                    socket.send_fds(control, [request], descriptors)
+                except OSError as fault:  # the spawner is gone: one fresh start
+                    self._stop()
+                    if attempt == 2:
+                        raise DecoderUnavailableError(f"the decoder ended: {fault}") from fault
+                else:
+                    return
+
+    def _start(self) -> socket.socket:
+        spec = importlib.util.find_spec("av")
+        if spec is None or spec.origin is None:
+            raise DecoderUnavailableError("PyAV is not installed")
+        child = Path(__file__).with_name("decode_child.py")
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._process = subprocess.Popen(  # noqa: S603 - our own file, fixed arguments
+                [
+                    sys.executable,
+                    *("-I", "-S", str(child), str(child.parents[2])),
+                    *(str(Path(spec.origin).parent.parent), AV_VERSION),
+                ],
+                stdin=theirs.fileno(),
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                cwd="/",
+                env={"LC_ALL": "C.UTF-8", "PATH": os.defpath},
+                # Ctrl-C is for this process; the spawner ends with its socket.
+                process_group=0,
+            )
+        self._control = ours
+        ours.settimeout(30.0)
+        try:
+            hello = json.loads(ours.recv(65_536) or b'{"fault": "it ended at once"}')
+        except TimeoutError:
+            hello = {"fault": "no answer"}
+        ours.settimeout(None)
+        if "fault" in hello:
+            self._stop()
+            raise DecoderUnavailableError(f"the decoder does not start: {hello['fault']}")
+        return ours
+
+    def _stop(self) -> None:
+        if self._control is not None:
+            self._control.close()
+            self._control = None
+        if self._process is not None:
+            try:
+                self._process.wait(timeout=2.0)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+            self._process = None
+
+
+class _Child:
+    """Our ends of one child's pipes."""
+
+    def __init__(self, output: int, status: int, deadline: float) -> None:
+        self._output = output
+        self._status = status
+        self._deadline = deadline
+
+    def expect(self, tag: bytes) -> bytes:
+        """Read one JSON message with ``tag``."""
+        found, _, size = self._header()
+        payload = self._payload(size)
+        if found != tag:
+            raise _refusal(payload)
+        return payload
+
+    def samples(self, capacity: int, until: bytes) -> NDArray[np.float32]:
+        """Gather blocks up to the message ``until``: float32 ``[C, T]``, T ≤ ``capacity``."""
+        flat = np.empty(0, np.float32)
+        target = flat.data.cast("B")
+        c = n = 0
+        while True:
+            tag, channels, size = self._header()
+            if tag == until:
+                return _pack(flat, c, capacity, n)
+            if tag != b"P":
+                raise _refusal(self._payload(size))
+            if not c:
+                c = min(channels, 2)
+                flat = np.empty(c * capacity, np.float32)  # pages are touched only when filled
+                target = flat.data.cast("B")
+            if channels != c or n + size > capacity:
+                raise UnprocessableAudioError(_CRASHED)
+            for channel in range(c):
+                begin = 4 * (channel * capacity + n)
+                self._read(target[begin : begin + 4 * size])
+            n += size
+
+    def close(self) -> None:
+        """Let go; a child that still writes ends."""
+        os.close(self._output)
+        os.close(self._status)
+
+    def _header(self) -> tuple[bytes, int, int]:
+        header = bytearray(HEADER.size)
+        self._read(memoryview(header))
+        tag, channels, size = HEADER.unpack(header)
+        return tag, channels, size
+
+    def _payload(self, size: int) -> bytes:
+        payload = bytearray(min(size, MAX_TEXT_BYTES))
+        self._read(memoryview(payload))
+        return bytes(payload)
+
+    def _read(self, target: memoryview) -> None:
+        while target:
+            self._wait(self._output)
+            n = os.readv(self._output, [target])
+            if n == 0:
+                raise self._death()
+            target = target[n:]
+
+    def _death(self) -> AudioError:
+        self._wait(self._status)
+        status = os.read(self._status, 4)
+        if len(status) < 4:
+            return UnprocessableAudioError(_CRASHED)
+        code = os.waitstatus_to_exitcode(struct.unpack("<i", status)[0])
+        slow = (-signal.SIGALRM, -signal.SIGXCPU, -signal.SIGKILL)
+        return UnprocessableAudioError(_TOO_SLOW if code in slow else _CRASHED)
+
+    def _wait(self, descriptor: int) -> None:
+        poll = select.poll()
+        poll.register(descriptor, select.POLLIN)
+        remaining_s = self._deadline - time.monotonic()
+        if remaining_s <= 0 or not poll.poll(remaining_s * 1000):
+            raise UnprocessableAudioError(_TOO_SLOW)
+
+
+def _pack(flat: NDArray[np.float32], c: int, capacity: int, n: int) -> NDArray[np.float32]:
+    """Move the second channel up to the end of the first, without a copy of the whole."""
+    if c == 2:
+        ctypes.memmove(flat.ctypes.data + 4 * n, flat.ctypes.data + 4 * capacity, 4 * n)
+    return flat[: c * n].reshape(max(c, 1), n)
+
+
+def _refusal(payload: bytes) -> AudioError:
+    try:
+        code, message = json.loads(payload)
+        return _ERRORS[code](str(message))
+    except (ValueError, KeyError, TypeError):
+        return UnprocessableAudioError(_CRASHED)
+
+
+@functools.cache
+def default_decoder() -> Decoder:
+    """The decoder of this process, started at first use and ended at exit."""
+    decoder = Decoder()
+    atexit.register(decoder.close)
+    return decoder
+
+
+def decode(source: Path, limits: DecodeLimits) -> Waveform:
+    """Decode a whole file with the process's own decoder; see `Decoder.decode`."""
+    return default_decoder().decode(source, limits)
+
+
+def decode_segments(
+    source: Path, segments: Sequence[tuple[float, float]], limits: DecodeLimits
+) -> list[Waveform]:
+    """Decode stretches of a file with the process's own decoder; see `Decoder.decode_segments`."""
+    return default_decoder().decode_segments(source, segments, limits)
+
+
+def probe(source: Path, limits: DecodeLimits) -> AudioClaims:
+    """Read a file's headers with the process's own decoder."""
+    return default_decoder().probe(source, limits)
+
+
+def active_walls() -> dict[str, str]:
+    """Name the walls around decoding on this machine and whether each stands."""
+    return default_decoder().active_walls()

@@ -1,0 +1,482 @@
+"""The decoding side of `pipelines.audio.decode`: a spawner that forks one walled-in child per file.
+
+Run as a script, isolated (`python -I -S decode_child.py ROOT AV_FOLDER AV_VERSION`), with a
+SOCK_SEQPACKET socket as stdin. The spawner imports PyAV once, gives up network and privileges, and
+never reads audio itself; each request is one datagram of JSON with three descriptors (audio, output
+pipe, status pipe). The child forked for it sees the audio as stdin, the output pipe as stdout, and
+nothing else.
+
+Messages on the output pipe are `HEADER` (tag, channels, n) + payload: ``I`` n bytes of JSON (what
+the container claims), ``P`` n float32 samples of each channel in turn, ``S`` end of a segment,
+``E`` JSON (code, message), ``.`` done. The spawner writes the child's wait status, one int32, on
+the status pipe.
+"""
+
+import array
+import contextlib
+import io
+import json
+import os
+import select
+import signal
+import socket
+import struct
+import sys
+import wave
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from av.audio.frame import AudioFrame
+    from av.audio.stream import AudioStream
+    from av.container import InputContainer
+    from av.filter import Graph
+
+HEADER = struct.Struct("<cBI")
+SAMPLE_RATE = 44_100
+BLOCK_SAMPLES = 32_768
+FRAMES_PER_PULL = 16
+"""Frames pushed into a filter graph before what it made is fetched: each fetch ends in an error."""
+PREROLL_S = 0.3
+"""Decoded and thrown away before a segment, so that bit reservoirs and filters have settled."""
+
+CONTAINERS = "mp3,wav,flac,ogg,mov,mp4,m4a,aac,aiff,matroska,webm"
+CODECS = (
+    "mp3,mp3float,mp2,mp2float,mp1,mp1float,aac,aac_latm,flac,vorbis,opus,libopus,alac,ac3,eac3,"
+    "wavpack,speex,libspeex,adpcm_ms,adpcm_ima_wav,pcm_alaw,pcm_mulaw,pcm_u8,pcm_s8,pcm_s16le,"
+    "pcm_s16be,pcm_s24le,pcm_s24be,pcm_s32le,pcm_s32be,pcm_f32le,pcm_f32be,pcm_f64le,pcm_f64be"
+)
+MIN_RATE, MAX_RATE = 4_000, 384_000
+
+SEND_INSTEAD = "send MP3, WAV, FLAC, OGG or M4A"
+NOT_AUDIO = f"This is not an audio file that can be read; {SEND_INSTEAD}."
+PLAYLIST = f"This is a playlist, script or web page, not audio; {SEND_INSTEAD} itself."
+DAMAGED = "The audio file is damaged or incomplete; upload the whole file again."
+NO_AUDIO = f"The file holds no audio track; {SEND_INSTEAD}."
+TOO_MUCH_MEMORY = f"The audio file needs too much memory to decode; {SEND_INSTEAD}."
+
+_TEXT_STARTS = (b"#ext", b"ffconcat", b"[playlist]", b"<", b"[reference]", b"file ")
+_AUDIO_STARTS = (b"ID3", b"RIFF", b"fLaC", b"OggS", b"FORM", b"\x1a\x45\xdf\xa3")
+
+
+class RefusedError(Exception):
+    """The audio cannot be served: a code of `pipelines.audio.waveform`, and a message."""
+
+
+class StandardInput:
+    """The audio as a seekable file without a name, so that no demuxer is chosen by extension."""
+
+    def read(self, n: int) -> bytes:
+        """Read up to ``n`` bytes."""
+        return os.read(0, n)
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        """Move, and tell where to."""
+        return os.lseek(0, offset, whence)
+
+    def tell(self) -> int:
+        """Tell the present position."""
+        return os.lseek(0, 0, os.SEEK_CUR)
+
+
+class BlockWriter:
+    """Gathers planar samples into blocks of `BLOCK_SAMPLES` and writes them as messages."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._planes: list[bytearray] = []
+        self.n_samples = 0
+
+    def message(self, tag: bytes, payload: bytes = b"") -> None:
+        """Write one message after whatever samples are waiting."""
+        self.flush()
+        self._write(HEADER.pack(tag, 0, len(payload)) + payload)
+
+    def samples(self, planes: list[memoryview]) -> None:
+        """Append float32 samples, one byte view per channel."""
+        if not self._planes:
+            self._planes = [bytearray() for _ in planes]
+        for waiting, plane in zip(self._planes, planes, strict=True):
+            waiting += plane
+        self.n_samples += len(planes[0]) // 4
+        if len(self._planes[0]) >= 4 * BLOCK_SAMPLES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write the waiting samples."""
+        if self._planes and self._planes[0]:
+            n = len(self._planes[0]) // 4
+            self._write(HEADER.pack(b"P", len(self._planes), n))
+            for waiting in self._planes:
+                self._write(bytes(waiting))
+                waiting.clear()
+
+    def _write(self, data: bytes) -> None:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(self._descriptor, view) :]
+
+
+class Converter:
+    """Turns decoded frames of any kind into float32 planes at 44.1 kHz, mono or stereo.
+
+    Layout, format and rate are taken from every frame, never from the header; a change builds a new
+    filter graph. One thread: the child may not start any.
+    """
+
+    def __init__(self, max_channels: int) -> None:
+        self._max_channels = max_channels
+        self._kind: tuple[str, str, int] | None = None
+        self._graph: Graph | None = None
+        self._n_pushed = 0
+        self.layout = ""
+
+    def convert(self, frame: "AudioFrame") -> Iterator["AudioFrame"]:
+        """Convert one frame; what the resampler keeps back comes with later frames."""
+        kind = (frame.format.name, frame.layout.name, frame.sample_rate)
+        if kind != self._kind:
+            yield from self.finish()
+            self._check(frame)
+            self.layout = self.layout or ("mono" if frame.layout.nb_channels == 1 else "stereo")
+            ready = kind == ("fltp", self.layout, SAMPLE_RATE)
+            self._graph = None if ready else self._build(frame)
+            self._kind = kind
+        if self._graph is None:
+            yield frame
+            return
+        self._graph.push(frame)
+        self._n_pushed += 1
+        if self._n_pushed % FRAMES_PER_PULL == 0:
+            yield from self._pull()
+
+    def finish(self) -> Iterator["AudioFrame"]:
+        """Give what the resampler still holds."""
+        if self._graph is not None:
+            self._graph.push(None)
+            yield from self._pull()
+            self._graph = None
+        self._kind = None
+
+    def _check(self, frame: "AudioFrame") -> None:
+        channels, rate = frame.layout.nb_channels, frame.sample_rate
+        if not 1 <= channels <= self._max_channels:
+            raise RefusedError(
+                "unprocessable_audio",
+                f"The audio has {channels} channels; send at most {self._max_channels}.",
+            )
+        if not MIN_RATE <= rate <= MAX_RATE:
+            raise RefusedError(
+                "unprocessable_audio",
+                f"The audio has a sample rate of {rate} Hz; send {MIN_RATE} to {MAX_RATE} Hz.",
+            )
+
+    def _build(self, frame: "AudioFrame") -> "Graph":
+        from av.filter import Graph
+
+        graph = Graph()
+        graph.threads = 1
+        source = graph.add(
+            "abuffer",
+            sample_rate=str(frame.sample_rate),
+            sample_fmt=frame.format.name,
+            channel_layout=frame.layout.name,
+            time_base=str(frame.time_base or f"1/{frame.sample_rate}"),
+        )
+        resample = graph.add("aresample", rematrix_maxval="1.0")
+        target = graph.add(
+            "aformat",
+            sample_rates=str(SAMPLE_RATE),
+            sample_fmts="fltp",
+            channel_layouts=self.layout,
+        )
+        sink = graph.add("abuffersink")
+        graph.link_nodes(source, resample, target, sink)
+        graph.configure()
+        return graph
+
+    def _pull(self) -> Iterator["AudioFrame"]:
+        if self._graph is None:
+            return
+        with contextlib.suppress(BlockingIOError, EOFError):
+            while True:
+                yield self._graph.pull()  # type: ignore[misc]
+
+
+class FrameSource:
+    """Decoded frames of the first audio stream; damaged packets are skipped."""
+
+    def __init__(self) -> None:
+        import av
+
+        audio = StandardInput()
+        head = os.pread(0, 4096, 0)
+        if not head:
+            raise RefusedError("unprocessable_audio", "The file is empty; upload an audio file.")
+        if head.lstrip(b"\xef\xbb\xbf \t\r\n").lower().startswith(_TEXT_STARTS):
+            raise RefusedError("unprocessable_audio", PLAYLIST)
+        options = {
+            "format_whitelist": CONTAINERS,
+            "codec_whitelist": CODECS,
+            "protocol_whitelist": "none",
+        }
+        try:
+            self.container: InputContainer = av.open(
+                audio, "r", container_options=options, metadata_errors="ignore"
+            )
+        except MemoryError:
+            raise
+        except (av.error.FFmpegError, ValueError) as fault:
+            message = DAMAGED if _looks_like_audio(head) else NOT_AUDIO
+            raise RefusedError("unprocessable_audio", message) from fault
+        if not self.container.streams.audio:
+            raise RefusedError("unprocessable_audio", NO_AUDIO)
+        self.stream: AudioStream = self.container.streams.audio[0]
+        if self.stream.codec_context is None or self.stream.codec_context.name not in CODECS.split(
+            ","
+        ):
+            raise RefusedError(
+                "unprocessable_audio",
+                f"The audio is in a codec that is not accepted; {SEND_INSTEAD}.",
+            )
+        self.stream.codec_context.thread_count = 1
+        start, unit = self.stream.start_time, self.stream.time_base
+        self.start_s = float(start * unit) if start and unit else 0.0
+        self.n_good = self.n_bad = 0
+
+    def claims(self) -> dict[str, Any]:
+        """What the headers say; nothing of it is believed."""
+        duration = self.container.duration
+        codec = self.stream.codec_context
+        return {
+            "container": self.container.format.name,
+            "codec": codec.name,
+            "sample_rate": codec.sample_rate,
+            "channels": codec.channels,
+            "duration_s": None if duration is None else duration / 1e6,
+        }
+
+    def seek(self, position_s: float) -> None:
+        """Go to the last place at or before ``position_s`` where decoding can start."""
+        from av.error import FFmpegError
+
+        with contextlib.suppress(FFmpegError):  # beyond the end: the frames that follow say so
+            self.container.seek(int((max(0.0, position_s) + self.start_s) * 1e6))
+
+    def frames(self) -> Iterator["AudioFrame"]:
+        """Decode on from the present position."""
+        from av.error import FFmpegError
+
+        packets = self.container.demux(self.stream)
+        while True:
+            try:
+                packet = next(packets)
+            except MemoryError:
+                raise
+            except (StopIteration, FFmpegError):
+                return
+            try:
+                decoded = packet.decode()
+            except MemoryError:
+                raise
+            except FFmpegError:
+                self.n_bad += 1
+                continue
+            self.n_good += 1
+            yield from decoded
+
+
+def _looks_like_audio(head: bytes) -> bool:
+    sync = len(head) > 1 and head[0] == 0xFF and head[1] & 0xE0 == 0xE0
+    return sync or head.startswith(_AUDIO_STARTS) or head[4:8] == b"ftyp"
+
+
+def planes_of(frame: "AudioFrame", start: int, stop: int) -> list[memoryview]:
+    """Byte views of samples ``start`` to ``stop`` of each channel of a planar float frame."""
+    return [memoryview(plane)[4 * start : 4 * stop] for plane in frame.planes]
+
+
+def decode_whole(source: FrameSource, writer: BlockWriter, request: dict[str, Any]) -> None:
+    """Write the whole track; refuse it as soon as it is longer than the limit."""
+    limit = int(request["max_seconds"] * SAMPLE_RATE)
+    for frame in _converted(source, request["max_channels"]):
+        if writer.n_samples + frame.samples > limit:
+            raise RefusedError(
+                "audio_too_long",
+                f"The audio is longer than the limit of {request['max_seconds'] / 60:g} minutes.",
+            )
+        writer.samples(planes_of(frame, 0, frame.samples))
+    if source.n_bad > source.n_good or not writer.n_samples:
+        raise RefusedError("unprocessable_audio", DAMAGED)
+    duration_s, minimum_s = writer.n_samples / SAMPLE_RATE, request["min_seconds"]
+    if duration_s < minimum_s:
+        raise RefusedError(
+            "audio_too_short",
+            f"The audio lasts {duration_s:.2f} s; send at least {minimum_s:g} s.",
+        )
+
+
+def decode_segments(source: FrameSource, writer: BlockWriter, request: dict[str, Any]) -> None:
+    """Seek to each segment and write it, cut to the sample by the time stamps."""
+    for start_s, duration_s in request["segments"]:
+        source.seek(start_s - PREROLL_S)
+        first, last = round(start_s * SAMPLE_RATE), round((start_s + duration_s) * SAMPLE_RATE)
+        position: int | None = None
+        for frame in _converted(source, request["max_channels"]):
+            if position is None:
+                position = round(((frame.time or 0.0) - source.start_s) * SAMPLE_RATE)
+            begin = max(first - position, 0)
+            end = min(last - position, frame.samples)
+            if begin < end:
+                writer.samples(planes_of(frame, begin, end))
+            position += frame.samples
+            if position >= last:
+                break
+        writer.message(b"S")
+
+
+def _converted(source: FrameSource, max_channels: int) -> Iterator["AudioFrame"]:
+    converter = Converter(max_channels)
+    for frame in source.frames():
+        yield from converter.convert(frame)
+    yield from converter.finish()
+
+
+def serve_request(request: dict[str, Any], walls: dict[str, str]) -> None:
+    """Do one request from stdin to stdout inside the walls."""
+    writer = BlockWriter(1)
+    try:
+        if request["task"] == "walls":
+            writer.message(b"I", json.dumps(walls).encode())
+        else:
+            source = FrameSource()
+            writer.message(b"I", json.dumps(source.claims()).encode())
+            if request["task"] == "whole":
+                decode_whole(source, writer, request)
+            elif request["task"] == "segments":
+                decode_segments(source, writer, request)
+        writer.message(b".")
+    except RefusedError as refusal:
+        writer.message(b"E", json.dumps(refusal.args).encode())
+    except MemoryError:
+        writer.message(b"E", json.dumps(["unprocessable_audio", TOO_MUCH_MEMORY]).encode())
+
+
+def run_child(request: dict[str, Any], descriptors: list[int], walls: dict[str, str]) -> None:
+    """Become the child for one file: put up the walls of one process, decode, never return."""
+    from pipelines.audio import sandbox
+
+    code = 1
+    try:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        os.dup2(descriptors[0], 0)
+        os.dup2(descriptors[1], 1)
+        os.closerange(3, 4096)
+        signal.setitimer(signal.ITIMER_REAL, request["wall_s"])
+        limits = sandbox.ResourceLimits(request["address_space_bytes"], request["cpu_s"])
+        walls = {**walls, "limits": sandbox.limit_resources(limits)}
+        walls["system calls"] = sandbox.filter_system_calls()
+        serve_request(request, walls)
+        code = 0
+    except BrokenPipeError:
+        code = 0  # nobody reads on: the caller has what it wanted, or has gone
+    finally:
+        os._exit(code)
+
+
+class Spawner:
+    """Forks a child per request and reports how each ended."""
+
+    def __init__(self, control: socket.socket, walls: dict[str, str]) -> None:
+        self._control = control
+        self._walls = walls
+        self._status_pipes: dict[int, int] = {}
+
+    def run(self) -> None:
+        """Serve until the other end of the control socket closes."""
+        wake_read, wake_write = os.pipe()
+        os.set_blocking(wake_read, False)
+        os.set_blocking(wake_write, False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+        while True:
+            control = self._control.fileno()
+            ready, _, _ = select.select([control, wake_read], [], [])
+            if wake_read in ready:
+                with contextlib.suppress(BlockingIOError):
+                    os.read(wake_read, 4096)
+            self._reap()
+            if control in ready and not self._accept():
+                return
+
+    def _accept(self) -> bool:
+        data, ancillary, _, _ = self._control.recvmsg(65_536, socket.CMSG_SPACE(3 * 4))
+        if not data:
+            return False
+        descriptors = array.array("i")
+        for _, _, packed in ancillary:
+            descriptors.frombytes(packed)
+        audio, output, status = descriptors
+        pid = os.fork()
+        if pid == 0:
+            run_child(json.loads(data), [audio, output], self._walls)
+        os.close(audio)
+        os.close(output)
+        self._status_pipes[pid] = status
+        return True
+
+    def _reap(self) -> None:
+        while self._status_pipes:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if pid == 0:
+                return
+            pipe = self._status_pipes.pop(pid)
+            with contextlib.suppress(BrokenPipeError):
+                os.write(pipe, struct.pack("<i", status))
+            os.close(pipe)
+
+
+def warm_up(av_module: Any) -> None:
+    """Decode and resample a moment of silence, so that nothing is loaded after the walls stand."""
+    silence = io.BytesIO()
+    with wave.open(silence, "wb") as file:
+        file.setparams((2, 2, 48_000, 0, "NONE", ""))
+        file.writeframes(bytes(48_000))
+    silence.seek(0)
+    converter = Converter(2)
+    with av_module.open(silence, "r") as container:
+        container.streams.audio[0].codec_context.thread_count = 1
+        frames: Iterable[AudioFrame] = container.decode(audio=0)
+        for frame in frames:
+            for converted in converter.convert(frame):
+                planes_of(converted, 0, converted.samples)
+    json.loads(json.dumps({"s": 0.5}))
+
+
+def main(root: str, av_folder: str, av_version: str) -> None:
+    """Set up once, say hello, then fork on demand."""
+    sys.path[:0] = [root]
+    from pipelines.audio import sandbox
+
+    control = socket.socket(fileno=os.dup(0))
+    sys.path.append(av_folder)
+    try:
+        import av
+
+        if av.__version__ != av_version:
+            raise ImportError(f"PyAV {av_version} is needed, {av.__version__} is installed")
+    except ImportError as fault:
+        control.send(json.dumps({"fault": str(fault)}).encode())
+        return
+    warm_up(av)
+    walls = {  # after the imports: a new user namespace may not be able to read them
+        "network": sandbox.leave_network(),
+        "user": sandbox.become_nobody(),
+        "privileges": sandbox.forbid_new_privileges(),
+    }
+    control.send(json.dumps({"walls": walls}).encode())
+    Spawner(control, walls).run()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

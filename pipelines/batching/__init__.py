@@ -1,0 +1,1 @@
+"""Windows of many tracks in one forward: batcher, device, steps. Knows no model and no server."""

@@ -1,0 +1,80 @@
+"""Analyse many files as fast as reading and the device allow.
+
+Threads read and prepare ahead, and every track at hand is offered to the batchers: forwards are
+filled across tracks, and the device waits for no file. Invariant: while the batchers want no more,
+no thread holds more than one track ready, so that memory stays bounded whatever is slower.
+"""
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from pipelines.audio.decode import DecoderUnavailableError
+from pipelines.batching.batcher import DeviceFaultError
+
+S = TypeVar("S")
+P = TypeVar("P")
+R = TypeVar("R")
+
+
+async def backfill(
+    sources: Iterable[S],
+    read: Callable[[S], P],
+    analyse: Callable[[P], Awaitable[R]],
+    write: Callable[[S, R | Exception], None],
+    wants_more: Callable[[], Awaitable[None]],
+    n_readers: int = 0,
+) -> None:
+    """Read, analyse and write every source, each as soon as it is done.
+
+    Args:
+        sources: What to analyse.
+        read: Decodes a source and cuts its windows; called in threads.
+        analyse: Gives the result, in batches with the other tracks, as `BatchedStep.complete`.
+        write: Called in the event loop, once per source, with its result or its own error.
+        wants_more: Returns when there is room for another track, as `BatchedStep.wants_more`.
+        n_readers: Sources read at the same time; 0 means one per processor.
+
+    Raises:
+        DeviceFaultError: The device broke.
+        DecoderUnavailableError: Nothing can be decoded on this machine.
+        Exception: Whatever ``write`` raised.
+    """
+    waiting = iter(sources)
+    loop = asyncio.get_running_loop()
+
+    async def keep_reading() -> None:
+        for source in waiting:
+            track = await _outcome(loop.run_in_executor(threads, read, source))
+            if isinstance(track, Exception):
+                # Whoever cancels may end decoders, too; that must not be written as a bad file.
+                await asyncio.sleep(0)
+                write(source, track)
+                continue
+            await wants_more()
+            group.create_task(finish(source, track))
+            del track  # not while the next is read
+
+    async def finish(source: S, track: P) -> None:
+        write(source, await _outcome(analyse(track)))
+
+    n_readers = n_readers or os.cpu_count() or 1
+    with ThreadPoolExecutor(n_readers, thread_name_prefix="read") as threads:
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(n_readers):
+                    group.create_task(keep_reading())
+        except BaseExceptionGroup as errors:
+            raise errors.exceptions[0] from None
+
+
+async def _outcome(work: Awaitable[R]) -> R | Exception:
+    """Give a result, or the track's own error; what would fail every track is raised."""
+    try:
+        return await work
+    except (DecoderUnavailableError, DeviceFaultError):
+        raise
+    except Exception as error:  # noqa: BLE001 - one track must not end the run
+        return error

@@ -1,0 +1,93 @@
+"""Windows on a frame grid, whose rows join without a seam.
+
+A model of frames sees a track in windows of one length. Frames that a window cannot know fully (a
+recurrent state warming up, an FFT reaching over the end) are taken from its neighbour, so that the
+joined frames equal those of the track in one piece.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from pipelines.batching.windows import WindowSpec
+
+
+def pad_to(samples: NDArray[np.float32], length: int) -> NDArray[np.float32]:
+    """Put zeros behind ``[…, T]`` up to ``length`` samples; a longer array is left as it is."""
+    short = length - samples.shape[-1]
+    if short <= 0:
+        return samples
+    return np.pad(samples, [(0, 0)] * (samples.ndim - 1) + [(0, short)])
+
+
+@dataclass(frozen=True, slots=True)
+class FrameGrid:
+    """How a model's windows lie on its frames.
+
+    Attributes:
+        sample_rate: Hz.
+        hop_length: Samples between frames.
+        n_frames: Frames in a window.
+        lead: Frames at a window's start that the window before knows better.
+        tail: Frames at a window's end that the next window knows better.
+        overhang: Samples of the last frame beyond its hop, for frames that are not centred.
+        channels: Of the windows.
+    """
+
+    sample_rate: int
+    hop_length: int
+    n_frames: int
+    lead: int = 0
+    tail: int = 0
+    overhang: int = 0
+    channels: int = 1
+
+    @property
+    def spec(self) -> WindowSpec:
+        """The same as a `WindowSpec`."""
+        return WindowSpec(
+            sample_rate=self.sample_rate,
+            length=self.n_frames * self.hop_length + self.overhang,
+            hop=(self.n_frames - self.lead - self.tail) * self.hop_length,
+            channels=self.channels,
+        )
+
+    def count(self, n_samples: int) -> int:
+        """Frames of a track of ``n_samples`` samples, at least one; the last may reach over."""
+        return max(1, -(-(n_samples - self.overhang) // self.hop_length))
+
+    def padded_length(self, n_samples: int) -> int:
+        """Samples that the windows of a track of ``n_samples`` samples reach over."""
+        spec = self.spec
+        return (self.n_windows(n_samples) - 1) * spec.hop + spec.length
+
+    def windows(self, samples: NDArray[np.float32], n_samples: int | None = None) -> Tensor:
+        """Cut ``[T]`` or ``[C, T]`` to windows ``[W, …, length]``, the last one padded with zeros.
+
+        The windows are a view: overlaps cost no memory, and neither do several models' windows of
+        samples that are padded already.
+
+        Args:
+            samples: The track, with or without zeros behind it.
+            n_samples: Length of the track without them; all of ``samples`` when None.
+        """
+        n_samples = samples.shape[-1] if n_samples is None else n_samples
+        wanted = self.padded_length(n_samples)
+        whole = torch.from_numpy(pad_to(samples, wanted))[..., :wanted]
+        spec = self.spec
+        return whole.unfold(-1, spec.length, spec.hop).movedim(-2, 0)
+
+    def join(self, rows: Tensor, n_samples: int) -> Tensor:
+        """Join rows ``[W, n_frames, …]`` to the track's frames ``[N, …]``, N as `count` says."""
+        inner = rows[:, self.lead : self.n_frames - self.tail].flatten(0, 1)
+        # The first window has no neighbour before it, the last none behind it.
+        joined = torch.cat([rows[0, : self.lead], inner, rows[-1, self.n_frames - self.tail :]])
+        return joined[: self.count(n_samples)]
+
+    def n_windows(self, n_samples: int) -> int:
+        """Windows of a track of ``n_samples`` samples, at least one; only the last reaches over."""
+        hop_frames = self.n_frames - self.lead - self.tail
+        return 1 + max(0, -(-(self.count(n_samples) - self.n_frames) // hop_frames))

@@ -1,0 +1,214 @@
+"""Run a step for many tracks at once, its forwards batched across tracks.
+
+The same step gives the same result as `pipelines.batching.steps.run_local`; only who shares a batch
+differs.
+"""
+
+import asyncio
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from typing import Generic, Protocol, TypeVar, runtime_checkable
+
+import numpy as np
+import torch
+
+from pipelines.audio.waveform import Waveform
+from pipelines.batching.batcher import Batcher, BatcherMetrics, DeviceFaultError, Observation
+from pipelines.batching.device import TorchDevice, Turns
+from pipelines.batching.steps import Prepared, Step
+from pipelines.batching.windows import WindowedModel
+
+R = TypeVar("R")
+
+WARM_UP_S = 12.0
+"""Seconds of noise that a step analyses before anybody waits for it."""
+
+
+@runtime_checkable
+class CompiledModel(Protocol):
+    """A model that is fastest at certain batch sizes and wants to meet them beforehand."""
+
+    @property
+    def batch_sizes(self) -> Sequence[int]:
+        """Allowed numbers of windows in a forward, ascending; empty: any."""
+        ...
+
+    def warm_up(self) -> None:
+        """Run each of them once."""
+        ...
+
+
+class BatchedStep(Generic[R]):
+    """A step behind one batcher per model; all its models share one device.
+
+    Args:
+        step: What to compute.
+        device: Where its models live.
+        max_windows: Most windows in one forward of each model; a compiled model's largest batch
+            size takes its place.
+        max_queued_windows: Most windows waiting for each model (see `Batcher`).
+        host_threads: Tracks whose host work (`prepare`, `finish`) runs at the same time.
+        turns: Shared with other steps on the same device in this process.
+    """
+
+    def __init__(
+        self,
+        step: Step[R],
+        device: torch.device,
+        max_windows: int,
+        max_queued_windows: int,
+        host_threads: int = 0,
+        turns: Turns | None = None,
+    ) -> None:
+        self._step = step
+        self._device = TorchDevice(device, turns)
+        self._batchers = {
+            model.model_id: _batcher(model, max_windows, max_queued_windows, self._device)
+            for model in step.models
+        }
+        self._host_threads = host_threads or min(4, os.cpu_count() or 1)
+        self._host = ThreadPoolExecutor(self._host_threads, thread_name_prefix="step")
+        self._host_waiting = 0
+        self._host_s = 0.0
+        self._running = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    async def compile(self) -> None:
+        """Let every model meet its batch sizes once."""
+        for model in self._step.models:
+            if isinstance(model, CompiledModel):
+                await self._device.call(model.warm_up)
+
+    async def warm_up(self) -> None:
+        """Compile and run everything once, so that no track waits for it."""
+        await self.compile()
+        noise = np.random.default_rng(0).standard_normal((2, int(WARM_UP_S * 44_100)))
+        await self.run(Waveform(0.1 * noise.astype(np.float32), 44_100))
+
+    async def run(self, waveform: Waveform) -> R:
+        """Analyse one track.
+
+        Raises:
+            AudioError: The audio is not fit for this step.
+            QueueFullError: Too much is queued already.
+            DeviceFaultError: The device is broken; try another process.
+        """
+        with self._in_use():
+            return await self.complete(await self._prepare(waveform))
+
+    def prepare(self, waveform: Waveform) -> Prepared:
+        """Do the host work before the forwards in the calling thread, for `complete`.
+
+        Raises:
+            AudioError: The audio is not fit for this step.
+        """
+        return self._step.prepare(waveform)
+
+    async def complete(self, prepared: Prepared) -> R:
+        """Analyse one track that has been prepared; errors as in `run`."""
+        with self._in_use():
+            outputs = await self._forward_all(prepared)
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(self._host, self._step.finish, prepared, outputs)
+
+    async def wants_more(self) -> None:
+        """Wait until no model has so much queued that more would gain nothing (see `Batcher`)."""
+        for batcher in self._batchers.values():
+            await batcher.wants_more()
+
+    @contextmanager
+    def _in_use(self) -> Iterator[None]:
+        self._running += 1
+        self._idle.clear()
+        try:
+            yield
+        finally:
+            self._running -= 1
+            if not self._running:
+                self._idle.set()
+
+    async def _prepare(self, waveform: Waveform) -> Prepared:
+        self._host_waiting += 1
+        try:
+            loop = asyncio.get_running_loop()
+            prepared, took_s = await loop.run_in_executor(self._host, self._timed, waveform)
+        finally:
+            self._host_waiting -= 1
+        self._host_s = took_s if not self._host_s else 0.9 * self._host_s + 0.1 * took_s
+        return prepared
+
+    def _timed(self, waveform: Waveform) -> tuple[Prepared, float]:
+        begun_s = time.perf_counter()
+        return self._step.prepare(waveform), time.perf_counter() - begun_s
+
+    async def _forward_all(self, prepared: Prepared) -> dict[str, Mapping[str, torch.Tensor]]:
+        tasks = {
+            model_id: asyncio.create_task(self._batchers[model_id].submit(windows))
+            for model_id, windows in prepared.windows.items()
+        }
+        try:
+            await asyncio.gather(*tasks.values())
+        finally:
+            for task in tasks.values():
+                task.cancel()
+            await asyncio.gather(*tasks.values(), return_exceptions=True)
+        return {model_id: task.result() for model_id, task in tasks.items()}
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of the weights of its networks."""
+        networks = [getattr(model, "network", None) for model in self._step.models]
+        return sum(
+            parameter.nbytes
+            for network in networks
+            if isinstance(network, torch.nn.Module)
+            for parameter in network.parameters()
+        )
+
+    def check_health(self) -> None:
+        """Raise `DeviceFaultError` once the device has broken."""
+        for batcher in self._batchers.values():
+            if batcher.fault is not None:
+                raise DeviceFaultError(str(batcher.fault)) from batcher.fault
+
+    def metrics(self) -> dict[str, BatcherMetrics]:
+        """Take a snapshot for each model id."""
+        return {model_id: batcher.metrics() for model_id, batcher in self._batchers.items()}
+
+    def watch(self, observer: Callable[[str, Observation], None]) -> None:
+        """Tell ``observer`` of each batcher, by model id, what happens from now on."""
+        for model_id, batcher in self._batchers.items():
+            batcher.watch(partial(observer, model_id))
+
+    def backlog_s(self) -> float:
+        """Give the seconds of work that wait, host and device, at the pace measured so far."""
+        metrics = self.metrics().values()
+        for_device_s = sum(m.queued_windows * m.device_s / max(m.windows, 1) for m in metrics)
+        for_host_s = self._host_waiting * self._host_s / self._host_threads
+        return for_device_s + for_host_s
+
+    async def retire(self) -> None:
+        """Let what is under way finish, then end the threads.
+
+        Of a track whose caller has gone, a thread may still work at the windows.
+        """
+        await self._idle.wait()
+        await asyncio.to_thread(self.close)
+
+    def close(self) -> None:
+        """End the threads after what is under way."""
+        self._host.shutdown()
+        self._device.close()
+
+
+def _batcher(
+    model: WindowedModel, max_windows: int, max_queued_windows: int, device: TorchDevice
+) -> Batcher:
+    sizes = model.batch_sizes if isinstance(model, CompiledModel) else ()
+    budget = max(sizes, default=max_windows)
+    return Batcher(model.forward, budget, max_queued_windows, device, sizes)

@@ -1,0 +1,84 @@
+"""The shape that every analysis step has, and how one runs without a batcher.
+
+A step is host work around batched forwards: `prepare` (CPU) cuts the windows of each of its models,
+the forwards run wherever and in whatever batches, `finish` (CPU) turns the rows into a result. The
+local path and the served path differ only in who calls `forward`; since a row of a batch equals the
+same window alone, they give the same answer.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+import torch
+from torch import Tensor
+
+from pipelines.audio.waveform import Waveform
+from pipelines.batching.windows import WindowedModel
+
+R_co = TypeVar("R_co", covariant=True)
+
+Outputs = Mapping[str, Mapping[str, Tensor]]
+"""Model id → output name → CPU rows ``[W, …]``, in the order of that model's windows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """One track, ready for the device.
+
+    Attributes:
+        windows: Model id → CPU windows ``[W, …, T]`` with W ≥ 1. A model that is absent is not run
+            and absent from the outputs (for example, nothing is run on silence).
+        context: Whatever the step's own `finish` wants to know; nobody else looks inside.
+    """
+
+    windows: Mapping[str, Tensor]
+    context: object = None
+
+
+class Step(Protocol[R_co]):
+    """An analysis of a whole track; `prepare` and `finish` are thread-safe and keep no state."""
+
+    @property
+    def models(self) -> Sequence[WindowedModel]:
+        """The models whose forwards the step needs, each with its own ``model_id``."""
+        ...
+
+    def prepare(self, waveform: Waveform) -> Prepared:
+        """Resample, set the level and cut the windows; CPU only.
+
+        Raises:
+            AudioError: The audio is not fit for this step.
+        """
+        ...
+
+    def finish(self, prepared: Prepared, outputs: Outputs) -> R_co:
+        """Merge the rows of all windows into the result; CPU only."""
+        ...
+
+
+def run_local(step: Step[R_co], waveform: Waveform, batch_windows: int = 8) -> R_co:
+    """Run a step in this thread, without a batcher.
+
+    Args:
+        step: What to compute.
+        waveform: The decoded track.
+        batch_windows: At most so many windows in one forward.
+    """
+    prepared = step.prepare(waveform)
+    outputs = {
+        model.model_id: forward_windows(model, prepared.windows[model.model_id], batch_windows)
+        for model in step.models
+        if model.model_id in prepared.windows
+    }
+    return step.finish(prepared, outputs)
+
+
+def forward_windows(model: WindowedModel, windows: Tensor, batch_windows: int) -> dict[str, Tensor]:
+    """Run a model over windows ``[W, …, T]`` in batches and give the rows ``[W, …]`` on the CPU."""
+    with torch.inference_mode():
+        batches = [
+            {name: rows.cpu() for name, rows in model.forward(batch).items()}
+            for batch in torch.split(windows, batch_windows)
+        ]
+    return {name: torch.cat([batch[name] for batch in batches]) for name in batches[0]}

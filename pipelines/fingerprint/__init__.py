@@ -1,0 +1,1 @@
+"""What identification asks with: made beside the decoder, plain data that crosses processes."""

@@ -1,0 +1,197 @@
+"""From a clip's waveform to what identification asks with: landmarks, excerpt, chromaprint.
+
+All of it is made once, beside the decoder, so that nothing downstream needs the audio itself.
+"""
+
+import base64
+import ctypes
+import ctypes.util
+import io
+import wave
+from collections.abc import Sequence
+from functools import cache
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from models.fingerprint.constellation import (
+    MARGIN_FRAMES,
+    WINDOW_FRAMES,
+    WINDOW_LENGTH,
+    LandmarkModel,
+)
+from models.fingerprint.landmarks import HOP_LENGTH, N_FFT, SAMPLE_RATE, Fingerprint
+from pipelines.audio.resample import resample
+from pipelines.audio.waveform import AudioTooShortError, Waveform
+from pipelines.batching.framed import FrameGrid
+from pipelines.fingerprint.clip import EXCERPT_RATE, EXCERPT_S, SHORTEST_CLIP_S, WHOLE_TRACK_S, Clip
+
+CHROMAPRINT_S = 120.0
+
+_BATCH = 16
+_GRID = FrameGrid(
+    SAMPLE_RATE, HOP_LENGTH, WINDOW_FRAMES, MARGIN_FRAMES, MARGIN_FRAMES, N_FFT - HOP_LENGTH
+)
+_CHROMAPRINT_DEFAULT = 1
+"""``CHROMAPRINT_ALGORITHM_DEFAULT`` of chromaprint.h: what AcoustID's index is made with."""
+
+
+class Fingerprinter:
+    """Makes fingerprints of clips and whole tracks, batched by windows."""
+
+    def __init__(self, device: torch.device | str = "cpu") -> None:
+        self._device = torch.device(device)
+        self._model = LandmarkModel().to(self._device).eval()
+
+    def clip(self, waveform: Waveform) -> Clip:
+        """Prepare a recording for identification.
+
+        Args:
+            waveform: At least `SHORTEST_CLIP_S` long; silence gives an empty fingerprint.
+
+        Raises:
+            AudioTooShortError: It is shorter.
+        """
+        if waveform.duration_s < SHORTEST_CLIP_S:
+            raise AudioTooShortError(
+                f"Identification needs at least {SHORTEST_CLIP_S:g} s of audio, "
+                f"this is {waveform.duration_s:.1f} s."
+            )
+        mono = waveform.mono()
+        length = min(len(mono), round(EXCERPT_S * waveform.sample_rate))
+        start = loudest_start(mono, length)
+        excerpt = mono[start : start + length]
+        return Clip(
+            duration_s=waveform.duration_s,
+            fingerprint=self.fingerprints([Waveform(excerpt[None], waveform.sample_rate)])[0],
+            excerpt_wav=encode_wav(
+                resample(excerpt, waveform.sample_rate, EXCERPT_RATE), EXCERPT_RATE
+            ),
+            chromaprint=chromaprint(waveform) if waveform.duration_s >= WHOLE_TRACK_S else None,
+        )
+
+    def fingerprints(self, waveforms: Sequence[Waveform]) -> list[Fingerprint]:
+        """Fingerprint recordings of any length together, in order.
+
+        Recordings longer than a window share batches; a shorter one is a batch of its own length,
+        since padding would put landmarks where it begins.
+        """
+        samples = [resample(w.mono(), w.sample_rate, SAMPLE_RATE) for w in waveforms]
+        results: dict[int, Fingerprint] = {}
+        long: list[int] = []
+        for i, track in enumerate(samples):
+            if len(track) < N_FFT:
+                results[i] = _join([], [], 0)
+            elif len(track) <= WINDOW_LENGTH:
+                found = self._forward(torch.from_numpy(np.ascontiguousarray(track))[None])
+                results[i] = _join([0], found, 1 + (len(track) - N_FFT) // HOP_LENGTH)
+            else:
+                long.append(i)
+        results |= self._long({i: samples[i] for i in long})
+        return [results[i] for i in range(len(samples))]
+
+    def _long(self, tracks: dict[int, NDArray[np.float32]]) -> dict[int, Fingerprint]:
+        cuts = {i: _GRID.windows(track) for i, track in tracks.items()}
+        found: list[NDArray[np.float32]] = []
+        if cuts:
+            rows = torch.cat(list(cuts.values()))
+            for start in range(0, len(rows), _BATCH):
+                found += self._forward(rows[start : start + _BATCH])
+        results = {}
+        for i, windows in cuts.items():
+            mine, found = found[: len(windows)], found[len(windows) :]
+            # Only frames that the track fills: the grid pads the last window.
+            n_frames = 1 + (len(tracks[i]) - N_FFT) // HOP_LENGTH
+            starts = [k * _GRID.spec.hop // HOP_LENGTH for k in range(len(windows))]
+            results[i] = _join(starts, mine, n_frames)
+        return results
+
+    def _forward(self, windows: torch.Tensor) -> list[NDArray[np.float32]]:
+        """Landmarks of each window: float32 ``[3, P]``: frames, pitches, prominences."""
+        outputs = self._model(windows.to(self._device))
+        stacked = torch.stack(
+            [outputs["frames"], outputs["pitches"], outputs["prominences"]], dim=1
+        )
+        return [row[:, row[0] >= 0] for row in stacked.cpu().numpy()]
+
+
+def _join(
+    starts: Sequence[int], windows: Sequence[NDArray[np.float32]], n_frames: int
+) -> Fingerprint:
+    """Join windows' landmarks, each taken from the window that sees all around it."""
+    parts = []
+    begin = -1.0
+    for k, (start, found) in enumerate(zip(starts, windows, strict=True)):
+        end = n_frames if k + 1 == len(starts) else start + WINDOW_FRAMES - MARGIN_FRAMES
+        frames = found[0] + start
+        mine = (frames >= begin) & (frames < end)
+        parts.append(np.stack([frames[mine], found[1, mine], found[2, mine]]))
+        begin = end
+    joined = np.concatenate(parts, axis=1) if parts else np.zeros((3, 0), np.float32)
+    joined = joined[:, np.lexsort((joined[1], joined[0]))].astype(np.float32)
+    return Fingerprint(joined[0], joined[1], joined[2], n_frames)
+
+
+def loudest_start(mono: NDArray[np.float32], length: int) -> int:
+    """First sample of an excerpt from the middle of the loudest third of ``[T]`` samples."""
+    n = len(mono)
+    if n <= length:
+        return 0
+    third = n // 3
+    energy = [float(np.mean(np.square(mono[k * third : (k + 1) * third]))) for k in range(3)]
+    middle = int(np.argmax(energy)) * third + third // 2
+    return min(max(middle - length // 2, 0), n - length)
+
+
+def encode_wav(mono: NDArray[np.float32], sample_rate: int) -> bytes:
+    """Write float32 ``[T]`` (full scale ±1, louder is clipped) as a 16-bit mono WAV file."""
+    file = io.BytesIO()
+    with wave.open(file, "wb") as out:
+        out.setnchannels(1)
+        out.setsampwidth(2)
+        out.setframerate(sample_rate)
+        out.writeframes((np.clip(mono, -1, 1) * 32767).astype("<i2").tobytes())
+    return file.getvalue()
+
+
+@cache
+def _chromaprint_library() -> ctypes.CDLL | None:
+    path = ctypes.util.find_library("chromaprint")
+    if path is None:
+        return None
+    library = ctypes.CDLL(path)
+    library.chromaprint_new.restype = ctypes.c_void_p
+    return library
+
+
+def chromaprint(waveform: Waveform) -> str | None:
+    """Fingerprint the first two minutes for AcoustID, by libchromaprint.
+
+    Returns:
+        The compressed, base64url form; None where the library is missing or finds nothing.
+
+    References:
+        chromaprint.h (Lukáš Lalinský, LGPL-2.1+), loaded only if it is installed.
+    """
+    library = _chromaprint_library()
+    if library is None:
+        return None
+    samples = waveform.samples[:, : round(CHROMAPRINT_S * waveform.sample_rate)]
+    pcm = np.ascontiguousarray((np.clip(samples, -1, 1) * 32767).astype(np.int16).T)
+    context = ctypes.c_void_p(library.chromaprint_new(_CHROMAPRINT_DEFAULT))
+    text = ctypes.c_void_p()
+    try:
+        done = (
+            library.chromaprint_start(context, waveform.sample_rate, samples.shape[0])
+            and library.chromaprint_feed(context, pcm.ctypes.data_as(ctypes.c_void_p), pcm.size)
+            and library.chromaprint_finish(context)
+            and library.chromaprint_get_fingerprint(context, ctypes.byref(text))
+        )
+        if not done or not text.value:
+            return None
+        found = ctypes.string_at(text.value).decode("ascii")
+        library.chromaprint_dealloc(text)
+        return found if len(base64.urlsafe_b64decode(found + "==")) > 4 else None
+    finally:
+        library.chromaprint_free(context)

@@ -1,0 +1,1 @@
+"""Plays written music: instruments, drums, effects and the mix."""

@@ -1,0 +1,1 @@
+"""What happens before a route runs: who asks, how often, with what body, and whether again."""

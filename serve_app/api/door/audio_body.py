@@ -1,0 +1,118 @@
+"""Bodies that are audio, or JSON that names an asset."""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+from fastapi import Request
+from pydantic import ValidationError
+from starlette.requests import ClientDisconnect
+
+from serve_app.api.wire.tracks import AssetInput
+from serve_app.domain.errors import (
+    BadRequestError,
+    PayloadTooLargeError,
+    UnsupportedMediaTypeError,
+)
+
+LONGEST_JSON = 64 * 1024
+SLOW_START_S = 10.0
+SLOWEST_BYTES_PER_S = 8 * 1024
+LONGEST_UPLOAD_S = 120.0
+
+AUDIO_CONTENT: dict[str, Any] = {
+    media_type: {"schema": {"type": "string", "format": "binary", "minLength": 1}}
+    for media_type in ("audio/*", "application/octet-stream")
+}
+AUDIO_BODY: dict[str, Any] = {"requestBody": {"required": True, "content": AUDIO_CONTENT}}
+AUDIO_OR_ASSET_BODY: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": AUDIO_CONTENT
+        | {"application/json": {"schema": {"$ref": "#/components/schemas/AssetInput"}}},
+    }
+}
+
+
+def is_json(content_type: str) -> bool:
+    """Tell whether a Content-Type is JSON's."""
+    return content_type.partition(";")[0].strip().lower() == "application/json"
+
+
+def check_audio_type(content_type: str) -> str:
+    """Return the bare media type if it is one that audio is sent as.
+
+    Raises:
+        UnsupportedMediaTypeError: It is not.
+    """
+    media_type = content_type.partition(";")[0].strip().lower()
+    if not (media_type.startswith("audio/") or media_type == "application/octet-stream"):
+        raise UnsupportedMediaTypeError(
+            "send the raw audio bytes with Content-Type audio/* or application/octet-stream"
+        )
+    return media_type
+
+
+def check_length(content_length: str | None, limit_bytes: int) -> None:
+    """Refuse a body that says itself that it is too large or empty.
+
+    Raises:
+        PayloadTooLargeError: Over the tier's upload size.
+        BadRequestError: Empty.
+    """
+    if content_length is None or not content_length.isdecimal():
+        return
+    if int(content_length) > limit_bytes:
+        raise PayloadTooLargeError(
+            f"the upload has {content_length} bytes; your tier allows {limit_bytes}"
+        )
+    if int(content_length) == 0:
+        raise BadRequestError("the body is empty; send the raw audio bytes")
+
+
+async def body_chunks(request: Request) -> AsyncIterator[bytes]:
+    """Stream the body; only the time that is spent waiting for the client counts against it.
+
+    Raises:
+        BadRequestError: The client went away before the end, or sends too slowly: it would keep a
+            place that others wait for.
+    """
+    stream = request.stream()
+    waited_s, size = 0.0, 0
+    try:
+        while True:
+            limit_s = min(LONGEST_UPLOAD_S, SLOW_START_S + size / SLOWEST_BYTES_PER_S)
+            began = time.monotonic()
+            async with asyncio.timeout(limit_s - waited_s):
+                chunk = await anext(stream, None)
+            if chunk is None:
+                return
+            waited_s += time.monotonic() - began
+            size += len(chunk)
+            yield chunk
+    except ClientDisconnect as error:
+        raise BadRequestError("the upload broke off") from error
+    except TimeoutError as error:
+        raise BadRequestError(
+            f"the upload is too slow; send at least {SLOWEST_BYTES_PER_S // 1024} KiB/s, and all "
+            f"within {LONGEST_UPLOAD_S:.0f} s"
+        ) from error
+
+
+async def read_asset_input(request: Request) -> str:
+    """Read an `AssetInput` and give its asset id.
+
+    Raises:
+        BadRequestError: Not one.
+    """
+    body = bytearray()
+    async for chunk in body_chunks(request):
+        body += chunk
+        if len(body) > LONGEST_JSON:
+            raise BadRequestError('the JSON body is too long; send {"asset_id": "afa_…"}')
+    try:
+        return AssetInput.model_validate(json.loads(body)).asset_id
+    except (ValueError, ValidationError, RecursionError) as error:
+        raise BadRequestError('send {"asset_id": "afa_…"}, or the raw audio bytes') from error

@@ -1,0 +1,233 @@
+"""``Idempotency-Key`` on every POST, by Stripe's rules.
+
+The first answer that succeeds is kept for a day and given again to the same key and request;
+another request under the key is refused; errors are not kept, because nothing was charged for
+them. The ids of holds and jobs derive from owner and key, so that even a crash between charge and
+answer does not charge twice.
+"""
+
+import hashlib
+import tempfile
+from asyncio import to_thread
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
+from typing import IO, Any
+
+from fastapi import Request, Response
+from fastapi.routing import APIRoute
+from python_multipart.multipart import parse_options_header
+from starlette.types import Message, Receive
+
+from serve_app.api.door.audio_body import body_chunks
+from serve_app.api.door.limits import DOORS
+from serve_app.api.door.request import authenticate_header, get_services
+from serve_app.domain.errors import (
+    BadRequestError,
+    ConcurrencyError,
+    IdempotencyMismatchError,
+    PayloadTooLargeError,
+    ServiceUnavailableError,
+)
+from serve_app.domain.keys import Caller
+from serve_app.domain.traffic import Fresh, InFlight, Mismatch, Replay
+
+HEADER = "Idempotency-Key"
+LONGEST_KEY = 255
+MULTIPART_ROOM = 64 * 1024
+LONGEST_JSON_BODY = 2 << 20
+"""A batch of the longest ids, every character escaped, is shorter."""
+
+IN_MEMORY_BYTES = 1 << 20
+READ_BYTES = 256 * 1024
+
+HEADER_DOC = {
+    "name": HEADER,
+    "in": "header",
+    "required": False,
+    "description": "Makes a retry safe: within 24 h the same key and request give the same answer "
+    "and are charged once. 1 to 255 printable ASCII characters, for example a UUID.",
+    "schema": {"type": "string", "minLength": 1, "maxLength": LONGEST_KEY, "pattern": "^[!-~]+$"},
+}
+
+
+def check_key(key: str) -> str:
+    """Return the key if it has a permitted form.
+
+    Raises:
+        BadRequestError: It has not.
+    """
+    if not 1 <= len(key) <= LONGEST_KEY or not key.isascii() or not key.isprintable() or " " in key:
+        raise BadRequestError(f"{HEADER}: send 1 to {LONGEST_KEY} printable ASCII characters")
+    return key
+
+
+class IdempotentRoute(APIRoute):
+    """A route that answers a repeated POST as it answered the first.
+
+    Whose body has to be read before FastAPI looks at the request is let in beforehand: by key,
+    scope and rate.
+    """
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Wrap the route's handler."""
+        run = super().get_route_handler()
+        # Of an APIRoute, the dependencies stand before what is read of the request.
+        door = next((d.call for d in self.dependant.dependencies if d.call in DOORS), None)
+        takes_json = self.body_field is not None
+
+        async def handle(request: Request) -> Response:
+            key = request.headers.get(HEADER) if request.method == "POST" else None
+            if door is None or (key is None and not takes_json):
+                return await run(request)
+            services = get_services(request)
+            caller = await authenticate_header(request, services)
+            await door(request, caller, services)
+            limit_bytes = services.tiers[caller.tier].upload_bytes + MULTIPART_ROOM
+            if takes_json:
+                limit_bytes = LONGEST_JSON_BODY
+            if key is not None:
+                return await answer_once(request, caller, check_key(key), limit_bytes, run)
+            with tempfile.SpooledTemporaryFile(max_size=IN_MEMORY_BYTES) as body:
+                await spool(request, body, limit_bytes)
+                return await run(Request(request.scope, replay(body)))
+
+        return handle
+
+
+async def answer_once(
+    request: Request,
+    caller: Caller,
+    key: str,
+    limit_bytes: int,
+    run: Callable[[Request], Awaitable[Response]],
+) -> Response:
+    """Run the request unless its key has an answer already.
+
+    Raises:
+        IdempotencyMismatchError: The key belongs to another request.
+        ConcurrencyError: The same request is being answered at this moment.
+    """
+    table = get_services(request).idempotency
+    with tempfile.SpooledTemporaryFile(max_size=IN_MEMORY_BYTES) as body:
+        digest = await spool(request, body, limit_bytes)
+        boundary = boundary_of(request)
+        if boundary:
+            digest = await to_thread(digest_without, boundary, body)
+        what = fingerprint(request, digest, boundary)
+        match await table.begin(caller.owner, hashed(key), what):
+            case Replay(status, headers, content):
+                return Response(content, status, {**headers, "Idempotent-Replayed": "true"})
+            case Mismatch():
+                raise IdempotencyMismatchError(
+                    f"this {HEADER} was used with another request; use a new one"
+                )
+            case InFlight():
+                raise ConcurrencyError("the same request is being answered at this moment", 1)
+            case Fresh(life):
+                # What is paid is this request in this life of the key: another one under the same
+                # key, or the same a day later, never passes for it.
+                request.state.request_id = f"idem:{name_of(caller, key, what, life)}"
+        try:
+            response = await run(Request(request.scope, replay(body)))
+        except BaseException:
+            # What cannot be forgotten now lapses; the answer is the error that happened.
+            with suppress(ServiceUnavailableError):
+                await table.abandon(caller.owner, hashed(key))
+            raise
+    # What cannot be kept is answered all the same: it was charged, and a retry finds it paid.
+    with suppress(ServiceUnavailableError):
+        await table.finish(
+            caller.owner,
+            hashed(key),
+            response.status_code,
+            {"Content-Type": response.headers.get("Content-Type", "application/json")},
+            bytes(response.body),
+        )
+    return response
+
+
+def hashed(key: str) -> str:
+    """Give a key's name in the table: of one length and alphabet."""
+    return hashlib.sha256(key.encode()).hexdigest()
+
+
+def name_of(caller: Caller, key: str, what: str, life: str) -> str:
+    """Give what the ids of holds and jobs derive from.
+
+    Args:
+        caller: Whose key.
+        key: As sent.
+        what: The request's fingerprint.
+        life: See `Fresh`.
+    """
+    name = "\x1f".join((caller.owner, key, what, life))
+    return hashlib.sha256(name.encode()).hexdigest()[:40]
+
+
+def fingerprint(request: Request, body_digest: str, boundary: bytes = b"") -> str:
+    """Give what must be the same for a request to be the same."""
+    kind = request.headers.get("Content-Type", "")
+    what = [request.method, request.url.path, request.url.query]
+    what += [kind.replace(boundary.decode("latin-1"), "") if boundary else kind, body_digest]
+    return hashlib.sha256("\n".join(what).encode()).hexdigest()
+
+
+def boundary_of(request: Request) -> bytes:
+    """Give the boundary of a multipart form; clients draw a new one for every attempt."""
+    kind, options = parse_options_header(request.headers.get("Content-Type"))
+    return options.get(b"boundary", b"") if kind == b"multipart/form-data" else b""
+
+
+def digest_without(boundary: bytes, body: IO[bytes]) -> str:
+    """Give the hash of a spooled form but for its boundary, and rewind it."""
+    digest, rest = hashlib.sha256(), b""
+    while chunk := body.read(READ_BYTES):
+        rest = (rest + chunk).replace(boundary, b"")
+        surely = max(0, len(rest) - len(boundary) + 1)  # the boundary may begin in what follows
+        digest.update(rest[:surely])
+        rest = rest[surely:]
+    digest.update(rest)
+    body.seek(0)
+    return digest.hexdigest()
+
+
+async def spool(request: Request, body: IO[bytes], limit_bytes: int) -> str:
+    """Take the request's body to memory or disk, and give its hash.
+
+    Raises:
+        PayloadTooLargeError: It passed ``limit_bytes``.
+        BadRequestError: It broke off, or comes too slowly.
+    """
+    digest = hashlib.sha256()
+    size = 0
+    async for chunk in body_chunks(request):
+        size += len(chunk)
+        if size > limit_bytes:
+            raise PayloadTooLargeError(f"the body is larger than {limit_bytes} bytes")
+        digest.update(chunk)
+        if size > IN_MEMORY_BYTES:
+            await to_thread(body.write, chunk)
+        else:
+            body.write(chunk)
+    body.seek(0)
+    return digest.hexdigest()
+
+
+def replay(body: IO[bytes]) -> Receive:
+    """Give a spooled body as an ASGI server would."""
+    is_over = False
+
+    async def receive() -> Message:
+        nonlocal is_over
+        if is_over:
+            return {"type": "http.disconnect"}
+        chunk = await to_thread(body.read, READ_BYTES)
+        is_over = not chunk
+        return {"type": "http.request", "body": chunk, "more_body": not is_over}
+
+    return receive
+
+
+def idempotent(extra: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Add the header to a POST's OpenAPI description."""
+    return {**(extra or {}), "parameters": [HEADER_DOC]}

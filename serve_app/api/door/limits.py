@@ -1,0 +1,102 @@
+"""Let a request in: who calls, with which scope, within which rate.
+
+Every answer, refusals too, carries ``RateLimit-Policy`` and ``RateLimit`` (IETF
+draft-ietf-httpapi-ratelimit-headers-11).
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Literal
+
+from fastapi import Depends, Request
+
+from serve_app.api.door.request import Authenticated, Services, rate_headers
+from serve_app.api.services import ApiServices
+from serve_app.domain.errors import RateLimitError, UnauthorizedError
+from serve_app.domain.keys import Caller
+from serve_app.domain.traffic import Decision
+
+Kind = Literal["read", "compute", "poll"]
+Scope = Literal["read", "compute", "assets"]
+
+
+def admit(request: Request, *decisions: Decision) -> None:
+    """Note the headers, and refuse the request if any decision does.
+
+    Raises:
+        RateLimitError: With the longest wait of all.
+    """
+    request.state.headers.update(rate_headers(*decisions))
+    refused = [decision for decision in decisions if not decision.allowed]
+    if refused:
+        raise RateLimitError(
+            f"too many requests of class {refused[0].kind}; your tier allows "
+            f"{refused[0].limit} in {refused[0].window_s} s",
+            max(decision.retry_after_s for decision in refused),
+        )
+
+
+def require_scope(caller: Caller, scope: Scope) -> None:
+    """Refuse a key that was issued without the scope.
+
+    Raises:
+        UnauthorizedError: It was.
+    """
+    if scope not in caller.scopes:
+        raise UnauthorizedError(f"this API key lacks the scope {scope!r}; use another key")
+
+
+Door = Callable[[Request, Caller, ApiServices], Awaitable[Caller]]
+
+DOORS: set[Door] = set()
+"""What `limited` has made; a route may go through its own before it reads a body."""
+
+
+def limited(kind: Kind, scope: Scope) -> Door:
+    """Make the dependency that lets in a caller of one class of requests, and counts it once."""
+
+    async def let_in(request: Request, caller: Authenticated, services: Services) -> Caller:
+        if not getattr(request.state, "is_let_in", False):
+            require_scope(caller, scope)
+            decision = await services.limits.check(caller.owner, kind, services.tiers[caller.tier])
+            admit(request, decision)
+            request.state.is_let_in = True
+        return caller
+
+    DOORS.add(let_in)
+    return let_in
+
+
+async def let_look_up(request: Request, caller: Authenticated, services: Services) -> Caller:
+    """Let in a look-up by id; what is cached comes on the rate check's trip to Redis."""
+    require_scope(caller, "read")
+    decision, request.state.ahead = await asyncio.gather(
+        services.limits.check(caller.owner, "read", services.tiers[caller.tier]),
+        services.lookup.read_ahead(caller, request.path_params["id"]),
+    )
+    admit(request, decision)
+    return caller
+
+
+async def let_poll(
+    request: Request, job_id: str, caller: Authenticated, services: Services
+) -> Caller:
+    """Let in a poll: the class's rate, and one a second for each job."""
+    require_scope(caller, "read")
+    tier = services.tiers[caller.tier]
+    admit(
+        request,
+        *await asyncio.gather(
+            services.limits.check(caller.owner, "poll", tier),
+            services.limits.check_job_poll(caller.owner, job_id[:64]),
+        ),
+    )
+    return caller
+
+
+Reader = Annotated[Caller, Depends(limited("read", "read"))]
+LookupReader = Annotated[Caller, Depends(let_look_up)]
+Computer = Annotated[Caller, Depends(limited("compute", "compute"))]
+AssetReader = Annotated[Caller, Depends(limited("read", "assets"))]
+AssetWriter = Annotated[Caller, Depends(limited("compute", "assets"))]
+Poller = Annotated[Caller, Depends(let_poll)]

@@ -1,0 +1,148 @@
+"""What routes need of a request: who is calling, what they may do, and the services."""
+
+import time
+from typing import Annotated, Any
+
+from fastapi import Depends, Query, Request, Security
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+
+from serve_app.api.services import ApiServices
+from serve_app.api.wire.schemas import Error
+from serve_app.domain.errors import RateLimitError, TierRequiredError, UnauthorizedError
+from serve_app.domain.keys import Caller
+from serve_app.domain.tiers import Tier, Tiers
+from serve_app.domain.traffic import Decision
+from serve_app.domain.ulid import new_ulid
+
+bearer = HTTPBearer(
+    auto_error=False,
+    scheme_name="ApiKey",
+    description="An API key, `afa_live_…` or `afa_test_…`; issued with `afa keys create`.",
+)
+
+Format = Annotated[
+    str | None,
+    Query(
+        pattern="^spotify$",
+        description="`spotify` answers in Spotify's audio-features shape.",
+        examples=["spotify"],
+    ),
+]
+
+ERROR_TEXTS = {
+    400: "Malformed request.",
+    401: "Missing or invalid API key.",
+    402: "Insufficient credits, or the tier does not include the operation.",
+    404: "Not found, or not yours.",
+    409: "Idempotency-Key reused with another request.",
+    413: "The body exceeds the tier's upload size.",
+    415: "Unsupported media type.",
+    429: "Rate limit exceeded; see Retry-After.",
+    500: "A fault of ours; nothing was charged.",
+    502: "All identification services unavailable; refunded.",
+    503: "Overloaded or partly down; retry after the time in Retry-After.",
+}
+RETRYABLE_STATUSES = {429, 503}
+RETRY_AFTER = {"Retry-After": {"description": "Seconds to wait.", "schema": {"type": "integer"}}}
+
+
+def error_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """Describe error answers of a route for the OpenAPI document."""
+    return {
+        status: {"model": Error, "description": ERROR_TEXTS[status]}
+        | ({"headers": RETRY_AFTER} if status in RETRYABLE_STATUSES else {})
+        for status in statuses
+    }
+
+
+def get_services(request: Request) -> ApiServices:
+    """Give the services that this process was built with."""
+    services: ApiServices = request.app.state.services
+    return services
+
+
+Services = Annotated[ApiServices, Depends(get_services)]
+
+
+def rate_headers(*decisions: Decision) -> dict[str, str]:
+    """Write the draft's headers; a list item for every policy."""
+    return {
+        "RateLimit-Policy": ", ".join(f'"{d.kind}";q={d.limit};w={d.window_s}' for d in decisions),
+        "RateLimit": ", ".join(f'"{d.kind}";r={d.remaining};t={d.reset_s}' for d in decisions),
+    }
+
+
+async def authenticate(
+    request: Request,
+    services: Services,
+    credentials: Annotated[HTTPAuthorizationCredentials | None, Security(bearer)],
+) -> Caller:
+    """Find out who is calling.
+
+    Raises:
+        UnauthorizedError: No key, or not a valid one.
+        RateLimitError: Too many failed attempts from this address.
+    """
+    caller: Caller | None = getattr(request.state, "caller", None)
+    if caller is None and credentials is not None:
+        caller = await services.accounts.authenticate(credentials.credentials)
+    if caller is not None:
+        request.state.caller = caller
+        return caller
+    address = request.client.host if request.client else "unknown"
+    decision = await services.limits.check_failed_auth(address, count=True)
+    if not decision.allowed:
+        request.state.headers.update(rate_headers(decision))
+        raise RateLimitError(
+            "too many requests without a valid API key from this address", decision.retry_after_s
+        )
+    if credentials is None:
+        raise UnauthorizedError("send your API key as `Authorization: Bearer afa_live_…`")
+    raise UnauthorizedError("this API key is not valid; it may have been revoked or mistyped")
+
+
+async def authenticate_header(request: Request, services: ApiServices) -> Caller:
+    """Find out who is calling, before FastAPI looks at the request; raises as `authenticate`."""
+    return await authenticate(request, services, await bearer(request))
+
+
+Authenticated = Annotated[Caller, Depends(authenticate)]
+
+
+def request_id(request: Request) -> str:
+    """Give the id that this request's charges derive from: random, or of its Idempotency-Key."""
+    if not hasattr(request.state, "request_id"):
+        request.state.request_id = new_ulid()
+    return str(request.state.request_id)
+
+
+def latency_ms(request: Request) -> int:
+    """Milliseconds since the request arrived."""
+    started_at: float = request.state.started_at
+    return round(1000 * (time.monotonic() - started_at))
+
+
+def require_gpu(tiers: Tiers, tier: Tier) -> None:
+    """Refuse GPU work to a tier without it.
+
+    Raises:
+        TierRequiredError: The tier reaches no GPU.
+    """
+    if not tier.gpu:
+        raise TierRequiredError(
+            f"full analysis needs a paid tier ({tiers.first_with('gpu').name} or higher); "
+            f"your tier is {tier.name}"
+        )
+
+
+def require_embedding(tiers: Tiers, tier: Tier) -> None:
+    """Refuse embeddings to a tier without them.
+
+    Raises:
+        TierRequiredError: The tier includes no embedding.
+    """
+    if not tier.embedding:
+        raise TierRequiredError(
+            f"include_embedding needs the {tiers.first_with('embedding').name} tier or higher; "
+            f"your tier is {tier.name}"
+        )

@@ -1,0 +1,1 @@
+"""The shapes of requests and answers, and the mapping of values into them."""

@@ -1,0 +1,28 @@
+"""The ``_meta`` of an answer, and the same as headers for shapes that have no room for it."""
+
+from typing import Literal
+
+from fastapi import Request
+
+from serve_app.api.door.request import latency_ms
+from serve_app.api.wire.schemas import Meta
+
+CacheState = Literal["hit", "miss", "bypass"]
+
+
+def meta_of(request: Request, cache: CacheState, credits_used: int, credits_remaining: int) -> Meta:
+    """Describe how the request was served, in the body and in the headers."""
+    request.state.headers.update(
+        {
+            "X-Cache": cache,
+            "X-Credits-Used": str(credits_used),
+            "X-Credits-Remaining": str(credits_remaining),
+        }
+    )
+    return Meta(
+        cache=cache,
+        latency_ms=latency_ms(request),
+        credits_used=credits_used,
+        credits_remaining=credits_remaining,
+        trace_id=request.state.trace_id,
+    )

@@ -1,0 +1,161 @@
+"""Swap the checkpoint of a role in a running service: all replicas get ready, then all switch.
+
+Invariant: until every living replica of the role holds the new checkpoint ready, nothing changes;
+whoever drives the swap may die at any moment, and then it either never happened or is complete.
+"""
+
+import asyncio
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from serve_app.checkpoints.choice import ModelChoicesPort, Proposal, ReplicaReport
+
+PROPOSAL_TTL_S = 15.0
+POLL_S = 0.25
+NOTICE_S = 2.0
+"""Least time from proposal to choice: whoever names cached answers reads both once a second, and
+must know of the swap before the first answer of a new checkpoint."""
+
+PREPARE_LIMIT_S = 1800.0
+"""Compilation may take minutes."""
+
+SWITCH_LIMIT_S = 60.0
+
+
+class SwapError(Exception):
+    """The swap was given up; the message says why. Nothing has changed unless it says so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """How far one replica is: ``loading``, ``ready``, ``switched``."""
+
+    replica: ReplicaReport
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class Swapped:
+    """What a swap did.
+
+    Attributes:
+        replicas: How many answer with it; 0 when none runs, and the choice holds from the next
+            start.
+        before: The ids that answered, joined by ``+``; "" when none ran.
+        after: Those that answer now.
+    """
+
+    replicas: int
+    before: str = ""
+    after: str = ""
+
+
+Show = Callable[[Sequence[Step]], None]
+
+
+async def swap(
+    choices: ModelChoicesPort,
+    role: str,
+    model_id: str,
+    show: Show = lambda _: None,
+    prepare_limit_s: float = PREPARE_LIMIT_S,
+    switch_limit_s: float = SWITCH_LIMIT_S,
+) -> Swapped:
+    """Make a checkpoint the choice of a role, without a moment in which it cannot answer.
+
+    Args:
+        choices: Where the choice is kept.
+        role: Whose checkpoint changes.
+        model_id: The new one, known to exist and to be allowed; "" for the default.
+        show: Told how far each replica is, whenever it looks.
+        prepare_limit_s: Longest wait for all replicas to be ready.
+        switch_limit_s: Longest wait for all replicas to answer with it.
+
+    Raises:
+        SwapError: A replica cannot load it, or does not in time, or another swap is under way.
+        ServiceUnavailableError: The ledger is away.
+    """
+    proposal = Proposal(role, model_id, secrets.token_hex(8))
+    if not await choices.propose(proposal, PROPOSAL_TTL_S):
+        other = (await choices.read()).proposal
+        named = f" ({other.role} to {other.model_id or 'the default'})" if other else ""
+        raise SwapError(f"another swap is under way{named}; try again when it has ended")
+    try:
+        before = await choices.reports()
+        after = await _prepare(choices, proposal, show, prepare_limit_s)
+        await choices.choose(role, model_id)
+        # Names in cache keys change when the proposal ends: after every answer has.
+        n = await _switched(choices, proposal, after, show, switch_limit_s) if after else 0
+    finally:
+        await choices.withdraw(proposal)
+    if not after:
+        return Swapped(0)
+    return Swapped(n, _ids([report.serving[role] for report in affected(before, role)]), after)
+
+
+def affected(reports: Sequence[ReplicaReport], role: str) -> list[ReplicaReport]:
+    """Give the replicas that run a checkpoint of the role."""
+    return [report for report in reports if role in report.serving]
+
+
+def _ids(of_replicas: Sequence[str]) -> str:
+    return ", ".join(sorted(set(of_replicas)))
+
+
+async def _prepare(
+    choices: ModelChoicesPort, proposal: Proposal, show: Show, limit_s: float
+) -> str:
+    """Wait until all are ready; give the ids that they will answer with, "" if there is none."""
+    loop = asyncio.get_running_loop()
+    begun_s = loop.time()
+    give_up_s = begun_s + limit_s
+    while True:
+        if not await choices.keep(proposal, PROPOSAL_TTL_S):
+            raise SwapError("the proposal has lapsed; nothing was changed")
+        replicas = affected(await choices.reports(), proposal.role)
+        loading = [report for report in replicas if report.ready_for != proposal.token]
+        show([Step(r, "loading" if r in loading else "ready") for r in replicas])
+        for report in loading:
+            if report.error and report.knows == proposal.token:
+                raise SwapError(
+                    f"{report.deployment} {report.replica} cannot: {report.error} "
+                    "Nothing was changed."
+                )
+        if not loading and loop.time() - begun_s >= NOTICE_S:
+            return _agreed({report.ready_ids for report in replicas})
+        if loading and loop.time() > give_up_s:
+            slow = ", ".join(report.replica for report in loading)
+            raise SwapError(f"not ready after {limit_s:.0f} s: {slow}; nothing was changed")
+        await asyncio.sleep(POLL_S)
+
+
+def _agreed(ids: set[str]) -> str:
+    if len(ids) > 1:
+        raise SwapError(
+            f"replicas would serve different checkpoints ({', '.join(sorted(ids))}): they were "
+            "started with different files; nothing was changed"
+        )
+    return ids.pop() if ids else ""
+
+
+async def _switched(
+    choices: ModelChoicesPort, proposal: Proposal, ids: str, show: Show, limit_s: float
+) -> int:
+    """Wait until all answer with ``ids``; give how many they are."""
+    role = proposal.role
+    loop = asyncio.get_running_loop()
+    give_up_s = loop.time() + limit_s
+    while True:
+        await choices.keep(proposal, PROPOSAL_TTL_S)
+        replicas = affected(await choices.reports(), role)
+        late = [report for report in replicas if report.serving[role] != ids]
+        show([Step(r, "ready" if r in late else "switched") for r in replicas])
+        if not late:
+            return len(replicas)
+        if loop.time() > give_up_s:
+            names = ", ".join(report.replica for report in late)
+            raise SwapError(
+                f"{role} is {ids} from now on, but {names} did not say so in {limit_s:.0f} s"
+            )
+        await asyncio.sleep(POLL_S)

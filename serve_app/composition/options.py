@@ -1,0 +1,194 @@
+"""What the deployments are built with; made by the application builder, passed on."""
+
+from collections.abc import Mapping
+from functools import lru_cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from configs.tables import load_table
+from models.checkpoints.cards import CardError, ModelCard, choose_cards, parse_cards
+from serve_app.ledger.jobs.records import JobPolicy
+from serve_app.ledger.ledger import OverAllowance
+from serve_app.providers.identities.registry import ProviderSettings
+from serve_app.providers.recognisers.registry import RecogniserSettings
+from serve_app.store.keys import DEFAULT_SHARDS
+
+OWN_CARDS = "cards.yaml"
+"""Cards of the operator's own checkpoints, in the model folder; written like ours."""
+
+
+def known_cards(model_dir: Path) -> dict[str, ModelCard]:
+    """Give every card: those that come with afa, and the operator's own.
+
+    Raises:
+        CardError: A card is malformed, or has an id that is taken.
+    """
+    path = model_dir / OWN_CARDS
+    try:
+        return _parsed_cards(path, path.stat().st_mtime_ns)
+    except FileNotFoundError:
+        return _parsed_cards(None, 0)
+
+
+@lru_cache(maxsize=8)
+def _parsed_cards(own: Path | None, changed_ns: int) -> dict[str, ModelCard]:
+    del changed_ns  # part of the key: a changed file is read again
+    table: dict[str, Any] = load_table("models")
+    if own is not None:
+        try:
+            more = yaml.safe_load(own.read_text(encoding="utf-8")) or {}
+        except yaml.YAMLError as error:
+            raise CardError(f"{own} is not YAML: {error}") from error
+        if not isinstance(more, dict) or not all(isinstance(card, dict) for card in more.values()):
+            raise CardError(f"{own} must map model ids to the fields of their cards")
+        taken = table.keys() & more.keys()
+        if taken:
+            raise CardError(f"{own}: {', '.join(sorted(taken))} is the id of another card")
+        table |= more
+    return parse_cards(table)
+
+
+class ExecutionOptions(BaseModel):
+    """How transformers run on a GPU; on the CPU they run eagerly in float32 whatever this says."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    batch_sizes: tuple[int, ...] = Field(
+        (), description="Compile for these numbers of windows, ascending; empty: do not compile."
+    )
+    cuda_graphs: bool = Field(False, description="Record a CUDA graph for each of them.")
+
+    @field_validator("batch_sizes")
+    @classmethod
+    def _ascend(cls, sizes: tuple[int, ...]) -> tuple[int, ...]:
+        if list(sizes) != sorted(set(sizes)) or any(size < 1 for size in sizes):
+            raise ValueError("batch_sizes must ascend from at least 1")
+        return sizes
+
+
+class ModelOptions(BaseModel):
+    """Which checkpoints a model deployment runs, where, and how it batches."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
+
+    model_dir: Path
+    licences: Literal["any", "permissive"] = "any"
+    chosen: dict[str, str] = Field({}, description="Role to model id, where not the default.")
+    device: str = "auto"
+    max_windows: int = Field(0, ge=0, description="Windows per track and model; 0 means all.")
+    batch_windows: int = Field(16, ge=1, description="Budget of one batch.")
+    queue_windows: int = Field(4096, ge=1, description="More waiting windows are refused.")
+    execution: ExecutionOptions = ExecutionOptions()
+    named_mib: int = Field(
+        0, ge=0, description="Weights of further embedding models that requests may name; 0: none."
+    )
+
+    def cards(self, chosen: Mapping[str, str] | None = None) -> dict[str, tuple[ModelCard, ...]]:
+        """Give the cards of each role.
+
+        Args:
+            chosen: Role to model id; goes before what the Serve file says.
+
+        Raises:
+            CardError: The choice names what is not known, or what the licence policy refuses.
+        """
+        return choose_cards(
+            known_cards(self.model_dir), self.licences, self.chosen | dict(chosen or {})
+        )
+
+
+class JobOptions(BaseModel):
+    """Times and limits of all jobs; see `JobPolicy`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    lease_s: float = Field(30.0, gt=0, description="How long a worker may be silent.")
+    max_attempts: int = Field(3, ge=1, description="Attempts before a job is given up.")
+    queue_limit_s: float = Field(900.0, gt=0, description="Longest wait for a worker.")
+    run_limit_s: float = Field(300.0, gt=0, description="Longest attempt.")
+    max_wait_s: float = Field(
+        120.0, gt=0, description="Expected wait above which no job is taken in."
+    )
+    owner_in_flight: int = Field(
+        64, ge=1, description="Most jobs of one owner that run at the same time."
+    )
+
+    def policy(self) -> JobPolicy:
+        """Give what the store goes by."""
+        return JobPolicy(**self.model_dump())
+
+
+class StoreOptions(BaseModel):
+    """How to reach the stores, and what they go by."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    ledger_url: str
+    cache_url: str
+    object_store: str
+    key_pepper: str = Field(repr=False)
+    ledger_shards: int = DEFAULT_SHARDS
+    over_allowance: OverAllowance = "charge"
+    topup_replicas: int = 0
+    jobs: JobOptions = JobOptions()
+
+
+class KeeperOptions(BaseModel):
+    """Where the keeper of the installation writes."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    payments_file: Path = Field(description="Charges of the sandbox payment provider.")
+    journal_store: str = Field(description="Archive of the journal, as a URL.")
+
+
+class UrlOptions(BaseModel):
+    """What audio may be fetched from."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    ports: tuple[int, ...] = (80, 443)
+    networks: tuple[str, ...] = ()
+
+
+class TrackOptions(BaseModel):
+    """Who knows tracks, and what a batch of them costs."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    catalog_dir: Path
+    fingerprint_dir: Path
+    batch_cached_free: bool = Field(False, description="Do not charge cached slots of a batch.")
+    providers: dict[str, bool | str] = Field(
+        {}, repr=False, description="Fields of `ProviderSettings`."
+    )
+    recognisers: dict[str, str | int | bool] = Field(
+        {}, repr=False, description="Fields of `RecogniserSettings`."
+    )
+
+    def provider_settings(self) -> ProviderSettings:
+        """Give the providers' settings."""
+        return ProviderSettings(version=version("afa"), **self.providers)  # type: ignore[arg-type]
+
+    def recogniser_settings(self) -> RecogniserSettings:
+        """Give the identification services' settings."""
+        return RecogniserSettings(
+            version=version("afa"),
+            **self.recognisers,  # type: ignore[arg-type]
+        )
+
+
+class WorkerOptions(BaseModel):
+    """How the analysis workers run."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    concurrent_jobs: int = Field(2, ge=1, description="Jobs that one worker replica runs at once.")
+    analysis: Literal["whole", "partial"] = Field(
+        "whole", description="partial: mood and embedding hear 3 x 10 s of a track, not all of it."
+    )

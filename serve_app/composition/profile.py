@@ -1,0 +1,77 @@
+"""What a Serve file says of the application; the builder and the back-fill go by it."""
+
+from pathlib import Path
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field
+
+from configs.settings import Settings
+from serve_app.composition.options import (
+    ExecutionOptions,
+    JobOptions,
+    ModelOptions,
+    WorkerOptions,
+)
+
+
+class ProfileError(ValueError):
+    """A file is not a Serve file of afa."""
+
+
+class ModelArgs(BaseModel):
+    """Batching and execution of one model deployment; see `ModelOptions`."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    max_windows: int = 0
+    batch_windows: int = 16
+    queue_windows: int = 4096
+    execution: ExecutionOptions = ExecutionOptions()
+    named_mib: int = 0
+
+
+class AppArgs(BaseModel):
+    """The ``args`` of the application in a Serve configuration file.
+
+    Replicas, CPUs and GPUs are Serve's own options, under ``deployments`` of the same file.
+    Addresses and secrets come from the environment (`configs.settings.Settings`).
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    spectral: ModelArgs = ModelArgs()
+    mood: ModelArgs = ModelArgs()
+    embedding: ModelArgs = ModelArgs()
+    worker: WorkerOptions = WorkerOptions()
+    jobs: JobOptions = JobOptions()
+    models: dict[str, str] = Field(
+        {}, description="Role to model id, where not the default; `afa models swap` goes before it."
+    )
+    shared_trunk: bool = Field(
+        False,
+        description="One deployment MoodAndEmbedding, with the options of embedding, in place of "
+        "Mood and Embedding: a checkpoint that serves both roles is run once.",
+    )
+
+    def model_options(self, model: ModelArgs, settings: Settings) -> ModelOptions:
+        """Give what a model deployment is built with."""
+        return ModelOptions(
+            model_dir=settings.resolved_model_dir(),
+            licences=settings.model_licences,
+            device=settings.device,
+            chosen=self.models,
+            **model.model_dump(),
+        )
+
+
+def read_profile(path: Path) -> AppArgs:
+    """Read the ``args`` of the application in a Serve file.
+
+    Raises:
+        ProfileError: It is none, or there is none.
+    """
+    try:
+        (application,) = yaml.safe_load(path.read_text(encoding="utf-8"))["applications"]
+        return AppArgs.model_validate(application.get("args", {}))
+    except (OSError, yaml.YAMLError, KeyError, TypeError, AttributeError, ValueError) as error:
+        raise ProfileError(f"{path} is not a Serve file of afa: {error}") from error

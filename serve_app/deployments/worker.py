@@ -1,0 +1,80 @@
+"""Claims analysis jobs and runs them; replicas scale with the lanes."""
+
+import asyncio
+import logging
+import uuid
+from typing import Any
+
+from ray import serve
+from ray.serve.handle import DeploymentHandle
+
+from pipelines.analysis.excerpt import Excerpt
+from pipelines.audio.decode import decode
+from serve_app.composition.options import StoreOptions, UrlOptions, WorkerOptions
+from serve_app.composition.stores import open_stores
+from serve_app.deployments.backend import RayBackend
+from serve_app.providers.web.audio_url import AudioUrlFetcher
+from serve_app.providers.web.url_guard import UrlGuard
+from serve_app.services.audio.sources import SourceFetcher
+from serve_app.services.jobs.run import JobRunner
+from serve_app.services.lookup.feature_cache import FeatureCache
+
+logger = logging.getLogger(__name__)
+
+CLAIM_WAIT_S = 5.0
+FAULT_PAUSE_S = 1.0
+
+
+@serve.deployment
+class AnalysisWorker:
+    """Pulls from the lanes: what it cannot start stays queued for others."""
+
+    async def __init__(  # type: ignore[misc]  # Serve awaits it; the loops need a running loop
+        self,
+        stores: StoreOptions,
+        urls: UrlOptions,
+        worker: WorkerOptions,
+        spectral: DeploymentHandle[Any],
+        mood: DeploymentHandle[Any],
+        embedding: DeploymentHandle[Any] | None,
+    ) -> None:
+        opened = open_stores(stores, in_background=True)
+        self._jobs = opened.jobs
+        self._worker_id = f"worker-{uuid.uuid4().hex[:12]}"
+        self._runner = JobRunner(
+            opened.jobs,
+            opened.objects,
+            SourceFetcher(
+                opened.objects,
+                AudioUrlFetcher(UrlGuard(ports=urls.ports, networks=urls.networks)),
+            ),
+            RayBackend(
+                spectral, mood, embedding, Excerpt() if worker.analysis == "partial" else None
+            ),
+            decode,
+            # Keys come with the jobs; the worker makes none.
+            FeatureCache(opened.cache, str),
+        )
+        self._loops = [
+            asyncio.create_task(self._work(slot)) for slot in range(worker.concurrent_jobs)
+        ]
+
+    async def _work(self, slot: int) -> None:
+        while True:
+            try:
+                claim = await self._jobs.claim(f"{self._worker_id}-{slot}", CLAIM_WAIT_S)
+                if claim is not None:
+                    await self._runner.run(claim)
+            except Exception:  # the ledger may be away; the lanes wait
+                logger.exception("worker %s", self._worker_id)
+                await asyncio.sleep(FAULT_PAUSE_S)
+
+    async def check_health(self) -> None:
+        """Fail when a loop has ended, so that Serve replaces the replica."""
+        for loop in self._loops:
+            if loop.done():
+                raise RuntimeError("a worker loop has ended")
+
+    async def ready(self) -> bool:
+        """Answer once the loops run."""
+        return True

@@ -1,0 +1,325 @@
+"""Jobs in Redis: submit, claim, run, end. The record is the truth, the lanes are a hint.
+
+Invariant: a job ends once, and its hold ends in the same script; whoever holds an older fence
+changes nothing.
+"""
+
+import asyncio
+import contextlib
+import json
+import random
+from collections.abc import Iterator
+
+from serve_app.domain.errors import (
+    IdempotencyMismatchError,
+    InternalError,
+    ServiceUnavailableError,
+    UnansweredError,
+)
+from serve_app.domain.jobs import (
+    JOB_HOLD_PREFIX,
+    Claim,
+    JobRecord,
+    JobStats,
+    NewJob,
+    Recovery,
+)
+from serve_app.domain.tiers import Tiers
+from serve_app.ledger.jobs.lanes import Lanes
+from serve_app.ledger.jobs.records import JobPolicy, ending_keys, new_record, parse_record
+from serve_app.ledger.jobs.sweep import JobSweep
+from serve_app.ledger.ledger import check_id, no_funds, parse_balance
+from serve_app.store.bus import Bus
+from serve_app.store.client import Store
+from serve_app.store.keys import JOB_EVENTS
+
+OUTBOX_GRACE_MS = 2_000
+WITHDRAWN_MS = 3_600_000
+"""What was sent before the ledger went away has arrived by then, or never will."""
+
+WITHDRAWN_MESSAGE = "the request could not be answered; you were not charged, send it again"
+BLOCK_S = 0.5
+WAIT_RECHECK_S = 5.0
+
+
+class Jobs:
+    """The jobs of all accounts."""
+
+    def __init__(
+        self,
+        store: Store,
+        tiers: Tiers,
+        policy: JobPolicy | None = None,
+        bus: Bus | None = None,
+    ) -> None:
+        self._store = store
+        self._tiers = tiers
+        self._policy = policy or JobPolicy()
+        self._lanes = Lanes(
+            store,
+            tiers,
+            lease_s=self._policy.lease_s,
+            owner_in_flight=self._policy.owner_in_flight,
+        )
+        self._sweep = JobSweep(store, self._lanes, self._policy)
+        self._bus = bus or Bus(store)
+        self._waiters: dict[str, set[asyncio.Event]] = {}
+        self._returns: set[asyncio.Task[None]] = set()
+        self._bus.listen(JOB_EVENTS, self._on_event)
+
+    async def submit(self, job: NewJob) -> JobRecord:
+        """Hold the credits and take the job in, in one step; the same call again changes nothing.
+
+        Raises:
+            InsufficientCreditsError: Not covered; there is no job.
+            IdempotencyMismatchError: The id exists with another request.
+            UnansweredError: The ledger went away: the job may have been taken in.
+            ServiceUnavailableError: Too much work waits, or the ledger is away; not charged.
+        """
+        account, job_id = check_id(job.account), check_id(job.job_id)
+        tier = self._tiers[job.tier]
+        await self._admit(tier.name, account)
+        hold_id = JOB_HOLD_PREFIX + job_id
+        keys = self._store.keys
+        ttl_s = self._policy.max_attempts * (self._policy.queue_limit_s + self._policy.run_limit_s)
+        try:
+            status, packed = await self._store.run(
+                "job_submit",
+                [
+                    *keys.money(account, hold_id),
+                    *keys.funding(account),
+                    *(keys.job(account, job_id), keys.job_index(keys.tag(account), "open")),
+                ],
+                [
+                    *(account, hold_id, job.cost, int(ttl_s * 1000), job.fingerprint),
+                    *(tier.monthly_credits, tier.grace_credits, job_id, tier.name, job.kind),
+                    *(json.dumps(job.payload), tier.owner_jobs),
+                    *(tier.asset_lifetime_s * 1000, OUTBOX_GRACE_MS),
+                ],
+            )
+        except ServiceUnavailableError as error:
+            raise UnansweredError(error.message, error.retry_after_s) from error
+        match status:
+            case b"NOFUNDS":
+                raise no_funds(job.cost, parse_balance(account, packed))
+            case b"MISMATCH":
+                raise IdempotencyMismatchError(f"job {job_id} exists with another request")
+            case b"BACKLOG":
+                raise ServiceUnavailableError(
+                    f"{tier.owner_jobs} of your jobs are unfinished; wait for some to end", 30
+                )
+        if status == b"OK":
+            # The job is taken in: nothing below may fail. The sweep puts it in line if need be.
+            with contextlib.suppress(ServiceUnavailableError):
+                await self._lanes.put(tier.name, account, job_id)
+            return new_record(job, tier.name, parse_balance(account, packed))
+        record = await self.get(account, job_id)
+        if record is None:
+            raise ServiceUnavailableError("the job has expired")
+        return record
+
+    async def withdraw(self, account: str, job_id: str) -> bool:
+        """Fail and refund a job whose id nobody was told, and keep one from beginning under it.
+
+        Returns:
+            False if the job was complete before: it stays so, and charged.
+
+        Raises:
+            ServiceUnavailableError: The ledger is away; the same call again changes nothing more.
+        """
+        answer = await self._store.run(
+            "job_withdraw",
+            ending_keys(self._store.keys, account, job_id),
+            [account, job_id, InternalError.code, WITHDRAWN_MESSAGE, WITHDRAWN_MS],
+        )
+        return bool(answer != b"COMPLETE")
+
+    async def _admit(self, lane: str, account: str) -> None:
+        load = await self._lanes.load(lane, account)
+        wait_s = load.expected_wait_s()
+        if wait_s > self._policy.max_wait_s:
+            raise ServiceUnavailableError(
+                f"too much work is waiting (about {wait_s:.0f} s); try again later",
+                max(1, round(wait_s - self._policy.max_wait_s)),
+            )
+
+    async def get(self, account: str, job_id: str) -> JobRecord | None:
+        """Read a job of that account; None if it has expired, never existed or is another's.
+
+        Raises:
+            ServiceUnavailableError: The ledger is away.
+        """
+        reply = await self._store.command("HGETALL", self._store.keys.job(account, job_id))
+        pairs = (
+            reply if isinstance(reply, dict) else dict(zip(reply[::2], reply[1::2], strict=True))
+        )
+        return parse_record(job_id, pairs) if pairs else None
+
+    async def wait(self, account: str, job_id: str, timeout_s: float) -> JobRecord | None:
+        """Read a job, waiting up to ``timeout_s`` seconds for its end."""
+        deadline = asyncio.get_running_loop().time() + timeout_s
+        with self._waiting(job_id) as ended:
+            is_heard = await self._bus.ready()
+            while True:
+                ended.clear()
+                record = await self.get(account, job_id)
+                left = deadline - asyncio.get_running_loop().time()
+                if record is None or record.state.is_terminal or left <= 0:
+                    return record
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(min(left, WAIT_RECHECK_S if is_heard else BLOCK_S)):
+                        await ended.wait()
+
+    @contextlib.contextmanager
+    def _waiting(self, job_id: str) -> Iterator[asyncio.Event]:
+        event = asyncio.Event()
+        self._waiters.setdefault(job_id, set()).add(event)
+        try:
+            yield event
+        finally:
+            self._waiters[job_id].discard(event)
+            if not self._waiters[job_id]:
+                del self._waiters[job_id]
+
+    def _on_event(self, job_id: str | None) -> None:
+        groups = self._waiters.values() if job_id is None else [self._waiters.get(job_id, set())]
+        for events in groups:
+            for event in events:
+                event.set()
+
+    async def claim(self, worker_id: str, wait_s: float = 0.0) -> Claim | None:
+        """Take and start the next job, waiting up to ``wait_s`` seconds for one.
+
+        A job that was taken for a caller who has gone meanwhile is given back.
+
+        Raises:
+            ServiceUnavailableError: The ledger is away.
+        """
+        deadline = asyncio.get_running_loop().time() + wait_s
+        while True:
+            attempt = asyncio.create_task(self._claim_next(worker_id))
+            try:
+                claim = await asyncio.shield(attempt)
+            except asyncio.CancelledError:
+                # What was sent is done all the same: wait for its answer in the caller's place.
+                task = asyncio.create_task(self._give_back(attempt))
+                self._returns.add(task)
+                task.add_done_callback(self._returns.discard)
+                raise
+            left = deadline - asyncio.get_running_loop().time()
+            if claim is not None or left <= 0:
+                return claim
+            await self._lanes.wait_for_work(max(0.01, min(left, BLOCK_S)))
+
+    async def _claim_next(self, worker_id: str) -> Claim | None:
+        while True:
+            ticket = await self._lanes.claim(worker_id)
+            if ticket is None:
+                return None
+            claim = await self._start(ticket.account, ticket.job_id, worker_id, ticket.token)
+            if claim is not None:
+                return claim
+            await self._lanes.done(ticket.job_id, ticket.token, was_served=False)
+
+    async def _give_back(self, attempt: "asyncio.Task[Claim | None]") -> None:
+        with contextlib.suppress(ServiceUnavailableError):  # then its lease ends
+            claim = await attempt
+            if claim is not None:
+                await self._sweep.give_back(claim)
+
+    async def _start(self, account: str, job_id: str, worker_id: str, token: str) -> Claim | None:
+        keys = self._store.keys
+        reply = await self._store.run(
+            "job_start",
+            [keys.job(account, job_id), keys.job_index(keys.tag(account), "open")],
+            [account, job_id, worker_id, int(self._policy.lease_s * 1000)],
+        )
+        if reply[0] != b"OK":
+            return None
+        _, attempts, fence, tier, kind, payload, cost = reply
+        return Claim(
+            job_id=job_id,
+            account=account,
+            tier=tier.decode(),
+            kind=kind.decode(),
+            payload=json.loads(payload),
+            cost=int(cost),
+            attempt=attempts,
+            fence=fence,
+            worker_id=worker_id,
+            token=token,
+        )
+
+    async def heartbeat(self, claim: Claim, progress: float, stage: str) -> bool:
+        """Keep the lease; False: stop, the job is another's, has ended, or ran too long."""
+        keys = self._store.keys
+        return bool(
+            await self._store.run(
+                "job_heartbeat",
+                [
+                    keys.job(claim.account, claim.job_id),
+                    keys.job_index(keys.tag(claim.account), "open"),
+                ],
+                [
+                    *(claim.account, claim.job_id, claim.fence, int(self._policy.lease_s * 1000)),
+                    *(f"{progress:.4f}", stage, int(self._policy.run_limit_s * 1000)),
+                ],
+            )
+        )
+
+    async def finish(self, claim: Claim, result: bytes, final_cost: int | None = None) -> bool:
+        """Complete the job: result, state and charge in one step; False if the claim was lost."""
+        final = -1 if final_cost is None else final_cost
+        is_done = await self._store.run(
+            "job_finish",
+            ending_keys(self._store.keys, claim.account, claim.job_id),
+            [claim.account, claim.job_id, claim.fence, result, final],
+        )
+        await self._leave(claim)
+        return bool(is_done)
+
+    async def fail(self, claim: Claim, code: str, message: str, retryable: bool = False) -> bool:
+        """End this attempt: queue the job again if that may help, else fail and refund it.
+
+        Returns:
+            False if the claim was lost: the job is another's, or has ended.
+        """
+        ceiling = self._policy.first_backoff_ms * 2 ** (claim.attempt - 1)
+        delay_ms = random.randint(0, ceiling)  # noqa: S311 - jitter, not a secret
+        answer = await self._store.run(
+            "job_fail",
+            ending_keys(self._store.keys, claim.account, claim.job_id),
+            [
+                *(claim.account, claim.job_id, claim.fence, code, message, int(retryable)),
+                *(delay_ms, self._policy.max_attempts),
+            ],
+        )
+        await self._leave(claim)
+        if answer == b"RETRY":
+            with contextlib.suppress(ServiceUnavailableError):
+                await self._lanes.put(claim.tier, claim.account, claim.job_id, delay_ms)
+        return bool(answer != b"LOST")
+
+    async def _leave(self, claim: Claim) -> None:
+        with contextlib.suppress(ServiceUnavailableError):
+            await self._lanes.done(claim.job_id, claim.token, was_served=True)
+
+    async def release(self, worker_id: str) -> int:
+        """Give back at once whatever a worker that is known to be dead had claimed."""
+        return await self._sweep.release(worker_id)
+
+    async def recover(self, share_ms: int = 0) -> Recovery:
+        """Look at every unfinished job whose time has come; call it every second.
+
+        Args:
+            share_ms: With many callers: do nothing if another one swept within this time.
+        """
+        return await self._sweep.recover(share_ms)
+
+    async def stats(self) -> JobStats:
+        """Give depth, waits and service rate of the lanes."""
+        return await self._lanes.stats()
+
+    async def close(self) -> None:
+        """Stop listening for events."""
+        await self._bus.close()

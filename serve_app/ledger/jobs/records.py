@@ -1,0 +1,89 @@
+"""How a job record reads, where it lies, and the limits all jobs keep."""
+
+import json
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from serve_app.domain.credits import Balance
+from serve_app.domain.jobs import JOB_HOLD_PREFIX, JobFailure, JobRecord, JobState, NewJob
+from serve_app.store.client import from_ms
+from serve_app.store.keys import Keyspace
+
+
+@dataclass(frozen=True, slots=True)
+class JobPolicy:
+    """Times and limits of all jobs.
+
+    Attributes:
+        lease_s: How long a worker may be silent.
+        max_attempts: Attempts before a job is given up.
+        queue_limit_s: Longest wait for a worker, from each time the job was queued.
+        run_limit_s: Longest attempt.
+        max_wait_s: Expected wait above which no job is taken in.
+        owner_in_flight: Most jobs of one owner that run at once.
+        first_backoff_ms: Longest pause before the second attempt; it doubles with each further.
+    """
+
+    lease_s: float = 30.0
+    max_attempts: int = 3
+    queue_limit_s: float = 900.0
+    run_limit_s: float = 300.0
+    max_wait_s: float = 120.0
+    owner_in_flight: int = 64
+    first_backoff_ms: int = 1_000
+
+
+def ending_keys(keys: Keyspace, account: str, job_id: str) -> list[str]:
+    """Keys of every script that may end a job; all in the account's slot."""
+    tag = keys.tag(account)
+    return [
+        *keys.money(account, JOB_HOLD_PREFIX + job_id),
+        keys.job(account, job_id),
+        *(keys.job_index(tag, "open"), keys.job_index(tag, "dead")),
+        *(keys.webhook(account), keys.webhook_index(tag, "due")),
+    ]
+
+
+def new_record(job: NewJob, tier: str, balance: Balance) -> JobRecord:
+    """Give the record of a job that was taken in just now."""
+    return JobRecord(
+        job_id=job.job_id,
+        account=job.account,
+        tier=tier,
+        kind=job.kind,
+        state=JobState.QUEUED,
+        progress=0.0,
+        stage="queued",
+        attempts=0,
+        cost=job.cost,
+        credits_used=job.cost,
+        payload=job.payload,
+        error=None,
+        created_at=datetime.now(UTC),
+        finished_at=None,
+        result=None,
+        balance=balance,
+    )
+
+
+def parse_record(job_id: str, raw: dict[bytes, bytes]) -> JobRecord:
+    """Read the hash that ``lua/lib/jobs.lua`` describes."""
+    code = raw.get(b"code")
+    finished = raw.get(b"finished")
+    return JobRecord(
+        job_id=job_id,
+        account=raw[b"acct"].decode(),
+        tier=raw[b"tier"].decode(),
+        kind=raw[b"kind"].decode(),
+        state=JobState(raw[b"state"].decode()),
+        progress=float(raw[b"progress"]),
+        stage=raw[b"stage"].decode(),
+        attempts=int(raw[b"attempts"]),
+        cost=int(raw[b"cost"]),
+        credits_used=int(raw[b"used"]),
+        payload=json.loads(raw[b"payload"]),
+        error=JobFailure(code.decode(), raw[b"message"].decode()) if code is not None else None,
+        created_at=from_ms(int(raw[b"created"])),
+        finished_at=from_ms(int(finished)) if finished is not None else None,
+        result=raw.get(b"result"),
+    )

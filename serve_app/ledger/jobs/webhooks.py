@@ -1,0 +1,157 @@
+"""Webhooks: where accounts want to be told that a job has ended, and the telling.
+
+Invariant: the script that ends a job also enters its delivery, so none is forgotten; a delivery may
+arrive twice, under the same ``webhook-id``.
+"""
+
+import asyncio
+import json
+import logging
+import random
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from serve_app.domain.errors import ServiceUnavailableError
+from serve_app.domain.jobs import JobRecord
+from serve_app.domain.webhooks import RETRY_DELAYS_S, Webhook, new_secret, sign
+from serve_app.ledger.jobs.queue import Jobs
+from serve_app.store.client import Store
+from serve_app.store.keys import split_member
+
+DELIVERY_LEASE_MS = 60_000
+TAKE_BATCH = 20
+AT_ONCE = 64
+"""Messages of one round, sent side by side: none waits for an address that hangs."""
+
+SEND_LIMIT_S = 20.0
+GONE = 410
+
+logger = logging.getLogger(__name__)
+
+Sender = Callable[[str, Mapping[str, str], bytes], Awaitable[int]]
+
+
+class Webhooks:
+    """Registrations, and the outbox of deliveries."""
+
+    def __init__(self, store: Store, jobs: Jobs, send: Sender | None = None) -> None:
+        """Use the ledger role.
+
+        Args:
+            store: The ledger role.
+            jobs: Where the jobs to tell about are read.
+            send: Posts a body with headers to a URL and gives the status; guards against private
+                addresses. Needed only for ``deliver_due``.
+        """
+        self._store = store
+        self._jobs = jobs
+        self._send = send
+
+    async def register(self, account: str, url: str) -> Webhook:
+        """Set the account's URL; the secret stays the same while there is one."""
+        key = self._store.keys.webhook(account)
+        await self._store.command("HSETNX", key, "secret", new_secret())
+        await self._store.command("HSET", key, "url", url)
+        found = await self.get(account)
+        if found is None:
+            raise ServiceUnavailableError("the webhook was removed at the same moment; try again")
+        return found
+
+    async def get(self, account: str) -> Webhook | None:
+        """Give the registration of an account."""
+        url, secret = await self._store.command(
+            "HMGET", self._store.keys.webhook(account), "url", "secret"
+        )
+        return Webhook(url.decode(), secret.decode()) if url and secret else None
+
+    async def remove(self, account: str) -> None:
+        """Forget the registration; what is still to be delivered is dropped when its turn comes."""
+        await self._store.command("DEL", self._store.keys.webhook(account))
+
+    async def deliver_due(self) -> int:
+        """Make every delivery that is due; tell how many arrived.
+
+        Raises:
+            ServiceUnavailableError: The ledger is away.
+        """
+        keys = self._store.keys
+        tags = [keys.shard_tag(shard) for shard in range(keys.shards)]
+        waiting = await self._store.batch(
+            [("ZCARD", keys.webhook_index(tag, "due")) for tag in tags]
+        )
+        due = [tag for tag, count in zip(tags, waiting, strict=True) if count]
+        random.shuffle(due)  # whoever hangs does not always come first
+        attempts: list[Coroutine[Any, Any, bool]] = []
+        for tag in due:
+            index = [keys.webhook_index(tag, "due"), keys.webhook_index(tag, "tries")]
+            most = min(TAKE_BATCH, AT_ONCE - len(attempts))
+            taken = await self._store.run("webhook_take", index, [DELIVERY_LEASE_MS, most])
+            attempts += [
+                self._attempt(index, member, attempt)
+                for member, attempt in zip(taken[::2], taken[1::2], strict=True)
+            ]
+            if len(attempts) >= AT_ONCE:
+                break
+        ends = await asyncio.gather(*attempts, return_exceptions=True)
+        for end in ends:
+            if isinstance(end, BaseException):
+                raise end
+        return ends.count(True)
+
+    async def _attempt(self, index: list[str], member: bytes, attempt: int) -> bool:
+        account, job_id = split_member(member)
+        delay_s = await self._deliver(account, job_id, attempt)
+        delay_ms = -1 if delay_s is None else delay_s * 1000
+        await self._store.run("webhook_after", index, [member, max(-1, delay_ms)])
+        return delay_s is None
+
+    async def _deliver(self, account: str, job_id: str, attempt: int) -> int | None:
+        """Try once; None when done, seconds until the next attempt otherwise, negative: give up."""
+        if self._send is None:
+            raise RuntimeError("no sender was given")
+        hook = await self.get(account)
+        job = await self._jobs.get(account, job_id)
+        # Nobody has heard of the job that computes a catalog track.
+        if hook is None or job is None or job.payload.get("cache_key"):
+            return -1
+        body, message_id, now_s = message_body(job), f"msg_{job_id}", int(time.time())
+        headers = {
+            "content-type": "application/json",
+            "webhook-id": message_id,
+            "webhook-timestamp": str(now_s),
+            "webhook-signature": sign(hook.secret, message_id, now_s, body),
+        }
+        try:
+            async with asyncio.timeout(SEND_LIMIT_S):
+                status = await self._send(hook.url, headers, body)
+        except OSError as error:
+            logger.info("webhook for %s, attempt %d: %r", job_id, attempt, error)
+            status = 0
+        except Exception as error:  # noqa: BLE001  one address must not keep the others waiting
+            logger.warning("webhook for %s, attempt %d: %r", job_id, attempt, error)
+            status = 0
+        if 200 <= status < 300:
+            return None
+        if status == GONE or attempt > len(RETRY_DELAYS_S):
+            logger.warning("webhook for %s given up after %d attempts", job_id, attempt)
+            return -1
+        return RETRY_DELAYS_S[attempt - 1]
+
+
+def message_body(job: JobRecord) -> bytes:
+    """Write the message: thin, the result itself is read with ``GET /v1/jobs/{id}``."""
+    ended = job.finished_at or datetime.now(UTC)
+    return json.dumps(
+        {
+            "type": f"job.{job.state.value}",
+            "timestamp": ended.isoformat().replace("+00:00", "Z"),
+            "data": {
+                "job_id": job.job_id,
+                "status": job.state.value,
+                "error": None if job.error is None else job.error.code,
+            },
+        },
+        separators=(",", ":"),
+    ).encode()

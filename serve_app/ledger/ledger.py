@@ -1,0 +1,352 @@
+"""Credits in Redis: holds that end exactly once, grants, packs, grace, look-up allowance.
+
+Invariant: the balance of an account is the sum of its journal, and every id moves credits once.
+"""
+
+import asyncio
+import json
+import re
+import struct
+import uuid
+from typing import Literal
+
+from serve_app.domain.credits import (
+    Balance,
+    HitCharge,
+    HoldClosedError,
+    HoldMismatchError,
+    JournalEntry,
+    Payer,
+)
+from serve_app.domain.errors import InsufficientCreditsError
+from serve_app.domain.tiers import Tiers
+from serve_app.ledger.hold_operations import MOST_MOVES, Move, Moves
+from serve_app.store.client import Args, Store, from_ms
+from serve_app.store.keys import split_member
+
+ID_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:@~-]{0,199}")
+ACCOUNT = struct.Struct("<14d")
+HOLD_COST = struct.Struct("<d")
+DEFAULT_HOLD_TTL_S = 300
+PAYMENT_ID_KEPT_MS = 400 * 24 * 3600 * 1000
+REAP_BATCH = 200
+# Below the client's time limit, so that the answer says what is missing.
+REPLICA_WAIT_MS = 500
+
+# More than anybody owes, and whole as a double.
+REPLAY_FLOOR = 10**12
+
+OverAllowance = Literal["charge", "reject"]
+Replay = Literal["replayed", "known", "impossible", "missing"]
+
+
+def check_id(text: str) -> str:
+    """Return ``text`` if it may name an account, hold, job or payment.
+
+    Raises:
+        ValueError: It may not.
+    """
+    if ID_PATTERN.fullmatch(text) is None:
+        raise ValueError(f"ids must match {ID_PATTERN.pattern}, not {text!r}")
+    return text
+
+
+def unpack_account(packed: bytes) -> tuple[int, ...]:
+    """Give the fourteen numbers that ``lua/lib/ledger.lua`` names, in its order."""
+    return tuple(int(number) for number in ACCOUNT.unpack(packed))
+
+
+def unpack_hold(packed: bytes) -> tuple[str, int]:
+    """Give state and cost of a hold, as ``lua/lib/ledger.lua`` packs it."""
+    state, _, rest = packed.partition(b"\0")
+    return state.decode(), int(HOLD_COST.unpack_from(rest)[0])
+
+
+def parse_balance(account: str, packed: bytes | None) -> Balance:
+    """Read a packed account."""
+    if packed is None:
+        raise ValueError(f"account {account} has no balance yet")
+    g, p, d, ns, per, pe, pg, _mg, seq, lu, h, oj, _fl, _th = unpack_account(packed)
+    return Balance(
+        account=account,
+        grant=g,
+        packs=p,
+        debt=d,
+        held=h,
+        period=f"{per // 100:04d}-{per % 100:02d}",
+        granted=pg,
+        lookups_used=lu,
+        open_jobs=oj,
+        journal_length=seq,
+        negative_since=from_ms(ns) if ns else None,
+        period_ends=from_ms(pe),
+    )
+
+
+def no_funds(cost: int, balance: Balance) -> InsufficientCreditsError:
+    """Say what was needed and what there is."""
+    return InsufficientCreditsError(
+        f"this needs {cost} credits and {balance.remaining} remain; "
+        f"buy a pack, or wait for the monthly grant on {balance.period_ends:%Y-%m-%d} UTC"
+    )
+
+
+class Ledger:
+    """Moves credits; each method is one operation, idempotent on its id."""
+
+    def __init__(
+        self,
+        store: Store,
+        tiers: Tiers,
+        *,
+        over_allowance: OverAllowance = "charge",
+        hit_price: int = 1,
+        topup_replicas: int = 0,
+    ) -> None:
+        """Use ``store``.
+
+        Args:
+            store: The ledger role.
+            tiers: Grants, graces and allowances.
+            over_allowance: What a cache hit beyond the allowance does.
+            hit_price: Credits of such a hit.
+            topup_replicas: Replicas that must have a payment before it is acknowledged.
+        """
+        self.store = store
+        self._tiers = tiers
+        self._hit_price = hit_price if over_allowance == "charge" else -1
+        self._moves = Moves(store)
+        self._topup_replicas = topup_replicas
+
+    async def reserve(
+        self,
+        payer: Payer,
+        hold_id: str,
+        cost: int,
+        ttl_s: float = DEFAULT_HOLD_TTL_S,
+        fingerprint: str = "",
+    ) -> Balance:
+        """Hold ``cost`` credits until commit, void, or ``ttl_s`` from now.
+
+        Raises:
+            InsufficientCreditsError: Not covered; nothing was held.
+            HoldMismatchError: The id was used with another cost or fingerprint.
+            HoldClosedError: The hold of that id has already ended.
+            ServiceUnavailableError: The ledger is away; at worst a hold exists and will be reaped.
+        """
+        account, tier = check_id(payer.account), self._tiers[payer.tier]
+        answer, packed = await self._moves.do(
+            Move(
+                word=b"r",
+                account=account,
+                hold_id=check_id(hold_id),
+                amount=cost,
+                term=int(ttl_s * 1000),
+                monthly=tier.monthly_credits,
+                floor=tier.grace_credits,
+                fingerprint=fingerprint,
+            )
+        )
+        balance = parse_balance(account, packed)
+        match answer.partition(":"):
+            case ("OK", _, _) | ("DUP", _, "held"):
+                return balance
+            case ("NOFUNDS", _, _):
+                raise no_funds(cost, balance)
+            case ("DUP", _, state):
+                raise HoldClosedError(hold_id, state)
+        raise HoldMismatchError(f"hold {hold_id} exists with another cost or request")
+
+    async def commit(self, account: str, hold_id: str, final_cost: int | None = None) -> Balance:
+        """Charge a hold: all of it, or ``final_cost`` with the rest given back.
+
+        Raises:
+            HoldClosedError: It was voided, reaped, committed with another cost, or never existed.
+            ServiceUnavailableError: The ledger is away; the same call again settles it.
+        """
+        return await self._end(b"c", account, hold_id, -1 if final_cost is None else final_cost)
+
+    async def void(self, account: str, hold_id: str) -> Balance:
+        """Give a hold back whole.
+
+        Raises:
+            HoldClosedError: It was committed, reaped, or never existed.
+            ServiceUnavailableError: The ledger is away; the same call again settles it.
+        """
+        return await self._end(b"v", account, hold_id)
+
+    async def _end(self, word: bytes, account: str, hold_id: str, final: int = 0) -> Balance:
+        move = Move(word, check_id(account), check_id(hold_id), amount=final)
+        text, packed = await self._moves.do(move)
+        answer, _, state = text.partition(":")
+        if answer in ("OK", "DUP"):
+            return parse_balance(account, packed)
+        if answer == "OVER":
+            raise HoldMismatchError(f"hold {hold_id} is smaller than the final cost")
+        raise HoldClosedError(hold_id, state or "missing")
+
+    async def reap_due(self) -> int:
+        """Give back every hold whose deadline has passed; tell how many. Call it every second."""
+        keys, until = self.store.keys, await self.store.now_ms()
+        found = await self.store.batch(
+            [
+                (
+                    *("ZRANGEBYSCORE", keys.shard(keys.shard_tag(shard), "due")),
+                    *("-inf", until, "LIMIT", 0, REAP_BATCH),
+                )
+                for shard in range(keys.shards)
+            ]
+        )
+        due = [split_member(raw) for members in found for raw in members]
+        reaped = 0
+        for start in range(0, len(due), MOST_MOVES):
+            calls = (self.reap(*pair) for pair in due[start : start + MOST_MOVES])
+            reaped += sum(await asyncio.gather(*calls))
+        return reaped
+
+    async def reap(self, account: str, hold_id: str) -> bool:
+        """Give one hold back if its deadline has passed; a job's hold is left to its job."""
+        answer, _ = await self._moves.do(Move(b"x", account, hold_id))
+        return answer == "OK"
+
+    async def count_hit(
+        self, account: str, tier: str, hits: int = 1, hit_id: str | None = None
+    ) -> HitCharge:
+        """Count cache hits, and charge those beyond the monthly allowance.
+
+        Args:
+            account: Who is charged.
+            tier: Name of its tier.
+            hits: How many.
+            hit_id: Makes a charge idempotent for the caller; the client's own retries are already.
+
+        Raises:
+            InsufficientCreditsError: Over the allowance, and no credits (or charging is off).
+            ServiceUnavailableError: The ledger is away.
+        """
+        row = self._tiers[tier]
+        hit_id = check_id(hit_id or f"hit:{uuid.uuid4().hex}")
+        text, packed = await self._moves.do(
+            Move(
+                word=b"h",
+                account=check_id(account),
+                hold_id=hit_id,
+                amount=hits,
+                term=row.cache_lookups,
+                monthly=row.monthly_credits,
+                floor=row.grace_credits,
+                price=self._hit_price,
+            )
+        )
+        answer, _, credits = text.partition(":")
+        balance = parse_balance(account, packed)
+        if answer == "OVER":
+            raise InsufficientCreditsError(
+                f"the monthly allowance of {row.cache_lookups} cache look-ups is used up"
+            )
+        if answer == "NOFUNDS":
+            raise no_funds(hits * self._hit_price, balance)
+        return HitCharge(int(credits), balance)
+
+    async def balance(self, account: str, tier: str | None = None) -> Balance:
+        """Give the account as it is now; with ``tier``, its grant is brought up to date.
+
+        Raises:
+            ServiceUnavailableError: The ledger is away.
+        """
+        keys = self.store.keys
+        packed = await self.store.run(
+            "balance",
+            [keys.balance(check_id(account)), keys.shard(keys.tag(account), "j")],
+            [account, -1 if tier is None else self._tiers[tier].monthly_credits],
+        )
+        return parse_balance(account, packed)
+
+    async def topup(self, account: str, payment_id: str, credits: int) -> Balance:
+        """Add a paid pack, once per payment id.
+
+        Raises:
+            HoldMismatchError: The id was used for something else.
+            ServiceUnavailableError: The ledger, or a replica it needs, is away; call again.
+        """
+        return await self._credit("topup", account, payment_id, credits, "")
+
+    async def grant(self, account: str, grant_id: str, credits: int) -> Balance:
+        """Add to this month's grant, once per id; it ends with the month."""
+        return await self._credit("bonus", account, grant_id, credits, "")
+
+    async def adjust(
+        self, account: str, adjust_id: str, credits: int, operator: str, reason: str
+    ) -> Balance:
+        """Correct an account by hand, up or down; who and why stand in the journal.
+
+        Raises:
+            InsufficientCreditsError: A correction downwards by more than there is.
+        """
+        why = json.dumps({"operator": operator, "reason": reason}, ensure_ascii=False)
+        return await self._credit("adjust", account, adjust_id, credits, why)
+
+    async def replay(self, entry: JournalEntry) -> Replay:
+        """Do again what an exported entry tells, after a failover lost it.
+
+        Limits do not count: the credits were spent. A hold whose end was lost too is given back
+        when its time is over.
+
+        Raises:
+            ServiceUnavailableError: The ledger is away; the same call again changes nothing.
+        """
+        account, hold_id = entry.account, entry.entry_id
+        change = entry.grant + entry.packs - entry.debt
+        open_again = Move(
+            *(b"r", account, hold_id, -change, DEFAULT_HOLD_TTL_S * 1000), floor=REPLAY_FLOOR
+        )
+        match entry.kind:
+            case "reserve":
+                answer, _ = await self._moves.do(open_again)
+            case "hit":
+                await self._moves.do(open_again)
+                answer, _ = await self._moves.do(Move(b"c", account, hold_id, -1))
+            case "commit":
+                packed = await self.store.command("GET", self.store.keys.hold(account, hold_id))
+                cost = unpack_hold(packed)[1] if packed is not None else 0
+                answer, _ = await self._moves.do(Move(b"c", account, hold_id, cost - change))
+            case "void" | "reap":
+                answer, _ = await self._moves.do(Move(b"v", account, hold_id))
+            case kind:
+                status, _ = await self._send_credit(kind, account, hold_id, change, entry.note)
+                answer = status.decode()
+        if answer == "OK":
+            return "replayed"
+        return "known" if answer.startswith(("DUP", "CLOSED")) else "impossible"
+
+    async def _credit(
+        self, kind: str, account: str, entry_id: str, credits: int, why: str
+    ) -> Balance:
+        if credits == 0 or (credits < 0 and kind != "adjust"):
+            raise ValueError("credits must be positive (an adjustment: not zero)")
+        status, packed = await self._send_credit(kind, account, entry_id, credits, why)
+        if status == b"MISMATCH":
+            raise HoldMismatchError(f"id {entry_id} was used for something else")
+        balance = parse_balance(account, packed)
+        if status == b"NOFUNDS":
+            raise no_funds(-credits, balance)
+        return balance
+
+    async def _send_credit(
+        self, kind: str, account: str, entry_id: str, credits: int, why: str
+    ) -> tuple[bytes, bytes]:
+        names = self.store.keys
+        keys = [
+            names.balance(check_id(account)),
+            names.payment(account, check_id(entry_id)),
+            names.shard(names.tag(account), "j"),
+            *names.funding(account),
+        ]
+        args: Args = [account, entry_id, kind, credits, -1, why, PAYMENT_ID_KEPT_MS]
+        if self._topup_replicas:
+            reply = await self.store.run_replicated(
+                "credit", keys, args, self._topup_replicas, REPLICA_WAIT_MS
+            )
+        else:
+            reply = await self.store.run("credit", keys, args)
+        return reply[0], reply[1]

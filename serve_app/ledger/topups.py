@@ -1,0 +1,109 @@
+"""Automatic top-up: settings, open intents, and their ends.
+
+Invariant: an account has at most one open intent, an intent has one id for ever, and the month's
+charges and open intents never exceed the cap.
+"""
+
+from serve_app.domain.credits import Balance
+from serve_app.domain.payments import PaymentIntent, TopupSettings, TopupStatus
+from serve_app.ledger.ledger import Ledger, check_id
+from serve_app.store.client import Store, from_ms
+
+FAILURES_ALLOWED = 3
+DECLINED_MESSAGE = "the last three charges were declined"
+SWITCHED_OFF_MESSAGE = "switched off by the customer"
+INTENTS_BATCH = 100
+
+
+class Topups:
+    """The intents that the reserve scripts open."""
+
+    def __init__(self, store: Store, ledger: Ledger) -> None:
+        self._store = store
+        self._ledger = ledger
+
+    async def enable(self, account: str, settings: TopupSettings) -> None:
+        """Switch automatic top-up on, or change it."""
+        await self._set(
+            account,
+            [
+                *(1, settings.threshold, settings.pack_credits),
+                *(settings.price_minor, settings.cap_minor, ""),
+            ],
+        )
+
+    async def disable(self, account: str, reason: str = SWITCHED_OFF_MESSAGE) -> None:
+        """Switch it off; an intent that is open is still brought to its end."""
+        await self._set(account, [0, -1, 0, 0, 0, reason])
+
+    async def _set(self, account: str, args: list[str | int]) -> None:
+        keys = self._store.keys
+        await self._store.run(
+            "topup_set", [keys.balance(check_id(account)), keys.topup(account)], [account, *args]
+        )
+
+    async def status(self, account: str) -> TopupStatus | None:
+        """Give settings and state; None if it was never set up."""
+        names = ("th", "pack", "price", "cap", "on", "intent", "fails", "off")
+        counts = ("month", "spent", "iprice")
+        key = self._store.keys.topup(account)
+        values = await self._store.command("HMGET", key, *names, *counts)
+        th, pack, price, cap, is_on, intent, fails, off, month, spent, open_price = values
+        if th is None:
+            return None
+        if month != f"{from_ms(await self._store.now_ms()):%Y%m}".encode():
+            spent = open_price  # what is counted is another month's; an open charge is carried over
+        return TopupStatus(
+            settings=TopupSettings(int(th), int(pack), int(price), int(cap)),
+            is_enabled=is_on == b"1",
+            spent_minor=int(spent or 0),
+            open_intent=intent.decode() if intent is not None else None,
+            failures=int(fails or 0),
+            off_reason=off.decode() if off is not None else None,
+        )
+
+    async def open_intents(self) -> list[PaymentIntent]:
+        """Give the open intents of all accounts, oldest first within a shard."""
+        keys = self._store.keys
+        tags = [keys.shard_tag(shard) for shard in range(keys.shards)]
+        found = await self._store.batch(
+            [("ZRANGE", keys.shard(tag, "intents"), 0, INTENTS_BATCH - 1) for tag in tags]
+        )
+        accounts = [raw.decode() for members in found for raw in members]
+        rows = await self._store.batch(
+            [
+                ("HMGET", keys.topup(account), "intent", "sent", "iprice", "ipack")
+                for account in accounts
+            ]
+        )
+        return [
+            PaymentIntent(intent.decode(), account, int(pack), int(price), sent == b"1")
+            for account, (intent, sent, price, pack) in zip(accounts, rows, strict=True)
+            if intent is not None
+        ]
+
+    async def mark_sent(self, intent: PaymentIntent) -> bool | None:
+        """Note that the charge is about to be made; tell whether it was noted before.
+
+        Returns:
+            None if the intent is no longer open.
+        """
+        reply = await self._store.run(
+            "topup_send", [self._store.keys.topup(intent.account)], [intent.intent_id]
+        )
+        return bool(reply[0]) if reply else None
+
+    async def succeed(self, intent: PaymentIntent) -> Balance:
+        """Book a paid intent, once, and close it."""
+        return await self._ledger.topup(intent.account, intent.intent_id, intent.credits)
+
+    async def decline(self, intent: PaymentIntent) -> int:
+        """Close an intent whose charge was declined; tell how many were, in a row."""
+        keys, account = self._store.keys, intent.account
+        return int(
+            await self._store.run(
+                "topup_decline",
+                [keys.balance(account), *keys.funding(account)],
+                [account, intent.intent_id, FAILURES_ALLOWED, DECLINED_MESSAGE],
+            )
+        )

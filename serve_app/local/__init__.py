@@ -1,0 +1,1 @@
+"""A whole afa on one machine: its Redis, its Ray, its service."""

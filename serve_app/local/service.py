@@ -1,0 +1,268 @@
+"""A whole afa on this machine in one process tree: Redis, Ray and the Serve application.
+
+Run as ``python -m serve_app.local.service``; `afa up` starts it in the background. Invariant: when
+this process ends, by itself or by a signal, everything it started ends with it.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import secrets
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+import yaml
+
+from configs.settings import Settings
+from configs.tables import load_table
+from serve_app.composition.files import LocalFiles, write_private
+from serve_app.domain.tiers import ORDER, Tiers
+from serve_app.local import redis as local_redis
+from serve_app.providers.catalog.build import build_catalog
+from serve_app.providers.catalog.search import Catalog
+from serve_app.store.accounts import Accounts
+from serve_app.store.client import connect
+
+CONFIG = Path(__file__).parents[2] / "configs" / "serve.local.yaml"
+DEMO_CATALOG = Path(__file__).parents[1] / "data" / "demo_catalog.parquet"
+READY_LIMIT_S = 300.0
+APP_NAME = "afa"
+
+
+def say(text: str) -> None:
+    """Report a step; `afa up` shows these lines."""
+    sys.stdout.write(f"afa: {text}\n")
+    sys.stdout.flush()
+
+
+class LocalService:
+    """Starts and stops the parts, in order."""
+
+    def __init__(self, settings: Settings, host: str, port: int, config: Path) -> None:
+        self._settings = settings
+        self._host = host
+        self._port = port
+        self._config: dict[str, Any] = yaml.safe_load(config.read_text(encoding="utf-8"))
+        self._files = LocalFiles(settings.data_dir.absolute())
+        self._redis: list[local_redis.LocalRedis] = []
+        self._ray_started = False
+
+    @property
+    def url(self) -> str:
+        """Where the service answers."""
+        return f"http://{self._host}:{self._port}"
+
+    def start(self) -> None:
+        """Start everything and write the session file once the service is ready."""
+        self._start_redis()
+        self._import_demo_catalog()
+        self._start_ray()
+        self._deploy()
+        self._wait_ready()
+        keys = asyncio.run(self._issue_keys())
+        pids = {"service": os.getpid(), **descendants(os.getpid())}
+        session = {"url": self.url, "metrics": metrics_url(), "keys": keys, "pids": pids}
+        write_private(self._files.session_path, json.dumps(session, indent=2))
+        say(f"ready at {self.url}")
+
+    def stop(self) -> None:
+        """End what `start` started, in reverse order."""
+        if self._ray_started:
+            import ray
+            from ray import serve
+
+            say("stopping Serve")
+            serve.shutdown()  # type: ignore[no-untyped-call]
+            say("stopping Ray")
+            ray.shutdown()
+        if self._redis:
+            say("stopping Redis")
+            for redis in reversed(self._redis):
+                redis.stop()
+        say("stopped")
+
+    def _start_redis(self) -> None:
+        data_dir = self._files.data_dir
+        data_dir.mkdir(parents=True, exist_ok=True)
+        say("starting Redis")
+        ledger = local_redis.start(data_dir, role="ledger", url=self._settings.redis_url)
+        self._redis.append(ledger)
+        cache = local_redis.start(data_dir, role="cache", url=self._settings.cache_url)
+        self._redis.append(cache)
+        os.environ |= {
+            "AFA_DATA_DIR": str(data_dir),
+            "AFA_REDIS_URL": ledger.url,
+            "AFA_CACHE_URL": cache.url,
+            "AFA_PUBLIC_URL": os.environ.get("AFA_PUBLIC_URL", self.url),
+        }
+        write_private(data_dir / "redis.url", ledger.url)
+
+    def _import_demo_catalog(self) -> None:
+        folder = self._files.catalog_dir
+        if Catalog.open(folder).n_tracks == 0:
+            say("importing the demo catalog")
+            build_catalog([DEMO_CATALOG], folder)
+
+    def _start_ray(self) -> None:
+        say("starting Ray")
+        # Ray's own ports listen on every interface; without the token they would run anyone's code.
+        os.environ["RAY_AUTH_MODE"] = "token"
+        os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
+        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        import ray
+        from ray import serve
+        from ray.serve.config import HTTPOptions
+
+        ray.init(
+            address="local",
+            include_dashboard=False,
+            log_to_driver=False,
+            num_cpus=max(2, os.cpu_count() or 2),
+            _node_ip_address="127.0.0.1",
+        )
+        self._ray_started = True
+        options = self._config["http_options"] | {"host": self._host, "port": self._port}
+        serve.start(
+            proxy_location=self._config["proxy_location"], http_options=HTTPOptions(**options)
+        )
+
+    def _deploy(self) -> None:
+        from ray import serve
+
+        from serve_app.app import bind
+        from serve_app.composition.profile import AppArgs
+
+        say("deploying")
+        app_config = self._config["applications"][0]
+        overrides = {
+            row["name"]: {name: value for name, value in row.items() if name != "name"}
+            for row in app_config["deployments"]
+        }
+        app = bind(AppArgs.model_validate(app_config["args"]), overrides)
+        done = threading.Event()
+        watcher = threading.Thread(target=self._watch_deployments, args=(done,), daemon=True)
+        watcher.start()
+        try:
+            serve.run(app, name=APP_NAME, route_prefix=app_config["route_prefix"])
+        finally:
+            done.set()
+            watcher.join()
+
+    def _watch_deployments(self, done: threading.Event) -> None:
+        from ray import serve
+
+        reported: set[str] = set()
+        while not done.wait(0.5):
+            status = serve.status().applications.get(APP_NAME)
+            for name, deployment in (status.deployments if status else {}).items():
+                if deployment.status == "HEALTHY" and name not in reported:
+                    reported.add(name)
+                    say(f"  {name} is up")
+
+    def _wait_ready(self) -> None:
+        deadline = time.monotonic() + READY_LIMIT_S
+        while True:
+            try:
+                answer = httpx.get(f"{self.url}/readyz", timeout=5)
+                if answer.is_success:
+                    return
+                state = answer.text
+            except httpx.HTTPError as error:
+                state = type(error).__name__
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"not ready after {READY_LIMIT_S:.0f} s: {state}")
+            time.sleep(0.2)
+
+    async def _issue_keys(self) -> dict[str, str]:
+        """Give one key per tier, owned by ``local-<tier>``; those of an earlier run stay valid."""
+        path = self._files.data_dir / "keys.json"
+        known: dict[str, str] = json.loads(path.read_text()) if path.exists() else {}
+        store = connect(os.environ["AFA_REDIS_URL"], shards=self._settings.ledger_shards)
+        await store.claim_shards()
+        accounts = Accounts(
+            store, self._files.key_pepper(self._settings), Tiers(load_table("tiers"))
+        )
+        try:
+            keys = {}
+            for tier in ORDER:
+                key = known.get(tier)
+                if key is None or await accounts.authenticate(key) is None:
+                    key = (await accounts.issue(f"local-{tier}", tier)).key
+                keys[tier] = key
+        finally:
+            await store.close()
+        write_private(path, json.dumps(keys))
+        return keys
+
+
+def metrics_url() -> str:
+    """Give the page on which Ray shows the metrics of this machine to Prometheus."""
+    import ray
+
+    (node,) = ray.nodes()  # type: ignore[no-untyped-call]
+    return f"http://127.0.0.1:{node['MetricsExportPort']}/metrics"
+
+
+def descendants(pid: int) -> dict[str, int]:
+    """Give the living descendants of a process, as ``name-pid`` to pid."""
+    children: dict[int, list[int]] = {}
+    names: dict[int, str] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            try:
+                head, _, rest = (entry / "stat").read_text().rpartition(")")
+            except OSError:
+                continue
+            children.setdefault(int(rest.split()[1]), []).append(int(entry.name))
+            command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode().split()
+            names[int(entry.name)] = Path(command[0]).name if command else head.partition("(")[2]
+    found: dict[str, int] = {}
+    waiting = [pid]
+    while waiting:
+        for child in children.get(waiting.pop(), []):
+            found[f"{names[child]}-{child}"] = child
+            waiting.append(child)
+    return found
+
+
+def main() -> None:
+    """Run until SIGTERM or SIGINT."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, default=8000)
+    parser.add_argument("--config", type=Path, default=CONFIG)
+    arguments = parser.parse_args()
+    stop = threading.Event()
+    service = LocalService(Settings(), arguments.host, arguments.port, arguments.config)
+
+    def interrupt(*_: object) -> None:
+        if stop.is_set():
+            return
+        stop.set()
+        raise KeyboardInterrupt
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, interrupt)
+    try:
+        service.start()
+        # Ray installs its own SIGTERM handler on init; take the signal back.
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, interrupt)
+        while not stop.wait(1.0):
+            pass
+    except KeyboardInterrupt:
+        pass
+    finally:
+        stop.set()
+        service.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,243 @@
+"""Import Parquet files into a new index and publish it atomically; export the index again.
+
+Layout of a catalog folder: ``versions/<time>/`` holds one immutable index each, and the symbolic
+link ``current`` names the published one. Invariant: readers see the old catalog or the new one,
+never a mixture; a failed import leaves the old one in place.
+"""
+
+import fcntl
+import json
+import os
+import shutil
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from itertools import islice
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import tantivy
+
+from serve_app.domain.identity import TrackIdentity
+from serve_app.providers.catalog.index import (
+    CURRENT,
+    INDEX_FORMAT,
+    META,
+    VERSIONS,
+    build_schema,
+    document_of,
+    identities_in_order,
+)
+from serve_app.providers.catalog.rows import SCHEMA, RowError, parse_row, row_of
+
+BATCH_ROWS = 10_000
+MAX_EXAMPLES = 100
+HEAP_BYTES = 256 * 1024 * 1024
+
+Progress = Callable[[int, int], None]
+"""Is called with (rows done, rows in all)."""
+
+
+class CatalogBusyError(RuntimeError):
+    """Another import into the same folder is running."""
+
+
+class CatalogFileError(ValueError):
+    """A file is no Parquet, or has none of the catalog's columns."""
+
+
+@dataclass(frozen=True, slots=True)
+class RejectedRow:
+    """One row that was left out; ``row`` counts from 1 in that file."""
+
+    path: str
+    row: int
+    reason: str
+
+
+@dataclass(slots=True)
+class ImportReport:
+    """What an import did.
+
+    Attributes:
+        reasons: How many rows were rejected for each reason.
+        examples: The first 100 rejected rows.
+    """
+
+    n_rows: int = 0
+    n_imported: int = 0
+    duration_s: float = 0.0
+    reasons: Counter[str] = field(default_factory=Counter)
+    examples: list[RejectedRow] = field(default_factory=list)
+
+    @property
+    def n_rejected(self) -> int:
+        """Rows left out."""
+        return self.n_rows - self.n_imported
+
+    def reject(self, path: Path, row: int, error: RowError) -> None:
+        """Record a rejected row."""
+        self.reasons[str(error)] += 1
+        if len(self.examples) < MAX_EXAMPLES:
+            self.examples.append(RejectedRow(str(path), row, str(error)))
+
+
+def build_catalog(
+    parquet_paths: Sequence[Path], folder: Path, progress: Progress | None = None
+) -> ImportReport:
+    """Replace the catalog in ``folder`` by the rows of the given files.
+
+    Rows that share a MusicBrainz id complete each other, the earlier file winning, so names and
+    measurements may come in separate files.
+
+    Raises:
+        CatalogFileError: A file cannot be read; the old catalog stays.
+        CatalogBusyError: Another import is running.
+    """
+    started = time.monotonic()
+    folder.mkdir(parents=True, exist_ok=True)
+    with _locked(folder):
+        n_total = sum(_open_parquet(path).metadata.num_rows for path in parquet_paths)
+        stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%f")
+        version = folder / VERSIONS / stamp
+        version.mkdir(parents=True)
+        try:
+            report = _fill(version, parquet_paths, n_total, progress)
+            report.duration_s = time.monotonic() - started
+            _write_meta(version, report)
+        except BaseException:
+            shutil.rmtree(version, ignore_errors=True)
+            raise
+        former = _publish(folder, stamp)
+        _remove_versions(folder, keep={stamp, former})
+    return report
+
+
+def export_catalog(folder: Path, parquet_path: Path, progress: Progress | None = None) -> int:
+    """Write the published catalog to one Parquet file, in import order.
+
+    Returns:
+        How many rows were written.
+
+    Raises:
+        FileNotFoundError: Nothing is published in ``folder``.
+    """
+    version = (folder / CURRENT).resolve(strict=True)
+    n_total = int(json.loads((version / META).read_text())["n_imported"])
+    n_done = 0
+
+    def identities() -> Iterator[TrackIdentity]:
+        nonlocal n_done
+        for chunk in identities_in_order(version, BATCH_ROWS):
+            yield from chunk
+            n_done += len(chunk)
+            if progress is not None:
+                progress(n_done, n_total)
+
+    return write_parquet(identities(), parquet_path)
+
+
+def write_parquet(identities: Iterable[TrackIdentity], path: Path) -> int:
+    """Write identities as a catalog file, 10 000 at a time; it appears only when complete.
+
+    Returns:
+        How many rows were written.
+    """
+    partial = path.with_name(f"{path.name}.partial")
+    n_rows = 0
+    try:
+        with pq.ParquetWriter(partial, SCHEMA, compression="zstd") as writer:
+            for chunk in _chunks(identities, BATCH_ROWS):
+                writer.write_table(pa.Table.from_pylist([row_of(one) for one in chunk], SCHEMA))
+                n_rows += len(chunk)
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+    return n_rows
+
+
+def _chunks(identities: Iterable[TrackIdentity], n: int) -> Iterator[list[TrackIdentity]]:
+    iterator = iter(identities)
+    while chunk := list(islice(iterator, n)):
+        yield chunk
+
+
+def _fill(
+    version: Path, paths: Sequence[Path], n_total: int, progress: Progress | None
+) -> ImportReport:
+    report = ImportReport()
+    index = tantivy.Index(build_schema(), path=str(version))
+    writer = index.writer(heap_size=HEAP_BYTES, num_threads=1)
+    for path in paths:
+        file = _open_parquet(path)
+        base = path.resolve().parent
+        columns = [name for name in SCHEMA.names if name in file.schema_arrow.names]
+        n_before = report.n_rows
+        for batch in file.iter_batches(BATCH_ROWS, columns=columns):
+            for row in batch.to_pylist():
+                report.n_rows += 1
+                try:
+                    identity = parse_row(row, base)
+                except RowError as error:
+                    report.reject(path, report.n_rows - n_before, error)
+                    continue
+                writer.add_document(document_of(identity, report.n_imported))
+                report.n_imported += 1
+            if progress is not None:
+                progress(report.n_rows, n_total)
+    writer.commit()
+    writer.wait_merging_threads()
+    return report
+
+
+def _open_parquet(path: Path) -> pq.ParquetFile:
+    try:
+        file = pq.ParquetFile(path)
+    except (OSError, pa.ArrowInvalid) as error:
+        raise CatalogFileError(f"{path}: not a readable Parquet file") from error
+    if not set(SCHEMA.names) & set(file.schema_arrow.names):
+        raise CatalogFileError(f"{path}: has none of the columns {', '.join(SCHEMA.names)}")
+    return file
+
+
+def _write_meta(version: Path, report: ImportReport) -> None:
+    meta = {
+        "format": INDEX_FORMAT,
+        "created_at": datetime.now(UTC).isoformat(),
+        "n_rows": report.n_rows,
+        "n_imported": report.n_imported,
+        "duration_s": report.duration_s,
+        "reasons": report.reasons,
+    }
+    (version / META).write_text(json.dumps(meta, indent=2))
+
+
+def _publish(folder: Path, stamp: str) -> str:
+    """Point ``current`` at the new version in one rename; return the former version's name."""
+    link = folder / CURRENT
+    former = Path(os.readlink(link)).name if link.is_symlink() else ""
+    fresh = folder / f".{CURRENT}.{stamp}"
+    fresh.symlink_to(Path(VERSIONS) / stamp)
+    fresh.replace(link)
+    return former
+
+
+def _remove_versions(folder: Path, keep: set[str]) -> None:
+    """Remove all but the published version and the one readers may be leaving."""
+    for path in (folder / VERSIONS).iterdir():
+        if path.name not in keep:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    with (folder / ".lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise CatalogBusyError(f"another import into {folder} is running") from error
+        yield

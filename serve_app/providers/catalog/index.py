@@ -1,0 +1,72 @@
+"""The catalog's full-text index: its fields, and identities in and out of its documents.
+
+One tantivy index serves every look-up: an identifier or an exact spelling is one term, a misspelt
+name is a conjunction of edit-distance-one terms. It is memory-mapped, so replicas share its pages.
+"""
+
+from collections.abc import Iterator, Sequence
+from functools import cache
+from pathlib import Path
+
+import tantivy
+
+from serve_app.domain.identity import TrackIdentity, from_json, to_json
+from serve_app.providers.catalog.spelling import normalise_artist, normalise_title, text_key
+
+CURRENT, VERSIONS, META = "current", "versions", "catalog.json"
+INDEX_FORMAT = 2
+"""Raised when the fields or the normalisation change, so that an old index is not misread."""
+
+ROW_BYTES = 8
+"""A stored record begins with its row number: reading the column of numbers would cost more than
+the whole look-up."""
+
+IDS, SPELLING, ARTIST, TITLE, ROW, RECORD = "ids", "spelling", "artist", "title", "row", "record"
+
+
+@cache
+def build_schema() -> tantivy.Schema:
+    """The index's fields."""
+    builder = tantivy.SchemaBuilder()
+    for name in (IDS, SPELLING):
+        builder.add_text_field(name, tokenizer_name="raw", index_option="basic")
+    for name in (ARTIST, TITLE):
+        builder.add_text_field(name, tokenizer_name="whitespace", index_option="basic")
+    builder.add_integer_field(ROW, fast=True, indexed=False)
+    builder.add_bytes_field(RECORD, stored=True, indexed=False)
+    return builder.build()
+
+
+def document_of(identity: TrackIdentity, row: int) -> tantivy.Document:
+    """The index document of an identity; ``row`` is its place in the import."""
+    document = tantivy.Document()
+    for track_id in identity.ids():
+        document.add_text(IDS, str(track_id))
+    if identity.artist and identity.title:
+        document.add_text(SPELLING, text_key(identity.artist, identity.title))
+        document.add_text(ARTIST, normalise_artist(identity.artist))
+        document.add_text(TITLE, normalise_title(identity.title))
+    document.add_integer(ROW, row)
+    document.add_bytes(RECORD, row.to_bytes(ROW_BYTES, "big") + to_json(identity))
+    return document
+
+
+def identities_at(
+    searcher: tantivy.Searcher, addresses: Sequence[tantivy.DocAddress]
+) -> list[TrackIdentity]:
+    """The identities of some documents, in import order."""
+    # The row number is big-endian and comes first, so records sort as rows do.
+    records = sorted(bytes(searcher.doc(address)[RECORD][0]) for address in addresses)
+    return [from_json(record[ROW_BYTES:]) for record in records]
+
+
+def identities_in_order(version: Path, n_rows: int) -> Iterator[list[TrackIdentity]]:
+    """Every identity of an index in import order, ``n_rows`` at a time."""
+    index = tantivy.Index.open(str(version))
+    searcher, schema = index.searcher(), build_schema()
+    for start in range(0, searcher.num_docs, n_rows):
+        within = tantivy.Query.range_query(
+            schema, ROW, tantivy.FieldType.Integer, start, start + n_rows - 1
+        )
+        hits = searcher.search(within, n_rows, count=False).hits
+        yield identities_at(searcher, [address for _, address in hits])

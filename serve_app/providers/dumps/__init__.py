@@ -1,0 +1,1 @@
+"""Published dumps, turned into Parquet for the catalog."""

@@ -1,0 +1,1 @@
+"""The local fingerprint index: built in steps, read through memory maps."""

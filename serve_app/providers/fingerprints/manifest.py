@@ -1,0 +1,128 @@
+"""Which segments make up a fingerprint index: one small file, swapped atomically.
+
+Readers and the builder agree through it alone: a segment is complete before a manifest names it,
+and is deleted only after a manifest without it is in place.
+"""
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from models.fingerprint.landmarks import MODEL_ID
+
+FILE_NAME = "manifest.json"
+
+
+class FingerprintIndexError(Exception):
+    """The index folder is missing, damaged, busy, or made by another fingerprint."""
+
+
+class NoIndexError(FingerprintIndexError):
+    """The folder holds no index yet."""
+
+
+class OutdatedIndexError(FingerprintIndexError):
+    """The index was made by another fingerprint: its tracks must be fingerprinted again."""
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentEntry:
+    """A segment in use.
+
+    Attributes:
+        name: Its folder's name.
+        n_tracks: Tracks in it, dropped ones included.
+        n_postings: Hashes in it.
+        dropped: Indexes of its tracks that were removed or replaced.
+    """
+
+    name: str
+    n_tracks: int
+    n_postings: int
+    dropped: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """All segments in use, oldest first."""
+
+    segments: tuple[SegmentEntry, ...] = ()
+
+    @property
+    def n_tracks(self) -> int:
+        """Tracks that can be found."""
+        return sum(s.n_tracks - len(s.dropped) for s in self.segments)
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """Read an index's manifest.
+
+    Raises:
+        NoIndexError: There is none.
+        OutdatedIndexError: It was made by another fingerprint.
+        FingerprintIndexError: It is damaged.
+    """
+    try:
+        raw = json.loads((folder / FILE_NAME).read_text("utf-8"))
+    except FileNotFoundError as error:
+        raise NoIndexError(f"{folder} holds no fingerprint index.") from error
+    except ValueError as error:
+        raise FingerprintIndexError(f"{folder / FILE_NAME} is damaged: {error}") from error
+    if raw["model_id"] != MODEL_ID:
+        raise OutdatedIndexError(
+            f"{folder} was made with {raw['model_id']}, this is {MODEL_ID}: "
+            "fingerprint the catalog again."
+        )
+    return Manifest(
+        tuple(
+            SegmentEntry(s["name"], s["n_tracks"], s["n_postings"], tuple(s["dropped"]))
+            for s in raw["segments"]
+        )
+    )
+
+
+def is_current(folder: Path) -> bool:
+    """Tell whether there is an index that this version can read.
+
+    Raises:
+        FingerprintIndexError: It is damaged.
+    """
+    try:
+        read_manifest(folder)
+    except (NoIndexError, OutdatedIndexError):
+        return False
+    return True
+
+
+def write_manifest(folder: Path, manifest: Manifest) -> None:
+    """Put a manifest in place: readers see the old one or the new one, and after a crash too."""
+    body = {
+        "model_id": MODEL_ID,
+        "segments": [asdict(entry) for entry in manifest.segments],
+    }
+    temporary = folder / (FILE_NAME + ".new")
+    with temporary.open("w", encoding="utf-8") as file:
+        json.dump(body, file)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(folder / FILE_NAME)
+
+
+@contextmanager
+def exclusive(folder: Path) -> Iterator[None]:
+    """Keep other builders out of a folder; the lock dies with its process.
+
+    Raises:
+        FingerprintIndexError: Another builder is at work.
+    """
+    import fcntl
+
+    with (folder / "lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise FingerprintIndexError(f"Another process is changing {folder}.") from error
+        yield

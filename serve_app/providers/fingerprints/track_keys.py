@@ -1,0 +1,38 @@
+"""Track keys of the fingerprint index: an identifier in prefixed form, or a file's name."""
+
+from pathlib import PurePath
+
+from serve_app.domain.identity import TrackIdentity
+from serve_app.domain.track_ids import AmbiguousTrackId, InvalidTrackIdError, parse_track_id
+from serve_app.providers.catalog.search import Catalog
+
+FILE_PREFIX = "file:"
+SEPARATOR = " - "
+
+
+def key_of_file(path: PurePath) -> str:
+    """Key of a file that no catalog row names."""
+    return FILE_PREFIX + path.as_posix()
+
+
+def key_of_identity(identity: TrackIdentity) -> str | None:
+    """Key of a catalog row: its best identifier; None when it has none."""
+    best = next(identity.ids(), None)
+    return None if best is None else str(best)
+
+
+def identity_of_key(catalog: Catalog, key: str) -> TrackIdentity | None:
+    """Who a key is: the catalog's row, or what a file's name says (``Artist - Title.mp3``)."""
+    if key.startswith(FILE_PREFIX):
+        stem = PurePath(key.removeprefix(FILE_PREFIX)).stem
+        artist, separator, title = stem.partition(SEPARATOR)
+        if separator:
+            return TrackIdentity(artist=artist.strip(), title=title.strip(), source="file name")
+        return TrackIdentity(title=stem, source="file name")
+    try:
+        track_id = parse_track_id(key)
+    except InvalidTrackIdError:
+        return None
+    if isinstance(track_id, AmbiguousTrackId):
+        return None
+    return catalog.by_id(track_id)

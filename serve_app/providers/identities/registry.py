@@ -1,0 +1,155 @@
+"""Which providers are on: built from settings, and described for ``afa status``.
+
+Invariant: a provider whose terms forbid general use, or that needs credentials, is off until the
+operator names it.
+"""
+
+from dataclasses import dataclass
+
+from serve_app.domain.providers import (
+    AudioSource,
+    IdentityProvider,
+    ProviderTerms,
+    RateLimiter,
+)
+from serve_app.providers.identities.audio_sources import CatalogAudio
+from serve_app.providers.identities.deezer import Deezer, DeezerPreviews
+from serve_app.providers.identities.itunes import ITunes
+from serve_app.providers.identities.jamendo import JamendoAudio
+from serve_app.providers.identities.listenbrainz import ListenBrainz
+from serve_app.providers.identities.musicbrainz import MusicBrainz
+from serve_app.providers.identities.spotify import Spotify
+from serve_app.providers.identities.youtube import YouTube
+from serve_app.providers.web.http_client import ProviderClient
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderSettings:
+    """What turns providers on, and where they are.
+
+    Attributes:
+        version: Ours, for the User-Agent.
+        contact: An address or page of the operator, for the User-Agent. MusicBrainz and
+            ListenBrainz demand one, so they are off without it.
+        jamendo_allow_restricted: Also use tracks whose licence forbids derivatives or commercial
+            use.
+    """
+
+    version: str
+    contact: str = ""
+    musicbrainz_base_url: str = "https://musicbrainz.org/ws/2"
+    listenbrainz_base_url: str = "https://api.listenbrainz.org"
+    youtube_enabled: bool = False
+    youtube_oembed_url: str = "https://www.youtube.com/oembed"
+    deezer_enabled: bool = False
+    deezer_previews_enabled: bool = False
+    deezer_base_url: str = "https://api.deezer.com"
+    itunes_enabled: bool = False
+    itunes_base_url: str = "https://itunes.apple.com"
+    spotify_client_id: str = ""
+    spotify_client_secret: str = ""
+    spotify_base_url: str = "https://api.spotify.com/v1"
+    spotify_token_url: str = "https://accounts.spotify.com/api/token"  # noqa: S105  # an address
+    jamendo_client_id: str = ""
+    jamendo_allow_restricted: bool = False
+    jamendo_base_url: str = "https://api.jamendo.com/v3.0"
+
+    def __repr__(self) -> str:
+        """Without the credentials."""
+        return f"ProviderSettings(contact={self.contact!r})"
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderStatus:
+    """One line of ``afa status``."""
+
+    name: str
+    is_on: bool
+    terms: ProviderTerms
+
+
+@dataclass(frozen=True, slots=True)
+class Providers:
+    """The providers that are on, in the order they are asked."""
+
+    identities: list[IdentityProvider]
+    audio: list[AudioSource]
+    statuses: list[ProviderStatus]
+    clients: list[ProviderClient]
+
+    async def close(self) -> None:
+        """Close all connections."""
+        for client in self.clients:
+            await client.close()
+
+
+def build_providers(settings: ProviderSettings, limiter: RateLimiter) -> Providers:
+    """Build what the settings turn on.
+
+    Raises:
+        ValueError: Previews are wanted without Deezer.
+    """
+    if settings.deezer_previews_enabled and not settings.deezer_enabled:
+        raise ValueError("Deezer previews need Deezer to be on")
+    identities: list[IdentityProvider] = []
+    audio: list[AudioSource] = [CatalogAudio()]
+    clients: list[ProviderClient] = []
+    if settings.contact:
+        listenbrainz = ListenBrainz(
+            settings.listenbrainz_base_url, settings.contact, settings.version, limiter
+        )
+        musicbrainz = MusicBrainz(
+            settings.musicbrainz_base_url, settings.contact, settings.version, limiter
+        )
+        identities += [listenbrainz, musicbrainz]
+        clients += [listenbrainz.client, musicbrainz.client]
+    if settings.jamendo_client_id:
+        jamendo = JamendoAudio(
+            settings.jamendo_base_url,
+            settings.jamendo_client_id,
+            settings.jamendo_allow_restricted,
+            limiter,
+        )
+        audio.append(jamendo)
+        clients.append(jamendo.client)
+    if settings.deezer_enabled:
+        deezer = Deezer(settings.deezer_base_url, limiter)
+        identities.append(deezer)
+        clients.append(deezer.client)
+        if settings.deezer_previews_enabled:
+            audio.append(DeezerPreviews(deezer))
+    if settings.itunes_enabled:
+        itunes = ITunes(settings.itunes_base_url, limiter)
+        identities.append(itunes)
+        clients.append(itunes.client)
+    if settings.spotify_client_id and settings.spotify_client_secret:
+        spotify = Spotify(
+            settings.spotify_base_url,
+            settings.spotify_token_url,
+            settings.spotify_client_id,
+            settings.spotify_client_secret,
+            limiter,
+        )
+        identities.append(spotify)
+        clients.append(spotify.client)
+    if settings.youtube_enabled:
+        youtube = YouTube(settings.youtube_oembed_url, limiter)
+        identities.append(youtube)
+        clients.append(youtube.client)
+    on = {one.name for one in identities} | {one.name for one in audio}
+    statuses = [ProviderStatus(one.name, one.name in on, one.terms) for one in ALL]
+    return Providers(identities, audio, statuses, clients)
+
+
+ALL = (
+    CatalogAudio,
+    MusicBrainz,
+    ListenBrainz,
+    YouTube,
+    JamendoAudio,
+    Deezer,
+    DeezerPreviews,
+    ITunes,
+    Spotify,
+)
+"""Everything there is, on or off."""

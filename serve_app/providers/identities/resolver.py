@@ -1,0 +1,270 @@
+"""From one identifier, or an artist and a title, to everything that is known of the track.
+
+The catalog answers first. What it does not know is asked of the providers: every identifier of
+every provider that understands it, round by round, since each answer may bring new identifiers
+(the ISRC is the hub); then by name where identifiers lead no further. All within one time budget;
+what is known when it ends is the answer.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+
+from serve_app.domain.identity import TrackIdentity
+from serve_app.domain.providers import (
+    AmbiguousIdError,
+    IdentityProvider,
+    Match,
+    ProviderError,
+    ProvidersFailedError,
+)
+from serve_app.domain.track_ids import AmbiguousTrackId, Platform, TrackId
+from serve_app.providers.catalog.search import Catalog
+from serve_app.providers.catalog.spelling import ranked, text_key
+from serve_app.providers.identities.memo import Memo
+from serve_app.providers.identities.resolution import Edge, Resolution, is_same_name
+
+logger = logging.getLogger(__name__)
+
+BUDGET_S = 8.0
+MAX_ROUNDS = 4
+CATALOG = "catalog"
+
+
+class Resolver:
+    """Resolves tracks through the catalog and the providers that are on."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        providers: Sequence[IdentityProvider],
+        memo: Memo,
+        budget_s: float = BUDGET_S,
+    ) -> None:
+        self._catalog = catalog
+        self._providers = list(providers)
+        self._memo = memo
+        self._budget_s = budget_s
+
+    def at_hand(self, track_id: TrackId | AmbiguousTrackId) -> TrackIdentity | None:
+        """The track of an identifier, where the catalog alone decides."""
+        if isinstance(track_id, AmbiguousTrackId):
+            return None
+        local = self._catalog.by_id(track_id)
+        return local if local is not None and local.artist and local.title else None
+
+    async def resolve(self, track_id: TrackId | AmbiguousTrackId) -> Resolution | None:
+        """Everything that is known of an identifier's track; None when nobody knows it.
+
+        Raises:
+            AmbiguousIdError: Bare digits that name different tracks on Apple Music and Deezer.
+            ProvidersFailedError: Nothing found, but a provider could not answer.
+        """
+        if isinstance(track_id, AmbiguousTrackId):
+            return await self._resolve_number(track_id)
+        local = self._catalog.by_id(track_id)
+        if local is not None and local.artist and local.title:
+            return _local(str(track_id), local)
+        resolution = Resolution() if local is None else _local(str(track_id), local)
+        await self._within_budget(resolution, lambda: self._expand(resolution, [track_id]))
+        return _answer(resolution)
+
+    async def search(self, artist: str, title: str) -> Resolution | None:
+        """The track of that artist and title; None when nobody knows it.
+
+        Raises:
+            ProvidersFailedError: Nothing found, but a provider could not answer.
+        """
+        matches = self._catalog.find_exact(artist, title, limit=1)
+        if not matches:
+            matches = await asyncio.to_thread(self._catalog.find, artist, title, 1)
+        if matches:
+            return _local(text_key(artist, title), matches[0].identity, matches[0].score)
+        resolution = Resolution()
+
+        async def ask() -> None:
+            await self._ask_by_name(resolution, artist, title)
+            if not resolution.is_empty:
+                await self._expand(resolution, [])
+
+        await self._within_budget(resolution, ask)
+        return _answer(resolution)
+
+    async def _resolve_number(self, number: AmbiguousTrackId) -> Resolution | None:
+        """Bare digits: the catalog decides if it knows one of the readings, else the providers."""
+        readings = (number.deezer, number.apple)
+        local = [(one, self._catalog.by_id(one)) for one in readings]
+        known = [(one, identity) for one, identity in local if identity is not None]
+        if known:
+            one, identity = _only(number, known)
+            return _local(str(one), identity)
+        resolution = Resolution()
+
+        calls = [(provider, one) for one in readings for provider in self._home(one)]
+
+        async def ask() -> None:
+            answers = await asyncio.gather(*(self._ask(resolution, *call) for call in calls))
+            found = [(*call, one) for call, one in zip(calls, answers, strict=True) if one]
+            if resolution.failures or not found:
+                return
+            _only(number, [(track_id, identity) for _, track_id, identity in found])
+            for provider, track_id, identity in found:
+                resolution.add_exact(provider.name, track_id, identity)
+            await self._expand(resolution, [track_id for _, track_id, _ in found])
+
+        await self._within_budget(resolution, ask)
+        return _answer(resolution)
+
+    def _home(self, track_id: TrackId) -> list[IdentityProvider]:
+        """The platform's own provider, or else all that understand its identifiers."""
+        own = [one for one in self._providers if one.platforms[0] is track_id.platform]
+        return own or [one for one in self._providers if track_id.platform in one.platforms]
+
+    async def _within_budget(
+        self, resolution: Resolution, work: Callable[[], Awaitable[None]]
+    ) -> None:
+        try:
+            async with asyncio.timeout(self._budget_s):
+                await work()
+        except TimeoutError:
+            resolution.failures["all"] = f"no more time after {self._budget_s:g} s"
+
+    async def _expand(self, resolution: Resolution, start: Sequence[TrackId]) -> None:
+        """Follow identifiers, then names, then the identifiers that the names brought."""
+        progress = _Progress()
+        await self._follow_ids(resolution, start, progress)
+        identity = resolution.identity
+        if identity.artist and identity.title:
+            await self._ask_by_name(resolution, identity.artist, identity.title)
+            await self._follow_ids(resolution, [], progress)
+
+    async def _follow_ids(
+        self, resolution: Resolution, start: Sequence[TrackId], progress: "_Progress"
+    ) -> None:
+        """Ask each provider for one identifier at a time until it knows the track."""
+        for _ in range(MAX_ROUNDS):
+            ids = [*start, *resolution.identity.ids()]
+            calls = [
+                (provider, track_id)
+                for provider in self._providers
+                if (track_id := progress.next_for(provider, ids)) is not None
+            ]
+            if not calls:
+                return
+            answers = await asyncio.gather(*(self._ask(resolution, *call) for call in calls))
+            for (provider, track_id), found in zip(calls, answers, strict=True):
+                if found is not None:
+                    progress.answered.add(provider.name)
+                    resolution.add_exact(provider.name, track_id, found)
+
+    async def _ask_by_name(self, resolution: Resolution, artist: str, title: str) -> None:
+        """Search where the platform's identifier is still unknown."""
+        wanted: dict[Platform, list[IdentityProvider]] = {}
+        for provider in self._providers:
+            home = provider.platforms[0]
+            if provider.can_search and resolution.identity.id_of(home) is None:
+                wanted.setdefault(home, []).append(provider)
+        duration_s = resolution.identity.duration_s
+        answers = await asyncio.gather(
+            *(
+                self._first_match(resolution, providers, artist, title, duration_s)
+                for providers in wanted.values()
+            )
+        )
+        for answer in answers:
+            if answer is not None:
+                resolution.add_named(answer[0], text_key(artist, title), answer[1])
+
+    async def _first_match(
+        self,
+        resolution: Resolution,
+        providers: list[IdentityProvider],
+        artist: str,
+        title: str,
+        duration_s: float | None,
+    ) -> tuple[str, Match] | None:
+        """Search one provider after another until one knows the name."""
+        for provider in providers:
+
+            async def search(provider: IdentityProvider = provider) -> TrackIdentity | None:
+                matches = await provider.search(artist, title, duration_s)
+                return matches[0].identity if matches else None
+
+            length = "" if duration_s is None else f"{duration_s:.0f}"
+            key = f"{provider.name}:name:{text_key(artist, title)}:{length}"
+            found = await self._guarded(resolution, provider, key, search)
+            matches = ranked([found], artist, title) if found else []
+            if matches:
+                return provider.name, matches[0]
+        return None
+
+    async def _ask(
+        self, resolution: Resolution, provider: IdentityProvider, track_id: TrackId
+    ) -> TrackIdentity | None:
+        key = f"{provider.name}:{track_id}:{track_id.country or ''}"
+        return await self._guarded(resolution, provider, key, lambda: provider.by_id(track_id))
+
+    async def _guarded(
+        self,
+        resolution: Resolution,
+        provider: IdentityProvider,
+        key: str,
+        ask: Callable[[], Awaitable[TrackIdentity | None]],
+    ) -> TrackIdentity | None:
+        """Ask through the memo; a provider's failure is noted and is not the request's."""
+        try:
+            return await self._memo.remember(key, ask)
+        except ProviderError as error:
+            logger.warning("provider failed", extra={"provider": provider.name})
+            resolution.failures[provider.name] = error.problem
+            return None
+
+
+@dataclass(slots=True)
+class _Progress:
+    """Who was asked for what, so that nobody is asked twice or more than is useful."""
+
+    asked: set[tuple[str, str]] = field(default_factory=set)
+    answered: set[str] = field(default_factory=set)
+
+    def next_for(self, provider: IdentityProvider, ids: Sequence[TrackId]) -> TrackId | None:
+        """The identifier to ask a provider for next: its own kind first; None when it is done."""
+        if provider.name in self.answered:
+            return None
+        for platform in provider.platforms:
+            for track_id in ids:
+                call = (provider.name, str(track_id))
+                if track_id.platform is platform and call not in self.asked:
+                    self.asked.add(call)
+                    return track_id
+        return None
+
+
+def _only(
+    number: AmbiguousTrackId, found: list[tuple[TrackId, TrackIdentity]]
+) -> tuple[TrackId, TrackIdentity]:
+    """The one track that was found, or both if they are the same recording.
+
+    Raises:
+        AmbiguousIdError: They are different recordings.
+    """
+    track_id, identity = found[0]
+    for _, other in found[1:]:
+        same_isrc = identity.isrc is not None and identity.isrc == other.isrc
+        if not same_isrc and not is_same_name(identity, other):
+            raise AmbiguousIdError(number)
+        identity = identity.filled_from(other)
+    return track_id, identity
+
+
+def _local(asked: str, identity: TrackIdentity, score: float = 1.0) -> Resolution:
+    return Resolution(identity, [Edge(CATALOG, asked, tuple(identity.ids()), score)])
+
+
+def _answer(resolution: Resolution) -> Resolution | None:
+    if not resolution.is_empty:
+        return resolution
+    if resolution.failures:
+        raise ProvidersFailedError(resolution.failures)
+    return None

@@ -1,0 +1,1 @@
+"""Who recognises recordings, and what is known of the releases they are on."""

@@ -1,0 +1,88 @@
+"""The local index as a recogniser: the first of the cascade, and enough by itself."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from concurrent.futures import Executor
+from contextlib import suppress
+from pathlib import Path
+
+from pipelines.fingerprint.clip import Clip
+from serve_app.domain.identification import Recognition
+from serve_app.domain.identity import TrackIdentity
+from serve_app.domain.providers import ProviderTerms, ProviderUnavailableError
+from serve_app.providers.fingerprints.index import FingerprintIndex, IndexMatch
+from serve_app.providers.fingerprints.manifest import FILE_NAME, FingerprintIndexError
+
+NAME = "local"
+TIMEOUT_S = 3.0
+CHECK_EVERY_S = 1.0
+MIN_CONFIDENCE = 50
+"""Percent: what is more likely right than wrong."""
+
+
+class LocalRecogniser:
+    """Recognises tracks of the own catalog, following the index as it grows."""
+
+    name = NAME
+    timeout_s = TIMEOUT_S
+    terms = ProviderTerms("afa catalog fingerprint", "Own data.")
+
+    def __init__(
+        self,
+        folder: Path,
+        identity_of: Callable[[str], TrackIdentity | None],
+        executor: Executor | None = None,
+        min_confidence: int = MIN_CONFIDENCE,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Prepare; the index is opened when it is first asked, and may appear later.
+
+        Args:
+            folder: Of the index.
+            identity_of: What the catalog knows of a track key; None falls back to the bare key.
+            executor: Where look-ups run; the event loop's own by default.
+            min_confidence: Percent below which there is no match.
+            clock: Seconds.
+        """
+        self._folder = folder
+        self._identity_of = identity_of
+        self._executor = executor
+        self._min_confidence = min_confidence
+        self._clock = clock
+        self._index: FingerprintIndex | None = None
+        self._next_check = 0.0
+
+    def accepts(self, clip: Clip) -> bool:  # noqa: ARG002  # the protocol's
+        """See `Recogniser`: there must be an index, even if the clip is silent."""
+        return (self._folder / FILE_NAME).exists()
+
+    def warm(self) -> None:
+        """Open the index, if there is one, and read it into memory; what is wrong shows later."""
+        with suppress(FingerprintIndexError, OSError):
+            self._index = FingerprintIndex.open(self._folder)
+            self._index.warm()
+
+    async def recognise(self, clip: Clip) -> Recognition | None:
+        """See `Recogniser`."""
+        loop = asyncio.get_running_loop()
+        try:
+            match = await loop.run_in_executor(self._executor, self._best, clip)
+        except (FingerprintIndexError, OSError) as error:
+            raise ProviderUnavailableError(NAME, f"the index cannot be read: {error}") from error
+        if match is None or match.confidence < self._min_confidence:
+            return None
+        identity = self._identity_of(match.track_key) or TrackIdentity(
+            title=match.track_key, source=NAME
+        )
+        return Recognition(identity, match.confidence)
+
+    def _best(self, clip: Clip) -> IndexMatch | None:
+        now = self._clock()
+        if self._index is None:
+            self._index = FingerprintIndex.open(self._folder)
+        elif now >= self._next_check:
+            self._index.refresh()
+        self._next_check = now + CHECK_EVERY_S
+        matches = self._index.query(clip.fingerprint)
+        return matches[0] if matches else None

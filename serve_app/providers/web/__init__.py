@@ -1,0 +1,1 @@
+"""The way to the web: guarded addresses, limits, time-outs, typed bodies."""

@@ -1,0 +1,234 @@
+"""Which addresses a customer may make us connect to, and how such a connection is made.
+
+Every hop is checked anew: syntax, port, and every address the name resolves to; the connection goes
+to a checked address, never through a second look-up, and uses no proxy, cookie or credential of
+ours. What an error says never depends on what lies at an address that is not public.
+
+UrlError
+├── InvalidUrlError   wrong in itself: refuse the request
+└── UrlFetchError     shows only while connecting
+"""
+
+import asyncio
+import re
+import socket
+import ssl
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from ipaddress import ip_network
+from urllib.parse import quote, urlsplit
+
+import certifi
+import httpcore
+import idna
+
+from serve_app.providers.web.public_address import Address, is_public, parse_address, unwrapped
+
+MAX_URL_CHARACTERS = 2048
+MAX_ADDRESSES_TRIED = 3
+CONNECT_S = 5.0
+
+_LOCAL_SUFFIXES = (".localhost", ".local", ".internal", ".localdomain", ".home.arpa")
+_NAME = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)(\.(?!-)[a-z0-9_-]{1,63}(?<!-))*")
+_NUMERIC_LABEL = re.compile(r"[0-9]+|0x[0-9a-f]*")
+
+_NOT_PUBLIC = "The host of the address cannot be found on the public internet."
+NO_ANSWER = "The host of the address did not answer as it should; try again or upload the file."
+
+Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
+
+
+class UrlError(ValueError):
+    """An address from which no audio can be had; the message is for whoever sent it."""
+
+
+class InvalidUrlError(UrlError):
+    """The address is malformed, or literally names a place that may not be fetched."""
+
+
+class UrlFetchError(UrlError):
+    """The address could not be fetched, or what it gives is not audio."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A checked address, taken apart.
+
+    Attributes:
+        host: ASCII, lower case; IPv6 without brackets.
+        target: Path and query, ASCII.
+    """
+
+    scheme: str
+    host: str
+    port: int
+    target: str
+
+    @property
+    def host_header(self) -> str:
+        """The Host header."""
+        name = f"[{self.host}]" if ":" in self.host else self.host
+        usual = {"http": 80, "https": 443}[self.scheme]
+        return name if self.port == usual else f"{name}:{self.port}"
+
+    @property
+    def url(self) -> httpcore.URL:
+        """The address as httpcore takes it."""
+        return httpcore.URL(scheme=self.scheme, host=self.host, port=self.port, target=self.target)
+
+
+class UrlGuard:
+    """Says which addresses may be fetched at all.
+
+    Args:
+        ports: Allowed ports.
+        networks: Networks (CIDR) that are allowed although they are not public, for development.
+    """
+
+    def __init__(self, ports: Iterable[int] = (80, 443), networks: Iterable[str] = ()) -> None:
+        self._ports = frozenset(ports)
+        self._networks = tuple(ip_network(network) for network in networks)
+
+    def check(self, url: str) -> None:
+        """Check what can be checked without the network.
+
+        Raises:
+            InvalidUrlError: With a message for whoever sent the address.
+        """
+        self.parse(url)
+
+    def parse(self, url: str) -> Target:
+        """Take an address apart; see `check`."""
+        if len(url) > MAX_URL_CHARACTERS:
+            raise InvalidUrlError(f"The address is longer than {MAX_URL_CHARACTERS} characters.")
+        if any(character.isspace() or ord(character) < 32 for character in url) or "\\" in url:
+            raise InvalidUrlError("The address holds white space or a backslash.")
+        try:
+            parts = urlsplit(url)
+            port = parts.port
+        except ValueError as fault:
+            raise InvalidUrlError("The address is not a well-formed URL.") from fault
+        if parts.scheme not in ("http", "https"):
+            raise InvalidUrlError("The address must begin with https:// or http://.")
+        if "@" in parts.netloc:
+            raise InvalidUrlError("The address must not hold a user name or password.")
+        host = self._host(parts.hostname or "")
+        if port is None:
+            port = 443 if parts.scheme == "https" else 80
+        if port not in self._ports:
+            allowed = " and ".join(map(str, sorted(self._ports)))
+            raise InvalidUrlError(f"The address uses port {port}; only {allowed} may be used.")
+        target = quote(parts.path or "/", safe="/%:@!$&'()*+,;=~-._")
+        if parts.query:
+            target += "?" + quote(parts.query, safe="/?%:@!$&'()*+,;=~-._[]")
+        return Target(parts.scheme, host, port, target)
+
+    def permits(self, address: Address) -> bool:
+        """Tell whether a connection to this address may be made."""
+        if any(inner in network for inner in unwrapped(address) for network in self._networks):
+            return True
+        return is_public(address)
+
+    def _host(self, host: str) -> str:
+        address = parse_address(host)
+        if address is not None:
+            if "%" in host or not self.permits(address):
+                raise InvalidUrlError("The address does not lie on the public internet.")
+            return host
+        try:
+            name = (host if host.isascii() else idna.encode(host, uts46=True).decode()).lower()
+        except idna.IDNAError as fault:
+            raise InvalidUrlError("The host name of the address is not valid.") from fault
+        name = name.removesuffix(".")
+        last_label = name.rpartition(".")[2]
+        if len(name) > 253 or not _NAME.fullmatch(name) or _NUMERIC_LABEL.fullmatch(last_label):
+            raise InvalidUrlError("The host name of the address is not valid.")
+        is_local = "." not in name or name.endswith(_LOCAL_SUFFIXES)
+        if is_local and not self._networks:
+            raise InvalidUrlError("The address does not lie on the public internet.")
+        return name
+
+
+class GuardedConnector:
+    """Opens connections to addresses that a guard permits.
+
+    Args:
+        guard: What may be connected to.
+        resolve: Name and port to addresses; the system's resolver when None.
+        tls: Trusted certificates; Mozilla's (certifi) when None.
+    """
+
+    def __init__(
+        self, guard: UrlGuard, resolve: Resolve | None = None, tls: ssl.SSLContext | None = None
+    ) -> None:
+        self._guard = guard
+        self._resolve = resolve or resolve_by_system
+        self._tls = tls or ssl.create_default_context(cafile=certifi.where())
+
+    async def pool(self, target: Target) -> httpcore.AsyncConnectionPool:
+        """Resolve and check the target, and give a pool that connects nowhere else.
+
+        Raises:
+            UrlFetchError: The name is not known, or leads to a place that is not public.
+        """
+        return httpcore.AsyncConnectionPool(
+            ssl_context=self._tls,
+            max_connections=1,
+            max_keepalive_connections=0,
+            network_backend=_CheckedBackend(await self._addresses(target)),
+        )
+
+    async def _addresses(self, target: Target) -> list[str]:
+        """Resolve once; refuse the name if any of its addresses is forbidden."""
+        if parse_address(target.host) is not None:
+            return [target.host]
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                answers = await self._resolve(target.host, target.port)
+        except (OSError, UnicodeError, TimeoutError) as fault:
+            raise UrlFetchError(_NOT_PUBLIC) from fault
+        addresses = [parse_address(answer) for answer in answers]
+        if not addresses or not all(a is not None and self._guard.permits(a) for a in addresses):
+            raise UrlFetchError(_NOT_PUBLIC)
+        return [str(address) for address in addresses][:MAX_ADDRESSES_TRIED]
+
+
+class _CheckedBackend(httpcore.AsyncNetworkBackend):
+    """Connects to addresses checked before, whatever the name may resolve to now."""
+
+    def __init__(self, addresses: list[str]) -> None:
+        self._addresses = addresses
+        self._backend = httpcore.AnyIOBackend()
+
+    async def connect_tcp(
+        self,
+        host: str,  # noqa: ARG002 - httpcore's signature, here and below
+        port: int,
+        timeout: float | None = None,  # noqa: ARG002, ASYNC109
+        local_address: str | None = None,  # noqa: ARG002
+        socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,  # noqa: ARG002
+    ) -> httpcore.AsyncNetworkStream:
+        """Try the checked addresses in turn, within `CONNECT_S` together."""
+        share_s = CONNECT_S / len(self._addresses)
+        for address in self._addresses[:-1]:
+            with suppress(httpcore.ConnectError, httpcore.ConnectTimeout):
+                return await self._backend.connect_tcp(address, port, share_s)
+        return await self._backend.connect_tcp(self._addresses[-1], port, share_s)
+
+
+async def resolve_by_system(host: str, port: int) -> Sequence[str]:
+    """Ask the system's resolver."""
+    loop = asyncio.get_running_loop()
+    answers = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(answer[4][0]) for answer in answers))
+
+
+def blame(fault: BaseException) -> str:
+    """Say what a failed connection may be told to its sender."""
+    cause: BaseException | None = fault
+    while cause is not None:
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return "The host of the address has no valid certificate; upload the file instead."
+        cause = cause.__cause__ or cause.__context__
+    return NO_ANSWER

@@ -1,0 +1,184 @@
+"""Keep uploaded audio for its owner until it expires.
+
+Invariant: an asset whose record is gone answers as one that never was, at once; its bytes follow
+with the next sweep.
+"""
+
+import logging
+from collections.abc import AsyncIterator, Collection
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from serve_app.domain.assets import (
+    PREFIX,
+    AssetRecord,
+    AssetsPort,
+    NewAsset,
+    asset_object_key,
+    is_asset_id,
+)
+from serve_app.domain.errors import (
+    AssetNotFoundError,
+    BadRequestError,
+    UnsupportedMediaTypeError,
+)
+from serve_app.domain.keys import Caller
+from serve_app.domain.objects import ObjectNotFoundError, ObjectStorePort
+from serve_app.domain.tiers import Tier
+from serve_app.domain.ulid import new_ulid
+from serve_app.services.audio.intake import UPLOADS, store_body
+from serve_app.services.audio.signatures import HEAD_BYTES, is_surely_no_audio
+
+logger = logging.getLogger(__name__)
+
+ORPHAN_AGE = timedelta(hours=2)
+"""Older uploads belong to no job: none waits and runs that long."""
+
+
+@dataclass(frozen=True, slots=True)
+class AssetPage:
+    """One page of a listing; ``next_cursor`` is None at the end."""
+
+    items: list[AssetRecord]
+    next_cursor: str | None
+
+
+class AssetsService:
+    """Stores, lists and reads assets, and deletes what has expired."""
+
+    def __init__(self, assets: AssetsPort, objects: ObjectStorePort) -> None:
+        self._assets = assets
+        self._objects = objects
+
+    async def upload(
+        self,
+        caller: Caller,
+        tier: Tier,
+        chunks: AsyncIterator[bytes],
+        media_type: str,
+        track: str | None = None,
+    ) -> AssetRecord:
+        """Store a body; the same bytes again give the asset that is already there, unchanged.
+
+        Args:
+            caller: Whose it becomes.
+            tier: Sets size limit and lifetime.
+            chunks: The bytes.
+            media_type: As sent.
+            track: The recording that the owner says it is.
+
+        Raises:
+            PayloadTooLargeError: The body passed the tier's upload size; nothing was stored.
+            BadRequestError: The body is empty.
+            UnsupportedMediaTypeError: It is text, an image or the like; nothing was stored.
+        """
+        asset_id = PREFIX + new_ulid()
+        key = asset_object_key(caller.owner, asset_id)
+        stored = await store_body(self._objects, key, checked(chunks), tier)
+        # If this is not answered it may have been done: bytes that no record names are swept, but a
+        # record without bytes would stand in the way of every later upload of them.
+        record = await self._assets.put(
+            NewAsset(
+                asset_id=asset_id,
+                owner=caller.owner,
+                sha256=stored.sha256,
+                size_bytes=stored.size_bytes,
+                content_type=media_type,
+                lifetime_s=tier.asset_lifetime_s,
+                track=track,
+            )
+        )
+        if record.asset_id != asset_id:
+            await self._objects.delete(key)
+        return record
+
+    async def get(self, caller: Caller, asset_id: str) -> AssetRecord:
+        """Read an asset's record.
+
+        Raises:
+            AssetNotFoundError: Expired, never existed, or another owner's.
+        """
+        record = None
+        if is_asset_id(asset_id):
+            record = await self._assets.get(caller.owner, asset_id)
+        if record is None:
+            raise AssetNotFoundError("no such asset; assets expire with their tier's lifetime")
+        return record
+
+    async def page(self, caller: Caller, limit: int, cursor: str | None) -> AssetPage:
+        """List the caller's assets, newest first.
+
+        Raises:
+            BadRequestError: The cursor is no asset id.
+        """
+        if cursor is not None and not is_asset_id(cursor):
+            raise BadRequestError("cursor: pass the next_cursor of the page before")
+        items = await self._assets.page(caller.owner, limit + 1, cursor)
+        if len(items) <= limit:
+            return AssetPage(items, None)
+        return AssetPage(items[:limit], items[limit - 1].asset_id)
+
+    async def of_track(self, caller: Caller, track: str) -> AssetRecord | None:
+        """Give the asset that the caller linked to a recording, if any."""
+        return await self._assets.of_track(caller.owner, track)
+
+    async def copy(self, caller: Caller, tier: Tier, asset_id: str, key: str) -> AssetRecord:
+        """Copy an asset's bytes to ``key``, so that a job outlives the asset.
+
+        Raises:
+            AssetNotFoundError: Expired, never existed, or another owner's.
+            PayloadTooLargeError: Larger than the tier allows now.
+        """
+        record = await self.get(caller, asset_id)
+        try:
+            await store_body(self._objects, key, self._objects.read(record.object_key), tier)
+        except ObjectNotFoundError as error:
+            raise AssetNotFoundError(
+                "no such asset; assets expire with their tier's lifetime"
+            ) from error
+        return record
+
+    async def delete_expired(self) -> int:
+        """Delete the bytes of expired assets; tell how many."""
+        due = await self._assets.due()
+        for owner, asset_id in due:
+            await self._objects.delete(asset_object_key(owner, asset_id))
+            await self._assets.forget(owner, asset_id)
+        return len(due)
+
+    async def delete_orphans(self, now: datetime | None = None) -> int:
+        """Delete old objects that no record or job refers to; tell how many."""
+        before = (now or datetime.now(UTC)) - ORPHAN_AGE
+        n_assets = await self._objects.sweep("assets/", before, self._assets.referenced)
+        return n_assets + await self._objects.sweep(f"{UPLOADS}/", before, _keep_none)
+
+
+async def checked(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Pass a body on, once its beginning may be audio.
+
+    Raises:
+        UnsupportedMediaTypeError: It cannot be.
+    """
+    head = b""
+    async for chunk in chunks:
+        if len(head) < HEAD_BYTES:
+            head += chunk
+            if len(head) < HEAD_BYTES:
+                continue
+            chunk = head
+            _check(head)
+        yield chunk
+    if len(head) < HEAD_BYTES:
+        _check(head)
+        yield head
+
+
+def _check(head: bytes) -> None:
+    if is_surely_no_audio(head[:HEAD_BYTES]):
+        raise UnsupportedMediaTypeError(
+            "the body is no audio; send the bytes of an MP3, WAV, FLAC, OGG or M4A file"
+        )
+
+
+async def _keep_none(_keys: Collection[str]) -> Collection[str]:
+    return ()

@@ -1,0 +1,44 @@
+"""Take a request's body into the object store, within the tier's size."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from serve_app.domain.errors import BadRequestError, PayloadTooLargeError
+from serve_app.domain.objects import ObjectStorePort, StoredObject, TooLargeError
+from serve_app.domain.tiers import Tier
+
+UPLOADS = "uploads"
+"""Objects below this prefix belong to one request or job and live no longer than it."""
+
+
+async def store_body(
+    objects: ObjectStorePort, key: str, chunks: AsyncIterator[bytes], tier: Tier
+) -> StoredObject:
+    """Store a body under ``key``.
+
+    Raises:
+        PayloadTooLargeError: It passed the tier's upload size; nothing was stored.
+        BadRequestError: It is empty; nothing was stored.
+    """
+    try:
+        stored = await objects.put_stream(key, chunks, max_bytes=tier.upload_bytes)
+    except TooLargeError as error:
+        raise PayloadTooLargeError(
+            f"the upload is larger than the {tier.upload_bytes} bytes your tier allows"
+        ) from error
+    if stored.size_bytes == 0:
+        await objects.delete(key)
+        raise BadRequestError("the body is empty; send the raw audio bytes")
+    return stored
+
+
+@asynccontextmanager
+async def borrowed_body(
+    objects: ObjectStorePort, key: str, chunks: AsyncIterator[bytes], tier: Tier
+) -> AsyncIterator[StoredObject]:
+    """Store a body under ``key`` while the block runs; see `store_body`."""
+    stored = await store_body(objects, key, chunks, tier)
+    try:
+        yield stored
+    finally:
+        await objects.delete(key)

@@ -1,0 +1,1 @@
+"""Who a recording is: earlier answers, the cascade of recognisers, enrichment."""

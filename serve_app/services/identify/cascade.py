@@ -1,0 +1,145 @@
+"""Asks one recognition service after another, best known and cheapest first, until one matches.
+
+Invariants: every configured name is answered for; a later service is asked only after a definite
+"no match" or a failure; the whole never outlives its budget.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from pipelines.fingerprint.clip import Clip
+from serve_app.domain.errors import ProvidersUnavailableError
+from serve_app.domain.identification import Outcome, Recogniser, Recognition
+from serve_app.domain.identity import TrackIdentity
+from serve_app.domain.providers import ProviderError, ProviderSkippedError
+
+logger = logging.getLogger(__name__)
+
+TOTAL_BUDGET_S = 10.0
+"""For identification and enrichment together."""
+CASCADE_BUDGET_S = 8.0
+"""What identification may take of it, so that a late match can still be enriched."""
+SHORTEST_CALL_S = 0.3
+"""With less time left a service is not asked: it would be paid for and not be heard."""
+
+
+@dataclass(frozen=True, slots=True)
+class IdentifyOutcome:
+    """What came of identifying a clip.
+
+    Attributes:
+        recognition: The match, if any.
+        source_service: Who gave it.
+        services_tried: Every configured service's outcome, in order.
+    """
+
+    recognition: Recognition | None
+    source_service: str | None
+    services_tried: dict[str, Outcome]
+
+    @property
+    def matched(self) -> bool:
+        """Whether the track was identified."""
+        return self.recognition is not None
+
+    @property
+    def identity(self) -> TrackIdentity | None:
+        """Who it is."""
+        return self.recognition.identity if self.recognition else None
+
+    @property
+    def confidence(self) -> int:
+        """0 to 100."""
+        return self.recognition.confidence if self.recognition else 0
+
+    @property
+    def is_unavailable(self) -> bool:
+        """Whether no service gave an answer: neither a match nor a definite "no match"."""
+        return not {Outcome.MATCH, Outcome.NO_MATCH} & set(self.services_tried.values())
+
+    @property
+    def is_definite(self) -> bool:
+        """Whether asking again soon would give the same: nobody who might know it failed."""
+        return self.matched or Outcome.ERROR not in self.services_tried.values()
+
+    def require_available(self) -> None:
+        """Raise if no service gave an answer.
+
+        Raises:
+            ProvidersUnavailableError: So it is.
+        """
+        if self.is_unavailable:
+            raise ProvidersUnavailableError(
+                "No identification service could answer; nothing was charged. Try again later."
+            )
+
+
+class IdentifyCascade:
+    """Identifies clips through recognition services in a fixed order."""
+
+    def __init__(
+        self,
+        recognisers: Sequence[Recogniser],
+        order: Sequence[str],
+        budget_s: float = CASCADE_BUDGET_S,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Put services in order.
+
+        Args:
+            recognisers: Those that are configured.
+            order: Names of all services, also of those that are not, in the order to be asked.
+            budget_s: Seconds for all of them together.
+            clock: Seconds.
+
+        Raises:
+            ValueError: A configured service has no place in the order.
+        """
+        self._by_name = {one.name: one for one in recognisers}
+        self._order = list(dict.fromkeys(order))
+        self._budget_s = budget_s
+        self._clock = clock
+        missing = set(self._by_name) - set(self._order)
+        if missing:
+            raise ValueError(f"services without a place in the order: {sorted(missing)}")
+
+    async def identify(self, clip: Clip) -> IdentifyOutcome:
+        """Identify a clip; never raises for a service's failure."""
+        ends_at = self._clock() + self._budget_s
+        tried = dict.fromkeys(self._order, Outcome.SKIPPED)
+        for name in self._order:
+            recogniser = self._by_name.get(name)
+            if recogniser is None or not recogniser.accepts(clip):
+                continue
+            left_s = ends_at - self._clock()
+            if left_s < SHORTEST_CALL_S:
+                break
+            tried[name], recognition = await _ask(recogniser, clip, left_s)
+            if recognition is not None:
+                return IdentifyOutcome(recognition, name, tried)
+        return IdentifyOutcome(None, None, tried)
+
+
+async def _ask(
+    recogniser: Recogniser, clip: Clip, left_s: float
+) -> tuple[Outcome, Recognition | None]:
+    try:
+        async with asyncio.timeout(min(recogniser.timeout_s, left_s)):
+            recognition = await recogniser.recognise(clip)
+    except ProviderSkippedError as error:
+        logger.info("recogniser skipped", extra=_facts(recogniser, error.problem))
+        return Outcome.SKIPPED, None
+    except ProviderError as error:
+        logger.warning("recogniser failed", extra=_facts(recogniser, error.problem))
+        return Outcome.ERROR, None
+    except TimeoutError:
+        logger.warning("recogniser failed", extra=_facts(recogniser, "too slow"))
+        return Outcome.ERROR, None
+    return (Outcome.NO_MATCH if recognition is None else Outcome.MATCH), recognition
+
+
+def _facts(recogniser: Recogniser, problem: str) -> dict[str, str]:
+    return {"provider": recogniser.name, "problem": problem}

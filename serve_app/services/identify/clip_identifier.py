@@ -1,0 +1,127 @@
+"""Identify one stored recording: decode, fingerprint, ask the cascade, enrich."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from pipelines.audio.decode import DecodeLimits, decode
+from pipelines.audio.waveform import AudioError, Waveform
+from pipelines.fingerprint.clip import SHORTEST_CLIP_S, Clip
+from serve_app.domain.identification import Measured
+from serve_app.domain.objects import ObjectNotFoundError, ObjectStorePort
+from serve_app.services.bpm import Refusal
+from serve_app.services.identify.answers import KEEP_MATCH_S, KEEP_NO_MATCH_S, IdentifyCache
+from serve_app.services.identify.cascade import TOTAL_BUDGET_S, IdentifyCascade, IdentifyOutcome
+from serve_app.services.identify.enrichment import Enriched, EnrichmentService
+from serve_app.services.identify.identify import Identified
+
+MakeClip = Callable[[Waveform], Clip]
+MEASURED_S = 120.0
+"""Of a longer recording the middle is measured: a call cannot wait for more, nor keep it all."""
+AT_ONCE = 2
+
+MeasureClip = Callable[[Waveform], Awaitable[Measured | None]]
+
+
+class ClipIdentifier:
+    """What is wrong with the audio is an answer, not an error; see `IdentifyBackend`."""
+
+    def __init__(
+        self,
+        objects: ObjectStorePort,
+        make_clip: MakeClip,
+        cache: IdentifyCache,
+        cascade: IdentifyCascade,
+        enrichment: EnrichmentService,
+        measure: MeasureClip,
+        at_once: int = AT_ONCE,
+    ) -> None:
+        """Take the parts.
+
+        Args:
+            objects: Where recordings lie.
+            make_clip: Fingerprints.
+            cache: Earlier answers.
+            cascade: Own index and services.
+            enrichment: What else is known of a track.
+            measure: Finds tempo and key.
+            at_once: Recordings decoded at the same time; while services are asked more may wait.
+        """
+        self._turns = asyncio.Semaphore(at_once)
+        self._objects = objects
+        self._make_clip = make_clip
+        self._cache = cache
+        self._cascade = cascade
+        self._enrichment = enrichment
+        self._measure = measure
+
+    async def identify(self, key: str, sha256: str, max_audio_s: float) -> Identified | Refusal:
+        """See `IdentifyBackend`."""
+        limits = DecodeLimits(max_seconds=max_audio_s, min_seconds=SHORTEST_CLIP_S)
+        try:
+            async with self._turns:
+                ends_at = time.monotonic() + TOTAL_BUDGET_S
+                with TemporaryDirectory(prefix="afa-identify-") as folder:
+                    path = Path(folder) / "audio"
+                    await self._objects.download(key, path)
+                    clip, heard = await asyncio.to_thread(self._hear, path, limits)
+        except AudioError as error:
+            return Refusal(error.code, str(error))
+        except ObjectNotFoundError:
+            return Refusal("unprocessable_audio", "the uploaded audio is gone; send it again")
+        known = await self._cache.by_fingerprint(clip.fingerprint)
+        if known is not None:
+            return replace(Identified.from_json(known), is_known_clip=True)
+        outcome = await self._cascade.identify(clip)
+        enriched = None
+        if outcome.recognition is not None:
+            enriched = await self._enrichment.enrich(
+                outcome.recognition,
+                measure=lambda: self._measure(heard),
+                left_s=ends_at - time.monotonic(),
+            )
+        found = describe(outcome, enriched)
+        if found.is_definite and not found.is_unavailable:
+            keep_s = KEEP_MATCH_S if found.matched else KEEP_NO_MATCH_S
+            digest = bytes.fromhex(sha256)
+            await self._cache.put(digest, clip.fingerprint, found.to_json(), keep_s)
+        return found
+
+    def _hear(self, path: Path, limits: DecodeLimits) -> tuple[Clip, Waveform]:
+        waveform = decode(path, limits)
+        return self._make_clip(waveform), middle(waveform, MEASURED_S)
+
+
+def middle(waveform: Waveform, length_s: float) -> Waveform:
+    """Copy the middle of a recording, or give a short one as it is."""
+    n = waveform.samples.shape[1]
+    length = round(length_s * waveform.sample_rate)
+    if n <= length:
+        return waveform
+    start = (n - length) // 2
+    return Waveform(waveform.samples[:, start : start + length].copy(), waveform.sample_rate)
+
+
+def describe(outcome: IdentifyOutcome, enriched: Enriched | None) -> Identified:
+    """Turn what was found into plain data."""
+    tried = {name: state.value for name, state in outcome.services_tried.items()}
+    if enriched is None:
+        return Identified(services_tried=tried, is_definite=outcome.is_definite)
+    identity = enriched.identity
+    facts = asdict(enriched.enrichment)
+    failures = facts.pop("failures")
+    return Identified(
+        services_tried=tried,
+        artist=identity.artist,
+        title=identity.title,
+        album=identity.album,
+        year=str(identity.year) if identity.year is not None else None,
+        isrc=identity.isrc,
+        confidence=outcome.confidence,
+        source_service=outcome.source_service,
+        enrichment=facts,
+        is_definite=outcome.is_definite and not failures,
+    )

@@ -1,0 +1,241 @@
+"""Adds to an identified track what other sources know: identifiers, release facts, tempo and key.
+
+Everything is optional. A source that is down, slow or ignorant leaves its fields as they are; the
+enrichment itself never fails and never outlives its budget.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from pipelines.analysis.features import camelot
+from serve_app.domain.identification import (
+    CoverArt,
+    Discography,
+    IdentityHub,
+    Measured,
+    Recognition,
+    ReleaseFacts,
+    ReleaseFinder,
+    ReleaseIds,
+)
+from serve_app.domain.identity import TrackIdentity
+from serve_app.domain.providers import AmbiguousIdError, ProviderError, ProvidersFailedError
+
+logger = logging.getLogger(__name__)
+
+BUDGET_S = 4.0
+"""At most; what is left of the request's whole budget may be less."""
+PITCH_CLASSES = ("C", "C#", "D", "D#", "E", "F", "F#", "G", "G#", "A", "A#", "B")
+
+T = TypeVar("T")
+Measure = Callable[[], Awaitable[Measured | None]]
+CachedMeasure = Callable[[TrackIdentity], Awaitable[Measured | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Enrichment:
+    """What is known of an identified track beside its names.
+
+    Attributes:
+        bpm: None when unknown; never 0.
+        key: Pitch class name; whether it is major or minor shows in ``camelot``.
+        failures: Source name to why it could not answer.
+    """
+
+    bpm: float | None = None
+    key: str | None = None
+    camelot: str | None = None
+    label: str | None = None
+    genre: tuple[str, ...] = ()
+    styles: tuple[str, ...] = ()
+    spotify_id: str | None = None
+    apple_id: str | None = None
+    deezer_id: str | None = None
+    youtube_id: str | None = None
+    artwork_url: str | None = None
+    failures: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Enriched:
+    """A track's identity as far as it is known now, and its enrichment."""
+
+    identity: TrackIdentity
+    enrichment: Enrichment
+
+
+@dataclass(slots=True)
+class _Findings:
+    """What sources have brought so far; read whenever the time is over."""
+
+    identity: TrackIdentity
+    release: ReleaseIds | None = None
+    facts: ReleaseFacts = field(default_factory=ReleaseFacts)
+    cached: Measured | None = None
+    measured: Measured | None = None
+    artwork_url: str | None = None
+    failures: dict[str, str] = field(default_factory=dict)
+
+
+class EnrichmentService:
+    """Enriches identified tracks from the sources that it is given; each may be missing."""
+
+    def __init__(
+        self,
+        hub: IdentityHub | None = None,
+        discography: Discography | None = None,
+        releases: ReleaseFinder | None = None,
+        cover_art: CoverArt | None = None,
+        cached_measure: CachedMeasure | None = None,
+        budget_s: float = BUDGET_S,
+    ) -> None:
+        """Take the sources.
+
+        Args:
+            hub: The catalog and identity providers.
+            discography: Label, genres and styles.
+            releases: The release a recording is on, for its cover.
+            cover_art: Front covers.
+            cached_measure: Tempo and key of a track that was analysed before.
+            budget_s: Seconds for all together, at most.
+        """
+        self._hub = hub
+        self._discography = discography
+        self._releases = releases
+        self._cover_art = cover_art
+        self._cached_measure = cached_measure
+        self._budget_s = budget_s
+
+    async def enrich(
+        self,
+        recognition: Recognition,
+        measure: Measure | None = None,
+        left_s: float | None = None,
+    ) -> Enriched:
+        """Enrich a recognised track.
+
+        Args:
+            recognition: What was recognised.
+            measure: Measures tempo and key of the clip itself, where nothing better is known.
+            left_s: Seconds left of the request's budget.
+        """
+        findings = _Findings(recognition.identity, recognition.release)
+        budget_s = self._budget_s if left_s is None else max(0.0, min(self._budget_s, left_s))
+        tasks = {
+            asyncio.create_task(self._identify_further(findings), name="identity"),
+            asyncio.create_task(self._find_facts(findings), name="discography"),
+            asyncio.create_task(self._find_measure(findings, measure), name="analysis"),
+        }
+        try:
+            done, late = await asyncio.wait(tasks, timeout=budget_s)
+        finally:
+            for task in tasks:
+                task.cancel()
+        for task in late:
+            findings.failures.setdefault(task.get_name(), "too slow")
+        await asyncio.gather(*late, return_exceptions=True)
+        for task in done:
+            task.result()  # a fault of ours must not be hidden
+        return Enriched(findings.identity, _enrichment(findings))
+
+    async def _identify_further(self, findings: _Findings) -> None:
+        """Complete the identity; then, knowing the most, find a cover if none came along."""
+        if self._hub is not None:
+            found = await _guarded(findings, "identity", _resolve(self._hub, findings.identity))
+            if found is not None:
+                findings.identity = findings.identity.filled_from(found)
+        await self._find_cover(findings)
+
+    async def _find_cover(self, findings: _Findings) -> None:
+        if self._cover_art is None or findings.identity.artwork_url is not None:
+            return
+        release, mbid = findings.release, findings.identity.mbid
+        if release is None and mbid is not None and self._releases is not None:
+            release = await _guarded(findings, "musicbrainz", self._releases.release_of(mbid))
+        if release is not None:
+            findings.artwork_url = await _guarded(
+                findings, "coverart", self._cover_art.front(release)
+            )
+
+    async def _find_facts(self, findings: _Findings) -> None:
+        if self._discography is None:
+            return
+        facts = await _guarded(findings, "discography", self._discography.facts(findings.identity))
+        if facts is not None:
+            findings.facts = facts
+
+    async def _find_measure(self, findings: _Findings, measure: Measure | None) -> None:
+        """The analysed recording before the clip; a catalog's values need no analysis."""
+        if self._cached_measure is not None:
+            findings.cached = await _guarded(
+                findings, "features", self._cached_measure(findings.identity)
+            )
+        identity = findings.identity
+        is_known = findings.cached is not None or (
+            identity.tempo is not None and identity.key is not None
+        )
+        if not is_known and measure is not None:
+            findings.measured = await _guarded(findings, "analysis", measure())
+
+
+async def _guarded(findings: _Findings, source: str, call: Awaitable[T]) -> T | None:
+    """Await a source; its failure is noted and is not the request's."""
+    try:
+        return await call
+    except ProvidersFailedError as error:
+        findings.failures.update(error.failures)
+    except ProviderError as error:
+        findings.failures[source] = error.problem
+    except AmbiguousIdError as error:
+        findings.failures[source] = str(error)
+    logger.warning("enrichment source failed", extra={"provider": source})
+    return None
+
+
+async def _resolve(hub: IdentityHub, identity: TrackIdentity) -> TrackIdentity | None:
+    """By the best identifier, else by name."""
+    track_id = next(identity.ids(), None)
+    if track_id is not None:
+        resolved = await hub.resolve(track_id)
+        if resolved is not None:
+            return resolved.identity
+    if identity.artist and identity.title:
+        resolved = await hub.search(identity.artist, identity.title)
+        return resolved.identity if resolved is not None else None
+    return None
+
+
+def _enrichment(findings: _Findings) -> Enrichment:
+    identity, facts = findings.identity, findings.facts
+    tempo, key, mode = _tempo_and_key(findings)
+    return Enrichment(
+        bpm=tempo or None,
+        key=PITCH_CLASSES[key] if key is not None and 0 <= key <= 11 else None,
+        camelot=camelot(key, mode) or None if key is not None and mode is not None else None,
+        label=facts.label or identity.label,
+        genre=facts.genres or identity.genres,
+        styles=facts.styles,
+        spotify_id=identity.spotify_id,
+        apple_id=identity.apple_id,
+        deezer_id=identity.deezer_id,
+        youtube_id=identity.youtube_id,
+        artwork_url=identity.artwork_url or findings.artwork_url,
+        failures=findings.failures,
+    )
+
+
+def _tempo_and_key(findings: _Findings) -> tuple[float | None, int | None, int | None]:
+    """A curator's values, then our analysis of the recording, the catalog's, and the clip's."""
+    identity = findings.identity
+    stated = (identity.tempo, identity.key, identity.mode)
+    if identity.is_verified:
+        return stated
+    for found in (findings.cached, findings.measured):
+        if found is not None:
+            return found.tempo, found.key, found.mode
+        if identity.tempo is not None or identity.key is not None:
+            return stated
+    return stated

@@ -1,0 +1,199 @@
+"""Run one claimed analysis job to its end: fetch, decode once, analyse in parallel, finish.
+
+Invariant: whatever happens, the claim ends by `finish`, by `fail`, or by its lease running out;
+only a claim that still holds its lease changes the job or removes its audio.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Protocol
+
+from pipelines.analysis.features import to_json
+from pipelines.analysis.merge import merge
+from pipelines.analysis.records import EmbeddingResult, MoodResult, SpectralResult, TrackFeatures
+from pipelines.audio.decode import DecodeLimits
+from pipelines.audio.waveform import AudioError, Waveform
+from serve_app.checkpoints.choice import models_name
+from serve_app.domain.errors import AfaError, RetryableError, ServiceUnavailableError
+from serve_app.domain.jobs import Claim
+from serve_app.domain.objects import ObjectStorePort
+from serve_app.domain.ports_store import JobQueuePort
+from serve_app.services.audio.sources import SourceFetcher
+from serve_app.services.lookup.feature_cache import FeatureCache, light
+from serve_app.services.simulation import simulated_features
+
+logger = logging.getLogger(__name__)
+
+HEARTBEAT_S = 5.0
+MIN_AUDIO_S = 1.0
+FINISH_TRIES = 20
+FINISH_AGAIN_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Analysed:
+    """The three results, and the checkpoints that were asked for them.
+
+    Attributes:
+        models: Role to ids, joined by ``+``; empty if nobody knows.
+    """
+
+    spectral: SpectralResult
+    mood: MoodResult
+    embedding: EmbeddingResult
+    models: Mapping[str, str] = field(default_factory=dict)
+
+
+class AnalysisBackend(Protocol):
+    """The model deployments, as the runner sees them."""
+
+    async def analyse(self, waveform: Waveform) -> Analysed:
+        """Run the three analyses side by side.
+
+        Raises:
+            AudioError: The audio is not fit for analysis.
+            Exception: Anything else is a fault of ours, worth another try.
+        """
+        ...
+
+
+Decode = Callable[[Path, DecodeLimits], Waveform]
+
+
+class LeaseLostError(Exception):
+    """Another worker has the job now, or it was cancelled."""
+
+
+class JobRunner:
+    """Runs claims; one instance serves many at once."""
+
+    def __init__(
+        self,
+        jobs: JobQueuePort,
+        objects: ObjectStorePort,
+        sources: SourceFetcher,
+        backend: AnalysisBackend,
+        decode: Decode,
+        features: FeatureCache,
+    ) -> None:
+        self._jobs = jobs
+        self._objects = objects
+        self._sources = sources
+        self._backend = backend
+        self._decode = decode
+        self._features = features
+
+    async def run(self, claim: Claim) -> None:
+        """Bring the claimed job to an end, or give it back."""
+        progress = Progress()
+        work = asyncio.create_task(self._analyse(claim, progress))
+        beat = asyncio.create_task(self._keep_alive(claim, progress))
+        try:
+            await asyncio.wait({work, beat}, return_when=asyncio.FIRST_COMPLETED)
+            if not work.done():
+                raise LeaseLostError(claim.job_id)
+            if await self._finish(claim, work.result()):
+                await self._discard_upload(claim)
+        except LeaseLostError:
+            logger.warning("lost the lease of %s", claim.job_id)
+        except AudioError as error:
+            await self._fail(claim, error.code, str(error))
+        except RetryableError as error:
+            await self._jobs.fail(claim, error.code, error.message, retryable=True)
+        except AfaError as error:
+            await self._fail(claim, error.code, error.message)
+        except Exception as error:
+            logger.warning("job %s attempt %d failed", claim.job_id, claim.attempt, exc_info=error)
+            await self._jobs.fail(
+                claim,
+                "internal_error",
+                "the analysis failed on our side; you were not charged",
+                retryable=True,
+            )
+        finally:
+            work.cancel()
+            beat.cancel()
+            await asyncio.gather(work, beat, return_exceptions=True)
+
+    async def _finish(self, claim: Claim, result: bytes) -> bool:
+        for _ in range(FINISH_TRIES - 1):
+            with suppress(ServiceUnavailableError):
+                return await self._jobs.finish(claim, result)
+            await asyncio.sleep(FINISH_AGAIN_S)
+        return await self._jobs.finish(claim, result)
+
+    async def _analyse(self, claim: Claim, progress: "Progress") -> bytes:
+        payload = claim.payload
+        made_by = ""
+        if payload["source"]["kind"] == "simulated":
+            features = simulated_features(payload["source"]["seed"])
+        else:
+            features, made_by = await self._compute(payload, progress)
+        if payload.get("cache_key"):
+            # A catalog track: the cache gets everything, the job's record what look-ups show.
+            await self._features.put(payload["cache_key"], features, made_by)
+            features = light(features)
+        if not payload["include_embedding"]:
+            features = replace(features, embedding=[])
+        return to_json(features)
+
+    async def _compute(
+        self, payload: Mapping[str, Any], progress: "Progress"
+    ) -> tuple[TrackFeatures, str]:
+        with TemporaryDirectory(prefix="afa-job-") as folder:
+            path = Path(folder) / "audio"
+            progress.advance(0.05, "fetch")
+            await self._sources.fetch(payload["source"], path, payload["max_bytes"])
+            progress.advance(0.15, "decode")
+            limits = DecodeLimits(max_seconds=payload["max_audio_s"], min_seconds=MIN_AUDIO_S)
+            waveform = await asyncio.to_thread(self._decode, path, limits)
+        progress.advance(0.3, "analyse")
+        found = await self._backend.analyse(waveform)
+        progress.advance(0.95, "finish")
+        features = merge(waveform.duration_s, found.spectral, found.mood, found.embedding)
+        return features, models_name(found.models) if found.models else ""
+
+    async def _keep_alive(self, claim: Claim, progress: "Progress") -> None:
+        is_ours = True
+        while is_ours:
+            # While the ledger is away nobody else can take the job; its fence decides at the end.
+            with suppress(ServiceUnavailableError):
+                is_ours = await self._jobs.heartbeat(claim, progress.fraction, progress.stage)
+            if is_ours:
+                await progress.wait_for_change(HEARTBEAT_S)
+
+    async def _fail(self, claim: Claim, code: str, message: str) -> None:
+        if await self._jobs.fail(claim, code, message, retryable=False):
+            await self._discard_upload(claim)
+
+    async def _discard_upload(self, claim: Claim) -> None:
+        source = claim.payload["source"]
+        if source["kind"] == "object" and source["key"].startswith("uploads/"):
+            await self._objects.delete(source["key"])
+
+
+class Progress:
+    """How far a job is; a change wakes the heartbeat at once."""
+
+    def __init__(self) -> None:
+        self.fraction = 0.0
+        self.stage = "start"
+        self._changed = asyncio.Event()
+
+    def advance(self, fraction: float, stage: str) -> None:
+        """Note the next stage."""
+        self.fraction, self.stage = fraction, stage
+        self._changed.set()
+
+    async def wait_for_change(self, timeout_s: float) -> None:
+        """Return at the next `advance`, at the latest after ``timeout_s`` seconds."""
+        with suppress(TimeoutError):
+            # wait_for of Python 3.11 loses a cancellation that comes together with the change.
+            async with asyncio.timeout(timeout_s):
+                await self._changed.wait()
+        self._changed.clear()

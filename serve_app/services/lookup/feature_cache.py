@@ -1,0 +1,129 @@
+"""Features of tracks in the cache: a light record that every look-up reads, and the whole one.
+
+Invariant: a key names the track, the models, and whose audio it was, so that what one owner's
+upload gave is never another owner's answer.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import lru_cache
+
+from pipelines.analysis.features import RecordFormatError, from_json, to_json
+from pipelines.analysis.records import QuickFeatures, TrackFeatures
+from serve_app.domain.identity import TrackIdentity
+from serve_app.domain.keys import Caller
+from serve_app.domain.ports_store import CachePort
+from serve_app.services.lookup.quick_json import quick_from_json, quick_to_json
+
+LIGHT = "features"
+WHOLE = "analysis"
+QUICK = "quick"
+KEPT_S = 90 * 24 * 3600.0
+BRIEF_S = 10.0
+"""For what other checkpoints made than the key names: only for who waits for it just now."""
+
+PARSED = 4096
+
+
+def track_key(identity: TrackIdentity) -> str:
+    """Give the one name of a recording: its best identifier, or its artist and title."""
+    for track_id in identity.ids():
+        return str(track_id)
+    return f"name:{identity.artist.casefold()}\x1f{identity.title.casefold()}"
+
+
+class FeatureCache:
+    """Reads and writes features by track."""
+
+    def __init__(
+        self,
+        cache: CachePort,
+        models: Callable[[], str],
+        is_settled: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """Use ``cache``.
+
+        Args:
+            cache: Where the features are kept.
+            models: Names the checkpoints in use, so that a swap starts afresh; see
+                `serve_app.checkpoints.choice.models_name`.
+            is_settled: Tells whether all replicas surely answer with those.
+        """
+        self._cache = cache
+        self._models = models
+        self._is_settled = is_settled
+
+    def key(self, caller: Caller, track: str, *, own: bool = False) -> str:
+        """Give the cache key of a track.
+
+        Args:
+            caller: Whose question it is; a test key has a cache of its own.
+            track: See `track_key`.
+            own: Computed from the caller's own asset.
+        """
+        owner = caller.owner if own or caller.is_test else ""
+        return f"{self._models()}|{owner}|{track}"
+
+    def shared_key(self, track: str) -> str:
+        """Give the key under which everybody finds a track."""
+        return f"{self._models()}||{track}"
+
+    def is_away(self) -> bool:
+        """Tell whether the cache has just failed, so that a miss may be none."""
+        return self._cache.is_away()
+
+    async def light(self, key: str) -> TrackFeatures | None:
+        """Give the features without segments, sections and embedding."""
+        return _parsed(await self._cache.get(LIGHT, key))
+
+    async def whole(self, key: str) -> TrackFeatures | None:
+        """Give everything."""
+        return _parsed(await self._cache.get(WHOLE, key))
+
+    async def quick(self, key: str) -> QuickFeatures | None:
+        """Give tempo and key alone."""
+        found = await self._cache.get(QUICK, key)
+        return quick_from_json(found) if found else None
+
+    async def put(self, key: str, features: TrackFeatures, made_by: str = "") -> None:
+        """Store both forms.
+
+        Args:
+            key: Whose they are; it names the checkpoints that were in use when they were asked for.
+            features: What to store.
+            made_by: The name of the checkpoints that made them, where they may be others: while
+                checkpoints are swapped, features go under the name of those that made them, and
+                under the key only for as long as somebody waits for them.
+        """
+        asked, _, rest = key.partition("|")
+        kept_s = KEPT_S
+        if made_by and made_by != asked:
+            await self._put(f"{made_by}|{rest}", features, KEPT_S)
+            kept_s = BRIEF_S
+        await self._put(key, features, kept_s)
+
+    async def _put(self, key: str, features: TrackFeatures, kept_s: float) -> None:
+        await self._cache.put(WHOLE, key, to_json(features), kept_s)
+        await self._cache.put(LIGHT, key, to_json(light(features)), kept_s)
+
+    async def put_quick(self, key: str, features: QuickFeatures) -> None:
+        """Store tempo and key; only briefly while checkpoints are swapped."""
+        kept_s = KEPT_S if self._is_settled() else BRIEF_S
+        await self._cache.put(QUICK, key, quick_to_json(features), kept_s)
+
+
+def light(features: TrackFeatures) -> TrackFeatures:
+    """Give the features that look-ups answer: without segments, sections and embedding."""
+    return replace(features, segments=[], sections=[], embedding=[])
+
+
+def _parsed(found: bytes | None) -> TrackFeatures | None:
+    return _parse(bytes(found)) if found else None
+
+
+@lru_cache(maxsize=PARSED)
+def _parse(data: bytes) -> TrackFeatures | None:
+    try:
+        return from_json(data)
+    except RecordFormatError:
+        return None

@@ -1,0 +1,151 @@
+"""Compute a catalog track's features as a job, once for all who ask at the same time.
+
+Invariant: while a job of a track runs, everyone who asks for the track waits for that job. The job
+itself is free; who waits holds the price of the answer, and gets it back when there is none.
+"""
+
+import asyncio
+import json
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol
+
+from pipelines.analysis.features import from_json
+from pipelines.analysis.records import TrackFeatures
+from serve_app.domain.errors import (
+    InternalError,
+    ServiceUnavailableError,
+    TrackNotFoundError,
+    UnprocessableAudioError,
+    UrlFetchError,
+)
+from serve_app.domain.jobs import JobFailure, JobRecord, JobState, NewJob
+from serve_app.domain.keys import Caller
+from serve_app.domain.ports_store import CachePort, JobsPort
+from serve_app.domain.tiers import Tier
+from serve_app.domain.ulid import new_ulid
+from serve_app.services.audio.sources import Source
+from serve_app.services.lookup.feature_cache import FeatureCache
+
+FLIGHTS = "flight"
+FLIGHT_S = 1800.0
+"""A job that is neither finished nor failed by then is gone."""
+
+LOCK_WAIT_S = 2.0
+DEFAULT_WAIT_S = 25.0
+AUDIO_CODES = frozenset(
+    {UnprocessableAudioError.code, "audio_too_long", "audio_too_short", UrlFetchError.code}
+)
+UNFIT_AUDIO = (
+    "the track is known, but its audio cannot be analysed; upload it: "
+    "POST /v1/audio-features/upload"
+)
+
+
+class Flights(CachePort, Protocol):
+    """A cache that also knows a lock."""
+
+    def single_flight(self, key: str, wait_s: float) -> AbstractAsyncContextManager[bool]:
+        """Let one caller at a time in; after ``wait_s`` the next one all the same."""
+        ...
+
+
+class TrackJobs:
+    """Submits and awaits the jobs."""
+
+    def __init__(
+        self,
+        jobs: JobsPort,
+        cache: FeatureCache,
+        flights: Flights,
+        wait_s: float = DEFAULT_WAIT_S,
+    ) -> None:
+        self._jobs = jobs
+        self._cache = cache
+        self._flights = flights
+        self._wait_s = wait_s
+        self._local: dict[str, asyncio.Lock] = {}
+
+    async def compute(
+        self, caller: Caller, tier: Tier, key: str, source: Source, *, whole: bool = False
+    ) -> TrackFeatures:
+        """Give the features of a track, from the job that computes them.
+
+        Args:
+            caller: On whose behalf; the job waits in this caller's lane unless one runs already.
+            tier: The caller's.
+            key: See `FeatureCache.key`; the worker writes the features there.
+            source: The track's audio.
+            whole: With segments, sections and embedding.
+
+        Raises:
+            TrackNotFoundError: The track's audio cannot be analysed.
+            ServiceUnavailableError: Not computed in time; the job goes on.
+        """
+        for _ in range(2):
+            account, job_id = await self._join(caller, tier, key, source)
+            job = await self._jobs.wait(account, job_id, self._wait_s)
+            if job is None or not job.state.is_terminal:
+                break
+            if job.error is not None or job.result is None:
+                raise failure_of(job.error)
+            if not whole:
+                return from_json(job.result)
+            features = await self._cache.whole(key)
+            if features is not None:
+                return features
+            # The job keeps the light record only, and the cache has lost the whole one: once more.
+            await self._flights.put(FLIGHTS, key, b"", 1.0)
+        raise ServiceUnavailableError(
+            "the features are being computed; ask again in a moment, you were not charged", 5
+        )
+
+    async def _join(self, caller: Caller, tier: Tier, key: str, source: Source) -> tuple[str, str]:
+        lock = self._local.setdefault(key, asyncio.Lock())
+        try:
+            async with lock, self._flights.single_flight(f"flight:{key}", LOCK_WAIT_S):
+                running = await self._running(key)
+                if running is not None:
+                    return running
+                job = await self._submit(caller, tier, key, source)
+                pointer = json.dumps([job.account, job.job_id]).encode()
+                await self._flights.put(FLIGHTS, key, pointer, FLIGHT_S)
+                return job.account, job.job_id
+        finally:
+            if not lock.locked():
+                self._local.pop(key, None)
+
+    async def _running(self, key: str) -> tuple[str, str] | None:
+        pointer = await self._flights.get(FLIGHTS, key)
+        if not pointer:
+            return None
+        account, job_id = json.loads(pointer)
+        job = await self._jobs.get(account, job_id)
+        if job is None or job.state is JobState.FAILED:
+            return None
+        return account, job_id
+
+    async def _submit(self, caller: Caller, tier: Tier, key: str, source: Source) -> JobRecord:
+        return await self._jobs.submit(
+            NewJob(
+                job_id=f"job_{new_ulid()}",
+                account=caller.account,
+                tier=tier.name,
+                kind="analysis",
+                payload={
+                    "source": dict(source),
+                    "format": None,
+                    "include_embedding": True,
+                    "max_audio_s": tier.max_audio_s,
+                    "max_bytes": tier.upload_bytes,
+                    "cache_key": key,
+                },
+                cost=0,
+            )
+        )
+
+
+def failure_of(error: JobFailure | None) -> Exception:
+    """Turn a job's failure into the error of the look-up that waited for it."""
+    if error is not None and error.code in AUDIO_CODES:
+        return TrackNotFoundError(UNFIT_AUDIO)
+    return InternalError("the analysis failed on our side; you were not charged")

@@ -1,0 +1,46 @@
+"""A claim whose caller goes away is given back at once, not when its lease ends."""
+
+import asyncio
+import contextlib
+import time
+
+import pytest
+
+from serve_app.domain.jobs import NewJob
+from serve_app.ledger.jobs.queue import Jobs
+from serve_app.store.client import Store
+from tests.store.setting import ACCOUNT, rich_tiers
+
+pytestmark = pytest.mark.redis
+
+FAR = 60
+
+
+async def test_cancelled_claims_lose_no_job(live_store: Store) -> None:
+    jobs = Jobs(live_store, rich_tiers())
+    attempts = []
+    for n_turns in range(FAR):
+        job_id = f"j{n_turns}"
+        await jobs.submit(NewJob(job_id, ACCOUNT, "pro", "test", {}, 1))
+        goes = asyncio.create_task(jobs.claim("goes", wait_s=5))
+        for _ in range(n_turns):
+            await asyncio.sleep(0)
+            if n_turns > FAR // 2:
+                await asyncio.sleep(0.0002)
+        goes.cancel()
+        began = time.monotonic()
+        with contextlib.suppress(asyncio.CancelledError):
+            claimed = await goes
+            assert claimed is not None
+            attempts.append(claimed.attempt)
+            await jobs.finish(claimed, b"{}")
+            continue
+        claimed = await jobs.claim("stays", wait_s=10)
+        assert claimed is not None, n_turns
+        assert claimed.job_id == job_id
+        assert time.monotonic() - began < 5
+        attempts.append(claimed.attempt)
+        await jobs.finish(claimed, b"{}")
+    # Some were cancelled before the job was started, some after.
+    assert set(attempts) == {1, 2}
+    await jobs.close()

@@ -1,0 +1,77 @@
+"""One owner's backlog does not stand in the way of others, and owners share alike."""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+
+import pytest
+
+from serve_app.domain.jobs import NewJob
+from serve_app.ledger.jobs.queue import Jobs
+from serve_app.ledger.jobs.records import JobPolicy
+from serve_app.store.client import Store
+from tests.store.setting import rich_tiers
+
+pytestmark = pytest.mark.redis
+
+BACKLOG = 10_000
+SERVICE_S = 0.25
+WORKERS = 2
+OWNERS = 20
+EACH = 60
+MEASURED = 400
+
+
+@pytest.fixture
+async def jobs(live_store: Store) -> AsyncIterator[Jobs]:
+    policy = JobPolicy(max_wait_s=1e9, owner_in_flight=1000)
+    jobs = Jobs(live_store, rich_tiers(), policy)
+    yield jobs
+    await jobs.close()
+
+
+async def submit_many(jobs: Jobs, owner: str, count: int, tier: str = "pro") -> None:
+    numbers = iter(range(count))
+
+    async def submit() -> None:
+        for number in numbers:
+            await jobs.submit(NewJob(f"{owner}-{number}", owner, tier, "test", {}, 1))
+
+    await asyncio.gather(*(submit() for _ in range(32)))
+
+
+async def test_backlog_of_one_owner_does_not_delay_another(jobs: Jobs) -> None:
+    await submit_many(jobs, "whale", BACKLOG)
+    started: dict[str, float] = {}
+
+    async def work(name: str) -> None:
+        while "minnow-0" not in started:
+            claim = await jobs.claim(name, wait_s=0.5)
+            assert claim is not None
+            started[claim.job_id] = time.monotonic()
+            await asyncio.sleep(SERVICE_S)
+            await jobs.finish(claim, b"")
+
+    workers = [asyncio.create_task(work(f"w{number}")) for number in range(WORKERS)]
+    await asyncio.sleep(3 * SERVICE_S)
+    submitted = time.monotonic()
+    await submit_many(jobs, "minnow", 1)
+    await asyncio.gather(*workers)
+    assert started["minnow-0"] - submitted < SERVICE_S + 1.0
+    assert sum(name.startswith("whale") for name in started) >= WORKERS * 3
+
+
+async def test_owners_share_alike(jobs: Jobs) -> None:
+    """Jain's index over the jobs served while all have work; owners differ tenfold in backlog."""
+    for number in range(OWNERS):
+        await submit_many(jobs, f"owner{number}", EACH * (10 if number == 0 else 1))
+    served: Counter[str] = Counter()
+    for _ in range(MEASURED):
+        claim = await jobs.claim("w")
+        assert claim is not None
+        served[claim.account] += 1
+        await jobs.finish(claim, b"")
+    shares = [served[f"owner{number}"] for number in range(OWNERS)]
+    jain = sum(shares) ** 2 / (OWNERS * sum(share**2 for share in shares))
+    assert jain >= 0.95, shares

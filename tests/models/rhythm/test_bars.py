@@ -1,0 +1,62 @@
+"""Downbeats and metre from synthetic odds."""
+
+import numpy as np
+import pytest
+
+from models.rhythm.bars import downbeat_odds, find_bars, harmonic_change
+
+
+def odds(metre: int, n: int, high: float = 0.85, low: float = 0.1, phase: int = 0) -> np.ndarray:
+    values = np.full(n, low)
+    values[phase::metre] = high
+    return values + np.random.default_rng(0).normal(0, 0.05, n)
+
+
+@pytest.mark.parametrize(
+    ("metre", "phase"), [(4, 0), (4, 3), (3, 1), (2, 1), (6, 2), (5, 3), (7, 4)]
+)
+def test_metre_and_phase(metre: int, phase: int) -> None:
+    bars = find_bars(odds(metre, 96, phase=phase))
+    assert bars.metre == metre
+    np.testing.assert_array_equal(bars.downbeats, np.arange(phase, 96, metre))
+    assert bars.confidence > 0.5
+
+
+def test_a_lost_beat_shifts_the_bars_once() -> None:
+    values = np.concatenate([odds(4, 42), odds(4, 40)])
+    bars = find_bars(values)
+    np.testing.assert_array_equal(
+        bars.downbeats, np.concatenate([np.arange(0, 42, 4), np.arange(42, 82, 4)])
+    )
+
+
+def test_equal_beats_give_little_confidence() -> None:
+    assert find_bars(np.full(60, 0.4)).confidence < 0.1
+
+
+def test_chord_changes_decide_where_accents_do_not() -> None:
+    change = np.zeros(64)
+    change[2::4] = 0.4
+    vague = np.full(64, 0.3) + np.random.default_rng(1).normal(0, 0.02, 64)
+    np.testing.assert_array_equal(find_bars(vague, change).downbeats, np.arange(2, 64, 4))
+
+
+def test_harmonic_change_is_where_the_chord_changes() -> None:
+    c, g = np.zeros(12), np.zeros(12)
+    c[[0, 4, 7]] = g[[7, 11, 2]] = 1
+    chroma = np.repeat([c, c, g, g, c, np.zeros(12)], 5, axis=0).astype(np.float32)
+    times = np.arange(30) / 10 + 0.05
+    change = harmonic_change(chroma, times, np.arange(6) / 2)
+    np.testing.assert_allclose(change, [0, 0, 2 / 3, 0, 2 / 3, 0], atol=1e-6)
+
+
+def test_no_beats() -> None:
+    bars = find_bars(np.zeros(0))
+    assert (len(bars.downbeats), bars.metre, bars.confidence) == (0, 4, 0.0)
+
+
+def test_odds_look_30_ms_around() -> None:
+    activation = np.zeros((100, 2), dtype=np.float32)
+    activation[20, 0], activation[52, 1], activation[84, 1] = 0.8, 0.6, 0.9
+    found = downbeat_odds(activation, np.array([20, 50, 80]))
+    np.testing.assert_allclose(found, [0.0, 1.0, 0.0], atol=1e-6)

@@ -1,0 +1,132 @@
+"""Merging of step results and the JSON of the record."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from pipelines.analysis.features import CAMELOT, RecordFormatError, camelot, from_json, to_json
+from pipelines.analysis.merge import merge
+from pipelines.analysis.records import (
+    EmbeddingResult,
+    MoodResult,
+    MoodTag,
+    Section,
+    Segment,
+    SpectralResult,
+)
+
+SPECTRAL = SpectralResult(
+    tempo=127.951,
+    tempo_confidence=0.9,
+    beats=[0.5, 0.96875, 1.4375],
+    downbeats=[0.5],
+    time_signature=4,
+    time_signature_confidence=0.8,
+    key=9,
+    mode=0,
+    key_confidence=0.7,
+    loudness_lufs=-9.25,
+    loudness_range_lu=4.5,
+    true_peak_dbtp=-0.5,
+    mix_in_s=7.5,
+    mix_out_s=170.0,
+    segments=[Segment(0.0, 0.25, 1.0, -60.0, -5.0, 0.125, [0.5] * 12, [1.5] * 12)],
+    sections=[Section(0.0, 30.0, 1.0, -8.0, 128.0, 0.5, 9, 0.5, 0, 0.5, 4, 1.0)],
+    models={"beats": "beat-this@1", "key": "vqt@1"},
+)
+MOOD = MoodResult(0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, [MoodTag("happy", 0.75)], {"mood": "vibenet"})
+EMBEDDING = EmbeddingResult([0.125] * 768, [], {"embedding": "musicnn@2"})
+FEATURES = merge(180.0, SPECTRAL, MOOD, EMBEDDING)
+
+
+def test_merge_takes_every_value_from_its_step() -> None:
+    assert FEATURES.duration_s == 180.0
+    assert (FEATURES.tempo, FEATURES.camelot, FEATURES.mix_out_s) == (127.951, "8A", 170.0)
+    attributes = [
+        FEATURES.acousticness,
+        FEATURES.danceability,
+        FEATURES.energy,
+        FEATURES.instrumentalness,
+        FEATURES.liveness,
+        FEATURES.speechiness,
+        FEATURES.valence,
+    ]
+    assert attributes == [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7]
+    assert FEATURES.embedding == [0.125] * 768
+    assert FEATURES.models == {
+        "beats": "beat-this@1",
+        "key": "vqt@1",
+        "mood": "vibenet",
+        "embedding": "musicnn@2",
+    }
+    for name in ("beats", "downbeats", "segments", "sections", "loudness_lufs", "key_confidence"):
+        assert getattr(FEATURES, name) == getattr(SPECTRAL, name)
+
+
+@pytest.mark.parametrize(
+    ("key", "mode", "name"),
+    [
+        *[(0, 1, "8B"), (7, 1, "9B"), (11, 1, "1B"), (6, 1, "2B"), (1, 1, "3B"), (5, 1, "7B")],
+        *[(9, 0, "8A"), (4, 0, "9A"), (8, 0, "1A"), (3, 0, "2A"), (2, 0, "7A"), (0, 0, "5A")],
+        *[(-1, -1, ""), (-1, 1, ""), (3, -1, ""), (12, 1, "")],
+    ],
+)
+def test_camelot(key: int, mode: int, name: str) -> None:
+    assert camelot(key, mode) == name
+
+
+def test_camelot_neighbours_are_fifths_and_relatives() -> None:
+    for key in range(12):
+        number = int(camelot(key, 1)[:-1])
+        assert int(camelot((key + 7) % 12, 1)[:-1]) == number % 12 + 1
+        assert camelot((key + 9) % 12, 0) == f"{number}A"
+    assert len({name for pair in CAMELOT for name in pair}) == 24
+
+
+def test_json_round_trip() -> None:
+    assert from_json(to_json(FEATURES)) == FEATURES
+    assert from_json(to_json(FEATURES).decode()) == FEATURES
+
+
+def test_json_keeps_seven_digits() -> None:
+    features = replace(FEATURES, tempo=100 / 3, embedding=[1 / 3])
+    once = from_json(to_json(features))
+    assert (once.tempo, once.embedding) == (33.33333, [0.3333333])
+    assert to_json(once) == to_json(features)
+
+
+def test_numbers_that_are_not_finite_are_never_written() -> None:
+    with pytest.raises(RecordFormatError, match="not finite"):
+        to_json(replace(FEATURES, tempo=float("nan")))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"version": 2},
+        {"version": None},
+        {"tempo": "fast"},
+        {"tempo": None},
+        {"key": 9.5},
+        {"key": True},
+        {"beats": [0.5, "1"]},
+        {"surplus": 1},
+        {"models": {"beats": 3}},
+        {"mood_tags": [{"tag": "happy"}]},
+        {"mood_tags": {"tag": "happy"}},
+        {"segments": [1]},
+    ],
+)
+def test_anything_else_is_refused(change: dict[str, object]) -> None:
+    content = json.loads(to_json(FEATURES)) | change
+    with pytest.raises(RecordFormatError):
+        from_json(json.dumps(content))
+
+
+def test_a_missing_field_and_broken_json_are_refused() -> None:
+    content = json.loads(to_json(FEATURES))
+    del content["valence"]
+    for data in (json.dumps(content), "{", "[]", b"\xff"):
+        with pytest.raises(RecordFormatError):
+            from_json(data)

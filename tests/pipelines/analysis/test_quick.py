@@ -1,0 +1,50 @@
+"""Tempo and key alone equal those of the whole analysis."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from models.checkpoints.cache import pull
+from models.checkpoints.cards import ModelCard, choose_cards
+from pipelines.analysis import quick, spectral
+from pipelines.analysis.quick import QuickAnalyzer
+from pipelines.audio.decode import DecodeLimits, decode
+from pipelines.audio.waveform import Waveform
+from pipelines.batching.steps import run_local
+
+DEMO = Path(__file__).parents[3] / "serve_app" / "data" / "demo.mp3"
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def chosen(cards: dict[str, ModelCard], model_dir: Path) -> dict[str, tuple[ModelCard, ...]]:
+    chosen = choose_cards(cards, "any", {})
+    for card in chosen["beats"]:
+        pull(card, model_dir)
+    return chosen
+
+
+@pytest.fixture(scope="module")
+def analyzer(chosen: dict[str, tuple[ModelCard, ...]], model_dir: Path) -> QuickAnalyzer:
+    return quick.build(chosen, model_dir, CPU)
+
+
+def test_tempo_and_key_are_those_of_the_whole_analysis(
+    analyzer: QuickAnalyzer, chosen: dict[str, tuple[ModelCard, ...]], model_dir: Path
+) -> None:
+    waveform = decode(DEMO, DecodeLimits())
+    whole = run_local(spectral.build(chosen, model_dir, CPU), waveform)
+    found = analyzer.analyse(waveform, with_key=True)
+    assert found.tempo == pytest.approx(whole.tempo, rel=1e-6)
+    assert found.tempo == pytest.approx(124, rel=0.01)
+    assert found.tempo_confidence == pytest.approx(whole.tempo_confidence, abs=1e-5)
+    assert (found.key, found.mode, found.camelot) == (whole.key, whole.mode, "8A")
+    without = analyzer.analyse(waveform, with_key=False)
+    assert (without.tempo, without.key, without.mode) == (found.tempo, -1, -1)
+
+
+def test_silence_has_neither(analyzer: QuickAnalyzer) -> None:
+    found = analyzer.analyse(Waveform(np.zeros((1, 88_200), np.float32)), with_key=True)
+    assert (found.tempo, found.tempo_confidence, found.key, found.camelot) == (0.0, 0.0, -1, "")

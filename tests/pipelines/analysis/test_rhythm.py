@@ -1,0 +1,115 @@
+"""Rhythm from activations: tempo, bars, refinement, weak evidence."""
+
+import numpy as np
+import pytest
+
+from models.rhythm.network import FRAME_RATE, TEMPI
+from pipelines.analysis.beats import BeatEvidence
+from pipelines.analysis.rhythm import NO_RHYTHM, estimate_rhythm, refine
+
+
+def activations(
+    beats: np.ndarray, seconds: float, metre: int = 4, height: float = 0.9
+) -> BeatEvidence:
+    """Beat and downbeat probabilities: raised-cosine peaks at fractional frames."""
+    frames = np.arange(int(seconds * FRAME_RATE)) / FRAME_RATE
+    found = np.full((len(frames), 2), 0.01)
+    for i, beat in enumerate(beats):
+        near = np.clip(1 - np.abs(frames - beat) / 0.05, 0, 1)
+        found[:, int(i % metre == 0)] += height * near
+    return BeatEvidence(np.clip(found, 0, 0.95).astype(np.float32))
+
+
+@pytest.mark.parametrize("tempo", [63.0, 97.5, 126.3, 172.0])
+def test_tempo_beats_and_bars(tempo: float) -> None:
+    beats = np.arange(0.41, 40, 60 / tempo)
+    rhythm = estimate_rhythm(activations(beats, 40))
+    assert rhythm.tempo == pytest.approx(tempo, rel=1e-3)
+    assert np.abs(rhythm.beats[:, None] - beats).min(axis=0).max() < 0.01
+    np.testing.assert_allclose(rhythm.downbeats, beats[::4], atol=0.01)
+    assert rhythm.time_signature == 4
+    assert rhythm.tempo_confidence > 0.7
+
+
+def test_waltz() -> None:
+    rhythm = estimate_rhythm(activations(np.arange(0.3, 40, 0.45), 40, metre=3))
+    assert rhythm.time_signature == 3
+    np.testing.assert_allclose(np.diff(rhythm.downbeats), 1.35, atol=0.02)
+
+
+def test_beats_end_where_the_music_does() -> None:
+    rhythm = estimate_rhythm(activations(np.arange(5.0, 25, 0.5), 40))
+    assert rhythm.beats[0] == pytest.approx(5.0, abs=0.02)
+    assert rhythm.beats[-1] == pytest.approx(24.5, abs=0.02)
+
+
+@pytest.mark.parametrize("n", [1, 20, 2000])
+def test_no_evidence_is_no_rhythm(n: int) -> None:
+    assert estimate_rhythm(BeatEvidence(np.zeros((n, 2), dtype=np.float32))) == NO_RHYTHM
+
+
+def test_weak_evidence_gives_little_confidence() -> None:
+    rng = np.random.default_rng(0)
+    noise = BeatEvidence((rng.random((2000, 2)) * 0.1).astype(np.float32))
+    strong = estimate_rhythm(activations(np.arange(0.4, 40, 0.5), 40))
+    assert estimate_rhythm(noise).tempo_confidence < 0.3 * strong.tempo_confidence
+
+
+@pytest.mark.parametrize(
+    ("interval", "weak", "expected"),
+    [(0.36, 0.5, 60 / 0.72), (0.36, 0.85, 60 / 0.36), (0.6, 0.5, 100.0), (0.46, 0.75, 60 / 0.46)],
+)
+def test_weak_beats_between_strong_ones_are_subdivisions(
+    interval: float, weak: float, expected: float
+) -> None:
+    beats = np.arange(0.4, 40, interval)
+    strong = activations(beats[::2], 40, metre=1000).activations
+    softer = activations(beats, 40, 1000, 0.9 * weak).activations
+    rhythm = estimate_rhythm(BeatEvidence(np.maximum(strong, softer)))
+    assert rhythm.tempo == pytest.approx(expected, rel=0.01)
+
+
+def test_refinement_goes_to_the_top() -> None:
+    frames = np.arange(200)
+    pulse = np.zeros(200)
+    for top in (50.6, 101.2, 150.0):
+        pulse = np.maximum(pulse, 1 - ((frames - top) / 8) ** 2)
+    refined = refine(np.array([49, 103, 150]), np.clip(pulse, 0, 1).astype(np.float32))
+    np.testing.assert_allclose(refined, [50.6, 101.2, 150.0], atol=0.05)
+
+
+def believing(evidence: BeatEvidence, tempo: float, strength: float = 8.0) -> BeatEvidence:
+    """Add a network's belief in a tempo."""
+    distance = np.abs(np.log(TEMPI / tempo)) / np.log(TEMPI[1] / TEMPI[0])
+    row = strength * np.clip(1.5 - distance, 0, 1)
+    seconds = -(-len(evidence.activations) // 50)
+    return BeatEvidence(evidence.activations, np.tile(row, (seconds, 1)).astype(np.float32))
+
+
+@pytest.mark.parametrize("factor", [0.5, 2.0])
+def test_the_networks_belief_decides_between_levels(factor: float) -> None:
+    beats = np.arange(0.4, 40, 0.5)
+    half = np.arange(0.65, 40, 0.5)
+    both = np.maximum(
+        activations(beats, 40, 1000, 0.8).activations,
+        activations(half, 40, 1000, 0.8 * (0.4 if factor == 2.0 else 0.05)).activations,
+    )
+    if factor == 0.5:
+        both = np.maximum(0.8 * both, activations(beats[::2], 40, 1000, 0.8).activations)
+    plain = estimate_rhythm(BeatEvidence(both))
+    assert plain.tempo == pytest.approx(120, rel=0.01)
+    rhythm = estimate_rhythm(believing(BeatEvidence(both), 120 * factor, 14.0))
+    assert rhythm.tempo == pytest.approx(120 * factor, rel=0.01)
+
+
+def test_belief_alone_moves_no_clear_grid() -> None:
+    evidence = activations(np.arange(0.4, 40, 0.5), 40)
+    rhythm = estimate_rhythm(believing(evidence, 97.0))
+    assert rhythm.tempo == pytest.approx(120, rel=0.01)
+
+
+def test_belief_in_the_grids_tempo_changes_nothing() -> None:
+    evidence = activations(np.arange(0.4, 40, 0.5), 40)
+    np.testing.assert_array_equal(
+        estimate_rhythm(believing(evidence, 120.0)).beats, estimate_rhythm(evidence).beats
+    )

@@ -1,0 +1,225 @@
+"""The spectral step with the real default checkpoints on rendered pieces."""
+
+import dataclasses
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from models.checkpoints.cache import pull
+from models.checkpoints.cards import ModelCard, choose_cards
+from models.loudness import integrated_loudness
+from models.rhythm.beatnet import HOP_LENGTH, SAMPLE_RATE
+from models.rhythm.tracker import BeatTracker
+from pipelines.analysis import spectral
+from pipelines.analysis.beats import BeatEvidence
+from pipelines.analysis.records import SpectralResult
+from pipelines.analysis.rhythm import estimate_rhythm
+from pipelines.analysis.spectral import SpectralStep
+from pipelines.audio.decode import DecodeLimits, decode
+from pipelines.audio.resample import resample
+from pipelines.audio.waveform import Waveform
+from pipelines.batching.steps import run_local
+from tests.data.audio_files import encode
+from tests.data.synthetic_music import RATE, band, steady
+
+
+@pytest.fixture(scope="module")
+def step(cards: dict[str, ModelCard], model_dir: Path) -> SpectralStep:
+    pull(cards["afa-beats-2"], model_dir)
+    return spectral.build(choose_cards(cards), model_dir, torch.device("cpu"))
+
+
+@pytest.fixture(scope="module")
+def piece_result(step: SpectralStep) -> SpectralResult:
+    return run_local(step, Waveform(PIECE.samples))
+
+
+PIECE = steady(112, 36, key=9, mode="minor")
+
+
+def hits(found: list[float], truth: np.ndarray, tolerance: float) -> float:
+    """F-measure of times, the first five seconds left out."""
+    a, b = np.asarray(found), truth
+    a, b = a[a >= 5], b[b >= 5]
+    if not len(a):
+        return 0.0
+    near = np.abs(a[:, None] - b) <= tolerance
+    return float((near.any(1).sum() + near.any(0).sum()) / (len(a) + len(b)))
+
+
+def test_tempo_beats_and_key(piece_result: SpectralResult) -> None:
+    assert piece_result.tempo == pytest.approx(112, rel=0.002)
+    assert hits(piece_result.beats, PIECE.beats, 0.03) > 0.95
+    assert set(piece_result.downbeats) <= set(piece_result.beats)
+    assert (piece_result.key, piece_result.mode) == (9, 0)
+    assert 0.5 < piece_result.tempo_confidence <= 1
+    assert piece_result.models["beats"] == "afa-beats-2"
+
+
+def test_cards_tell_the_windows(step: SpectralStep, cards: dict[str, ModelCard]) -> None:
+    described = [model for model in step.models if model.model_id in cards]
+    assert {"afa-beats-2", "hpcp"} <= {model.model_id for model in described}
+    for model in described:
+        card = cards[model.model_id]
+        assert model.spec.sample_rate == card.sample_rate
+        assert (model.spec.length, model.spec.hop) == (card.window_length, card.window_hop)
+        windows = torch.zeros(1, model.spec.length)
+        with torch.inference_mode():
+            outputs = model.forward(windows)
+        assert {name: rows.shape[-1] for name, rows in outputs.items()} == dict(card.outputs)
+
+
+def test_everything_is_plain_data(piece_result: SpectralResult) -> None:
+    assert json.loads(json.dumps(dataclasses.asdict(piece_result)))["tempo"] > 0
+
+
+def test_structure_tiles_the_track(piece_result: SpectralResult) -> None:
+    duration = PIECE.samples.shape[1] / RATE
+    for parts in (piece_result.segments, piece_result.sections):
+        ends = [part.start_s + part.duration_s for part in parts]
+        np.testing.assert_allclose([part.start_s for part in parts[1:]], ends[:-1], atol=1e-6)
+        assert parts[0].start_s == 0
+        assert ends[-1] == pytest.approx(duration)
+    for segment in piece_result.segments:
+        assert len(segment.pitches) == len(segment.timbre) == 12
+        assert 0 <= min(segment.pitches) <= max(segment.pitches) <= 1
+    assert 0 <= piece_result.mix_in_s < piece_result.mix_out_s <= duration
+
+
+def test_mix_points_leave_a_soft_intro_and_outro_out(step: SpectralStep) -> None:
+    samples = steady(120, 60).samples.copy()
+    # Bars begin at 0.3 s and last 2 s.
+    samples[:, : int(12.28 * RATE)] *= 0.05
+    samples[:, int(48.28 * RATE) :] *= 0.05
+    result = run_local(step, Waveform(samples))
+    assert result.mix_in_s == pytest.approx(12.3, abs=0.03)
+    assert 36 < result.mix_out_s < 48.4
+    assert min(abs(result.mix_out_s - d) for d in result.downbeats) < 1e-6
+    assert min(abs(result.mix_in_s - d) for d in result.downbeats) < 1e-6
+
+
+@pytest.mark.parametrize("gain_db", [-20.0, 5.0])
+def test_gain_changes_only_the_level(
+    step: SpectralStep, piece_result: SpectralResult, gain_db: float
+) -> None:
+    samples = PIECE.samples * np.float32(10 ** (gain_db / 20))
+    result = run_local(step, Waveform(samples))
+    assert result.tempo == pytest.approx(piece_result.tempo, rel=1e-3)
+    assert hits(result.beats, np.asarray(piece_result.beats), 0.02) > 0.95
+    assert (result.key, result.mode) == (piece_result.key, piece_result.mode)
+    assert result.loudness_lufs - piece_result.loudness_lufs == pytest.approx(gain_db, abs=0.01)
+    assert result.true_peak_dbtp - piece_result.true_peak_dbtp == pytest.approx(gain_db, abs=0.01)
+
+
+def test_a_later_start_shifts_the_beats(step: SpectralStep, piece_result: SpectralResult) -> None:
+    cut = round(2.013 * RATE)
+    result = run_local(step, Waveform(PIECE.samples[:, cut:]))
+    assert result.tempo == pytest.approx(piece_result.tempo, rel=1e-3)
+    assert (result.key, result.mode) == (piece_result.key, piece_result.mode)
+    shifted = np.asarray(piece_result.beats) - cut / RATE
+    assert hits(result.beats, shifted, 0.02) > 0.95
+
+
+@pytest.mark.parametrize("rate", [22_050, 32_000, 48_000])
+def test_resampled_audio(step: SpectralStep, piece_result: SpectralResult, rate: int) -> None:
+    there_and_back = resample(resample(PIECE.samples, RATE, rate), rate, RATE)
+    result = run_local(step, Waveform(there_and_back))
+    assert hits(result.beats, np.asarray(piece_result.beats), 0.02) > 0.95
+    assert (result.key, result.mode) == (piece_result.key, piece_result.mode)
+    assert result.loudness_lufs == pytest.approx(piece_result.loudness_lufs, abs=2.0)
+
+
+def test_mp3_at_96_kbit(step: SpectralStep, piece_result: SpectralResult, tmp_path: Path) -> None:
+    path = encode(tmp_path / "piece.mp3", PIECE.samples, "mp3", "libmp3lame")
+    waveform = decode(path, DecodeLimits(max_seconds=100))
+    result = run_local(step, waveform)
+    assert result.tempo == pytest.approx(piece_result.tempo, rel=1e-3)
+    assert hits(result.beats, np.asarray(piece_result.beats), 0.03) > 0.95
+    assert (result.key, result.mode) == (piece_result.key, piece_result.mode)
+
+
+@pytest.mark.parametrize("cents", [-40, 40])
+def test_key_of_a_recording_out_of_tune(step: SpectralStep, cents: int) -> None:
+    piece = steady(112, 36, key=9, mode="minor", cents=cents)
+    result = run_local(step, Waveform(piece.samples))
+    assert (result.key, result.mode) == (9, 0)
+    assert result.key_confidence > 0.5
+
+
+def test_the_grid_follows_a_change_of_tempo(step: SpectralStep) -> None:
+    beats = np.concatenate([np.arange(0.3, 30, 60 / 100), np.arange(30.0, 50, 60 / 132)])
+    result = run_local(step, Waveform(band(beats).samples))
+    assert result.tempo == pytest.approx(100, rel=0.01)
+    late = np.asarray(result.beats)
+    late = late[(late > 38) & (late < 48)]
+    assert 60 / np.median(np.diff(late)) == pytest.approx(132, rel=0.03)
+
+
+def test_batches_do_not_change_the_result(step: SpectralStep, piece_result: SpectralResult) -> None:
+    result = run_local(step, Waveform(PIECE.samples), batch_windows=1)
+    np.testing.assert_allclose(result.beats, piece_result.beats, atol=1e-3)
+    assert result.tempo == pytest.approx(piece_result.tempo, rel=1e-5)
+    assert result.loudness_lufs == pytest.approx(piece_result.loudness_lufs, abs=1e-4)
+
+
+def test_window_borders_are_not_heard(
+    step: SpectralStep, checkpoint: Callable[[str], dict[str, Tensor]]
+) -> None:
+    piece = steady(97, 80)
+    result = run_local(step, Waveform(piece.samples))
+    mono = torch.from_numpy(resample(piece.samples.mean(axis=0), RATE, SAMPLE_RATE))
+    tracker = BeatTracker.from_tensors(checkpoint("afa-beats-2"))
+    with torch.inference_mode():
+        padded = torch.nn.functional.pad(mono, (0, -len(mono) % SAMPLE_RATE))
+        whole = tracker(padded[None] / tracker.level(mono))
+    activations = whole["activations"][0, : -(-len(mono) // HOP_LENGTH)]
+    expected = estimate_rhythm(BeatEvidence(activations.numpy(), whole["tempo"][0].numpy()))
+    assert hits(result.beats, expected.beats, 0.015) > 0.98
+    assert result.tempo == pytest.approx(expected.tempo, rel=1e-3)
+    loudness = integrated_loudness(torch.from_numpy(piece.samples)[None], RATE)
+    assert result.loudness_lufs == pytest.approx(float(loudness), abs=1e-3)
+
+
+@pytest.mark.parametrize("channels", [1, 2])
+def test_silence(step: SpectralStep, channels: int) -> None:
+    result = run_local(step, Waveform(np.zeros((channels, 3 * RATE), dtype=np.float32)))
+    assert (result.tempo, result.key, result.mode, result.loudness_lufs) == (0.0, -1, -1, -70.0)
+    assert result.beats == result.segments == []
+    assert result.mix_out_s == 3.0
+
+
+def test_noise_is_not_music(step: SpectralStep) -> None:
+    noise = np.random.default_rng(0).normal(0, 0.1, (2, 20 * RATE)).astype(np.float32)
+    result = run_local(step, Waveform(noise))
+    assert (result.key, result.mode) == (-1, -1)
+    assert result.tempo_confidence < 0.4
+
+
+@pytest.mark.parametrize("seconds", [1.0, 2.5, 8.0])
+def test_short_clips(step: SpectralStep, seconds: float) -> None:
+    samples = steady(120, 12).samples[:, : int(seconds * RATE)]
+    result = run_local(step, Waveform(samples))
+    if seconds > 5:
+        assert result.tempo == pytest.approx(120, rel=0.02)
+    assert result.loudness_lufs > -40
+    assert result.mix_out_s <= seconds
+
+
+def test_beatnet_can_be_chosen(
+    cards: dict[str, ModelCard], model_dir: Path, piece_result: SpectralResult
+) -> None:
+    pull(cards["beatnet"], model_dir)
+    chosen = choose_cards(cards, "any", {"beats": "beatnet"})
+    step = spectral.build(chosen, model_dir, torch.device("cpu"))
+    result = run_local(step, Waveform(PIECE.samples))
+    assert result.models["beats"] == "beatnet"
+    assert result.tempo == pytest.approx(112, rel=0.002)
+    assert hits(result.beats, np.asarray(piece_result.beats), 0.04) > 0.9
+    beatnet = next(model for model in step.models if model.model_id == "beatnet")
+    spec = cards["beatnet"]
+    assert (beatnet.spec.length, beatnet.spec.hop) == (spec.window_length, spec.window_hop)

@@ -1,0 +1,64 @@
+"""Key of chord progressions in every key, tuned and mistuned."""
+
+import numpy as np
+import pytest
+import torch
+
+from models.key import SAMPLE_RATE, UNKNOWN
+from models.tuning import estimate_tuning
+from pipelines.analysis.tonal import ChromaModel, estimate_key, tuned
+from tests.data.synthetic_music import steady
+
+MODEL = ChromaModel("hpcp", torch.device("cpu"))
+
+
+def chroma(samples: np.ndarray) -> np.ndarray:
+    mono = samples.mean(axis=0).reshape(-1, 2).mean(axis=1).astype(np.float32)  # 22.05 kHz
+    with torch.inference_mode():
+        rows = MODEL.forward(MODEL.grid.windows(mono))
+    return MODEL.chroma(rows, len(mono), estimate_tuning(torch.from_numpy(mono)))
+
+
+@pytest.mark.parametrize("key", range(12))
+@pytest.mark.parametrize("mode", ["major", "minor"])
+def test_every_key(key: int, mode: str) -> None:
+    found = estimate_key(chroma(steady(120, 10, key=key, mode=mode).samples))
+    assert (found.key, found.mode) == (key, int(mode == "major"))
+    assert found.confidence > 0.3
+
+
+@pytest.mark.parametrize("cents", [-45, -40, -20, 15, 30, 40, 45])
+def test_mistuned_music(cents: float) -> None:
+    found = estimate_key(chroma(steady(120, 10, key=7, mode="minor", cents=cents).samples))
+    assert (found.key, found.mode) == (7, 0)
+
+
+@pytest.mark.parametrize("seconds", [1.0, 5.0, 30.0])
+def test_noise_has_no_key(seconds: float) -> None:
+    noise = np.random.default_rng(0).normal(0, 0.1, (1, int(seconds * 2 * SAMPLE_RATE)))
+    assert estimate_key(chroma(noise)) == UNKNOWN
+
+
+def test_silence_has_no_key() -> None:
+    assert estimate_key(np.zeros((10, 12), dtype=np.float32)) == UNKNOWN
+
+
+def test_confidence_falls_with_ambiguity() -> None:
+    clear = np.zeros((1, 12), dtype=np.float32)
+    clear[0, [0, 2, 4, 5, 7, 9, 11]] = [1, 0.4, 0.6, 0.4, 0.9, 0.3, 0.3]
+    vague = clear + np.roll(clear, 7, axis=1)
+    assert estimate_key(clear).confidence > 1.5 * estimate_key(vague).confidence
+
+
+@pytest.mark.parametrize("cents", [-40.0, -7.0, 25.0, 50.0])
+def test_crops_are_brought_into_tune(cents: float) -> None:
+    t = torch.arange(2 * SAMPLE_RATE, dtype=torch.float64) / SAMPLE_RATE
+    sharp = torch.sin(2 * torch.pi * 440.0 * 2 ** (cents / 1200) * t).float()[None]
+    played = tuned(sharp, cents)
+    assert played.shape == sharp.shape
+    assert estimate_tuning(played[0]) == pytest.approx(0.0, abs=0.3)
+
+
+def test_crops_in_tune_are_left_alone() -> None:
+    crops = torch.zeros(2, 100)
+    assert tuned(crops, 0.01) is crops

@@ -1,0 +1,227 @@
+"""A batched step against the same step run alone."""
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from pipelines.audio.waveform import AudioTooShortError, Waveform
+from pipelines.batching.batcher import DeviceFaultError, QueueFullError
+from pipelines.batching.runner import BatchedStep
+from pipelines.batching.steps import Outputs, Prepared, run_local
+from pipelines.batching.windows import WindowSpec, cut, window_starts
+
+RATE = 1_000
+
+
+class SpectrumModel:
+    def __init__(self, model_id: str, length: int, fails_on: float | None = None) -> None:
+        self.model_id = model_id
+        self.spec = WindowSpec(sample_rate=RATE, length=length, hop=length // 2)
+        self.batches: list[int] = []
+        self._fails_on = fails_on
+
+    def forward(self, windows: Tensor) -> Mapping[str, Tensor]:
+        self.batches.append(len(windows))
+        if self._fails_on is not None and (windows == self._fails_on).any():
+            raise RuntimeError("CUDA error: device-side assert triggered")
+        return {"magnitude": torch.fft.rfft(windows).abs(), "peak": windows.amax(-1)}
+
+
+class CompiledModel(SpectrumModel):
+    batch_sizes = (2, 4)
+
+    def __init__(self) -> None:
+        super().__init__("compiled", 100)
+        self.threads: set[str] = set()
+
+    def warm_up(self) -> None:
+        for size in self.batch_sizes:
+            self.forward(torch.zeros(size, 100))
+
+    def forward(self, windows: Tensor) -> Mapping[str, Tensor]:
+        self.threads.add(threading.current_thread().name)
+        assert torch.is_inference_mode_enabled()
+        return super().forward(windows)
+
+
+class SpectrumStep:
+    def __init__(self, *models: SpectrumModel) -> None:
+        self.models: Sequence[SpectrumModel] = models
+
+    def prepare(self, waveform: Waveform) -> Prepared:
+        samples = waveform.mono()
+        if len(samples) < 10:
+            raise AudioTooShortError("too short")
+        windows = {
+            model.model_id: cut(samples, window_starts(len(samples), model.spec), model.spec.length)
+            for model in self.models
+        }
+        return Prepared(windows, context=len(samples))
+
+    def finish(self, prepared: Prepared, outputs: Outputs) -> dict[str, list[float]]:
+        return {
+            model_id: [*rows["magnitude"].mean(0).tolist(), *rows["peak"].tolist()]
+            for model_id, rows in outputs.items()
+        }
+
+
+def track(duration_s: float, seed: int) -> Waveform:
+    rng = np.random.default_rng(seed)
+    return Waveform(rng.standard_normal((1, int(duration_s * RATE))).astype(np.float32), RATE)
+
+
+@pytest.fixture
+async def models() -> tuple[SpectrumModel, SpectrumModel]:
+    return SpectrumModel("coarse", 400), SpectrumModel("fine", 100)
+
+
+@pytest.fixture
+async def batched(
+    models: tuple[SpectrumModel, SpectrumModel],
+) -> AsyncIterator[BatchedStep[dict[str, list[float]]]]:
+    step = BatchedStep(
+        SpectrumStep(*models), torch.device("cpu"), max_windows=8, max_queued_windows=1000
+    )
+    yield step
+    step.close()
+
+
+async def test_many_tracks_at_once_give_what_each_gives_alone(
+    batched: BatchedStep[dict[str, list[float]]], models: tuple[SpectrumModel, SpectrumModel]
+) -> None:
+    tracks = [track(duration_s, i) for i, duration_s in enumerate((0.05, 3.0, 0.4, 1.33, 7.9))]
+    results = await asyncio.gather(*(batched.run(waveform) for waveform in tracks))
+    batches = list(models[1].batches)
+    for waveform, result in zip(tracks, results, strict=True):
+        alone = run_local(SpectrumStep(*models), waveform)
+        assert result.keys() == alone.keys()
+        for model_id in alone:
+            assert result[model_id] == pytest.approx(alone[model_id], rel=1e-5)
+    assert max(batches) == 8
+    assert batched.metrics()["fine"].windows == sum(batches)
+    batched.check_health()
+
+
+async def test_unfit_audio_fails_alone(batched: BatchedStep[dict[str, list[float]]]) -> None:
+    results = await asyncio.gather(
+        batched.run(track(0.001, 0)), batched.run(track(1.0, 1)), return_exceptions=True
+    )
+    assert isinstance(results[0], AudioTooShortError)
+    assert isinstance(results[1], dict)
+
+
+async def test_full_queue_is_refused() -> None:
+    model = SpectrumModel("fine", 100)
+    step = BatchedStep(SpectrumStep(model), torch.device("cpu"), 2, max_queued_windows=10)
+    results = await asyncio.gather(
+        *(step.run(track(1.0, i)) for i in range(12)), return_exceptions=True
+    )
+    assert any(isinstance(result, QueueFullError) for result in results)
+    assert any(isinstance(result, dict) for result in results)
+    step.close()
+
+
+async def test_a_broken_device_shows_in_the_health() -> None:
+    model = SpectrumModel("fine", 100, fails_on=0.0)
+    other = SpectrumModel("coarse", 400)
+    step = BatchedStep(SpectrumStep(model, other), torch.device("cpu"), 4, 100)
+    await step.run(track(1.0, 1))
+    step.check_health()
+    with pytest.raises(DeviceFaultError, match="device-side assert"):
+        await step.run(Waveform(np.zeros((1, RATE), np.float32), RATE))
+    with pytest.raises(DeviceFaultError, match="device-side assert"):
+        step.check_health()
+    step.close()
+
+
+async def test_a_cancelled_track_leaves_nothing_queued(
+    batched: BatchedStep[dict[str, list[float]]],
+) -> None:
+    task = asyncio.create_task(batched.run(track(20.0, 3)))
+    await asyncio.sleep(0.01)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await asyncio.sleep(0.05)
+    assert all(metrics.queued_windows == 0 for metrics in batched.metrics().values())
+    assert isinstance(await batched.run(track(1.0, 4)), dict)
+
+
+async def test_warming_up_meets_every_batch_size_on_the_thread_that_serves() -> None:
+    model = CompiledModel()
+    step = BatchedStep(SpectrumStep(model), torch.device("cpu"), 64, 10_000)
+    await step.warm_up()
+    assert model.batches[:2] == [2, 4]
+    assert len(model.threads) == 1
+    model.batches.clear()
+    await asyncio.gather(*(step.run(track(0.3, i)) for i in range(5)))
+    assert set(model.batches) <= {2, 4}  # filled up, never a size that was not compiled
+    assert step.metrics()["compiled"].padded_windows > 0
+    assert len(model.threads) == 1
+    step.close()
+
+
+async def test_retiring_waits_for_what_is_under_way(
+    models: tuple[SpectrumModel, SpectrumModel],
+) -> None:
+    step = BatchedStep(SpectrumStep(*models), torch.device("cpu"), 8, 1000)
+    running = asyncio.create_task(step.run(track(20.0, 1)))
+    await asyncio.sleep(0)
+    retiring = asyncio.create_task(step.retire())
+    await asyncio.sleep(0)
+    assert not retiring.done()
+    await retiring
+    assert running.done()
+    assert isinstance(running.result(), dict)
+
+
+async def test_retiring_does_not_hold_up_the_loop_for_an_abandoned_track() -> None:
+    may_end = threading.Event()
+
+    class SlowStep(SpectrumStep):
+        def prepare(self, waveform: Waveform) -> Prepared:
+            may_end.wait(10)
+            return super().prepare(waveform)
+
+    step = BatchedStep(SlowStep(SpectrumModel("fine", 100)), torch.device("cpu"), 8, 1000)
+    task = asyncio.create_task(step.run(track(1.0, 1)))
+    await asyncio.sleep(0.05)
+    task.cancel()
+    await asyncio.wait([task])
+    retiring = asyncio.create_task(step.retire())
+    begun_s = time.monotonic()
+    await asyncio.sleep(0.05)
+    assert time.monotonic() - begun_s < 5
+    assert not retiring.done()
+    may_end.set()
+    await retiring
+
+
+async def test_the_backlog_is_the_work_that_waits() -> None:
+    model = SpectrumModel("fine", 100)
+    forward, slow_s = model.forward, 0.01
+
+    def slow(windows: Tensor) -> Mapping[str, Tensor]:
+        time.sleep(slow_s * len(windows))
+        return forward(windows)
+
+    model.forward = slow  # type: ignore[method-assign]
+    step = BatchedStep(SpectrumStep(model), torch.device("cpu"), 4, 1000)
+    await step.run(track(1.0, 0))
+    assert step.backlog_s() == 0
+    jobs = [asyncio.create_task(step.run(track(1.0, i))) for i in range(6)]
+    await asyncio.sleep(0.1)
+    # 6 tracks of 19 windows are 1.14 s, less what has been done meanwhile.
+    assert 0.5 < step.backlog_s() < 1.2
+    assert step.metrics()["fine"].device_s > 0.18
+    for job in jobs:
+        job.cancel()
+    await asyncio.wait(jobs)
+    assert step.backlog_s() == 0
+    step.close()

@@ -1,0 +1,380 @@
+import json
+import multiprocessing
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from models.fingerprint.landmarks import Fingerprint
+from pipelines.fingerprint.clip import Clip
+from serve_app.domain.identity import TrackIdentity
+from serve_app.domain.providers import ProviderUnavailableError
+from serve_app.providers.fingerprints import segment as fingerprint_segment
+from serve_app.providers.fingerprints.builder import FingerprintIndexBuilder
+from serve_app.providers.fingerprints.index import CALIBRATION, FingerprintIndex
+from serve_app.providers.fingerprints.manifest import (
+    FingerprintIndexError,
+    is_current,
+    read_manifest,
+)
+from serve_app.providers.recognisers.own_index import LocalRecogniser
+
+FRAMES_PER_S = 11_025 / 256
+
+
+def track(seed: int, seconds: float = 60.0) -> Fingerprint:
+    """Landmarks as music has them: 30 a second."""
+    rng = np.random.default_rng(seed)
+    n = int(seconds * 30)
+    return Fingerprint(
+        np.sort(rng.uniform(0, seconds * FRAMES_PER_S, n)).astype(np.float32),
+        np.log2(rng.uniform(250, 4000, n)).astype(np.float32),
+        rng.uniform(1, 6, n).astype(np.float32),
+        int(seconds * FRAMES_PER_S),
+    )
+
+
+def excerpt(
+    whole: Fingerprint, start_s: float, length_s: float = 10, speed: float = 1, kept: float = 1
+) -> Fingerprint:
+    """A clip of a track: played at some speed, with a share of its landmarks replaced by others."""
+    frames = whole.frames - start_s * FRAMES_PER_S
+    inside = (frames >= 0) & (frames < length_s * FRAMES_PER_S)
+    rng = np.random.default_rng(round(start_s))
+    stays = inside & (rng.random(len(frames)) < kept)
+    wrong = track(10_000 + round(start_s), length_s)
+    chosen = rng.random(len(wrong)) < 1 - kept
+    frames = np.concatenate([frames[stays], wrong.frames[chosen]])
+    pitches = np.concatenate([whole.pitches[stays], wrong.pitches[chosen]])
+    prominences = np.concatenate([whole.prominences[stays], wrong.prominences[chosen]])
+    order = np.argsort(frames, kind="stable")
+    return Fingerprint(
+        (frames[order] / speed).astype(np.float32),
+        (pitches[order] + np.log2(speed)).astype(np.float32),
+        prominences[order],
+        int(length_s * FRAMES_PER_S / speed),
+    )
+
+
+TRACKS = {f"track-{i}": track(i) for i in range(30)}
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory: pytest.TempPathFactory) -> FingerprintIndex:
+    folder = tmp_path_factory.mktemp("index")
+    with FingerprintIndexBuilder(folder) as builder:
+        builder.build(TRACKS.items())
+    return FingerprintIndex.open(folder)
+
+
+@pytest.mark.parametrize("start_s", [0, 17.3, 49])
+@pytest.mark.parametrize("length_s", [5, 10])
+@pytest.mark.parametrize("speed", [0.97, 1, 1.03])
+def test_a_clip_is_found_with_its_place_and_speed(
+    index: FingerprintIndex, start_s: float, length_s: float, speed: float
+) -> None:
+    best = index.query(excerpt(TRACKS["track-7"], start_s, length_s, speed))[0]
+    assert best.track_key == "track-7"
+    assert best.confidence >= 95
+    assert best.offset_s == pytest.approx(start_s, abs=0.1)
+    assert best.speed == pytest.approx(speed, abs=0.006)
+
+
+def test_a_clip_in_noise_is_found(index: FingerprintIndex) -> None:
+    for start_s in range(0, 50, 7):
+        best = index.query(excerpt(TRACKS["track-3"], start_s, 10, 1.01, kept=0.7))[0]
+        assert best.track_key == "track-3"
+        assert best.confidence >= 50
+
+
+def test_unknown_clips_are_not_accepted(index: FingerprintIndex) -> None:
+    for seed in range(100, 160):
+        matches = index.query(track(seed, 10))
+        assert all(match.confidence < 5 for match in matches)
+
+
+def test_a_warm_index_says_the_same(tmp_path: Path) -> None:
+    with FingerprintIndexBuilder(tmp_path) as builder:
+        builder.build(TRACKS.items())
+    cold, warm = FingerprintIndex.open(tmp_path), FingerprintIndex.open(tmp_path)
+    warm.warm()
+    clip = excerpt(TRACKS["track-1"], 12)
+    assert warm.query(clip) == cold.query(clip)
+
+
+@pytest.mark.parametrize("share", [0.25, 0.0])
+def test_warming_reads_the_postings_where_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share: float
+) -> None:
+    monkeypatch.setattr(fingerprint_segment, "WARMED_SHARE", share)
+    with FingerprintIndexBuilder(tmp_path) as builder:
+        builder.build(TRACKS.items())
+    index = FingerprintIndex.open(tmp_path)
+    assert _resident(tmp_path) == set()
+    index.warm()
+    assert _resident(tmp_path) == ({"starts", "tags", "positions"} if share else {"starts"})
+
+
+def _resident(folder: Path) -> set[str]:
+    """Kinds of mapped files of which this process has pages in memory."""
+    kinds, kind = set(), ""
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        if "-" in line.split(" ", 1)[0]:
+            kind = Path(line).name.split("-")[0] if str(folder) in line else ""
+        elif kind and line.startswith("Rss:") and int(line.split()[1]) > 0:
+            kinds.add(kind)
+    return kinds
+
+
+def test_silence_matches_nothing(index: FingerprintIndex) -> None:
+    nothing = np.zeros(0, np.float32)
+    assert index.query(Fingerprint(nothing, nothing, nothing, 400)) == []
+
+
+def test_confidence_grows_with_evidence_and_never_says_100() -> None:
+    by_votes = [CALIBRATION.confidence(votes, 10, 3) for votes in (0, 5, 20, 100, 10_000)]
+    assert by_votes == sorted(by_votes)
+    assert by_votes[0] == 0
+    assert by_votes[-1] == 99
+    assert CALIBRATION.confidence(20, 2, 3) < CALIBRATION.confidence(20, 12, 3)
+
+
+def keys_found(folder: Path) -> set[str]:
+    index = FingerprintIndex.open(folder)
+    found = {index.query(excerpt(f, 20))[0].track_key for f in TRACKS.values()}
+    return found & {key for key, f in TRACKS.items() if key in found}
+
+
+def test_an_index_grows_by_segments_which_are_merged(tmp_path: Path) -> None:
+    for start in range(0, 30, 3):
+        with FingerprintIndexBuilder(tmp_path, most_segments=3) as builder:
+            for key in list(TRACKS)[start : start + 3]:
+                builder.add(key, TRACKS[key])
+            builder.commit()
+            assert len(builder) == start + 3
+    assert len(list(tmp_path.glob("segment-*"))) == 3
+    index = FingerprintIndex.open(tmp_path)
+    assert index.n_tracks == 30
+    for key, whole in TRACKS.items():
+        best = index.query(excerpt(whole, 20))[0]
+        assert (best.track_key, best.offset_s) == (key, pytest.approx(20, abs=0.1))
+
+
+def test_merging_changes_no_answer(tmp_path: Path) -> None:
+    for name, most in (("one", 1), ("many", 99)):
+        for half in (0, 1):
+            with FingerprintIndexBuilder(tmp_path / name, most_segments=most) as builder:
+                builder.build(list(TRACKS.items())[half::2])
+    one, many = FingerprintIndex.open(tmp_path / "one"), FingerprintIndex.open(tmp_path / "many")
+    for whole in TRACKS.values():
+        first, second = (i.query(excerpt(whole, 31.5, 5))[0] for i in (one, many))
+        assert first == second
+
+
+def test_a_small_buffer_makes_several_segments_in_one_build(tmp_path: Path) -> None:
+    with FingerprintIndexBuilder(tmp_path, flush_postings=5000, most_segments=99) as builder:
+        told: list[tuple[int, str]] = []
+        assert builder.build(TRACKS.items(), lambda n, key: told.append((n, key))) == 30
+    assert told[0] == (1, "track-0")
+    assert told[-1] == (30, "track-29")
+    assert len(list(tmp_path.glob("segment-*"))) > 3
+    assert len(keys_found(tmp_path)) == 30
+
+
+def test_a_long_build_is_visible_and_safe_on_the_way(tmp_path: Path) -> None:
+    seen: list[int] = []
+
+    def tracks() -> Iterator[tuple[str, Fingerprint]]:
+        for key in list(TRACKS)[:7]:
+            published = (tmp_path / "manifest.json").exists()
+            seen.append(FingerprintIndex.open(tmp_path).n_tracks if published else 0)
+            yield key, TRACKS[key]
+
+    with FingerprintIndexBuilder(tmp_path) as builder:
+        assert builder.build(tracks(), commit_every=3) == 7
+    assert seen == [0, 0, 0, 3, 3, 3, 6]
+    assert FingerprintIndex.open(tmp_path).n_tracks == 7
+
+
+def test_a_track_is_replaced_and_removed(tmp_path: Path) -> None:
+    other = track(77)
+    with FingerprintIndexBuilder(tmp_path) as builder:
+        builder.build([("a", TRACKS["track-0"]), ("b", TRACKS["track-1"])])
+    with FingerprintIndexBuilder(tmp_path) as builder:
+        assert "a" in builder
+        builder.add("a", other)
+        builder.remove("b")
+        assert not builder.remove("b")
+        builder.commit()
+    index = FingerprintIndex.open(tmp_path)
+    assert index.n_tracks == 1
+    assert index.query(excerpt(other, 5))[0].track_key == "a"
+    for gone in ("track-0", "track-1"):
+        matches = index.query(excerpt(TRACKS[gone], 5))
+        assert all(match.confidence < 50 for match in matches)
+    with FingerprintIndexBuilder(tmp_path, most_segments=1) as builder:
+        builder.build([("c", TRACKS["track-2"])])
+    assert json.loads((tmp_path / "manifest.json").read_text())["segments"][0]["n_tracks"] == 2
+    assert FingerprintIndex.open(tmp_path).query(excerpt(other, 5))[0].track_key == "a"
+
+
+def test_a_track_replaced_before_the_commit_counts_once(tmp_path: Path) -> None:
+    with FingerprintIndexBuilder(tmp_path) as builder:
+        builder.add("a", TRACKS["track-0"])
+        builder.build([("a", TRACKS["track-1"])])
+        assert len(builder) == 1
+    index = FingerprintIndex.open(tmp_path)
+    assert index.n_tracks == 1
+    assert index.query(excerpt(TRACKS["track-1"], 5))[0].track_key == "a"
+    assert all(m.confidence < 50 for m in index.query(excerpt(TRACKS["track-0"], 5)))
+
+
+def test_a_silent_track_is_remembered_and_never_found(tmp_path: Path) -> None:
+    nothing = np.zeros(0, np.float32)
+    with FingerprintIndexBuilder(tmp_path) as builder:
+        assert builder.add("silent", Fingerprint(nothing, nothing, nothing, 900)) == 0
+        builder.commit()
+    with FingerprintIndexBuilder(tmp_path) as builder:
+        assert "silent" in builder
+    assert FingerprintIndex.open(tmp_path).query(excerpt(TRACKS["track-0"], 5)) == []
+
+
+def test_an_open_index_takes_up_what_is_committed(tmp_path: Path) -> None:
+    with FingerprintIndexBuilder(tmp_path) as builder:
+        builder.build([("a", TRACKS["track-0"])])
+    index = FingerprintIndex.open(tmp_path)
+    assert not index.refresh()
+    with FingerprintIndexBuilder(tmp_path, most_segments=1) as builder:
+        builder.build([("b", TRACKS["track-1"])])
+        assert index.query(excerpt(TRACKS["track-0"], 5))[0].track_key == "a"  # files are gone
+        assert index.refresh()
+    assert index.query(excerpt(TRACKS["track-1"], 5))[0].track_key == "b"
+    assert not index.refresh()
+
+
+def test_readers_never_see_a_half_built_index(tmp_path: Path) -> None:
+    with FingerprintIndexBuilder(tmp_path) as builder:
+        builder.build([("track-0", TRACKS["track-0"])])
+    problems: list[str] = []
+    is_over = threading.Event()
+
+    def read() -> None:
+        index = FingerprintIndex.open(tmp_path)
+        while not is_over.is_set():
+            index.refresh()
+            best = index.query(excerpt(TRACKS["track-0"], 12))[0]
+            if best.track_key != "track-0" or best.confidence < 90:
+                problems.append(str(best))
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    try:
+        for i in range(1, 13):
+            with FingerprintIndexBuilder(tmp_path, most_segments=2) as builder:
+                builder.build([(f"track-{i}", TRACKS[f"track-{i}"])])
+    finally:
+        is_over.set()
+        thread.join()
+    assert problems == []
+
+
+def test_a_builder_that_dies_changes_nothing(tmp_path: Path) -> None:
+    with FingerprintIndexBuilder(tmp_path) as builder:
+        builder.build([("a", TRACKS["track-0"])])
+    before = (tmp_path / "manifest.json").read_text()
+
+    def die() -> None:
+        with FingerprintIndexBuilder(tmp_path, flush_postings=1) as builder:
+            builder.add("b", TRACKS["track-1"])
+            builder.add("c", TRACKS["track-2"])  # "b" is on disk by now
+            raise RuntimeError("died")
+
+    with pytest.raises(RuntimeError, match="died"):
+        die()
+    assert (tmp_path / "manifest.json").read_text() == before
+    assert len(list(tmp_path.glob("segment-*"))) == 2
+    with FingerprintIndexBuilder(tmp_path) as builder:  # sweeps up
+        assert len(builder) == 1
+    assert len(list(tmp_path.glob("segment-*"))) == 1
+
+
+def test_two_builders_keep_out_of_each_others_way(tmp_path: Path) -> None:
+    with (
+        FingerprintIndexBuilder(tmp_path),
+        pytest.raises(FingerprintIndexError, match="Another process"),
+        FingerprintIndexBuilder(tmp_path),
+    ):
+        pass
+
+
+def test_a_missing_damaged_or_foreign_index_says_so(tmp_path: Path) -> None:
+    with pytest.raises(FingerprintIndexError, match="no fingerprint index"):
+        FingerprintIndex.open(tmp_path / "nowhere")
+    with FingerprintIndexBuilder(tmp_path) as builder:
+        builder.build([("a", TRACKS["track-0"])])
+    manifest = tmp_path / "manifest.json"
+    body = json.loads(manifest.read_text())
+    manifest.write_text(json.dumps({**body, "model_id": "other"}))
+    with pytest.raises(FingerprintIndexError, match="made with other"):
+        FingerprintIndex.open(tmp_path)
+    assert not is_current(tmp_path)
+    with FingerprintIndexBuilder(tmp_path) as builder:
+        assert len(builder) == 0
+        builder.build([("b", TRACKS["track-1"])])
+    assert [folder.name for folder in tmp_path.glob("segment-*")] == [
+        entry.name for entry in read_manifest(tmp_path).segments
+    ]
+    assert FingerprintIndex.open(tmp_path).n_tracks == 1
+    manifest.write_text("{")
+    with pytest.raises(FingerprintIndexError, match="damaged"):
+        FingerprintIndex.open(tmp_path)
+
+
+def _query_in_child(folder: Path) -> str:
+    return FingerprintIndex.open(folder).query(excerpt(TRACKS["track-0"], 12))[0].track_key
+
+
+def test_processes_share_an_index(tmp_path: Path) -> None:
+    with FingerprintIndexBuilder(tmp_path) as builder:
+        builder.build([("track-0", TRACKS["track-0"])])
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        assert pool.apply(_query_in_child, (tmp_path,)) == "track-0"
+
+
+def clip(fingerprint: Fingerprint) -> Clip:
+    return Clip(10.0, fingerprint, b"")
+
+
+async def test_the_recogniser_gives_the_catalogs_identity(tmp_path: Path) -> None:
+    known = TrackIdentity(artist="A", title="T", source="catalog")
+    now = [0.0]
+    recogniser = LocalRecogniser(
+        tmp_path, {"track-0": known}.get, clock=lambda: now[0], min_confidence=50
+    )
+    asked = clip(excerpt(TRACKS["track-0"], 20))
+    assert not recogniser.accepts(asked)
+    with FingerprintIndexBuilder(tmp_path) as builder:
+        builder.build([("track-0", TRACKS["track-0"])])
+    assert recogniser.accepts(asked)
+    found = await recogniser.recognise(asked)
+    assert found is not None
+    assert found.identity == known
+    assert found.confidence >= 95
+    assert await recogniser.recognise(clip(track(500, 10))) is None
+    with FingerprintIndexBuilder(tmp_path) as builder:
+        builder.build([("track-1", TRACKS["track-1"])])
+    later = clip(excerpt(TRACKS["track-1"], 20))
+    assert await recogniser.recognise(later) is None  # looked less than a second ago
+    now[0] += 1.5
+    found = await recogniser.recognise(later)
+    assert found is not None
+    assert found.identity == TrackIdentity(title="track-1", source="local")
+
+
+async def test_a_damaged_index_is_a_failure_and_not_a_miss(tmp_path: Path) -> None:
+    (tmp_path / "manifest.json").write_text("{")
+    recogniser = LocalRecogniser(tmp_path, lambda _: None)
+    with pytest.raises(ProviderUnavailableError, match="cannot be read"):
+        await recogniser.recognise(clip(TRACKS["track-0"]))

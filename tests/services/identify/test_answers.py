@@ -1,0 +1,109 @@
+import hashlib
+
+import numpy as np
+import pytest
+
+from models.fingerprint.landmarks import Fingerprint
+from models.fingerprint.sketch import N_VALUES, likeness, sketch, sketch_keys
+from serve_app.services.identify.answers import IdentifyCache
+
+
+class Memory:
+    def __init__(self) -> None:
+        self.values: dict[str, bytes] = {}
+        self.ttls: set[float] = set()
+
+    async def get(self, key: str) -> bytes | None:
+        return self.values.get(key)
+
+    async def put(self, key: str, value: bytes, ttl_s: float) -> None:
+        self.values[key] = value
+        self.ttls.add(ttl_s)
+
+
+def clip(seed: int, n: int = 300) -> Fingerprint:
+    rng = np.random.default_rng(seed)
+    return Fingerprint(
+        np.sort(rng.uniform(0, 430, n)).astype(np.float32),
+        np.log2(rng.uniform(250, 4000, n)).astype(np.float32),
+        rng.uniform(1, 6, n).astype(np.float32),
+        430,
+    )
+
+
+def recoded(original: Fingerprint, kept: float = 0.9) -> Fingerprint:
+    """Some landmarks lost, the others moved a little and 40 ms late, as by an encoder."""
+    rng = np.random.default_rng(0)
+    stays = rng.random(len(original)) < kept
+    n = int(stays.sum())
+    return Fingerprint(
+        (original.frames[stays] + 1.7 + rng.normal(0, 0.05, n)).astype(np.float32),
+        (original.pitches[stays] + rng.normal(0, 2e-4, n)).astype(np.float32),
+        original.prominences[stays],
+        original.n_frames,
+    )
+
+
+def digest(text: str) -> bytes:
+    return hashlib.sha256(text.encode()).digest()
+
+
+def test_sketches_of_copies_are_alike_and_of_others_are_not() -> None:
+    mine = sketch(clip(0))
+    assert mine.dtype == np.uint32
+    assert len(mine) == N_VALUES
+    assert likeness(mine, sketch(clip(0))) == 1
+    assert likeness(mine, sketch(recoded(clip(0)))) > 0.3
+    assert max(likeness(mine, sketch(clip(seed))) for seed in range(1, 40)) < 0.05
+
+
+def test_a_sketch_is_the_same_everywhere() -> None:
+    """Replicas share a cache, so a sketch may not change from process to process or release."""
+    hexed = hashlib.sha256(sketch(clip(0)).astype("<u4").tobytes()).hexdigest()
+    assert hexed[:16] == "8265041fae7304f9"
+
+
+@pytest.mark.parametrize("n", [0, 2, 8])
+def test_too_little_to_compare_has_no_sketch(n: int) -> None:
+    nothing = sketch(clip(0, n))
+    assert len(nothing) == 0
+    assert sketch_keys(nothing) == []
+    assert likeness(nothing, nothing) == 0
+
+
+async def test_the_same_bytes_and_a_copy_are_hits() -> None:
+    cache = IdentifyCache(Memory())
+    await cache.put(digest("wav"), clip(1), b"answer", 60)
+    await cache.put(digest("other"), clip(2), b"other answer", 60)
+    assert await cache.by_bytes(digest("wav")) == b"answer"
+    assert await cache.by_bytes(digest("mp3")) is None
+    assert await cache.by_fingerprint(recoded(clip(1))) == b"answer"
+    assert await cache.by_fingerprint(recoded(clip(2))) == b"other answer"
+    assert await cache.by_fingerprint(clip(3)) is None
+
+
+async def test_of_two_copies_the_more_alike_answers() -> None:
+    cache = IdentifyCache(Memory())
+    await cache.put(digest("far"), recoded(clip(1), 0.7), b"far", 60)
+    await cache.put(digest("near"), clip(1), b"near", 60)
+    await cache.put(digest("far again"), recoded(clip(1), 0.6), b"far again", 60)
+    assert await cache.by_fingerprint(clip(1)) == b"near"
+
+
+async def test_silence_is_kept_under_its_bytes_only() -> None:
+    memory = Memory()
+    cache = IdentifyCache(memory)
+    await cache.put(digest("silence"), clip(0, 0), b"unmatched", 60)
+    assert await cache.by_bytes(digest("silence")) == b"unmatched"
+    assert await cache.by_fingerprint(clip(0, 0)) is None
+    assert len(memory.values) == 1
+
+
+async def test_everything_expires_together_and_a_lost_answer_is_a_miss() -> None:
+    memory = Memory()
+    cache = IdentifyCache(memory)
+    await cache.put(digest("a"), clip(1), b"answer", 60)
+    assert memory.ttls == {60}
+    for key in [key for key in memory.values if key.startswith("identify:bytes:")]:
+        del memory.values[key]
+    assert await cache.by_fingerprint(clip(1)) is None
