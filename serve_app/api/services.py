@@ -2,17 +2,12 @@
 
 from dataclasses import dataclass
 
-from serve_app.domain.ports_store import (
-    AccountsPort,
-    IdempotencyPort,
-    JobsPort,
-    LedgerPort,
-    LimitsPort,
-    TopupStatusPort,
-    WebhooksPort,
-)
 from serve_app.domain.prices import Prices
 from serve_app.domain.tiers import Tiers
+from serve_app.ledger.jobs.queue import Jobs
+from serve_app.ledger.jobs.webhooks import Webhooks
+from serve_app.ledger.ledger import Ledger
+from serve_app.ledger.topups import Topups
 from serve_app.providers.web.url_guard import UrlGuard
 from serve_app.services.audio.assets import AssetsService
 from serve_app.services.bpm import BpmService
@@ -21,6 +16,9 @@ from serve_app.services.jobs.submit import AnalysisService
 from serve_app.services.lookup.batch import BatchService
 from serve_app.services.lookup.find import LookupService
 from serve_app.services.readiness import Readiness
+from serve_app.store.accounts import Accounts
+from serve_app.store.idempotency import Idempotency
+from serve_app.store.limits import Limits
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +29,13 @@ class ApiServices:
     prices: Prices
     public_url: str
     url_guard: UrlGuard
-    accounts: AccountsPort
-    ledger: LedgerPort
-    topups: TopupStatusPort
-    jobs: JobsPort
-    limits: LimitsPort
-    idempotency: IdempotencyPort
-    webhooks: WebhooksPort
+    accounts: Accounts
+    ledger: Ledger
+    topups: Topups
+    jobs: Jobs
+    limits: Limits
+    idempotency: Idempotency
+    webhooks: Webhooks
     analysis: AnalysisService
     assets: AssetsService
     bpm: BpmService

@@ -9,7 +9,6 @@ from serve_app.domain.assets import AssetRecord
 from serve_app.domain.credits import Balance
 from serve_app.domain.errors import UnprocessableAudioError, UrlFetchError
 from serve_app.domain.keys import Caller
-from serve_app.domain.objects import ObjectStorePort
 from serve_app.domain.prices import Prices
 from serve_app.domain.tiers import Tier
 from serve_app.domain.ulid import new_ulid
@@ -19,6 +18,7 @@ from serve_app.services.audio.sources import Source
 from serve_app.services.charging import Charging, charge_id
 from serve_app.services.gate import Gate
 from serve_app.services.simulation import simulated_quick
+from serve_app.store.objects import ObjectStore
 
 MAX_IN_FLIGHT = 32
 """Requests that one ingress replica lets in at once: what a replica of the tempo deployment takes.
@@ -63,7 +63,7 @@ class BpmService:
 
     def __init__(
         self,
-        objects: ObjectStorePort,
+        objects: ObjectStore,
         assets: AssetsService,
         backend: QuickBackend,
         charging: Charging,

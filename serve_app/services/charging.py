@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager, suppress
 from serve_app.domain.credits import Balance, HoldClosedError
 from serve_app.domain.errors import AfaError, BadRequestError, ServiceUnavailableError
 from serve_app.domain.keys import Caller
-from serve_app.domain.ports_store import LedgerPort
+from serve_app.ledger.ledger import Ledger
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ class Hold:
 class Charging:
     """Makes holds."""
 
-    def __init__(self, ledger: LedgerPort) -> None:
+    def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self._unsettled: set[asyncio.Task[None]] = set()
 

@@ -6,11 +6,10 @@ Invariant: a charge whose outcome is unknown is asked about, never made again un
 import asyncio
 import logging
 import random
-from typing import Protocol
 
-from serve_app.domain.credits import Balance
 from serve_app.domain.errors import ServiceUnavailableError
 from serve_app.domain.payments import PaymentIntent, PaymentOutcome, PaymentProvider
+from serve_app.ledger.topups import Topups
 
 logger = logging.getLogger(__name__)
 
@@ -19,30 +18,10 @@ LIMIT_S = 30.0
 """A provider that has not answered by then is asked in the next round."""
 
 
-class TopupsPort(Protocol):
-    """The intents and their ends."""
-
-    async def open_intents(self) -> list[PaymentIntent]:
-        """Give the open intents."""
-        ...
-
-    async def mark_sent(self, intent: PaymentIntent) -> bool | None:
-        """Note a charge before it is made; tell whether it was noted before; None: not open."""
-        ...
-
-    async def succeed(self, intent: PaymentIntent) -> Balance:
-        """Book a paid intent."""
-        ...
-
-    async def decline(self, intent: PaymentIntent) -> int:
-        """Close a declined intent."""
-        ...
-
-
 class PaymentsWorker:
     """Brings open intents to their end; any number may run."""
 
-    def __init__(self, topups: TopupsPort, provider: PaymentProvider) -> None:
+    def __init__(self, topups: Topups, provider: PaymentProvider) -> None:
         self._topups = topups
         self._provider = provider
 

@@ -78,7 +78,7 @@ def open_backend(url: str) -> LocalStore | S3Store:
 
 
 class ObjectStore:
-    """Stores, reads, lists and deletes objects; see `ObjectStorePort`."""
+    """Bytes under keys. Keys are ``/``-separated words of ``[A-Za-z0-9._-]``."""
 
     def __init__(self, url: str) -> None:
         self._backend = open_backend(url)

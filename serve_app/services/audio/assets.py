@@ -12,7 +12,6 @@ from datetime import UTC, datetime, timedelta
 from serve_app.domain.assets import (
     PREFIX,
     AssetRecord,
-    AssetsPort,
     NewAsset,
     asset_object_key,
     is_asset_id,
@@ -23,11 +22,13 @@ from serve_app.domain.errors import (
     UnsupportedMediaTypeError,
 )
 from serve_app.domain.keys import Caller
-from serve_app.domain.objects import ObjectNotFoundError, ObjectStorePort
+from serve_app.domain.objects import ObjectNotFoundError
 from serve_app.domain.tiers import Tier
 from serve_app.domain.ulid import new_ulid
 from serve_app.services.audio.intake import UPLOADS, store_body
 from serve_app.services.audio.signatures import HEAD_BYTES, is_surely_no_audio
+from serve_app.store.assets import Assets
+from serve_app.store.objects import ObjectStore
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +47,7 @@ class AssetPage:
 class AssetsService:
     """Stores, lists and reads assets, and deletes what has expired."""
 
-    def __init__(self, assets: AssetsPort, objects: ObjectStorePort) -> None:
+    def __init__(self, assets: Assets, objects: ObjectStore) -> None:
         self._assets = assets
         self._objects = objects
 

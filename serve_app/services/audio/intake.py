@@ -4,15 +4,16 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from serve_app.domain.errors import BadRequestError, PayloadTooLargeError
-from serve_app.domain.objects import ObjectStorePort, StoredObject, TooLargeError
+from serve_app.domain.objects import StoredObject, TooLargeError
 from serve_app.domain.tiers import Tier
+from serve_app.store.objects import ObjectStore
 
 UPLOADS = "uploads"
 """Objects below this prefix belong to one request or job and live no longer than it."""
 
 
 async def store_body(
-    objects: ObjectStorePort, key: str, chunks: AsyncIterator[bytes], tier: Tier
+    objects: ObjectStore, key: str, chunks: AsyncIterator[bytes], tier: Tier
 ) -> StoredObject:
     """Store a body under ``key``.
 
@@ -34,7 +35,7 @@ async def store_body(
 
 @asynccontextmanager
 async def borrowed_body(
-    objects: ObjectStorePort, key: str, chunks: AsyncIterator[bytes], tier: Tier
+    objects: ObjectStore, key: str, chunks: AsyncIterator[bytes], tier: Tier
 ) -> AsyncIterator[StoredObject]:
     """Store a body under ``key`` while the block runs; see `store_body`."""
     stored = await store_body(objects, key, chunks, tier)

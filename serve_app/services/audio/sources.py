@@ -9,33 +9,26 @@ import shutil
 from asyncio import to_thread
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from pipelines.audio.waveform import UnprocessableAudioError
 from serve_app.domain.errors import ServiceUnavailableError, UrlFetchError
 from serve_app.domain.identity import TrackIdentity
-from serve_app.domain.objects import ObjectNotFoundError, ObjectStorePort
+from serve_app.domain.objects import ObjectNotFoundError
 from serve_app.domain.providers import AudioLocation, AudioSource, ProvidersFailedError
 from serve_app.providers.identities.audio_sources import locate_audio
-from serve_app.providers.web.audio_url import FetchedAudio
+from serve_app.providers.web.audio_url import AudioUrlFetcher
 from serve_app.providers.web.url_guard import UrlError
+from serve_app.store.objects import ObjectStore
 
 Source = Mapping[str, Any]
-
-
-class UrlFetcher(Protocol):
-    """The guarded way to the web."""
-
-    async def fetch(self, url: str, destination: Path, max_bytes: int) -> FetchedAudio:
-        """Fetch audio to a file."""
-        ...
 
 
 class SourceFetcher:
     """Brings the audio of a source into a local file."""
 
-    def __init__(self, objects: ObjectStorePort, urls: UrlFetcher) -> None:
+    def __init__(self, objects: ObjectStore, urls: AudioUrlFetcher) -> None:
         self._objects = objects
         self._urls = urls
 

@@ -15,11 +15,10 @@ from serve_app.domain.errors import (
     UnprocessableAudioError,
 )
 from serve_app.domain.keys import Caller
-from serve_app.domain.objects import ObjectStorePort
-from serve_app.domain.ports_store import LedgerPort, LimitsPort
 from serve_app.domain.prices import Prices
 from serve_app.domain.tiers import Tier
 from serve_app.domain.ulid import new_ulid
+from serve_app.ledger.ledger import Ledger
 from serve_app.services.audio.assets import AssetsService
 from serve_app.services.audio.intake import UPLOADS, borrowed_body
 from serve_app.services.bpm import Refusal
@@ -27,6 +26,8 @@ from serve_app.services.charging import Charging, charge_id
 from serve_app.services.gate import Gate
 from serve_app.services.identify.answers import IdentifyCache
 from serve_app.services.simulation import simulated_features
+from serve_app.store.limits import Limits
+from serve_app.store.objects import ObjectStore
 
 SPACE = "identify"
 SLOT_TTL_S = 60.0
@@ -106,12 +107,12 @@ class IdentifyService:
 
     def __init__(
         self,
-        objects: ObjectStorePort,
+        objects: ObjectStore,
         assets: AssetsService,
         backend: IdentifyBackend,
         cache: IdentifyCache,
-        limits: LimitsPort,
-        ledger: LedgerPort,
+        limits: Limits,
+        ledger: Ledger,
         charging: Charging,
         prices: Prices,
         max_in_flight: int = MAX_IN_FLIGHT,

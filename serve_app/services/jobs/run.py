@@ -21,11 +21,11 @@ from pipelines.audio.waveform import AudioError, Waveform
 from serve_app.checkpoints.choice import models_name
 from serve_app.domain.errors import AfaError, RetryableError, ServiceUnavailableError
 from serve_app.domain.jobs import Claim
-from serve_app.domain.objects import ObjectStorePort
-from serve_app.domain.ports_store import JobQueuePort
+from serve_app.ledger.jobs.queue import Jobs
 from serve_app.services.audio.sources import SourceFetcher
 from serve_app.services.lookup.feature_cache import FeatureCache, light
 from serve_app.services.simulation import simulated_features
+from serve_app.store.objects import ObjectStore
 
 logger = logging.getLogger(__name__)
 
@@ -74,8 +74,8 @@ class JobRunner:
 
     def __init__(
         self,
-        jobs: JobQueuePort,
-        objects: ObjectStorePort,
+        jobs: Jobs,
+        objects: ObjectStore,
         sources: SourceFetcher,
         backend: AnalysisBackend,
         decode: Decode,

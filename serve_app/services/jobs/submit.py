@@ -19,14 +19,14 @@ from serve_app.domain.errors import (
 )
 from serve_app.domain.jobs import JobRecord, NewJob
 from serve_app.domain.keys import Caller
-from serve_app.domain.objects import ObjectStorePort
-from serve_app.domain.ports_store import JobsPort
 from serve_app.domain.prices import Prices
 from serve_app.domain.tiers import Tier
 from serve_app.domain.ulid import ALPHABET, LENGTH, new_ulid
+from serve_app.ledger.jobs.queue import Jobs
 from serve_app.providers.web.url_guard import InvalidUrlError, UrlGuard
 from serve_app.services.audio.assets import AssetsService
 from serve_app.services.audio.intake import UPLOADS, store_body
+from serve_app.store.objects import ObjectStore
 
 logger = logging.getLogger(__name__)
 
@@ -58,8 +58,8 @@ class AnalysisService:
 
     def __init__(
         self,
-        jobs: JobsPort,
-        objects: ObjectStorePort,
+        jobs: Jobs,
+        objects: ObjectStore,
         assets: AssetsService,
         url_guard: UrlGuard,
         prices: Prices,

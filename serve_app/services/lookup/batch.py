@@ -20,7 +20,7 @@ from serve_app.domain.errors import (
 )
 from serve_app.domain.identity import TrackIdentity
 from serve_app.domain.keys import Caller
-from serve_app.domain.ports_store import LedgerPort
+from serve_app.ledger.ledger import Ledger
 from serve_app.services.charging import Charging
 from serve_app.services.lookup.feature_cache import track_key
 from serve_app.services.lookup.find import LookupService
@@ -53,7 +53,7 @@ class BatchService:
     def __init__(
         self,
         lookup: LookupService,
-        ledger: LedgerPort,
+        ledger: Ledger,
         charging: Charging,
         *,
         cached_free: bool = False,

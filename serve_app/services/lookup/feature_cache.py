@@ -12,8 +12,8 @@ from pipelines.analysis.features import RecordFormatError, from_json, to_json
 from pipelines.analysis.records import QuickFeatures, TrackFeatures
 from serve_app.domain.identity import TrackIdentity
 from serve_app.domain.keys import Caller
-from serve_app.domain.ports_store import CachePort
 from serve_app.services.lookup.quick_json import quick_from_json, quick_to_json
+from serve_app.store.cache import Cache
 
 LIGHT = "features"
 WHOLE = "analysis"
@@ -37,7 +37,7 @@ class FeatureCache:
 
     def __init__(
         self,
-        cache: CachePort,
+        cache: Cache,
         models: Callable[[], str],
         is_settled: Callable[[], bool] = lambda: True,
     ) -> None:

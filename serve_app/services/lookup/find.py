@@ -20,10 +20,10 @@ from serve_app.domain.errors import (
 )
 from serve_app.domain.identity import TrackIdentity
 from serve_app.domain.keys import Caller
-from serve_app.domain.ports_store import LedgerPort
 from serve_app.domain.providers import AmbiguousIdError, ProvidersFailedError
 from serve_app.domain.tiers import Tier, Tiers
 from serve_app.domain.track_ids import InvalidTrackIdError, parse_track_id
+from serve_app.ledger.ledger import Ledger
 from serve_app.services.audio.assets import AssetsService
 from serve_app.services.audio.sources import Source, TrackAudio
 from serve_app.services.bpm import QuickBackend, accept
@@ -93,7 +93,7 @@ class LookupService:
         jobs: TrackJobs,
         quick: QuickBackend,
         assets: AssetsService,
-        ledger: LedgerPort,
+        ledger: Ledger,
         charging: Charging,
         tiers: Tiers,
     ) -> None:

@@ -6,8 +6,6 @@ itself is free; who waits holds the price of the answer, and gets it back when t
 
 import asyncio
 import json
-from contextlib import AbstractAsyncContextManager
-from typing import Protocol
 
 from pipelines.analysis.features import from_json
 from pipelines.analysis.records import TrackFeatures
@@ -20,11 +18,12 @@ from serve_app.domain.errors import (
 )
 from serve_app.domain.jobs import JobFailure, JobRecord, JobState, NewJob
 from serve_app.domain.keys import Caller
-from serve_app.domain.ports_store import CachePort, JobsPort
 from serve_app.domain.tiers import Tier
 from serve_app.domain.ulid import new_ulid
+from serve_app.ledger.jobs.queue import Jobs
 from serve_app.services.audio.sources import Source
 from serve_app.services.lookup.feature_cache import FeatureCache
+from serve_app.store.cache import Cache
 
 FLIGHTS = "flight"
 FLIGHT_S = 1800.0
@@ -41,22 +40,14 @@ UNFIT_AUDIO = (
 )
 
 
-class Flights(CachePort, Protocol):
-    """A cache that also knows a lock."""
-
-    def single_flight(self, key: str, wait_s: float) -> AbstractAsyncContextManager[bool]:
-        """Let one caller at a time in; after ``wait_s`` the next one all the same."""
-        ...
-
-
 class TrackJobs:
     """Submits and awaits the jobs."""
 
     def __init__(
         self,
-        jobs: JobsPort,
+        jobs: Jobs,
         cache: FeatureCache,
-        flights: Flights,
+        flights: Cache,
         wait_s: float = DEFAULT_WAIT_S,
     ) -> None:
         self._jobs = jobs
