@@ -42,7 +42,7 @@ from serve_app.local import redis as local_redis
 from serve_app.providers.catalog.build import build_catalog
 from serve_app.providers.catalog.search import Catalog
 from serve_app.services.lookup.feature_cache import FeatureCache, track_key
-from serve_app.services.simulation import simulated_features
+from serve_app.services.simulation.features import simulated_features
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -1,7 +1,8 @@
-"""The services that the routes call, in one typed bundle made by the deployment (or a test)."""
+"""What the routes call, in one typed bundle made by the composition (or a test)."""
 
 from dataclasses import dataclass
 
+from serve_app.domain.keys import Caller
 from serve_app.domain.prices import Prices
 from serve_app.domain.tiers import Tiers
 from serve_app.ledger.jobs.queue import Jobs
@@ -14,16 +15,33 @@ from serve_app.services.bpm import BpmService
 from serve_app.services.identify.identify import IdentifyService
 from serve_app.services.jobs.submit import AnalysisService
 from serve_app.services.lookup.batch import BatchService
-from serve_app.services.lookup.find import LookupService
+from serve_app.services.lookup.lookup import LookupService
 from serve_app.services.readiness import Readiness
 from serve_app.store.accounts import Accounts
 from serve_app.store.idempotency import Idempotency
 from serve_app.store.limits import Limits
+from serve_app.store.objects import ObjectStore
+
+
+@dataclass(frozen=True, slots=True)
+class Operations:
+    """What is computed or looked up for callers."""
+
+    analysis: AnalysisService
+    bpm: BpmService
+    identify: IdentifyService
+    lookup: LookupService
+    batch: BatchService
 
 
 @dataclass(frozen=True, slots=True)
 class ApiServices:
-    """Everything a route may use."""
+    """Everything a route may use.
+
+    Attributes:
+        live: The operations as they are.
+        simulated: The same for test keys: nothing is computed and nobody is asked.
+    """
 
     tiers: Tiers
     prices: Prices
@@ -36,10 +54,12 @@ class ApiServices:
     limits: Limits
     idempotency: Idempotency
     webhooks: Webhooks
-    analysis: AnalysisService
+    objects: ObjectStore
     assets: AssetsService
-    bpm: BpmService
-    identify: IdentifyService
-    lookup: LookupService
-    batch: BatchService
+    live: Operations
+    simulated: Operations
     readiness: Readiness
+
+    def of(self, caller: Caller) -> Operations:
+        """Give the operations for a caller's kind of key."""
+        return self.simulated if caller.is_test else self.live

@@ -2,12 +2,13 @@
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
-from serve_app.api.services import ApiServices
+from serve_app.api.services import ApiServices, Operations
 from serve_app.checkpoints.choice import models_name
+from serve_app.checkpoints.watch import ChoiceWatch
 from serve_app.composition.options import TrackOptions, UrlOptions
 from serve_app.composition.stores import Stores
+from serve_app.ledger.jobs.types import Source
 from serve_app.providers.catalog.search import Catalog
 from serve_app.providers.identities.memo import Memo
 from serve_app.providers.identities.registry import build_providers
@@ -20,13 +21,21 @@ from serve_app.services.bpm import BpmService, QuickBackend
 from serve_app.services.charging import Charging
 from serve_app.services.identify.answers import IdentifyCache
 from serve_app.services.identify.identify import IdentifyBackend, IdentifyService
-from serve_app.services.jobs.submit import AnalysisService
+from serve_app.services.jobs.submit import AnalysisService, UploadSource
 from serve_app.services.lookup.batch import BatchService
 from serve_app.services.lookup.feature_cache import FeatureCache
-from serve_app.services.lookup.find import LookupService
-from serve_app.services.lookup.identities import ResolvedIdentities
+from serve_app.services.lookup.find import Finder
+from serve_app.services.lookup.lookup import LookupService
 from serve_app.services.lookup.track_jobs import DEFAULT_WAIT_S, TrackJobs
 from serve_app.services.readiness import Readiness
+from serve_app.services.simulation.backends import (
+    SimulatedAudio,
+    SimulatedIdentify,
+    SimulatedQuick,
+    SimulatedTracks,
+    simulated_source,
+)
+from serve_app.services.simulation.resolver import SimulatedResolver
 from serve_app.store.cache import Cache
 from serve_app.store.spend import SharedRateLimiter
 
@@ -46,18 +55,6 @@ class ProviderCache:
     async def put(self, key: str, value: bytes, ttl_s: float) -> None:
         """See `LookupCache`."""
         await self._cache.put(PROVIDER_SPACE, key, value, ttl_s)
-
-
-class ModelsInUse(Protocol):
-    """Which checkpoints answer now; see `ChoiceWatch`."""
-
-    def name(self) -> str:
-        """Give their short name."""
-        ...
-
-    def is_settled(self) -> bool:
-        """Tell whether every replica surely answers with them."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,46 +77,111 @@ class Surroundings:
     identify: IdentifyBackend
     models: Mapping[str, str]
     probes: Mapping[str, Callable[[], Awaitable[object]]]
-    watch: ModelsInUse | None = None
+    watch: ChoiceWatch | None = None
     lookup_wait_s: float = DEFAULT_WAIT_S
 
 
-def _feature_cache(cache: Cache, around: Surroundings) -> FeatureCache:
-    if around.watch is not None:
-        return FeatureCache(cache, around.watch.name, around.watch.is_settled)
-    name = models_name(around.models)
-    return FeatureCache(cache, lambda: name)
+def _feature_cache(
+    cache: Cache, around: Surroundings, *, is_per_owner: bool = False
+) -> FeatureCache:
+    if around.watch is None:
+        name = models_name(around.models)
+        return FeatureCache(cache, lambda: name, is_per_owner=is_per_owner)
+    watch = around.watch
+    return FeatureCache(cache, watch.name, watch.is_settled, is_per_owner=is_per_owner)
 
 
-def compose_services(stores: Stores, around: Surroundings) -> ApiServices:
-    """Make the services that the routes call."""
-    guard = UrlGuard(ports=around.urls.ports, networks=around.urls.networks)
+@dataclass(frozen=True, slots=True)
+class Backing:
+    """What stands behind the operations; for test keys every part of it is simulated."""
+
+    resolver: Resolver | SimulatedResolver
+    audio: TrackAudio | SimulatedAudio
+    tracks: TrackJobs | SimulatedTracks
+    quick: QuickBackend
+    identify: IdentifyBackend
+    answers: IdentifyCache | None
+    source_of: Callable[[UploadSource], Source]
+
+
+def live_backing(
+    stores: Stores, around: Surroundings, features: FeatureCache, assets: AssetsService
+) -> Backing:
+    """Give catalog, providers, jobs and deployments."""
     providers = build_providers(
         around.tracks.provider_settings(),
         SharedRateLimiter(stores.cache_store, LocalRateLimiter()),
     )
     catalog = Catalog.open(around.tracks.catalog_dir)
-    features = _feature_cache(stores.cache, around)
-    charging = Charging(stores.ledger)
-    assets = AssetsService(stores.assets, stores.objects)
-    lookup = LookupService(
-        identities=ResolvedIdentities(
-            Resolver(catalog, providers.identities, Memo(ProviderCache(stores.cache)))
-        ),
-        audio=TrackAudio(providers.audio),
-        cache=features,
-        jobs=TrackJobs(stores.jobs, features, stores.cache, around.lookup_wait_s),
+    return Backing(
+        resolver=Resolver(catalog, providers.identities, Memo(ProviderCache(stores.cache))),
+        audio=TrackAudio(assets, providers.audio),
+        tracks=TrackJobs(stores.jobs, features, stores.cache, around.lookup_wait_s),
         quick=around.quick,
-        assets=assets,
+        identify=around.identify,
+        answers=IdentifyCache(ProviderCache(stores.cache)),
+        source_of=lambda source: source,
+    )
+
+
+def simulated_backing(features: FeatureCache) -> Backing:
+    """Give what answers test keys."""
+    return Backing(
+        resolver=SimulatedResolver(),
+        audio=SimulatedAudio(),
+        tracks=SimulatedTracks(features),
+        quick=SimulatedQuick(),
+        identify=SimulatedIdentify(),
+        answers=None,
+        source_of=simulated_source,
+    )
+
+
+def operations(
+    stores: Stores, features: FeatureCache, backing: Backing, *, batch_cached_free: bool
+) -> Operations:
+    """Make the operations on what stands behind them."""
+    charging = Charging(stores.ledger)
+    lookup = LookupService(
+        resolver=backing.resolver,
+        finder=Finder(features, backing.audio),
+        cache=features,
+        tracks=backing.tracks,
+        quick=backing.quick,
         ledger=stores.ledger,
         charging=charging,
         tiers=stores.tiers,
+        prices=stores.prices,
     )
+    return Operations(
+        analysis=AnalysisService(stores.jobs, stores.objects, stores.prices, backing.source_of),
+        bpm=BpmService(backing.quick, charging, stores.prices),
+        identify=IdentifyService(
+            backing.identify,
+            backing.answers,
+            stores.limits,
+            stores.ledger,
+            charging,
+            stores.prices,
+        ),
+        lookup=lookup,
+        batch=BatchService(lookup, stores.ledger, charging, cached_free=batch_cached_free),
+    )
+
+
+def compose_services(stores: Stores, around: Surroundings) -> ApiServices:
+    """Make the services that the routes call."""
+    features = _feature_cache(stores.cache, around)
+    assets = AssetsService(stores.assets, stores.objects)
+    cached_free = around.tracks.batch_cached_free
+    live = live_backing(stores, around, features, assets)
+    test_features = _feature_cache(stores.cache, around, is_per_owner=True)
+    simulated = simulated_backing(test_features)
     return ApiServices(
         tiers=stores.tiers,
         prices=stores.prices,
         public_url=around.public_url.rstrip("/"),
-        url_guard=guard,
+        url_guard=UrlGuard(ports=around.urls.ports, networks=around.urls.networks),
         accounts=stores.accounts,
         ledger=stores.ledger,
         topups=stores.topups,
@@ -127,22 +189,9 @@ def compose_services(stores: Stores, around: Surroundings) -> ApiServices:
         limits=stores.limits,
         idempotency=stores.idempotency,
         webhooks=stores.webhooks,
-        analysis=AnalysisService(stores.jobs, stores.objects, assets, guard, stores.prices),
+        objects=stores.objects,
         assets=assets,
-        bpm=BpmService(stores.objects, assets, around.quick, charging, stores.prices),
-        lookup=lookup,
-        identify=IdentifyService(
-            stores.objects,
-            assets,
-            around.identify,
-            IdentifyCache(ProviderCache(stores.cache)),
-            stores.limits,
-            stores.ledger,
-            charging,
-            stores.prices,
-        ),
-        batch=BatchService(
-            lookup, stores.ledger, charging, cached_free=around.tracks.batch_cached_free
-        ),
+        live=operations(stores, features, live, batch_cached_free=cached_free),
+        simulated=operations(stores, test_features, simulated, batch_cached_free=cached_free),
         readiness=Readiness({"ledger": stores.ping_ledger} | dict(around.probes)),
     )

@@ -15,10 +15,11 @@ from serve_app.composition.options import ModelOptions, StoreOptions, UrlOptions
 from serve_app.deployments.following import QUICK_ROLES, follow, quick_exchange
 from serve_app.deployments.model_server import assigned_cpus
 from serve_app.domain.errors import UrlFetchError
+from serve_app.ledger.jobs.types import source_from_json
 from serve_app.providers.web.audio_url import AudioUrlFetcher
 from serve_app.providers.web.url_guard import UrlGuard
+from serve_app.services.audio.refusal import Refusal
 from serve_app.services.audio.sources import SourceFetcher
-from serve_app.services.bpm import Refusal
 from serve_app.store.objects import ObjectStore
 
 MIN_AUDIO_S = 1.0
@@ -51,7 +52,7 @@ class Bpm:
             async with self._turns:
                 with TemporaryDirectory(prefix="afa-bpm-") as folder:
                     path = Path(folder) / "audio"
-                    await self._sources.fetch(source, path, max_bytes)
+                    await self._sources.fetch(source_from_json(source), path, max_bytes)
                     return await asyncio.to_thread(self._run, path, limits, with_key=with_key)
         except AudioError as error:
             return Refusal(error.code, str(error))

@@ -8,9 +8,9 @@ from ray.serve.handle import DeploymentHandle
 
 from pipelines.analysis.records import QuickFeatures
 from serve_app.domain.errors import ServiceUnavailableError
-from serve_app.services.audio.sources import Source
-from serve_app.services.bpm import Refusal
-from serve_app.services.identify.identify import Identified
+from serve_app.ledger.jobs.types import Source, source_to_json
+from serve_app.services.audio.refusal import Refusal
+from serve_app.services.identify.identified import Identified
 
 QUICK_LIMIT_S = 60.0
 IDENTIFY_LIMIT_S = 30.0
@@ -31,7 +31,7 @@ class RayQuick:
         self, source: Source, *, max_audio_s: float, max_bytes: int, with_key: bool
     ) -> QuickFeatures | Refusal:
         """See `QuickBackend`."""
-        call = _call(self._bpm, dict(source), max_audio_s, max_bytes, with_key)
+        call = _call(self._bpm, source_to_json(source), max_audio_s, max_bytes, with_key)
         try:
             async with asyncio.timeout(QUICK_LIMIT_S):
                 return cast("QuickFeatures | Refusal", await call)

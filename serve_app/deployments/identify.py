@@ -25,12 +25,12 @@ from serve_app.providers.recognisers.calls import MonthlyCap
 from serve_app.providers.recognisers.own_index import LocalRecogniser
 from serve_app.providers.recognisers.registry import ORDER, build_sources
 from serve_app.providers.web.http_client import LocalRateLimiter
-from serve_app.services.bpm import Refusal
+from serve_app.services.audio.refusal import Refusal
 from serve_app.services.identify.answers import IdentifyCache
 from serve_app.services.identify.cascade import IdentifyCascade
 from serve_app.services.identify.clip_identifier import ClipIdentifier
 from serve_app.services.identify.enrichment import EnrichmentService
-from serve_app.services.identify.identify import Identified
+from serve_app.services.identify.identified import Identified
 from serve_app.services.lookup.feature_cache import FeatureCache, track_key
 from serve_app.store.spend import SharedRateLimiter, SpendCap
 

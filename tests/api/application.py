@@ -36,8 +36,8 @@ from serve_app.domain.identification import Measured, Recogniser
 from serve_app.domain.tiers import Tiers
 from serve_app.providers.web.audio_url import AudioUrlFetcher
 from serve_app.providers.web.url_guard import UrlGuard
+from serve_app.services.audio.refusal import Refusal
 from serve_app.services.audio.sources import Source, SourceFetcher
-from serve_app.services.bpm import Refusal
 from serve_app.services.identify.answers import IdentifyCache
 from serve_app.services.identify.cascade import IdentifyCascade
 from serve_app.services.identify.clip_identifier import ClipIdentifier

@@ -16,7 +16,7 @@ from serve_app.domain.errors import (
     UnprocessableAudioError,
     UrlFetchError,
 )
-from serve_app.domain.jobs import JobRecord, NewJob
+from serve_app.ledger.jobs.types import JobRecord, NewJob
 from serve_app.services.gate import Gate
 from serve_app.services.jobs import submit as analysis
 from tests.api.application import Application
@@ -226,7 +226,7 @@ async def test_a_url_job_whose_submission_was_not_answered_is_withdrawn(
     sent = await client.post("/v1/audio-features/url", json={"url": url})
     assert (sent.status_code, sent.json()["error"]) == (503, "service_unavailable")
     async with asyncio.timeout(5):
-        while api.services.analysis._withdrawals:  # noqa: ASYNC110
+        while api.services.live.analysis._withdrawals:  # noqa: ASYNC110
             await asyncio.sleep(0.02)
     monkeypatch.setattr(store, "run", run)
     assert n_away == 3
@@ -326,7 +326,7 @@ async def test_a_full_identification_reads_no_form(
         n_read += 1
         yield b"--x"
 
-    monkeypatch.setattr(api.services.identify, "_gate", Gate(0))
+    monkeypatch.setattr(api.services.live.identify, "_gate", Gate(0))
     answer = await api.client().post(
         "/v1/identify",
         content=body(),

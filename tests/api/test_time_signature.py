@@ -7,7 +7,7 @@ import pytest
 from pipelines.analysis.records import TrackFeatures
 from serve_app.api.wire.features import to_spotify
 from serve_app.api.wire.spotify import audio_analysis, time_signature
-from serve_app.services.simulation import simulated_features
+from serve_app.services.simulation.features import simulated_features
 
 
 @pytest.mark.parametrize(

@@ -11,13 +11,13 @@ import pytest
 
 from serve_app.domain.credits import AccountPayer, JournalEntry
 from serve_app.domain.errors import ServiceUnavailableError
-from serve_app.domain.jobs import NewJob
 from serve_app.ledger.archive import Archive, Segment
 from serve_app.ledger.ended_holds import HOLDS_AT_ONCE, READ_AT_ONCE, forget_ended
 from serve_app.ledger.export import Exporter, LostEntriesError
+from serve_app.ledger.jobs.types import NewJob
 from serve_app.store.keys import member
 from tests.ledger.ledger_model import DAY_MS
-from tests.store.setting import ACCOUNT, PAYER, START_MS, Setting, buckets, stamp_ms
+from tests.store.setting import ACCOUNT, PAYER, START_MS, Setting, buckets, some_work, stamp_ms
 
 BERT = AccountPayer("bert", "basic")
 
@@ -233,7 +233,7 @@ async def ended_holds_are_forgotten_two_days_after_their_export(s: Setting) -> N
         for name in ("open", "done", "void", "late"):
             await s.ledger.reserve(PAYER, name, 1)
         await s.ledger.reserve(PAYER, "reap", 1, ttl_s=1)
-        await s.jobs.submit(NewJob("j", ACCOUNT, "basic", "analysis", {}, 1, "print"))
+        await s.jobs.submit(NewJob("j", ACCOUNT, "basic", "analysis", some_work(), 1, "print"))
         await s.ledger.topup(ACCOUNT, "pay:1", 1)
         await s.ledger.commit(ACCOUNT, "done")
         await s.ledger.void(ACCOUNT, "void")

@@ -6,12 +6,12 @@ import pytest
 
 from serve_app.domain.credits import AccountPayer
 from serve_app.domain.errors import InsufficientCreditsError
-from serve_app.domain.jobs import NewJob
 from serve_app.domain.payments import PaymentOutcome, TopupSettings
+from serve_app.ledger.jobs.types import NewJob
 from serve_app.providers.payment_sandbox import Behaviour, SandboxPayments
 from serve_app.services import payments
 from serve_app.services.payments import PaymentsWorker
-from tests.store.setting import ACCOUNT, PAYER, Setting, buckets, stamp_ms
+from tests.store.setting import ACCOUNT, PAYER, Setting, buckets, some_work, stamp_ms
 
 SETTINGS = TopupSettings(threshold=20, pack_credits=100, price_minor=500, cap_minor=1_200)
 
@@ -249,7 +249,7 @@ async def packs_and_debt_count(s: Setting) -> None:
     await s.ledger.topup(ACCOUNT, "pay:1", 100)
     await s.topups.enable(ACCOUNT, SETTINGS)
     await s.ledger.reserve(PAYER, "a", 70)
-    await s.jobs.submit(NewJob("j", ACCOUNT, "basic", "analysis", {}, 5))
+    await s.jobs.submit(NewJob("j", ACCOUNT, "basic", "analysis", some_work(), 5))
     assert await s.topups.open_intents() == []
     await s.topups.enable(ACCOUNT, TopupSettings(5, 10, 5, 1_000))
     await s.ledger.reserve(PAYER, "b", 100)
@@ -262,7 +262,7 @@ async def jobs_open_intents_too(s: Setting) -> None:
     worker = PaymentsWorker(s.topups, scripted())
 
     async def submit(job_id: str, cost: int) -> int:
-        await s.jobs.submit(NewJob(job_id, ACCOUNT, "basic", "analysis", {}, cost))
+        await s.jobs.submit(NewJob(job_id, ACCOUNT, "basic", "analysis", some_work(), cost))
         return await worker.run_once()
 
     assert [await submit("a", 40), await submit("b", 1)] == [0, 1]
@@ -277,7 +277,7 @@ async def jobs_open_intents_too(s: Setting) -> None:
 
 async def debt_made_by_a_job_counts(s: Setting) -> None:
     await s.topups.enable(ACCOUNT, TopupSettings(5, 10, 5, 1_000))
-    await s.jobs.submit(NewJob("a", ACCOUNT, "basic", "analysis", {}, 80))
+    await s.jobs.submit(NewJob("a", ACCOUNT, "basic", "analysis", some_work(), 80))
     assert len(await s.topups.open_intents()) == 1
 
 

@@ -1,16 +1,16 @@
 """A full service says so at the door."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 
 import pytest
 
 from pipelines.analysis.records import QuickFeatures
 from serve_app.domain.errors import ServiceUnavailableError
 from serve_app.domain.keys import Caller
+from serve_app.ledger.jobs.types import Source
 from serve_app.ledger.journal import Journal
-from serve_app.services.audio.assets import AssetsService
-from serve_app.services.audio.sources import Source
+from serve_app.services.audio.audio import AudioBody
 from serve_app.services.bpm import BpmService
 from serve_app.services.charging import Charging
 from serve_app.services.gate import Gate
@@ -51,8 +51,6 @@ class Waiting:
 async def test_a_full_tempo_service_reads_no_body_and_holds_nothing(api: Application) -> None:
     stores, backend = api.stores, Waiting()
     service = BpmService(
-        stores.objects,
-        AssetsService(stores.assets, stores.objects),
         backend,
         Charging(stores.ledger),
         stores.prices,
@@ -60,16 +58,17 @@ async def test_a_full_tempo_service_reads_no_body_and_holds_nothing(api: Applica
     )
     n_read = 0
 
-    async def body() -> AsyncIterator[bytes]:
+    async def body() -> AsyncGenerator[bytes, None]:
         nonlocal n_read
         n_read += 1
         yield b"sound"
 
     tier = stores.tiers["free"]
-    first = asyncio.create_task(service.detect(CALLER, tier, body(), "a"))
+    audio = AudioBody(stores.objects, body, tier)
+    first = asyncio.create_task(service.detect(CALLER, tier, audio, "a"))
     await backend.begun.wait()
     with pytest.raises(ServiceUnavailableError):
-        await service.detect(CALLER, tier, body(), "b")
+        await service.detect(CALLER, tier, audio, "b")
     assert n_read == 1
     backend.release.set()
     assert (await first).credits_used == 2

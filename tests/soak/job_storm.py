@@ -11,14 +11,14 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from serve_app.domain.jobs import JobRecord, JobState, NewJob
 from serve_app.ledger.jobs.queue import Jobs
+from serve_app.ledger.jobs.types import JobRecord, JobState, NewJob
 from serve_app.ledger.journal import Journal
 from serve_app.local.redis import is_alive
 from serve_app.store.client import Store, connect
 from tests.soak.job_worker import POLICY, SHARDS
 from tests.soak.power import Victim
-from tests.store.setting import rich_tiers
+from tests.store.setting import rich_tiers, some_work
 
 REPOSITORY = Path(__file__).parents[2]
 WORKERS = 2
@@ -50,7 +50,7 @@ class Storm:
     def plan(self, number: int) -> NewJob:
         deed = DEEDS[number % len(DEEDS)]
         cost = 1 + number % 10
-        return NewJob(f"j{number}", f"owner{number % OWNERS}", "pro", "test", {"do": deed}, cost)
+        return NewJob(f"j{number}", f"owner{number % OWNERS}", "pro", "test", some_work(deed), cost)
 
     async def submit_all(self, jobs: Jobs) -> None:
         numbers = iter(range(self.count))

@@ -12,9 +12,9 @@ import signal
 import sys
 
 from serve_app.domain.errors import ServiceUnavailableError
-from serve_app.domain.jobs import Claim
 from serve_app.ledger.jobs.queue import Jobs
 from serve_app.ledger.jobs.records import JobPolicy
+from serve_app.ledger.jobs.types import Claim, FileSource
 from serve_app.store.client import connect
 from tests.store.setting import rich_tiers
 
@@ -31,7 +31,8 @@ def perhaps_die() -> None:
 
 async def run_one(jobs: Jobs, claim: Claim) -> None:
     perhaps_die()
-    match claim.payload["do"]:
+    assert isinstance(claim.work.source, FileSource)
+    match claim.work.source.path:
         case "complete":
             await jobs.finish(claim, b"{}")
         case "cheaper":

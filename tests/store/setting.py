@@ -10,6 +10,7 @@ from serve_app.domain.credits import AccountPayer, Balance
 from serve_app.domain.tiers import Tiers
 from serve_app.ledger.jobs.queue import Jobs
 from serve_app.ledger.jobs.records import JobPolicy
+from serve_app.ledger.jobs.types import AnalysisJob, FileSource
 from serve_app.ledger.journal import Journal
 from serve_app.ledger.ledger import Ledger
 from serve_app.ledger.topups import Topups
@@ -46,6 +47,11 @@ def rich_tiers() -> Tiers:
     for row in table.values():
         row.update(monthly_credits=10**9, owner_jobs=10**6)
     return Tiers(table)
+
+
+def some_work(name: str = "song.wav") -> AnalysisJob:
+    """Give work that tells itself from other work by a name."""
+    return AnalysisJob(FileSource(name), max_audio_s=60, max_bytes=1000)
 
 
 def stamp_ms(*moment: int) -> int:

@@ -14,9 +14,9 @@ from redis import Redis
 from redis.exceptions import RedisError
 
 from serve_app.domain.credits import AccountPayer
-from serve_app.domain.jobs import JobState, NewJob
 from serve_app.domain.payments import TopupSettings
 from serve_app.ledger.jobs.queue import Jobs
+from serve_app.ledger.jobs.types import JobState, NewJob
 from serve_app.ledger.jobs.webhooks import Webhooks
 from serve_app.ledger.journal import Journal
 from serve_app.ledger.ledger import Ledger
@@ -28,7 +28,7 @@ from serve_app.store.accounts import Accounts
 from serve_app.store.client import Store, connect
 from serve_app.store.idempotency import Idempotency
 from serve_app.store.limits import Limits
-from tests.store.setting import small_tiers
+from tests.store.setting import small_tiers, some_work
 
 pytestmark = pytest.mark.redis
 
@@ -118,7 +118,7 @@ async def test_money_jobs_and_keys_work_on_a_cluster(cluster: Store) -> None:
         await ledger.commit(owner, "req:1", 3)
         await ledger.reserve(payer, "req:2", 5, ttl_s=0.001)
         await topups.enable(owner, TopupSettings(50, 100, 5, 10))
-        await jobs.submit(NewJob(f"job_{owner}", owner, "basic", "analysis", {}, 10))
+        await jobs.submit(NewJob(f"job_{owner}", owner, "basic", "analysis", some_work(), 10))
         charge = await ledger.count_hit(owner, "basic", hits=6)
         assert charge.credits == 1
     await asyncio.sleep(0.05)
@@ -146,7 +146,7 @@ async def test_money_jobs_and_keys_work_on_a_cluster(cluster: Store) -> None:
         record = await waiting
         assert record is not None
         assert record.state is (JobState.FAILED if number % 3 == 0 else JobState.COMPLETE)
-    await jobs.submit(NewJob("job_last", "owner1", "basic", "analysis", {}, 0))
+    await jobs.submit(NewJob("job_last", "owner1", "basic", "analysis", some_work(), 0))
     assert await jobs.claim("w3") is not None
     assert await jobs.release("w3") == 1
     last = await jobs.claim("w4")

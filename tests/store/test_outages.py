@@ -13,8 +13,8 @@ import pytest
 from redis.exceptions import ResponseError
 
 from serve_app.domain.errors import ServiceUnavailableError
-from serve_app.domain.jobs import NewJob
 from serve_app.ledger.jobs.queue import Jobs
+from serve_app.ledger.jobs.types import NewJob
 from serve_app.ledger.ledger import Ledger
 from serve_app.store.accounts import Accounts
 from serve_app.store.assets import Assets
@@ -23,7 +23,7 @@ from serve_app.store.client import Store, connect
 from serve_app.store.idempotency import Idempotency
 from serve_app.store.limits import Limits
 from tests.soak.power import Victim
-from tests.store.setting import ACCOUNT, PAYER, small_tiers
+from tests.store.setting import ACCOUNT, PAYER, small_tiers, some_work
 
 pytestmark = pytest.mark.redis
 
@@ -71,7 +71,7 @@ async def test_dead_ledger_refuses_at_once_and_comes_back(victim: Victim, store:
     ledger, jobs = Ledger(store, small_tiers()), Jobs(store, small_tiers())
     await asyncio.gather(*(ledger.reserve(PAYER, f"h{n}", 1) for n in range(20)))
     victim.kill()
-    job = NewJob("j1", ACCOUNT, "basic", "analysis", {}, 10)
+    job = NewJob("j1", ACCOUNT, "basic", "analysis", some_work(), 10)
     for call in (
         ledger.reserve(PAYER, "a", 1),
         ledger.commit(ACCOUNT, "h0"),

@@ -1,19 +1,20 @@
 """Directed cases of limits, idempotency, keys, webhooks and caches."""
 
 import asyncio
+from dataclasses import replace
 
 from serve_app.checkpoints.choice import Proposal
 from serve_app.checkpoints.choices import PROPOSAL, ModelChoices
-from serve_app.domain.jobs import NewJob
 from serve_app.domain.traffic import Fresh, InFlight, Mismatch, Replay
 from serve_app.domain.webhooks import RETRY_DELAYS_S
 from serve_app.ledger.jobs import webhooks
+from serve_app.ledger.jobs.types import NewJob
 from serve_app.ledger.jobs.webhooks import Webhooks
 from serve_app.store.accounts import Accounts
 from serve_app.store.cache import KNOWN_ABSENT, Cache
 from serve_app.store.idempotency import Idempotency
 from serve_app.store.limits import Limits
-from tests.store.setting import ACCOUNT, Setting
+from tests.store.setting import ACCOUNT, Setting, some_work
 
 DAY_MS = 24 * 3600 * 1000
 
@@ -241,7 +242,7 @@ async def webhooks_are_tried_again(s: Setting) -> None:
     first = await hooks.register(ACCOUNT, "https://example.org/a")
     second = await hooks.register(ACCOUNT, "https://example.org/b")
     assert (second.url, second.secret) == ("https://example.org/b", first.secret)
-    await s.jobs.submit(NewJob("j1", ACCOUNT, "pro", "analysis", {}, 1))
+    await s.jobs.submit(NewJob("j1", ACCOUNT, "pro", "analysis", some_work(), 1))
     claim = await s.jobs.claim("w")
     assert claim is not None
     await s.jobs.finish(claim, b"")
@@ -275,7 +276,7 @@ async def delivery_in_progress_is_left_alone(s: Setting) -> None:
 
     hooks = Webhooks(s.store, s.jobs, send)  # type: ignore[arg-type]
     await hooks.register(ACCOUNT, "https://example.org/a")
-    await s.jobs.submit(NewJob("j1", ACCOUNT, "pro", "analysis", {}, 1))
+    await s.jobs.submit(NewJob("j1", ACCOUNT, "pro", "analysis", some_work(), 1))
     claim = await s.jobs.claim("w")
     assert claim is not None
     await s.jobs.fail(claim, "internal_error", "x")
@@ -285,8 +286,9 @@ async def delivery_in_progress_is_left_alone(s: Setting) -> None:
     assert sent == ["msg_j1"]
 
 
-async def ended_job(s: Setting, job_id: str, account: str, **payload: str) -> None:
-    await s.jobs.submit(NewJob(job_id, account, "pro", "analysis", payload, 1))
+async def ended_job(s: Setting, job_id: str, account: str, *, is_for_lookup: bool = False) -> None:
+    work = replace(some_work(), is_for_lookup=is_for_lookup)
+    await s.jobs.submit(NewJob(job_id, account, "pro", "analysis", work, 1))
     claim = await s.jobs.claim("w")
     assert claim is not None
     await s.jobs.finish(claim, b"")
@@ -329,7 +331,7 @@ async def the_job_of_a_look_up_is_not_told(s: Setting) -> None:
 
     hooks = Webhooks(s.store, s.jobs, send)  # type: ignore[arg-type]
     await hooks.register(ACCOUNT, "https://example.org/a")
-    await ended_job(s, "j1", ACCOUNT, cache_key="m||isrc:X")
+    await ended_job(s, "j1", ACCOUNT, is_for_lookup=True)
     await ended_job(s, "j2", ACCOUNT)
     assert await hooks.deliver_due() == 1
     assert sent == ["msg_j2"]

@@ -21,8 +21,8 @@ from serve_app.composition.options import ModelOptions, StoreOptions, UrlOptions
 from serve_app.composition.stores import Stores, open_stores
 from serve_app.deployments.worker import AnalysisWorker
 from serve_app.domain.credits import AccountPayer
-from serve_app.domain.jobs import JobState, NewJob
 from serve_app.domain.ulid import new_ulid
+from serve_app.ledger.jobs.types import AnalysisJob, FileSource, JobState, NewJob
 from serve_app.local import redis as local_redis
 from tests.api.application import store_options
 from tests.system.test_service import DEMO
@@ -167,13 +167,12 @@ async def submit(stores: Stores, account: str) -> str:
             account=account,
             tier="scale",
             kind="analysis",
-            payload={
-                "source": {"kind": "file", "path": str(DEMO)},
-                "format": None,
-                "include_embedding": True,
-                "max_audio_s": 900,
-                "max_bytes": 50_000_000,
-            },
+            work=AnalysisJob(
+                FileSource(str(DEMO)),
+                max_audio_s=900,
+                max_bytes=50_000_000,
+                include_embedding=True,
+            ),
             cost=10,
         )
     )

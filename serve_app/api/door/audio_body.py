@@ -3,19 +3,24 @@
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from functools import partial
 from typing import Any
 
 from fastapi import Request
 from pydantic import ValidationError
 from starlette.requests import ClientDisconnect
 
+from serve_app.api.services import ApiServices
 from serve_app.api.wire.tracks import AssetInput
 from serve_app.domain.errors import (
     BadRequestError,
     PayloadTooLargeError,
     UnsupportedMediaTypeError,
 )
+from serve_app.domain.keys import Caller
+from serve_app.domain.tiers import Tier
+from serve_app.services.audio.audio import Audio, AudioAsset, AudioBody
 
 LONGEST_JSON = 64 * 1024
 SLOW_START_S = 10.0
@@ -72,7 +77,31 @@ def check_length(content_length: str | None, limit_bytes: int) -> None:
         raise BadRequestError("the body is empty; send the raw audio bytes")
 
 
-async def body_chunks(request: Request) -> AsyncIterator[bytes]:
+def audio_of(request: Request, services: ApiServices, caller: Caller, tier: Tier) -> Audio:
+    """Give the audio that a request brings: raw bytes, or the asset that its JSON names.
+
+    Only headers are looked at; the body is read when a service asks for it.
+
+    Raises:
+        UnsupportedMediaTypeError: Neither audio nor JSON.
+        PayloadTooLargeError: It says itself that it is over the tier's upload size.
+        BadRequestError: It says itself that it is empty.
+    """
+    content_type = request.headers.get("content-type", "")
+    if is_json(content_type):
+        return asset_of(request, services, caller, tier)
+    media_type = check_audio_type(content_type)
+    check_length(request.headers.get("content-length"), tier.upload_bytes)
+    return AudioBody(services.objects, partial(body_chunks, request), tier, media_type)
+
+
+def asset_of(request: Request, services: ApiServices, caller: Caller, tier: Tier) -> AudioAsset:
+    """Give the asset that a request's JSON names; the body is read when a service asks for it."""
+    read_asset_id = partial(read_asset_input, request)
+    return AudioAsset(services.objects, services.assets, read_asset_id, caller, tier)
+
+
+async def body_chunks(request: Request) -> AsyncGenerator[bytes, None]:
     """Stream the body; only the time that is spent waiting for the client counts against it.
 
     Raises:

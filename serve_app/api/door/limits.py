@@ -67,14 +67,18 @@ def limited(kind: Kind, scope: Scope) -> Door:
     return let_in
 
 
-async def let_look_up(request: Request, caller: Authenticated, services: Services) -> Caller:
-    """Let in a look-up by id; what is cached comes on the rate check's trip to Redis."""
+async def admission_to_read(request: Request, caller: Caller, services: ApiServices) -> None:
+    """Let in a look-up that admits itself, beside its first look into the cache.
+
+    Raises:
+        RateLimitError: Too many reads.
+    """
+    admit(request, await services.limits.check(caller.owner, "read", services.tiers[caller.tier]))
+
+
+async def let_look_up(caller: Authenticated) -> Caller:
+    """Let in a key that may read; its rate is checked by `admission_to_read`."""
     require_scope(caller, "read")
-    decision, request.state.ahead = await asyncio.gather(
-        services.limits.check(caller.owner, "read", services.tiers[caller.tier]),
-        services.lookup.read_ahead(caller, request.path_params["id"]),
-    )
-    admit(request, decision)
     return caller
 
 
@@ -94,7 +98,9 @@ async def let_poll(
     return caller
 
 
-Reader = Annotated[Caller, Depends(limited("read", "read"))]
+let_read = limited("read", "read")
+
+Reader = Annotated[Caller, Depends(let_read)]
 LookupReader = Annotated[Caller, Depends(let_look_up)]
 Computer = Annotated[Caller, Depends(limited("compute", "compute"))]
 AssetReader = Annotated[Caller, Depends(limited("read", "assets"))]

@@ -2,17 +2,22 @@
 
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 
 from fastapi import Request
 from starlette.datastructures import UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 
-from serve_app.api.door.audio_body import body_chunks
+from serve_app.api.door.audio_body import asset_of, body_chunks, check_length, is_json
+from serve_app.api.services import ApiServices
 from serve_app.domain.errors import (
     BadRequestError,
     PayloadTooLargeError,
     UnsupportedMediaTypeError,
 )
+from serve_app.domain.keys import Caller
+from serve_app.domain.tiers import Tier
+from serve_app.services.audio.audio import Audio, AudioBody
 
 FORM_ROOM = 64 * 1024
 """What headers and boundaries may add to the file itself."""
@@ -47,6 +52,21 @@ async def file_part(request: Request, limit_bytes: int) -> AsyncIterator[AsyncIt
         yield _read(file)
     finally:
         await form.close()
+
+
+def form_audio_of(request: Request, services: ApiServices, caller: Caller, tier: Tier) -> Audio:
+    """Give the audio that a request brings: the file of a form, or the asset that its JSON names.
+
+    Only headers are looked at; the body is read when a service asks for it.
+
+    Raises:
+        PayloadTooLargeError: It says itself that it is over the tier's upload size.
+        BadRequestError: It says itself that it is empty.
+    """
+    if is_json(request.headers.get("content-type", "")):
+        return asset_of(request, services, caller, tier)
+    check_length(request.headers.get("content-length"), tier.upload_bytes + FORM_ROOM)
+    return AudioBody(services.objects, partial(file_bytes, request, tier.upload_bytes), tier)
 
 
 async def file_bytes(request: Request, limit_bytes: int) -> AsyncGenerator[bytes, None]:

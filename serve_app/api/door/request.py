@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from fastapi import Depends, Query, Request, Security
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
-from serve_app.api.services import ApiServices
+from serve_app.api.services import ApiServices, Operations
 from serve_app.api.wire.schemas import Error
 from serve_app.domain.errors import RateLimitError, TierRequiredError, UnauthorizedError
 from serve_app.domain.keys import Caller
@@ -107,6 +107,14 @@ async def authenticate_header(request: Request, services: ApiServices) -> Caller
 
 
 Authenticated = Annotated[Caller, Depends(authenticate)]
+
+
+def operations_for(caller: Authenticated, services: Services) -> Operations:
+    """Choose what answers this caller: the live operations, or those of test keys."""
+    return services.of(caller)
+
+
+Offered = Annotated[Operations, Depends(operations_for)]
 
 
 def request_id(request: Request) -> str:

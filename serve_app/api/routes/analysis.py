@@ -4,18 +4,12 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
 
-from serve_app.api.door.audio_body import (
-    AUDIO_OR_ASSET_BODY,
-    body_chunks,
-    check_audio_type,
-    check_length,
-    is_json,
-    read_asset_input,
-)
+from serve_app.api.door.audio_body import AUDIO_OR_ASSET_BODY, audio_of
 from serve_app.api.door.idempotency import IdempotentRoute, idempotent
 from serve_app.api.door.limits import Computer
 from serve_app.api.door.request import (
     Format,
+    Offered,
     Services,
     error_responses,
     request_id,
@@ -24,6 +18,7 @@ from serve_app.api.door.request import (
 )
 from serve_app.api.wire.jobs import job_envelope
 from serve_app.api.wire.schemas import JobEnvelope, UrlAnalysisRequest
+from serve_app.services.audio.audio import AudioAddress
 from serve_app.services.jobs.submit import AnalysisOptions
 
 router = APIRouter(tags=["Analysis"], route_class=IdempotentRoute)
@@ -41,6 +36,7 @@ async def analyse_upload(
     request: Request,
     caller: Computer,
     services: Services,
+    offered: Offered,
     format: Format = None,
     include_embedding: Annotated[
         bool, Query(description="Adds a 768-d embedding to the result (PRO and Scale).")
@@ -57,17 +53,9 @@ async def analyse_upload(
     require_gpu(services.tiers, tier)
     if include_embedding:
         require_embedding(services.tiers, tier)
-    content_type = request.headers.get("content-type", "")
+    audio = audio_of(request, services, caller, tier)
     options = AnalysisOptions(format, include_embedding, request_id(request))
-    if is_json(content_type):
-        asset_id = await read_asset_input(request)
-        job = await services.analysis.submit_asset(caller, tier, asset_id, options)
-    else:
-        media_type = check_audio_type(content_type)
-        check_length(request.headers.get("content-length"), tier.upload_bytes)
-        job = await services.analysis.submit_upload(
-            caller, tier, body_chunks(request), media_type, options
-        )
+    job = await offered.analysis.submit(caller, tier, audio, options)
     return await job_envelope(request, services, caller, job, format)
 
 
@@ -83,6 +71,7 @@ async def analyse_url(
     request: Request,
     caller: Computer,
     services: Services,
+    offered: Offered,
     body: UrlAnalysisRequest,
     format: Format = None,
 ) -> JobEnvelope:
@@ -96,5 +85,6 @@ async def analyse_url(
     if body.include_embedding:
         require_embedding(services.tiers, tier)
     options = AnalysisOptions(format, body.include_embedding, request_id(request))
-    job = await services.analysis.submit_url(caller, tier, body.url, options)
+    audio = AudioAddress(services.url_guard, body.url)
+    job = await offered.analysis.submit(caller, tier, audio, options)
     return await job_envelope(request, services, caller, job, format)

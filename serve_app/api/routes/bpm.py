@@ -2,17 +2,10 @@
 
 from fastapi import APIRouter, Request
 
-from serve_app.api.door.audio_body import (
-    AUDIO_OR_ASSET_BODY,
-    body_chunks,
-    check_audio_type,
-    check_length,
-    is_json,
-    read_asset_input,
-)
+from serve_app.api.door.audio_body import AUDIO_OR_ASSET_BODY, audio_of
 from serve_app.api.door.idempotency import IdempotentRoute, idempotent
 from serve_app.api.door.limits import Computer
-from serve_app.api.door.request import Services, error_responses, request_id
+from serve_app.api.door.request import Offered, Services, error_responses, request_id
 from serve_app.api.wire.meta import meta_of
 from serve_app.api.wire.tracks import Bpm
 
@@ -27,21 +20,16 @@ router = APIRouter(tags=["Analysis"], route_class=IdempotentRoute)
     openapi_extra=idempotent(AUDIO_OR_ASSET_BODY),
     summary="Detect the tempo",
 )
-async def detect_bpm(request: Request, caller: Computer, services: Services) -> Bpm:
+async def detect_bpm(
+    request: Request, caller: Computer, services: Services, offered: Offered
+) -> Bpm:
     """Send raw audio bytes, or name an asset as JSON, and get the tempo at once.
 
     Runs on the CPU, for every tier. Audio that cannot be analysed is not charged.
     """
     tier = services.tiers[caller.tier]
-    content_type = request.headers.get("content-type", "")
-    charge_id = request_id(request)
-    if is_json(content_type):
-        asset_id = await read_asset_input(request)
-        answer = await services.bpm.detect_asset(caller, tier, asset_id, charge_id)
-    else:
-        check_audio_type(content_type)
-        check_length(request.headers.get("content-length"), tier.upload_bytes)
-        answer = await services.bpm.detect(caller, tier, body_chunks(request), charge_id)
+    audio = audio_of(request, services, caller, tier)
+    answer = await offered.bpm.detect(caller, tier, audio, request_id(request))
     named = {}
     if answer.asset is not None:
         named = {

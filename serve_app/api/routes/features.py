@@ -5,9 +5,10 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import JSONResponse
 
+from pipelines.analysis.records import TrackFeatures
 from serve_app.api.door.idempotency import IdempotentRoute, idempotent
-from serve_app.api.door.limits import LookupReader, Reader
-from serve_app.api.door.request import Format, Services, error_responses, request_id
+from serve_app.api.door.limits import LookupReader, Reader, admission_to_read
+from serve_app.api.door.request import Format, Offered, Services, error_responses, request_id
 from serve_app.api.services import ApiServices
 from serve_app.api.wire.features import (
     to_canonical,
@@ -24,7 +25,7 @@ from serve_app.api.wire.tracks import (
     FeaturesAnswer,
 )
 from serve_app.services.lookup.batch import Slot
-from serve_app.services.lookup.find import Ahead, Found
+from serve_app.services.lookup.lookup import Found
 
 router = APIRouter(tags=["Look-ups"], route_class=IdempotentRoute)
 
@@ -46,7 +47,11 @@ LOOKUP_ERRORS = error_responses(400, 401, 402, 404, 429, 500, 503)
 
 
 def features_answer(
-    request: Request, services: ApiServices, found: Found, asked: str, format: str | None
+    request: Request,
+    services: ApiServices,
+    found: Found[TrackFeatures],
+    asked: str,
+    format: str | None,
 ) -> JSONResponse:
     """Give what was found in the shape that was asked for."""
     meta = meta_of(request, found.cache, found.credits_used, found.balance.remaining)
@@ -67,6 +72,7 @@ async def features_by_name(
     request: Request,
     caller: Reader,
     services: Services,
+    offered: Offered,
     song: Song,
     artist: Artist,
     format: Format = None,
@@ -76,11 +82,8 @@ async def features_by_name(
     Case, accents, punctuation, "feat." and small typing errors do not matter. Cache hits are free
     within the monthly allowance; a miss computes the features and costs credits.
     """
-    identity = await services.lookup.identify_name(caller, artist, song)
-    found = await services.lookup.features(
-        caller, identity, services.prices.features_by_name_miss, request_id(request)
-    )
-    asked = next((track_id.value for track_id in identity.ids()), "")
+    found = await offered.lookup.by_name(caller, artist, song, request_id(request))
+    asked = next((track_id.value for track_id in found.identity.ids()), "")
     return features_answer(request, services, found, asked, format)
 
 
@@ -94,6 +97,7 @@ async def features_by_id(
     request: Request,
     caller: LookupReader,
     services: Services,
+    offered: Offered,
     id: TrackIdPath,
     format: Format = None,
 ) -> JSONResponse:
@@ -103,12 +107,8 @@ async def features_by_id(
     credits. If that takes too long the answer is 503 with `Retry-After`, nothing is charged, and
     the computation goes on.
     """
-    ahead: Ahead | None = request.state.ahead
-    identity = ahead.identity if ahead else await services.lookup.identify(caller, id)
-    found = await services.lookup.features(
-        *(caller, identity, services.prices.features_by_id_miss, request_id(request)),
-        ahead=ahead,
-    )
+    admission = admission_to_read(request, caller, services)
+    found = await offered.lookup.by_id(caller, id, request_id(request), admission)
     return features_answer(request, services, found, id, format)
 
 
@@ -134,6 +134,7 @@ async def features_of_many(
     request: Request,
     caller: Reader,
     services: Services,
+    offered: Offered,
     body: BatchRequest,
     format: Format = None,
 ) -> JSONResponse:
@@ -142,7 +143,7 @@ async def features_of_many(
     Each resolved slot costs credits, cached or not; `null` slots cost nothing. The price of all
     slots must be covered beforehand.
     """
-    batch = await services.batch.run(
+    batch = await offered.batch.run(
         caller, body.ids, services.prices.batch_slot, request_id(request)
     )
     meta = meta_of(request, batch.cache, batch.credits_used, batch.balance.remaining)

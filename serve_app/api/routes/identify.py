@@ -1,15 +1,13 @@
 """Identify a track from its audio."""
 
-from contextlib import aclosing
 from typing import Any
 
 from fastapi import APIRouter, Request
 
-from serve_app.api.door.audio_body import check_length, is_json, read_asset_input
 from serve_app.api.door.idempotency import IdempotentRoute, idempotent
 from serve_app.api.door.limits import Computer
-from serve_app.api.door.multipart import FORM_ROOM, file_bytes
-from serve_app.api.door.request import Services, error_responses, request_id
+from serve_app.api.door.multipart import form_audio_of
+from serve_app.api.door.request import Offered, Services, error_responses, request_id
 from serve_app.api.wire.identification import EnrichmentBody, Identification
 from serve_app.api.wire.meta import meta_of
 from serve_app.services.identify.identify import IdentifyAnswer
@@ -46,7 +44,9 @@ FORM_BODY: dict[str, Any] = {
     openapi_extra=idempotent(FORM_BODY),
     summary="Identify a track",
 )
-async def identify(request: Request, caller: Computer, services: Services) -> Identification:
+async def identify(
+    request: Request, caller: Computer, services: Services, offered: Offered
+) -> Identification:
     """Send audio as the part `file` of a multipart form (or name an asset) and learn who it is.
 
     A fingerprint index of our own is asked first, then the services that the operator has set up.
@@ -54,14 +54,8 @@ async def identify(request: Request, caller: Computer, services: Services) -> Id
     charged when no service could answer (502) or the audio is unfit (400).
     """
     tier = services.tiers[caller.tier]
-    charge_id = request_id(request)
-    if is_json(request.headers.get("content-type", "")):
-        asset_id = await read_asset_input(request)
-        answer = await services.identify.identify_asset(caller, tier, asset_id, charge_id)
-    else:
-        check_length(request.headers.get("content-length"), tier.upload_bytes + FORM_ROOM)
-        async with aclosing(file_bytes(request, tier.upload_bytes)) as chunks:
-            answer = await services.identify.identify(caller, tier, chunks, charge_id)
+    audio = form_audio_of(request, services, caller, tier)
+    answer = await offered.identify.identify(caller, tier, audio, request_id(request))
     return to_wire(request, answer)
 
 

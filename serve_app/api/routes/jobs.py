@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query, Request
 
 from serve_app.api.door.limits import Poller
-from serve_app.api.door.request import Format, Services, error_responses
+from serve_app.api.door.request import Format, Offered, Services, error_responses
 from serve_app.api.wire.jobs import job_envelope
 from serve_app.api.wire.schemas import JobEnvelope
 
@@ -22,6 +22,7 @@ async def get_job(
     request: Request,
     caller: Poller,
     services: Services,
+    offered: Offered,
     job_id: Annotated[str, Path(description="As returned when the job was submitted.")],
     format: Format = None,
     wait: Annotated[
@@ -33,5 +34,5 @@ async def get_job(
 
     Free of charge. The shape is the one `format` asks for, else the one asked for at submission.
     """
-    job = await services.analysis.get_job(caller, job_id, wait)
+    job = await offered.analysis.get_job(caller, job_id, wait)
     return await job_envelope(request, services, caller, job, format)

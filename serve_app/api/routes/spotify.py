@@ -3,12 +3,14 @@
 import re
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Query, Request
+from fastapi import APIRouter, Depends, Path, Query, Request
 from fastapi.responses import JSONResponse
 
-from serve_app.api.door.limits import Reader
-from serve_app.api.door.request import Services, request_id
+from pipelines.analysis.records import TrackFeatures
+from serve_app.api.door.limits import Reader, let_read
+from serve_app.api.door.request import Offered, Services, request_id
 from serve_app.api.routes.tracks import identity_of
+from serve_app.api.services import ApiServices, Operations
 from serve_app.api.wire.features import to_spotify
 from serve_app.api.wire.meta import meta_of
 from serve_app.api.wire.schemas import SpotifyFeatures
@@ -71,14 +73,14 @@ def split_ids(ids: str, most: int) -> list[str]:
 )
 @router.get("/audio-features/", include_in_schema=False)
 async def several_features(
-    request: Request, caller: Reader, services: Services, ids: Ids
+    request: Request, caller: Reader, services: Services, offered: Offered, ids: Ids
 ) -> JSONResponse:
     """Give the audio features of up to 100 tracks; a missing track is a null slot.
 
     Charged as single look-ups: hits are free within the monthly allowance, misses cost credits.
     """
     wanted = split_ids(ids, MAX_IDS)
-    batch = await services.batch.run(
+    batch = await offered.batch.run(
         caller,
         wanted,
         services.prices.features_by_id_miss,
@@ -102,10 +104,10 @@ async def several_features(
     summary="Audio features of one track",
 )
 async def one_features(
-    request: Request, caller: Reader, services: Services, id: SpotifyId
+    request: Request, caller: Reader, services: Services, offered: Offered, id: SpotifyId
 ) -> JSONResponse:
     """Give the audio features of a track, or of an own analysed upload by its job id."""
-    features = await _features(request, caller, services, id, whole=False)
+    features = await _features(request, caller, services, offered, id, whole=False)
     body = to_spotify(features, id, services.public_url)
     return JSONResponse(body.model_dump(exclude_none=True, exclude={"embedding"}))
 
@@ -117,35 +119,41 @@ async def one_features(
     summary="Audio analysis of one track",
 )
 async def one_analysis(
-    request: Request, caller: Reader, services: Services, id: SpotifyId
+    request: Request, caller: Reader, services: Services, offered: Offered, id: SpotifyId
 ) -> JSONResponse:
     """Give bars, beats, tatums, sections and segments of a track or an own analysed upload."""
-    return JSONResponse(audio_analysis(await _features(request, caller, services, id, whole=True)))
+    return JSONResponse(
+        audio_analysis(await _features(request, caller, services, offered, id, whole=True))
+    )
 
 
 async def _features(
-    request: Request, caller: Caller, services: Services, id: str, *, whole: bool
-) -> Any:
+    request: Request,
+    caller: Caller,
+    services: ApiServices,
+    offered: Operations,
+    id: str,
+    *,
+    whole: bool,
+) -> TrackFeatures:
     job_id = id.removeprefix("afa:track:")
     if job_id.startswith("job_"):
-        features = await _job_features(caller, services, job_id)
+        features = await _job_features(caller, offered, job_id)
         balance = await services.ledger.balance(caller.account, caller.tier)
         meta_of(request, "bypass", 0, balance.remaining)
         return features
-    identity = await services.lookup.identify(caller, id)
-    found = await services.lookup.features(
-        caller, identity, services.prices.features_by_id_miss, request_id(request), whole=whole
-    )
+    look_up = offered.lookup.analysis if whole else offered.lookup.features
+    found = await look_up(caller, id, request_id(request))
     meta_of(request, found.cache, found.credits_used, found.balance.remaining)
     return found.features
 
 
-async def _job_features(caller: Caller, services: Services, job_id: str) -> Any:
+async def _job_features(caller: Caller, offered: Operations, job_id: str) -> TrackFeatures:
     try:
-        job = await services.analysis.get_job(caller, job_id)
+        job = await offered.analysis.get_job(caller, job_id)
     except JobNotFoundError as error:
         raise TrackNotFoundError("analysis not found") from error
-    features = services.analysis.features_of(job)
+    features = offered.analysis.features_of(job)
     if features is None:
         raise TrackNotFoundError("analysis not found: the job has not completed")
     return features
@@ -153,12 +161,14 @@ async def _job_features(caller: Caller, services: Services, job_id: str) -> Any:
 
 @router.get("/tracks", response_model=SpotifyTracks, responses=ERRORS, summary="Several tracks")
 @router.get("/tracks/", include_in_schema=False)
-async def several_tracks(caller: Reader, services: Services, ids: Ids) -> JSONResponse:
+async def several_tracks(
+    caller: Reader, services: Services, offered: Offered, ids: Ids
+) -> JSONResponse:
     """Give up to 50 tracks; a missing one is null. Free."""
     tracks: list[dict[str, Any] | None] = []
     for asked in split_ids(ids, MAX_TRACKS):
         try:
-            identity = await identity_of(services, caller, asked)
+            identity = await identity_of(offered, caller, asked)
         except (NotFoundError, BadRequestError):
             tracks.append(None)
             continue
@@ -167,18 +177,26 @@ async def several_tracks(caller: Reader, services: Services, ids: Ids) -> JSONRe
 
 
 @router.get("/tracks/{id}", response_model=SpotifyTrack, responses=ERRORS, summary="One track")
-async def one_track(caller: Reader, services: Services, id: SpotifyId) -> JSONResponse:
+async def one_track(
+    caller: Reader, services: Services, offered: Offered, id: SpotifyId
+) -> JSONResponse:
     """Give artist, title, album and identifiers of a track. Free."""
-    identity = await identity_of(services, caller, id)
+    identity = await identity_of(offered, caller, id)
     return JSONResponse(track_object(identity, id, services.public_url))
 
 
-@router.get("/search", response_model=SpotifySearch, responses=ERRORS, summary="Search")
-@router.get("/search/", include_in_schema=False)
+@router.get(
+    "/search",
+    response_model=SpotifySearch,
+    responses=ERRORS,
+    summary="Search",
+    dependencies=[Depends(let_read)],
+)
+@router.get("/search/", include_in_schema=False, dependencies=[Depends(let_read)])
 async def search(
     request: Request,
-    caller: Reader,
     services: Services,
+    offered: Offered,
     q: Annotated[
         str,
         Query(
@@ -194,7 +212,7 @@ async def search(
 ) -> JSONResponse:
     """Find a track by ISRC, or by artist and title. Free."""
     try:
-        identity = await _search(caller, services, q)
+        identity = await _search(offered, q)
     except NotFoundError:
         identity = None
     tracks = []
@@ -204,10 +222,10 @@ async def search(
     return JSONResponse(search_page(tracks, str(request.url), limit, offset))
 
 
-async def _search(caller: Caller, services: Services, q: str) -> TrackIdentity | None:
+async def _search(offered: Operations, q: str) -> TrackIdentity | None:
     isrc = ISRC_QUERY.search(q)
     if isrc is not None:
-        return await services.lookup.identify(caller, f"isrc:{isrc[1]}")
+        return await offered.lookup.identify(f"isrc:{isrc[1]}")
     track, artist = TRACK_QUERY.search(q), ARTIST_QUERY.search(q)
     if track is not None and artist is not None:
         names = (artist[1] or artist[2], track[1] or track[2])
@@ -216,4 +234,4 @@ async def _search(caller: Caller, services: Services, q: str) -> TrackIdentity |
         names = (before.strip(), after.strip())
     if not all(names):
         return None
-    return await services.lookup.identify_name(caller, *names)
+    return await offered.lookup.identify_name(*names)

@@ -3,15 +3,15 @@
 from fastapi import APIRouter, Request
 
 from serve_app.api.door.limits import Reader
-from serve_app.api.door.request import Services, error_responses, request_id
+from serve_app.api.door.request import Offered, Services, error_responses, request_id
 from serve_app.api.routes.features import Artist, Song, TrackIdPath
+from serve_app.api.services import Operations
 from serve_app.api.wire.features import MODES, PITCH_CLASSES
 from serve_app.api.wire.meta import meta_of
 from serve_app.api.wire.tracks import BeatGridBody, KeyBpm, ResolvedTrack
 from serve_app.domain.errors import JobNotFoundError, TrackNotFoundError
 from serve_app.domain.identity import TrackIdentity
 from serve_app.domain.keys import Caller
-from serve_app.services.lookup.beatgrid import fitted_grid, verified_grid
 
 router = APIRouter(tags=["Look-ups"])
 
@@ -23,16 +23,13 @@ router = APIRouter(tags=["Look-ups"])
     summary="Key and tempo by song and artist",
 )
 async def key_bpm(
-    request: Request, caller: Reader, services: Services, song: Song, artist: Artist
+    request: Request, caller: Reader, offered: Offered, song: Song, artist: Artist
 ) -> KeyBpm:
     """Give tempo and key alone, from the same cache as the full look-up.
 
     What is not known is computed on the CPU, so the free tier may ask too.
     """
-    identity = await services.lookup.identify_name(caller, artist, song)
-    found = await services.lookup.key_bpm(
-        caller, identity, services.prices.key_bpm_miss, request_id(request)
-    )
+    found = await offered.lookup.key_bpm(caller, artist, song, request_id(request))
     features = found.features
     return KeyBpm(
         tempo=round(features.tempo, 3),
@@ -43,7 +40,7 @@ async def key_bpm(
     )
 
 
-async def identity_of(services: Services, caller: Caller, id: str) -> TrackIdentity:
+async def identity_of(offered: Operations, caller: Caller, id: str) -> TrackIdentity:
     """Give who a track is; an own analysed upload is a track without names.
 
     Raises:
@@ -51,9 +48,9 @@ async def identity_of(services: Services, caller: Caller, id: str) -> TrackIdent
     """
     job_id = id.removeprefix("afa:track:")
     if not job_id.startswith("job_"):
-        return await services.lookup.identify(caller, id)
+        return await offered.lookup.identify(id)
     try:
-        await services.analysis.get_job(caller, job_id)
+        await offered.analysis.get_job(caller, job_id)
     except JobNotFoundError as error:
         raise TrackNotFoundError("no such track is known") from error
     return TrackIdentity()
@@ -66,10 +63,10 @@ async def identity_of(services: Services, caller: Caller, id: str) -> TrackIdent
     summary="All identifiers of a track",
 )
 async def resolve(
-    request: Request, caller: Reader, services: Services, id: TrackIdPath
+    request: Request, caller: Reader, services: Services, offered: Offered, id: TrackIdPath
 ) -> ResolvedTrack:
     """Turn any identifier of a track into all that are known, with artist and title. Free."""
-    identity = await identity_of(services, caller, id)
+    identity = await identity_of(offered, caller, id)
     balance = await services.ledger.balance(caller.account, caller.tier)
     return ResolvedTrack(
         mbid=identity.mbid,
@@ -91,32 +88,20 @@ async def resolve(
     summary="Beat grid of a track",
 )
 async def beatgrid(
-    request: Request, caller: Reader, services: Services, id: TrackIdPath
+    request: Request, caller: Reader, offered: Offered, id: TrackIdPath
 ) -> BeatGridBody:
     """Give tempo, beats and downbeats of a track.
 
     Where the catalog has a tempo that a person checked, the grid is fitted to it. Cache hits are
     free within the monthly allowance; a miss computes the track and costs credits.
     """
-    identity = await services.lookup.identify(caller, id)
-    charge_id = request_id(request)
-    grid = verified_grid(identity)
-    if grid is not None:
-        charge = await services.ledger.count_hit(
-            caller.account, caller.tier, hit_id=f"hit:{charge_id}"
-        )
-        meta = meta_of(request, "hit", charge.credits, charge.balance.remaining)
-    else:
-        found = await services.lookup.features(
-            caller, identity, services.prices.beatgrid_miss, charge_id
-        )
-        grid = fitted_grid(identity, found.features)
-        meta = meta_of(request, found.cache, found.credits_used, found.balance.remaining)
+    found = await offered.lookup.beat_grid(caller, id, request_id(request))
+    grid = found.features
     return BeatGridBody(
         tempo=round(grid.tempo, 3),
         downbeat=round(grid.downbeat, 4),
         beats=[round(beat, 4) for beat in grid.beats],
         downbeats=[round(beat, 4) for beat in grid.downbeats],
         tempo_source=grid.tempo_source,
-        meta=meta,
+        meta=meta_of(request, found.cache, found.credits_used, found.balance.remaining),
     )

@@ -13,8 +13,8 @@ from serve_app.api.wire.schemas import (
     JobMeta,
     SpotifyFeatures,
 )
-from serve_app.domain.jobs import JobRecord
 from serve_app.domain.keys import Caller
+from serve_app.ledger.jobs.types import JobRecord
 
 
 async def job_envelope(
@@ -29,7 +29,7 @@ async def job_envelope(
     result: AnalysisFeatures | SpotifyFeatures | None = None
     if job.result is not None:
         features = from_json(job.result)
-        wanted = format or job.payload.get("format")
+        wanted = format or job.work.format
         if wanted == "spotify":
             result = to_spotify(features, job.job_id, services.public_url)
         else:

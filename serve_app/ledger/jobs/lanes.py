@@ -7,8 +7,8 @@ here too often is refused by its record.
 import secrets
 from dataclasses import dataclass
 
-from serve_app.domain.jobs import JobStats, LaneStats
 from serve_app.domain.tiers import Tiers
+from serve_app.ledger.jobs.types import JobStats, LaneStats
 from serve_app.store.client import Store
 from serve_app.store.keys import SEPARATOR, lane_key, split_member
 

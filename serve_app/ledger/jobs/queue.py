@@ -16,18 +16,19 @@ from serve_app.domain.errors import (
     ServiceUnavailableError,
     UnansweredError,
 )
-from serve_app.domain.jobs import (
+from serve_app.domain.tiers import Tiers
+from serve_app.ledger.jobs.lanes import Lanes
+from serve_app.ledger.jobs.records import JobPolicy, ending_keys, new_record, parse_record
+from serve_app.ledger.jobs.sweep import JobSweep
+from serve_app.ledger.jobs.types import (
     JOB_HOLD_PREFIX,
+    AnalysisJob,
     Claim,
     JobRecord,
     JobStats,
     NewJob,
     Recovery,
 )
-from serve_app.domain.tiers import Tiers
-from serve_app.ledger.jobs.lanes import Lanes
-from serve_app.ledger.jobs.records import JobPolicy, ending_keys, new_record, parse_record
-from serve_app.ledger.jobs.sweep import JobSweep
 from serve_app.ledger.ledger import check_id, no_funds, parse_balance
 from serve_app.store.bus import Bus
 from serve_app.store.client import Store
@@ -93,7 +94,7 @@ class Jobs:
                 [
                     *(account, hold_id, job.cost, int(ttl_s * 1000), job.fingerprint),
                     *(tier.monthly_credits, tier.grace_credits, job_id, tier.name, job.kind),
-                    *(json.dumps(job.payload), tier.owner_jobs),
+                    *(json.dumps(job.work.to_json()), tier.owner_jobs),
                     *(tier.asset_lifetime_s * 1000, OUTBOX_GRACE_MS),
                 ],
             )
@@ -242,7 +243,7 @@ class Jobs:
             account=account,
             tier=tier.decode(),
             kind=kind.decode(),
-            payload=json.loads(payload),
+            work=AnalysisJob.from_json(json.loads(payload)),
             cost=int(cost),
             attempt=attempts,
             fence=fence,

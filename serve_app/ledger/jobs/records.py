@@ -5,7 +5,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from serve_app.domain.credits import Balance
-from serve_app.domain.jobs import JOB_HOLD_PREFIX, JobFailure, JobRecord, JobState, NewJob
+from serve_app.ledger.jobs.types import (
+    JOB_HOLD_PREFIX,
+    AnalysisJob,
+    JobFailure,
+    JobRecord,
+    JobState,
+    NewJob,
+)
 from serve_app.store.client import from_ms
 from serve_app.store.keys import Keyspace
 
@@ -57,7 +64,7 @@ def new_record(job: NewJob, tier: str, balance: Balance) -> JobRecord:
         attempts=0,
         cost=job.cost,
         credits_used=job.cost,
-        payload=job.payload,
+        work=job.work,
         error=None,
         created_at=datetime.now(UTC),
         finished_at=None,
@@ -81,7 +88,7 @@ def parse_record(job_id: str, raw: dict[bytes, bytes]) -> JobRecord:
         attempts=int(raw[b"attempts"]),
         cost=int(raw[b"cost"]),
         credits_used=int(raw[b"used"]),
-        payload=json.loads(raw[b"payload"]),
+        work=AnalysisJob.from_json(json.loads(raw[b"payload"])),
         error=JobFailure(code.decode(), raw[b"message"].decode()) if code is not None else None,
         created_at=from_ms(int(raw[b"created"])),
         finished_at=from_ms(int(finished)) if finished is not None else None,

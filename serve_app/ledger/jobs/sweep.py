@@ -3,9 +3,9 @@
 Invariant: every unfinished job is in its shard's ``open`` index, so none is lost for good.
 """
 
-from serve_app.domain.jobs import Claim, Recovery
 from serve_app.ledger.jobs.lanes import Lanes
 from serve_app.ledger.jobs.records import JobPolicy, ending_keys
+from serve_app.ledger.jobs.types import Claim, Recovery
 from serve_app.store.client import Store
 from serve_app.store.keys import split_member
 

@@ -14,9 +14,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from serve_app.domain.errors import ServiceUnavailableError
-from serve_app.domain.jobs import JobRecord
 from serve_app.domain.webhooks import RETRY_DELAYS_S, Webhook, new_secret, sign
 from serve_app.ledger.jobs.queue import Jobs
+from serve_app.ledger.jobs.types import JobRecord
 from serve_app.store.client import Store
 from serve_app.store.keys import split_member
 
@@ -114,7 +114,7 @@ class Webhooks:
         hook = await self.get(account)
         job = await self._jobs.get(account, job_id)
         # Nobody has heard of the job that computes a catalog track.
-        if hook is None or job is None or job.payload.get("cache_key"):
+        if hook is None or job is None or job.work.is_for_lookup:
             return -1
         body, message_id, now_s = message_body(job), f"msg_{job_id}", int(time.time())
         headers = {

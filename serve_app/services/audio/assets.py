@@ -22,7 +22,6 @@ from serve_app.domain.errors import (
     UnsupportedMediaTypeError,
 )
 from serve_app.domain.keys import Caller
-from serve_app.domain.objects import ObjectNotFoundError
 from serve_app.domain.tiers import Tier
 from serve_app.domain.ulid import new_ulid
 from serve_app.services.audio.intake import UPLOADS, store_body
@@ -32,6 +31,7 @@ from serve_app.store.objects import ObjectStore
 
 logger = logging.getLogger(__name__)
 
+NO_ASSET = "no such asset; assets expire with their tier's lifetime"
 ORPHAN_AGE = timedelta(hours=2)
 """Older uploads belong to no job: none waits and runs that long."""
 
@@ -103,7 +103,7 @@ class AssetsService:
         if is_asset_id(asset_id):
             record = await self._assets.get(caller.owner, asset_id)
         if record is None:
-            raise AssetNotFoundError("no such asset; assets expire with their tier's lifetime")
+            raise AssetNotFoundError(NO_ASSET)
         return record
 
     async def page(self, caller: Caller, limit: int, cursor: str | None) -> AssetPage:
@@ -122,22 +122,6 @@ class AssetsService:
     async def of_track(self, caller: Caller, track: str) -> AssetRecord | None:
         """Give the asset that the caller linked to a recording, if any."""
         return await self._assets.of_track(caller.owner, track)
-
-    async def copy(self, caller: Caller, tier: Tier, asset_id: str, key: str) -> AssetRecord:
-        """Copy an asset's bytes to ``key``, so that a job outlives the asset.
-
-        Raises:
-            AssetNotFoundError: Expired, never existed, or another owner's.
-            PayloadTooLargeError: Larger than the tier allows now.
-        """
-        record = await self.get(caller, asset_id)
-        try:
-            await store_body(self._objects, key, self._objects.read(record.object_key), tier)
-        except ObjectNotFoundError as error:
-            raise AssetNotFoundError(
-                "no such asset; assets expire with their tier's lifetime"
-            ) from error
-        return record
 
     async def delete_expired(self) -> int:
         """Delete the bytes of expired assets; tell how many."""

@@ -1,7 +1,6 @@
 """Take a request's body into the object store, within the tier's size."""
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 from serve_app.domain.errors import BadRequestError, PayloadTooLargeError
 from serve_app.domain.objects import StoredObject, TooLargeError
@@ -31,15 +30,3 @@ async def store_body(
         await objects.delete(key)
         raise BadRequestError("the body is empty; send the raw audio bytes")
     return stored
-
-
-@asynccontextmanager
-async def borrowed_body(
-    objects: ObjectStore, key: str, chunks: AsyncIterator[bytes], tier: Tier
-) -> AsyncIterator[StoredObject]:
-    """Store a body under ``key`` while the block runs; see `store_body`."""
-    stored = await store_body(objects, key, chunks, tier)
-    try:
-        yield stored
-    finally:
-        await objects.delete(key)

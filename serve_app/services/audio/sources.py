@@ -1,28 +1,23 @@
-"""Audio of a track: where it may lawfully come from, and how it is fetched for analysis.
-
-A source is plain JSON, because it travels in job records: ``{"kind": "object", "key": …}``,
-``{"kind": "url", "url": …}`` or ``{"kind": "file", "path": …}``. Only the operator's catalog makes
-``file`` sources.
-"""
+"""Audio of a track: where it may lawfully come from, and how it is fetched for analysis."""
 
 import shutil
 from asyncio import to_thread
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from pipelines.audio.waveform import UnprocessableAudioError
 from serve_app.domain.errors import ServiceUnavailableError, UrlFetchError
 from serve_app.domain.identity import TrackIdentity
+from serve_app.domain.keys import Caller
 from serve_app.domain.objects import ObjectNotFoundError
 from serve_app.domain.providers import AudioLocation, AudioSource, ProvidersFailedError
+from serve_app.ledger.jobs.types import FileSource, ObjectSource, SimulatedSource, Source, UrlSource
 from serve_app.providers.identities.audio_sources import locate_audio
 from serve_app.providers.web.audio_url import AudioUrlFetcher
 from serve_app.providers.web.url_guard import UrlError
+from serve_app.services.audio.assets import AssetsService
 from serve_app.store.objects import ObjectStore
-
-Source = Mapping[str, Any]
 
 
 class SourceFetcher:
@@ -38,41 +33,50 @@ class SourceFetcher:
         Raises:
             UnprocessableAudioError: The object or file is gone.
             UrlFetchError: The URL gives no audio.
+            ValueError: The source is simulated and has no bytes.
         """
-        match source["kind"]:
-            case "object":
+        match source:
+            case ObjectSource(key):
                 try:
-                    await self._objects.download(source["key"], path)
+                    await self._objects.download(key, path)
                 except ObjectNotFoundError as error:
                     raise UnprocessableAudioError(
                         "the uploaded audio is gone; upload it again"
                     ) from error
-            case "file":
+            case FileSource(file):
                 try:
-                    await to_thread(shutil.copyfile, source["path"], path)
+                    await to_thread(shutil.copyfile, file, path)
                 except OSError as error:
                     raise UnprocessableAudioError("the track's audio file is gone") from error
-            case "url":
+            case UrlSource(url):
                 try:
-                    await self._urls.fetch(source["url"], path, max_bytes)
+                    await self._urls.fetch(url, path, max_bytes)
                 except UrlError as error:
                     raise UrlFetchError(str(error)) from error
-            case kind:
-                raise ValueError(f"unknown kind of source: {kind!r}")
+            case SimulatedSource():
+                raise ValueError("a simulated source has no bytes")
 
 
 class TrackAudio:
-    """Asks every audio source in turn."""
+    """Finds the audio of a track: the caller's own asset first, then every audio source in turn."""
 
-    def __init__(self, sources: Sequence[AudioSource]) -> None:
+    def __init__(self, assets: AssetsService, sources: Sequence[AudioSource]) -> None:
+        self._assets = assets
         self._sources = sources
 
-    async def find(self, identity: TrackIdentity) -> Source | None:
+    async def find(self, caller: Caller, identity: TrackIdentity) -> Source | None:
         """Give where lawful audio of the track is, or None.
+
+        Returns:
+            An `ObjectSource` for the caller's own asset, and for nothing else.
 
         Raises:
             ServiceUnavailableError: None was found, but a source could not answer.
         """
+        for track_id in identity.ids():
+            asset = await self._assets.of_track(caller, str(track_id))
+            if asset is not None:
+                return ObjectSource(asset.object_key, asset.sha256)
         try:
             location = await locate_audio(self._sources, identity)
         except ProvidersFailedError as error:
@@ -86,5 +90,5 @@ def as_source(location: AudioLocation) -> Source:
     """Turn a location into a job's source."""
     parts = urlsplit(location.url)
     if parts.scheme == "file":
-        return {"kind": "file", "path": unquote(parts.path)}
-    return {"kind": "url", "url": location.url, "host": parts.hostname}
+        return FileSource(unquote(parts.path))
+    return UrlSource(location.url, parts.hostname)

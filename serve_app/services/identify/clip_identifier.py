@@ -12,11 +12,11 @@ from pipelines.audio.waveform import AudioError, Waveform
 from pipelines.fingerprint.clip import SHORTEST_CLIP_S, Clip
 from serve_app.domain.identification import Measured
 from serve_app.domain.objects import ObjectNotFoundError
-from serve_app.services.bpm import Refusal
+from serve_app.services.audio.refusal import Refusal
 from serve_app.services.identify.answers import KEEP_MATCH_S, KEEP_NO_MATCH_S, IdentifyCache
 from serve_app.services.identify.cascade import TOTAL_BUDGET_S, IdentifyCascade, IdentifyOutcome
 from serve_app.services.identify.enrichment import Enriched, EnrichmentService
-from serve_app.services.identify.identify import Identified
+from serve_app.services.identify.identified import Identified
 from serve_app.store.objects import ObjectStore
 
 MakeClip = Callable[[Waveform], Clip]

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Protocol
+from typing import Protocol
 
 from pipelines.analysis.features import to_json
 from pipelines.analysis.merge import merge
@@ -20,11 +20,12 @@ from pipelines.audio.decode import DecodeLimits
 from pipelines.audio.waveform import AudioError, Waveform
 from serve_app.checkpoints.choice import models_name
 from serve_app.domain.errors import AfaError, RetryableError, ServiceUnavailableError
-from serve_app.domain.jobs import Claim
 from serve_app.ledger.jobs.queue import Jobs
+from serve_app.ledger.jobs.types import AnalysisJob, Claim, ObjectSource, SimulatedSource
+from serve_app.services.audio.intake import UPLOADS
 from serve_app.services.audio.sources import SourceFetcher
 from serve_app.services.lookup.feature_cache import FeatureCache, light
-from serve_app.services.simulation import simulated_features
+from serve_app.services.simulation.features import simulated_features
 from serve_app.store.objects import ObjectStore
 
 logger = logging.getLogger(__name__)
@@ -128,29 +129,27 @@ class JobRunner:
         return await self._jobs.finish(claim, result)
 
     async def _analyse(self, claim: Claim, progress: "Progress") -> bytes:
-        payload = claim.payload
+        job = claim.work
         made_by = ""
-        if payload["source"]["kind"] == "simulated":
-            features = simulated_features(payload["source"]["seed"])
+        if isinstance(job.source, SimulatedSource):
+            features = simulated_features(job.source.seed)
         else:
-            features, made_by = await self._compute(payload, progress)
-        if payload.get("cache_key"):
+            features, made_by = await self._compute(job, progress)
+        if job.cache_key:
             # A catalog track: the cache gets everything, the job's record what look-ups show.
-            await self._features.put(payload["cache_key"], features, made_by)
+            await self._features.put(job.cache_key, features, made_by)
             features = light(features)
-        if not payload["include_embedding"]:
+        if not job.include_embedding:
             features = replace(features, embedding=[])
         return to_json(features)
 
-    async def _compute(
-        self, payload: Mapping[str, Any], progress: "Progress"
-    ) -> tuple[TrackFeatures, str]:
+    async def _compute(self, job: AnalysisJob, progress: "Progress") -> tuple[TrackFeatures, str]:
         with TemporaryDirectory(prefix="afa-job-") as folder:
             path = Path(folder) / "audio"
             progress.advance(0.05, "fetch")
-            await self._sources.fetch(payload["source"], path, payload["max_bytes"])
+            await self._sources.fetch(job.source, path, job.max_bytes)
             progress.advance(0.15, "decode")
-            limits = DecodeLimits(max_seconds=payload["max_audio_s"], min_seconds=MIN_AUDIO_S)
+            limits = DecodeLimits(max_seconds=job.max_audio_s, min_seconds=MIN_AUDIO_S)
             waveform = await asyncio.to_thread(self._decode, path, limits)
         progress.advance(0.3, "analyse")
         found = await self._backend.analyse(waveform)
@@ -172,9 +171,9 @@ class JobRunner:
             await self._discard_upload(claim)
 
     async def _discard_upload(self, claim: Claim) -> None:
-        source = claim.payload["source"]
-        if source["kind"] == "object" and source["key"].startswith("uploads/"):
-            await self._objects.delete(source["key"])
+        match claim.work.source:
+            case ObjectSource(key) | SimulatedSource(key=key) if key.startswith(f"{UPLOADS}/"):
+                await self._objects.delete(key)
 
 
 class Progress:

@@ -4,28 +4,30 @@ import asyncio
 import hashlib
 import json
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
-from urllib.parse import urlsplit
 
 from pipelines.analysis.features import from_json
 from pipelines.analysis.records import TrackFeatures
 from serve_app.domain.errors import (
-    BadRequestError,
     JobNotFoundError,
     ServiceUnavailableError,
     UnansweredError,
 )
-from serve_app.domain.jobs import JobRecord, NewJob
 from serve_app.domain.keys import Caller
 from serve_app.domain.prices import Prices
 from serve_app.domain.tiers import Tier
 from serve_app.domain.ulid import ALPHABET, LENGTH, new_ulid
 from serve_app.ledger.jobs.queue import Jobs
-from serve_app.providers.web.url_guard import InvalidUrlError, UrlGuard
-from serve_app.services.audio.assets import AssetsService
-from serve_app.services.audio.intake import UPLOADS, store_body
+from serve_app.ledger.jobs.types import (
+    AnalysisJob,
+    JobRecord,
+    NewJob,
+    ObjectSource,
+    Source,
+    UrlSource,
+)
+from serve_app.services.audio.audio import Audio, AudioAddress
 from serve_app.store.objects import ObjectStore
 
 logger = logging.getLogger(__name__)
@@ -33,6 +35,10 @@ logger = logging.getLogger(__name__)
 WITHDRAW_AGAIN_S = 1.0
 WITHDRAW_ATTEMPTS = 900
 """Over 15 minutes and more: after that nothing waits in a lane any longer."""
+
+
+UploadSource = ObjectSource | UrlSource
+"""What customers send."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,109 +66,86 @@ class AnalysisService:
         self,
         jobs: Jobs,
         objects: ObjectStore,
-        assets: AssetsService,
-        url_guard: UrlGuard,
         prices: Prices,
+        source_of: Callable[[UploadSource], Source],
     ) -> None:
+        """Use the stores.
+
+        Args:
+            jobs: Where jobs are taken in.
+            objects: Where uploads lie.
+            prices: What a job costs.
+            source_of: Turns what was sent into what is analysed; of a test key it is simulated.
+        """
         self._jobs = jobs
         self._objects = objects
-        self._assets = assets
-        self._url_guard = url_guard
         self._prices = prices
+        self._source_of = source_of
         self._withdrawals: set[asyncio.Task[None]] = set()
 
-    async def submit_upload(
-        self,
-        caller: Caller,
-        tier: Tier,
-        chunks: AsyncIterator[bytes],
-        media_type: str,
-        options: AnalysisOptions,
+    async def submit(
+        self, caller: Caller, tier: Tier, audio: Audio | AudioAddress, options: AnalysisOptions
     ) -> JobRecord:
-        """Store the body and queue its analysis.
+        """Take the audio in and queue its analysis.
 
         Raises:
             PayloadTooLargeError: The body passed the tier's upload size; nothing was stored.
-            BadRequestError: The body is empty.
+            AssetNotFoundError: The asset expired, never existed, or is another owner's.
+            BadRequestError: No bytes, or not a fetchable public HTTP(S) address.
             InsufficientCreditsError: Nothing was stored.
         """
         job_id = job_id_of(options.request_id)
-        key = f"{UPLOADS}/{job_id}"
-        stored = await store_body(self._objects, key, chunks, tier)
-        return await self._submit_object(
-            caller, tier, job_id, key, stored.sha256, media_type, options
+        source = await audio.source(job_id)
+        what = source.sha256 if isinstance(source, ObjectSource) else source.url
+        job = NewJob(
+            job_id=job_id,
+            account=caller.account,
+            tier=tier.name,
+            kind="analysis",
+            work=AnalysisJob(
+                source=self._source_of(source),
+                max_audio_s=tier.max_audio_s,
+                max_bytes=tier.upload_bytes,
+                format=options.format,
+                include_embedding=options.include_embedding,
+            ),
+            cost=self._prices.analysis,
+            fingerprint=fingerprint(what, options),
         )
+        try:
+            return await self._jobs.submit(job)
+        except BaseException as error:
+            await self._undo(caller, job_id, source, options, error)
+            raise
 
-    async def submit_asset(
-        self, caller: Caller, tier: Tier, asset_id: str, options: AnalysisOptions
-    ) -> JobRecord:
-        """Queue the analysis of an asset; the job keeps a copy, so the asset may expire meanwhile.
-
-        Raises:
-            AssetNotFoundError: Expired, never existed, or another owner's.
-            InsufficientCreditsError: Nothing was stored.
-        """
-        job_id = job_id_of(options.request_id)
-        key = f"{UPLOADS}/{job_id}"
-        asset = await self._assets.copy(caller, tier, asset_id, key)
-        return await self._submit_object(
-            caller, tier, job_id, key, asset.sha256, asset.content_type, options
-        )
-
-    async def _submit_object(
+    async def _undo(
         self,
         caller: Caller,
-        tier: Tier,
         job_id: str,
-        key: str,
-        sha256: str,
-        media_type: str,
+        source: UploadSource,
         options: AnalysisOptions,
-    ) -> JobRecord:
-        source = {"kind": "object", "key": key, "sha256": sha256, "media_type": media_type}
-        try:
-            job = await self._submit(caller, tier, job_id, source, sha256, options)
-        except BaseException:
-            # A job that was taken in all the same fails without its audio and is refunded, since
-            # its id was never told; unless a repeat of the request will ask for it.
+        error: BaseException,
+    ) -> None:
+        """Leave nothing of a submission that failed, unless a repeat of it will ask for its job.
+
+        The job may have been taken in all the same, but its id was never told. One that has lost
+        its upload fails and is refunded; one of an address is withdrawn behind the request.
+        """
+        if isinstance(source, ObjectSource):
             if not (options.is_repeatable and await self._may_exist(caller, job_id)):
-                await self._objects.delete(key)
-            raise
-        if caller.is_test:
-            await self._objects.delete(key)
-        return job
+                await self._objects.delete(source.key)
+        elif not options.is_repeatable and isinstance(
+            error, UnansweredError | asyncio.CancelledError
+        ):
+            task = asyncio.create_task(self._withdraw(caller.account, job_id))
+            self._withdrawals.add(task)
+            task.add_done_callback(self._withdrawals.discard)
 
     async def _may_exist(self, caller: Caller, job_id: str) -> bool:
         try:
             return await self._jobs.get(caller.account, job_id) is not None
         except ServiceUnavailableError:
             return True  # what belongs to no job is swept
-
-    async def submit_url(
-        self, caller: Caller, tier: Tier, url: str, options: AnalysisOptions
-    ) -> JobRecord:
-        """Check the URL's form and queue its fetching and analysis.
-
-        A submission that is not answered is withdrawn behind the request, since the job's id was
-        never told; unless a repeat of the request will ask for it.
-
-        Raises:
-            BadRequestError: Not a fetchable public HTTP(S) URL.
-        """
-        try:
-            self._url_guard.check(url)
-        except InvalidUrlError as error:
-            raise BadRequestError(f"url: {error}") from error
-        source = {"kind": "url", "url": url, "host": urlsplit(url).hostname}
-        job_id = job_id_of(options.request_id)
-        try:
-            return await self._submit(caller, tier, job_id, source, url, options)
-        except (UnansweredError, asyncio.CancelledError):
-            if not options.is_repeatable:
-                task = asyncio.create_task(self._withdraw(caller.account, job_id))
-                self._withdrawals.add(task)
-                task.add_done_callback(self._withdrawals.discard)
-            raise
 
     async def _withdraw(self, account: str, job_id: str) -> None:
         for _ in range(WITHDRAW_ATTEMPTS):
@@ -195,37 +178,16 @@ class AnalysisService:
         """Give what a job has found; None unless it is complete."""
         return None if job.result is None else from_json(job.result)
 
-    async def _submit(
-        self,
-        caller: Caller,
-        tier: Tier,
-        job_id: str,
-        source: Mapping[str, Any],
-        seed: str,
-        options: AnalysisOptions,
-    ) -> JobRecord:
-        if caller.is_test:
-            source = {"kind": "simulated", "seed": seed}
-        payload = {
-            "source": source,
-            "format": options.format,
-            "include_embedding": options.include_embedding,
-            "max_audio_s": tier.max_audio_s,
-            "max_bytes": tier.upload_bytes,
-        }
-        # A retried request makes the same id; with another body it must not pass for the first.
-        what = json.dumps([seed, options.format, options.include_embedding])
-        return await self._jobs.submit(
-            NewJob(
-                job_id=job_id,
-                account=caller.account,
-                tier=tier.name,
-                kind="analysis",
-                payload=payload,
-                cost=self._prices.analysis,
-                fingerprint=hashlib.sha256(what.encode()).hexdigest(),
-            )
-        )
+
+def fingerprint(what: str, options: AnalysisOptions) -> str:
+    """Give what must be the same for two requests under one id to be the same.
+
+    Args:
+        what: The hash of the bytes, or the address.
+        options: What was asked for.
+    """
+    text = json.dumps([what, options.format, options.include_embedding])
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def job_id_of(request_id: str) -> str:

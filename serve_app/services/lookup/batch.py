@@ -22,8 +22,9 @@ from serve_app.domain.identity import TrackIdentity
 from serve_app.domain.keys import Caller
 from serve_app.ledger.ledger import Ledger
 from serve_app.services.charging import Charging
-from serve_app.services.lookup.feature_cache import track_key
-from serve_app.services.lookup.find import LookupService
+from serve_app.services.lookup.feature_cache import FeatureCache
+from serve_app.services.lookup.find import Known
+from serve_app.services.lookup.lookup import LookupService
 
 CONCURRENT_LOOKUPS = 16
 
@@ -110,7 +111,7 @@ class BatchService:
     async def _slot(self, caller: Caller, text: str, gate: asyncio.Semaphore) -> Slot | None:
         async with gate:
             try:
-                identity = await self._lookup.identify(caller, text)
+                identity = await self._lookup.identify(text)
                 return await self._answer(caller, identity)
             except (NotFoundError, BadRequestError):
                 return None
@@ -120,16 +121,9 @@ class BatchService:
                 raise
 
     async def _answer(self, caller: Caller, identity: TrackIdentity) -> Slot | None:
-        cache = self._lookup.cache
-        key = cache.key(caller, track_key(identity))
-        known = await cache.light(key)
-        if known is not None:
-            return Slot(identity, known, is_hit=True)
-        place = await self._lookup.place(caller, identity)
-        if place.key != key:
-            known = await cache.light(place.key)
-        if known is not None:
-            return Slot(identity, known, is_hit=True)
-        if place.source is None or not self._lookup.can_compute(caller):
+        found = await self._lookup.find(caller, identity, FeatureCache.light)
+        if isinstance(found, Known):
+            return Slot(identity, found.features, is_hit=True)
+        if found.source is None or not self._lookup.can_compute(caller):
             return None
-        return Slot(identity, await self._lookup.compute(caller, place), is_hit=False)
+        return Slot(identity, await self._lookup.compute(caller, found), is_hit=False)

@@ -40,6 +40,8 @@ class FeatureCache:
         cache: Cache,
         models: Callable[[], str],
         is_settled: Callable[[], bool] = lambda: True,
+        *,
+        is_per_owner: bool = False,
     ) -> None:
         """Use ``cache``.
 
@@ -48,20 +50,22 @@ class FeatureCache:
             models: Names the checkpoints in use, so that a swap starts afresh; see
                 `serve_app.checkpoints.choice.models_name`.
             is_settled: Tells whether all replicas surely answer with those.
+            is_per_owner: Each owner has a cache apart, as test keys have.
         """
         self._cache = cache
         self._models = models
         self._is_settled = is_settled
+        self._is_per_owner = is_per_owner
 
     def key(self, caller: Caller, track: str, *, own: bool = False) -> str:
         """Give the cache key of a track.
 
         Args:
-            caller: Whose question it is; a test key has a cache of its own.
+            caller: Whose question it is.
             track: See `track_key`.
             own: Computed from the caller's own asset.
         """
-        owner = caller.owner if own or caller.is_test else ""
+        owner = caller.owner if own or self._is_per_owner else ""
         return f"{self._models()}|{owner}|{track}"
 
     def shared_key(self, track: str) -> str:
@@ -80,10 +84,19 @@ class FeatureCache:
         """Give everything."""
         return _parsed(await self._cache.get(WHOLE, key))
 
-    async def quick(self, key: str) -> QuickFeatures | None:
-        """Give tempo and key alone."""
-        found = await self._cache.get(QUICK, key)
-        return quick_from_json(found) if found else None
+    async def key_bpm(self, key: str) -> QuickFeatures | None:
+        """Give tempo and key: of the features, else what was computed alone."""
+        features = await self.light(key)
+        if features is None:
+            found = await self._cache.get(QUICK, key)
+            return quick_from_json(found) if found else None
+        return QuickFeatures(
+            tempo=features.tempo,
+            tempo_confidence=features.tempo_confidence,
+            key=features.key,
+            mode=features.mode,
+            camelot=features.camelot,
+        )
 
     async def put(self, key: str, features: TrackFeatures, made_by: str = "") -> None:
         """Store both forms.

@@ -16,12 +16,11 @@ from serve_app.domain.errors import (
     UnprocessableAudioError,
     UrlFetchError,
 )
-from serve_app.domain.jobs import JobFailure, JobRecord, JobState, NewJob
 from serve_app.domain.keys import Caller
 from serve_app.domain.tiers import Tier
 from serve_app.domain.ulid import new_ulid
 from serve_app.ledger.jobs.queue import Jobs
-from serve_app.services.audio.sources import Source
+from serve_app.ledger.jobs.types import AnalysisJob, JobFailure, JobRecord, JobState, NewJob, Source
 from serve_app.services.lookup.feature_cache import FeatureCache
 from serve_app.store.cache import Cache
 
@@ -122,14 +121,14 @@ class TrackJobs:
                 account=caller.account,
                 tier=tier.name,
                 kind="analysis",
-                payload={
-                    "source": dict(source),
-                    "format": None,
-                    "include_embedding": True,
-                    "max_audio_s": tier.max_audio_s,
-                    "max_bytes": tier.upload_bytes,
-                    "cache_key": key,
-                },
+                work=AnalysisJob(
+                    source=source,
+                    max_audio_s=tier.max_audio_s,
+                    max_bytes=tier.upload_bytes,
+                    include_embedding=True,
+                    cache_key=key,
+                    is_for_lookup=True,
+                ),
                 cost=0,
             )
         )

@@ -11,19 +11,19 @@ from serve_app.domain.errors import (
     InsufficientCreditsError,
     ServiceUnavailableError,
 )
-from serve_app.domain.jobs import Claim, JobRecord, JobState, NewJob
 from serve_app.ledger.jobs.lanes import Lanes, Load
 from serve_app.ledger.jobs.sweep import CRASH_MESSAGE, RECHECK_MS
+from serve_app.ledger.jobs.types import Claim, JobRecord, JobState, NewJob
 from serve_app.ledger.jobs.webhooks import Webhooks
 from serve_app.store.keys import split_member
-from tests.store.setting import ACCOUNT, Setting, buckets, stamp_ms
+from tests.store.setting import ACCOUNT, Setting, buckets, some_work, stamp_ms
 
 LEASE_MS = 30_000
 DAY_S = 24 * 3600
 
 
 def new_job(job_id: str, account: str = ACCOUNT, tier: str = "basic", cost: int = 10) -> NewJob:
-    return NewJob(job_id, account, tier, "analysis", {"n": job_id}, cost, "print")
+    return NewJob(job_id, account, tier, "analysis", some_work(job_id), cost, "print")
 
 
 async def read(s: Setting, job_id: str, account: str = ACCOUNT) -> JobRecord:
@@ -55,7 +55,7 @@ async def dead_letters(s: Setting) -> list[str]:
 async def job_runs_from_submit_to_complete(s: Setting) -> None:
     record = await s.jobs.submit(new_job("j1"))
     assert (record.state, record.cost, record.credits_used) == (JobState.QUEUED, 10, 10)
-    assert (record.attempts, record.payload, record.tier) == (0, {"n": "j1"}, "basic")
+    assert (record.attempts, record.work, record.tier) == (0, some_work("j1"), "basic")
     stored = await s.jobs.get(ACCOUNT, "j1")
     assert stored is not None
     assert stored.created_at.timestamp() * 1000 == s.now_ms
@@ -64,7 +64,7 @@ async def job_runs_from_submit_to_complete(s: Setting) -> None:
     assert record.balance == balance
     assert (balance.remaining, balance.held, balance.open_jobs) == (50, 10, 1)
     held = await claim(s)
-    assert (held.attempt, held.fence, held.payload, held.cost) == (1, 1, {"n": "j1"}, 10)
+    assert (held.attempt, held.fence, held.work, held.cost) == (1, 1, some_work("j1"), 10)
     assert (await read(s, "j1")).state is JobState.RUNNING
     assert await index(s, "open") == {"j1": s.now_ms + LEASE_MS}
     assert (await s.jobs.recover()).requeued == 0
@@ -93,7 +93,7 @@ async def submit_is_idempotent(s: Setting) -> None:
     with pytest.raises(IdempotencyMismatchError):
         await s.jobs.submit(new_job("j1", cost=11))
     with pytest.raises(IdempotencyMismatchError):
-        await s.jobs.submit(NewJob("j1", ACCOUNT, "basic", "analysis", {}, 10, "other"))
+        await s.jobs.submit(NewJob("j1", ACCOUNT, "basic", "analysis", some_work(), 10, "other"))
     held = await claim(s)
     await s.jobs.finish(held, b"{}")
     assert (await s.jobs.submit(new_job("j1"))).state is JobState.COMPLETE

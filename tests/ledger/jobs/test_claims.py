@@ -6,10 +6,10 @@ import time
 
 import pytest
 
-from serve_app.domain.jobs import NewJob
 from serve_app.ledger.jobs.queue import Jobs
+from serve_app.ledger.jobs.types import NewJob
 from serve_app.store.client import Store
-from tests.store.setting import ACCOUNT, rich_tiers
+from tests.store.setting import ACCOUNT, rich_tiers, some_work
 
 pytestmark = pytest.mark.redis
 
@@ -21,7 +21,7 @@ async def test_cancelled_claims_lose_no_job(live_store: Store) -> None:
     attempts = []
     for n_turns in range(FAR):
         job_id = f"j{n_turns}"
-        await jobs.submit(NewJob(job_id, ACCOUNT, "pro", "test", {}, 1))
+        await jobs.submit(NewJob(job_id, ACCOUNT, "pro", "test", some_work(), 1))
         goes = asyncio.create_task(jobs.claim("goes", wait_s=5))
         for _ in range(n_turns):
             await asyncio.sleep(0)

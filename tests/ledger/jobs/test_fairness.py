@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from serve_app.domain.jobs import NewJob
 from serve_app.ledger.jobs.queue import Jobs
 from serve_app.ledger.jobs.records import JobPolicy
+from serve_app.ledger.jobs.types import NewJob
 from serve_app.store.client import Store
-from tests.store.setting import rich_tiers
+from tests.store.setting import rich_tiers, some_work
 
 pytestmark = pytest.mark.redis
 
@@ -36,7 +36,7 @@ async def submit_many(jobs: Jobs, owner: str, count: int, tier: str = "pro") -> 
 
     async def submit() -> None:
         for number in numbers:
-            await jobs.submit(NewJob(f"{owner}-{number}", owner, tier, "test", {}, 1))
+            await jobs.submit(NewJob(f"{owner}-{number}", owner, tier, "test", some_work(), 1))
 
     await asyncio.gather(*(submit() for _ in range(32)))
 

@@ -18,13 +18,13 @@ from hypothesis.stateful import (
 )
 
 from serve_app.domain.errors import InsufficientCreditsError
-from serve_app.domain.jobs import Claim, JobState, NewJob
 from serve_app.ledger.jobs.records import JobPolicy
+from serve_app.ledger.jobs.types import Claim, JobState, NewJob
 from serve_app.ledger.ledger import unpack_hold
 from serve_app.local.redis import LocalRedis
 from serve_app.store.client import connect
 from serve_app.store.keys import split_member
-from tests.store.setting import CLOCK, START_MS, Setting, small_tiers
+from tests.store.setting import CLOCK, START_MS, Setting, small_tiers, some_work
 
 pytestmark = pytest.mark.redis
 
@@ -86,7 +86,7 @@ class JobsMachine(RuleBasedStateMachine):
     @rule(owner=st.sampled_from(sorted(OWNERS)), cost=st.integers(0, 12), number=st.integers(0, 9))
     def submit(self, owner: str, cost: int, number: int) -> None:
         job_id = f"{owner}-{number}-{cost}"
-        job = NewJob(job_id, owner, OWNERS[owner], "analysis", {}, cost, "f")
+        job = NewJob(job_id, owner, OWNERS[owner], "analysis", some_work(), cost, "f")
         try:
             self.run(self.s.jobs.submit(job))
         except InsufficientCreditsError:

@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import numpy as np
@@ -19,13 +19,15 @@ from serve_app.domain.keys import Caller
 from serve_app.domain.providers import ProviderTerms
 from serve_app.ledger.journal import Journal
 from serve_app.services.audio.assets import AssetsService
+from serve_app.services.audio.audio import AudioAsset, AudioBody
 from serve_app.services.charging import Charging
 from serve_app.services.identify import clip_identifier
 from serve_app.services.identify.answers import IdentifyCache
 from serve_app.services.identify.cascade import IdentifyCascade
 from serve_app.services.identify.clip_identifier import ClipIdentifier, middle
 from serve_app.services.identify.enrichment import EnrichmentService
-from serve_app.services.identify.identify import Identified, IdentifyService
+from serve_app.services.identify.identified import Identified
+from serve_app.services.identify.identify import IdentifyService
 from tests.api.application import Application
 
 CALLER = Caller("key_x", "owner-free", "owner-free", "free", frozenset({"compute"}), is_test=False)
@@ -146,8 +148,6 @@ class Slow:
 async def test_a_full_service_reads_no_body_and_holds_nothing(api: Application) -> None:
     stores, backend = api.stores, Slow()
     service = IdentifyService(
-        stores.objects,
-        AssetsService(stores.assets, stores.objects),
         backend,
         IdentifyCache(Nothing()),
         stores.limits,
@@ -158,18 +158,26 @@ async def test_a_full_service_reads_no_body_and_holds_nothing(api: Application) 
     )
     n_read = 0
 
-    async def body() -> AsyncIterator[bytes]:
+    async def body() -> AsyncGenerator[bytes, None]:
         nonlocal n_read
         n_read += 1
         yield b"sound"
 
     tier = stores.tiers["free"]
-    first = asyncio.create_task(service.identify(CALLER, tier, body(), "a"))
+    audio = AudioBody(stores.objects, body, tier)
+
+    async def asset_id() -> str:
+        raise AssertionError("the body was read")
+
+    asset = AudioAsset(
+        stores.objects, AssetsService(stores.assets, stores.objects), asset_id, CALLER, tier
+    )
+    first = asyncio.create_task(service.identify(CALLER, tier, audio, "a"))
     await backend.begun.wait()
     with pytest.raises(ServiceUnavailableError):
-        await service.identify(CALLER, tier, body(), "b")
+        await service.identify(CALLER, tier, audio, "b")
     with pytest.raises(ServiceUnavailableError):
-        await service.identify_asset(CALLER, tier, "ast_x", "c")
+        await service.identify(CALLER, tier, asset, "c")
     assert n_read == 1
     backend.release.set()
     assert (await first).credits_used == 3

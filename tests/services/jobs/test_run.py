@@ -11,7 +11,7 @@ import pytest
 
 from pipelines.audio.waveform import UnprocessableAudioError, Waveform
 from serve_app.domain.errors import ServiceUnavailableError
-from serve_app.domain.jobs import Claim
+from serve_app.ledger.jobs.types import AnalysisJob, Claim, ObjectSource
 from serve_app.services.jobs import run as job_runner
 from serve_app.services.jobs.run import JobRunner
 from tests.api.application import FakeBackend
@@ -22,12 +22,7 @@ CLAIM = Claim(
     account="acme",
     tier="pro",
     kind="analysis",
-    payload={
-        "source": {"kind": "object", "key": KEY},
-        "include_embedding": False,
-        "max_audio_s": 60,
-        "max_bytes": 1000,
-    },
+    work=AnalysisJob(ObjectSource(KEY), max_audio_s=60, max_bytes=1000),
     cost=10,
     attempt=1,
     fence=1,

@@ -11,7 +11,7 @@ from serve_app.services.lookup.beatgrid import (
     steady_grid,
     verified_grid,
 )
-from serve_app.services.simulation import simulated_features
+from serve_app.services.simulation.features import simulated_features
 
 FEATURES = replace(
     simulated_features("x"),

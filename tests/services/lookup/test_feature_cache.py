@@ -7,7 +7,7 @@ import pytest
 from pipelines.analysis.records import QuickFeatures
 from serve_app.checkpoints.choice import models_name
 from serve_app.services.lookup.feature_cache import BRIEF_S, KEPT_S, FeatureCache
-from serve_app.services.simulation import simulated_features
+from serve_app.services.simulation.features import simulated_features
 
 OLD, NEW = models_name({"embedding": "a"}), models_name({"embedding": "b"})
 

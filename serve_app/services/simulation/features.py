@@ -1,23 +1,12 @@
-"""What test keys get: answers that depend on the input alone, without models, providers or GPU.
-
-Any well-formed track id is a track, but the ones named here are none; any bytes are audio.
-"""
+"""Features that depend on a seed alone, without models or GPU: what test keys get."""
 
 import hashlib
-import uuid
 from collections.abc import Callable
-from typing import Any
 
 from pipelines.analysis.features import camelot
 from pipelines.analysis.records import MoodTag, QuickFeatures, Section, Segment, TrackFeatures
-from serve_app.domain.identity import ID_FIELDS, TrackIdentity
-from serve_app.domain.track_ids import AmbiguousTrackId, TrackId
 
 MODEL_ID = "simulated"
-UNKNOWN_TRACKS = frozenset(
-    {"00000000-0000-0000-0000-000000000000", "ZZZZZ0000000", "0" * 22, "00000000000"}
-)
-UNKNOWN_NAME = "unknown"
 DURATION_S = 180.0
 EMBEDDING_SIZE = 768
 TAGS = ("calm", "dark", "happy", "relaxing", "energetic")
@@ -118,51 +107,3 @@ def _section(start: int, tempo: float, key: int, mode: int, loudness: float) -> 
         time_signature=4,
         time_signature_confidence=0.9,
     )
-
-
-class SimulatedIdentities:
-    """Knows every track of every platform, from its identifier alone."""
-
-    async def by_id(self, track_id: TrackId | AmbiguousTrackId) -> TrackIdentity | None:
-        """Give the one track of that identifier."""
-        return self.at_hand(track_id)
-
-    def at_hand(self, track_id: TrackId | AmbiguousTrackId) -> TrackIdentity | None:
-        """As `by_id`."""
-        if isinstance(track_id, AmbiguousTrackId):
-            track_id = track_id.deezer
-        if track_id.value in UNKNOWN_TRACKS:
-            return None
-        return self._identity(str(track_id), track_id)
-
-    async def find(self, artist: str, title: str) -> TrackIdentity | None:
-        """Give the one track of that name; an artist or title "unknown" has none."""
-        if UNKNOWN_NAME in (artist.strip().lower(), title.strip().lower()):
-            return None
-        found = self._identity(f"{artist.strip().lower()}/{title.strip().lower()}", None)
-        return TrackIdentity(
-            **{name: getattr(found, name) for name in ID_FIELDS.values()},
-            artist=artist.strip(),
-            title=title.strip(),
-            source=MODEL_ID,
-        )
-
-    def _identity(self, seed: str, known: TrackId | None) -> TrackIdentity:
-        digest = hashlib.sha256(seed.encode()).hexdigest()
-        number = int(digest[:8], 16)
-        ids: dict[str, Any] = {
-            "mbid": str(uuid.UUID(digest[:32], version=4)),
-            "isrc": f"QZTST{number % 10_000_000:07d}",
-            "spotify_id": f"1{digest[:21]}",
-            "apple_id": str(1_000_000_000 + number % 900_000_000),
-            "deezer_id": str(1 + number % 900_000_000),
-            "youtube_id": f"{digest[:10]}A",
-        }
-        if known is not None and known.platform in ID_FIELDS:
-            ids[ID_FIELDS[known.platform]] = known.value
-        return TrackIdentity(
-            artist=f"Test Artist {number % 100}",
-            title=f"Test Track {number % 10_000}",
-            source=MODEL_ID,
-            **ids,
-        )

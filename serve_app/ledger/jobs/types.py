@@ -1,0 +1,239 @@
+"""Jobs: what is to be done, the record, its states, and what a worker holds while it runs one.
+
+States only move queued → running → complete | failed, and running → queued when a lease is lost.
+What is to be done is kept as JSON: names never change their meaning, and every absent one has a
+default, so that jobs queued before a deploy survive it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, ClassVar
+
+from serve_app.domain.credits import Balance
+
+JOB_HOLD_PREFIX = "job:"
+
+
+class JobState(StrEnum):
+    """The four states of the API."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    COMPLETE = "complete"
+    FAILED = "failed"
+
+    @property
+    def is_terminal(self) -> bool:
+        """Nothing can change any more."""
+        return self in (JobState.COMPLETE, JobState.FAILED)
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectSource:
+    """Audio in the object store; ``sha256`` and ``media_type`` are "" where nobody told them."""
+
+    kind: ClassVar[str] = "object"
+    key: str
+    sha256: str = ""
+    media_type: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class UrlSource:
+    """Audio at a public address; ``host`` is the address's, for logs and quotas."""
+
+    kind: ClassVar[str] = "url"
+    url: str
+    host: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FileSource:
+    """A file on the worker's disk; only the operator's catalog names such."""
+
+    kind: ClassVar[str] = "file"
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedSource:
+    """What a test key sent: nothing is decoded, ``seed`` decides the answer.
+
+    Attributes:
+        key: Where the uploaded bytes lie until the job ends; "" when nothing was uploaded.
+    """
+
+    kind: ClassVar[str] = "simulated"
+    seed: str
+    key: str = ""
+
+
+Source = ObjectSource | UrlSource | FileSource | SimulatedSource
+SOURCES: dict[str, type[Source]] = {
+    source.kind: source for source in (ObjectSource, UrlSource, FileSource, SimulatedSource)
+}
+
+
+def source_to_json(source: Source) -> dict[str, Any]:
+    """Write a source as plain JSON types."""
+    return {"kind": source.kind} | asdict(source)
+
+
+def source_from_json(plain: Mapping[str, Any]) -> Source:
+    """Read a source; fields that this version does not know are passed over.
+
+    Raises:
+        ValueError: Of no known kind.
+    """
+    kind = SOURCES.get(plain["kind"])
+    if kind is None:
+        raise ValueError(f"unknown kind of source: {plain['kind']!r}")
+    names = {field.name for field in fields(kind)}
+    return kind(**{name: value for name, value in plain.items() if name in names})
+
+
+@dataclass(frozen=True, slots=True)
+class AnalysisJob:
+    """What a worker is to do.
+
+    Attributes:
+        source: The audio.
+        max_audio_s: Longest audio that the tier allows.
+        max_bytes: Largest file that the tier allows.
+        format: The shape that the customer asked for at submission; None for the canonical one.
+        include_embedding: Whether the result is to hold the embedding.
+        cache_key: Where the features are cached; "" when they are the customer's alone.
+        is_for_lookup: A look-up waits for it, and nobody was told its id.
+    """
+
+    source: Source
+    max_audio_s: float
+    max_bytes: int
+    format: str | None = None
+    include_embedding: bool = False
+    cache_key: str = ""
+    is_for_lookup: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """Write as plain JSON types."""
+        plain = {field.name: getattr(self, field.name) for field in fields(self)}
+        return plain | {"source": source_to_json(self.source)}
+
+    @classmethod
+    def from_json(cls, plain: Mapping[str, Any]) -> "AnalysisJob":
+        """Read a job, also one that an earlier version wrote.
+
+        Raises:
+            ValueError: Its source is of no known kind.
+        """
+        cache_key = plain.get("cache_key", "")
+        return cls(
+            source=source_from_json(plain["source"]),
+            max_audio_s=plain["max_audio_s"],
+            max_bytes=plain["max_bytes"],
+            format=plain.get("format"),
+            include_embedding=plain.get("include_embedding", False),
+            cache_key=cache_key,
+            # 0.1 did not say so, but named a key for look-ups alone
+            is_for_lookup=plain.get("is_for_lookup", bool(cache_key)),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class NewJob:
+    """A job to submit. Submitting the same id and fingerprint again changes nothing."""
+
+    job_id: str
+    account: str
+    tier: str
+    kind: str
+    work: AnalysisJob
+    cost: int
+    fingerprint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class JobFailure:
+    """Why a job failed, fit for the customer."""
+
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobRecord:
+    """A job as its owner may see it.
+
+    Attributes:
+        balance: The owner's credits right after the submission; None when the job was read later.
+    """
+
+    job_id: str
+    account: str
+    tier: str
+    kind: str
+    state: JobState
+    progress: float
+    stage: str
+    attempts: int
+    cost: int
+    credits_used: int
+    work: AnalysisJob
+    error: JobFailure | None
+    created_at: datetime
+    finished_at: datetime | None
+    result: bytes | None
+    balance: Balance | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The right to run one attempt of a job; ``fence`` makes every older right void."""
+
+    job_id: str
+    account: str
+    tier: str
+    kind: str
+    work: AnalysisJob
+    cost: int
+    attempt: int
+    fence: int
+    worker_id: str
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
+class LaneStats:
+    """One lane: what waits, what runs, and how long waiting took lately."""
+
+    lane: str
+    depth: int
+    owners: int
+    in_flight: int
+    mean_wait_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class JobStats:
+    """All lanes, and the measured service."""
+
+    lanes: tuple[LaneStats, ...]
+    mean_service_s: float
+    jobs_per_s: float
+
+    @property
+    def depth(self) -> int:
+        """Jobs waiting in all lanes."""
+        return sum(lane.depth for lane in self.lanes)
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """What one sweep did."""
+
+    requeued: int = 0
+    failed: int = 0
+    reaped: int = 0
+    enqueued: int = 0

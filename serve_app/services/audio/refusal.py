@@ -1,0 +1,30 @@
+"""Why audio cannot be analysed, on its way back from the deployment that found out."""
+
+from dataclasses import dataclass
+from typing import TypeVar
+
+from serve_app.domain.errors import UnprocessableAudioError, UrlFetchError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Crosses processes as a value, not as an exception."""
+
+    code: str
+    message: str
+
+
+def accept(found: T | Refusal) -> T:
+    """Return what was found.
+
+    Raises:
+        UnprocessableAudioError: It was refused.
+        UrlFetchError: Its URL gave no audio.
+    """
+    if isinstance(found, Refusal):
+        if found.code == UrlFetchError.code:
+            raise UrlFetchError(found.message)
+        raise UnprocessableAudioError(found.message, found.code)
+    return found

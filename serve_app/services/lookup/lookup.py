@@ -1,0 +1,293 @@
+"""Look a track up: who it is, whether its features are known, and if not, compute them once.
+
+Invariant: a hit costs nothing inside the monthly allowance; a miss is charged only if it is
+answered; however many ask at once, one job computes.
+"""
+
+import asyncio
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from typing import Generic, Literal, TypeVar
+
+from pipelines.analysis.records import QuickFeatures, TrackFeatures
+from serve_app.domain.credits import Balance
+from serve_app.domain.errors import (
+    BadRequestError,
+    ServiceUnavailableError,
+    TierRequiredError,
+    TrackNotFoundError,
+    UnprocessableAudioError,
+    UrlFetchError,
+)
+from serve_app.domain.identity import TrackIdentity
+from serve_app.domain.keys import Caller
+from serve_app.domain.prices import Prices
+from serve_app.domain.providers import AmbiguousIdError, ProvidersFailedError
+from serve_app.domain.tiers import Tiers
+from serve_app.domain.track_ids import InvalidTrackIdError, parse_track_id
+from serve_app.ledger.jobs.types import Source
+from serve_app.ledger.ledger import Ledger
+from serve_app.providers.identities.resolution import Resolution
+from serve_app.providers.identities.resolver import Resolver
+from serve_app.services.audio.refusal import accept
+from serve_app.services.bpm import QuickBackend
+from serve_app.services.charging import Charging
+from serve_app.services.lookup.beatgrid import BeatGrid, fitted_grid, verified_grid
+from serve_app.services.lookup.feature_cache import FeatureCache
+from serve_app.services.lookup.find import Finder, Known, Missing, Want
+from serve_app.services.lookup.track_jobs import UNFIT_AUDIO, TrackJobs
+from serve_app.services.simulation.backends import SimulatedTracks
+from serve_app.services.simulation.resolver import SimulatedResolver
+
+T = TypeVar("T")
+
+NO_AUDIO = (
+    "the track is known, but no audio available; upload it: POST /v1/audio-features/upload, or "
+    "POST /v1/assets/upload?track=ID and ask again"
+)
+NOT_FOUND = "no such track is known"
+
+
+@dataclass(frozen=True, slots=True)
+class Found(Generic[T]):
+    """What was asked for, and what it cost."""
+
+    identity: TrackIdentity
+    features: T
+    cache: Literal["hit", "miss"]
+    credits_used: int
+    balance: Balance
+
+
+class LookupService:
+    """Answers look-ups by identifier and by name."""
+
+    def __init__(
+        self,
+        resolver: Resolver | SimulatedResolver,
+        finder: Finder,
+        cache: FeatureCache,
+        tracks: TrackJobs | SimulatedTracks,
+        quick: QuickBackend,
+        ledger: Ledger,
+        charging: Charging,
+        tiers: Tiers,
+        prices: Prices,
+    ) -> None:
+        """Take the parts.
+
+        Args:
+            resolver: Knows who tracks are.
+            finder: Knows what is cached, and where audio is.
+            cache: Where key and tempo are kept; jobs keep features themselves.
+            tracks: Computes features.
+            quick: Computes key and tempo.
+            ledger: Counts hits.
+            charging: Takes payment for misses.
+            tiers: What callers' plans include.
+            prices: What misses cost.
+        """
+        self._resolver = resolver
+        self._finder = finder
+        self._cache = cache
+        self._tracks = tracks
+        self._quick = quick
+        self._ledger = ledger
+        self._charging = charging
+        self._tiers = tiers
+        self._prices = prices
+
+    async def identify(self, text: str) -> TrackIdentity:
+        """Give the track of an identifier in any form.
+
+        Raises:
+            TrackNotFoundError: Not an identifier, or of no known track.
+            BadRequestError: The number names two tracks.
+            ServiceUnavailableError: Not every provider could be asked.
+        """
+        try:
+            track_id = parse_track_id(text)
+        except InvalidTrackIdError as error:
+            raise TrackNotFoundError(str(error)) from error
+        return await _known_to(self._resolver.resolve(track_id))
+
+    async def identify_name(self, artist: str, title: str) -> TrackIdentity:
+        """Give the track that is named so; raises as `identify`."""
+        return await _known_to(self._resolver.search(artist, title))
+
+    async def by_id(
+        self, caller: Caller, text: str, request_id: str, admission: Awaitable[None]
+    ) -> Found[TrackFeatures]:
+        """Give the features of an identifier's track.
+
+        Args:
+            caller: Who asks and pays.
+            text: The identifier, in any form.
+            request_id: Makes the charge idempotent.
+            admission: Lets the caller in, or raises; it travels to Redis together with the first
+                look into the cache, so that a hit takes two trips in all.
+
+        Raises:
+            TrackNotFoundError: No such track, or no audio to compute from.
+            TierRequiredError: Not known yet, and the tier computes nothing.
+            InsufficientCreditsError: Not covered.
+            ServiceUnavailableError: Not computed in time; not charged, worth asking again.
+        """
+        _, hit = await asyncio.gather(admission, self._at_hand(caller, text))
+        if hit is not None:
+            identity, known = hit
+            return await self._hit(caller, identity, known, request_id)
+        return await self.features(caller, text, request_id)
+
+    async def features(self, caller: Caller, text: str, request_id: str) -> Found[TrackFeatures]:
+        """Give the features of an identifier's track to a caller who is let in; as `by_id`."""
+        identity = await self.identify(text)
+        return await self._features(caller, identity, self._prices.features_by_id_miss, request_id)
+
+    async def by_name(
+        self, caller: Caller, artist: str, title: str, request_id: str
+    ) -> Found[TrackFeatures]:
+        """Give the features of the track that is named so; raises as `by_id`."""
+        identity = await self.identify_name(artist, title)
+        return await self._features(
+            caller, identity, self._prices.features_by_name_miss, request_id
+        )
+
+    async def analysis(self, caller: Caller, text: str, request_id: str) -> Found[TrackFeatures]:
+        """Give the features of a track with segments, sections and embedding; raises as `by_id`."""
+        identity = await self.identify(text)
+        price = self._prices.features_by_id_miss
+        return await self._features(caller, identity, price, request_id, whole=True)
+
+    async def beat_grid(self, caller: Caller, text: str, request_id: str) -> Found[BeatGrid]:
+        """Give a beat grid; one that the catalog vouches for is a hit. Raises as `by_id`."""
+        identity = await self.identify(text)
+        grid = verified_grid(identity)
+        if grid is not None:
+            return await self._hit(caller, identity, Known(grid), request_id)
+        found = await self._features(caller, identity, self._prices.beatgrid_miss, request_id)
+        grid = fitted_grid(identity, found.features)
+        return Found(identity, grid, found.cache, found.credits_used, found.balance)
+
+    async def key_bpm(
+        self, caller: Caller, artist: str, title: str, request_id: str
+    ) -> Found[QuickFeatures]:
+        """Give tempo and key; what is not known is computed on the CPU, for every tier.
+
+        Raises:
+            TrackNotFoundError: No such track, no audio to compute from, or it is not fit.
+            InsufficientCreditsError: Not covered.
+            ServiceUnavailableError: Not every provider could be asked, or no replica is free.
+        """
+        identity = await self.identify_name(artist, title)
+        found = await self._finder.find(caller, identity, FeatureCache.key_bpm)
+        if isinstance(found, Known):
+            return await self._hit(caller, identity, found, request_id)
+        source = self._audio_of(found)
+        async with self._charging.hold(caller, self._prices.key_bpm_miss, request_id) as hold:
+            try:
+                features = await self._compute_quick(caller, source)
+            except (UnprocessableAudioError, UrlFetchError) as error:
+                raise TrackNotFoundError(UNFIT_AUDIO) from error
+            await self._cache.put_quick(found.key, features)
+        return Found(identity, features, "miss", hold.charged, hold.balance)
+
+    async def find(
+        self, caller: Caller, identity: TrackIdentity, want: Want[T]
+    ) -> Known[T] | Missing:
+        """See `Finder.find`."""
+        return await self._finder.find(caller, identity, want)
+
+    async def compute(
+        self, caller: Caller, missing: Missing, *, whole: bool = False
+    ) -> TrackFeatures:
+        """Compute and cache; several callers share one job. Raises as `by_id`."""
+        source = self._audio_of(missing)
+        tier = self._tiers[caller.tier]
+        return await self._tracks.compute(caller, tier, missing.key, source, whole=whole)
+
+    def can_compute(self, caller: Caller) -> bool:
+        """Tell whether the caller's tier reaches the GPU."""
+        return self._tiers[caller.tier].gpu
+
+    async def _at_hand(
+        self, caller: Caller, text: str
+    ) -> tuple[TrackIdentity, Known[TrackFeatures]] | None:
+        """Look into catalog and cache, and ask nobody else."""
+        try:
+            identity = self._resolver.at_hand(parse_track_id(text))
+        except InvalidTrackIdError:
+            return None
+        if identity is None:
+            return None
+        known = await self._finder.cached(caller, identity, FeatureCache.light)
+        return None if known is None else (identity, known)
+
+    async def _features(
+        self,
+        caller: Caller,
+        identity: TrackIdentity,
+        price: int,
+        request_id: str,
+        *,
+        whole: bool = False,
+    ) -> Found[TrackFeatures]:
+        want = FeatureCache.whole if whole else FeatureCache.light
+        found = await self._finder.find(caller, identity, want)
+        if isinstance(found, Known):
+            return await self._hit(caller, identity, found, request_id)
+        if not self.can_compute(caller):
+            self._require_cache()
+            raise TierRequiredError(
+                "the features of this track are not cached yet, and computing them needs a paid "
+                f"tier ({self._tiers.first_with('gpu').name} or higher); your tier is {caller.tier}"
+            )
+        self._audio_of(found)
+        async with self._charging.hold(caller, price, request_id) as hold:
+            features = await self.compute(caller, found, whole=whole)
+        return Found(identity, features, "miss", hold.charged, hold.balance)
+
+    async def _hit(
+        self, caller: Caller, identity: TrackIdentity, known: Known[T], request_id: str
+    ) -> Found[T]:
+        charge = await self._ledger.count_hit(
+            caller.account, caller.tier, hit_id=f"hit:{request_id}"
+        )
+        return Found(identity, known.features, "hit", charge.credits, charge.balance)
+
+    def _audio_of(self, missing: Missing) -> Source:
+        if missing.source is None:
+            self._require_cache()
+            raise TrackNotFoundError(NO_AUDIO)
+        return missing.source
+
+    def _require_cache(self) -> None:
+        if self._cache.is_away():
+            raise ServiceUnavailableError(
+                "what is cached of the track cannot be read at the moment; try again", 2
+            )
+
+    async def _compute_quick(self, caller: Caller, source: Source) -> QuickFeatures:
+        tier = self._tiers[caller.tier]
+        return accept(
+            await self._quick.analyse(
+                source,
+                max_audio_s=tier.max_audio_s,
+                max_bytes=tier.upload_bytes,
+                with_key=True,
+            )
+        )
+
+
+async def _known_to(asking: Awaitable[Resolution | None]) -> TrackIdentity:
+    try:
+        resolution = await asking
+    except AmbiguousIdError as error:
+        raise BadRequestError(str(error)) from error
+    except ProvidersFailedError as error:
+        raise ServiceUnavailableError(
+            "the track is not in the catalog, and not every provider could be asked; try again", 10
+        ) from error
+    if resolution is None:
+        raise TrackNotFoundError(NOT_FOUND)
+    return resolution.identity

@@ -1,0 +1,82 @@
+"""What answers test keys in the place of deployments, jobs and providers."""
+
+from pipelines.analysis.records import QuickFeatures, TrackFeatures
+from serve_app.domain.identity import TrackIdentity
+from serve_app.domain.keys import Caller
+from serve_app.domain.tiers import Tier
+from serve_app.ledger.jobs.types import FileSource, ObjectSource, SimulatedSource, Source, UrlSource
+from serve_app.services.identify.identified import Identified
+from serve_app.services.lookup.feature_cache import FeatureCache, light, track_key
+from serve_app.services.simulation.features import simulated_features, simulated_quick
+
+
+def seed_of(source: Source) -> str:
+    """Give what the answer depends on: the bytes by their hash, else the track or the address."""
+    match source:
+        case ObjectSource(sha256=sha256):
+            return sha256
+        case UrlSource(url):
+            return url
+        case FileSource(path):
+            return path
+        case SimulatedSource(seed):
+            return seed
+
+
+def simulated_source(source: Source) -> SimulatedSource:
+    """Give what a worker analyses in place of what a test key sent."""
+    key = source.key if isinstance(source, ObjectSource) else ""
+    return SimulatedSource(seed_of(source), key)
+
+
+class SimulatedAudio:
+    """Every track has audio."""
+
+    async def find(self, caller: Caller, identity: TrackIdentity) -> SimulatedSource:
+        """Give audio that is the track's name."""
+        del caller  # the same for all
+        return SimulatedSource(track_key(identity))
+
+
+class SimulatedTracks:
+    """Computes a track's features at once, without a job."""
+
+    def __init__(self, cache: FeatureCache) -> None:
+        self._cache = cache
+
+    async def compute(
+        self, caller: Caller, tier: Tier, key: str, source: Source, *, whole: bool = False
+    ) -> TrackFeatures:
+        """Answer as `serve_app.services.lookup.track_jobs.TrackJobs` does."""
+        del caller, tier  # nobody waits and nothing is limited
+        features = simulated_features(seed_of(source))
+        await self._cache.put(key, features)
+        return features if whole else light(features)
+
+
+class SimulatedQuick:
+    """A `serve_app.services.bpm.QuickBackend`."""
+
+    async def analyse(
+        self, source: Source, *, max_audio_s: float, max_bytes: int, with_key: bool
+    ) -> QuickFeatures:
+        """Give tempo and key of anything."""
+        del max_audio_s, max_bytes, with_key  # any bytes are audio
+        return simulated_quick(seed_of(source))
+
+
+class SimulatedIdentify:
+    """An `serve_app.services.identify.identify.IdentifyBackend`."""
+
+    async def identify(self, key: str, sha256: str, max_audio_s: float) -> Identified:
+        """Recognise anything, asking nobody."""
+        del key, max_audio_s  # any bytes are a track
+        features = simulated_features(sha256)
+        return Identified(
+            services_tried={"simulated": "match"},
+            artist="Test Artist",
+            title=f"Test Track {sha256[:8]}",
+            confidence=100,
+            source_service="simulated",
+            enrichment={"bpm": features.tempo, "camelot": features.camelot},
+        )

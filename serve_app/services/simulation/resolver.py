@@ -1,0 +1,63 @@
+"""Tracks that exist for test keys alone.
+
+Any well-formed track id is a track, but the ones named here are none.
+"""
+
+import hashlib
+import uuid
+from dataclasses import replace
+from typing import Any
+
+from serve_app.domain.identity import ID_FIELDS, TrackIdentity
+from serve_app.domain.track_ids import AmbiguousTrackId, TrackId
+from serve_app.providers.identities.resolution import Resolution
+from serve_app.services.simulation.features import MODEL_ID
+
+UNKNOWN_TRACKS = frozenset(
+    {"00000000-0000-0000-0000-000000000000", "ZZZZZ0000000", "0" * 22, "00000000000"}
+)
+UNKNOWN_NAME = "unknown"
+
+
+class SimulatedResolver:
+    """Answers as `Resolver` does, from what is asked alone."""
+
+    def at_hand(self, track_id: TrackId | AmbiguousTrackId) -> TrackIdentity | None:
+        """Give the one track of that identifier."""
+        if isinstance(track_id, AmbiguousTrackId):
+            track_id = track_id.deezer
+        if track_id.value in UNKNOWN_TRACKS:
+            return None
+        return self._identity(str(track_id), track_id)
+
+    async def resolve(self, track_id: TrackId | AmbiguousTrackId) -> Resolution | None:
+        """Give the one track of that identifier."""
+        identity = self.at_hand(track_id)
+        return None if identity is None else Resolution(identity)
+
+    async def search(self, artist: str, title: str) -> Resolution | None:
+        """Give the one track of that name; an artist or title "unknown" has none."""
+        if UNKNOWN_NAME in (artist.strip().lower(), title.strip().lower()):
+            return None
+        found = self._identity(f"{artist.strip().lower()}/{title.strip().lower()}", None)
+        return Resolution(replace(found, artist=artist.strip(), title=title.strip()))
+
+    def _identity(self, seed: str, known: TrackId | None) -> TrackIdentity:
+        digest = hashlib.sha256(seed.encode()).hexdigest()
+        number = int(digest[:8], 16)
+        ids: dict[str, Any] = {
+            "mbid": str(uuid.UUID(digest[:32], version=4)),
+            "isrc": f"QZTST{number % 10_000_000:07d}",
+            "spotify_id": f"1{digest[:21]}",
+            "apple_id": str(1_000_000_000 + number % 900_000_000),
+            "deezer_id": str(1 + number % 900_000_000),
+            "youtube_id": f"{digest[:10]}A",
+        }
+        if known is not None and known.platform in ID_FIELDS:
+            ids[ID_FIELDS[known.platform]] = known.value
+        return TrackIdentity(
+            artist=f"Test Artist {number % 100}",
+            title=f"Test Track {number % 10_000}",
+            source=MODEL_ID,
+            **ids,
+        )

@@ -1,0 +1,97 @@
+"""Job states and statistics as plain types, and what is to be done as JSON."""
+
+import json
+
+import pytest
+
+from serve_app.ledger.jobs.types import (
+    AnalysisJob,
+    FileSource,
+    JobState,
+    JobStats,
+    LaneStats,
+    ObjectSource,
+    SimulatedSource,
+    Source,
+    UrlSource,
+    source_from_json,
+    source_to_json,
+)
+
+
+def test_only_the_last_two_states_are_terminal() -> None:
+    assert [state.value for state in JobState if state.is_terminal] == ["complete", "failed"]
+    assert [state.value for state in JobState] == ["queued", "running", "complete", "failed"]
+
+
+def test_depth_adds_the_lanes() -> None:
+    lanes = (LaneStats("pro", 3, 1, 0, 0.0), LaneStats("free", 4, 2, 1, 0.0))
+    assert JobStats(lanes, 1.0, 1.0).depth == 7
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        ObjectSource("uploads/job_1", "ab" * 32, "audio/mpeg"),
+        UrlSource("https://example.org/a.mp3", "example.org"),
+        FileSource("/music/a.flac"),
+        SimulatedSource("isrc:X", "uploads/job_2"),
+    ],
+)
+def test_work_survives_as_json(source: Source) -> None:
+    job = AnalysisJob(source, 900, 15 << 20, "spotify", True, "models||isrc:X", True)
+    assert AnalysisJob.from_json(json.loads(json.dumps(job.to_json()))) == job
+    assert source_from_json(source_to_json(source)) == source
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        (
+            {
+                "source": {"kind": "object", "key": "k", "sha256": "s", "media_type": "audio/wav"},
+                "format": "spotify",
+                "include_embedding": True,
+                "max_audio_s": 3600,
+                "max_bytes": 1000,
+            },
+            AnalysisJob(ObjectSource("k", "s", "audio/wav"), 3600, 1000, "spotify", True),
+        ),
+        (
+            {
+                "source": {"kind": "url", "url": "https://a.example/b", "host": "a.example"},
+                "format": None,
+                "include_embedding": True,
+                "max_audio_s": 900,
+                "max_bytes": 1000,
+                "cache_key": "m||isrc:X",
+            },
+            AnalysisJob(
+                UrlSource("https://a.example/b", "a.example"),
+                900,
+                1000,
+                include_embedding=True,
+                cache_key="m||isrc:X",
+                is_for_lookup=True,
+            ),
+        ),
+        (
+            {
+                "source": {"kind": "simulated", "seed": "x"},
+                "format": None,
+                "include_embedding": False,
+                "max_audio_s": 900,
+                "max_bytes": 1000,
+            },
+            AnalysisJob(SimulatedSource("x"), 900, 1000),
+        ),
+    ],
+)
+def test_jobs_that_0_1_queued_are_read(written: dict[str, object], read: AnalysisJob) -> None:
+    assert AnalysisJob.from_json(written) == read
+
+
+def test_fields_of_a_later_version_are_passed_over_and_unknown_sources_named() -> None:
+    assert source_from_json({"kind": "file", "path": "a", "later": 1}) == FileSource("a")
+    with pytest.raises(ValueError, match="unknown kind of source: 'tape'"):
+        source_from_json({"kind": "tape"})
