@@ -6,7 +6,7 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from serve_app.api.wire.tracks import AssetInput
+from serve_app.api.wire.assets import AssetInput
 
 OPEN_PATHS = frozenset({"/healthz", "/readyz"})
 SPOTIFY = "/spotify/"

@@ -15,7 +15,7 @@ from rich.table import Table
 
 from configs.settings import Settings
 from pipelines.audio.decode import DecoderUnavailableError, active_walls
-from serve_app.api.wire.schemas import AnalysisFeatures
+from serve_app.api.wire.features import AnalysisFeatures
 from serve_app.cli.environment import console, fail
 from serve_app.cli.identify import build, tracks_of
 from serve_app.cli.models import pull_defaults

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from starlette.requests import ClientDisconnect
 
 from serve_app.api.services import ApiServices
-from serve_app.api.wire.tracks import AssetInput
+from serve_app.api.wire.assets import AssetInput
 from serve_app.domain.errors import (
     BadRequestError,
     PayloadTooLargeError,

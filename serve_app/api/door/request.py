@@ -7,7 +7,7 @@ from fastapi import Depends, Query, Request, Security
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from serve_app.api.services import ApiServices, Operations
-from serve_app.api.wire.schemas import Error
+from serve_app.api.wire.bodies import Error
 from serve_app.domain.errors import RateLimitError, TierRequiredError, UnauthorizedError
 from serve_app.domain.keys import Caller
 from serve_app.domain.tiers import Tier, Tiers

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Response
 from serve_app.api.door.idempotency import IdempotentRoute
 from serve_app.api.door.limits import Reader, limited
 from serve_app.api.door.request import Services, error_responses
-from serve_app.api.wire.tracks import (
+from serve_app.api.wire.account import (
     Account,
     AutoTopup,
     Credits,

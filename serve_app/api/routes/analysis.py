@@ -16,8 +16,7 @@ from serve_app.api.door.request import (
     require_embedding,
     require_gpu,
 )
-from serve_app.api.wire.jobs import job_envelope
-from serve_app.api.wire.schemas import JobEnvelope, UrlAnalysisRequest
+from serve_app.api.wire.jobs import JobEnvelope, UrlAnalysisRequest, job_envelope
 from serve_app.services.audio.audio import AudioAddress
 from serve_app.services.jobs.submit import AnalysisOptions
 

@@ -8,8 +8,7 @@ from serve_app.api.door.audio_body import AUDIO_BODY, body_chunks, check_audio_t
 from serve_app.api.door.idempotency import IdempotentRoute, idempotent
 from serve_app.api.door.limits import AssetReader, AssetWriter
 from serve_app.api.door.request import Services, error_responses
-from serve_app.api.wire.schemas import AssetUpload
-from serve_app.api.wire.tracks import AssetListResponse, AssetMetadata
+from serve_app.api.wire.assets import AssetListResponse, AssetMetadata, AssetUpload
 from serve_app.domain.assets import ID_PATTERN, AssetRecord
 from serve_app.domain.errors import BadRequestError, TrackNotFoundError
 from serve_app.domain.track_ids import AmbiguousTrackId, InvalidTrackIdError, parse_track_id

@@ -11,19 +11,19 @@ from serve_app.api.door.limits import LookupReader, Reader, admission_to_read
 from serve_app.api.door.request import Format, Offered, Services, error_responses, request_id
 from serve_app.api.services import ApiServices
 from serve_app.api.wire.features import (
+    TRACK_ID_EXAMPLE,
+    BatchRequest,
+    BatchResponse,
+    ExtendedFeatures,
+    Features,
+    FeaturesAnswer,
+    SpotifyFeatures,
     to_canonical,
     to_extended,
     to_extended_spotify,
     to_spotify,
 )
 from serve_app.api.wire.meta import meta_of
-from serve_app.api.wire.schemas import ExtendedFeatures, Features, SpotifyFeatures
-from serve_app.api.wire.tracks import (
-    TRACK_ID_EXAMPLE,
-    BatchRequest,
-    BatchResponse,
-    FeaturesAnswer,
-)
 from serve_app.services.lookup.batch import Slot
 from serve_app.services.lookup.lookup import Found
 

@@ -3,7 +3,7 @@
 from fastapi import APIRouter, Response
 
 from serve_app.api.door.request import Services
-from serve_app.api.wire.schemas import Health
+from serve_app.api.wire.bodies import Health
 
 router = APIRouter(tags=["Health"])
 

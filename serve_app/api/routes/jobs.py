@@ -6,8 +6,7 @@ from fastapi import APIRouter, Path, Query, Request
 
 from serve_app.api.door.limits import Poller
 from serve_app.api.door.request import Format, Offered, Services, error_responses
-from serve_app.api.wire.jobs import job_envelope
-from serve_app.api.wire.schemas import JobEnvelope
+from serve_app.api.wire.jobs import JobEnvelope, job_envelope
 
 router = APIRouter(tags=["Jobs"])
 

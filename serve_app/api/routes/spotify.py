@@ -11,9 +11,8 @@ from serve_app.api.door.limits import Reader, let_read
 from serve_app.api.door.request import Offered, Services, request_id
 from serve_app.api.routes.tracks import identity_of
 from serve_app.api.services import ApiServices, Operations
-from serve_app.api.wire.features import to_spotify
+from serve_app.api.wire.features import SpotifyFeatures, to_spotify
 from serve_app.api.wire.meta import meta_of
-from serve_app.api.wire.schemas import SpotifyFeatures
 from serve_app.api.wire.spotify import audio_analysis, search_page, track_object
 from serve_app.api.wire.spotify_shapes import (
     AudioAnalysis,

@@ -1,17 +1,148 @@
-"""Map the extended record to the canonical and the Spotify shape."""
+"""Audio features on the wire, in the canonical and in Spotify's shape, and their mapping."""
 
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field
 
 from pipelines.analysis.records import TrackFeatures
-from serve_app.api.wire.schemas import (
-    AnalysisFeatures,
-    ExtendedFeatures,
-    Features,
-    MoodTagBody,
-    SpotifyFeatures,
-)
+from serve_app.api.wire.bodies import KeyName, Meta, Percent, Unit, WireModel
 from serve_app.api.wire.spotify import time_signature
-from serve_app.api.wire.tracks import ExtendedSpotifyFeatures
+
+TRACK_ID_EXAMPLE = "0AfaDemoTrack000000001"
+
+
+class MoodTagBody(WireModel):
+    """A tag and its calibrated score."""
+
+    tag: str
+    score: Unit
+
+
+class Features(WireModel):
+    """Audio features in the canonical shape."""
+
+    artist: str = Field(description="Empty when unknown (uploads).")
+    title: str = Field(description="Empty when unknown (uploads).")
+    tempo: float = Field(ge=0, description="BPM; 0 when there is no beat.")
+    key: KeyName | None = Field(description="Musical key; null when there is none.")
+    mode: Literal["major", "minor"] | None = Field(description="null when there is no key.")
+    camelot: str | None = Field(
+        description="Camelot wheel notation; null when there is no key.", examples=["8A"]
+    )
+    energy: Percent
+    danceability: Percent
+    happiness: Percent
+    acousticness: Percent
+    instrumentalness: Percent
+
+
+class ExtendedFeatures(Features):
+    """Features with the service's own fields."""
+
+    mix_in: float = Field(description="Seconds; where to start mixing in.")
+    mix_out: float = Field(description="Seconds; where to start mixing out.")
+    mood_tags: list[MoodTagBody] = Field(description="By falling score.")
+    loudness: float = Field(description="Integrated loudness, LUFS (BS.1770-4); silence is -70.")
+    time_signature: int = Field(description="Beats in a bar, 2 to 7.")
+    duration_ms: int = Field(ge=0)
+    speechiness: Percent
+    liveness: Percent
+    tempo_confidence: Unit
+    key_confidence: Unit
+    models: dict[str, str] = Field(description="Role to id of the checkpoint that made it.")
+
+
+class AnalysisFeatures(ExtendedFeatures):
+    """Result of an analysis job."""
+
+    beats: list[float] = Field(description="Seconds of every beat.")
+    downbeats: list[float] = Field(description="Seconds of the first beat of every bar.")
+    embedding: list[float] | None = Field(
+        None, description="768 floats, L2-normalised; only when `include_embedding` was set."
+    )
+    embedding_model: str | None = Field(
+        None, description="Compare embeddings of the same model only."
+    )
+
+
+class SpotifyFeatures(WireModel):
+    """Audio features in Spotify's shape."""
+
+    id: str
+    type: Literal["audio_features"] = "audio_features"
+    uri: str = Field(examples=["afa:track:job_01jb3q8k6ya7rj1v6fwb2q4m9d"])
+    track_href: str = Field(json_schema_extra={"format": "uri"})
+    analysis_url: str = Field(json_schema_extra={"format": "uri"})
+    key: int = Field(ge=-1, le=11, description="Pitch class, C = 0; -1 unknown.")
+    mode: Literal[-1, 0, 1] = Field(description="1 major, 0 minor, -1 unknown.")
+    tempo: float = Field(ge=0)
+    loudness: float = Field(description="Integrated loudness, LUFS.")
+    time_signature: int = Field(ge=3, le=7)
+    duration_ms: int = Field(ge=0)
+    energy: Unit
+    danceability: Unit
+    valence: Unit
+    acousticness: Unit
+    instrumentalness: Unit
+    speechiness: Unit
+    liveness: Unit
+    embedding: list[float] | None = Field(
+        None, description="768 floats; only when `include_embedding` was set."
+    )
+    embedding_model: str | None = None
+
+
+class FeaturesAnswer(Features):
+    """Audio features in the canonical shape."""
+
+    meta: Meta = Field(alias="_meta")
+
+
+class ExtendedSpotifyFeatures(SpotifyFeatures):
+    """Audio features in Spotify's shape with the service's own fields."""
+
+    camelot: str | None = Field(description="Camelot wheel notation; null when there is no key.")
+    mix_in: float = Field(description="Seconds; where to start mixing in.")
+    mix_out: float = Field(description="Seconds; where to start mixing out.")
+    mood_tags: list[MoodTagBody] = Field(description="By falling score.")
+    tempo_confidence: Unit
+    key_confidence: Unit
+    models: dict[str, str] = Field(description="Role to id of the checkpoint that made it.")
+
+
+def _id_list(value: Any) -> Any:
+    """Tell a missing list from a malformed one in words that help."""
+    if not isinstance(value, list):
+        raise ValueError("must be an array of 1 to 100 track ids")
+    return value
+
+
+class BatchRequest(WireModel):
+    """Which tracks to look up."""
+
+    ids: Annotated[
+        list[Annotated[str, Field(strict=True, max_length=2048)]], BeforeValidator(_id_list)
+    ] = Field(
+        min_length=1,
+        max_length=100,
+        description="Track IDs in any supported form; duplicates are allowed.",
+        examples=[[TRACK_ID_EXAMPLE, "isrc:QZAFA2600001"]],
+    )
+    extended: bool = Field(
+        False,
+        description="Adds fields beyond the Spotify-compatible set: camelot, mix_in, mix_out, "
+        "mood_tags and more.",
+    )
+
+
+class BatchResponse(WireModel):
+    """Features of many tracks, in the order of the request."""
+
+    audio_features: list[
+        ExtendedSpotifyFeatures | SpotifyFeatures | ExtendedFeatures | Features | None
+    ] = Field(description="null where an ID could not be resolved; such slots are not charged.")
+    meta: Meta = Field(alias="_meta")
+
 
 PITCH_CLASSES = ("C", "C#", "D", "D#", "E", "F", "F#", "G", "G#", "A", "A#", "B")
 MODES = {1: "major", 0: "minor"}

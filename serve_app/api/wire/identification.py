@@ -6,7 +6,7 @@ from typing import Literal
 from pydantic import Field
 from pydantic.json_schema import SkipJsonSchema
 
-from serve_app.api.wire.schemas import Meta, WireModel
+from serve_app.api.wire.bodies import Meta, WireModel
 
 Known = partial(Field, default_factory=lambda: None, exclude_if=lambda value: value is None)
 """A field that is there when its value is known, and then is never null."""

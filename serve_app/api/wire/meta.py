@@ -5,7 +5,7 @@ from typing import Literal
 from fastapi import Request
 
 from serve_app.api.door.request import latency_ms
-from serve_app.api.wire.schemas import Meta
+from serve_app.api.wire.bodies import Meta
 
 CacheState = Literal["hit", "miss", "bypass"]
 

@@ -5,7 +5,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from serve_app.api.door.request import ERROR_TEXTS, RETRY_AFTER, RETRYABLE_STATUSES
-from serve_app.api.wire.schemas import SpotifyFeatures
+from serve_app.api.wire.features import SpotifyFeatures
 
 
 class SpotifyErrorObject(BaseModel):

@@ -2,7 +2,7 @@
 
 from rich.table import Table
 
-from serve_app.api.wire.schemas import AnalysisFeatures
+from serve_app.api.wire.features import AnalysisFeatures
 
 TAGS_SHOWN = 6
 
