@@ -1,4 +1,4 @@
-"""The README names every route, error code, price and tier that exists."""
+"""The pages name every route, error code, price and tier that exists, and nothing that does not."""
 
 import re
 from pathlib import Path
@@ -11,8 +11,55 @@ from configs.tables import load_table
 from serve_app.api.asgi import create_app
 from serve_app.domain import errors
 
-README = (Path(__file__).parents[1] / "README.md").read_text()
+REPOSITORY = Path(__file__).parents[1]
+README = (REPOSITORY / "README.md").read_text()
+CODE = ("serve_app", "pipelines", "models", "configs", "benchmarks")
 AUDIO_CODES = {"unprocessable_audio", "audio_too_long", "audio_too_short"}
+
+ROOMS = [page for folder in CODE for page in sorted((REPOSITORY / folder).rglob("README.md"))]
+PAGES = [
+    REPOSITORY / "README.md",
+    *sorted((REPOSITORY / "docs").rglob("*.md")),
+    *sorted((REPOSITORY / ".github").rglob("*.md")),
+    *ROOMS,
+]
+FENCE = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+PATH = re.compile(rf"`((?:{'|'.join((*CODE, 'tests', 'docs'))})/[^\s`:]*)`")
+PLACEHOLDER = re.compile("NAME|SUBJECT")
+"""What stands for any name in a path: ``routes/NAME.py``."""
+
+LONGEST_ROOM = 30
+
+
+def prose(page: Path) -> str:
+    return FENCE.sub("", page.read_text())
+
+
+def name_of(page: Path) -> str:
+    return page.relative_to(REPOSITORY).as_posix()
+
+
+def exists(path: str) -> bool:
+    """Tell whether a path is there; of one with a placeholder, the folders before it."""
+    parts = path.split("/")
+    known = next((i for i, part in enumerate(parts) if PLACEHOLDER.search(part)), len(parts))
+    return REPOSITORY.joinpath(*parts[:known]).exists()
+
+
+def anchors(page: Path) -> set[str]:
+    """Give the fragments by which the headings of a page are linked to."""
+    headings = re.findall(r"^#+ (.+)$", prose(page), re.MULTILINE)
+    return {
+        re.sub(r"[^\w\- ]", "", heading).strip().lower().replace(" ", "-") for heading in headings
+    }
+
+
+def leads_somewhere(page: Path, link: str) -> bool:
+    """Tell whether a relative link of a page leads to a file, and to a heading if it names one."""
+    path, _, fragment = link.partition("#")
+    target = page.parent / path if path else page
+    return target.exists() and (not fragment or fragment in anchors(target))
 
 
 def routes() -> list[str]:
@@ -66,3 +113,38 @@ def test_the_tiers_numbers_stand_in_the_readme(tier: str) -> None:
     for name in ("monthly_credits", "cache_lookups", "grace_credits"):
         assert str(row[name]) in numbers
     assert f"{row['upload_bytes'] // 2**20}MB" in numbers
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_link_leads_to_a_file(page: Path) -> None:
+    links = [link for link in LINK.findall(prose(page)) if ":" not in link]
+    assert [link for link in links if not leads_somewhere(page, link)] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_path_that_is_named_exists(page: Path) -> None:
+    assert [path for path in PATH.findall(prose(page)) if not exists(path)] == []
+
+
+def test_paths_and_links_are_noticed() -> None:
+    text = "see `models/no.py`, `serve_app/api/routes/NAME.py` and [it](../no.md#here)"
+    named = PATH.findall(text)
+    assert named == ["models/no.py", "serve_app/api/routes/NAME.py"]
+    assert [exists(path) for path in named] == [False, True]
+    assert not exists("serve_app/no_room/NAME.py")
+    assert LINK.findall(text) == ["../no.md#here"]
+    page = REPOSITORY / "docs" / "architecture.md"
+    links = ("../README.md", "../no.md", "#a-charge", "#no", "decisions/README.md#decisions")
+    assert [leads_somewhere(page, link) for link in links] == [True, False, True, False, True]
+
+
+@pytest.mark.parametrize("page", ROOMS, ids=name_of)
+def test_the_page_of_a_room_is_short(page: Path) -> None:
+    assert len(page.read_text().splitlines()) <= LONGEST_ROOM
+
+
+def test_the_decisions_are_numbered_and_listed() -> None:
+    folder = REPOSITORY / "docs" / "decisions"
+    records = sorted(path for path in folder.glob("*.md") if path.name != "README.md")
+    assert [path.name[:4] for path in records] == [f"{n:04d}" for n in range(1, len(records) + 1)]
+    assert LINK.findall((folder / "README.md").read_text()) == [path.name for path in records]
