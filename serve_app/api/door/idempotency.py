@@ -19,7 +19,7 @@ from python_multipart.multipart import parse_options_header
 from starlette.types import Message, Receive
 
 from serve_app.api.door.audio_body import body_chunks
-from serve_app.api.door.limits import DOORS
+from serve_app.api.door.limits import Door
 from serve_app.api.door.request import authenticate_header, get_services
 from serve_app.domain.errors import (
     BadRequestError,
@@ -64,15 +64,16 @@ def check_key(key: str) -> str:
 class IdempotentRoute(APIRoute):
     """A route that answers a repeated POST as it answered the first.
 
-    Whose body has to be read before FastAPI looks at the request is let in beforehand: by key,
-    scope and rate.
+    Where the body has to be read before FastAPI looks at the request, the caller goes through the
+    route's `Door` first, so that nobody's body is read who is not let in.
     """
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """Wrap the route's handler."""
         run = super().get_route_handler()
         # Of an APIRoute, the dependencies stand before what is read of the request.
-        door = next((d.call for d in self.dependant.dependencies if d.call in DOORS), None)
+        calls = (dependency.call for dependency in self.dependant.dependencies)
+        door = next((call for call in calls if isinstance(call, Door)), None)
         takes_json = self.body_field is not None
 
         async def handle(request: Request) -> Response:

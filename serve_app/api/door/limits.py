@@ -5,7 +5,6 @@ draft-ietf-httpapi-ratelimit-headers-11).
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Annotated, Literal
 
 from fastapi import Depends, Request
@@ -46,25 +45,30 @@ def require_scope(caller: Caller, scope: Scope) -> None:
         raise UnauthorizedError(f"this API key lacks the scope {scope!r}; use another key")
 
 
-Door = Callable[[Request, Caller, ApiServices], Awaitable[Caller]]
+class Door:
+    """Lets in the callers of one class of requests, and counts each request once.
 
-DOORS: set[Door] = set()
-"""What `limited` has made; a route may go through its own before it reads a body."""
+    A dependency of routes; one that reads a body before FastAPI looks at the request goes through
+    its door itself.
+    """
 
+    def __init__(self, kind: Kind, scope: Scope) -> None:
+        self._kind = kind
+        self._scope = scope
 
-def limited(kind: Kind, scope: Scope) -> Door:
-    """Make the dependency that lets in a caller of one class of requests, and counts it once."""
+    async def __call__(self, request: Request, caller: Authenticated, services: Services) -> Caller:
+        """Let the caller in.
 
-    async def let_in(request: Request, caller: Authenticated, services: Services) -> Caller:
+        Raises:
+            UnauthorizedError: The key lacks the scope.
+            RateLimitError: Too many requests of the class.
+        """
         if not getattr(request.state, "is_let_in", False):
-            require_scope(caller, scope)
-            decision = await services.limits.check(caller.owner, kind, services.tiers[caller.tier])
-            admit(request, decision)
+            require_scope(caller, self._scope)
+            tier = services.tiers[caller.tier]
+            admit(request, await services.limits.check(caller.owner, self._kind, tier))
             request.state.is_let_in = True
         return caller
-
-    DOORS.add(let_in)
-    return let_in
 
 
 async def admission_to_read(request: Request, caller: Caller, services: ApiServices) -> None:
@@ -98,11 +102,11 @@ async def let_poll(
     return caller
 
 
-let_read = limited("read", "read")
+let_read = Door("read", "read")
 
 Reader = Annotated[Caller, Depends(let_read)]
 LookupReader = Annotated[Caller, Depends(let_look_up)]
-Computer = Annotated[Caller, Depends(limited("compute", "compute"))]
-AssetReader = Annotated[Caller, Depends(limited("read", "assets"))]
-AssetWriter = Annotated[Caller, Depends(limited("compute", "assets"))]
+Computer = Annotated[Caller, Depends(Door("compute", "compute"))]
+AssetReader = Annotated[Caller, Depends(Door("read", "assets"))]
+AssetWriter = Annotated[Caller, Depends(Door("compute", "assets"))]
 Poller = Annotated[Caller, Depends(let_poll)]

@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Response
 
 from serve_app.api.door.idempotency import IdempotentRoute
-from serve_app.api.door.limits import Reader, limited
+from serve_app.api.door.limits import Door, Reader
 from serve_app.api.door.request import Services, error_responses
 from serve_app.api.wire.account import (
     Account,
@@ -26,7 +26,7 @@ from serve_app.providers.web.url_guard import InvalidUrlError
 router = APIRouter(tags=["Account"], route_class=IdempotentRoute)
 
 GRACE = timedelta(hours=24)
-WebhookOwner = Annotated[Caller, Depends(limited("read", "compute"))]
+WebhookOwner = Annotated[Caller, Depends(Door("read", "compute"))]
 
 
 @router.get(
