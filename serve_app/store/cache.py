@@ -13,18 +13,12 @@ from collections.abc import AsyncIterator
 from serve_app.domain.errors import ServiceUnavailableError
 from serve_app.store.client import Store
 
-NEGATIVE = b"\x00"
-POSITIVE = b"\x01"
+FORMAT = b"\x01"
+"""First byte of every stored value."""
+
 LOCK_TTL_S = 30.0
 LOCK_POLL_S = 0.05
 LOOK_AGAIN_S = 1.0
-
-
-class Known(bytes):
-    """What a look-up found; ``KNOWN_ABSENT`` says that there is nothing to find."""
-
-
-KNOWN_ABSENT = Known(b"")
 
 
 class Cache:
@@ -53,19 +47,13 @@ class Cache:
         return time.monotonic() < self._away_until
 
     async def get(self, space: str, key: str) -> bytes | None:
-        """Give what was stored; None for a miss, ``KNOWN_ABSENT`` for a remembered absence."""
+        """Give what was stored; None for a miss."""
         found = await self._try("GET", self._name(space, key))
-        if found is None:
-            return None
-        return KNOWN_ABSENT if found[:1] == NEGATIVE else found[1:]
+        return found.removeprefix(FORMAT) if found is not None else None
 
     async def put(self, space: str, key: str, value: bytes, ttl_s: float) -> None:
         """Store a value for ``ttl_s`` seconds."""
-        await self._try("SET", self._name(space, key), POSITIVE + value, "PX", int(ttl_s * 1000))
-
-    async def put_absent(self, space: str, key: str, ttl_s: float) -> None:
-        """Remember for ``ttl_s`` seconds that there is nothing to find."""
-        await self._try("SET", self._name(space, key), NEGATIVE, "PX", int(ttl_s * 1000))
+        await self._try("SET", self._name(space, key), FORMAT + value, "PX", int(ttl_s * 1000))
 
     async def delete(self, space: str, key: str) -> None:
         """Forget a value."""

@@ -159,14 +159,6 @@ class ObjectStore:
         except FileNotFoundError:
             return
 
-    async def exists(self, key: str) -> bool:
-        """Whether an object has that key."""
-        try:
-            await obstore.head_async(self._backend, check_key(key))
-        except FileNotFoundError:
-            return False
-        return True
-
     async def scan(self, prefix: str = "") -> AsyncIterator[ObjectInfo]:
         """Yield every published object below ``prefix``, which is a whole number of key parts."""
         clean = check_key(prefix.rstrip("/")) if prefix else None

@@ -11,7 +11,7 @@ from serve_app.ledger.jobs import webhooks
 from serve_app.ledger.jobs.types import NewJob
 from serve_app.ledger.jobs.webhooks import Webhooks
 from serve_app.store.accounts import Accounts
-from serve_app.store.cache import KNOWN_ABSENT, Cache
+from serve_app.store.cache import Cache
 from serve_app.store.idempotency import Idempotency
 from serve_app.store.limits import Limits
 from tests.store.setting import ACCOUNT, Setting, some_work
@@ -337,17 +337,14 @@ async def the_job_of_a_look_up_is_not_told(s: Setting) -> None:
     assert sent == ["msg_j2"]
 
 
-async def cache_remembers_values_and_absences(s: Setting) -> None:
+async def cache_remembers_values(s: Setting) -> None:
     cache = Cache(s.store)
     assert await cache.get("f", "a") is None
     await cache.put("f", "a", b"\x00x", 10)
     await cache.put("f", "empty", b"", 10)
-    await cache.put_absent("f", "b", 10)
     assert await cache.get("f", "a") == b"\x00x"
     assert await cache.get("g", "a") is None
     assert await cache.get("f", "empty") == b""
-    assert await cache.get("f", "empty") is not KNOWN_ABSENT
-    assert await cache.get("f", "b") is KNOWN_ABSENT
     await cache.delete("f", "a")
     assert await cache.get("f", "a") is None
 
@@ -387,7 +384,7 @@ TRAFFIC_CASES = (
     the_job_of_a_look_up_is_not_told,
     webhooks_are_tried_again,
     delivery_in_progress_is_left_alone,
-    cache_remembers_values_and_absences,
+    cache_remembers_values,
     one_at_a_time_computes,
     a_proposal_is_its_owners,
 )

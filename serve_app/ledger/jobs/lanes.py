@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from serve_app.domain.tiers import Tiers
 from serve_app.ledger.jobs.types import JobStats, LaneStats
 from serve_app.store.client import Store
-from serve_app.store.keys import SEPARATOR, lane_key, split_member
+from serve_app.store.keys import lane_key, split_member
 
 STRUCTURES = (
     *("jobs", "where", "served", "busy", "depth"),
-    *("delayed", "leases", "workers", "stats", "wake"),
+    *("delayed", "leases", "stats", "wake"),
 )
 EXPIRED_BATCH = 200
 
@@ -105,15 +105,6 @@ class Lanes:
         pairs = (split_member(raw) for raw in found)
         return [(account, job_id) for account, job_id in pairs]
 
-    async def of_worker(self, worker_id: str) -> list[tuple[str, str]]:
-        """Give account and job of everything a worker has claimed."""
-        start = worker_id + SEPARATOR
-        found = await self._store.command(
-            "ZRANGEBYLEX", lane_key("workers"), f"[{start}", f"[{start}\xff"
-        )
-        triples = (split_member(raw) for raw in found)
-        return [(account, job_id) for _, account, job_id in triples]
-
     async def load(self, lane: str, account: str) -> Load:
         """Measure what a new job of this owner would meet."""
         depth, owners, own, service_ms, busy = await self._store.run(
@@ -124,37 +115,3 @@ class Lanes:
     async def wait_for_work(self, timeout_s: float) -> None:
         """Sleep until a job comes in, or ``timeout_s`` is over."""
         await self._store.command("BLPOP", lane_key("wake"), f"{timeout_s:.2f}")
-
-    async def stats(self) -> JobStats:
-        """Give depth, owners, claims and waits of every lane."""
-        lanes = list(self._weights)
-        depth, busy, stats, *rings = await self._store.batch(
-            [
-                ("HGETALL", lane_key("depth")),
-                ("HGETALL", lane_key("busy")),
-                ("HGETALL", lane_key("stats")),
-                *(("ZCARD", lane_key(f"ring:{lane}")) for lane in lanes),
-            ]
-        )
-        depth, busy, stats = (as_numbers(reply) for reply in (depth, busy, stats))
-        service_s = stats.get("service", 0.0) / 1000
-        return JobStats(
-            lanes=tuple(
-                LaneStats(
-                    lane=lane,
-                    depth=int(depth.get(lane, 0)),
-                    owners=owners,
-                    in_flight=int(busy.get(f"n:{lane}", 0)),
-                    mean_wait_s=stats.get(f"wait:{lane}", 0.0) / 1000,
-                )
-                for lane, owners in zip(lanes, rings, strict=True)
-            ),
-            mean_service_s=service_s,
-            jobs_per_s=stats.get("busy", 0.0) / service_s if service_s else 0.0,
-        )
-
-
-def as_numbers(reply: "dict[bytes, bytes] | list[bytes]") -> dict[str, float]:
-    """Read a HGETALL answer of either protocol."""
-    pairs = reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2], strict=True)
-    return {name.decode(): float(value) for name, value in pairs}

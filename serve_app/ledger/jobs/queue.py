@@ -25,7 +25,6 @@ from serve_app.ledger.jobs.types import (
     AnalysisJob,
     Claim,
     JobRecord,
-    JobStats,
     NewJob,
     Recovery,
 )
@@ -305,10 +304,6 @@ class Jobs:
         with contextlib.suppress(ServiceUnavailableError):
             await self._lanes.done(claim.job_id, claim.token, was_served=True)
 
-    async def release(self, worker_id: str) -> int:
-        """Give back at once whatever a worker that is known to be dead had claimed."""
-        return await self._sweep.release(worker_id)
-
     async def recover(self, share_ms: int = 0) -> Recovery:
         """Look at every unfinished job whose time has come; call it every second.
 
@@ -316,10 +311,6 @@ class Jobs:
             share_ms: With many callers: do nothing if another one swept within this time.
         """
         return await self._sweep.recover(share_ms)
-
-    async def stats(self) -> JobStats:
-        """Give depth, waits and service rate of the lanes."""
-        return await self._lanes.stats()
 
     async def close(self) -> None:
         """Stop listening for events."""

@@ -24,12 +24,6 @@ class JobSweep:
         self._lanes = lanes
         self._policy = policy
 
-    async def release(self, worker_id: str) -> int:
-        """Give back at once whatever a worker that is known to be dead had claimed."""
-        held = await self._lanes.of_worker(worker_id)
-        words = [await self._check(*job, dead_worker=worker_id) for job in held]
-        return len(words) - words.count("WAIT")
-
     async def give_back(self, claim: Claim) -> None:
         """Queue a job again that was claimed for nobody."""
         await self._check(claim.account, claim.job_id, dead_worker=claim.worker_id)

@@ -40,6 +40,4 @@ redis.call('HINCRBY', BUSY, 'n:' .. lane, 1)
 if busy < cap and first_waiting(lane, owner) then redis.call('ZADD', RING[lane], served, who) end
 redis.call('HSET', WHERE, job, table.concat({'c', lane, owner, token, now, worker}, SEP))
 redis.call('ZADD', LEASES, now + tonumber(ARGV[3]), owner .. SEP .. job)
-redis.call('ZADD', WORKERS, 0, worker .. SEP .. owner .. SEP .. job)
-mean('wait:' .. lane, math.max(0, now - tonumber(e[5])))
 return {job, owner, lane}

@@ -68,7 +68,6 @@ class JobsMachine(RuleBasedStateMachine):
         self.s = Setting(store, small_tiers(), POLICY)
         self.model: dict[str, ModelJob] = {}
         self.claims: list[Claim] = []
-        self.were_lanes_lost = False
 
     def run(self, call: Awaitable[Any]) -> Any:
         return self.loop.get_loop().run_until_complete(call)
@@ -167,27 +166,21 @@ class JobsMachine(RuleBasedStateMachine):
             elif job.state is JobState.RUNNING and self.s.now_ms >= job.lease:
                 self.lose(job)
 
-    @rule(worker=st.sampled_from(["w1", "w2", "w3"]))
-    def release(self, worker: str) -> None:
-        self.run(self.s.jobs.release(worker))
-        mine = {(c.job_id, c.fence) for c in self.claims if c.worker_id == worker}
-        for job_id, job in self.model.items():
-            was_mine = job.state is JobState.RUNNING and (job_id, job.fence) in mine
-            is_late = job.state is JobState.QUEUED and self.s.now_ms >= job.queued + QUEUE_MS
-            if was_mine and not self.were_lanes_lost:
-                self.lose(job)
-            elif was_mine or is_late:
-                # Without its lane place a job waits for its lease; a stale place of this worker
-                # may have had a queued job looked at before the sweep.
-                state = self.run(self.s.jobs.get(job.account, job_id)).state
-                if state is not job.state and was_mine:
-                    self.lose(job)
-                elif state is JobState.FAILED:
-                    job.state, job.used = JobState.FAILED, 0
+    @precondition(lambda self: self.claims)
+    @rule(data=st.data())
+    def give_back(self, data: st.DataObject) -> None:
+        claim = data.draw(st.sampled_from(self.claims))
+        self.run(self.s.jobs._sweep.give_back(claim))
+        job = self.model[claim.job_id]
+        holders = {(c.job_id, c.fence): c.worker_id for c in self.claims}
+        is_his = holders.get((claim.job_id, job.fence)) == claim.worker_id
+        if job.state is JobState.RUNNING and (is_his or self.s.now_ms >= job.lease):
+            self.lose(job)
+        elif job.state is JobState.QUEUED and self.s.now_ms >= job.queued + QUEUE_MS:
+            job.state, job.used = JobState.FAILED, 0
 
     @rule()
     def lanes_are_lost(self) -> None:
-        self.were_lanes_lost = True
         names = self.run(self.s.store.command("KEYS", "{lanes}:*"))
         if names:
             self.run(self.s.store.command("DEL", *names))

@@ -7,15 +7,14 @@
 --   {lanes}:depth    hash: lane -> waiting jobs
 --   {lanes}:delayed  zset: lane|owner|job by the time it becomes ready
 --   {lanes}:leases   zset: owner|job by the end of its claim
---   {lanes}:workers  zset, score 0: worker|owner|job
---   {lanes}:stats    hash: number, serve counter, turn, quantum, moving means
+--   {lanes}:stats    hash: number, served, turn, quantum, moving means of service (ms) and busy
 --   {lanes}:wake     list: one token per new job, for waiting workers
 --   {lanes}:ring:<lane>  zset, one per lane: lane|owner by when it was last served; owners that
 --                        have work and room
--- '|' stands for the separator 0x1f. KEYS are always these ten, then the rings, in this order.
+-- '|' stands for the separator 0x1f. KEYS are always these nine, then the rings, in this order.
 local JOBS, WHERE, SERVED, BUSY, DEPTH = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local DELAYED, LEASES, WORKERS, STATS, WAKE = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
-local RINGS = 10
+local DELAYED, LEASES, STATS, WAKE = KEYS[6], KEYS[7], KEYS[8], KEYS[9]
+local RINGS = 9
 local RING = {}
 for i = RINGS + 1, #KEYS do RING[string.match(KEYS[i], ':ring:(.*)$')] = KEYS[i] end
 local SEP = '\31'
@@ -69,7 +68,6 @@ local function unclaim(job, token, cap)
   if redis.call('HINCRBY', BUSY, who, -1) <= 0 then redis.call('HDEL', BUSY, who) end
   redis.call('HINCRBY', BUSY, 'n:' .. lane, -1)
   redis.call('ZREM', LEASES, owner .. SEP .. job)
-  redis.call('ZREM', WORKERS, f[6] .. SEP .. owner .. SEP .. job)
   redis.call('HDEL', WHERE, job)
   if first_waiting(lane, owner) then join_ring(lane, owner, cap) end
   return f
