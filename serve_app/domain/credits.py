@@ -6,10 +6,15 @@ committed, voided, or reaped when its time is over.
 """
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Protocol
 
 from serve_app.domain.errors import InternalError
+
+GRACE = timedelta(hours=24)
+"""How long an account may make debt, from its first debt on."""
+
+GRACE_MS = GRACE // timedelta(milliseconds=1)
 
 
 class Payer(Protocol):
@@ -69,6 +74,11 @@ class Balance:
     def remaining(self) -> int:
         """Credits left to spend before grace; what ``credits_remaining`` shows."""
         return self.grant + self.packs - self.debt
+
+    @property
+    def grace_ends(self) -> datetime | None:
+        """When no more debt may be made; None while there is none."""
+        return None if self.negative_since is None else self.negative_since + GRACE
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,20 +8,30 @@ import asyncio
 import struct
 from dataclasses import dataclass
 
+from serve_app.domain.credits import GRACE_MS
 from serve_app.store.client import Store
-from serve_app.store.keys import member
+from serve_app.store.keys import join_member
 
-MOST_MOVES = 256
+MOST_OPERATIONS = 256
 """Longest list of one call; it keeps the server from others for about two milliseconds."""
 
-ITEM = struct.Struct("<cHHddddd")
+RESERVE, COMMIT, VOID, REAP, HIT = b"r", b"c", b"v", b"x", b"h"
+LAYOUT = (
+    ("command", "c"),
+    *(("account", "H"), ("hold", "H")),
+    *(("amount", "d"), ("term", "d"), ("monthly", "d"), ("floor", "d"), ("price", "d")),
+    *(("member", "s"), ("fingerprint", "s")),
+)
+"""A packed operation as ``lua/hold_operations.lua`` reads it; ``s`` is text up to a zero byte."""
+
+NUMBERS = struct.Struct("<" + "".join(kind for _, kind in LAYOUT if kind != "s"))
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
-    """One operation; ``lua/moves.lua`` says what its fields mean for which word."""
+class HoldOperation:
+    """One operation; ``lua/hold_operations.lua`` says what each command makes of the fields."""
 
-    word: bytes
+    command: bytes
     account: str
     hold_id: str
     amount: int = 0
@@ -34,15 +44,15 @@ class Move:
     def packed(self, account: int, hold: int) -> bytes:
         """Write the operation for the script, with the places of account and hold, from 1."""
         numbers = (self.amount, self.term, self.monthly, self.floor, self.price)
-        text = f"{member(self.account, self.hold_id)}\0{self.fingerprint}\0"
-        return ITEM.pack(self.word, account, hold, *numbers) + text.encode()
+        text = f"{join_member(self.account, self.hold_id)}\0{self.fingerprint}\0"
+        return NUMBERS.pack(self.command, account, hold, *numbers) + text.encode()
 
 
 Answer = tuple[str, bytes]
-Waiting = list[tuple[Move, "asyncio.Future[Answer]"]]
+Waiting = list[tuple[HoldOperation, "asyncio.Future[Answer]"]]
 
 
-class Moves:
+class HoldOperations:
     """Sends operations, one call at a time: on a cluster one per shard."""
 
     def __init__(self, store: Store) -> None:
@@ -51,16 +61,16 @@ class Moves:
         self._waiting: dict[str, Waiting] = {}
         self._trips: dict[str, asyncio.Task[None]] = {}
 
-    async def do(self, move: Move) -> Answer:
-        """Carry out one operation; give its word and the packed account after its call.
+    async def do(self, operation: HoldOperation) -> Answer:
+        """Carry out one operation; give its answer and the packed account after its call.
 
         Raises:
             ServiceUnavailableError: No answer in time; it may have been carried out.
         """
-        group = self._store.keys.tag(move.account) if self._is_cluster else ""
+        group = self._store.keys.tag(operation.account) if self._is_cluster else ""
         waiting = self._waiting.setdefault(group, [])
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        waiting.append((move, answer))
+        waiting.append((operation, answer))
         trip = self._trips.get(group)
         if len(waiting) == 1 and (trip is None or trip.done()):
             asyncio.get_running_loop().call_soon(self._leave, group)
@@ -69,15 +79,15 @@ class Moves:
     def _leave(self, group: str) -> None:
         # Whose caller has gone, or has run out of time, is not sent.
         waiting = [pair for pair in self._waiting.pop(group, []) if not pair[1].done()]
-        if waiting[MOST_MOVES:]:
-            self._waiting[group] = waiting[MOST_MOVES:]
+        if waiting[MOST_OPERATIONS:]:
+            self._waiting[group] = waiting[MOST_OPERATIONS:]
         if waiting:
-            self._trips[group] = asyncio.create_task(self._travel(group, waiting[:MOST_MOVES]))
+            self._trips[group] = asyncio.create_task(self._travel(group, waiting[:MOST_OPERATIONS]))
 
     async def _travel(self, group: str, batch: Waiting) -> None:
         try:
             async with asyncio.timeout(self._store.timeout_s):
-                found = await self._exchange([move for move, _ in batch])
+                found = await self._exchange([operation for operation, _ in batch])
             for (_, answer), given in zip(batch, found, strict=True):
                 if not answer.done():
                     answer.set_result(given)
@@ -93,18 +103,19 @@ class Moves:
                 # After the callers that were just answered: what they send next goes along.
                 asyncio.get_running_loop().call_soon(self._leave, group)
 
-    async def _exchange(self, moves: list[Move]) -> list[Answer]:
+    async def _exchange(self, operations: list[HoldOperation]) -> list[Answer]:
         names = self._store.keys
         accounts: dict[str, int] = {}
         holds: dict[str, int] = {}
-        items = []
-        for move in moves:
-            account = accounts.setdefault(move.account, len(accounts) + 1)
-            hold = names.hold(move.account, move.hold_id)
-            items.append(move.packed(account, holds.setdefault(hold, len(holds) + 1)))
-        keys = [*(key for account in accounts for key in names.moves(account)), *holds]
-        reply = await self._store.evaluate("moves", keys, [b"".join(items), *accounts])
+        packed = []
+        for operation in operations:
+            account = accounts.setdefault(operation.account, len(accounts) + 1)
+            key = names.hold(operation.account, operation.hold_id)
+            packed.append(operation.packed(account, holds.setdefault(key, len(holds) + 1)))
+        keys = [*(key for account in accounts for key in names.hold_operations(account)), *holds]
+        args: list[str | bytes | int] = [b"".join(packed), GRACE_MS, *accounts]
+        reply = await self._store.evaluate("hold_operations", keys, args)
         return [
-            (word.decode(), reply[len(moves) + accounts[move.account] - 1])
-            for word, move in zip(reply, moves, strict=False)
+            (word.decode(), reply[len(operations) + accounts[operation.account] - 1])
+            for word, operation in zip(reply, operations, strict=False)
         ]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from serve_app.domain.credits import AuditReport, JournalEntry, Mismatch
 from serve_app.domain.errors import ServiceUnavailableError
-from serve_app.ledger.ledger import unpack_account, unpack_hold
+from serve_app.ledger.packed import unpack_account, unpack_hold
 from serve_app.store.client import Store
 from serve_app.store.keys import SEPARATOR, split_member
 
@@ -70,8 +70,8 @@ def parse_entries(fields: dict[bytes, bytes]) -> list[JournalEntry]:
     deltas = DELTAS.iter_unpack(fields[b"v"])
     for kind, member, numbers in zip(words[::2], words[1::2], deltas, strict=True):
         account, entry_id = member.split(SEPARATOR)
-        number, g, p, d = map(int, numbers)
-        entries.append(JournalEntry(account, number, kind, entry_id, g, p, d))
+        number, grant, packs, debt = map(int, numbers)
+        entries.append(JournalEntry(account, number, kind, entry_id, grant, packs, debt))
     if b"w" in fields:
         entries[-1] = replace(entries[-1], note=fields[b"w"].decode())
     return entries
@@ -182,19 +182,33 @@ class Journal:
     ) -> list[Mismatch]:
         if packed is None:
             return [Mismatch(account, "balance", "the journal has entries, the account is absent")]
-        g, p, d, _ns, _per, _pe, _pg, _mg, seq, _lu, h, _oj, fl, _th = unpack_account(packed)
+        state = unpack_account(packed)
+        credits = (state.grant, state.packs, state.debt)
+        length, held, debt = state.journal_length, state.held, state.debt
         total, strays = await self._held(account, open_holds)
         rules = [
             (
                 "balance",
-                (g, p, d) == (sums.grant, sums.packs, sums.debt),
-                f"balance {(g, p, d)}, journal {(sums.grant, sums.packs, sums.debt)}",
+                credits == (sums.grant, sums.packs, sums.debt),
+                f"balance {credits}, journal {(sums.grant, sums.packs, sums.debt)}",
             ),
-            ("sequence", not sums.gaps and seq == sums.number, f"{sums.gaps} {seq}/{sums.number}"),
-            ("bounds", min(g, p, d) >= 0 and d <= fl, f"{(g, p, d)}, floor {fl}"),
+            (
+                "sequence",
+                not sums.gaps and length == sums.number,
+                f"{sums.gaps} {length}/{sums.number}",
+            ),
+            (
+                "bounds",
+                min(credits) >= 0 and debt <= state.floor,
+                f"{credits}, floor {state.floor}",
+            ),
             ("one ending", not sums.twice, f"{sums.twice}"),
-            ("due index", not strays and total == h, f"held {h}, indexed {total}, stray {strays}"),
-            ("debt last", d == 0 or (g == 0 and p == 0), f"{(g, p, d)}"),
+            (
+                "due index",
+                not strays and total == held,
+                f"held {held}, indexed {total}, stray {strays}",
+            ),
+            ("debt last", debt == 0 or state.grant == state.packs == 0, f"{credits}"),
         ]
         return [Mismatch(account, rule, detail) for rule, is_kept, detail in rules if not is_kept]
 

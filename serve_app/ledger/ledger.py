@@ -6,7 +6,6 @@ Invariant: the balance of an account is the sum of its journal, and every id mov
 import asyncio
 import json
 import re
-import struct
 import uuid
 from typing import Literal
 
@@ -20,13 +19,21 @@ from serve_app.domain.credits import (
 )
 from serve_app.domain.errors import InsufficientCreditsError
 from serve_app.domain.tiers import Tiers
-from serve_app.ledger.hold_operations import MOST_MOVES, Move, Moves
-from serve_app.store.client import Args, Store, from_ms
+from serve_app.ledger.hold_operations import (
+    COMMIT,
+    HIT,
+    MOST_OPERATIONS,
+    REAP,
+    RESERVE,
+    VOID,
+    HoldOperation,
+    HoldOperations,
+)
+from serve_app.ledger.packed import parse_balance, unpack_hold
+from serve_app.store.client import Args, Store
 from serve_app.store.keys import split_member
 
 ID_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:@~-]{0,199}")
-ACCOUNT = struct.Struct("<14d")
-HOLD_COST = struct.Struct("<d")
 DEFAULT_HOLD_TTL_S = 300
 PAYMENT_ID_KEPT_MS = 400 * 24 * 3600 * 1000
 REAP_BATCH = 200
@@ -49,38 +56,6 @@ def check_id(text: str) -> str:
     if ID_PATTERN.fullmatch(text) is None:
         raise ValueError(f"ids must match {ID_PATTERN.pattern}, not {text!r}")
     return text
-
-
-def unpack_account(packed: bytes) -> tuple[int, ...]:
-    """Give the fourteen numbers that ``lua/lib/ledger.lua`` names, in its order."""
-    return tuple(int(number) for number in ACCOUNT.unpack(packed))
-
-
-def unpack_hold(packed: bytes) -> tuple[str, int]:
-    """Give state and cost of a hold, as ``lua/lib/ledger.lua`` packs it."""
-    state, _, rest = packed.partition(b"\0")
-    return state.decode(), int(HOLD_COST.unpack_from(rest)[0])
-
-
-def parse_balance(account: str, packed: bytes | None) -> Balance:
-    """Read a packed account."""
-    if packed is None:
-        raise ValueError(f"account {account} has no balance yet")
-    g, p, d, ns, per, pe, pg, _mg, seq, lu, h, oj, _fl, _th = unpack_account(packed)
-    return Balance(
-        account=account,
-        grant=g,
-        packs=p,
-        debt=d,
-        held=h,
-        period=f"{per // 100:04d}-{per % 100:02d}",
-        granted=pg,
-        lookups_used=lu,
-        open_jobs=oj,
-        journal_length=seq,
-        negative_since=from_ms(ns) if ns else None,
-        period_ends=from_ms(pe),
-    )
 
 
 def no_funds(cost: int, balance: Balance) -> InsufficientCreditsError:
@@ -115,7 +90,7 @@ class Ledger:
         self.store = store
         self._tiers = tiers
         self._hit_price = hit_price if over_allowance == "charge" else -1
-        self._moves = Moves(store)
+        self._operations = HoldOperations(store)
         self._topup_replicas = topup_replicas
 
     async def reserve(
@@ -135,9 +110,9 @@ class Ledger:
             ServiceUnavailableError: The ledger is away; at worst a hold exists and will be reaped.
         """
         account, tier = check_id(payer.account), self._tiers[payer.tier]
-        answer, packed = await self._moves.do(
-            Move(
-                word=b"r",
+        answer, packed = await self._operations.do(
+            HoldOperation(
+                command=RESERVE,
                 account=account,
                 hold_id=check_id(hold_id),
                 amount=cost,
@@ -164,7 +139,7 @@ class Ledger:
             HoldClosedError: It was voided, reaped, committed with another cost, or never existed.
             ServiceUnavailableError: The ledger is away; the same call again settles it.
         """
-        return await self._end(b"c", account, hold_id, -1 if final_cost is None else final_cost)
+        return await self._end(COMMIT, account, hold_id, -1 if final_cost is None else final_cost)
 
     async def void(self, account: str, hold_id: str) -> Balance:
         """Give a hold back whole.
@@ -173,11 +148,11 @@ class Ledger:
             HoldClosedError: It was committed, reaped, or never existed.
             ServiceUnavailableError: The ledger is away; the same call again settles it.
         """
-        return await self._end(b"v", account, hold_id)
+        return await self._end(VOID, account, hold_id)
 
-    async def _end(self, word: bytes, account: str, hold_id: str, final: int = 0) -> Balance:
-        move = Move(word, check_id(account), check_id(hold_id), amount=final)
-        text, packed = await self._moves.do(move)
+    async def _end(self, command: bytes, account: str, hold_id: str, final: int = 0) -> Balance:
+        operation = HoldOperation(command, check_id(account), check_id(hold_id), amount=final)
+        text, packed = await self._operations.do(operation)
         answer, _, state = text.partition(":")
         if answer in ("OK", "DUP"):
             return parse_balance(account, packed)
@@ -199,14 +174,14 @@ class Ledger:
         )
         due = [split_member(raw) for members in found for raw in members]
         reaped = 0
-        for start in range(0, len(due), MOST_MOVES):
-            calls = (self.reap(*pair) for pair in due[start : start + MOST_MOVES])
+        for start in range(0, len(due), MOST_OPERATIONS):
+            calls = (self.reap(*pair) for pair in due[start : start + MOST_OPERATIONS])
             reaped += sum(await asyncio.gather(*calls))
         return reaped
 
     async def reap(self, account: str, hold_id: str) -> bool:
         """Give one hold back if its deadline has passed; a job's hold is left to its job."""
-        answer, _ = await self._moves.do(Move(b"x", account, hold_id))
+        answer, _ = await self._operations.do(HoldOperation(REAP, account, hold_id))
         return answer == "OK"
 
     async def count_hit(
@@ -226,9 +201,9 @@ class Ledger:
         """
         row = self._tiers[tier]
         hit_id = check_id(hit_id or f"hit:{uuid.uuid4().hex}")
-        text, packed = await self._moves.do(
-            Move(
-                word=b"h",
+        text, packed = await self._operations.do(
+            HoldOperation(
+                command=HIT,
                 account=check_id(account),
                 hold_id=hit_id,
                 amount=hits,
@@ -297,21 +272,22 @@ class Ledger:
         """
         account, hold_id = entry.account, entry.entry_id
         change = entry.grant + entry.packs - entry.debt
-        open_again = Move(
-            *(b"r", account, hold_id, -change, DEFAULT_HOLD_TTL_S * 1000), floor=REPLAY_FLOOR
+        open_again = HoldOperation(
+            *(RESERVE, account, hold_id, -change, DEFAULT_HOLD_TTL_S * 1000), floor=REPLAY_FLOOR
         )
         match entry.kind:
             case "reserve":
-                answer, _ = await self._moves.do(open_again)
+                answer, _ = await self._operations.do(open_again)
             case "hit":
-                await self._moves.do(open_again)
-                answer, _ = await self._moves.do(Move(b"c", account, hold_id, -1))
+                await self._operations.do(open_again)
+                answer, _ = await self._operations.do(HoldOperation(COMMIT, account, hold_id, -1))
             case "commit":
                 packed = await self.store.command("GET", self.store.keys.hold(account, hold_id))
                 cost = unpack_hold(packed)[1] if packed is not None else 0
-                answer, _ = await self._moves.do(Move(b"c", account, hold_id, cost - change))
+                commit = HoldOperation(COMMIT, account, hold_id, cost - change)
+                answer, _ = await self._operations.do(commit)
             case "void" | "reap":
-                answer, _ = await self._moves.do(Move(b"v", account, hold_id))
+                answer, _ = await self._operations.do(HoldOperation(VOID, account, hold_id))
             case kind:
                 status, _ = await self._send_credit(kind, account, hold_id, change, entry.note)
                 answer = status.decode()

@@ -20,7 +20,7 @@ from dataclasses import replace
 from serve_app.domain.assets import AssetRecord, NewAsset, asset_object_key, parse_object_key
 from serve_app.domain.errors import ServiceUnavailableError
 from serve_app.store.client import Store, from_ms
-from serve_app.store.keys import member, split_member
+from serve_app.store.keys import join_member, split_member
 
 SWEEP_BATCH = 200
 
@@ -144,7 +144,7 @@ class Assets:
         await self._store.batch(
             [
                 ("ZREM", self._key(owner, "i"), asset_id),
-                ("ZREM", self._due(self._store.keys.tag(owner)), member(owner, asset_id)),
+                ("ZREM", self._due(self._store.keys.tag(owner)), join_member(owner, asset_id)),
             ]
         )
 

@@ -97,8 +97,8 @@ class Keyspace:
             f"cr:{tag}:j",
         ]
 
-    def moves(self, account: str) -> list[str]:
-        """Keys of an account for operations on holds: balance, due, journal, topup, intents."""
+    def hold_operations(self, account: str) -> list[str]:
+        """Keys of an account for operations on its holds: balance, due, journal, topup, intents."""
         tag = self.tag(account)
         return [
             *(f"cr:{tag}:a:{account}", f"cr:{tag}:due", f"cr:{tag}:j"),
@@ -159,7 +159,7 @@ def models_key(name: str) -> str:
     return MODELS + name
 
 
-def member(*parts: str) -> str:
+def join_member(*parts: str) -> str:
     """Join the parts of a sorted-set member."""
     return SEPARATOR.join(parts)
 

@@ -15,7 +15,7 @@ from serve_app.ledger.archive import Archive, Segment
 from serve_app.ledger.ended_holds import HOLDS_AT_ONCE, READ_AT_ONCE, forget_ended
 from serve_app.ledger.export import Exporter, LostEntriesError
 from serve_app.ledger.jobs.types import NewJob
-from serve_app.store.keys import member
+from serve_app.store.keys import join_member
 from tests.ledger.ledger_model import DAY_MS
 from tests.store.setting import ACCOUNT, PAYER, START_MS, Setting, buckets, some_work, stamp_ms
 
@@ -241,7 +241,8 @@ async def ended_holds_are_forgotten_two_days_after_their_export(s: Setting) -> N
         await exporter.export()
         ended = s.store.keys.shard(s.store.keys.tag(ACCOUNT), "e")
         assert await s.store.command("LRANGE", ended, 0, -1) == [
-            f"{s.now_ms} {member(ACCOUNT, name)}".encode() for name in ("done", "void", "hit:1")
+            f"{s.now_ms} {join_member(ACCOUNT, name)}".encode()
+            for name in ("done", "void", "hit:1")
         ]
         await s.after(1000)
         assert await s.ledger.reap_due() == 1

@@ -12,7 +12,7 @@ import pytest
 
 from serve_app.domain.credits import Balance
 from serve_app.domain.errors import ServiceUnavailableError
-from serve_app.ledger.hold_operations import MOST_MOVES, Answer, Move, Moves
+from serve_app.ledger.hold_operations import MOST_OPERATIONS, Answer, HoldOperation, HoldOperations
 from serve_app.ledger.ledger import Ledger
 from serve_app.local import redis as local_redis
 from serve_app.store.client import Store, connect
@@ -32,14 +32,14 @@ class Calls(list[list[str]]):
 
 @pytest.fixture
 def calls() -> Iterator[Calls]:
-    made, exchange = Calls(), Moves._exchange
+    made, exchange = Calls(), HoldOperations._exchange
 
-    async def note(moves: Moves, batch: list[Move]) -> list[Answer]:
-        made.append([move.hold_id for move in batch])
+    async def note(operations: HoldOperations, batch: list[HoldOperation]) -> list[Answer]:
+        made.append([operation.hold_id for operation in batch])
         await made.gate.wait()
-        return await exchange(moves, batch)
+        return await exchange(operations, batch)
 
-    with mock.patch.object(Moves, "_exchange", note):
+    with mock.patch.object(HoldOperations, "_exchange", note):
         yield made
 
 
@@ -80,10 +80,10 @@ async def test_callers_that_were_just_answered_go_along(live_store: Store, calls
 
 async def test_lists_have_a_longest_length(live_store: Store, calls: Calls) -> None:
     ledger = Ledger(live_store, small_tiers())
-    n_holds = 2 * MOST_MOVES + 1
+    n_holds = 2 * MOST_OPERATIONS + 1
     waiting = [ledger.reserve(PAYER, f"h{number}", 0) for number in range(n_holds)]
     assert len(await asyncio.gather(*waiting)) == n_holds
-    assert [len(call) for call in calls] == [MOST_MOVES, MOST_MOVES, 1]
+    assert [len(call) for call in calls] == [MOST_OPERATIONS, MOST_OPERATIONS, 1]
 
 
 async def test_callers_that_go_are_not_sent_and_spoil_nobody(

@@ -8,7 +8,10 @@ from tests.ledger.lua_mutants import EQUIVALENT, Mutant, files, mutants, survivo
 pytestmark = pytest.mark.redis
 
 BOUNDARIES = {" > ", " >= ", " < ", " <= "}
-MONEY = ("moves", "lib/holds", "lib/ledger", "job_check", "job_heartbeat", "job_fail")
+MONEY = (
+    *("hold_operations", "lib/holds", "lib/ledger", "lib/calendar"),
+    *("job_check", "job_heartbeat", "job_fail"),
+)
 
 
 def boundary_mutants() -> list[Mutant]:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from serve_app.domain.credits import JournalEntry
 from serve_app.ledger.journal import Journal
-from serve_app.ledger.ledger import unpack_account
+from serve_app.ledger.packed import unpack_account
 from serve_app.store.client import connect
 from serve_app.store.keys import Keyspace
 from tests.soak.power import Victim
@@ -159,8 +159,9 @@ class Epoch:
         monthly = rich_tiers()["pro"].monthly_credits
         for account, change in expected.items():
             packed = await store.command("GET", store.keys.balance(account))
-            g, p, d = unpack_account(packed)[:3] if packed else (0, 0, 0)
+            state = unpack_account(packed) if packed else None
+            left = state.grant + state.packs - state.debt if state else 0
             months = sum(e.account == account and e.kind == "grant" for e in entries)
-            if months == 1 and g + p - d != monthly + change:
-                self.result.mismatches.append(f"{account}: {g + p - d}, not {monthly + change}")
+            if months == 1 and left != monthly + change:
+                self.result.mismatches.append(f"{account}: {left}, not {monthly + change}")
         await store.close()

@@ -1,7 +1,6 @@
 """The caller's account and its webhook."""
 
 from dataclasses import asdict
-from datetime import timedelta
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Response
@@ -25,7 +24,6 @@ from serve_app.providers.web.url_guard import InvalidUrlError
 
 router = APIRouter(tags=["Account"], route_class=IdempotentRoute)
 
-GRACE = timedelta(hours=24)
 WebhookOwner = Annotated[Caller, Depends(Door("read", "compute"))]
 
 
@@ -39,7 +37,6 @@ async def get_account(caller: Reader, services: Services) -> Account:
     """Describe the account of the API key: credits by bucket, usage of this month, limits. Free."""
     tier = services.tiers[caller.tier]
     balance = await services.ledger.balance(caller.account, caller.tier)
-    since = balance.negative_since
     topup = await services.topups.status(caller.account)
     return Account(
         account=caller.account,
@@ -74,7 +71,7 @@ async def get_account(caller: Reader, services: Services) -> Account:
         ),
         prices=asdict(services.prices),
         auto_topup=None if topup is None else auto_topup(topup),
-        grace_ends=None if since is None else since + GRACE,
+        grace_ends=balance.grace_ends,
     )
 
 

@@ -8,7 +8,6 @@ import secrets
 from dataclasses import dataclass
 
 from serve_app.domain.tiers import Tiers
-from serve_app.ledger.jobs.types import JobStats, LaneStats
 from serve_app.store.client import Store
 from serve_app.store.keys import lane_key, split_member
 

@@ -10,6 +10,7 @@ import json
 import random
 from collections.abc import Iterator
 
+from serve_app.domain.credits import GRACE_MS
 from serve_app.domain.errors import (
     IdempotencyMismatchError,
     InternalError,
@@ -28,12 +29,15 @@ from serve_app.ledger.jobs.types import (
     NewJob,
     Recovery,
 )
-from serve_app.ledger.ledger import check_id, no_funds, parse_balance
+from serve_app.ledger.ledger import check_id, no_funds
+from serve_app.ledger.packed import parse_balance
 from serve_app.store.bus import Bus
 from serve_app.store.client import Store
 from serve_app.store.keys import JOB_EVENTS
 
-OUTBOX_GRACE_MS = 2_000
+FIRST_LOOK_MS = 2_000
+"""A job that is not in its lane by then is put there by the sweep."""
+
 WITHDRAWN_MS = 3_600_000
 """What was sent before the ledger went away has arrived by then, or never will."""
 
@@ -94,7 +98,7 @@ class Jobs:
                     *(account, hold_id, job.cost, int(ttl_s * 1000), job.fingerprint),
                     *(tier.monthly_credits, tier.grace_credits, job_id, tier.name, job.kind),
                     *(json.dumps(job.work.to_json()), tier.owner_jobs),
-                    *(tier.asset_lifetime_s * 1000, OUTBOX_GRACE_MS),
+                    *(tier.asset_lifetime_s * 1000, FIRST_LOOK_MS, GRACE_MS),
                 ],
             )
         except ServiceUnavailableError as error:

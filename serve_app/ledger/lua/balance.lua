@@ -1,4 +1,4 @@
--- uses: clock ledger
+-- uses: clock calendar ledger
 -- Read an account, bringing its month up to date. KEYS: balance, journal.
 -- ARGV: account, monthly grant or -1.
 local A = open_account(ARGV[1], redis.call('GET', KEYS[1]), KEYS[1], nil, KEYS[2])

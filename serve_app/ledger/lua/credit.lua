@@ -1,4 +1,4 @@
--- uses: clock ledger topup
+-- uses: clock calendar ledger topup
 -- Credits from outside: topup, bonus (an extra grant) or adjust (also downwards).
 -- KEYS: balance, payment, journal, topup, intents.
 -- ARGV: account, id, kind, credits, monthly grant or -1, why (JSON) or '', lifetime of the id in ms.
@@ -19,12 +19,12 @@ local member = acct .. '\31' .. id
 local why = ARGV[6] ~= '' and ARGV[6] or nil
 local answer = 'OK'
 if credits < 0 then
-  local p = math.min(A.p, -credits)
-  local g = -credits - p
-  if g > A.g then
+  local packs = math.min(A.packs, -credits)
+  local grant = -credits - packs
+  if grant > A.grant then
     answer = 'NOFUNDS'
   else
-    note(A, kind, member, -g, -p, 0, why)
+    note(A, kind, member, -grant, -packs, 0, why)
   end
 elseif kind == 'bonus' then
   give(A, kind, member, credits, 0, why)
@@ -36,7 +36,7 @@ write_all()
 if answer == 'OK' then
   redis.call('SET', KEYS[2], seen, 'PX', ARGV[7])
   if redis.call('HGET', KEYS[4], 'intent') == id then
-    spent_this_month(KEYS[4], A.per)
+    spent_this_month(KEYS[4], A.period)
     redis.call('HDEL', KEYS[4], 'intent', 'sent', 'iprice', 'ipack')
     redis.call('HSET', KEYS[4], 'fails', 0)
     redis.call('ZREM', KEYS[5], acct)

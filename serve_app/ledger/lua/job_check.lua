@@ -1,4 +1,4 @@
--- uses: clock ledger topup holds jobs
+-- uses: clock calendar ledger topup holds jobs
 -- Look at an unfinished job whose time has come, or whose worker is known to be dead.
 -- KEYS: balance, hold, due, journal, job, open, dead, hook, hooks due.
 -- ARGV: account, job id, dead worker or '', attempts allowed, queue limit ms, run limit ms,

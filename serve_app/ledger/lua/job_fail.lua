@@ -1,4 +1,4 @@
--- uses: clock ledger topup holds jobs
+-- uses: clock calendar ledger topup holds jobs
 -- End an attempt that failed: try again later, or fail the job and refund it.
 -- KEYS: balance, hold, due, journal, job, open, dead, hook, hooks due.
 -- ARGV: account, job id, fence, code, message, retryable 0|1, delay ms, attempts allowed.

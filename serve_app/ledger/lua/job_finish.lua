@@ -1,4 +1,4 @@
--- uses: clock ledger topup holds jobs
+-- uses: clock calendar ledger topup holds jobs
 -- Complete a job: result, charge and state in one step.
 -- KEYS: balance, hold, due, journal, job, open, dead, hook, hooks due.
 -- ARGV: account, job id, fence, result, final cost or -1.

@@ -1,8 +1,9 @@
--- uses: clock ledger topup holds
+-- uses: clock calendar ledger topup holds
 -- Take a job in: hold the credits, write the record, remember it for its lane.
 -- KEYS: balance, hold, due, journal, topup, intents, job, open.
 -- ARGV: account, hold id, cost, hold ttl ms, fingerprint, monthly grant, floor,
---       job id, tier, kind, payload, backlog cap, result lifetime ms, grace ms for the first enqueue.
+--       job id, tier, kind, payload, backlog cap, result lifetime ms, ms until the first enqueue is
+--       made up for, grace ms.
 -- Answers OK | DUP | MISMATCH | NOFUNDS | BACKLOG, then the packed account.
 local acct, hold_id, cost, job_id = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[8]
 local raw = redis.call('MGET', KEYS[1], KEYS[2])
@@ -13,11 +14,11 @@ if raw[2] or redis.call('EXISTS', KEYS[7]) == 1 then
 end
 local A = open_account(acct, raw[1], KEYS[1], KEYS[3], KEYS[4], KEYS[5], KEYS[6])
 local answer = 'BACKLOG'
-if A.oj < tonumber(ARGV[12]) then
+if A.open_jobs < tonumber(ARGV[12]) then
   answer = reserve(A, raw[2], KEYS[2], acct .. '\31' .. hold_id, cost, tonumber(ARGV[4]),
-    tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[5], 1)
+    tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[15]), ARGV[5], 1)
 end
-if answer == 'OK' then A.oj = A.oj + 1 end
+if answer == 'OK' then A.open_jobs = A.open_jobs + 1 end
 local packed = close_account(A)
 write_all()
 if answer == 'OK' then

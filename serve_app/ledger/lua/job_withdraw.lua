@@ -1,4 +1,4 @@
--- uses: clock ledger topup holds jobs
+-- uses: clock calendar ledger topup holds jobs
 -- End a job whose id nobody was told, and refund it. Where there is none yet, its submission may
 -- still be on its way: its id is kept from being taken.
 -- KEYS: balance, hold, due, journal, job, open, dead, hook, hooks due.

@@ -12,9 +12,10 @@ for i, entry in ipairs(found) do
     if ENDS[kind] then batch[#batch + 1] = member end
     local sums = base[acct] or {0, 0, 0, 0}
     base[acct] = sums
-    local n, g, p, d
-    n, g, p, d, at = struct.unpack('<dddd', entry[2][4], at)
-    sums[1], sums[2], sums[3], sums[4] = n, sums[2] + g, sums[3] + p, sums[4] + d
+    local number, grant, packs, debt
+    number, grant, packs, debt, at = struct.unpack('<dddd', entry[2][4], at)
+    sums[1], sums[2] = number, sums[2] + grant
+    sums[3], sums[4] = sums[3] + packs, sums[4] + debt
   end
   if batch[2] then ended[#ended + 1] = table.concat(batch, ' ') end
 end

@@ -1,4 +1,4 @@
--- uses: clock ledger
+-- uses: clock calendar ledger
 -- Close an intent whose charge was declined; after too many, switch automatic top-up off.
 -- KEYS: balance, topup, intents. ARGV: account, intent id, failures allowed, why.
 -- Answers failures so far, or -1: not open.
@@ -10,7 +10,7 @@ redis.call('ZREM', KEYS[3], ARGV[1])
 local fails = redis.call('HINCRBY', KEYS[2], 'fails', 1)
 if fails >= tonumber(ARGV[3]) then
   local A = open_account(ARGV[1], redis.call('GET', KEYS[1]), KEYS[1])
-  A.th = -1
+  A.topup_threshold = -1
   close_account(A)
   write_all()
   redis.call('HSET', KEYS[2], 'on', 0, 'off', ARGV[4])

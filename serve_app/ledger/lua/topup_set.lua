@@ -1,9 +1,9 @@
--- uses: clock ledger
+-- uses: clock calendar ledger
 -- Set automatic top-up up, or switch it off. KEYS: balance, topup.
 -- ARGV: account, 1 on | 0 off, threshold, pack, price, cap, why it is off.
 -- An open intent stays open: its charge may already have been made.
 local A = open_account(ARGV[1], redis.call('GET', KEYS[1]), KEYS[1])
-A.th = ARGV[2] == '1' and tonumber(ARGV[3]) or -1
+A.topup_threshold = ARGV[2] == '1' and tonumber(ARGV[3]) or -1
 close_account(A)
 write_all()
 if ARGV[2] == '1' then

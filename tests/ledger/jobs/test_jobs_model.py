@@ -20,7 +20,7 @@ from hypothesis.stateful import (
 from serve_app.domain.errors import InsufficientCreditsError
 from serve_app.ledger.jobs.records import JobPolicy
 from serve_app.ledger.jobs.types import Claim, JobState, NewJob
-from serve_app.ledger.ledger import unpack_hold
+from serve_app.ledger.packed import unpack_hold
 from serve_app.local.redis import LocalRedis
 from serve_app.store.client import connect
 from serve_app.store.keys import split_member

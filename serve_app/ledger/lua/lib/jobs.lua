@@ -26,7 +26,7 @@ local function end_hold(acct, id, state, final)
   local _, cost = struct.unpack(HOLD, raw[2])
   if final < 0 or final > cost then final = cost end
   settle(A, raw[2], KEYS[2], acct .. '\31job:' .. id, state, final)
-  A.oj = A.oj - 1
+  A.open_jobs = A.open_jobs - 1
   close_account(A)
   write_all()
   return final

@@ -1,18 +1,28 @@
--- Accounts and their journal. An account is fourteen packed doubles (all whole numbers):
---   g   monthly grant left        p   prepaid packs        d   debt
---   ns  since when d > 0 (ms)     per period (yyyymm)      pe  end of the period (ms)
---   pg  granted this period       mg  the tier's monthly grant
---   seq journal entries so far    lu  look-ups used this period
---   h   credits in open holds     oj  open jobs            fl  floor that d was last allowed
---   th  top-up threshold, -1 off
--- Packing instead of a hash or text: reading and writing it is a tenth of the work.
--- Every change of g, p, d goes through note(), so the balance is the sum of the journal.
--- A script may work on many accounts: what it decides is collected here and written by write_all(),
--- one command per kind of write, however many operations there were.
-local NOW = now_ms()
-local GRACE_MS = 86400000
+-- Accounts and their journal. An account is fourteen packed doubles (all whole numbers), in this
+-- order, which AccountState in packed.py has too:
+--   grant            monthly grant left
+--   packs            prepaid packs
+--   debt             used of the grace
+--   negative_since   since when there is debt (ms), 0 while there is none
+--   period           month that grant and look-ups belong to (yyyymm)
+--   period_ends      when it ends (ms)
+--   granted          granted this period
+--   monthly_grant    the tier's
+--   journal_length   entries so far
+--   lookups_used     this period
+--   held             credits in open holds
+--   open_jobs
+--   floor            most debt that was last allowed
+--   topup_threshold  -1: off
+-- Packing instead of a hash or text: reading and writing it is a tenth of the work. Names instead of
+-- numbered places: those would be upvalues, which each call pays for.
 local ACCOUNT = '<dddddddddddddd'
 local NO_ACCOUNT = struct.pack(ACCOUNT, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, -1)
+
+-- Every change of grant, packs and debt goes through note(), so the balance is the sum of the
+-- journal. A script may work on many accounts: what it decides is collected here and written by
+-- write_all(), one command per kind of write, however many operations there were.
+local NOW = now_ms()
 local puts, n_puts, shards = {'MSET'}, 1, {}
 
 local function put(key, value)
@@ -33,16 +43,21 @@ end
 -- An account as a table with its keys; `raw` is its packed state or false.
 local function open_account(name, raw, balance, due, journal, topup, intents)
   raw = raw or NO_ACCOUNT
-  local g, p, d, ns, per, pe, pg, mg, seq, lu, h, oj, fl, th = struct.unpack(ACCOUNT, raw)
+  local grant, packs, debt, negative_since, period, period_ends, granted, monthly_grant,
+    journal_length, lookups_used, held, open_jobs, floor, topup_threshold =
+    struct.unpack(ACCOUNT, raw)
   return {name = name, raw = raw, balance = balance, due = due, topup = topup, intents = intents,
-    shard = journal and shard_of(journal, due), g = g, p = p, d = d, ns = ns, per = per, pe = pe, pg = pg, mg = mg,
-    seq = seq, lu = lu, h = h, oj = oj, fl = fl, th = th}
+    shard = journal and shard_of(journal, due), grant = grant, packs = packs, debt = debt,
+    negative_since = negative_since, period = period, period_ends = period_ends, granted = granted,
+    monthly_grant = monthly_grant, journal_length = journal_length, lookups_used = lookups_used,
+    held = held, open_jobs = open_jobs, floor = floor, topup_threshold = topup_threshold}
 end
 
 -- Give an account packed, and have it written if it has changed.
 local function close_account(A)
-  local packed = struct.pack(ACCOUNT, A.g, A.p, A.d, A.ns, A.per, A.pe, A.pg, A.mg, A.seq, A.lu,
-    A.h, A.oj, A.fl, A.th)
+  local packed = struct.pack(ACCOUNT, A.grant, A.packs, A.debt, A.negative_since, A.period,
+    A.period_ends, A.granted, A.monthly_grant, A.journal_length, A.lookups_used, A.held,
+    A.open_jobs, A.floor, A.topup_threshold)
   if packed ~= A.raw then put(A.balance, packed) end
   return packed
 end
@@ -63,68 +78,57 @@ local function write_all()
   end
 end
 
--- One journal entry: kind and account|id stand in line, number and the deltas of g, p, d beside it.
-local function note(A, kind, member, dg, dp, dd, why)
-  A.g, A.p, A.d, A.seq = A.g + dg, A.p + dp, A.d + dd, A.seq + 1
-  if A.d == 0 then
-    A.ns = 0
-  elseif A.ns == 0 then
-    A.ns = NOW
+-- One journal entry: kind and account|id stand in line, beside it its number and what is added to
+-- grant, packs and debt.
+local function note(A, kind, member, to_grant, to_packs, to_debt, why)
+  A.grant, A.packs, A.debt = A.grant + to_grant, A.packs + to_packs, A.debt + to_debt
+  A.journal_length = A.journal_length + 1
+  if A.debt == 0 then
+    A.negative_since = 0
+  elseif A.negative_since == 0 then
+    A.negative_since = NOW
   end
   local S = A.shard
   local lines, deltas = S.lines, S.deltas
   local l, n = #lines, #deltas
   lines[l + 1], lines[l + 2] = kind, member
-  deltas[n + 1], deltas[n + 2], deltas[n + 3], deltas[n + 4] = A.seq, dg, dp, dd
+  deltas[n + 1], deltas[n + 2] = A.journal_length, to_grant
+  deltas[n + 3], deltas[n + 4] = to_packs, to_debt
   if why then S.why = why end
 end
 
 -- Credits come in: they repay debt first.
-local function give(A, kind, member, to_g, to_p, why)
-  local pay = math.min(A.d, to_g + to_p)
-  local from_p = math.min(pay, to_p)
-  note(A, kind, member, to_g - (pay - from_p), to_p - from_p, -pay, why)
+local function give(A, kind, member, to_grant, to_packs, why)
+  local pay = math.min(A.debt, to_grant + to_packs)
+  local from_packs = math.min(pay, to_packs)
+  note(A, kind, member, to_grant - (pay - from_packs), to_packs - from_packs, -pay, why)
 end
 
 -- The first script of a month ends the old grant and brings the new one; a higher tier brings the
 -- difference at once. monthly < 0: the tier is not known here, the last one told counts.
 local function roll(A, monthly)
-  if monthly >= 0 then A.mg = monthly end
-  if NOW >= A.pe then
-    if A.g > 0 then note(A, 'expire', A.name .. '\31' .. A.per, -A.g, 0, 0) end
-    -- Year and month of a day, and the day a month begins (H. Hinnant, chrono-compatible dates);
-    -- years begin in March here, days are counted from 0000-03-01.
-    local day = math.floor(NOW / 86400000) + 719468
-    local era = math.floor(day / 146097)
-    local doe = day - era * 146097
-    local yoe = math.floor((doe - math.floor(doe / 1460) + math.floor(doe / 36524)
-      - math.floor(doe / 146096)) / 365)
-    local doy = doe - (365 * yoe + math.floor(yoe / 4) - math.floor(yoe / 100))
-    local mp = math.floor((5 * doy + 2) / 153)
-    local next_doy = mp == 11 and 365 or math.floor((153 * (mp + 1) + 2) / 5)
-    local next_yoe = yoe
-    if mp == 11 then next_yoe, next_doy = yoe + 1, 0 end
-    local next_day = era * 146097 + next_yoe * 365 + math.floor(next_yoe / 4)
-      - math.floor(next_yoe / 100) + next_doy
-    if next_yoe == 400 then next_day = (era + 1) * 146097 end
-    A.per = (yoe + era * 400 + (mp >= 10 and 1 or 0)) * 100 + (mp < 10 and mp + 3 or mp - 9)
-    A.pg, A.lu, A.pe = 0, 0, (next_day - 719468) * 86400000
+  if monthly >= 0 then A.monthly_grant = monthly end
+  if NOW >= A.period_ends then
+    if A.grant > 0 then note(A, 'expire', A.name .. '\31' .. A.period, -A.grant, 0, 0) end
+    A.period, A.period_ends = month_of(NOW)
+    A.granted, A.lookups_used = 0, 0
   end
-  if A.mg > A.pg then
-    give(A, 'grant', A.name .. '\31' .. A.per, A.mg - A.pg, 0)
-    A.pg = A.mg
+  if A.monthly_grant > A.granted then
+    give(A, 'grant', A.name .. '\31' .. A.period, A.monthly_grant - A.granted, 0)
+    A.granted = A.monthly_grant
   end
 end
 
--- How cost splits over grant, packs and debt; nil when it may not be spent.
-local function split(A, cost, floor)
-  local g = math.min(A.g, cost)
-  local p = math.min(A.p, cost - g)
-  local d = cost - g - p
-  if d > 0 then
-    if A.d + d > floor then return nil end
-    if A.ns > 0 and NOW - A.ns >= GRACE_MS then return nil end
-    A.fl = floor
+-- How cost splits over grant, packs and debt; nil when it may not be spent: debt stays within floor,
+-- and none is made once it has lasted for the grace.
+local function split(A, cost, floor, grace_ms)
+  local grant = math.min(A.grant, cost)
+  local packs = math.min(A.packs, cost - grant)
+  local debt = cost - grant - packs
+  if debt > 0 then
+    if A.debt + debt > floor then return nil end
+    if A.negative_since > 0 and NOW - A.negative_since >= grace_ms then return nil end
+    A.floor = floor
   end
-  return g, p, d
+  return grant, packs, debt
 end

@@ -12,10 +12,10 @@ end
 -- Opens one intent when `left` is under the threshold, none is open and the cap allows it. A reserve
 -- that was refused counts as if nothing were left.
 local function consider_topup(A, left)
-  if A.th < 0 or left >= A.th then return end
+  if A.topup_threshold < 0 or left >= A.topup_threshold then return end
   local f = redis.call('HMGET', A.topup, 'intent', 'price', 'cap', 'pack')
   if f[1] then return end
-  local spent, price = spent_this_month(A.topup, A.per), tonumber(f[2])
+  local spent, price = spent_this_month(A.topup, A.period), tonumber(f[2])
   if spent + price > tonumber(f[3]) then return end
   local n = redis.call('HINCRBY', A.topup, 'n', 1)
   local id = 'topup_' .. A.name .. '_' .. n

@@ -1,0 +1,66 @@
+"""Accounts and holds as the scripts pack them.
+
+Invariant: names and order are those of ``lua/lib/ledger.lua`` and ``lua/lib/holds.lua``, whose
+texts the tests compare; what lies in Redis was written so and must stay readable.
+"""
+
+import struct
+from typing import NamedTuple
+
+from serve_app.domain.credits import Balance
+from serve_app.store.client import from_ms
+
+
+class AccountState(NamedTuple):
+    """The numbers of an account in their packed order; times in Unix milliseconds."""
+
+    grant: int
+    packs: int
+    debt: int
+    negative_since: int
+    period: int
+    period_ends: int
+    granted: int
+    monthly_grant: int
+    journal_length: int
+    lookups_used: int
+    held: int
+    open_jobs: int
+    floor: int
+    topup_threshold: int
+
+
+ACCOUNT = struct.Struct("<" + "d" * len(AccountState._fields))
+HOLD_COST = struct.Struct("<d")
+
+
+def unpack_account(packed: bytes) -> AccountState:
+    """Read a packed account."""
+    return AccountState._make(map(int, ACCOUNT.unpack(packed)))
+
+
+def unpack_hold(packed: bytes) -> tuple[str, int]:
+    """Give state and cost of a packed hold."""
+    state, _, rest = packed.partition(b"\0")
+    return state.decode(), int(HOLD_COST.unpack_from(rest)[0])
+
+
+def parse_balance(account: str, packed: bytes | None) -> Balance:
+    """Read a packed account as its owner sees it."""
+    if packed is None:
+        raise ValueError(f"account {account} has no balance yet")
+    state = unpack_account(packed)
+    return Balance(
+        account=account,
+        grant=state.grant,
+        packs=state.packs,
+        debt=state.debt,
+        held=state.held,
+        period=f"{state.period // 100:04d}-{state.period % 100:02d}",
+        granted=state.granted,
+        lookups_used=state.lookups_used,
+        open_jobs=state.open_jobs,
+        journal_length=state.journal_length,
+        negative_since=from_ms(state.negative_since) if state.negative_since else None,
+        period_ends=from_ms(state.period_ends),
+    )
