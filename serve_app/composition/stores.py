@@ -80,7 +80,7 @@ def open_stores(options: StoreOptions, *, in_background: bool = False, replicas:
         shards=options.ledger_shards,
         silence=silence,
     )
-    evictable = connect(options.cache_url, joins=True, silence=silence)
+    evictable = connect(options.cache_url, autopipelines=True, silence=silence)
     bus = Bus(store)
     jobs = Jobs(store, tiers, options.jobs.policy(), bus)
     prices = Prices.from_table(load_table("prices"))

@@ -11,6 +11,7 @@ import time
 from collections.abc import AsyncIterator
 
 from serve_app.domain.errors import ServiceUnavailableError
+from serve_app.store.away import Away
 from serve_app.store.client import Store
 
 FORMAT = b"\x01"
@@ -18,7 +19,6 @@ FORMAT = b"\x01"
 
 LOCK_TTL_S = 30.0
 LOCK_POLL_S = 0.05
-LOOK_AGAIN_S = 1.0
 
 
 class Cache:
@@ -26,7 +26,7 @@ class Cache:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._away_until = 0.0
+        self._away = Away()
 
     @staticmethod
     def _name(space: str, key: str) -> str:
@@ -38,13 +38,13 @@ class Cache:
         try:
             reply = await self._store.command(*command)
         except ServiceUnavailableError:
-            self._away_until = time.monotonic() + LOOK_AGAIN_S
+            self._away.mark()
             return None
         return reply if isinstance(reply, bytes) else None
 
     def is_away(self) -> bool:
         """Tell whether a command has just failed, so that a miss may be none."""
-        return time.monotonic() < self._away_until
+        return not self._away.is_over
 
     async def get(self, space: str, key: str) -> bytes | None:
         """Give what was stored; None for a miss."""
@@ -88,5 +88,5 @@ class Cache:
             command = ("SET", name, token, "NX", "PX", int(LOCK_TTL_S * 1000))
             return bool(await self._store.command(*command))
         except ServiceUnavailableError:
-            self._away_until = time.monotonic() + LOOK_AGAIN_S
+            self._away.mark()
             return True

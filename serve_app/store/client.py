@@ -37,7 +37,8 @@ from redis.exceptions import (
 )
 
 from serve_app.domain.errors import ServiceUnavailableError
-from serve_app.store.joining import Joiner
+from serve_app.store.autopipeline import Autopipeline
+from serve_app.store.away import Away
 from serve_app.store.keys import DEFAULT_SHARDS, SHARDS_KEY, Keyspace
 
 SERVE_APP = Path(__file__).parents[1]
@@ -48,7 +49,6 @@ RECONNECT_PAUSE_S = 0.02
 SILENT_TIMEOUT_S = 0.02
 """Longest wait for a server that has just left a call unanswered; a healthy one is faster."""
 
-LOOK_AGAIN_S = 1.0
 UNAVAILABLE = (
     RedisConnectionError,
     RedisTimeoutError,
@@ -140,24 +140,24 @@ class Silence:
     """What the roles on one server know of it: whether it has left a call unanswered just now.
 
     Invariant: a request that meets a hung server waits one time limit for it, not one for each
-    role; once in ``LOOK_AGAIN_S`` a call waits in full, and any answer ends the silence.
+    role; once a second a call waits in full, and any answer ends the silence.
     """
 
-    def __init__(self) -> None:
-        self._until = 0.0
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._away = Away(clock)
 
     def limit_s(self, timeout_s: float) -> float:
         """Give how long a call may wait that would otherwise wait ``timeout_s``."""
-        return SILENT_TIMEOUT_S if time.monotonic() < self._until else timeout_s
+        return timeout_s if self._away.is_over else SILENT_TIMEOUT_S
 
     def was_met(self, limit_s: float) -> None:
         """Note that a call was not answered within ``limit_s``; short waits prove nothing."""
         if limit_s > SILENT_TIMEOUT_S:
-            self._until = time.monotonic() + LOOK_AGAIN_S
+            self._away.mark()
 
-    def is_over(self) -> None:
+    def was_broken(self) -> None:
         """Note an answer."""
-        self._until = 0.0
+        self._away.clear()
 
 
 class Store:
@@ -171,12 +171,14 @@ class Store:
         clock: str | None = None,
         source: Callable[[str], str] = lua_source,
         *,
-        joins: bool = False,
+        autopipelines: bool = False,
         silence: Silence | None = None,
     ) -> None:
         self.redis = redis
         self._silence = silence
-        self._joiner = Joiner(redis) if joins and isinstance(redis, Redis) else None
+        self._autopipeline = (
+            Autopipeline(redis) if autopipelines and isinstance(redis, Redis) else None
+        )
         self.keys = keyspace
         self.timeout_s = timeout_s
         self._clock = clock
@@ -233,8 +235,8 @@ class Store:
         return isinstance(self.redis, RedisCluster)
 
     def _send(self, *parts: str | bytes | int | float) -> Awaitable[Any]:
-        if self._joiner is not None:
-            return self._joiner.send(*parts)
+        if self._autopipeline is not None:
+            return self._autopipeline.send(*parts)
         return cast("Awaitable[Any]", self.redis.execute_command(*parts))
 
     async def guard(self, call: Awaitable[T], timeout_s: float | None = None) -> T:
@@ -259,7 +261,7 @@ class Store:
                 raise ServiceUnavailableError("a part of the service is away; try again") from error
             raise
         if silence is not None:
-            silence.is_over()
+            silence.was_broken()
         return answer
 
     async def command(self, *parts: str | bytes | int | float) -> Any:
@@ -338,7 +340,7 @@ def connect(
     max_connections: int = 256,
     clock: str | None = None,
     source: Callable[[str], str] = lua_source,
-    joins: bool = False,
+    autopipelines: bool = False,
     silence: Silence | None = None,
 ) -> Store:
     """Prepare the connection to one Redis role; nothing is sent yet.
@@ -351,7 +353,8 @@ def connect(
         max_connections: Upper bound of the pool.
         clock: Stand-in for ``lua/lib/clock.lua``, for tests.
         source: Stand-in for the Lua folder, for tests.
-        joins: Send the commands of one turn of the event loop together; not for blocking ones.
+        autopipelines: Send the commands of one turn of the event loop together; not for blocking
+            ones.
         silence: Shared by the roles that one server plays.
     """
     retry = Retry(ConstantBackoff(RECONNECT_PAUSE_S), 2)
@@ -374,4 +377,12 @@ def connect(
             retry=retry,
             max_connections=max_connections,
         )
-    return Store(redis, Keyspace(shards), timeout_s, clock, source, joins=joins, silence=silence)
+    return Store(
+        redis,
+        Keyspace(shards),
+        timeout_s,
+        clock,
+        source,
+        autopipelines=autopipelines,
+        silence=silence,
+    )

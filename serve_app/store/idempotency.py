@@ -6,13 +6,46 @@ Invariant: while a request with the key runs, and for a day after it, no second 
 import json
 import secrets
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 
-from serve_app.domain.traffic import Fresh, IdempotencyState, InFlight, Mismatch, Replay
 from serve_app.store.client import Store
 
 KEPT_S = 24 * 3600
 IN_FLIGHT_S = 300
 LONGEST_KEY = 255
+
+
+@dataclass(frozen=True, slots=True)
+class Fresh:
+    """The key is new and now taken: run the request, then ``finish`` or ``abandon``.
+
+    Attributes:
+        life: The same for a day, whatever becomes of the request; then the key begins anew.
+    """
+
+    life: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """The request was answered before; answer the same."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class InFlight:
+    """The same request is being answered at this moment."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """The key was used with another request."""
+
+
+IdempotencyState = Fresh | Replay | InFlight | Mismatch
 
 
 class Idempotency:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from serve_app.domain.errors import ServiceUnavailableError
 from serve_app.domain.tiers import Tier
-from serve_app.domain.traffic import Decision
+from serve_app.store.away import Away
 from serve_app.store.client import Store
 
 WINDOW_S = 60
@@ -18,7 +18,19 @@ JOB_POLL_BURST = 5
 FAILED_AUTH_PER_MINUTE = 30
 SLOT_TTL_S = 60.0
 LOCAL_BUCKETS = 10_000
-LOOK_AGAIN_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Whether a request may pass, and what its ``RateLimit`` headers say; times in seconds."""
+
+    allowed: bool
+    kind: str
+    limit: int
+    window_s: int
+    remaining: int
+    retry_after_s: int
+    reset_s: int
 
 
 @dataclass(slots=True)
@@ -49,7 +61,7 @@ class Limits:
         self._store = store
         self._replicas = max(1, replicas)
         self._local = LocalBuckets()
-        self._away_until = 0.0
+        self._away = Away()
 
     async def check(self, owner: str, kind: str, tier: Tier, cost: int = 1) -> Decision:
         """Count one request of class ``kind`` (read, compute, poll) against the tier's rate."""
@@ -69,13 +81,13 @@ class Limits:
         self, kind: str, key: str, limit: int, window_s: int, burst: int | None, cost: int
     ) -> Decision:
         depth = burst or limit
-        if time.monotonic() >= self._away_until:
+        if self._away.is_over:
             try:
                 allowed, remaining, retry_ms, reset_ms = await self._store.run(
                     "gcra", [key], [limit, window_s * 1000, depth, cost]
                 )
             except ServiceUnavailableError:
-                self._away_until = time.monotonic() + LOOK_AGAIN_S
+                self._away.mark()
             else:
                 return Decision(
                     allowed=bool(allowed),

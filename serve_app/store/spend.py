@@ -12,9 +12,9 @@ from datetime import UTC, datetime
 from serve_app.domain import identification
 from serve_app.domain.errors import ServiceUnavailableError
 from serve_app.domain.providers import RateLimit, RateLimiter
+from serve_app.store.away import Away
 from serve_app.store.client import Store
 
-LOOK_AGAIN_S = 1.0
 MONTH_KEPT_MS = 40 * 24 * 3600 * 1000
 
 
@@ -27,12 +27,11 @@ class SharedRateLimiter:
         """Use ``store``, and ``fallback`` while it is away."""
         self._store = store
         self._fallback = fallback
-        self._clock = clock
-        self._away_until = 0.0
+        self._away = Away(clock)
 
     async def acquire(self, provider: str, limit: RateLimit, max_wait_s: float) -> bool:
         """Take the next free turn and wait for it; see `RateLimiter`."""
-        if self._clock() >= self._away_until:
+        if self._away.is_over:
             try:
                 wait_ms = await self._store.run(
                     "turn",
@@ -40,7 +39,7 @@ class SharedRateLimiter:
                     [limit.n_calls, math.ceil(limit.window_s * 1000), int(max_wait_s * 1000)],
                 )
             except ServiceUnavailableError:
-                self._away_until = self._clock() + LOOK_AGAIN_S
+                self._away.mark()
             else:
                 if wait_ms > 0:
                     await asyncio.sleep(wait_ms / 1000)

@@ -48,7 +48,7 @@ EQUIVALENT = {
     "key_end:12: >=": "writes the same time again",
     "lane_claim:21: -": "turns through the lanes the other way round",
     "webhook_after:4: <=": "no retry comes after 0 s",
-    "lib/calendar:4: math.ceil": "counts 28 February as day -1 of the next March",
+    "lib/calendar:7: math.ceil": "counts 28 February as day -1 of the next March",
 }
 STATEMENT = re.compile(
     r"^\s*(redis\.call|A\.\w+(, A\.\w+)* =|\w+\(|\w+\[[^]]+\](, \w+\[[^]]+\])* =)"

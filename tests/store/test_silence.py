@@ -2,25 +2,22 @@
 
 import pytest
 
-from serve_app.store import client
-from serve_app.store.client import Silence, is_same_server
+from serve_app.store.away import LOOK_AGAIN_S
+from serve_app.store.client import SILENT_TIMEOUT_S, Silence, is_same_server
 
 
-def test_after_an_unanswered_call_the_next_ones_wait_little(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_after_an_unanswered_call_the_next_ones_wait_little() -> None:
     now = 100.0
-    monkeypatch.setattr(client.time, "monotonic", lambda: now)
-    silence = Silence()
+    silence = Silence(lambda: now)
     assert silence.limit_s(0.8) == 0.8
     silence.was_met(0.8)
-    assert silence.limit_s(0.8) == client.SILENT_TIMEOUT_S
-    now += client.LOOK_AGAIN_S / 2
-    silence.was_met(client.SILENT_TIMEOUT_S)  # says nothing new
-    now += client.LOOK_AGAIN_S / 2
+    assert silence.limit_s(0.8) == SILENT_TIMEOUT_S
+    now += LOOK_AGAIN_S / 2
+    silence.was_met(SILENT_TIMEOUT_S)  # says nothing new
+    now += LOOK_AGAIN_S / 2
     assert silence.limit_s(0.8) == 0.8
     silence.was_met(0.8)
-    silence.is_over()
+    silence.was_broken()
     assert silence.limit_s(0.8) == 0.8
 
 

@@ -5,14 +5,13 @@ from dataclasses import replace
 
 from serve_app.checkpoints.choice import Proposal
 from serve_app.checkpoints.choices import PROPOSAL, ModelChoices
-from serve_app.domain.traffic import Fresh, InFlight, Mismatch, Replay
 from serve_app.domain.webhooks import RETRY_DELAYS_S
 from serve_app.ledger.jobs import webhooks
 from serve_app.ledger.jobs.types import NewJob
 from serve_app.ledger.jobs.webhooks import Webhooks
 from serve_app.store.accounts import Accounts
 from serve_app.store.cache import Cache
-from serve_app.store.idempotency import Idempotency
+from serve_app.store.idempotency import Fresh, Idempotency, InFlight, Mismatch, Replay
 from serve_app.store.limits import Limits
 from tests.store.setting import ACCOUNT, Setting, some_work
 

@@ -29,7 +29,7 @@ from serve_app.domain.errors import (
     ServiceUnavailableError,
 )
 from serve_app.domain.keys import Caller
-from serve_app.domain.traffic import Fresh, InFlight, Mismatch, Replay
+from serve_app.store.idempotency import Fresh, InFlight, Mismatch, Replay
 
 HEADER = "Idempotency-Key"
 LONGEST_KEY = 255

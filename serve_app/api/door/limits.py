@@ -13,7 +13,7 @@ from serve_app.api.door.request import Authenticated, Services, rate_headers
 from serve_app.api.services import ApiServices
 from serve_app.domain.errors import RateLimitError, UnauthorizedError
 from serve_app.domain.keys import Caller
-from serve_app.domain.traffic import Decision
+from serve_app.store.limits import Decision
 
 Kind = Literal["read", "compute", "poll"]
 Scope = Literal["read", "compute", "assets"]

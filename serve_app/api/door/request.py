@@ -11,8 +11,8 @@ from serve_app.api.wire.bodies import Error
 from serve_app.domain.errors import RateLimitError, TierRequiredError, UnauthorizedError
 from serve_app.domain.keys import Caller
 from serve_app.domain.tiers import Tier, Tiers
-from serve_app.domain.traffic import Decision
 from serve_app.domain.ulid import new_ulid
+from serve_app.store.limits import Decision
 
 bearer = HTTPBearer(
     auto_error=False,

@@ -205,31 +205,6 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
-class LaneStats:
-    """One lane: what waits, what runs, and how long waiting took lately."""
-
-    lane: str
-    depth: int
-    owners: int
-    in_flight: int
-    mean_wait_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class JobStats:
-    """All lanes, and the measured service."""
-
-    lanes: tuple[LaneStats, ...]
-    mean_service_s: float
-    jobs_per_s: float
-
-    @property
-    def depth(self) -> int:
-        """Jobs waiting in all lanes."""
-        return sum(lane.depth for lane in self.lanes)
-
-
-@dataclass(frozen=True, slots=True)
 class Recovery:
     """What one sweep did."""
 

@@ -1,4 +1,4 @@
-"""Job states and statistics as plain types, and what is to be done as JSON."""
+"""Job states as plain types, and what is to be done as JSON."""
 
 import json
 
@@ -8,8 +8,6 @@ from serve_app.ledger.jobs.types import (
     AnalysisJob,
     FileSource,
     JobState,
-    JobStats,
-    LaneStats,
     ObjectSource,
     SimulatedSource,
     Source,
@@ -22,11 +20,6 @@ from serve_app.ledger.jobs.types import (
 def test_only_the_last_two_states_are_terminal() -> None:
     assert [state.value for state in JobState if state.is_terminal] == ["complete", "failed"]
     assert [state.value for state in JobState] == ["queued", "running", "complete", "failed"]
-
-
-def test_depth_adds_the_lanes() -> None:
-    lanes = (LaneStats("pro", 3, 1, 0, 0.0), LaneStats("free", 4, 2, 1, 0.0))
-    assert JobStats(lanes, 1.0, 1.0).depth == 7
 
 
 @pytest.mark.parametrize(

@@ -19,14 +19,14 @@ pytestmark = pytest.mark.redis
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[local_redis.LocalRedis]:
-    found = local_redis.start(tmp_path_factory.mktemp("joining"), role="cache")
+    found = local_redis.start(tmp_path_factory.mktemp("autopipeline"), role="cache")
     yield found
     found.stop()
 
 
 @pytest.fixture
 async def store(server: local_redis.LocalRedis) -> AsyncIterator[Store]:
-    opened = connect(server.url, joins=True)
+    opened = connect(server.url, autopipelines=True)
     await opened.command("FLUSHALL")
     yield opened
     await opened.close()
@@ -85,7 +85,7 @@ async def test_a_caller_that_goes_leaves_the_others_their_answers(store: Store) 
 
 
 async def test_all_are_told_when_the_server_is_away(tmp_path: Path) -> None:
-    store = connect(f"unix://{tmp_path}/nobody.sock", joins=True)
+    store = connect(f"unix://{tmp_path}/nobody.sock", autopipelines=True)
     answers = await asyncio.gather(
         *(store.command("GET", "a"), store.run("now", [])), return_exceptions=True
     )

@@ -1,4 +1,4 @@
-"""Commands issued in the same turn of the event loop travel to Redis together.
+"""Auto-pipelining: commands of the same turn of the event loop travel to Redis together.
 
 Invariant: each caller gets its own answer or error; no command waits for one of a later turn.
 """
@@ -14,8 +14,8 @@ Part = str | bytes | int | float
 Waiting = list[tuple[Sequence[Part], "asyncio.Future[Any]"]]
 
 
-class Joiner:
-    """Joins commands into pipelines; not for commands that block, nor for a cluster."""
+class Autopipeline:
+    """Puts commands into pipelines by itself; not for those that block, nor for a cluster."""
 
     def __init__(self, redis: Redis) -> None:
         self._redis = redis
