@@ -2,16 +2,6 @@
 
 Invariant: a record is gone the moment it expires; its bytes are known to ``due`` until they are
 deleted, so none is forgotten.
-
-================================= ======= ======================================= ==============
-key                               type    holds                                   lifetime
-================================= ======= ======================================= ==============
-as:{cNN}:r:<owner>:<asset>        hash    record                                  asset lifetime
-as:{cNN}:s:<owner>:<sha256>       string  asset id of those bytes                 asset lifetime
-as:{cNN}:t:<owner>:<track>        string  asset id of that recording              asset lifetime
-as:{cNN}:i:<owner>                zset    asset ids, score 0                      for ever
-as:{cNN}:due                      zset    owner and asset by expiry               for ever
-================================= ======= ======================================= ==============
 """
 
 from collections.abc import Collection
@@ -31,24 +21,17 @@ class Assets:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    def _key(self, owner: str, kind: str, name: str | None = None) -> str:
-        key = f"as:{self._store.keys.tag(owner)}:{kind}:{owner}"
-        return key if name is None else f"{key}:{name}"
-
-    def _due(self, tag: str) -> str:
-        return f"as:{tag}:due"
-
     async def put(self, asset: NewAsset) -> AssetRecord:
         """Write the record, or give the one its owner already has of the same bytes."""
         owner, track = asset.owner, asset.track or ""
         word, *rest = await self._store.run(
             "asset_put",
             [
-                self._key(owner, "r", asset.asset_id),
-                self._key(owner, "s", asset.sha256),
-                self._key(owner, "i"),
-                self._due(self._store.keys.tag(owner)),
-                self._key(owner, "t", track),
+                self._store.keys.asset(owner, "r", asset.asset_id),
+                self._store.keys.asset(owner, "s", asset.sha256),
+                self._store.keys.asset(owner, "i"),
+                self._store.keys.asset_due(self._store.keys.tag(owner)),
+                self._store.keys.asset(owner, "t", track),
             ],
             [
                 *(owner, asset.asset_id, asset.sha256, asset.size_bytes, asset.content_type),
@@ -78,7 +61,10 @@ class Assets:
 
     async def _read(self, owner: str, asset_ids: Collection[str]) -> list[AssetRecord | None]:
         fields = ("sha256", "size", "type", "created", "expires", "track")
-        reads = [("HMGET", self._key(owner, "r", asset_id), *fields) for asset_id in asset_ids]
+        reads = [
+            ("HMGET", self._store.keys.asset(owner, "r", asset_id), *fields)
+            for asset_id in asset_ids
+        ]
         # A request that waits for one record keeps the time limit of one call.
         one = len(reads) == 1
         rows = [await self._store.command(*reads[0])] if one else await self._store.batch(reads)
@@ -110,7 +96,7 @@ class Assets:
         below = "+" if cursor is None else f"({cursor}"
         while len(found) < limit:
             ids = await self._store.command(
-                *("ZREVRANGEBYLEX", self._key(owner, "i"), below, "-"),
+                *("ZREVRANGEBYLEX", self._store.keys.asset(owner, "i"), below, "-"),
                 *("LIMIT", 0, limit - len(found)),
             )
             if not ids:
@@ -122,7 +108,7 @@ class Assets:
 
     async def of_track(self, owner: str, track: str) -> AssetRecord | None:
         """Give the asset that its owner linked to a recording."""
-        found = await self._store.command("GET", self._key(owner, "t", track))
+        found = await self._store.command("GET", self._store.keys.asset(owner, "t", track))
         return None if found is None else await self.get(owner, found.decode())
 
     async def due(self) -> list[tuple[str, str]]:
@@ -132,7 +118,15 @@ class Assets:
         tags = [self._store.keys.shard_tag(shard) for shard in range(self._store.keys.shards)]
         found = await self._store.batch(
             [
-                ("ZRANGEBYSCORE", self._due(tag), "-inf", now_ms, "LIMIT", 0, SWEEP_BATCH)
+                (
+                    "ZRANGEBYSCORE",
+                    self._store.keys.asset_due(tag),
+                    "-inf",
+                    now_ms,
+                    "LIMIT",
+                    0,
+                    SWEEP_BATCH,
+                )
                 for tag in tags
             ]
         )
@@ -143,8 +137,12 @@ class Assets:
         """Drop an expired asset from the indexes, after its bytes are gone."""
         await self._store.batch(
             [
-                ("ZREM", self._key(owner, "i"), asset_id),
-                ("ZREM", self._due(self._store.keys.tag(owner)), join_member(owner, asset_id)),
+                ("ZREM", self._store.keys.asset(owner, "i"), asset_id),
+                (
+                    "ZREM",
+                    self._store.keys.asset_due(self._store.keys.tag(owner)),
+                    join_member(owner, asset_id),
+                ),
             ]
         )
 
@@ -152,7 +150,7 @@ class Assets:
         """Tell which of these object keys belong to a living record; see `KeepCheck`."""
         pairs = [parse_object_key(key) for key in keys]
         living = await self._store.batch(
-            [("EXISTS", self._key(owner, "r", asset_id)) for owner, asset_id in pairs]
+            [("EXISTS", self._store.keys.asset(owner, "r", asset_id)) for owner, asset_id in pairs]
         )
         return [
             asset_object_key(owner, asset_id)

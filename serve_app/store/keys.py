@@ -28,6 +28,13 @@ own:{cNN}:<owner>:keys      hash   key id to look-up hash               for ever
 key:<hash>                  hash   API key record                       for ever
 kid:<key id>                string owner and look-up hash of a key      for ever
 {lanes}:*                   …      queue hints: lua/lib/lanes.lua       for ever
+as:{cNN}:r:<owner>:<asset>  hash   asset record                         tier's asset life
+as:{cNN}:s:<owner>:<sha256> string asset id of those bytes              tier's asset life
+as:{cNN}:t:<owner>:<track>  string asset id of that recording           tier's asset life
+as:{cNN}:i:<owner>          zset   asset ids, score 0                   for ever
+as:{cNN}:due                zset   owner and asset by expiry            for ever
+{models}:*                  …      which checkpoints serve:             for ever
+                                   checkpoints/choices.py
 idem:{cNN}:<owner>:<key>    hash   answer to an Idempotency-Key         24 h
 life:idem:{cNN}:<owner>:…   string what its charges are named after     24 h
 spend:<provider>:<month>    string billed calls to a provider           40 d
@@ -143,6 +150,16 @@ class Keyspace:
     def api_key_id(key_id: str) -> str:
         """Key that leads from a key id to its record."""
         return f"kid:{key_id}"
+
+    def asset(self, owner: str, kind: str, name: str | None = None) -> str:
+        """Key of one of an owner's assets by r, s or t, or of their index i."""
+        key = f"as:{self.tag(owner)}:{kind}:{owner}"
+        return key if name is None else f"{key}:{name}"
+
+    @staticmethod
+    def asset_due(tag: str) -> str:
+        """Key of a shard's assets by expiry."""
+        return f"as:{tag}:due"
 
     def idempotency(self, owner: str, key: str) -> str:
         """Key of one remembered answer."""
