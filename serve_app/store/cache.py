@@ -55,10 +55,6 @@ class Cache:
         """Store a value for ``ttl_s`` seconds."""
         await self._try("SET", self._name(space, key), FORMAT + value, "PX", int(ttl_s * 1000))
 
-    async def delete(self, space: str, key: str) -> None:
-        """Forget a value."""
-        await self._try("DEL", self._name(space, key))
-
     @contextlib.asynccontextmanager
     async def single_flight(self, key: str, wait_s: float) -> AsyncIterator[bool]:
         """Let one caller at a time compute ``key``.

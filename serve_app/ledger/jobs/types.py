@@ -210,5 +210,4 @@ class Recovery:
 
     requeued: int = 0
     failed: int = 0
-    reaped: int = 0
     enqueued: int = 0
