@@ -64,7 +64,7 @@ class Identify:
             IdentifyCache(ProviderCache(opened.cache)),
             IdentifyCascade(sources.recognisers, ORDER),
             EnrichmentService(
-                hub=Resolver(catalog, providers.identities, Memo(ProviderCache(opened.cache))),
+                resolver=Resolver(catalog, providers.identities, Memo(ProviderCache(opened.cache))),
                 discography=sources.discography,
                 releases=sources.releases,
                 cover_art=sources.cover_art,
