@@ -10,7 +10,6 @@ from pipelines.fingerprint.make import Fingerprinter
 from serve_app.checkpoints.exchange import ids_by_role
 from serve_app.checkpoints.watch import ChoiceWatch
 from serve_app.composition.options import ModelOptions, StoreOptions, TrackOptions
-from serve_app.composition.services import ProviderCache
 from serve_app.composition.stores import open_stores
 from serve_app.deployments.following import QUICK_ROLES, follow, quick_exchange
 from serve_app.deployments.model_server import assigned_cpus
@@ -61,10 +60,10 @@ class Identify:
         self._identifier = ClipIdentifier(
             opened.objects,
             Fingerprinter().clip,
-            IdentifyCache(ProviderCache(opened.cache)),
+            IdentifyCache(opened.cache),
             IdentifyCascade(sources.recognisers, ORDER),
             EnrichmentService(
-                resolver=Resolver(catalog, providers.identities, Memo(ProviderCache(opened.cache))),
+                resolver=Resolver(catalog, providers.identities, Memo(opened.cache)),
                 discography=sources.discography,
                 releases=sources.releases,
                 cover_art=sources.cover_art,

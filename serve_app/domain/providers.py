@@ -1,4 +1,4 @@
-"""What identity providers, audio sources, limiters and caches look like, and how they fail.
+"""What identity providers, audio sources and rate limiters look like, and how they fail.
 
 ProviderError
 ├── ProviderUnavailableError   no connection, too slow, 5xx, or a body that makes no sense
@@ -84,18 +84,6 @@ class RateLimiter(Protocol):
 
     async def acquire(self, provider: str, limit: RateLimit, max_wait_s: float) -> bool:
         """Wait for a turn; False, at once, when that would take longer than ``max_wait_s``."""
-        ...
-
-
-class LookupCache(Protocol):
-    """Small values that expire. Losing one costs a repeated request, nothing more."""
-
-    async def get(self, key: str) -> bytes | None:
-        """The value, unless there is none or it expired."""
-        ...
-
-    async def put(self, key: str, value: bytes, ttl_s: float) -> None:
-        """Keep a value for ``ttl_s`` seconds."""
         ...
 
 

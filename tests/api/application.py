@@ -29,7 +29,7 @@ from pipelines.fingerprint.make import Fingerprinter
 from serve_app.api.asgi import create_app
 from serve_app.api.services import ApiServices
 from serve_app.composition.options import StoreOptions, TrackOptions, UrlOptions
-from serve_app.composition.services import ProviderCache, Surroundings, compose_services
+from serve_app.composition.services import Surroundings, compose_services
 from serve_app.composition.stores import Stores, open_stores
 from serve_app.domain.errors import ServiceUnavailableError
 from serve_app.domain.identification import Measured, Recogniser
@@ -209,7 +209,7 @@ async def open_application(
     identifier = ClipIdentifier(
         stores.objects,
         Fingerprinter().clip,
-        IdentifyCache(ProviderCache(stores.cache)),
+        IdentifyCache(stores.cache),
         IdentifyCascade(recognisers, [one.name for one in recognisers]),
         EnrichmentService(),
         measure,

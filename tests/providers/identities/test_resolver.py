@@ -19,7 +19,7 @@ from serve_app.domain.track_ids import AmbiguousTrackId, Platform, TrackId
 from serve_app.providers.catalog.build import build_catalog, write_parquet
 from serve_app.providers.catalog.search import Catalog
 from serve_app.providers.identities.audio_sources import CatalogAudio, locate_audio
-from serve_app.providers.identities.memo import FOUND_TTL_S, MISSING_TTL_S, LocalLookupCache, Memo
+from serve_app.providers.identities.memo import FOUND_TTL_S, MISSING_TTL_S, Memo
 from serve_app.providers.identities.registry import Providers, build_providers
 from serve_app.providers.identities.resolution import Resolution
 from serve_app.providers.identities.resolver import Resolver
@@ -47,6 +47,19 @@ ALL_IDS = {
 }
 
 
+class Memory:
+    """A cache that forgets nothing."""
+
+    def __init__(self) -> None:
+        self.values: dict[tuple[str, str], bytes] = {}
+
+    async def get(self, space: str, key: str) -> bytes | None:
+        return self.values.get((space, key))
+
+    async def put(self, space: str, key: str, value: bytes, ttl_s: float) -> None:
+        self.values[space, key] = value
+
+
 @pytest.fixture
 async def providers(stub: Stub) -> AsyncIterator[Providers]:
     made = build_providers(stub_settings(stub), Unlimited())
@@ -70,7 +83,7 @@ def only(providers: Providers, *names: str) -> list[object]:
 
 
 def resolver(catalog: Catalog, identities: Sequence[object], budget_s: float = 8.0) -> Resolver:
-    return Resolver(catalog, identities, Memo(LocalLookupCache()), budget_s)  # type: ignore[arg-type]
+    return Resolver(catalog, identities, Memo(Memory()), budget_s)  # type: ignore[arg-type]
 
 
 def ids_of(resolution: Resolution | None) -> dict[str, str | None]:
@@ -309,23 +322,11 @@ async def test_the_first_source_with_audio_wins() -> None:
         await locate_audio([CatalogAudio(), broken], bare)
 
 
-async def test_the_local_cache_forgets_in_time_and_stays_small() -> None:
-    now = [0.0]
-    cache = LocalLookupCache(max_entries=2, clock=lambda: now[0])
-    await cache.put("a", b"1", 10)
-    await cache.put("b", b"2", 20)
-    assert await cache.get("a") == b"1"
-    await cache.put("c", b"3", 20)
-    assert (await cache.get("b"), await cache.get("a")) == (None, b"1")
-    now[0] = 10
-    assert (await cache.get("a"), await cache.get("c")) == (None, b"3")
-
-
 async def test_absence_is_remembered_shorter_than_presence() -> None:
     ttls: list[float] = []
 
-    class Recorder(LocalLookupCache):
-        async def put(self, key: str, value: bytes, ttl_s: float) -> None:
+    class Recorder(Memory):
+        async def put(self, space: str, key: str, value: bytes, ttl_s: float) -> None:
             ttls.append(ttl_s)
 
     async def missing() -> None:

@@ -41,10 +41,10 @@ class Nothing:
     async def download(self, key: str, path: Path) -> int:
         return await asyncio.to_thread(path.write_bytes, key.encode())
 
-    async def get(self, key: str) -> bytes | None:
+    async def get(self, space: str, key: str) -> bytes | None:
         return None
 
-    async def put(self, key: str, value: bytes, ttl_s: float) -> None:
+    async def put(self, space: str, key: str, value: bytes, ttl_s: float) -> None:
         pass
 
 
