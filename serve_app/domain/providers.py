@@ -113,7 +113,7 @@ class IdentityProvider(Protocol):
 
     @property
     def name(self) -> str:
-        """Short and stable: it appears in logs, provenance and ``afa status``."""
+        """Short and stable: it appears in logs and ``afa status``."""
         ...
 
     @property

@@ -10,7 +10,6 @@ from serve_app.domain.providers import (
     AmbiguousIdError,
     AudioLocation,
     AudioSource,
-    Match,
     ProvidersFailedError,
     ProviderTerms,
     ProviderUnavailableError,
@@ -125,14 +124,23 @@ async def test_the_graph_is_found_without_musicbrainz_too(
         assert found == ALL_IDS
 
 
-async def test_every_part_has_a_source(stub: Stub, providers: Providers, empty: Catalog) -> None:
+async def test_identifier_then_name_then_what_the_name_brought_are_asked(
+    stub: Stub, providers: Providers, empty: Catalog
+) -> None:
+    asked: list[str] = []
+
+    class Recorder(Memory):
+        async def get(self, space: str, key: str) -> bytes | None:
+            asked.append(key)
+            return None
+
     chosen = only(providers, "deezer", "listenbrainz")
-    resolution = await resolver(empty, chosen).resolve(TrackId(Platform.DEEZER, DEEZER))
-    assert resolution is not None
-    assert [(edge.provider, edge.asked, edge.score) for edge in resolution.edges] == [
-        ("deezer", f"deezer:{DEEZER}", 1.0),
-        ("listenbrainz", "stub quartet\x1fpaper lanterns", 1.0),
-        ("listenbrainz", f"mbid:{MBID}", 1.0),
+    recording = Resolver(empty, chosen, Memo(Recorder()))  # type: ignore[arg-type]
+    assert await recording.resolve(TrackId(Platform.DEEZER, DEEZER)) is not None
+    assert asked == [
+        f"deezer:deezer:{DEEZER}:",
+        "listenbrainz:name:stub quartet\x1fpaper lanterns:213",
+        f"listenbrainz:mbid:{MBID}:",
     ]
 
 
@@ -177,9 +185,9 @@ async def test_a_name_that_differs_by_version_or_length_adds_nothing(empty: Cata
         replace(other, isrc="QZTST2199999"),
         replace(other, title=f"{TITLE} (Live)"),
     ):
-        assert not resolution.add_named("deezer", "x", Match(wrong, 0.9))
+        assert not resolution.add_named(wrong)
     assert resolution.identity == known
-    assert resolution.add_named("deezer", "x", Match(replace(other, album="Another"), 0.9))
+    assert resolution.add_named(replace(other, album="Another"))
     assert resolution.identity == replace(known, deezer_id="5", album="Another")
 
 
