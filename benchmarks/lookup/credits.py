@@ -203,7 +203,7 @@ def run(options: Options) -> Result:
     """Measure on a Redis of our own.
 
     References:
-        ``serve_app/store/lua/moves.lua``, ``serve_app/ledger/hold_operations.py``.
+        ``serve_app/ledger/hold_operations.py`` and its script.
     """
     n_pairs = QUICK_PAIRS if options.is_quick else PAIRS
     with tempfile.TemporaryDirectory(prefix="afa-") as folder:

@@ -6,7 +6,7 @@ import typer
 from rich.table import Column, Table
 
 from serve_app.cli.environment import console
-from serve_app.cli.ledger import LedgerAccess, with_ledger
+from serve_app.cli.ledger_access import LedgerAccess, with_ledger
 from serve_app.ledger.export import Replayed
 
 app = typer.Typer(help="The ledger and its exported journal: reconcile.", no_args_is_help=True)

@@ -90,7 +90,7 @@ class ReleaseFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class TempoAndKey:
     """Tempo and key of audio.
 
     Attributes:

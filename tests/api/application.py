@@ -32,7 +32,7 @@ from serve_app.composition.options import StoreOptions, TrackOptions, UrlOptions
 from serve_app.composition.services import Surroundings, compose_services
 from serve_app.composition.stores import Stores, open_stores
 from serve_app.domain.errors import ServiceUnavailableError
-from serve_app.domain.identification import Measured, Recogniser
+from serve_app.domain.identification import Recogniser, TempoAndKey
 from serve_app.domain.tiers import Tiers
 from serve_app.providers.web.audio_url import AudioUrlFetcher
 from serve_app.providers.web.url_guard import UrlGuard
@@ -203,8 +203,8 @@ async def open_application(
     sources = SourceFetcher(stores.objects, fetcher)
     backend, quick = FakeBackend(), FakeQuick(sources)
 
-    async def measure(waveform: Waveform) -> Measured:
-        return Measured(120.0, 9, 0)
+    async def measure(waveform: Waveform) -> TempoAndKey:
+        return TempoAndKey(120.0, 9, 0)
 
     identifier = ClipIdentifier(
         stores.objects,

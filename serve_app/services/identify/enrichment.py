@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from pipelines.analysis.features import camelot
-from serve_app.domain.identification import Measured, Recognition, ReleaseFacts, ReleaseIds
+from serve_app.domain.identification import Recognition, ReleaseFacts, ReleaseIds, TempoAndKey
 from serve_app.domain.identity import TrackIdentity
 from serve_app.domain.providers import AmbiguousIdError, ProviderError, ProvidersFailedError
 from serve_app.providers.identities.resolver import Resolver
@@ -26,8 +26,8 @@ BUDGET_S = 4.0
 PITCH_CLASSES = ("C", "C#", "D", "D#", "E", "F", "F#", "G", "G#", "A", "A#", "B")
 
 T = TypeVar("T")
-Measure = Callable[[], Awaitable[Measured | None]]
-CachedMeasure = Callable[[TrackIdentity], Awaitable[Measured | None]]
+Measure = Callable[[], Awaitable[TempoAndKey | None]]
+CachedMeasure = Callable[[TrackIdentity], Awaitable[TempoAndKey | None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +69,8 @@ class _Findings:
     identity: TrackIdentity
     release: ReleaseIds | None = None
     facts: ReleaseFacts = field(default_factory=ReleaseFacts)
-    cached: Measured | None = None
-    measured: Measured | None = None
+    cached: TempoAndKey | None = None
+    measured: TempoAndKey | None = None
     artwork_url: str | None = None
     failures: dict[str, str] = field(default_factory=dict)
 

@@ -194,7 +194,7 @@ async def test_a_name_that_differs_by_version_or_length_adds_nothing(empty: Cata
 async def test_a_failing_provider_does_not_spoil_the_others(
     stub: Stub, providers: Providers, empty: Catalog
 ) -> None:
-    stub.moods.update({"itunes": "rate_limited", "deezer": "html", "listenbrainz": "down"})
+    stub.faults.update({"itunes": "rate_limited", "deezer": "html", "listenbrainz": "down"})
     resolution = await resolver(empty, providers.identities).resolve(TrackId(Platform.ISRC, ISRC))
     assert ids_of(resolution) == ALL_IDS
     assert resolution is not None
@@ -206,7 +206,7 @@ async def test_nothing_found_while_one_failed_is_a_failure_and_not_remembered(
 ) -> None:
     asked = resolver(empty, only(providers, "deezer", "musicbrainz"))
     unknown = TrackId(Platform.DEEZER, "5")
-    stub.moods["deezer"], stub.mood_lasts["deezer"] = "html", 3
+    stub.faults["deezer"], stub.fault_lasts["deezer"] = "html", 3
     with pytest.raises(ProvidersFailedError, match="deezer"):
         await asked.resolve(unknown)
     assert await asked.resolve(unknown) is None
@@ -217,7 +217,7 @@ async def test_nothing_found_while_one_failed_is_a_failure_and_not_remembered(
 async def test_a_slow_provider_ends_with_the_budget(
     stub: Stub, providers: Providers, empty: Catalog
 ) -> None:
-    stub.moods["deezer"] = "slow"
+    stub.faults["deezer"] = "slow"
     chosen = only(providers, "deezer", "musicbrainz")
     with pytest.raises(ProvidersFailedError, match="no more time"):
         await resolver(empty, chosen, 0.3).resolve(TrackId(Platform.DEEZER, "5"))
@@ -273,7 +273,7 @@ async def test_bare_digits_known_to_both_must_mean_one_recording(
 async def test_bare_digits_are_not_guessed_while_one_platform_fails(
     stub: Stub, providers: Providers, empty: Catalog
 ) -> None:
-    stub.moods["itunes"] = "rate_limited"
+    stub.faults["itunes"] = "rate_limited"
     with pytest.raises(ProvidersFailedError, match="itunes"):
         await resolver(empty, providers.identities).resolve(AmbiguousTrackId(DEEZER))
 

@@ -123,7 +123,7 @@ async def test_error_codes(
     status: int,
     error: type[ProviderError],
 ) -> None:
-    remote.moods["acoustid"] = code(number, status)
+    remote.answers["acoustid"] = code(number, status)
     with pytest.raises(error) as caught:
         await service.recognise(WHOLE)
     assert type(caught.value) is error
@@ -132,7 +132,7 @@ async def test_error_codes(
 
 
 async def test_an_unknown_fingerprint_is_no_match(remote: IdentifyStub, service: AcoustId) -> None:
-    remote.moods["acoustid"] = code(18, 404)
+    remote.answers["acoustid"] = code(18, 404)
     assert await service.recognise(WHOLE) is None
 
 

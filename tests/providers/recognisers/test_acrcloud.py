@@ -40,7 +40,7 @@ def test_the_signature_is_the_documented_one() -> None:
 
 
 async def test_lists_and_odd_dates_are_understood(remote: IdentifyStub, service: AcrCloud) -> None:
-    remote.moods["acrcloud"] = acrcloud_found(
+    remote.answers["acrcloud"] = acrcloud_found(
         {
             "release_date": "None",
             "genres": None,
@@ -67,7 +67,7 @@ async def test_lists_and_odd_dates_are_understood(remote: IdentifyStub, service:
 async def test_credentials_and_quota_close_the_door_at_once(
     remote: IdentifyStub, service: AcrCloud, code: int
 ) -> None:
-    remote.moods["acrcloud"] = acrcloud_code(code)
+    remote.answers["acrcloud"] = acrcloud_code(code)
     with pytest.raises(ProviderError):
         await service.recognise(EXCERPT)
     with pytest.raises(ProviderSkippedError):

@@ -39,7 +39,7 @@ def test_every_platform_may_be_missing() -> None:
 
 
 async def test_an_answer_without_a_status_is_a_failure(remote: IdentifyStub, service: Audd) -> None:
-    remote.moods["audd"] = lambda: JSONResponse({})
+    remote.answers["audd"] = lambda: JSONResponse({})
     with pytest.raises(ProviderUnavailableError, match="without a status"):
         await service.recognise(EXCERPT)
 
@@ -62,7 +62,7 @@ async def test_a_new_month_has_a_new_limit(remote: IdentifyStub) -> None:
 async def test_what_is_not_sent_is_not_booked(remote: IdentifyStub) -> None:
     cap = MonthlyCap(2)
     service = Audd(f"{remote.url}/audd", KEY, LocalRateLimiter(), cap)
-    remote.moods["audd"] = audd_error(900)
+    remote.answers["audd"] = audd_error(900)
     with pytest.raises(ProviderRefusedError):
         await service.recognise(EXCERPT)
     for _ in range(5):

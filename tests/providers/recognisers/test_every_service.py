@@ -123,7 +123,7 @@ async def test_what_it_says_of_an_excerpt(
 async def test_error_codes(
     remote: IdentifyStub, service: Service, code: int, error: type[ProviderError]
 ) -> None:
-    remote.moods[service.name] = CODES[service.name](code)
+    remote.answers[service.name] = CODES[service.name](code)
     with pytest.raises(error) as caught:
         await service.recognise(EXCERPT)
     assert type(caught.value) is error
@@ -142,7 +142,7 @@ async def test_error_codes(
 async def test_nothing_found_or_usable_is_no_match(
     remote: IdentifyStub, service: Service, answer: Callable[[], Response]
 ) -> None:
-    remote.moods[service.name] = answer
+    remote.answers[service.name] = answer
     assert await service.recognise(EXCERPT) is None
 
 
@@ -163,11 +163,11 @@ async def test_a_clip_it_does_not_know_is_no_match(remote: IdentifyStub, service
     assert service.client.breaker.try_pass() == 0
 
 
-@pytest.mark.parametrize("mood", MALFORMED)
+@pytest.mark.parametrize("fault", MALFORMED)
 async def test_nonsense_is_a_failure_and_is_not_paid_twice(
-    remote: IdentifyStub, service: Service, mood: str
+    remote: IdentifyStub, service: Service, fault: str
 ) -> None:
-    remote.moods[service.name] = MALFORMED[mood]
+    remote.answers[service.name] = MALFORMED[fault]
     with pytest.raises(ProviderUnavailableError):
         await service.recognise(WHOLE)
     assert len(remote.received) == 1
@@ -187,7 +187,7 @@ async def test_a_slow_answer_is_a_failure_and_counts_as_one(
     monkeypatch.setattr(MODULES[service.name], "TIMEOUT_S", 0.2)
     monkeypatch.setattr(service.client, "_limiter", Unlimited())
     if is_trickling:
-        remote.moods[service.name] = trickle
+        remote.answers[service.name] = trickle
     else:
         remote.delays[service.name] = 0.6
     for _ in range(5):
@@ -200,7 +200,7 @@ async def test_a_slow_answer_is_a_failure_and_counts_as_one(
 async def test_a_refusal_closes_the_door_and_tells_no_secret(
     remote: IdentifyStub, service: Service
 ) -> None:
-    remote.moods[service.name] = REFUSALS[service.name]
+    remote.answers[service.name] = REFUSALS[service.name]
     with pytest.raises(ProviderRefusedError) as refused:
         await service.recognise(WHOLE)
     with pytest.raises(ProviderSkippedError):
@@ -211,7 +211,7 @@ async def test_a_refusal_closes_the_door_and_tells_no_secret(
 
 
 async def test_too_many_requests_is_an_error_once(remote: IdentifyStub, service: Service) -> None:
-    remote.moods[service.name] = lambda: PlainTextResponse(
+    remote.answers[service.name] = lambda: PlainTextResponse(
         "Too many requests", 429, {"Retry-After": "60"}
     )
     with pytest.raises(ProviderError):

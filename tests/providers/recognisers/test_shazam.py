@@ -33,14 +33,14 @@ async def test_a_signature_is_sent(remote: IdentifyStub, service: Shazam) -> Non
 async def test_skew_costs_confidence(
     remote: IdentifyStub, service: Shazam, skew: float, confidence: int
 ) -> None:
-    remote.moods["shazam"] = shazam_found(skew)
+    remote.answers["shazam"] = shazam_found(skew)
     found = await service.recognise(EXCERPT)
     assert found is not None
     assert found.confidence == confidence
 
 
 async def test_its_rate_limit_comes_as_plain_text(remote: IdentifyStub, service: Shazam) -> None:
-    remote.moods["shazam"] = lambda: PlainTextResponse("Too many requests", 429)
+    remote.answers["shazam"] = lambda: PlainTextResponse("Too many requests", 429)
     with pytest.raises(ProviderBusyError):
         await service.recognise(EXCERPT)
     assert len(remote.received) == 1
