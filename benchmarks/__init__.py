@@ -1,1 +1,1 @@
-"""One module per benchmark; `afa bench NAME` runs one; results go below `benchmarks/results/`."""
+"""Benchmarks by room; `afa bench NAME` runs one; results go below `benchmarks/results/`."""

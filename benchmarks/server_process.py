@@ -1,17 +1,103 @@
-"""An application on plain uvicorn or on a Ray Serve of its own, in this process, until stdin ends.
+"""A process that serves an application until its stdin ends: how it is launched, and how it serves.
 
-Invariant: when it has ended, so have Ray, the replicas and HAProxy.
+The launcher writes a plan as a line of JSON; the process serves on plain uvicorn or on a Ray Serve
+of its own and prints "ready". Invariant: when it has ended, so have Ray, the replicas and HAProxy.
 """
 
+import json
 import os
+import socket
+import subprocess
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from threading import Thread
 from typing import Any
 
 from fastapi import FastAPI
 
 from serve_app.local.redis import end_process, is_alive
+
+END_LIMIT_S = 90.0
+LISTEN_LIMIT_S = 30.0
+
+UVICORN, LOCAL, THROUGHPUT = "uvicorn", "serve, local", "serve, throughput"
+SAME_PRIORITY = {"RAY_worker_niceness": "0"}
+"""Ray's workers are 15 levels nicer than what starts them; uvicorn is not."""
+PROFILES: Mapping[str, Mapping[str, str]] = {
+    UVICORN: {},
+    LOCAL: SAME_PRIORITY,
+    THROUGHPUT: SAME_PRIORITY
+    | {
+        "RAY_SERVE_ENABLE_HA_PROXY": "1",
+        "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1",
+        "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "0.1",
+    },
+}
+"""Contender to the environment it runs in."""
+
+
+def free_port() -> int:
+    """Find a port that nobody uses at the moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    return port
+
+
+def wait_for_port(port: int) -> None:
+    """Return once somebody listens.
+
+    Raises:
+        OSError: Nobody did in time.
+    """
+    end_s = time.monotonic() + LISTEN_LIMIT_S
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+        except OSError:
+            if time.monotonic() > end_s:
+                raise
+            time.sleep(0.02)
+        else:
+            return
+
+
+@contextmanager
+def launched(module: str, plan: Mapping[str, object], profile: str) -> Iterator[int]:
+    """Run ``python -m module`` in a process of its own until the block ends.
+
+    It is given the plan as a line of JSON and must answer "ready".
+
+    Yields:
+        Its process id.
+    """
+    ports = {
+        "RAY_SERVE_HAPROXY_STATS_PORT": str(free_port()),
+        "RAY_SERVE_HAPROXY_METRICS_PORT": str(free_port()),
+    }
+    process = subprocess.Popen(  # noqa: S603 - one of our own modules
+        [sys.executable, "-m", module],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env=os.environ | ports | dict(PROFILES[profile]),
+    )
+    with process:
+        try:
+            if process.stdin is None or process.stdout is None:
+                raise RuntimeError("no pipes")
+            process.stdin.write(json.dumps(plan) + "\n")
+            process.stdin.flush()
+            if process.stdout.readline().strip() != "ready":
+                raise RuntimeError(f"{profile} did not start")
+            yield process.pid
+        finally:
+            if process.stdin is not None:
+                process.stdin.close()
+            process.wait(END_LIMIT_S)
 
 
 def serve_uvicorn(app: FastAPI, port: int) -> None:

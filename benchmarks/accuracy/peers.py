@@ -1,6 +1,6 @@
 """Predict with other libraries, one thread: run by *their* Python, so it imports nothing of ours.
 
-`python accuracy_peers.py NAME OUT FILE…` with librosa, essentia and sonara installed there.
+`python peers.py NAME OUT FILE…` with librosa, essentia and sonara installed there.
 Essentia is AGPL: a comparator on a development machine, never a dependency.
 """
 

@@ -1,7 +1,6 @@
 """Tempo, beats, downbeats and key on an evaluation set, beside other libraries on the same files.
 
-The set is a folder with ``annotations.json`` (track → truth) and audio as ``<track>.wav``; neither
-is part of the repository. Peers run in a Python of their own, and their predictions are cached.
+The set is a `Setting`'s. Peers run in a Python of their own, and their predictions are cached.
 """
 
 import argparse
@@ -11,14 +10,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
+from benchmarks.evaluation_set import Setting
 from benchmarks.report import Options, Result, Target, as_json, show, write
-from models.checkpoints.cache import default_model_dir
 from pipelines.training.metrics import METRICS, Score, reliability, score_all, summarise
 
 if TYPE_CHECKING:
@@ -40,35 +39,6 @@ MOST_CPU_S = 0.60
 
 _QUICK_STRIDE = 8
 _SINGLE_THREAD = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL")}
-
-
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """Where everything is; the environment may name the set, its audio and the peers' Python.
-
-    Attributes:
-        evalset: Folder with ``annotations.json``.
-        audio: Folder with the clips.
-        model_dir: The model cache.
-        peers_python: A Python with librosa, essentia and sonara; None leaves the peers out.
-        cache: Where the peers' predictions are kept.
-        skip: Prefixes of tracks to leave out.
-    """
-
-    evalset: Path = field(default_factory=lambda: _named("AFA_EVALSET") or Path("evalset"))
-    audio: Path = field(
-        default_factory=lambda: _named("AFA_EVAL_AUDIO") or Path.home() / ".cache" / "afa-evalset"
-    )
-    model_dir: Path = field(default_factory=default_model_dir)
-    peers_python: Path | None = field(default_factory=lambda: _named("AFA_PEERS_PYTHON"))
-    cache: Path = Path.home() / ".cache" / "afa" / "peers"
-    skip: tuple[str, ...] = ()
-
-
-def _named(variable: str) -> Path | None:
-    """Give the path that an environment variable names."""
-    value = os.environ.get(variable)
-    return Path(value) if value else None
 
 
 def run(options: Options, setting: Setting | None = None) -> Result:

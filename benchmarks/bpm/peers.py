@@ -1,6 +1,6 @@
 """Tempo by other libraries, one thread: run by a Python that has them; imports nothing of ours.
 
-``python bpm_peers.py NAME OUT FILE…``. Essentia is AGPL: a comparator, never a dependency.
+``python peers.py NAME OUT FILE…``. Essentia is AGPL: a comparator, never a dependency.
 """
 
 import json

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from benchmarks.accuracy.rhythm_and_key import Setting
 from benchmarks.bpm.predict import DECODE, OWN
+from benchmarks.evaluation_set import Setting
 from benchmarks.report import Options, Result, Target, interleave, median_ratio
 from benchmarks.signals import RATE, encode, music_like
 from pipelines.training.metrics import tempo_accuracy

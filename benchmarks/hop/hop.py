@@ -18,10 +18,17 @@ from typing import TYPE_CHECKING
 from urllib.error import URLError
 from urllib.request import urlopen
 
+from benchmarks.harness.load import Load, Measured, request_text, run_load
 from benchmarks.hop.server import PATHS
-from benchmarks.lookup.load import Load, Measured, request_text, run_load
-from benchmarks.lookup.server import LOCAL, THROUGHPUT, UVICORN, free_port, launched, wait_for_port
 from benchmarks.report import Options, Result, Target, median_ratio
+from benchmarks.server_process import (
+    LOCAL,
+    THROUGHPUT,
+    UVICORN,
+    free_port,
+    launched,
+    wait_for_port,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -114,7 +121,7 @@ def has_litserve(python: str) -> bool:
 def litserve(python: str) -> Iterator[int]:
     """Run LitServe until the block ends; yields its port."""
     port = free_port()
-    script = Path(__file__).with_name("litserve.py")
+    script = Path(__file__).with_name("litserve_echo.py")
     process = subprocess.Popen(  # noqa: S603 - our own file
         [python, str(script), str(port)],
         stdout=subprocess.DEVNULL,

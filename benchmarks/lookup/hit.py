@@ -7,50 +7,27 @@ and cache. Keys are of the scale tier, as many as it takes to stay below its req
 import asyncio
 import json
 import statistics
-import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 import httpx
-import pyarrow.parquet as pq
 from redis.asyncio.connection import AbstractConnection
 
-from benchmarks.lookup.catalog import write_synthetic
-from benchmarks.lookup.load import Load, Measured, request_text, run_load
-from benchmarks.lookup.server import (
-    LOCAL,
-    MODELS,
-    THROUGHPUT,
-    UVICORN,
-    Plan,
-    running,
-    surroundings,
-)
+from benchmarks.harness.api import Plan, serving, surroundings
+from benchmarks.harness.load import Load, Measured, request_text, run_load
+from benchmarks.harness.scene import N_TRACKS, Scene, open_scene
 from benchmarks.report import Options, Result, Target, median_ratio
+from benchmarks.server_process import LOCAL, THROUGHPUT, UVICORN
 from serve_app.api.asgi import create_app
-from serve_app.checkpoints.choice import models_name
-from serve_app.composition.options import StoreOptions
 from serve_app.composition.services import compose_services
-from serve_app.composition.stores import Stores, open_stores
-from serve_app.domain.keys import Caller
-from serve_app.domain.track_ids import Platform, TrackId
-from serve_app.local import redis as local_redis
-from serve_app.providers.catalog.build import build_catalog
-from serve_app.providers.catalog.search import Catalog
-from serve_app.services.lookup.feature_cache import FeatureCache, track_key
-from serve_app.services.simulation.features import simulated_features
+from serve_app.composition.stores import open_stores
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 NAME = "lookup"
 
-N_TRACKS = 1000
-N_KEYS = 64
 BATCH_IDS = 100
 CONNECTIONS = 64
 DURATION_S, QUICK_S = 3.0, 1.0
@@ -64,26 +41,18 @@ MOST_FAILURES = 0.01
 They count in no rate, and the result tells how many there were."""
 
 
-@dataclass(frozen=True, slots=True)
-class Scene:
-    """Stores and a catalog whose every track is cached, and who may ask for them."""
+def hit_requests(scene: Scene) -> list[str]:
+    """Give one request per track, with the keys in turn."""
+    return [
+        request_text("GET", f"/v1/audio-features/{one}", scene.keys[n % len(scene.keys)])
+        for n, one in enumerate(scene.ids)
+    ]
 
-    stores: StoreOptions
-    catalog_dir: Path
-    ids: list[str]
-    keys: list[str]
 
-    def hits(self) -> list[str]:
-        """Give one request per track, with the keys in turn."""
-        return [
-            request_text("GET", f"/v1/audio-features/{one}", self.keys[n % len(self.keys)])
-            for n, one in enumerate(self.ids)
-        ]
-
-    def batches(self) -> list[str]:
-        """Give one batch request per key."""
-        body = json.dumps({"ids": self.ids[:BATCH_IDS]})
-        return [request_text("POST", "/v1/audio-features", key, body) for key in self.keys]
+def batch_requests(scene: Scene) -> list[str]:
+    """Give one batch request per key."""
+    body = json.dumps({"ids": scene.ids[:BATCH_IDS]})
+    return [request_text("POST", "/v1/audio-features", key, body) for key in scene.keys]
 
 
 def run(options: Options) -> Result:
@@ -92,54 +61,6 @@ def run(options: Options) -> Result:
         n_trips = asyncio.run(round_trips(scene))
         found = {profile: compare(profile, scene, options) for profile in CONTENDERS}
     return summarise(found, n_trips, options)
-
-
-@contextmanager
-def open_scene() -> Iterator[Scene]:
-    """Start the stores and fill them."""
-    with tempfile.TemporaryDirectory(prefix="afa-bench-") as name:
-        folder = Path(name)
-        servers = [local_redis.start(folder, role=role) for role in ("ledger", "cache")]
-        try:
-            yield asyncio.run(fill(folder, *(server.url for server in servers)))
-        finally:
-            for server in servers:
-                server.stop()
-
-
-async def fill(folder: Path, ledger_url: str, cache_url: str) -> Scene:
-    """Make the catalog, cache the features of its tracks and issue the keys."""
-    parquet, catalog_dir = folder / "tracks.parquet", folder / "catalog"
-    write_synthetic(parquet, N_TRACKS)
-    build_catalog([parquet], catalog_dir)
-    options = StoreOptions(
-        ledger_url=ledger_url,
-        cache_url=cache_url,
-        object_store=(folder / "objects").as_uri(),
-        key_pepper="benchmark",
-    )
-    stores = open_stores(options)
-    try:
-        ids = pq.read_table(parquet, columns=["spotify_id"])["spotify_id"].to_pylist()
-        await cache_features(stores, Catalog.open(catalog_dir), ids)
-        keys = [
-            (await stores.accounts.issue(f"bench-{number}", "scale")).key
-            for number in range(N_KEYS)
-        ]
-    finally:
-        await stores.close()
-    return Scene(options, catalog_dir, ids, keys)
-
-
-async def cache_features(stores: Stores, catalog: Catalog, ids: list[str]) -> None:
-    """Put the features of every track into the cache."""
-    cache = FeatureCache(stores.cache, lambda: models_name(MODELS))
-    caller = Caller("", "", "", "scale", frozenset(), is_test=False)
-    for one in ids:
-        identity = catalog.by_id(TrackId(Platform.SPOTIFY, one))
-        if identity is None:
-            raise RuntimeError(f"track {one} is not in the catalog")
-        await cache.put(cache.key(caller, track_key(identity)), simulated_features(one))
 
 
 async def round_trips(scene: Scene) -> float:
@@ -184,19 +105,19 @@ def compare(profile: str, scene: Scene, options: Options) -> Found:
 
     def loads(port: int) -> Mapping[str, Load]:
         return {
-            "many": Load(port, scene.hits(), CONNECTIONS, duration_s),
-            "one": Load(port, scene.hits(), 1, duration_s / 2),
-            "batch": Load(port, scene.batches(), 1, 60.0, n_batches),
+            "many": Load(port, hit_requests(scene), CONNECTIONS, duration_s),
+            "one": Load(port, hit_requests(scene), 1, duration_s / 2),
+            "batch": Load(port, batch_requests(scene), 1, 60.0, n_batches),
         }
 
     found: Found = {kind: {UVICORN: [], profile: []} for kind in ("many", "one", "batch")}
     with (
-        running(UVICORN, scene.stores, scene.catalog_dir) as uvicorn_port,
-        running(profile, scene.stores, scene.catalog_dir) as port,
+        serving(UVICORN, scene.stores, scene.catalog_dir) as uvicorn,
+        serving(profile, scene.stores, scene.catalog_dir) as server,
     ):
-        ports = {UVICORN: uvicorn_port, profile: port}
+        ports = {UVICORN: uvicorn.port, profile: server.port}
         for one in ports.values():  # every key and track once: caches of both processes are warm
-            run_load(Load(one, scene.hits(), 8, 60.0, N_TRACKS), MOST_FAILURES)
+            run_load(Load(one, hit_requests(scene), 8, 60.0, N_TRACKS), MOST_FAILURES)
         for _ in range(options.rounds):
             for kind in found:
                 for contender, one in ports.items():

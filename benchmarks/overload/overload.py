@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from benchmarks.lookup.hit import Scene, open_scene
-from benchmarks.lookup.server import LOCAL, THROUGHPUT, BpmPlan, serving
+from benchmarks.harness.api import BpmPlan, serving
+from benchmarks.harness.scene import Scene, open_scene
 from benchmarks.overload.load import Arrivals, OpenLoad, run_open_load
 from benchmarks.report import Options, Result, Target
+from benchmarks.server_process import LOCAL, THROUGHPUT
 from serve_app.composition.stores import open_stores
 from serve_app.ledger.journal import Journal
 

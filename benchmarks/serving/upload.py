@@ -18,9 +18,10 @@ from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING
 
-from benchmarks.lookup.hit import Scene, open_scene
-from benchmarks.lookup.server import LOCAL, THROUGHPUT, UVICORN, Server, serving
+from benchmarks.harness.api import Server, serving
+from benchmarks.harness.scene import Scene, open_scene
 from benchmarks.report import Options, Result, Target, median_ratio
+from benchmarks.server_process import LOCAL, THROUGHPUT, UVICORN
 from serve_app.local.service import descendants
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import typer
 from rich.table import Table
 
 from serve_app.cli.environment import console
-from serve_app.cli.ledger import LedgerAccess, with_ledger
+from serve_app.cli.ledger_access import LedgerAccess, with_ledger
 from serve_app.domain.credits import AuditReport, Balance
 from serve_app.domain.keys import TEST_NAMESPACE
 from serve_app.domain.payments import TopupSettings, TopupStatus

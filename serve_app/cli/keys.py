@@ -7,7 +7,7 @@ from rich.box import SIMPLE
 from rich.table import Column, Table
 
 from serve_app.cli.environment import console
-from serve_app.cli.ledger import with_ledger
+from serve_app.cli.ledger_access import with_ledger
 from serve_app.domain.keys import SCOPES
 
 app = typer.Typer(help="API keys: create, list, rotate, revoke.", no_args_is_help=True)

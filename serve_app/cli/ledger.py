@@ -1,69 +1,45 @@
-"""Open the ledger of the installation that the environment names, for one command."""
+"""`afa ledger`: compare the ledger with the archive of its journal."""
 
-import asyncio
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from typing import TypeVar
+from typing import Annotated
 
-from configs.settings import Settings
-from configs.tables import load_table
-from serve_app.checkpoints.choices import ModelChoices
-from serve_app.cli.environment import told
-from serve_app.composition.files import LocalFiles, NotRunningError
-from serve_app.domain.errors import AfaError
-from serve_app.domain.tiers import Tiers
-from serve_app.ledger.archive import Archive
-from serve_app.ledger.export import Exporter
-from serve_app.ledger.journal import Journal
-from serve_app.ledger.ledger import Ledger
-from serve_app.ledger.topups import Topups
-from serve_app.store.accounts import Accounts, UnknownKeyError
-from serve_app.store.client import connect
+import typer
+from rich.table import Column, Table
 
-T = TypeVar("T")
+from serve_app.cli.environment import console
+from serve_app.cli.ledger_access import LedgerAccess, with_ledger
+from serve_app.ledger.export import Replayed
 
-TIMEOUT_S = 5.0
+app = typer.Typer(help="The ledger and its exported journal: reconcile.", no_args_is_help=True)
 
 
-@dataclass(frozen=True, slots=True)
-class LedgerAccess:
-    """What the operator's commands work on."""
-
-    tiers: Tiers
-    accounts: Accounts
-    ledger: Ledger
-    topups: Topups
-    journal: Journal
-    exporter: Exporter
-    model_choices: ModelChoices
+@app.callback()
+def group() -> None:
+    """Keep ``reconcile`` a word of its own while it is the only command."""
 
 
-def with_ledger(work: Callable[[LedgerAccess], Awaitable[T]]) -> T:
-    """Run ``work`` on the ledger; expected errors are told and end the command."""
+@app.command()
+def reconcile(
+    trial: Annotated[bool, typer.Option("--trial", help="Only tell what is missing.")] = False,
+) -> None:
+    """After a failover: do again what was exported and the new primary does not know.
 
-    async def run() -> T:
-        settings = Settings()
-        files = LocalFiles(settings.data_dir)
-        tiers = Tiers(load_table("tiers"))
-        store = connect(
-            files.ledger_url(settings), timeout_s=TIMEOUT_S, shards=settings.ledger_shards
-        )
-        accounts = Accounts(store, files.key_pepper(settings), tiers)
-        ledger = Ledger(store, tiers, topup_replicas=settings.topup_replicas)
-        try:
-            await store.claim_shards()
-            access = LedgerAccess(
-                tiers,
-                accounts,
-                ledger,
-                Topups(store, ledger),
-                Journal(store),
-                Exporter(store, Archive(files.journal_store_url(settings))),
-                ModelChoices(store),
-            )
-            return await work(access)
-        finally:
-            await store.close()
+    Until then the keeper exports nothing more of the shards that lack entries.
+    """
 
-    with told(NotRunningError, AfaError, UnknownKeyError, ValueError):
-        return asyncio.run(run())
+    async def run(access: LedgerAccess) -> list[Replayed]:
+        return await access.exporter.reconcile(access.ledger, is_trial=trial)
+
+    found = with_ledger(run)
+    table = Table(
+        "account", "entry", Column("id", no_wrap=True), "grant", "packs", "debt", "outcome"
+    )
+    for entry, outcome in ((one.entry, one.outcome) for one in found):
+        deltas = (str(entry.grant), str(entry.packs), str(entry.debt))
+        table.add_row(entry.account, entry.kind, entry.entry_id, *deltas, outcome)
+    if found:
+        console.print(table)
+    else:
+        console.print("the ledger has everything that was exported", style="green")
+    if any(one.outcome == "impossible" for one in found):
+        console.print("correct these by hand: `afa credits adjust`", style="red")
+        raise typer.Exit(1)

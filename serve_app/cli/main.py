@@ -10,8 +10,8 @@ from serve_app.cli import (
     embed,
     identify,
     keys,
+    ledger,
     models,
-    reconcile,
     service,
     train,
 )
@@ -33,7 +33,7 @@ app.command(cls=bench.ListingCommand)(bench.bench)
 catalog.app.command("fingerprint")(identify.fingerprint)
 app.add_typer(keys.app, name="keys")
 app.add_typer(credits.app, name="credits")
-app.add_typer(reconcile.app, name="ledger")
+app.add_typer(ledger.app, name="ledger")
 app.add_typer(catalog.app, name="catalog")
 app.add_typer(models.app, name="models")
 app.add_typer(train.app, name="train")

@@ -18,7 +18,7 @@ from models.checkpoints.cards import CardError, ModelCard, Role, choose_cards
 from serve_app.checkpoints.choices import ModelChoices
 from serve_app.checkpoints.swap import Step, SwapError, swap
 from serve_app.cli.environment import console, fail, told
-from serve_app.cli.ledger import with_ledger
+from serve_app.cli.ledger_access import with_ledger
 from serve_app.composition.files import LocalFiles, NotRunningError
 from serve_app.composition.options import known_cards
 from serve_app.domain.errors import ServiceUnavailableError

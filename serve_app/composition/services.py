@@ -39,23 +39,6 @@ from serve_app.services.simulation.resolver import SimulatedResolver
 from serve_app.store.cache import Cache
 from serve_app.store.spend import SharedRateLimiter
 
-PROVIDER_SPACE = "provider"
-
-
-class ProviderCache:
-    """The cache role as providers see it."""
-
-    def __init__(self, cache: Cache) -> None:
-        self._cache = cache
-
-    async def get(self, key: str) -> bytes | None:
-        """See `LookupCache`."""
-        return await self._cache.get(PROVIDER_SPACE, key)
-
-    async def put(self, key: str, value: bytes, ttl_s: float) -> None:
-        """See `LookupCache`."""
-        await self._cache.put(PROVIDER_SPACE, key, value, ttl_s)
-
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
@@ -114,12 +97,12 @@ def live_backing(
     )
     catalog = Catalog.open(around.tracks.catalog_dir)
     return Backing(
-        resolver=Resolver(catalog, providers.identities, Memo(ProviderCache(stores.cache))),
+        resolver=Resolver(catalog, providers.identities, Memo(stores.cache)),
         audio=TrackAudio(assets, providers.audio),
         tracks=TrackJobs(stores.jobs, features, stores.cache, around.lookup_wait_s),
         quick=around.quick,
         identify=around.identify,
-        answers=IdentifyCache(ProviderCache(stores.cache)),
+        answers=IdentifyCache(stores.cache),
         source_of=lambda source: source,
     )
 

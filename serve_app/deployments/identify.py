@@ -10,11 +10,10 @@ from pipelines.fingerprint.make import Fingerprinter
 from serve_app.checkpoints.exchange import ids_by_role
 from serve_app.checkpoints.watch import ChoiceWatch
 from serve_app.composition.options import ModelOptions, StoreOptions, TrackOptions
-from serve_app.composition.services import ProviderCache
 from serve_app.composition.stores import open_stores
 from serve_app.deployments.following import QUICK_ROLES, follow, quick_exchange
 from serve_app.deployments.model_server import assigned_cpus
-from serve_app.domain.identification import Measured
+from serve_app.domain.identification import TempoAndKey
 from serve_app.domain.identity import TrackIdentity
 from serve_app.providers.catalog.search import Catalog
 from serve_app.providers.fingerprints.track_keys import identity_of_key
@@ -61,10 +60,10 @@ class Identify:
         self._identifier = ClipIdentifier(
             opened.objects,
             Fingerprinter().clip,
-            IdentifyCache(ProviderCache(opened.cache)),
+            IdentifyCache(opened.cache),
             IdentifyCascade(sources.recognisers, ORDER),
             EnrichmentService(
-                hub=Resolver(catalog, providers.identities, Memo(ProviderCache(opened.cache))),
+                resolver=Resolver(catalog, providers.identities, Memo(opened.cache)),
                 discography=sources.discography,
                 releases=sources.releases,
                 cover_art=sources.cover_art,
@@ -78,14 +77,14 @@ class Identify:
         """See `IdentifyBackend`."""
         return await self._identifier.identify(key, sha256, max_audio_s)
 
-    async def _cached(self, identity: TrackIdentity) -> Measured | None:
+    async def _cached(self, identity: TrackIdentity) -> TempoAndKey | None:
         found = await self._features.light(self._features.shared_key(track_key(identity)))
-        return None if found is None else Measured(found.tempo, found.key, found.mode)
+        return None if found is None else TempoAndKey(found.tempo, found.key, found.mode)
 
-    async def _measure(self, waveform: Waveform) -> Measured:
+    async def _measure(self, waveform: Waveform) -> TempoAndKey:
         analyzer = self._exchange.current
         found = await asyncio.to_thread(analyzer.analyse, waveform, with_key=True)
-        return Measured(found.tempo, found.key, found.mode)
+        return TempoAndKey(found.tempo, found.key, found.mode)
 
     async def ready(self) -> bool:
         """Answer once everything is loaded."""

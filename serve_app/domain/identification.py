@@ -7,7 +7,6 @@ from typing import Protocol
 from pipelines.fingerprint.clip import Clip
 from serve_app.domain.identity import TrackIdentity
 from serve_app.domain.providers import ProviderTerms
-from serve_app.domain.track_ids import TrackId
 
 
 class Outcome(StrEnum):
@@ -90,74 +89,8 @@ class ReleaseFacts:
     styles: tuple[str, ...] = ()
 
 
-class Discography(Protocol):
-    """Knows releases by artist and title, as Discogs does."""
-
-    async def facts(self, identity: TrackIdentity) -> ReleaseFacts | None:
-        """What is known of the track's release, or None.
-
-        Raises:
-            ProviderError: It could not answer.
-        """
-        ...
-
-
-class CoverArt(Protocol):
-    """Knows front covers of MusicBrainz releases."""
-
-    async def front(self, release: ReleaseIds) -> str | None:
-        """The address of the front cover, or None when there is none.
-
-        Raises:
-            ProviderError: It could not answer.
-        """
-        ...
-
-
-class ReleaseFinder(Protocol):
-    """Knows which MusicBrainz release a recording is on."""
-
-    async def release_of(self, mbid: str) -> ReleaseIds | None:
-        """The release to show for a recording, or None.
-
-        Raises:
-            ProviderError: It could not answer.
-        """
-        ...
-
-
-class Resolved(Protocol):
-    """What is known of a track."""
-
-    @property
-    def identity(self) -> TrackIdentity:
-        """The track as far as it is known."""
-        ...
-
-
-class IdentityHub(Protocol):
-    """The catalog and the identity providers behind it."""
-
-    async def resolve(self, track_id: TrackId) -> Resolved | None:
-        """Everything that is known of an identifier's track.
-
-        Raises:
-            ProvidersFailedError: Nothing found, but a provider could not answer.
-            AmbiguousIdError: The identifier names two tracks.
-        """
-        ...
-
-    async def search(self, artist: str, title: str) -> Resolved | None:
-        """The track of that artist and title.
-
-        Raises:
-            ProvidersFailedError: Nothing found, but a provider could not answer.
-        """
-        ...
-
-
 @dataclass(frozen=True, slots=True)
-class Measured:
+class TempoAndKey:
     """Tempo and key of audio.
 
     Attributes:

@@ -1,4 +1,4 @@
-"""What identity providers, audio sources, limiters and caches look like, and how they fail.
+"""What identity providers, audio sources and rate limiters look like, and how they fail.
 
 ProviderError
 ├── ProviderUnavailableError   no connection, too slow, 5xx, or a body that makes no sense
@@ -87,18 +87,6 @@ class RateLimiter(Protocol):
         ...
 
 
-class LookupCache(Protocol):
-    """Small values that expire. Losing one costs a repeated request, nothing more."""
-
-    async def get(self, key: str) -> bytes | None:
-        """The value, unless there is none or it expired."""
-        ...
-
-    async def put(self, key: str, value: bytes, ttl_s: float) -> None:
-        """Keep a value for ``ttl_s`` seconds."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class ProviderTerms:
     """What an operator should know before turning a provider on.
@@ -125,7 +113,7 @@ class IdentityProvider(Protocol):
 
     @property
     def name(self) -> str:
-        """Short and stable: it appears in logs, provenance and ``afa status``."""
+        """Short and stable: it appears in logs and ``afa status``."""
         ...
 
     @property

@@ -29,10 +29,10 @@ from pipelines.fingerprint.make import Fingerprinter
 from serve_app.api.asgi import create_app
 from serve_app.api.services import ApiServices
 from serve_app.composition.options import StoreOptions, TrackOptions, UrlOptions
-from serve_app.composition.services import ProviderCache, Surroundings, compose_services
+from serve_app.composition.services import Surroundings, compose_services
 from serve_app.composition.stores import Stores, open_stores
 from serve_app.domain.errors import ServiceUnavailableError
-from serve_app.domain.identification import Measured, Recogniser
+from serve_app.domain.identification import Recogniser, TempoAndKey
 from serve_app.domain.tiers import Tiers
 from serve_app.providers.web.audio_url import AudioUrlFetcher
 from serve_app.providers.web.url_guard import UrlGuard
@@ -203,13 +203,13 @@ async def open_application(
     sources = SourceFetcher(stores.objects, fetcher)
     backend, quick = FakeBackend(), FakeQuick(sources)
 
-    async def measure(waveform: Waveform) -> Measured:
-        return Measured(120.0, 9, 0)
+    async def measure(waveform: Waveform) -> TempoAndKey:
+        return TempoAndKey(120.0, 9, 0)
 
     identifier = ClipIdentifier(
         stores.objects,
         Fingerprinter().clip,
-        IdentifyCache(ProviderCache(stores.cache)),
+        IdentifyCache(stores.cache),
         IdentifyCascade(recognisers, [one.name for one in recognisers]),
         EnrichmentService(),
         measure,

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.accuracy.rhythm_and_key import OWN, Setting, as_markdown, run
+from benchmarks.accuracy.rhythm_and_key import OWN, as_markdown, run
+from benchmarks.evaluation_set import Setting
 from benchmarks.report import Options
 from models.checkpoints.cache import pull
 from models.checkpoints.cards import ModelCard

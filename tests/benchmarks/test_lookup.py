@@ -5,10 +5,19 @@ from collections.abc import Iterator
 
 import pytest
 
-from benchmarks.lookup.hit import BATCH_IDS, MOST_TRIPS, Scene, open_scene, round_trips, summarise
-from benchmarks.lookup.load import Load, Measured, request_text, run_load
-from benchmarks.lookup.server import LOCAL, THROUGHPUT, UVICORN, running
+from benchmarks.harness.api import serving
+from benchmarks.harness.load import Load, Measured, request_text, run_load
+from benchmarks.harness.scene import Scene, open_scene
+from benchmarks.lookup.hit import (
+    BATCH_IDS,
+    MOST_TRIPS,
+    batch_requests,
+    hit_requests,
+    round_trips,
+    summarise,
+)
 from benchmarks.report import Options
+from benchmarks.server_process import LOCAL, THROUGHPUT, UVICORN
 
 pytestmark = pytest.mark.redis
 
@@ -24,9 +33,10 @@ def test_a_hit_takes_two_trips_to_redis(scene: Scene) -> None:
 
 
 def test_hits_and_batches_are_answered_under_load(scene: Scene) -> None:
-    with running(UVICORN, scene.stores, scene.catalog_dir) as port:
-        hits = run_load(Load(port, scene.hits(), 8, 60.0, 200))
-        batches = run_load(Load(port, scene.batches(), 1, 60.0, 2))
+    with serving(UVICORN, scene.stores, scene.catalog_dir) as server:
+        port = server.port
+        hits = run_load(Load(port, hit_requests(scene), 8, 60.0, 200))
+        batches = run_load(Load(port, batch_requests(scene), 1, 60.0, 2))
         assert (hits.n, batches.n) == (200, 2)
         assert 0 < hits.p50_ms <= hits.p99_ms
         with pytest.raises(RuntimeError, match="401"):
@@ -34,7 +44,7 @@ def test_hits_and_batches_are_answered_under_load(scene: Scene) -> None:
 
 
 def test_a_batch_asks_for_a_hundred_ids(scene: Scene) -> None:
-    assert scene.batches()[0].count('", "') == BATCH_IDS - 1
+    assert batch_requests(scene)[0].count('", "') == BATCH_IDS - 1
 
 
 def test_the_ratio_is_told_per_profile() -> None:

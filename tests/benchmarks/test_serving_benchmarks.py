@@ -6,14 +6,15 @@ from collections.abc import Iterator
 
 import pytest
 
+from benchmarks.harness.api import serving
+from benchmarks.harness.load import Load, Measured, request_text, run_load
+from benchmarks.harness.scene import Scene, open_scene
 from benchmarks.hop import hop
 from benchmarks.hop.server import PATHS
-from benchmarks.lookup.hit import Scene, open_scene
-from benchmarks.lookup.load import Load, Measured, request_text, run_load
-from benchmarks.lookup.server import LOCAL, THROUGHPUT, UVICORN, serving
 from benchmarks.overload import overload
 from benchmarks.overload.load import Arrivals, OpenLoad, apply_load, is_well_formed
 from benchmarks.report import Options
+from benchmarks.server_process import LOCAL, THROUGHPUT, UVICORN
 from benchmarks.serving import upload
 
 ERROR = {"error": "service_unavailable", "message": "full", "trace_id": "x"}

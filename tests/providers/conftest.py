@@ -16,8 +16,8 @@ def _server() -> Iterator[Stub]:
 def stub(_server: Stub) -> Stub:
     """The providers' stand-in, in a fresh state."""
     _server.requests.clear()
-    _server.moods.clear()
-    _server.mood_lasts.clear()
+    _server.faults.clear()
+    _server.fault_lasts.clear()
     _server.tokens.clear()
     _server.twins_agree = False
     return _server

@@ -31,18 +31,18 @@ Handler = Callable[[Request], Response]
 
 @dataclass
 class Stub:
-    """The server's memory and its moods.
+    """The server's memory and its faults.
 
     Attributes:
-        moods: Provider to what it does instead of answering; see `MOODS`.
-        mood_lasts: Provider to how many calls the mood lasts; for ever when absent.
+        faults: Provider to what it does instead of answering; see `FAULTS`.
+        fault_lasts: Provider to how many calls the fault lasts; for ever when absent.
         twins_agree: Whether the shared number is the same recording on both platforms.
     """
 
     url: str = ""
     requests: list[Request] = field(default_factory=list)
-    moods: dict[str, str] = field(default_factory=dict)
-    mood_lasts: dict[str, int] = field(default_factory=dict)
+    faults: dict[str, str] = field(default_factory=dict)
+    fault_lasts: dict[str, int] = field(default_factory=dict)
     twins_agree: bool = False
     tokens: list[str] = field(default_factory=list)
 
@@ -282,7 +282,7 @@ RATE_LIMITED: dict[str, Response] = {
     "youtube": PlainTextResponse("Too Many Requests", 429),
     "jamendo": JSONResponse({"headers": {"status": "failed", "code": 6}, "results": []}),
 }
-MOODS: dict[str, Callable[[str], Response]] = {
+FAULTS: dict[str, Callable[[str], Response]] = {
     "rate_limited": lambda provider: RATE_LIMITED[provider],
     "down": lambda _: PlainTextResponse("oops", 500),
     "html": lambda _: Response("<html>Blocked</html>", media_type="text/html"),
@@ -298,15 +298,15 @@ async def answer(request: Request) -> Response:
     stub: Stub = request.app.state.stub
     provider = request.url.path.split("/")[1]
     stub.requests.append(request)
-    mood = stub.moods.get(provider)
-    if mood is not None and stub.mood_lasts.get(provider, 1) <= 0:
-        mood = None
-    if provider in stub.mood_lasts:
-        stub.mood_lasts[provider] -= 1
-    if mood == "slow":
+    fault = stub.faults.get(provider)
+    if fault is not None and stub.fault_lasts.get(provider, 1) <= 0:
+        fault = None
+    if provider in stub.fault_lasts:
+        stub.fault_lasts[provider] -= 1
+    if fault == "slow":
         await asyncio.sleep(3)
-    elif mood is not None:
-        return MOODS[mood](provider)
+    elif fault is not None:
+        return FAULTS[fault](provider)
     return HANDLERS[provider](request)
 
 

@@ -74,11 +74,6 @@ class ImportReport:
     reasons: Counter[str] = field(default_factory=Counter)
     examples: list[RejectedRow] = field(default_factory=list)
 
-    @property
-    def n_rejected(self) -> int:
-        """Rows left out."""
-        return self.n_rows - self.n_imported
-
     def reject(self, path: Path, row: int, error: RowError) -> None:
         """Record a rejected row."""
         self.reasons[str(error)] += 1

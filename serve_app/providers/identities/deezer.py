@@ -39,7 +39,6 @@ class Problem(Wire):
     """An error inside an answer."""
 
     code: int = 0
-    type: str = ""
 
 
 class Answer(Wire):
@@ -70,10 +69,8 @@ class Track(Wire):
     duration: float | None = None
     release_date: str | None = None
     preview: str | None = None
-    bpm: float | None = None
     artist: Artist = Artist()
     album: Album | None = None
-    contributors: tuple[Artist, ...] = ()
 
 
 class SearchPage(Wire):

@@ -39,12 +39,10 @@ class Headers(Wire):
 class Track(Wire):
     """A track and where its audio is."""
 
-    id: str = ""
     name: str = ""
     duration: float | None = None
     artist_name: str = ""
     license_ccurl: str | None = None
-    audio: str | None = None
     audiodownload: str | None = None
     audiodownload_allowed: bool = False
 

@@ -5,49 +5,22 @@ no part of an identity).
 """
 
 import asyncio
-import time
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 
 from serve_app.domain.identity import TrackIdentity, from_json, to_json
-from serve_app.domain.providers import LookupCache
+from serve_app.store.cache import Cache
 
+SPACE = "provider"
+"""Of the cache."""
 FOUND_TTL_S = 30 * 24 * 3600.0
 MISSING_TTL_S = 6 * 3600.0
-MAX_LOCAL_ENTRIES = 20_000
 NOTHING = b""
-
-
-class LocalLookupCache:
-    """An in-process `LookupCache` of bounded size: the default without a shared one."""
-
-    def __init__(
-        self, max_entries: int = MAX_LOCAL_ENTRIES, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._clock = clock
-        self._max_entries = max_entries
-        self._entries: OrderedDict[str, tuple[float, bytes]] = OrderedDict()
-
-    async def get(self, key: str) -> bytes | None:
-        """See `LookupCache`."""
-        entry = self._entries.get(key)
-        if entry is None or entry[0] <= self._clock():
-            return None
-        self._entries.move_to_end(key)
-        return entry[1]
-
-    async def put(self, key: str, value: bytes, ttl_s: float) -> None:
-        """See `LookupCache`."""
-        self._entries[key] = (self._clock() + ttl_s, value)
-        self._entries.move_to_end(key)
-        while len(self._entries) > self._max_entries:
-            self._entries.popitem(last=False)
 
 
 class Memo:
     """Remembers identities by key."""
 
-    def __init__(self, cache: LookupCache) -> None:
+    def __init__(self, cache: Cache) -> None:
         self._cache = cache
         self._asking: dict[str, asyncio.Task[TrackIdentity | None]] = {}
 
@@ -59,7 +32,7 @@ class Memo:
         Callers that come while the same key is being asked for share that one call; one of them
         giving up does not end it for the others.
         """
-        known = await self._cache.get(key)
+        known = await self._cache.get(SPACE, key)
         if known is not None:
             return None if known == NOTHING else from_json(known)
         task = self._asking.get(key)
@@ -79,7 +52,7 @@ class Memo:
     ) -> TrackIdentity | None:
         found = await ask()
         if found is None:
-            await self._cache.put(key, NOTHING, MISSING_TTL_S)
+            await self._cache.put(SPACE, key, NOTHING, MISSING_TTL_S)
         else:
-            await self._cache.put(key, to_json(found), FOUND_TTL_S)
+            await self._cache.put(SPACE, key, to_json(found), FOUND_TTL_S)
         return found

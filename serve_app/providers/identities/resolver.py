@@ -15,7 +15,6 @@ from serve_app.domain.identity import TrackIdentity
 from serve_app.domain.providers import (
     AmbiguousIdError,
     IdentityProvider,
-    Match,
     ProviderError,
     ProvidersFailedError,
 )
@@ -23,13 +22,12 @@ from serve_app.domain.track_ids import AmbiguousTrackId, Platform, TrackId
 from serve_app.providers.catalog.search import Catalog
 from serve_app.providers.catalog.spelling import ranked, text_key
 from serve_app.providers.identities.memo import Memo
-from serve_app.providers.identities.resolution import Edge, Resolution, is_same_name
+from serve_app.providers.identities.resolution import Resolution, is_same_name
 
 logger = logging.getLogger(__name__)
 
 BUDGET_S = 8.0
 MAX_ROUNDS = 4
-CATALOG = "catalog"
 
 
 class Resolver:
@@ -65,8 +63,8 @@ class Resolver:
             return await self._resolve_number(track_id)
         local = self._catalog.by_id(track_id)
         if local is not None and local.artist and local.title:
-            return _local(str(track_id), local)
-        resolution = Resolution() if local is None else _local(str(track_id), local)
+            return Resolution(local, is_empty=False)
+        resolution = Resolution() if local is None else Resolution(local, is_empty=False)
         await self._within_budget(resolution, lambda: self._expand(resolution, [track_id]))
         return _answer(resolution)
 
@@ -80,7 +78,7 @@ class Resolver:
         if not matches:
             matches = await asyncio.to_thread(self._catalog.find, artist, title, 1)
         if matches:
-            return _local(text_key(artist, title), matches[0].identity, matches[0].score)
+            return Resolution(matches[0].identity, is_empty=False)
         resolution = Resolution()
 
         async def ask() -> None:
@@ -94,24 +92,22 @@ class Resolver:
     async def _resolve_number(self, number: AmbiguousTrackId) -> Resolution | None:
         """Bare digits: the catalog decides if it knows one of the readings, else the providers."""
         readings = (number.deezer, number.apple)
-        local = [(one, self._catalog.by_id(one)) for one in readings]
-        known = [(one, identity) for one, identity in local if identity is not None]
-        if known:
-            one, identity = _only(number, known)
-            return _local(str(one), identity)
+        local = [found for one in readings if (found := self._catalog.by_id(one)) is not None]
+        if local:
+            return Resolution(_only(number, local), is_empty=False)
         resolution = Resolution()
-
         calls = [(provider, one) for one in readings for provider in self._home(one)]
 
         async def ask() -> None:
             answers = await asyncio.gather(*(self._ask(resolution, *call) for call in calls))
-            found = [(*call, one) for call, one in zip(calls, answers, strict=True) if one]
+            found = [identity for identity in answers if identity is not None]
             if resolution.failures or not found:
                 return
-            _only(number, [(track_id, identity) for _, track_id, identity in found])
-            for provider, track_id, identity in found:
-                resolution.add_exact(provider.name, track_id, identity)
-            await self._expand(resolution, [track_id for _, track_id, _ in found])
+            _only(number, found)
+            for identity in found:
+                resolution.add_exact(identity)
+            known = [one for (_, one), answer in zip(calls, answers, strict=True) if answer]
+            await self._expand(resolution, known)
 
         await self._within_budget(resolution, ask)
         return _answer(resolution)
@@ -153,10 +149,10 @@ class Resolver:
             if not calls:
                 return
             answers = await asyncio.gather(*(self._ask(resolution, *call) for call in calls))
-            for (provider, track_id), found in zip(calls, answers, strict=True):
+            for (provider, _), found in zip(calls, answers, strict=True):
                 if found is not None:
                     progress.answered.add(provider.name)
-                    resolution.add_exact(provider.name, track_id, found)
+                    resolution.add_exact(found)
 
     async def _ask_by_name(self, resolution: Resolution, artist: str, title: str) -> None:
         """Search where the platform's identifier is still unknown."""
@@ -174,7 +170,7 @@ class Resolver:
         )
         for answer in answers:
             if answer is not None:
-                resolution.add_named(answer[0], text_key(artist, title), answer[1])
+                resolution.add_named(answer)
 
     async def _first_match(
         self,
@@ -183,7 +179,7 @@ class Resolver:
         artist: str,
         title: str,
         duration_s: float | None,
-    ) -> tuple[str, Match] | None:
+    ) -> TrackIdentity | None:
         """Search one provider after another until one knows the name."""
         for provider in providers:
 
@@ -196,7 +192,7 @@ class Resolver:
             found = await self._guarded(resolution, provider, key, search)
             matches = ranked([found], artist, title) if found else []
             if matches:
-                return provider.name, matches[0]
+                return matches[0].identity
         return None
 
     async def _ask(
@@ -241,25 +237,19 @@ class _Progress:
         return None
 
 
-def _only(
-    number: AmbiguousTrackId, found: list[tuple[TrackId, TrackIdentity]]
-) -> tuple[TrackId, TrackIdentity]:
+def _only(number: AmbiguousTrackId, found: list[TrackIdentity]) -> TrackIdentity:
     """The one track that was found, or both if they are the same recording.
 
     Raises:
         AmbiguousIdError: They are different recordings.
     """
-    track_id, identity = found[0]
-    for _, other in found[1:]:
+    identity = found[0]
+    for other in found[1:]:
         same_isrc = identity.isrc is not None and identity.isrc == other.isrc
         if not same_isrc and not is_same_name(identity, other):
             raise AmbiguousIdError(number)
         identity = identity.filled_from(other)
-    return track_id, identity
-
-
-def _local(asked: str, identity: TrackIdentity, score: float = 1.0) -> Resolution:
-    return Resolution(identity, [Edge(CATALOG, asked, tuple(identity.ids()), score)])
+    return identity
 
 
 def _answer(resolution: Resolution) -> Resolution | None:

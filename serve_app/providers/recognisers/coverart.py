@@ -43,7 +43,11 @@ class CoverArtArchive:
         )
 
     async def front(self, release: ReleaseIds) -> str | None:
-        """See `CoverArt`. A release's own cover comes before its group's."""
+        """The address of the front cover, or None; a release's own comes before its group's.
+
+        Raises:
+            ProviderError: The archive could not answer.
+        """
         for kind, value in (("release", release.release_id), ("release-group", release.group_id)):
             mbid = known_id(Platform.MBID, value)
             if mbid is None:

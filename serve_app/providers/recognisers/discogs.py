@@ -26,7 +26,6 @@ from serve_app.providers.web.wire import Wire, parse
 NAME = "discogs"
 LIMIT = RateLimit(55, 60.0)
 """Discogs allows 60 a minute; the rest is slack for clocks."""
-KEEP_S = 6 * 3600.0
 _NUMBER_SUFFIX = re.compile(r"\s\([0-9]+\)$")
 
 
@@ -79,7 +78,11 @@ class Discogs:
         )
 
     async def facts(self, identity: TrackIdentity) -> ReleaseFacts | None:
-        """See `Discography`."""
+        """What is known of the release that a track is on, or None.
+
+        Raises:
+            ProviderError: Discogs could not answer.
+        """
         if not identity.artist or not identity.title:
             return None
         params: Params = {

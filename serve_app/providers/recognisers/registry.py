@@ -5,13 +5,7 @@ Invariant: a service that needs credentials is off until it has them.
 
 from dataclasses import dataclass
 
-from serve_app.domain.identification import (
-    CoverArt,
-    Discography,
-    Recogniser,
-    ReleaseFinder,
-    SpendCap,
-)
+from serve_app.domain.identification import Recogniser, SpendCap
 from serve_app.domain.providers import RateLimiter
 from serve_app.providers.identities.musicbrainz import MusicBrainz
 from serve_app.providers.recognisers.acoustid import AcoustId
@@ -65,9 +59,9 @@ class Sources:
     """What identifies and what enriches."""
 
     recognisers: list[Recogniser]
-    discography: Discography | None
-    releases: ReleaseFinder | None
-    cover_art: CoverArt | None
+    discography: Discogs | None
+    releases: MusicBrainzReleases | None
+    cover_art: CoverArtArchive | None
 
 
 def build_sources(

@@ -37,7 +37,11 @@ class MusicBrainzReleases:
         self._client = client
 
     async def release_of(self, mbid: str) -> ReleaseIds | None:
-        """See `ReleaseFinder`: the earliest official release, else the earliest."""
+        """The earliest official release of a recording, else the earliest, else None.
+
+        Raises:
+            ProviderError: MusicBrainz could not answer.
+        """
 
         def judge(reply: Reply) -> ReleaseIds | None:
             if reply.status == 404:

@@ -21,7 +21,7 @@ from serve_app.providers.web.url_guard import (
     Target,
     UrlFetchError,
     UrlGuard,
-    blame,
+    public_message,
 )
 
 MAX_REDIRECTS = 3
@@ -121,7 +121,7 @@ class AudioUrlFetcher:
                             return await _receive(response, destination, max_bytes)
                         location = _header(response, b"location")
             except (httpcore.TimeoutException, httpcore.NetworkError, OSError) as fault:
-                raise UrlFetchError(blame(fault)) from fault
+                raise UrlFetchError(public_message(fault)) from fault
             except httpcore.ProtocolError as fault:
                 raise UrlFetchError(NO_ANSWER) from fault
             url = urljoin(url, location)

@@ -23,11 +23,6 @@ class CircuitBreaker:
         self._open_until: float | None = None
         self._is_probing = False
 
-    @property
-    def is_open(self) -> bool:
-        """Whether calls are refused at present."""
-        return self._open_until is not None
-
     def try_pass(self) -> float:
         """Ask to make a call.
 

@@ -224,7 +224,7 @@ async def resolve_by_system(host: str, port: int) -> Sequence[str]:
     return list(dict.fromkeys(str(answer[4][0]) for answer in answers))
 
 
-def blame(fault: BaseException) -> str:
+def public_message(fault: BaseException) -> str:
     """Say what a failed connection may be told to its sender."""
     cause: BaseException | None = fault
     while cause is not None:

@@ -9,7 +9,7 @@ from serve_app.providers.web.url_guard import (
     GuardedConnector,
     UrlError,
     UrlGuard,
-    blame,
+    public_message,
 )
 
 ANSWER_S = 15.0
@@ -50,4 +50,4 @@ class WebhookSender:
         except UrlError as error:
             raise ConnectionError(str(error)) from error
         except (httpcore.TimeoutException, httpcore.NetworkError, httpcore.ProtocolError) as error:
-            raise ConnectionError(blame(error)) from error
+            raise ConnectionError(public_message(error)) from error

@@ -11,8 +11,10 @@ from numpy.typing import NDArray
 
 from models.fingerprint.landmarks import MODEL_ID, Fingerprint
 from models.fingerprint.sketch import SAME_CLIP, likeness, sketch, sketch_keys
-from serve_app.domain.providers import LookupCache
+from serve_app.store.cache import Cache
 
+SPACE = "provider"
+"""Of the cache; `Memo` keeps providers' answers there too, and no provider is called identify."""
 DIGEST_BYTES = 32
 KEEP_MATCH_S = 30 * 86_400.0
 KEEP_NO_MATCH_S = 6 * 3600.0
@@ -22,7 +24,7 @@ KEEP_NO_MATCH_S = 6 * 3600.0
 class IdentifyCache:
     """Keeps answers under a clip's bytes and under its sketch."""
 
-    def __init__(self, cache: LookupCache) -> None:
+    def __init__(self, cache: Cache) -> None:
         self._cache = cache
 
     async def by_bytes(self, digest: bytes) -> bytes | None:
@@ -31,13 +33,13 @@ class IdentifyCache:
         Args:
             digest: SHA-256 of the upload.
         """
-        return await self._cache.get(_answer_key(digest))
+        return await self._cache.get(SPACE, _answer_key(digest))
 
     async def by_fingerprint(self, fingerprint: Fingerprint) -> bytes | None:
         """The answer to the clip that this one is most surely a copy of."""
         mine = sketch(fingerprint)
         keys = [_sketch_key(key) for key in sketch_keys(mine)]
-        found = await asyncio.gather(*(self._cache.get(key) for key in keys))
+        found = await asyncio.gather(*(self._cache.get(SPACE, key) for key in keys))
         entries = {entry for entry in found if entry is not None and len(entry) > DIGEST_BYTES}
         if not entries:
             return None
@@ -51,9 +53,9 @@ class IdentifyCache:
         """Keep an answer; one without a sketch (silence) under its bytes only."""
         values = sketch(fingerprint)
         entry = digest + values.astype("<u4").tobytes()
-        await self._cache.put(_answer_key(digest), answer, ttl_s)
+        await self._cache.put(SPACE, _answer_key(digest), answer, ttl_s)
         await asyncio.gather(
-            *(self._cache.put(_sketch_key(key), entry, ttl_s) for key in sketch_keys(values))
+            *(self._cache.put(SPACE, _sketch_key(key), entry, ttl_s) for key in sketch_keys(values))
         )
 
 

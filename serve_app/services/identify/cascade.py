@@ -11,9 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pipelines.fingerprint.clip import Clip
-from serve_app.domain.errors import ProvidersUnavailableError
 from serve_app.domain.identification import Outcome, Recogniser, Recognition
-from serve_app.domain.identity import TrackIdentity
 from serve_app.domain.providers import ProviderError, ProviderSkippedError
 
 logger = logging.getLogger(__name__)
@@ -46,35 +44,14 @@ class IdentifyOutcome:
         return self.recognition is not None
 
     @property
-    def identity(self) -> TrackIdentity | None:
-        """Who it is."""
-        return self.recognition.identity if self.recognition else None
-
-    @property
     def confidence(self) -> int:
         """0 to 100."""
         return self.recognition.confidence if self.recognition else 0
 
     @property
-    def is_unavailable(self) -> bool:
-        """Whether no service gave an answer: neither a match nor a definite "no match"."""
-        return not {Outcome.MATCH, Outcome.NO_MATCH} & set(self.services_tried.values())
-
-    @property
     def is_definite(self) -> bool:
         """Whether asking again soon would give the same: nobody who might know it failed."""
         return self.matched or Outcome.ERROR not in self.services_tried.values()
-
-    def require_available(self) -> None:
-        """Raise if no service gave an answer.
-
-        Raises:
-            ProvidersUnavailableError: So it is.
-        """
-        if self.is_unavailable:
-            raise ProvidersUnavailableError(
-                "No identification service could answer; nothing was charged. Try again later."
-            )
 
 
 class IdentifyCascade:

@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 from pipelines.audio.decode import DecodeLimits, decode
 from pipelines.audio.waveform import AudioError, Waveform
 from pipelines.fingerprint.clip import SHORTEST_CLIP_S, Clip
-from serve_app.domain.identification import Measured
+from serve_app.domain.identification import TempoAndKey
 from serve_app.domain.objects import ObjectNotFoundError
 from serve_app.services.audio.refusal import Refusal
 from serve_app.services.identify.answers import KEEP_MATCH_S, KEEP_NO_MATCH_S, IdentifyCache
@@ -24,7 +24,7 @@ MEASURED_S = 120.0
 """Of a longer recording the middle is measured: a call cannot wait for more, nor keep it all."""
 AT_ONCE = 2
 
-MeasureClip = Callable[[Waveform], Awaitable[Measured | None]]
+MeasureClip = Callable[[Waveform], Awaitable[TempoAndKey | None]]
 
 
 class ClipIdentifier:

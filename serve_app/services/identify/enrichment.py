@@ -11,18 +11,13 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from pipelines.analysis.features import camelot
-from serve_app.domain.identification import (
-    CoverArt,
-    Discography,
-    IdentityHub,
-    Measured,
-    Recognition,
-    ReleaseFacts,
-    ReleaseFinder,
-    ReleaseIds,
-)
+from serve_app.domain.identification import Recognition, ReleaseFacts, ReleaseIds, TempoAndKey
 from serve_app.domain.identity import TrackIdentity
 from serve_app.domain.providers import AmbiguousIdError, ProviderError, ProvidersFailedError
+from serve_app.providers.identities.resolver import Resolver
+from serve_app.providers.recognisers.coverart import CoverArtArchive
+from serve_app.providers.recognisers.discogs import Discogs
+from serve_app.providers.recognisers.releases import MusicBrainzReleases
 
 logger = logging.getLogger(__name__)
 
@@ -31,8 +26,8 @@ BUDGET_S = 4.0
 PITCH_CLASSES = ("C", "C#", "D", "D#", "E", "F", "F#", "G", "G#", "A", "A#", "B")
 
 T = TypeVar("T")
-Measure = Callable[[], Awaitable[Measured | None]]
-CachedMeasure = Callable[[TrackIdentity], Awaitable[Measured | None]]
+Measure = Callable[[], Awaitable[TempoAndKey | None]]
+CachedMeasure = Callable[[TrackIdentity], Awaitable[TempoAndKey | None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +69,8 @@ class _Findings:
     identity: TrackIdentity
     release: ReleaseIds | None = None
     facts: ReleaseFacts = field(default_factory=ReleaseFacts)
-    cached: Measured | None = None
-    measured: Measured | None = None
+    cached: TempoAndKey | None = None
+    measured: TempoAndKey | None = None
     artwork_url: str | None = None
     failures: dict[str, str] = field(default_factory=dict)
 
@@ -85,24 +80,24 @@ class EnrichmentService:
 
     def __init__(
         self,
-        hub: IdentityHub | None = None,
-        discography: Discography | None = None,
-        releases: ReleaseFinder | None = None,
-        cover_art: CoverArt | None = None,
+        resolver: Resolver | None = None,
+        discography: Discogs | None = None,
+        releases: MusicBrainzReleases | None = None,
+        cover_art: CoverArtArchive | None = None,
         cached_measure: CachedMeasure | None = None,
         budget_s: float = BUDGET_S,
     ) -> None:
         """Take the sources.
 
         Args:
-            hub: The catalog and identity providers.
+            resolver: The catalog and identity providers.
             discography: Label, genres and styles.
             releases: The release a recording is on, for its cover.
             cover_art: Front covers.
             cached_measure: Tempo and key of a track that was analysed before.
             budget_s: Seconds for all together, at most.
         """
-        self._hub = hub
+        self._resolver = resolver
         self._discography = discography
         self._releases = releases
         self._cover_art = cover_art
@@ -143,8 +138,9 @@ class EnrichmentService:
 
     async def _identify_further(self, findings: _Findings) -> None:
         """Complete the identity; then, knowing the most, find a cover if none came along."""
-        if self._hub is not None:
-            found = await _guarded(findings, "identity", _resolve(self._hub, findings.identity))
+        if self._resolver is not None:
+            call = _resolve(self._resolver, findings.identity)
+            found = await _guarded(findings, "identity", call)
             if found is not None:
                 findings.identity = findings.identity.filled_from(found)
         await self._find_cover(findings)
@@ -195,15 +191,15 @@ async def _guarded(findings: _Findings, source: str, call: Awaitable[T]) -> T | 
     return None
 
 
-async def _resolve(hub: IdentityHub, identity: TrackIdentity) -> TrackIdentity | None:
+async def _resolve(resolver: Resolver, identity: TrackIdentity) -> TrackIdentity | None:
     """By the best identifier, else by name."""
     track_id = next(identity.ids(), None)
     if track_id is not None:
-        resolved = await hub.resolve(track_id)
+        resolved = await resolver.resolve(track_id)
         if resolved is not None:
             return resolved.identity
     if identity.artist and identity.title:
-        resolved = await hub.search(identity.artist, identity.title)
+        resolved = await resolver.search(identity.artist, identity.title)
         return resolved.identity if resolved is not None else None
     return None
 

@@ -276,7 +276,7 @@ BY_ID = {
 async def test_each_rate_limit_is_recognised_and_leaves_the_provider_alone(
     stub: Stub, providers: Providers, name: str
 ) -> None:
-    stub.moods[name] = "rate_limited"
+    stub.faults[name] = "rate_limited"
     with pytest.raises(ProviderBusyError):
         await named(providers, name).by_id(BY_ID[name])
     n_calls = len(stub.requests)
@@ -293,19 +293,19 @@ NONSENSE = ["down", "html", "cut_off", "wrong_shape", "list", "redirect"]
 
 # An object without the MBID is how ListenBrainz says that it knows none, so it has no wrong shape.
 @pytest.mark.parametrize(
-    ("name", "mood"),
+    ("name", "fault"),
     [(n, m) for n in BY_ID for m in NONSENSE if (n, m) != ("listenbrainz", "wrong_shape")],
 )
 async def test_nonsense_is_a_failure_and_never_a_missing_track(
-    stub: Stub, providers: Providers, name: str, mood: str
+    stub: Stub, providers: Providers, name: str, fault: str
 ) -> None:
-    stub.moods[name] = mood
+    stub.faults[name] = fault
     with pytest.raises((ProviderUnavailableError, ProviderRefusedError)):
         await named(providers, name).by_id(BY_ID[name])
 
 
 async def test_a_storm_of_503_passes(stub: Stub, providers: Providers) -> None:
-    stub.moods["musicbrainz"], stub.mood_lasts["musicbrainz"] = "rate_limited", 2
+    stub.faults["musicbrainz"], stub.fault_lasts["musicbrainz"] = "rate_limited", 2
     found = await named(providers, "musicbrainz").by_id(TrackId(Platform.MBID, MBID))
     assert found == FROM_MUSICBRAINZ
     assert len(stub.requests) == 3
@@ -359,12 +359,12 @@ async def test_jamendo_uses_restricted_licences_only_on_request(stub: Stub) -> N
 
 
 @pytest.mark.parametrize(
-    ("mood", "error"), [("rate_limited", ProviderBusyError), ("html", ProviderUnavailableError)]
+    ("fault", "error"), [("rate_limited", ProviderBusyError), ("html", ProviderUnavailableError)]
 )
 async def test_jamendo_errors_inside_200_are_failures(
-    stub: Stub, providers: Providers, mood: str, error: type[ProviderError]
+    stub: Stub, providers: Providers, fault: str, error: type[ProviderError]
 ) -> None:
-    stub.moods["jamendo"] = mood
+    stub.faults["jamendo"] = fault
     with pytest.raises(error):
         await source(providers, "jamendo").locate(PAPER)
 

@@ -10,7 +10,6 @@ from serve_app.domain.providers import (
     AmbiguousIdError,
     AudioLocation,
     AudioSource,
-    Match,
     ProvidersFailedError,
     ProviderTerms,
     ProviderUnavailableError,
@@ -19,7 +18,7 @@ from serve_app.domain.track_ids import AmbiguousTrackId, Platform, TrackId
 from serve_app.providers.catalog.build import build_catalog, write_parquet
 from serve_app.providers.catalog.search import Catalog
 from serve_app.providers.identities.audio_sources import CatalogAudio, locate_audio
-from serve_app.providers.identities.memo import FOUND_TTL_S, MISSING_TTL_S, LocalLookupCache, Memo
+from serve_app.providers.identities.memo import FOUND_TTL_S, MISSING_TTL_S, Memo
 from serve_app.providers.identities.registry import Providers, build_providers
 from serve_app.providers.identities.resolution import Resolution
 from serve_app.providers.identities.resolver import Resolver
@@ -47,6 +46,19 @@ ALL_IDS = {
 }
 
 
+class Memory:
+    """A cache that forgets nothing."""
+
+    def __init__(self) -> None:
+        self.values: dict[tuple[str, str], bytes] = {}
+
+    async def get(self, space: str, key: str) -> bytes | None:
+        return self.values.get((space, key))
+
+    async def put(self, space: str, key: str, value: bytes, ttl_s: float) -> None:
+        self.values[space, key] = value
+
+
 @pytest.fixture
 async def providers(stub: Stub) -> AsyncIterator[Providers]:
     made = build_providers(stub_settings(stub), Unlimited())
@@ -70,7 +82,7 @@ def only(providers: Providers, *names: str) -> list[object]:
 
 
 def resolver(catalog: Catalog, identities: Sequence[object], budget_s: float = 8.0) -> Resolver:
-    return Resolver(catalog, identities, Memo(LocalLookupCache()), budget_s)  # type: ignore[arg-type]
+    return Resolver(catalog, identities, Memo(Memory()), budget_s)  # type: ignore[arg-type]
 
 
 def ids_of(resolution: Resolution | None) -> dict[str, str | None]:
@@ -112,14 +124,23 @@ async def test_the_graph_is_found_without_musicbrainz_too(
         assert found == ALL_IDS
 
 
-async def test_every_part_has_a_source(stub: Stub, providers: Providers, empty: Catalog) -> None:
+async def test_identifier_then_name_then_what_the_name_brought_are_asked(
+    stub: Stub, providers: Providers, empty: Catalog
+) -> None:
+    asked: list[str] = []
+
+    class Recorder(Memory):
+        async def get(self, space: str, key: str) -> bytes | None:
+            asked.append(key)
+            return None
+
     chosen = only(providers, "deezer", "listenbrainz")
-    resolution = await resolver(empty, chosen).resolve(TrackId(Platform.DEEZER, DEEZER))
-    assert resolution is not None
-    assert [(edge.provider, edge.asked, edge.score) for edge in resolution.edges] == [
-        ("deezer", f"deezer:{DEEZER}", 1.0),
-        ("listenbrainz", "stub quartet\x1fpaper lanterns", 1.0),
-        ("listenbrainz", f"mbid:{MBID}", 1.0),
+    recording = Resolver(empty, chosen, Memo(Recorder()))  # type: ignore[arg-type]
+    assert await recording.resolve(TrackId(Platform.DEEZER, DEEZER)) is not None
+    assert asked == [
+        f"deezer:deezer:{DEEZER}:",
+        "listenbrainz:name:stub quartet\x1fpaper lanterns:213",
+        f"listenbrainz:mbid:{MBID}:",
     ]
 
 
@@ -164,16 +185,16 @@ async def test_a_name_that_differs_by_version_or_length_adds_nothing(empty: Cata
         replace(other, isrc="QZTST2199999"),
         replace(other, title=f"{TITLE} (Live)"),
     ):
-        assert not resolution.add_named("deezer", "x", Match(wrong, 0.9))
+        assert not resolution.add_named(wrong)
     assert resolution.identity == known
-    assert resolution.add_named("deezer", "x", Match(replace(other, album="Another"), 0.9))
+    assert resolution.add_named(replace(other, album="Another"))
     assert resolution.identity == replace(known, deezer_id="5", album="Another")
 
 
 async def test_a_failing_provider_does_not_spoil_the_others(
     stub: Stub, providers: Providers, empty: Catalog
 ) -> None:
-    stub.moods.update({"itunes": "rate_limited", "deezer": "html", "listenbrainz": "down"})
+    stub.faults.update({"itunes": "rate_limited", "deezer": "html", "listenbrainz": "down"})
     resolution = await resolver(empty, providers.identities).resolve(TrackId(Platform.ISRC, ISRC))
     assert ids_of(resolution) == ALL_IDS
     assert resolution is not None
@@ -185,7 +206,7 @@ async def test_nothing_found_while_one_failed_is_a_failure_and_not_remembered(
 ) -> None:
     asked = resolver(empty, only(providers, "deezer", "musicbrainz"))
     unknown = TrackId(Platform.DEEZER, "5")
-    stub.moods["deezer"], stub.mood_lasts["deezer"] = "html", 3
+    stub.faults["deezer"], stub.fault_lasts["deezer"] = "html", 3
     with pytest.raises(ProvidersFailedError, match="deezer"):
         await asked.resolve(unknown)
     assert await asked.resolve(unknown) is None
@@ -196,7 +217,7 @@ async def test_nothing_found_while_one_failed_is_a_failure_and_not_remembered(
 async def test_a_slow_provider_ends_with_the_budget(
     stub: Stub, providers: Providers, empty: Catalog
 ) -> None:
-    stub.moods["deezer"] = "slow"
+    stub.faults["deezer"] = "slow"
     chosen = only(providers, "deezer", "musicbrainz")
     with pytest.raises(ProvidersFailedError, match="no more time"):
         await resolver(empty, chosen, 0.3).resolve(TrackId(Platform.DEEZER, "5"))
@@ -252,7 +273,7 @@ async def test_bare_digits_known_to_both_must_mean_one_recording(
 async def test_bare_digits_are_not_guessed_while_one_platform_fails(
     stub: Stub, providers: Providers, empty: Catalog
 ) -> None:
-    stub.moods["itunes"] = "rate_limited"
+    stub.faults["itunes"] = "rate_limited"
     with pytest.raises(ProvidersFailedError, match="itunes"):
         await resolver(empty, providers.identities).resolve(AmbiguousTrackId(DEEZER))
 
@@ -309,23 +330,11 @@ async def test_the_first_source_with_audio_wins() -> None:
         await locate_audio([CatalogAudio(), broken], bare)
 
 
-async def test_the_local_cache_forgets_in_time_and_stays_small() -> None:
-    now = [0.0]
-    cache = LocalLookupCache(max_entries=2, clock=lambda: now[0])
-    await cache.put("a", b"1", 10)
-    await cache.put("b", b"2", 20)
-    assert await cache.get("a") == b"1"
-    await cache.put("c", b"3", 20)
-    assert (await cache.get("b"), await cache.get("a")) == (None, b"1")
-    now[0] = 10
-    assert (await cache.get("a"), await cache.get("c")) == (None, b"3")
-
-
 async def test_absence_is_remembered_shorter_than_presence() -> None:
     ttls: list[float] = []
 
-    class Recorder(LocalLookupCache):
-        async def put(self, key: str, value: bytes, ttl_s: float) -> None:
+    class Recorder(Memory):
+        async def put(self, space: str, key: str, value: bytes, ttl_s: float) -> None:
             ttls.append(ttl_s)
 
     async def missing() -> None:

@@ -51,17 +51,17 @@ class Received:
 
 @dataclass
 class IdentifyStub:
-    """The server's memory and its moods.
+    """The server's memory and its answers.
 
     Attributes:
-        moods: Service to the response it gives instead of its own.
+        answers: Service to the response it gives instead of its own.
         delays: Service to the seconds it takes.
         finds: Whether the services know the clip.
     """
 
     url: str = ""
     received: list[Received] = field(default_factory=list)
-    moods: dict[str, Callable[[], Response]] = field(default_factory=dict)
+    answers: dict[str, Callable[[], Response]] = field(default_factory=dict)
     delays: dict[str, float] = field(default_factory=dict)
     finds: bool = True
 
@@ -264,8 +264,8 @@ async def _answer(request: Request) -> Response:
     received = await _receive(request)
     stub.received.append(received)
     await anyio.sleep(stub.delays.get(service, 0))
-    if service in stub.moods:
-        return stub.moods[service]()
+    if service in stub.answers:
+        return stub.answers[service]()
     return SERVICES[service](stub, received)
 
 

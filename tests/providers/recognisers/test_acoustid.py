@@ -1,10 +1,8 @@
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 
-import numpy as np
 import pytest
 from starlette.responses import JSONResponse, Response
 
-from models.fingerprint.landmarks import Fingerprint
 from pipelines.fingerprint.clip import Clip
 from serve_app.domain.identification import ReleaseIds
 from serve_app.domain.identity import TrackIdentity
@@ -16,7 +14,6 @@ from serve_app.domain.providers import (
 )
 from serve_app.providers.recognisers import acoustid
 from serve_app.providers.recognisers.acoustid import AcoustId, Answer, best_recognition
-from serve_app.providers.web.http_client import LocalRateLimiter
 from tests.providers.recognisers.identify_stub import (
     ALBUM,
     GROUP,
@@ -26,22 +23,19 @@ from tests.providers.recognisers.identify_stub import (
     TITLE,
     IdentifyStub,
 )
-
-NOTHING = np.zeros(0, np.float32)
+from tests.providers.recognisers.services import SILENT
 
 
 def file_of(duration_s: float, chromaprint: str | None = "AQAAfingerprint") -> Clip:
-    return Clip(duration_s, Fingerprint(NOTHING, NOTHING, NOTHING, 0), b"", chromaprint)
+    return Clip(duration_s, SILENT, b"", chromaprint)
 
 
 WHOLE = file_of(213.4)
 
 
 @pytest.fixture
-async def service(remote: IdentifyStub) -> AsyncIterator[AcoustId]:
-    made = AcoustId(f"{remote.url}/acoustid/v2", KEY, LocalRateLimiter())
-    yield made
-    await made.client.close()
+def service_name() -> str:
+    return "acoustid"
 
 
 async def test_a_whole_file_is_recognised(remote: IdentifyStub, service: AcoustId) -> None:
@@ -129,7 +123,7 @@ async def test_error_codes(
     status: int,
     error: type[ProviderError],
 ) -> None:
-    remote.moods["acoustid"] = code(number, status)
+    remote.answers["acoustid"] = code(number, status)
     with pytest.raises(error) as caught:
         await service.recognise(WHOLE)
     assert type(caught.value) is error
@@ -138,7 +132,7 @@ async def test_error_codes(
 
 
 async def test_an_unknown_fingerprint_is_no_match(remote: IdentifyStub, service: AcoustId) -> None:
-    remote.moods["acoustid"] = code(18, 404)
+    remote.answers["acoustid"] = code(18, 404)
     assert await service.recognise(WHOLE) is None
 
 

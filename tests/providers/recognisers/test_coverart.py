@@ -64,7 +64,7 @@ async def test_its_group_has_a_cover_when_the_release_has_none(
 async def test_no_cover_anywhere(remote: IdentifyStub, service: CoverArtArchive) -> None:
     remote.finds = False
     assert await service.front(ReleaseIds(RELEASE, GROUP)) is None
-    remote.moods["coverart"] = lambda: HTMLResponse("<html>invalid MBID</html>", 400)
+    remote.answers["coverart"] = lambda: HTMLResponse("<html>invalid MBID</html>", 400)
     assert await service.front(ReleaseIds(OTHER)) is None
 
 
@@ -77,7 +77,7 @@ async def test_nothing_is_asked_for_what_is_no_id(
 
 
 async def test_a_busy_archive_is_a_failure(remote: IdentifyStub, service: CoverArtArchive) -> None:
-    remote.moods["coverart"] = lambda: PlainTextResponse("busy", 503)
+    remote.answers["coverart"] = lambda: PlainTextResponse("busy", 503)
     with pytest.raises(ProviderUnavailableError):
         await service.front(ReleaseIds(OTHER))
     assert len(remote.received) == 3
@@ -98,10 +98,10 @@ async def test_an_unknown_recording_has_no_release(
     assert await releases.release_of(MBID) is None
 
 
-@pytest.mark.parametrize("mood", MALFORMED)
+@pytest.mark.parametrize("fault", MALFORMED)
 async def test_nonsense_is_a_failure(
-    remote: IdentifyStub, releases: MusicBrainzReleases, mood: str
+    remote: IdentifyStub, releases: MusicBrainzReleases, fault: str
 ) -> None:
-    remote.moods["musicbrainz"] = MALFORMED[mood]
+    remote.answers["musicbrainz"] = MALFORMED[fault]
     with pytest.raises(ProviderUnavailableError):
         await releases.release_of(MBID)

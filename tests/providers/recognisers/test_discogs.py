@@ -73,7 +73,7 @@ async def test_nothing_known_or_nothing_asked(remote: IdentifyStub, service: Dis
     assert remote.received == []
     remote.finds = False
     assert await service.facts(TRACK) is None
-    remote.moods["discogs"] = lambda: JSONResponse({"message": "Release not found."}, 404)
+    remote.answers["discogs"] = lambda: JSONResponse({"message": "Release not found."}, 404)
     assert await service.facts(TRACK) is None
 
 
@@ -94,15 +94,15 @@ async def test_its_rate_limit_is_kept_and_understood(
     remote: IdentifyStub, service: Discogs
 ) -> None:
     assert LIMIT.n_calls / LIMIT.window_s < 1
-    remote.moods["discogs"] = too_many
+    remote.answers["discogs"] = too_many
     with pytest.raises(ProviderBusyError):
         await service.facts(TRACK)
     assert len(remote.received) == 1
 
 
-@pytest.mark.parametrize("mood", MALFORMED)
-async def test_nonsense_is_a_failure(remote: IdentifyStub, service: Discogs, mood: str) -> None:
-    remote.moods["discogs"] = MALFORMED[mood]
+@pytest.mark.parametrize("fault", MALFORMED)
+async def test_nonsense_is_a_failure(remote: IdentifyStub, service: Discogs, fault: str) -> None:
+    remote.answers["discogs"] = MALFORMED[fault]
     with pytest.raises(ProviderError) as caught:
         await service.facts(TRACK)
     assert type(caught.value) is ProviderUnavailableError

@@ -66,7 +66,7 @@ async def lookup(client: ProviderClient) -> object:
 async def test_a_failing_read_is_repeated_twice_with_growing_pauses(
     stub: Stub, client: ProviderClient
 ) -> None:
-    stub.moods["itunes"], stub.mood_lasts["itunes"] = "down", 2
+    stub.faults["itunes"], stub.fault_lasts["itunes"] = "down", 2
     assert await lookup(client) is not None
     assert len(stub.requests) == 3
     assert 0.125 <= slept[0] <= 0.375
@@ -74,14 +74,14 @@ async def test_a_failing_read_is_repeated_twice_with_growing_pauses(
 
 
 async def test_a_read_is_not_repeated_for_ever(stub: Stub, client: ProviderClient) -> None:
-    stub.moods["itunes"] = "down"
+    stub.faults["itunes"] = "down"
     with pytest.raises(ProviderUnavailableError, match="status 500"):
         await lookup(client)
     assert len(stub.requests) == 3
 
 
 async def test_a_slow_answer_is_cut_and_not_repeated(stub: Stub, client: ProviderClient) -> None:
-    stub.moods["itunes"] = "slow"
+    stub.faults["itunes"] = "slow"
     began = time.monotonic()
     with pytest.raises(ProviderUnavailableError, match="too slow"):
         await lookup(client)
@@ -92,7 +92,7 @@ async def test_a_slow_answer_is_cut_and_not_repeated(stub: Stub, client: Provide
 async def test_a_refusal_is_not_repeated_and_opens_the_circuit(
     stub: Stub, client: ProviderClient
 ) -> None:
-    stub.moods["itunes"] = "rate_limited"
+    stub.faults["itunes"] = "rate_limited"
     with pytest.raises(ProviderRefusedError, match="403"):
         await lookup(client)
     with pytest.raises(ProviderSkippedError):
@@ -100,23 +100,23 @@ async def test_a_refusal_is_not_repeated_and_opens_the_circuit(
     assert len(stub.requests) == 1
 
 
-@pytest.mark.parametrize("mood", ["html", "cut_off"])
+@pytest.mark.parametrize("fault", ["html", "cut_off"])
 async def test_a_body_that_makes_no_sense_is_a_failure(
-    stub: Stub, client: ProviderClient, mood: str
+    stub: Stub, client: ProviderClient, fault: str
 ) -> None:
-    stub.moods["itunes"] = mood
+    stub.faults["itunes"] = fault
     with pytest.raises(ProviderUnavailableError, match="not JSON"):
         await lookup(client)
 
 
 async def test_redirects_are_not_followed(stub: Stub, client: ProviderClient) -> None:
-    stub.moods["itunes"] = "redirect"
+    stub.faults["itunes"] = "redirect"
     with pytest.raises(ProviderUnavailableError, match="302"):
         await lookup(client)
 
 
 async def test_an_endless_body_is_cut(stub: Stub, client: ProviderClient) -> None:
-    stub.moods["itunes"] = "huge"
+    stub.faults["itunes"] = "huge"
     with pytest.raises(ProviderUnavailableError, match="too large"):
         await lookup(client)
 
@@ -132,17 +132,17 @@ async def test_five_failures_open_the_circuit_and_a_probe_closes_it(stub: Stub) 
         breaker=breaker,
         sleep=no_sleep,
     )
-    stub.moods["itunes"] = "down"
+    stub.faults["itunes"] = "down"
     for _ in range(2):
         with pytest.raises(ProviderError):
             await lookup(client)
     assert len(stub.requests) == 5
     with pytest.raises(ProviderSkippedError):
         await lookup(client)
-    stub.moods.clear()
+    stub.faults.clear()
     clock.now += 15.1
     assert await lookup(client) is not None
-    assert not breaker.is_open
+    assert breaker.try_pass() == 0
     assert len(stub.requests) == 6
     await client.close()
 
@@ -180,7 +180,7 @@ async def test_calls_are_logged_without_their_parameters(
 
 
 async def test_a_billed_call_is_sent_once(stub: Stub, client: ProviderClient) -> None:
-    stub.moods["itunes"] = "down"
+    stub.faults["itunes"] = "down"
     with pytest.raises(ProviderUnavailableError):
         await client.send_once("/lookup", judge, client.build_post("/lookup", data={"a": "b"}))
     assert [one.method for one in stub.requests] == ["POST"]
@@ -237,7 +237,7 @@ def test_a_success_forgets_earlier_failures_and_a_cancelled_probe_frees_the_next
         for _ in range(4):
             breaker.fail()
         breaker.succeed()
-    assert not breaker.is_open
+    assert breaker.try_pass() == 0
     breaker.trip(at_least_s=100)
     assert breaker.try_pass() == 100
     clock.now += 100

@@ -13,10 +13,12 @@ class Memory:
         self.values: dict[str, bytes] = {}
         self.ttls: set[float] = set()
 
-    async def get(self, key: str) -> bytes | None:
+    async def get(self, space: str, key: str) -> bytes | None:
+        assert space == "provider"
         return self.values.get(key)
 
-    async def put(self, key: str, value: bytes, ttl_s: float) -> None:
+    async def put(self, space: str, key: str, value: bytes, ttl_s: float) -> None:
+        assert space == "provider"
         self.values[key] = value
         self.ttls.add(ttl_s)
 

@@ -8,7 +8,6 @@ import pytest
 
 from models.fingerprint.landmarks import Fingerprint
 from pipelines.fingerprint.clip import Clip
-from serve_app.domain.errors import ProvidersUnavailableError
 from serve_app.domain.identification import Outcome, Recognition
 from serve_app.domain.identity import TrackIdentity
 from serve_app.domain.providers import (
@@ -19,7 +18,13 @@ from serve_app.domain.providers import (
     ProviderTerms,
     ProviderUnavailableError,
 )
-from serve_app.services.identify.cascade import CASCADE_BUDGET_S, TOTAL_BUDGET_S, IdentifyCascade
+from serve_app.services.identify.cascade import (
+    CASCADE_BUDGET_S,
+    TOTAL_BUDGET_S,
+    IdentifyCascade,
+    IdentifyOutcome,
+)
+from serve_app.services.identify.clip_identifier import describe
 
 NOTHING = np.zeros(0, np.float32)
 CLIP = Clip(10.0, Fingerprint(NOTHING, NOTHING, NOTHING, 0), b"wav")
@@ -62,6 +67,10 @@ def fails(name: str, error: type[ProviderError] = ProviderUnavailableError) -> S
     return Service(name, answer)
 
 
+def is_unavailable(found: IdentifyOutcome) -> bool:
+    return describe(found, None).is_unavailable
+
+
 async def outcome_of(*services: Service, budget_s: float = 5.0) -> list[str]:
     found = await IdentifyCascade(services, ORDER, budget_s).identify(CLIP)
     assert list(found.services_tried) == list(ORDER)
@@ -73,7 +82,7 @@ async def test_the_first_match_ends_the_cascade() -> None:
     cascade = IdentifyCascade([later, knows("audd"), Service("local")], ORDER)
     found = await cascade.identify(CLIP)
     assert found.matched
-    assert found.identity == TrackIdentity(artist="A", title="T", source="audd")
+    assert found.recognition == recognition("audd")
     assert (found.source_service, found.confidence) == ("audd", 87)
     assert found.services_tried == {
         "local": Outcome.NO_MATCH,
@@ -84,16 +93,16 @@ async def test_the_first_match_ends_the_cascade() -> None:
     }
     assert later.n_calls == 0
     assert found.is_definite
-    found.require_available()
+    assert not is_unavailable(found)
 
 
 async def test_nobody_knows_the_clip() -> None:
     found = await IdentifyCascade([Service(name) for name in ORDER], ORDER).identify(CLIP)
     assert not found.matched
-    assert (found.identity, found.source_service, found.confidence) == (None, None, 0)
+    assert (found.recognition, found.source_service, found.confidence) == (None, None, 0)
     assert set(found.services_tried.values()) == {Outcome.NO_MATCH}
     assert found.is_definite
-    assert not found.is_unavailable
+    assert not is_unavailable(found)
 
 
 async def test_a_failure_goes_on_to_the_next() -> None:
@@ -107,25 +116,21 @@ async def test_a_failure_goes_on_to_the_next() -> None:
 async def test_all_that_were_tried_failing_is_unavailable(error: type[ProviderError]) -> None:
     cascade = IdentifyCascade([fails("local", error), fails("audd", error)], ORDER)
     found = await cascade.identify(CLIP)
-    assert found.is_unavailable
+    assert is_unavailable(found)
     assert not found.is_definite
-    with pytest.raises(ProvidersUnavailableError) as caught:
-        found.require_available()
-    assert (caught.value.status, caught.value.code) == (502, "providers_unavailable")
 
 
 async def test_nobody_to_ask_is_unavailable_too() -> None:
     for services in ([], [fails("audd", ProviderSkippedError)]):
         found = await IdentifyCascade(services, ORDER).identify(CLIP)
         assert set(found.services_tried.values()) == {Outcome.SKIPPED}
-        assert found.is_unavailable
+        assert is_unavailable(found)
 
 
 async def test_one_definite_no_match_is_an_answer_but_not_to_be_kept() -> None:
     found = await IdentifyCascade([Service("local"), fails("audd")], ORDER).identify(CLIP)
-    assert not found.is_unavailable
+    assert not is_unavailable(found)
     assert not found.is_definite
-    found.require_available()
 
 
 async def test_an_open_circuit_or_a_full_quota_is_skipped() -> None:

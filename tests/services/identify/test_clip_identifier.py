@@ -13,7 +13,7 @@ from pipelines.audio.decode import DecodeLimits
 from pipelines.audio.waveform import Waveform
 from pipelines.fingerprint.clip import Clip
 from serve_app.domain.errors import ServiceUnavailableError
-from serve_app.domain.identification import Measured, Recognition
+from serve_app.domain.identification import Recognition, TempoAndKey
 from serve_app.domain.identity import TrackIdentity
 from serve_app.domain.keys import Caller
 from serve_app.domain.providers import ProviderTerms
@@ -41,10 +41,10 @@ class Nothing:
     async def download(self, key: str, path: Path) -> int:
         return await asyncio.to_thread(path.write_bytes, key.encode())
 
-    async def get(self, key: str) -> bytes | None:
+    async def get(self, space: str, key: str) -> bytes | None:
         return None
 
-    async def put(self, key: str, value: bytes, ttl_s: float) -> None:
+    async def put(self, space: str, key: str, value: bytes, ttl_s: float) -> None:
         pass
 
 
@@ -98,9 +98,9 @@ async def test_clips_wait_for_services_without_keeping_others_from_being_decoded
     decoder, remote, measured = Decoder(), Waiting(), list[Waveform]()
     monkeypatch.setattr(clip_identifier, "decode", decoder)
 
-    async def measure(waveform: Waveform) -> Measured:
+    async def measure(waveform: Waveform) -> TempoAndKey:
         measured.append(waveform)
-        return Measured(100.0, 0, 1)
+        return TempoAndKey(100.0, 0, 1)
 
     identifier = ClipIdentifier(
         Nothing(),  # type: ignore[arg-type]  # the rest is not asked for

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 import pytest
 
 from serve_app.domain.identification import (
-    Measured,
     Recognition,
     ReleaseFacts,
     ReleaseIds,
+    TempoAndKey,
 )
 from serve_app.domain.identity import TrackIdentity
 from serve_app.domain.providers import (
@@ -45,7 +45,7 @@ class Sources:
     facts_known: ReleaseFacts | None = FACTS
     release: ReleaseIds | None = field(default_factory=lambda: ReleaseIds("r", "g"))
     cover: str | None = COVER
-    measured: Measured | None = None
+    measured: TempoAndKey | None = None
     down: set[str] = field(default_factory=set)
     hangs: set[str] = field(default_factory=set)
     calls: list[tuple[str, object]] = field(default_factory=list)
@@ -77,7 +77,7 @@ class Sources:
         await self._called("front", release)
         return self.cover
 
-    async def cached(self, identity: TrackIdentity) -> Measured | None:
+    async def cached(self, identity: TrackIdentity) -> TempoAndKey | None:
         await self._called("cached", identity)
         return self.measured
 
@@ -89,8 +89,8 @@ def service(sources: Sources, budget_s: float = 3.0) -> EnrichmentService:
     return EnrichmentService(sources, sources, sources, sources, sources.cached, budget_s)
 
 
-def measures(value: Measured | None) -> Callable[[], Awaitable[Measured | None]]:
-    async def measure() -> Measured | None:
+def measures(value: TempoAndKey | None) -> Callable[[], Awaitable[TempoAndKey | None]]:
+    async def measure() -> TempoAndKey | None:
         return value
 
     return measure
@@ -98,7 +98,7 @@ def measures(value: Measured | None) -> Callable[[], Awaitable[Measured | None]]
 
 async def test_everything_together() -> None:
     sources = Sources()
-    clip = measures(Measured(tempo=124.02, key=6, mode=0))
+    clip = measures(TempoAndKey(tempo=124.02, key=6, mode=0))
     enriched = await service(sources).enrich(Recognition(NAMED, 90), clip)
     assert enriched.enrichment == Enrichment(
         bpm=124.02,
@@ -173,7 +173,7 @@ async def test_a_services_own_release_and_artwork_spare_calls() -> None:
 async def test_a_lost_source_loses_only_its_own_fields(down: str, lost: set[str], how: str) -> None:
     sources = Sources(**{how: {down}})
     start = time.monotonic()
-    clip = measures(Measured(100.0, 0, 1))
+    clip = measures(TempoAndKey(100.0, 0, 1))
     enriched = await service(sources, 0.4).enrich(Recognition(NAMED, 90), clip)
     assert time.monotonic() - start < 2
     found = enriched.enrichment
@@ -188,7 +188,7 @@ async def test_a_lost_source_loses_only_its_own_fields(down: str, lost: set[str]
 async def test_everything_down_is_still_an_answer() -> None:
     names = {"resolve", "search", "facts", "release", "front", "cached"}
 
-    async def broken() -> Measured | None:
+    async def broken() -> TempoAndKey | None:
         raise ProviderUnavailableError("analysis", "overloaded")
 
     enriched = await service(Sources(down=names)).enrich(Recognition(KNOWN, 90), broken)
@@ -216,7 +216,7 @@ async def test_the_hubs_own_failures_are_noted() -> None:
 async def test_no_time_left_gives_what_is_known() -> None:
     start = time.monotonic()
     enriched = await service(Sources(hangs={"search", "facts", "cached"})).enrich(
-        Recognition(NAMED, 90), measures(Measured(1, 1, 1)), left_s=-1.0
+        Recognition(NAMED, 90), measures(TempoAndKey(1, 1, 1)), left_s=-1.0
     )
     assert time.monotonic() - start < 1
     assert enriched.identity == NAMED
@@ -244,12 +244,12 @@ async def test_the_best_tempo_and_key_win(
     )  # fmt: skip
     asked: list[bool] = []
 
-    async def measure() -> Measured | None:
+    async def measure() -> TempoAndKey | None:
         asked.append(True)
-        return Measured(90.0, 9, 0)
+        return TempoAndKey(90.0, 9, 0)
 
     sources = Sources(
-        identity=None, by_name=None, measured=Measured(cached, 9, 0) if cached else None
+        identity=None, by_name=None, measured=TempoAndKey(cached, 9, 0) if cached else None
     )
     enriched = await service(sources).enrich(Recognition(identity, 90), measure)
     assert enriched.enrichment.bpm == expected
@@ -258,13 +258,13 @@ async def test_the_best_tempo_and_key_win(
 
 
 async def test_silence_has_no_tempo_and_no_key() -> None:
-    clip = measures(Measured(0.0, -1, -1))
+    clip = measures(TempoAndKey(0.0, -1, -1))
     found = (await EnrichmentService().enrich(Recognition(NAMED, 90), clip)).enrichment
     assert (found.bpm, found.key, found.camelot) == (None, None, None)
 
 
 async def test_a_fault_of_ours_is_not_hidden() -> None:
-    async def broken() -> Measured | None:
+    async def broken() -> TempoAndKey | None:
         raise KeyError("ours")
 
     with pytest.raises(KeyError):

@@ -1,6 +1,7 @@
 """An echo on LitServe: run by a Python that has it, so it imports nothing of ours.
 
-``python hop_litserve.py PORT``; LitServe is a comparator only, never a dependency.
+``python litserve_echo.py PORT``; LitServe is a comparator only, never a dependency. The file may
+not be called litserve.py, or it would import itself.
 """
 
 import sys

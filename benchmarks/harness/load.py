@@ -1,4 +1,4 @@
-"""Closed-loop HTTP load from one process: ``python -m benchmarks.lookup.load``, a `Load` on stdin.
+"""Closed-loop HTTP load from one process: ``python -m benchmarks.harness.load``, a `Load` on stdin.
 
 A bare epoll loop over keep-alive connections, so that the client takes a small part of the
 processor time that the server takes. Prints a `Measured` as JSON.
@@ -154,7 +154,7 @@ def run_load(load: Load, most_failures: float = 0.0) -> Measured:
         RuntimeError: More were.
     """
     done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.lookup.load"],
+        [sys.executable, "-m", "benchmarks.harness.load"],
         input=json.dumps(asdict(load)),
         capture_output=True,
         text=True,

@@ -1,17 +1,12 @@
-"""The real API on Serve or on plain uvicorn, with stand-ins for the models, for the look-up bench.
+"""The real API on Serve or on plain uvicorn, with stand-ins for the models.
 
-``python -m benchmarks.lookup.server`` takes a `Plan` on the first line of stdin, prints "ready",
-and ends with its stdin. Invariant: when it has ended, so have Ray, the replicas and HAProxy.
+``python -m benchmarks.harness.api`` takes a `Plan` on the first line of stdin, prints "ready", and
+ends with its stdin. Invariant: when it has ended, so have Ray, the replicas and HAProxy.
 """
 
 import asyncio
-import json
-import os
-import socket
-import subprocess
 import sys
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +15,14 @@ from typing import Any, Literal
 from fastapi import FastAPI
 from pydantic import BaseModel
 
-from benchmarks.server_process import serve_ray, serve_uvicorn
+from benchmarks.server_process import (
+    UVICORN,
+    free_port,
+    launched,
+    serve_ray,
+    serve_uvicorn,
+    wait_for_port,
+)
 from pipelines.analysis.records import UNKNOWN_KEY, QuickFeatures
 from serve_app.composition.options import StoreOptions, TrackOptions, UrlOptions
 from serve_app.composition.services import Surroundings, compose_services
@@ -28,24 +30,6 @@ from serve_app.composition.stores import open_stores
 
 MODELS = {"beats": "stand-in"}
 """Stands in cache keys."""
-
-END_LIMIT_S = 90.0
-LISTEN_LIMIT_S = 30.0
-
-UVICORN, LOCAL, THROUGHPUT = "uvicorn", "serve, local", "serve, throughput"
-SAME_PRIORITY = {"RAY_worker_niceness": "0"}
-"""Ray's workers are 15 levels nicer than what starts them; uvicorn is not."""
-PROFILES: Mapping[str, Mapping[str, str]] = {
-    UVICORN: {},
-    LOCAL: SAME_PRIORITY,
-    THROUGHPUT: SAME_PRIORITY
-    | {
-        "RAY_SERVE_ENABLE_HA_PROXY": "1",
-        "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1",
-        "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "0.1",
-    },
-}
-"""Contender to the environment it runs in."""
 
 
 class BpmPlan(BaseModel):
@@ -148,32 +132,6 @@ def bind(plan: Plan) -> Any:
     )
 
 
-def free_port() -> int:
-    """Find a port that nobody uses at the moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port
-
-
-def wait_for_port(port: int) -> None:
-    """Return once somebody listens.
-
-    Raises:
-        OSError: Nobody did in time.
-    """
-    end_s = time.monotonic() + LISTEN_LIMIT_S
-    while True:
-        try:
-            socket.create_connection(("127.0.0.1", port), timeout=1).close()
-        except OSError:
-            if time.monotonic() > end_s:
-                raise
-            time.sleep(0.02)
-        else:
-            return
-
-
 @dataclass(frozen=True, slots=True)
 class Server:
     """A server under test.
@@ -187,42 +145,6 @@ class Server:
 
 
 @contextmanager
-def launched(module: str, plan: Mapping[str, object], profile: str) -> Iterator[int]:
-    """Run ``python -m module`` in a process of its own until the block ends.
-
-    It is given the plan as a line of JSON and must answer "ready".
-
-    Yields:
-        Its process id.
-    """
-    ports = {
-        "RAY_SERVE_HAPROXY_STATS_PORT": str(free_port()),
-        "RAY_SERVE_HAPROXY_METRICS_PORT": str(free_port()),
-    }
-    process = subprocess.Popen(  # noqa: S603 - one of our own modules
-        [sys.executable, "-m", module],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        env=os.environ | ports | dict(PROFILES[profile]),
-    )
-    with process:
-        try:
-            if process.stdin is None or process.stdout is None:
-                raise RuntimeError("no pipes")
-            process.stdin.write(json.dumps(plan) + "\n")
-            process.stdin.flush()
-            if process.stdout.readline().strip() != "ready":
-                raise RuntimeError(f"{profile} did not start")
-            yield process.pid
-        finally:
-            if process.stdin is not None:
-                process.stdin.close()
-            process.wait(END_LIMIT_S)
-
-
-@contextmanager
 def serving(
     profile: str, stores: StoreOptions, catalog_dir: Path, bpm: BpmPlan | None = None
 ) -> Iterator[Server]:
@@ -230,20 +152,9 @@ def serving(
     port = free_port()
     server: Literal["uvicorn", "serve"] = "uvicorn" if profile == UVICORN else "serve"
     plan = Plan(server=server, port=port, stores=stores, catalog_dir=catalog_dir, bpm=bpm)
-    with launched("benchmarks.lookup.server", plan.model_dump(mode="json"), profile) as pid:
+    with launched("benchmarks.harness.api", plan.model_dump(mode="json"), profile) as pid:
         wait_for_port(port)
         yield Server(port, pid)
-
-
-@contextmanager
-def running(profile: str, stores: StoreOptions, catalog_dir: Path) -> Iterator[int]:
-    """Run the API as `serving` does.
-
-    Yields:
-        Its port.
-    """
-    with serving(profile, stores, catalog_dir) as server:
-        yield server.port
 
 
 def main() -> None:

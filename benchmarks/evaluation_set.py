@@ -1,0 +1,39 @@
+"""Where the evaluation set is: ``annotations.json`` (track → truth), and audio as ``<track>.wav``.
+
+Neither is part of the repository.
+"""
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from models.checkpoints.cache import default_model_dir
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """Where everything is; the environment may name the set, its audio and the peers' Python.
+
+    Attributes:
+        evalset: Folder with ``annotations.json``.
+        audio: Folder with the clips.
+        model_dir: The model cache.
+        peers_python: A Python with librosa, essentia and sonara; None leaves the peers out.
+        cache: Where the peers' predictions are kept.
+        skip: Prefixes of tracks to leave out.
+    """
+
+    evalset: Path = field(default_factory=lambda: _named("AFA_EVALSET") or Path("evalset"))
+    audio: Path = field(
+        default_factory=lambda: _named("AFA_EVAL_AUDIO") or Path.home() / ".cache" / "afa-evalset"
+    )
+    model_dir: Path = field(default_factory=default_model_dir)
+    peers_python: Path | None = field(default_factory=lambda: _named("AFA_PEERS_PYTHON"))
+    cache: Path = Path.home() / ".cache" / "afa" / "peers"
+    skip: tuple[str, ...] = ()
+
+
+def _named(variable: str) -> Path | None:
+    """Give the path that an environment variable names."""
+    value = os.environ.get(variable)
+    return Path(value) if value else None

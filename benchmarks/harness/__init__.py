@@ -1,0 +1,1 @@
+"""The service under test: the real API over filled stores, and load on it."""

@@ -1,0 +1,69 @@
+"""Open the ledger of the installation that the environment names, for one command."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from configs.settings import Settings
+from configs.tables import load_table
+from serve_app.checkpoints.choices import ModelChoices
+from serve_app.cli.environment import told
+from serve_app.composition.files import LocalFiles, NotRunningError
+from serve_app.domain.errors import AfaError
+from serve_app.domain.tiers import Tiers
+from serve_app.ledger.archive import Archive
+from serve_app.ledger.export import Exporter
+from serve_app.ledger.journal import Journal
+from serve_app.ledger.ledger import Ledger
+from serve_app.ledger.topups import Topups
+from serve_app.store.accounts import Accounts, UnknownKeyError
+from serve_app.store.client import connect
+
+T = TypeVar("T")
+
+TIMEOUT_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerAccess:
+    """What the operator's commands work on."""
+
+    tiers: Tiers
+    accounts: Accounts
+    ledger: Ledger
+    topups: Topups
+    journal: Journal
+    exporter: Exporter
+    model_choices: ModelChoices
+
+
+def with_ledger(work: Callable[[LedgerAccess], Awaitable[T]]) -> T:
+    """Run ``work`` on the ledger; expected errors are told and end the command."""
+
+    async def run() -> T:
+        settings = Settings()
+        files = LocalFiles(settings.data_dir)
+        tiers = Tiers(load_table("tiers"))
+        store = connect(
+            files.ledger_url(settings), timeout_s=TIMEOUT_S, shards=settings.ledger_shards
+        )
+        accounts = Accounts(store, files.key_pepper(settings), tiers)
+        ledger = Ledger(store, tiers, topup_replicas=settings.topup_replicas)
+        try:
+            await store.claim_shards()
+            access = LedgerAccess(
+                tiers,
+                accounts,
+                ledger,
+                Topups(store, ledger),
+                Journal(store),
+                Exporter(store, Archive(files.journal_store_url(settings))),
+                ModelChoices(store),
+            )
+            return await work(access)
+        finally:
+            await store.close()
+
+    with told(NotRunningError, AfaError, UnknownKeyError, ValueError):
+        return asyncio.run(run())
