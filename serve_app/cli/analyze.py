@@ -105,7 +105,7 @@ def analyze(
         if as_json:
             typer.echo(shown.model_dump_json(exclude_none=not with_embedding))
         else:
-            console.print(features_table(shown, Path(source).name))
+            console.print(features_table(shown, Path(source).name), soft_wrap=False)
             console.print(
                 f"decode {timings.decode_s:.2f} s, spectral {timings.spectral_s:.2f} s, "
                 f"mood {timings.mood_s:.2f} s, embedding {timings.embedding_s:.2f} s",

@@ -88,7 +88,7 @@ def find(
     if not found:
         fail("nothing found")
     for identity in found:
-        console.print(identity_table(identity))
+        console.print(identity_table(identity), soft_wrap=False)
 
 
 def identity_table(identity: TrackIdentity) -> Table:

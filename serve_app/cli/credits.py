@@ -44,7 +44,7 @@ def show_balance(balance: Balance) -> None:
     }
     for name, value in rows.items():
         table.add_row(name, str(value))
-    console.print(table)
+    console.print(table, soft_wrap=False)
 
 
 def show_topup(status: TopupStatus | None) -> None:
@@ -64,7 +64,7 @@ def show_topup(status: TopupStatus | None) -> None:
     }
     for name, value in rows.items():
         table.add_row(name, str(value))
-    console.print(table)
+    console.print(table, soft_wrap=False)
 
 
 @app.command()

@@ -8,11 +8,13 @@ from typing import Annotated, NoReturn
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 from serve_app.composition.profile import AppArgs, ProfileError, read_profile
 
-console = Console()
-errors = Console(stderr=True)
+console = Console(soft_wrap=True)
+errors = Console(stderr=True, soft_wrap=True)
+"""Lines are broken by the terminal alone, so that commands and paths can be copied whole."""
 
 ConfigOption = Annotated[
     Path | None,
@@ -25,7 +27,7 @@ ConfigOption = Annotated[
 
 def fail(message: str) -> NoReturn:
     """Tell what went wrong and what to do, and exit with status 1."""
-    errors.print(f"[bold red]afa:[/] {message}", highlight=False)
+    errors.print(f"[bold red]afa:[/] {escape(message)}", highlight=False)
     sys.exit(1)
 
 

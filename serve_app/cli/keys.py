@@ -50,7 +50,7 @@ def list_command(owner: Owner) -> None:
             f"{info.expires_at:%Y-%m-%d %H:%M}" if info.expires_at else "never",
             "revoked" if info.revoked else "valid",
         )
-    console.print(table)
+    console.print(table, soft_wrap=False)
 
 
 @app.command()

@@ -37,7 +37,7 @@ def reconcile(
         deltas = (str(entry.grant), str(entry.packs), str(entry.debt))
         table.add_row(entry.account, entry.kind, entry.entry_id, *deltas, outcome)
     if found:
-        console.print(table)
+        console.print(table, soft_wrap=False)
     else:
         console.print("the ledger has everything that was exported", style="green")
     if any(one.outcome == "impossible" for one in found):

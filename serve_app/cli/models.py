@@ -106,7 +106,7 @@ def list_command() -> None:
             "yes" if is_here(card, settings.resolved_model_dir()) else "",
             ", ".join(roles),
         )
-    console.print(table)
+    console.print(table, soft_wrap=False)
     if not serving:
         console.print("no service runs here, so none is in use")
 

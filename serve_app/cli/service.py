@@ -227,7 +227,7 @@ def status(
         fail(f"no answer from {session['url']}: {type(error).__name__}; see {files.log_path}")
     for part, state in checks.items():
         console.print(f"{part:<10} {state}")
-    console.print(providers_table(Settings()))
+    console.print(providers_table(Settings()), soft_wrap=False)
 
 
 def providers_table(settings: Settings) -> Table:

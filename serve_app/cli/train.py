@@ -192,7 +192,7 @@ def _show_scores(sets: dict[str, tuple[dict[str, Any], dict[str, Any]]], target:
         ]
         table.add_row(title, *cells)
     target.write_text(json.dumps(content, indent=1))
-    console.print(table)
+    console.print(table, soft_wrap=False)
 
 
 def _export(plan: "Plan", work: Path, target: Path) -> None:

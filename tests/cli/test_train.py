@@ -75,6 +75,20 @@ def test_without_clips_it_says_what_to_do(description: Path, tmp_path: Path) -> 
     assert "afa train beats render" in result.output
 
 
+@pytest.mark.parametrize("width", ["20", "80", "200"])
+def test_messages_are_not_broken_inside_a_command_or_a_path(
+    description: Path, tmp_path: Path, width: str
+) -> None:
+    work = tmp_path / "a [bold] folder whose name is long enough for every terminal to break it"
+    result = CliRunner().invoke(
+        app,
+        ["train", "beats", "train", "--config", str(description), "--work", str(work)],
+        env={"COLUMNS": width},
+    )
+    assert result.exit_code == 1
+    assert f"there are no clips in {work / 'clips'}; run `afa train beats render`" in result.output
+
+
 def test_a_bad_description_is_told(tmp_path: Path) -> None:
     path = tmp_path / "bad.yaml"
     path.write_text("render: {}\nfit: {}\n")
