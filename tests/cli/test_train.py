@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 from configs.tables import load_table
 from pipelines.training.clips import Clip
 from pipelines.training.export import read_exported
+from serve_app.cli import environment
 from serve_app.cli.main import app
 
 
@@ -75,15 +76,15 @@ def test_without_clips_it_says_what_to_do(description: Path, tmp_path: Path) -> 
     assert "afa train beats render" in result.output
 
 
-@pytest.mark.parametrize("width", ["20", "80", "200"])
+@pytest.mark.parametrize("width", [20, 80, 200])
 def test_messages_are_not_broken_inside_a_command_or_a_path(
-    description: Path, tmp_path: Path, width: str
+    description: Path, tmp_path: Path, width: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(environment.errors, "_width", width)
     work = tmp_path / "a [bold] folder whose name is long enough for every terminal to break it"
     result = CliRunner().invoke(
         app,
         ["train", "beats", "train", "--config", str(description), "--work", str(work)],
-        env={"COLUMNS": width},
     )
     assert result.exit_code == 1
     assert f"there are no clips in {work / 'clips'}; run `afa train beats render`" in result.output
