@@ -13,12 +13,9 @@ from serve_app.composition.options import KeeperOptions, StoreOptions, TrackOpti
 from serve_app.composition.profile import AppArgs, ModelArgs
 from serve_app.deployments.api import Api
 from serve_app.deployments.bpm import Bpm
-from serve_app.deployments.embedding import Embedding
 from serve_app.deployments.identify import Identify
 from serve_app.deployments.keeper import Keeper
-from serve_app.deployments.mood import Mood
-from serve_app.deployments.mood_and_embedding import MoodAndEmbedding
-from serve_app.deployments.spectral import Spectral
+from serve_app.deployments.models import Embedding, Mood, MoodAndEmbedding, Spectral
 from serve_app.deployments.worker import AnalysisWorker
 
 
@@ -52,17 +49,27 @@ def bind(args: AppArgs, overrides: Mapping[str, Mapping[str, Any]]) -> Applicati
         deployment = cast("Deployment", cls)  # what the decorator really returns
         return deployment.options(**overrides.get(deployment.name, {}))
 
-    embedding_options = args.model_options(args.embedding, settings)
-    spectral = configured(Spectral).bind(args.model_options(args.spectral, settings), stores)
+    def network(cls: type, model: ModelArgs) -> Application:
+        options = args.model_options(model, settings)
+        return configured(cls).bind(options=options, stores=stores)
+
+    spectral = network(Spectral, args.spectral)
     embedding = None
     if args.shared_trunk:
-        mood = configured(MoodAndEmbedding).bind(embedding_options, stores)
+        mood = network(MoodAndEmbedding, args.embedding)
     else:
-        mood = configured(Mood).bind(args.model_options(args.mood, settings), stores)
-        embedding = configured(Embedding).bind(embedding_options, stores)
-    worker = configured(AnalysisWorker).bind(stores, urls, args.worker, spectral, mood, embedding)
+        mood = network(Mood, args.mood)
+        embedding = network(Embedding, args.embedding)
+    worker = configured(AnalysisWorker).bind(
+        stores=stores,
+        urls=urls,
+        options=args.worker,
+        spectral=spectral,
+        mood=mood,
+        embedding=embedding,
+    )
     quick = args.model_options(ModelArgs(), settings)
-    bpm = configured(Bpm).bind(stores, urls, quick)
+    bpm = configured(Bpm).bind(options=quick, stores=stores, urls=urls)
     tracks = TrackOptions(
         catalog_dir=files.catalog_dir,
         fingerprint_dir=files.fingerprint_dir,
@@ -70,16 +77,16 @@ def bind(args: AppArgs, overrides: Mapping[str, Mapping[str, Any]]) -> Applicati
         providers=settings.providers,
         recognisers=settings.recognisers,
     )
-    identify = configured(Identify).bind(stores, tracks, quick)
+    identify = configured(Identify).bind(options=quick, stores=stores, tracks=tracks)
     keeper = configured(Keeper).bind(
-        stores,
-        urls,
-        KeeperOptions(
+        stores=stores,
+        urls=urls,
+        options=KeeperOptions(
             payments_file=settings.data_dir / "payments.json",
             journal_store=files.journal_store_url(settings),
         ),
     )
-    parts = {
+    handles = {
         "worker": worker,
         "keeper": keeper,
         "spectral": spectral,
@@ -91,4 +98,11 @@ def bind(args: AppArgs, overrides: Mapping[str, Mapping[str, Any]]) -> Applicati
     models = ids_by_role(quick.cards())
     if args.worker.analysis == "partial":  # what was made so is cached apart
         models |= Excerpt().named()
-    return configured(Api).bind(stores, urls, tracks, settings.public_url, models, parts)
+    return configured(Api).bind(
+        stores=stores,
+        urls=urls,
+        tracks=tracks,
+        public_url=settings.public_url,
+        default_models=models,
+        handles=handles,
+    )

@@ -18,8 +18,6 @@ from torch import Tensor
 
 from models.checkpoints.cache import default_model_dir, load_tensors, pull
 from models.checkpoints.cards import ModelCard, parse_cards
-from serve_app.checkpoints import exchange as model_exchange
-from serve_app.checkpoints import shelf as model_shelf
 from serve_app.composition.options import StoreOptions
 from serve_app.local import redis as local_redis
 from serve_app.providers.catalog.build import build_catalog
@@ -97,7 +95,7 @@ async def api(api_stores: StoreOptions, demo_catalog: Path) -> AsyncIterator[App
 
 
 @pytest.fixture
-def quick_settling(monkeypatch: pytest.MonkeyPatch) -> None:
+def quick_freezing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Free only what is young: this process holds so much that a whole collection takes .3 s."""
-    for module in (model_exchange, model_shelf):
-        monkeypatch.setattr(module, "settle", partial(gc.collect, 1))
+    for module in ("exchange", "shelf"):
+        monkeypatch.setattr(f"serve_app.checkpoints.{module}.freeze_loaded", partial(gc.collect, 1))

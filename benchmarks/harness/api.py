@@ -123,12 +123,12 @@ def bind(plan: Plan) -> Any:
         bpm = slow(Slow).bind(plan.bpm.service_s, plan.bpm.concurrent)
     api: Any = Api
     return api.options(max_ongoing_requests=500, ray_actor_options={"num_cpus": 0.2}).bind(
-        plan.stores,
-        UrlOptions(),
-        plan.tracks(),
-        f"http://127.0.0.1:{plan.port}",
-        MODELS,
-        {"bpm": bpm, "identify": idle.bind()},
+        stores=plan.stores,
+        urls=UrlOptions(),
+        tracks=plan.tracks(),
+        public_url=f"http://127.0.0.1:{plan.port}",
+        default_models=MODELS,
+        handles={"bpm": bpm, "identify": idle.bind()},
     )
 
 

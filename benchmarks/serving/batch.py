@@ -75,7 +75,7 @@ class Contest:
 
         from pipelines.batching.batcher import Batcher
         from pipelines.batching.device import TorchDevice
-        from serve_app.checkpoints.garbage import settle
+        from serve_app.checkpoints.freeze import freeze_loaded
 
         torch.set_num_threads(1)
         network = SmallNetwork().eval()
@@ -100,7 +100,7 @@ class Contest:
             return await asyncio.to_thread(forward)
 
         self._batched: Any = batched
-        settle()
+        freeze_loaded()
 
     async def open_loop(
         self, contender: str, load: float, duration_s: float, seed: int

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from serve_app.checkpoints.exchange import Retire
-from serve_app.checkpoints.garbage import settle
+from serve_app.checkpoints.freeze import freeze_loaded
 
 logger = logging.getLogger(__name__)
 
@@ -112,7 +112,7 @@ class Shelf(Generic[K, T]):
             raise
         self._make_room(size_bytes)
         self._kept[name] = _Kept(value, size_bytes)
-        await asyncio.to_thread(settle)
+        await asyncio.to_thread(freeze_loaded)
 
     def _check_size(self, name: K, size_bytes: int) -> None:
         if size_bytes > self._budget_bytes:
@@ -143,5 +143,5 @@ class Shelf(Generic[K, T]):
         await asyncio.to_thread(self._collect)
 
     def _collect(self) -> None:
-        settle()  # networks are full of cycles
+        freeze_loaded()  # networks are full of cycles
         self._release()

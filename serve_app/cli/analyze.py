@@ -30,8 +30,9 @@ from serve_app.cli.environment import (
     told,
 )
 from serve_app.cli.output.table import features_table
+from serve_app.composition.options import UrlOptions
 from serve_app.providers.web.audio_url import AudioUrlFetcher
-from serve_app.providers.web.url_guard import UrlError, UrlGuard
+from serve_app.providers.web.url_guard import UrlError
 
 if TYPE_CHECKING:
     from pipelines.local import LocalAnalyzer
@@ -122,7 +123,7 @@ def local_file(source: str) -> Iterator[Path]:
         yield existing(source)
         return
     settings = Settings()
-    guard = UrlGuard(ports=settings.url_ports, networks=settings.url_networks)
+    guard = UrlOptions(ports=settings.url_ports, networks=settings.url_networks).guard()
     with TemporaryDirectory(prefix="afa-") as folder:
         path = Path(folder) / "audio"
         asyncio.run(AudioUrlFetcher(guard).fetch(source, path, MAX_URL_BYTES))

@@ -16,7 +16,7 @@ from rich.table import Column, Table
 from configs.settings import Settings
 from models.checkpoints.cards import CardError, ModelCard, Role, choose_cards
 from serve_app.checkpoints.choices import ModelChoices
-from serve_app.checkpoints.swap import Step, SwapError, swap
+from serve_app.checkpoints.swap import Progress, SwapError, swap
 from serve_app.cli.environment import console, fail, told
 from serve_app.cli.ledger_access import with_ledger
 from serve_app.composition.files import LocalFiles, NotRunningError
@@ -176,7 +176,7 @@ class SwapProgress:
         self._seen: dict[str, str] = {}
         self._begun_s = time.monotonic()
 
-    def __call__(self, steps: Sequence[Step]) -> None:
+    def __call__(self, steps: Sequence[Progress]) -> None:
         """Show how far each replica is."""
         for step in steps:
             replica = step.replica

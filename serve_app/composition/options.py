@@ -15,6 +15,7 @@ from serve_app.ledger.jobs.records import JobPolicy
 from serve_app.ledger.ledger import OverAllowance
 from serve_app.providers.identities.registry import ProviderSettings
 from serve_app.providers.recognisers.registry import RecogniserSettings
+from serve_app.providers.web.url_guard import UrlGuard
 from serve_app.store.keys import DEFAULT_SHARDS
 
 OWN_CARDS = "cards.yaml"
@@ -154,6 +155,10 @@ class UrlOptions(BaseModel):
 
     ports: tuple[int, ...] = (80, 443)
     networks: tuple[str, ...] = ()
+
+    def guard(self) -> UrlGuard:
+        """Give what checks every address before a connection is made."""
+        return UrlGuard(ports=self.ports, networks=self.networks)
 
 
 class TrackOptions(BaseModel):

@@ -14,7 +14,6 @@ from serve_app.providers.identities.memo import Memo
 from serve_app.providers.identities.registry import build_providers
 from serve_app.providers.identities.resolver import Resolver
 from serve_app.providers.web.http_client import LocalRateLimiter
-from serve_app.providers.web.url_guard import UrlGuard
 from serve_app.services.audio.assets import AssetsService
 from serve_app.services.audio.sources import TrackAudio
 from serve_app.services.bpm import BpmService, QuickBackend
@@ -164,7 +163,7 @@ def compose_services(stores: Stores, around: Surroundings) -> ApiServices:
         tiers=stores.tiers,
         prices=stores.prices,
         public_url=around.public_url.rstrip("/"),
-        url_guard=UrlGuard(ports=around.urls.ports, networks=around.urls.networks),
+        url_guard=around.urls.guard(),
         accounts=stores.accounts,
         ledger=stores.ledger,
         topups=stores.topups,

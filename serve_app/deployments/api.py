@@ -8,7 +8,7 @@ from ray import serve
 from ray.serve.handle import DeploymentHandle
 
 from serve_app.api.asgi import create_app
-from serve_app.checkpoints.garbage import settle
+from serve_app.checkpoints.freeze import freeze_loaded
 from serve_app.checkpoints.watch import ChoiceWatch
 from serve_app.composition.options import StoreOptions, TrackOptions, UrlOptions
 from serve_app.composition.services import Surroundings, compose_services
@@ -34,25 +34,35 @@ class Api:
         urls: UrlOptions,
         tracks: TrackOptions,
         public_url: str,
-        models: dict[str, str],
-        parts: dict[str, DeploymentHandle[Any]],
+        default_models: dict[str, str],
+        handles: dict[str, DeploymentHandle[Any]],
     ) -> None:
+        """Compose the services.
+
+        Args:
+            stores: Where the stores are.
+            urls: What webhooks and audio may be at.
+            tracks: Who knows tracks.
+            public_url: Under which customers reach this service.
+            default_models: Role to ids of the checkpoints in use where nothing is chosen.
+            handles: The other deployments, by the names that ``/readyz`` shows.
+        """
         self._services = compose_services(
             open_stores(stores, replicas=most_replicas()),
             Surroundings(
                 public_url=public_url,
                 urls=urls,
                 tracks=tracks,
-                quick=RayQuick(parts["bpm"]),
-                identify=RayIdentify(parts["identify"]),
-                models=models,
-                watch=ChoiceWatch(stores.ledger_url, models),
-                probes={name: partial(probe, handle) for name, handle in parts.items()},
+                quick=RayQuick(handles["bpm"]),
+                identify=RayIdentify(handles["identify"]),
+                models=default_models,
+                watch=ChoiceWatch(stores.ledger_url, default_models),
+                probes={name: partial(probe, handle) for name, handle in handles.items()},
             ),
         )
 
     def __serve_build_asgi_app__(self) -> FastAPI:
         """Called by Serve in the replica, after the constructor."""
         app = create_app(self._services)
-        settle()
+        freeze_loaded()
         return app

@@ -13,6 +13,7 @@ from ray.serve.handle import DeploymentHandle
 from pipelines.analysis.excerpt import Excerpt
 from pipelines.audio.waveform import Waveform
 from pipelines.batching.batcher import DeviceFaultError, DeviceGoneError, QueueFullError
+from serve_app.deployments.handles import call_analyse
 from serve_app.deployments.model_server import Answer
 from serve_app.services.jobs.run import Analysed
 
@@ -56,10 +57,11 @@ class RayBackend:
         heard = pcm
         if self._excerpt is not None:
             heard = await asyncio.to_thread(ray.put, self._excerpt.take(waveform).samples)
-        calls = [
-            asyncio.ensure_future(elsewhere(partial(_call, handle, [ref], waveform.sample_rate)))
+        attempts = [
+            partial(call_analyse, handle, [ref], waveform.sample_rate)
             for handle, ref in zip(self._handles, (pcm, heard, heard), strict=False)
         ]
+        calls = [asyncio.ensure_future(retry_on_another_replica(attempt)) for attempt in attempts]
         try:
             answers = cast("list[Answer[Any]]", await asyncio.gather(*calls))
         finally:
@@ -74,7 +76,7 @@ class RayBackend:
         return Analysed(spectral, mood, embedding, models)
 
 
-async def elsewhere(call: Callable[[], Awaitable[T]]) -> T:
+async def retry_on_another_replica(call: Callable[[], Awaitable[T]]) -> T:
     """Make a call that another replica answers if the first one cannot.
 
     A replica whose device has broken refuses everything until Serve has replaced it, and a full one
@@ -101,7 +103,3 @@ async def elsewhere(call: Callable[[], Awaitable[T]]) -> T:
             logger.warning("a device broke under a track; trying another: %s", error)
         await asyncio.sleep(pause_s)
         pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
-
-
-async def _call(handle: DeploymentHandle[Any], *args: Any) -> Any:
-    return await handle.analyse.remote(*args)

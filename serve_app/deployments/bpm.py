@@ -17,7 +17,6 @@ from serve_app.deployments.model_server import assigned_cpus
 from serve_app.domain.errors import UrlFetchError
 from serve_app.ledger.jobs.types import source_from_json
 from serve_app.providers.web.audio_url import AudioUrlFetcher
-from serve_app.providers.web.url_guard import UrlGuard
 from serve_app.services.audio.refusal import Refusal
 from serve_app.services.audio.sources import SourceFetcher
 from serve_app.store.objects import ObjectStore
@@ -32,16 +31,16 @@ class Bpm:
     """Fetches, decodes and analyses; what is wrong with the audio is an answer, not an error."""
 
     async def __init__(  # type: ignore[misc]  # Serve awaits it; loading must not block its loop
-        self, stores: StoreOptions, urls: UrlOptions, model: ModelOptions
+        self, options: ModelOptions, stores: StoreOptions, urls: UrlOptions
     ) -> None:
         torch.set_num_threads(assigned_cpus())
         self._turns = asyncio.Semaphore(CONCURRENT)
         self._sources = SourceFetcher(
             ObjectStore(stores.object_store),
-            AudioUrlFetcher(UrlGuard(ports=urls.ports, networks=urls.networks)),
+            AudioUrlFetcher(urls.guard()),
         )
-        self._exchange = quick_exchange(model)
-        self._follower = await follow(model, stores, QUICK_ROLES, self._exchange)
+        self._exchange = quick_exchange(options)
+        self._follower = await follow(options, stores, QUICK_ROLES, self._exchange)
 
     async def analyse(
         self, source: dict[str, Any], max_audio_s: float, max_bytes: int, with_key: bool

@@ -10,7 +10,8 @@ from ray import serve
 from pipelines.analysis import quick
 from pipelines.analysis.quick import QuickAnalyzer
 from serve_app.checkpoints.choices import ModelChoices
-from serve_app.checkpoints.exchange import Cards, Exchange, Follower
+from serve_app.checkpoints.exchange import Cards, Exchange
+from serve_app.checkpoints.follower import Follower
 from serve_app.composition.options import ModelOptions, StoreOptions
 from serve_app.store.client import connect
 

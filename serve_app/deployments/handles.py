@@ -17,7 +17,8 @@ IDENTIFY_LIMIT_S = 30.0
 BUSY = "too much work is waiting; try again"
 
 
-async def _call(handle: DeploymentHandle[Any], *args: Any) -> Any:
+async def call_analyse(handle: DeploymentHandle[Any], *args: Any) -> Any:
+    """Call ``analyse`` of a deployment."""
     return await handle.analyse.remote(*args)
 
 
@@ -31,7 +32,7 @@ class RayQuick:
         self, source: Source, *, max_audio_s: float, max_bytes: int, with_key: bool
     ) -> QuickFeatures | Refusal:
         """See `QuickBackend`."""
-        call = _call(self._bpm, source_to_json(source), max_audio_s, max_bytes, with_key)
+        call = call_analyse(self._bpm, source_to_json(source), max_audio_s, max_bytes, with_key)
         try:
             async with asyncio.timeout(QUICK_LIMIT_S):
                 return cast("QuickFeatures | Refusal", await call)

@@ -39,7 +39,7 @@ class Identify:
     """Wires a `ClipIdentifier`."""
 
     async def __init__(  # type: ignore[misc]  # Serve awaits it; loading must not block its loop
-        self, stores: StoreOptions, tracks: TrackOptions, model: ModelOptions
+        self, options: ModelOptions, stores: StoreOptions, tracks: TrackOptions
     ) -> None:
         torch.set_num_threads(assigned_cpus())
         opened = open_stores(stores)
@@ -53,10 +53,10 @@ class Identify:
         await asyncio.to_thread(local.warm)
         sources = build_sources(settings, limiter, cap, local)
         providers = build_providers(tracks.provider_settings(), limiter)
-        watch = ChoiceWatch(stores.ledger_url, ids_by_role(model.cards()))
+        watch = ChoiceWatch(stores.ledger_url, ids_by_role(options.cards()))
         self._features = FeatureCache(opened.cache, watch.name)
-        self._exchange = quick_exchange(model)
-        self._follower = await follow(model, stores, QUICK_ROLES, self._exchange)
+        self._exchange = quick_exchange(options)
+        self._follower = await follow(options, stores, QUICK_ROLES, self._exchange)
         self._identifier = ClipIdentifier(
             opened.objects,
             Fingerprinter().clip,

@@ -12,7 +12,6 @@ from serve_app.ledger.export import Exporter
 from serve_app.ledger.jobs.webhooks import Webhooks
 from serve_app.ledger.journal import Journal
 from serve_app.providers.payment_sandbox import SandboxPayments
-from serve_app.providers.web.url_guard import UrlGuard
 from serve_app.providers.web.webhook_sender import WebhookSender
 from serve_app.services.audio.assets import AssetsService
 from serve_app.services.payments import PaymentsWorker
@@ -27,17 +26,17 @@ class Keeper:
     """Recovers lost jobs, reaps holds, delivers webhooks, pays, deletes, exports, audits."""
 
     async def __init__(  # type: ignore[misc]  # Serve awaits it; the loops need a running loop
-        self, stores: StoreOptions, urls: UrlOptions, keeper: KeeperOptions
+        self, stores: StoreOptions, urls: UrlOptions, options: KeeperOptions
     ) -> None:
         opened = open_stores(stores, in_background=True)
         await opened.ledger_store.claim_shards()
-        guard = UrlGuard(ports=urls.ports, networks=urls.networks)
+        guard = urls.guard()
         webhooks = Webhooks(opened.ledger_store, opened.jobs, WebhookSender(guard))
-        payments = PaymentsWorker(opened.topups, SandboxPayments(path=keeper.payments_file))
+        payments = PaymentsWorker(opened.topups, SandboxPayments(path=options.payments_file))
         assets = AssetsService(opened.assets, opened.objects)
         self._journal = Journal(opened.ledger_store)
         self._mismatch = ""
-        exporter = Exporter(opened.ledger_store, Archive(keeper.journal_store))
+        exporter = Exporter(opened.ledger_store, Archive(options.journal_store))
         self._upkeep = Upkeep(
             [
                 Chore("jobs", opened.jobs.recover, SWEEP_S),

@@ -21,7 +21,7 @@ from pipelines.batching.device import Turns, is_device_fault, is_out_of_memory
 from pipelines.batching.runner import BatchedStep
 from pipelines.batching.steps import Step
 from serve_app.checkpoints.exchange import Cards, Exchange, ids_by_role
-from serve_app.checkpoints.garbage import settle
+from serve_app.checkpoints.freeze import freeze_loaded
 from serve_app.checkpoints.shelf import Shelf, ShelfFullError
 from serve_app.composition.execution import execution_on, resolve_device
 from serve_app.composition.options import ModelOptions, StoreOptions
@@ -50,11 +50,16 @@ class Answer(Generic[R_co]):
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
-    """An embedding model that a request names, and the choice of the roles served beside it."""
+class NamedEmbedding:
+    """An embedding model that a request names.
+
+    Attributes:
+        model_id: Its id.
+        other_roles: What is chosen for the other roles of the step, as role and model id.
+    """
 
     model_id: str
-    beside: tuple[tuple[str, str], ...]
+    other_roles: tuple[tuple[str, str], ...]
 
     def __str__(self) -> str:
         return self.model_id
@@ -86,7 +91,7 @@ class ModelServer(Generic[R]):
             self._load, BatchedStep.retire, self._release
         )
         self._follower = await follow(options, stores, self.roles, self._exchange)
-        self._shelf: Shelf[Named, BatchedStep[R]] = Shelf(
+        self._shelf: Shelf[NamedEmbedding, BatchedStep[R]] = Shelf(
             self._load_named,
             BatchedStep.retire,
             options.named_mib << 20,
@@ -138,7 +143,7 @@ class ModelServer(Generic[R]):
             step.check_health()
 
     async def record_autoscaling_stats(self) -> dict[str, float]:
-        """Give Serve's controller what `autoscaling.queue_delay` goes by."""
+        """Give Serve's controller what `QueueDelayPolicy` goes by."""
         (then_s, device_s), now_s = self._measured, time.monotonic()
         self._measured = now_s, self._device_s
         busy = (self._device_s - device_s) / max(now_s - then_s, 1e-3)
@@ -194,11 +199,11 @@ class ModelServer(Generic[R]):
             raise CardError(f"{model_id} is not the chosen embedding, and no other may be named")
         chosen = self._follower.chosen
         others = [role for role in self.roles if role in chosen and role != EMBEDDING]
-        named = Named(model_id, tuple((role, chosen[role]) for role in others))
+        named = NamedEmbedding(model_id, tuple((role, chosen[role]) for role in others))
         ids = ids_by_role(self._cards_of(named))
         return await self._shelf.get(named), ids
 
-    async def _load_named(self, named: Named) -> tuple[BatchedStep[R], int]:
+    async def _load_named(self, named: NamedEmbedding) -> tuple[BatchedStep[R], int]:
         if self._fault is not None:  # it broke while this one waited for its turn to load
             raise DeviceGoneError(str(self._fault)) from self._fault
         try:
@@ -207,18 +212,18 @@ class ModelServer(Generic[R]):
             if not is_out_of_memory(error):
                 raise
             clear_frames(error.__traceback__)  # they hold what was loaded so far
-            await asyncio.to_thread(settle)
+            await asyncio.to_thread(freeze_loaded)
             await asyncio.to_thread(self._release)
             reason = "does not fit into what memory the device has free; try again later"
             raise ShelfFullError(named.model_id, reason) from None
         return step, step.weight_bytes
 
-    def _expected_bytes(self, named: Named) -> int:
+    def _expected_bytes(self, named: NamedEmbedding) -> int:
         cards = self._cards_of(named).values()
         return sum(stored_bytes(card, self._options.model_dir) for of in cards for card in of)
 
-    def _cards_of(self, named: Named) -> Cards:
-        cards = self._options.cards({**dict(named.beside), EMBEDDING: named.model_id})
+    def _cards_of(self, named: NamedEmbedding) -> Cards:
+        cards = self._options.cards({**dict(named.other_roles), EMBEDDING: named.model_id})
         return {role: cards[role] for role in self.roles}
 
     def _release(self) -> None:

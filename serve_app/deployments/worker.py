@@ -14,7 +14,6 @@ from serve_app.composition.options import StoreOptions, UrlOptions, WorkerOption
 from serve_app.composition.stores import open_stores
 from serve_app.deployments.backend import RayBackend
 from serve_app.providers.web.audio_url import AudioUrlFetcher
-from serve_app.providers.web.url_guard import UrlGuard
 from serve_app.services.audio.sources import SourceFetcher
 from serve_app.services.jobs.run import JobRunner
 from serve_app.services.lookup.feature_cache import FeatureCache
@@ -33,30 +32,26 @@ class AnalysisWorker:
         self,
         stores: StoreOptions,
         urls: UrlOptions,
-        worker: WorkerOptions,
+        options: WorkerOptions,
         spectral: DeploymentHandle[Any],
         mood: DeploymentHandle[Any],
         embedding: DeploymentHandle[Any] | None,
     ) -> None:
         opened = open_stores(stores, in_background=True)
+        excerpt = Excerpt() if options.analysis == "partial" else None
         self._jobs = opened.jobs
         self._worker_id = f"worker-{uuid.uuid4().hex[:12]}"
         self._runner = JobRunner(
             opened.jobs,
             opened.objects,
-            SourceFetcher(
-                opened.objects,
-                AudioUrlFetcher(UrlGuard(ports=urls.ports, networks=urls.networks)),
-            ),
-            RayBackend(
-                spectral, mood, embedding, Excerpt() if worker.analysis == "partial" else None
-            ),
+            SourceFetcher(opened.objects, AudioUrlFetcher(urls.guard())),
+            RayBackend(spectral, mood, embedding, excerpt),
             decode,
             # Keys come with the jobs; the worker makes none.
             FeatureCache(opened.cache, str),
         )
         self._loops = [
-            asyncio.create_task(self._work(slot)) for slot in range(worker.concurrent_jobs)
+            asyncio.create_task(self._work(slot)) for slot in range(options.concurrent_jobs)
         ]
 
     async def _work(self, slot: int) -> None:

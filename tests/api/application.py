@@ -35,7 +35,6 @@ from serve_app.domain.errors import ServiceUnavailableError
 from serve_app.domain.identification import Recogniser, TempoAndKey
 from serve_app.domain.tiers import Tiers
 from serve_app.providers.web.audio_url import AudioUrlFetcher
-from serve_app.providers.web.url_guard import UrlGuard
 from serve_app.services.audio.refusal import Refusal
 from serve_app.services.audio.sources import Source, SourceFetcher
 from serve_app.services.identify.answers import IdentifyCache
@@ -199,7 +198,7 @@ async def open_application(
     async for info in stores.objects.scan():
         await stores.objects.delete(info.key)
     urls = UrlOptions(ports=tuple(range(1, 65536)), networks=("127.0.0.0/8",))
-    fetcher = AudioUrlFetcher(UrlGuard(ports=urls.ports, networks=urls.networks))
+    fetcher = AudioUrlFetcher(urls.guard())
     sources = SourceFetcher(stores.objects, fetcher)
     backend, quick = FakeBackend(), FakeQuick(sources)
 

@@ -11,12 +11,12 @@ import pytest
 
 from models.checkpoints.cache import CheckpointError
 from models.checkpoints.cards import CardError, ModelCard, choose_cards
-from serve_app.checkpoints import exchange as model_exchange
 from serve_app.checkpoints.choice import Choices, Proposal, ReplicaReport
-from serve_app.checkpoints.exchange import Exchange, Follower, ids_by_role
-from serve_app.checkpoints.swap import Step, SwapError, Swapped, swap
+from serve_app.checkpoints.exchange import Exchange, ids_by_role
+from serve_app.checkpoints.follower import Follower
+from serve_app.checkpoints.swap import Progress, SwapError, Swapped, swap
 
-pytestmark = pytest.mark.usefixtures("quick_settling")
+pytestmark = pytest.mark.usefixtures("quick_freezing")
 
 OLD, NEW = "musicnn-msd-768", "clap"
 
@@ -124,8 +124,8 @@ class Replica:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(model_exchange, "POLL_S", 0.02)
-    monkeypatch.setattr(model_exchange, "SWAP_POLL_S", 0.01)
+    monkeypatch.setattr("serve_app.checkpoints.follower.POLL_S", 0.02)
+    monkeypatch.setattr("serve_app.checkpoints.follower.SWAP_POLL_S", 0.01)
     monkeypatch.setattr("serve_app.checkpoints.swap.POLL_S", 0.01)
     monkeypatch.setattr("serve_app.checkpoints.swap.NOTICE_S", 0.02)
 
@@ -170,7 +170,7 @@ async def test_a_swap_under_load_fails_no_request_and_all_switch(
     await asyncio.sleep(0.1)
     steps: list[set[str]] = []
 
-    def show(shown: Sequence[Step]) -> None:
+    def show(shown: Sequence[Progress]) -> None:
         steps.append({step.state for step in shown})
 
     done = await swap(store, "embedding", NEW, show)
@@ -192,14 +192,16 @@ async def test_a_swap_under_load_fails_no_request_and_all_switch(
     assert store.proposal is None
 
 
-async def test_what_was_loaded_is_settled(
+async def test_what_was_loaded_is_frozen(
     store: Memory, cards: dict[str, ModelCard], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settled: list[list[str]] = []
+    frozen: list[list[str]] = []
     replica = Replica(store, cards, "a", load_s=0)
-    monkeypatch.setattr(model_exchange, "settle", lambda: settled.append(replica.alive))
+    monkeypatch.setattr(
+        "serve_app.checkpoints.exchange.freeze_loaded", lambda: frozen.append(replica.alive)
+    )
     await replica.exchange.prepare({"embedding": [cards[OLD]]})
-    assert settled == [[OLD]]
+    assert frozen == [[OLD]]
 
 
 async def test_nothing_is_prepared_for_another_role(

@@ -6,12 +6,12 @@ import weakref
 
 import pytest
 
-from serve_app.checkpoints import shelf as model_shelf
-from serve_app.checkpoints.garbage import settle
+from serve_app.checkpoints.freeze import freeze_loaded
 from serve_app.checkpoints.shelf import Shelf, ShelfFullError
 
-pytestmark = pytest.mark.usefixtures("quick_settling")
+pytestmark = pytest.mark.usefixtures("quick_freezing")
 
+FREEZE_LOADED = "serve_app.checkpoints.shelf.freeze_loaded"
 SIZES = {"a": 40, "b": 40, "c": 40, "huge": 200}
 
 
@@ -135,19 +135,17 @@ class Cyclic:
         await asyncio.sleep(0)
 
 
-async def test_what_was_loaded_is_settled(
-    counted: Counted, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    settled: list[int] = []
-    monkeypatch.setattr(model_shelf, "settle", lambda: settled.append(len(counted.loads)))
+async def test_what_was_loaded_is_frozen(counted: Counted, monkeypatch: pytest.MonkeyPatch) -> None:
+    frozen: list[int] = []
+    monkeypatch.setattr(FREEZE_LOADED, lambda: frozen.append(len(counted.loads)))
     shelf = Shelf(counted.load, counted.retire, 100)
     for name in ("a", "b", "a"):
         await shelf.get(name)
-    assert settled == [1, 2]
+    assert frozen == [1, 2]
 
 
 async def test_memory_of_what_goes_is_given_back_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(model_shelf, "settle", settle)
+    monkeypatch.setattr(FREEZE_LOADED, freeze_loaded)
     alive: list[weakref.ref[Cyclic]] = []
     released: list[int] = []
 

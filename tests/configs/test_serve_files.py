@@ -42,7 +42,7 @@ def test_every_deployment_is_configured_and_none_is_unknown(
     while waiting:
         bound = waiting.pop()._bound_deployment
         seen.add(bound.name)
-        for argument in bound.init_args:
+        for argument in (*bound.init_args, *bound.init_kwargs.values()):
             children = argument.values() if isinstance(argument, dict) else [argument]
             waiting += [child for child in children if hasattr(child, "_bound_deployment")]
     assert {row["name"] for row in section["deployments"]} == seen

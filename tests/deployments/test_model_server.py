@@ -26,7 +26,7 @@ from serve_app.deployments import batch_metrics, model_server
 from serve_app.deployments.autoscaling import BACKLOG, BUSY
 from serve_app.deployments.model_server import ModelServer
 
-pytestmark = pytest.mark.usefixtures("quick_settling")
+pytestmark = pytest.mark.usefixtures("quick_freezing")
 
 BREAK, SLOW = 7.0, 8.0
 """Samples under which the toy's device breaks, or takes `SLOW_S` for a window."""
@@ -205,7 +205,7 @@ async def test_a_named_embedding_for_which_the_device_has_no_memory_is_refused(
 
     with monkeypatch.context() as patched:
         patched.setattr(server, "build", fill_up)
-        patched.setattr(model_server, "settle", gc.collect)
+        patched.setattr(model_server, "freeze_loaded", gc.collect)
         patched.setattr(server, "_release", lambda: left.append(begun[-1]() is not None))
         with pytest.raises(ShelfFullError, match="clap does not fit"):
             await ask(server, "clap")

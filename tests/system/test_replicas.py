@@ -184,7 +184,12 @@ def test_a_broken_device_costs_no_job_and_no_credit(cluster: Cluster) -> None:
     spectral = cluster.toy(ToySpectralDeployment, "ToySpectral")
     worker = cast("Any", AnalysisWorker).options(ray_actor_options={"num_cpus": 0.1})
     application = worker.bind(
-        cluster.stores, UrlOptions(), WorkerOptions(concurrent_jobs=4), spectral, toy, None
+        stores=cluster.stores,
+        urls=UrlOptions(),
+        options=WorkerOptions(concurrent_jobs=4),
+        spectral=spectral,
+        mood=toy,
+        embedding=None,
     )
     cluster.run(application, "faults")
 

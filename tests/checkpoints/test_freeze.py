@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from serve_app.checkpoints.garbage import settle
+from serve_app.checkpoints.freeze import freeze_loaded
 
 
 class Node:
@@ -22,18 +22,18 @@ def thaw() -> Iterator[None]:
 
 def test_what_stays_is_left_out_of_collections_until_it_is_let_go() -> None:
     loaded = Node()
-    settle()
+    freeze_loaded()
     assert gc.get_freeze_count() > 10_000
     assert not any(known is loaded for known in gc.get_objects())
     seen = weakref.ref(loaded)
     del loaded
     gc.collect()
     assert seen() is not None
-    settle()
+    freeze_loaded()
     assert seen() is None
 
 
 def test_garbage_goes_at_once() -> None:
     seen = weakref.ref(Node())
-    settle()
+    freeze_loaded()
     assert seen() is None

@@ -1,0 +1,70 @@
+"""The model deployments: batched, and on the GPU when the replica has one.
+
+Each names the roles whose checkpoints it runs, and builds its step from their cards; the rest is
+`ModelServer`'s. Serve files know them by their class names.
+"""
+
+from ray import serve
+
+from pipelines.analysis import embedding, mood, mood_and_embedding, spectral
+from pipelines.analysis.embedding import EmbeddingStep
+from pipelines.analysis.mood import MoodStep
+from pipelines.analysis.mood_and_embedding import MoodAndEmbeddingStep
+from pipelines.analysis.records import EmbeddingResult, MoodResult, SpectralResult
+from pipelines.analysis.spectral import SpectralStep
+from serve_app.checkpoints.exchange import Cards
+from serve_app.deployments.model_server import ModelServer
+
+
+@serve.deployment
+class Spectral(ModelServer[SpectralResult]):
+    """Rhythm, tonality, structure and loudness."""
+
+    roles = ("beats", "key")
+
+    def build(self, cards: Cards) -> SpectralStep:
+        """See `ModelServer`."""
+        chosen = {role: tuple(of_role) for role, of_role in cards.items()}
+        return spectral.build(chosen, self._options.model_dir, self._device)
+
+
+@serve.deployment
+class Mood(ModelServer[MoodResult]):
+    """Attributes and mood tags."""
+
+    roles = ("attributes", "tags")
+
+    def build(self, cards: Cards) -> MoodStep:
+        """See `ModelServer`."""
+        options = self._options
+        return mood.build(
+            cards, options.model_dir, self._device, options.max_windows, self._execution
+        )
+
+
+@serve.deployment
+class Embedding(ModelServer[EmbeddingResult]):
+    """The embedding, and the tags of its trunk."""
+
+    roles = ("embedding",)
+
+    def build(self, cards: Cards) -> EmbeddingStep:
+        """See `ModelServer`."""
+        options = self._options
+        return embedding.build(
+            cards, options.model_dir, self._device, options.max_windows, self._execution
+        )
+
+
+@serve.deployment
+class MoodAndEmbedding(ModelServer[tuple[MoodResult, EmbeddingResult]]):
+    """Takes the place of `Mood` and `Embedding`, so that a trunk of both runs once per track."""
+
+    roles = ("attributes", "tags", "embedding")
+
+    def build(self, cards: Cards) -> MoodAndEmbeddingStep:
+        """See `ModelServer`."""
+        options = self._options
+        return mood_and_embedding.build(
+            cards, options.model_dir, self._device, options.max_windows, self._execution
+        )
