@@ -9,15 +9,12 @@ from torch import Tensor
 
 from models.checkpoints.cards import ModelCard
 from pipelines.analysis.checkpoint_model import EAGER, CheckpointModel, Execution, load
-from pipelines.analysis.records import EmbeddingResult
+from pipelines.analysis.records import EMBEDDING_DIMENSION, EmbeddingResult
 from pipelines.analysis.tags.tagging import Vocabulary, calibrated_tags, vocabulary_of
 from pipelines.audio.gain import audible, measure_gain
 from pipelines.audio.resample import mono_at
 from pipelines.audio.waveform import Waveform
 from pipelines.batching.steps import Outputs, Prepared
-
-DIMENSION = 768
-"""Of every embedding; shorter ones are zero-padded, which keeps their geometry."""
 
 
 class EmbeddingStep:
@@ -51,7 +48,7 @@ class EmbeddingStep:
     def finish(self, prepared: Prepared, outputs: Outputs) -> EmbeddingResult:
         """Average over the windows, pad and normalise."""
         if not prepared.windows:
-            return EmbeddingResult([0.0] * DIMENSION, [], dict(self._ids))
+            return EmbeddingResult([0.0] * EMBEDDING_DIMENSION, [], dict(self._ids))
         rows = outputs[self._model.model_id]
         vector = unit_vector(rows["embedding"].mean(dim=0))
         tags = []
@@ -62,7 +59,7 @@ class EmbeddingStep:
 
 def unit_vector(mean: Tensor) -> Tensor:
     """Zero-pad ``[D]``, D ≤ 768, to ``[768]`` and divide by its L2 norm; zeros stay zeros."""
-    padded = torch.zeros(DIMENSION, dtype=torch.float64)
+    padded = torch.zeros(EMBEDDING_DIMENSION, dtype=torch.float64)
     padded[: len(mean)] = mean
     return torch.nn.functional.normalize(padded, dim=0).round(decimals=8)
 

@@ -1,4 +1,4 @@
-"""Write the record of a track as JSON and read it back; name keys for DJs.
+"""Write the record of a track as JSON and read it back.
 
 The JSON is strict: a version, exactly the fields of the record, finite numbers. Floats keep the
 seven digits of a float32.
@@ -14,37 +14,9 @@ from pipelines.analysis.records import TrackFeatures
 VERSION = 1
 """Of the JSON; raised whenever a field changes its meaning, so that no old cache is misread."""
 
-# Camelot wheel by pitch class, C = 0 … B = 11: (minor, major).
-CAMELOT = (
-    ("5A", "8B"),
-    ("12A", "3B"),
-    ("7A", "10B"),
-    ("2A", "5B"),
-    ("9A", "12B"),
-    ("4A", "7B"),
-    ("11A", "2B"),
-    ("6A", "9B"),
-    ("1A", "4B"),
-    ("8A", "11B"),
-    ("3A", "6B"),
-    ("10A", "1B"),
-)
-
 
 class RecordFormatError(ValueError):
     """The JSON is not a record of this version."""
-
-
-def camelot(key: int, mode: int) -> str:
-    """Give the Camelot name of a key, or "" when key or mode is unknown.
-
-    Args:
-        key: Pitch class, C = 0 … B = 11.
-        mode: 1 major, 0 minor.
-    """
-    if 0 <= key <= 11 and mode in (0, 1):
-        return CAMELOT[key][mode]
-    return ""
 
 
 def to_json(features: TrackFeatures) -> bytes:

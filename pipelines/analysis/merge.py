@@ -1,6 +1,6 @@
 """Merge the results of the steps into one record."""
 
-from pipelines.analysis.features import camelot
+from pipelines.analysis.notes import camelot
 from pipelines.analysis.records import EmbeddingResult, MoodResult, SpectralResult, TrackFeatures
 from pipelines.analysis.tags.tagging import merge_tags
 from pipelines.analysis.vocals import agreeing

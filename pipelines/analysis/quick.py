@@ -12,7 +12,7 @@ from models.key import UNKNOWN, Key
 from models.rhythm.beatnet import SAMPLE_RATE
 from models.tuning import estimate_tuning
 from pipelines.analysis.beats import BeatModel, load_beat_model
-from pipelines.analysis.features import camelot
+from pipelines.analysis.notes import camelot
 from pipelines.analysis.records import UNKNOWN_KEY, QuickFeatures
 from pipelines.analysis.rhythm import estimate_rhythm
 from pipelines.analysis.spectral import CHROMA_ID, load_key_network

@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 UNKNOWN_KEY = -1
 """`key` and `mode` of audio that has none (silence, noise)."""
 
+EMBEDDING_DIMENSION = 768
+"""Of every embedding; shorter ones are zero-padded, which keeps their geometry."""
+
 
 @dataclass(frozen=True, slots=True)
 class Segment:
@@ -98,7 +101,7 @@ class MoodResult:
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingResult:
-    """768 floats with L2 norm 1 (zeros for silence), and tags where the same trunk gives them."""
+    """A vector with L2 norm 1 (zeros for silence), and tags where the same trunk gives them."""
 
     vector: list[float]
     tags: list[MoodTag]

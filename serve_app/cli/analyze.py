@@ -16,10 +16,11 @@ from rich.progress import track
 from configs.settings import Settings
 from models.checkpoints.cards import CardError
 from pipelines.analysis.excerpt import Excerpt
+from pipelines.analysis.notes import PITCH_CLASSES
 from pipelines.analysis.records import TrackFeatures
 from pipelines.audio.decode import DecodeLimits, DecoderUnavailableError, decode
 from pipelines.audio.waveform import AudioError
-from serve_app.api.wire.features import PITCH_CLASSES, to_analysis
+from serve_app.api.wire.features import to_analysis
 from serve_app.cli.environment import (
     ConfigOption,
     console,

@@ -2,11 +2,11 @@
 
 from fastapi import APIRouter, Request
 
+from pipelines.analysis.notes import mode_name, pitch_class
 from serve_app.api.door.limits import Reader
 from serve_app.api.door.request import Offered, Services, error_responses, request_id
 from serve_app.api.routes.features import Artist, Song, TrackIdPath
 from serve_app.api.services import Operations
-from serve_app.api.wire.features import MODES, PITCH_CLASSES
 from serve_app.api.wire.meta import meta_of
 from serve_app.api.wire.tracks import BeatGridBody, KeyBpm, ResolvedTrack
 from serve_app.domain.errors import JobNotFoundError, TrackNotFoundError
@@ -33,8 +33,8 @@ async def key_bpm(
     features = found.features
     return KeyBpm(
         tempo=round(features.tempo, 3),
-        key=PITCH_CLASSES[features.key] if features.key >= 0 else None,
-        mode=MODES.get(features.mode),
+        key=pitch_class(features.key),
+        mode=mode_name(features.mode),
         camelot=features.camelot or None,
         meta=meta_of(request, found.cache, found.credits_used, found.balance.remaining),
     )

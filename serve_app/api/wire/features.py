@@ -4,6 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
+from pipelines.analysis.notes import mode_name, pitch_class
 from pipelines.analysis.records import TrackFeatures
 from serve_app.api.wire.bodies import KeyName, Meta, Percent, Unit, WireModel
 from serve_app.api.wire.spotify import time_signature
@@ -144,9 +145,6 @@ class BatchResponse(WireModel):
     meta: Meta = Field(alias="_meta")
 
 
-PITCH_CLASSES = ("C", "C#", "D", "D#", "E", "F", "F#", "G", "G#", "A", "A#", "B")
-MODES = {1: "major", 0: "minor"}
-
 
 def _percent(value: float) -> int:
     return round(100 * min(1.0, max(0.0, value)))
@@ -161,8 +159,8 @@ def _canonical(features: TrackFeatures, artist: str, title: str) -> dict[str, An
         "artist": artist,
         "title": title,
         "tempo": round(features.tempo, 3),
-        "key": PITCH_CLASSES[features.key] if features.key >= 0 else None,
-        "mode": MODES.get(features.mode),
+        "key": pitch_class(features.key),
+        "mode": mode_name(features.mode),
         "camelot": features.camelot or None,
         "energy": _percent(features.energy),
         "danceability": _percent(features.danceability),

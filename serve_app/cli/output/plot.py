@@ -4,9 +4,9 @@ from pathlib import Path
 
 import numpy as np
 
+from pipelines.analysis.notes import MODES, PITCH_CLASSES
 from pipelines.analysis.records import TrackFeatures
 from pipelines.audio.waveform import Waveform
-from serve_app.api.wire.features import MODES, PITCH_CLASSES
 
 COLUMNS = 2000
 ATTRIBUTES = (

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 import pyarrow as pa
 
+from pipelines.analysis.notes import MODES, PITCH_CLASSES
 from serve_app.domain.identity import ID_FIELDS, TrackIdentity
 from serve_app.domain.track_ids import InvalidTrackIdError, track_id_of
 
@@ -44,8 +45,6 @@ SCHEMA = pa.schema(
 )
 """Every column may be missing or null; a row needs one identifier, or an artist and a title."""
 
-PITCH_CLASSES = ("C", "C#", "D", "D#", "E", "F", "F#", "G", "G#", "A", "A#", "B")
-MODES = ("minor", "major")
 MAX_TEXT = 500
 MAX_BEATS = 20_000
 TEMPO_RANGE = (20.0, 400.0)

@@ -25,10 +25,11 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyarrow import csv
 
+from pipelines.analysis.notes import MODES, PITCH_CLASSES
 from serve_app.domain.identity import TrackIdentity
 from serve_app.domain.track_ids import Platform
 from serve_app.providers.catalog.build import write_parquet
-from serve_app.providers.catalog.rows import MODES, PITCH_CLASSES, TEMPO_RANGE
+from serve_app.providers.catalog.rows import TEMPO_RANGE
 from serve_app.providers.dumps.files import DumpFormatError, DumpReport, open_members
 from serve_app.providers.web.wire import known_id
 

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from pipelines.analysis.features import camelot
+from pipelines.analysis.notes import camelot, pitch_class
 from serve_app.domain.identification import Recognition, ReleaseFacts, ReleaseIds, TempoAndKey
 from serve_app.domain.identity import TrackIdentity
 from serve_app.domain.providers import AmbiguousIdError, ProviderError, ProvidersFailedError
@@ -23,7 +23,6 @@ logger = logging.getLogger(__name__)
 
 BUDGET_S = 4.0
 """At most; what is left of the request's whole budget may be less."""
-PITCH_CLASSES = ("C", "C#", "D", "D#", "E", "F", "F#", "G", "G#", "A", "A#", "B")
 
 T = TypeVar("T")
 Measure = Callable[[], Awaitable[TempoAndKey | None]]
@@ -209,7 +208,7 @@ def _enrichment(findings: _Findings) -> Enrichment:
     tempo, key, mode = _tempo_and_key(findings)
     return Enrichment(
         bpm=tempo or None,
-        key=PITCH_CLASSES[key] if key is not None and 0 <= key <= 11 else None,
+        key=None if key is None else pitch_class(key),
         camelot=camelot(key, mode) or None if key is not None and mode is not None else None,
         label=facts.label or identity.label,
         genre=facts.genres or identity.genres,

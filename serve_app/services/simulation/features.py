@@ -3,12 +3,18 @@
 import hashlib
 from collections.abc import Callable
 
-from pipelines.analysis.features import camelot
-from pipelines.analysis.records import MoodTag, QuickFeatures, Section, Segment, TrackFeatures
+from pipelines.analysis.notes import camelot
+from pipelines.analysis.records import (
+    EMBEDDING_DIMENSION,
+    MoodTag,
+    QuickFeatures,
+    Section,
+    Segment,
+    TrackFeatures,
+)
 
 MODEL_ID = "simulated"
 DURATION_S = 180.0
-EMBEDDING_SIZE = 768
 TAGS = ("calm", "dark", "happy", "relaxing", "energetic")
 
 
@@ -44,7 +50,7 @@ def simulated_features(seed: str) -> TrackFeatures:
     key, mode = int(draw() * 12), int(draw() * 2)
     beats = [round(n * 60 / tempo, 3) for n in range(int(DURATION_S * tempo / 60))]
     loudness = -5.0 - round(draw() * 150) / 10
-    raw = [draw() - 0.5 for _ in range(EMBEDDING_SIZE)]
+    raw = [draw() - 0.5 for _ in range(EMBEDDING_DIMENSION)]
     norm = sum(value * value for value in raw) ** 0.5
     scores = sorted((draw() for _ in TAGS), reverse=True)
     return TrackFeatures(

@@ -10,7 +10,8 @@ from models.checkpoints.cache import load_tensors, pull
 from models.checkpoints.cards import ModelCard, choose_cards
 from models.musicnn import EMBEDDING_DIM, Musicnn
 from pipelines.analysis import embedding
-from pipelines.analysis.embedding import DIMENSION, EmbeddingStep, unit_vector
+from pipelines.analysis.embedding import EmbeddingStep, unit_vector
+from pipelines.analysis.records import EMBEDDING_DIMENSION
 from pipelines.audio.gain import measure_gain
 from pipelines.audio.waveform import Waveform
 from pipelines.batching.steps import run_local
@@ -49,13 +50,13 @@ def test_the_vector_is_the_padded_mean_of_the_patches(
         mean = network(patches)["embedding"].mean(dim=0).double()
     want = (mean / mean.norm()).numpy()
     np.testing.assert_allclose(result.vector[:EMBEDDING_DIM], want, atol=1e-5)
-    assert result.vector[EMBEDDING_DIM:] == [0.0] * (DIMENSION - EMBEDDING_DIM)
+    assert result.vector[EMBEDDING_DIM:] == [0.0] * (EMBEDDING_DIMENSION - EMBEDDING_DIM)
     assert result.models == {"embedding": "musicnn-msd-768"}
 
 
 def test_it_has_norm_one_and_tags(step: EmbeddingStep) -> None:
     result = run_local(step, melody(6.0))
-    assert len(result.vector) == DIMENSION
+    assert len(result.vector) == EMBEDDING_DIMENSION
     assert np.linalg.norm(result.vector) == pytest.approx(1, abs=1e-6)
     assert result.tags
     assert all(0.5 <= tag.score <= 1 for tag in result.tags)
@@ -85,7 +86,7 @@ def test_a_part_of_a_track_is_nearer_to_it_than_another_sound(step: EmbeddingSte
 
 def test_silence_gives_zeros(step: EmbeddingStep) -> None:
     result = run_local(step, Waveform(np.zeros((1, 44_100), np.float32)))
-    assert result.vector == [0.0] * DIMENSION
+    assert result.vector == [0.0] * EMBEDDING_DIMENSION
     assert result.tags == []
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from pipelines.analysis.features import CAMELOT, RecordFormatError, camelot, from_json, to_json
+from pipelines.analysis.features import RecordFormatError, from_json, to_json
 from pipelines.analysis.merge import merge
 from pipelines.analysis.records import (
     EmbeddingResult,
@@ -62,26 +62,6 @@ def test_merge_takes_every_value_from_its_step() -> None:
     }
     for name in ("beats", "downbeats", "segments", "sections", "loudness_lufs", "key_confidence"):
         assert getattr(FEATURES, name) == getattr(SPECTRAL, name)
-
-
-@pytest.mark.parametrize(
-    ("key", "mode", "name"),
-    [
-        *[(0, 1, "8B"), (7, 1, "9B"), (11, 1, "1B"), (6, 1, "2B"), (1, 1, "3B"), (5, 1, "7B")],
-        *[(9, 0, "8A"), (4, 0, "9A"), (8, 0, "1A"), (3, 0, "2A"), (2, 0, "7A"), (0, 0, "5A")],
-        *[(-1, -1, ""), (-1, 1, ""), (3, -1, ""), (12, 1, "")],
-    ],
-)
-def test_camelot(key: int, mode: int, name: str) -> None:
-    assert camelot(key, mode) == name
-
-
-def test_camelot_neighbours_are_fifths_and_relatives() -> None:
-    for key in range(12):
-        number = int(camelot(key, 1)[:-1])
-        assert int(camelot((key + 7) % 12, 1)[:-1]) == number % 12 + 1
-        assert camelot((key + 9) % 12, 0) == f"{number}A"
-    assert len({name for pair in CAMELOT for name in pair}) == 24
 
 
 def test_json_round_trip() -> None:
