@@ -17,7 +17,7 @@ from typing import Any
 
 from fastapi import FastAPI
 
-from serve_app.local.redis import end_process, is_alive
+from serve_app.local.embedded_redis import end_process, is_alive
 
 END_LIMIT_S = 90.0
 LISTEN_LIMIT_S = 30.0

@@ -19,7 +19,7 @@ from torch import Tensor
 from models.checkpoints.cache import default_model_dir, load_tensors, pull
 from models.checkpoints.cards import ModelCard, parse_cards
 from serve_app.composition.options import StoreOptions
-from serve_app.local import redis as local_redis
+from serve_app.local import embedded_redis
 from serve_app.providers.catalog.build import build_catalog
 from tests.api.application import Application, open_application, store_options
 
@@ -66,8 +66,8 @@ def api_folder() -> Iterator[Path]:
 def api_stores(api_folder: Path) -> Iterator[StoreOptions]:
     """A ledger and a cache Redis for the in-process application."""
     extra = ("--appendonly", "no")
-    servers = [local_redis.start(api_folder, role="ledger", extra=extra)]
-    servers.append(local_redis.start(api_folder, role="cache"))
+    servers = [embedded_redis.start(api_folder, role="ledger", extra=extra)]
+    servers.append(embedded_redis.start(api_folder, role="cache"))
     yield store_options(servers[0].url, servers[1].url, api_folder)
     for server in servers:
         server.stop()

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from serve_app.domain.tiers import Tiers
-from serve_app.local import redis as local_redis
-from serve_app.local.redis import LocalRedis
+from serve_app.local import embedded_redis
+from serve_app.local.embedded_redis import LocalRedis
 from serve_app.store.client import Store, connect
 from tests.store.setting import SHARDS, Setting, open_setting, small_tiers
 
@@ -25,7 +25,7 @@ def redis_folder() -> Iterator[Path]:
 @pytest.fixture(scope="session")
 def redis_server(redis_folder: Path) -> Iterator[LocalRedis]:
     """One server for all tests that do not kill it; kept in memory only."""
-    server = local_redis.start(redis_folder, extra=("--appendonly", "no"))
+    server = embedded_redis.start(redis_folder, extra=("--appendonly", "no"))
     yield server
     server.stop()
 

@@ -16,7 +16,7 @@ from serve_app.composition.options import StoreOptions
 from serve_app.composition.stores import Stores, open_stores
 from serve_app.domain.keys import Caller
 from serve_app.domain.track_ids import Platform, TrackId
-from serve_app.local import redis as local_redis
+from serve_app.local import embedded_redis
 from serve_app.providers.catalog.build import build_catalog
 from serve_app.providers.catalog.search import Catalog
 from serve_app.services.lookup.feature_cache import FeatureCache, track_key
@@ -46,7 +46,7 @@ def open_scene() -> Iterator[Scene]:
     """Start the stores and fill them."""
     with tempfile.TemporaryDirectory(prefix="afa-bench-") as name:
         folder = Path(name)
-        servers = [local_redis.start(folder, role=role) for role in ("ledger", "cache")]
+        servers = [embedded_redis.start(folder, role=role) for role in ("ledger", "cache")]
         try:
             yield asyncio.run(fill(folder, *(server.url for server in servers)))
         finally:

@@ -120,7 +120,7 @@ def _build(
             if not track.is_known:
                 continue
             start = time.process_time()
-            fingerprint = fingerprinter.fingerprints([Waveform(audio)])[0]
+            fingerprint = fingerprinter.make_fingerprints([Waveform(audio)])[0]
             n_postings += builder.add(track.key, fingerprint)
             extract_s += time.process_time() - start
             music_s += audio.shape[1] / RATE
@@ -172,7 +172,7 @@ def _ask(
     length_s: int,
     audio: NDArray[np.float32],
 ) -> Answer:
-    fingerprint = fingerprinter.fingerprints([Waveform(np.ascontiguousarray(audio))])[0]
+    fingerprint = fingerprinter.make_fingerprints([Waveform(np.ascontiguousarray(audio))])[0]
     start = time.process_time()
     matches = index.query(fingerprint)
     return Answer(track, distortion, length_s, matches, time.process_time() - start)

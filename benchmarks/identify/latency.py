@@ -50,7 +50,7 @@ async def _run(n_calls: int) -> Result:
     async with _service() as url:
         with tempfile.TemporaryDirectory() as folder:
             with FingerprintIndexBuilder(Path(folder)) as builder:
-                builder.build([("known", fingerprinter.fingerprints([known])[0])])
+                builder.build([("known", fingerprinter.make_fingerprints([known])[0])])
             local = LocalRecogniser(Path(folder), lambda _: None)
             cases: list[tuple[str, Waveform, Sequence[str], int]] = [
                 ("matched locally", known, (), n_calls),
@@ -80,7 +80,7 @@ async def _time(
     spent = []
     for _ in range(n):
         start = time.perf_counter()
-        clip = await asyncio.to_thread(fingerprinter.clip, waveform)
+        clip = await asyncio.to_thread(fingerprinter.make_clip, waveform)
         outcome = await cascade.identify(clip)
         spent.append(time.perf_counter() - start)
         if not outcome.matched:

@@ -97,7 +97,7 @@ def run(options: Options) -> Result:
                 clip = audio[:, start : start + CLIP_S * RATE].copy()
                 clips.append((track.key if track.is_known else None, clip))
                 if track.is_known:
-                    builder.add(track.key, fingerprinter.fingerprints([Waveform(audio)])[0])
+                    builder.add(track.key, fingerprinter.make_fingerprints([Waveform(audio)])[0])
                     theirs[track.key] = chromaprint(audio)
             builder.commit()
         return _compare(
@@ -127,7 +127,7 @@ def _compare(
                     unknown[length_s].append(errors[best])
                     continue
                 their_best.setdefault((name, length_s), []).append((best == key, errors[best]))
-                matches = index.query(fingerprinter.fingerprints([Waveform(heard)])[0])
+                matches = index.query(fingerprinter.make_fingerprints([Waveform(heard)])[0])
                 ours_right.setdefault((name, length_s), []).append(
                     bool(matches)
                     and matches[0].track_key == key

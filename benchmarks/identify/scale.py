@@ -70,7 +70,7 @@ def run(options: Options) -> Result:
         audio = decode_stereo(track.path)
         if audio is None:
             continue
-        real[track.key] = fingerprinter.fingerprints([Waveform(audio)])[0]
+        real[track.key] = fingerprinter.make_fingerprints([Waveform(audio)])[0]
         queries += _clips(track.key, audio, fingerprinter, rng)
     for track in () if options.is_quick else tracks:
         audio = None if track.is_known else decode_stereo(track.path)
@@ -96,7 +96,7 @@ def _clips(
         noisy = with_noise(clip, 5, rng, is_pink=True)
         for name, heard in (("clean", clip), ("pink noise 5 dB", noisy)):
             waveform = Waveform(np.ascontiguousarray(heard))
-            yield key, name, length_s, fingerprinter.fingerprints([waveform])[0]
+            yield key, name, length_s, fingerprinter.make_fingerprints([waveform])[0]
 
 
 def build(folder: Path, real: dict[str, Fingerprint], n_tracks: int) -> float:

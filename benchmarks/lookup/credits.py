@@ -25,7 +25,7 @@ from configs.tables import load_table
 from serve_app.domain.credits import AccountPayer
 from serve_app.domain.tiers import Tiers
 from serve_app.ledger.ledger import Ledger
-from serve_app.local import redis as local_redis
+from serve_app.local import embedded_redis
 from serve_app.store.client import connect
 from serve_app.store.keys import Keyspace
 
@@ -207,7 +207,7 @@ def run(options: Options) -> Result:
     """
     n_pairs = QUICK_PAIRS if options.is_quick else PAIRS
     with tempfile.TemporaryDirectory(prefix="afa-") as folder:
-        server = local_redis.start(Path(folder))
+        server = embedded_redis.start(Path(folder))
         try:
             path = server.url.removeprefix("unix://")
             scripts = (

@@ -3,7 +3,7 @@
 from pipelines.analysis.notes import camelot
 from pipelines.analysis.records import EmbeddingResult, MoodResult, SpectralResult, TrackFeatures
 from pipelines.analysis.tags.tagging import merge_tags
-from pipelines.analysis.vocals import agreeing
+from pipelines.analysis.vocals import consistent_tags
 
 
 def merge(
@@ -34,7 +34,7 @@ def merge(
         liveness=mood.liveness,
         speechiness=mood.speechiness,
         valence=mood.valence,
-        mood_tags=agreeing(merge_tags(mood.tags, embedding.tags), mood.instrumentalness),
+        mood_tags=consistent_tags(merge_tags(mood.tags, embedding.tags), mood.instrumentalness),
         models={**embedding.models, **mood.models, **spectral.models},
         embedding=embedding.vector,
         segments=spectral.segments,

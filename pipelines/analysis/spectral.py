@@ -19,7 +19,7 @@ from pipelines.analysis.levels import LevelModel
 from pipelines.analysis.records import UNKNOWN_KEY, SpectralResult
 from pipelines.analysis.rhythm import estimate_rhythm
 from pipelines.analysis.structure import (
-    Measured,
+    MeasuredTrack,
     SoundModel,
     find_mix_points,
     find_sections,
@@ -99,7 +99,7 @@ class SpectralStep:
         beats = self._beats.join(outputs[self._beats.model_id], n)
         chroma = self._chroma.chroma(outputs[self._chroma.model_id], n, context.tuning_cents)
         key = estimate_key(chroma, self._network_keys(outputs))
-        track = Measured(
+        track = MeasuredTrack(
             duration_s=context.duration_s,
             sound=self._sound.grid.join(outputs[self._sound.model_id]["sound"], n).numpy(),
             chroma=chroma,

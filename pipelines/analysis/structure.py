@@ -54,7 +54,7 @@ class SoundModel:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredTrack:
     """What structure is found from.
 
     Attributes:
@@ -78,7 +78,7 @@ def _means(values: NDArray[np.floating], edges: NDArray[np.int64]) -> NDArray[np
     return np.asarray((sums[stops] - sums[starts]) / (stops - starts)[:, None])
 
 
-def find_segments(track: Measured) -> list[Segment]:
+def find_segments(track: MeasuredTrack) -> list[Segment]:
     """Describe the stretches of near-constant sound.
 
     Returns:
@@ -112,7 +112,7 @@ def find_segments(track: Measured) -> list[Segment]:
     ]
 
 
-def find_sections(track: Measured) -> list[Section]:
+def find_sections(track: MeasuredTrack) -> list[Section]:
     """Cut the track into its large parts and describe each.
 
     Boundaries are moved to the nearest downbeat within a bar. Sections tile the track.
@@ -149,7 +149,7 @@ def _to_downbeats(times: NDArray[np.float64], rhythm: Rhythm) -> NDArray[np.floa
     return np.where(np.abs(nearest - times) <= bar_s, nearest, times)
 
 
-def _describe(track: Measured, start: float, stop: float, confidence: float) -> Section:
+def _describe(track: MeasuredTrack, start: float, stop: float, confidence: float) -> Section:
     rhythm = track.rhythm
     inside = rhythm.beats[(rhythm.beats >= start) & (rhythm.beats < stop)]
     chroma = track.chroma[int(start * CHROMA_RATE) : max(1, int(stop * CHROMA_RATE))]
@@ -172,7 +172,7 @@ def _describe(track: Measured, start: float, stop: float, confidence: float) -> 
     )
 
 
-def find_mix_points(track: Measured) -> tuple[float, float]:
+def find_mix_points(track: MeasuredTrack) -> tuple[float, float]:
     """Find where a track can be faded in and out.
 
     Returns:

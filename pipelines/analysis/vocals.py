@@ -73,7 +73,7 @@ def speechiness(network: float, without_vocals: float) -> float:
     return min(network, WORDLESS + (1.0 - WORDLESS) * (1.0 - without_vocals))
 
 
-def agreeing(tags: Sequence[MoodTag], without_vocals: float) -> list[MoodTag]:
+def consistent_tags(tags: Sequence[MoodTag], without_vocals: float) -> list[MoodTag]:
     """Leave out the tags of voices where there is none, and "instrumental" where there is one.
 
     Singly, the tags of voices stand out in 44 % of the instrumental clips of the evaluation set.

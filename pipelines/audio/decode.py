@@ -36,7 +36,7 @@ from pipelines.audio.waveform import (
     AudioError,
     AudioTooLongError,
     AudioTooShortError,
-    UnprocessableAudioError,
+    UndecodableAudioError,
     Waveform,
 )
 
@@ -50,7 +50,7 @@ GRACE_S = 5.0
 """How long after its own alarm a child may still be silent before it is given up."""
 
 _ERRORS = {
-    kind.code: kind for kind in (UnprocessableAudioError, AudioTooLongError, AudioTooShortError)
+    kind.code: kind for kind in (UndecodableAudioError, AudioTooLongError, AudioTooShortError)
 }
 _TOO_SLOW = "The audio takes too long to decode; send MP3, WAV, FLAC, OGG or M4A."
 _CRASHED = "The audio file cannot be decoded; send it as MP3, WAV, FLAC, OGG or M4A."
@@ -67,7 +67,7 @@ class DecodeLimits:
     Attributes:
         max_seconds: Longer audio raises `AudioTooLongError`.
         min_seconds: Shorter audio raises `AudioTooShortError`.
-        max_channels: More raise `UnprocessableAudioError`.
+        max_channels: More raise `UndecodableAudioError`.
         address_space_bytes: Mappings of the child, code included (about 150 MB).
         cpu_s: Processor time of the child.
         wall_s: Wall clock of the child.
@@ -271,7 +271,7 @@ class _Child:
                 flat = np.empty(c * capacity, np.float32)  # pages are touched only when filled
                 target = flat.data.cast("B")
             if channels != c or n + size > capacity:
-                raise UnprocessableAudioError(_CRASHED)
+                raise UndecodableAudioError(_CRASHED)
             for channel in range(c):
                 begin = 4 * (channel * capacity + n)
                 self._read(target[begin : begin + 4 * size])
@@ -305,17 +305,17 @@ class _Child:
         self._wait(self._status)
         status = os.read(self._status, 4)
         if len(status) < 4:
-            return UnprocessableAudioError(_CRASHED)
+            return UndecodableAudioError(_CRASHED)
         code = os.waitstatus_to_exitcode(struct.unpack("<i", status)[0])
         slow = (-signal.SIGALRM, -signal.SIGXCPU, -signal.SIGKILL)
-        return UnprocessableAudioError(_TOO_SLOW if code in slow else _CRASHED)
+        return UndecodableAudioError(_TOO_SLOW if code in slow else _CRASHED)
 
     def _wait(self, descriptor: int) -> None:
         poll = select.poll()
         poll.register(descriptor, select.POLLIN)
         remaining_s = self._deadline - time.monotonic()
         if remaining_s <= 0 or not poll.poll(remaining_s * 1000):
-            raise UnprocessableAudioError(_TOO_SLOW)
+            raise UndecodableAudioError(_TOO_SLOW)
 
 
 def _pack(flat: NDArray[np.float32], c: int, capacity: int, n: int) -> NDArray[np.float32]:
@@ -330,7 +330,7 @@ def _refusal(payload: bytes) -> AudioError:
         code, message = json.loads(payload)
         return _ERRORS[code](str(message))
     except (ValueError, KeyError, TypeError):
-        return UnprocessableAudioError(_CRASHED)
+        return UndecodableAudioError(_CRASHED)
 
 
 @functools.cache

@@ -1,7 +1,7 @@
 """Decoded audio and everything that can be wrong with audio.
 
 AudioError
-├── UnprocessableAudioError   not audio, corrupt, or a container that is not accepted
+├── UndecodableAudioError     not audio, corrupt, or a container that is not accepted
 ├── AudioTooLongError         longer than the caller's limit
 └── AudioTooShortError        shorter than the operation needs
 """
@@ -21,7 +21,7 @@ class AudioError(Exception):
     code = "unprocessable_audio"
 
 
-class UnprocessableAudioError(AudioError):
+class UndecodableAudioError(AudioError):
     """The bytes hold no audio that can be decoded."""
 
 

@@ -44,7 +44,7 @@ class Fingerprinter:
         self._device = torch.device(device)
         self._model = LandmarkModel().to(self._device).eval()
 
-    def clip(self, waveform: Waveform) -> Clip:
+    def make_clip(self, waveform: Waveform) -> Clip:
         """Prepare a recording for identification.
 
         Args:
@@ -60,18 +60,19 @@ class Fingerprinter:
             )
         mono = waveform.mono()
         length = min(len(mono), round(EXCERPT_S * waveform.sample_rate))
-        start = loudest_start(mono, length)
+        start = find_loudest_start(mono, length)
         excerpt = mono[start : start + length]
+        is_whole = waveform.duration_s >= WHOLE_TRACK_S
         return Clip(
             duration_s=waveform.duration_s,
-            fingerprint=self.fingerprints([Waveform(excerpt[None], waveform.sample_rate)])[0],
+            fingerprint=self.make_fingerprints([Waveform(excerpt[None], waveform.sample_rate)])[0],
             excerpt_wav=encode_wav(
                 resample(excerpt, waveform.sample_rate, EXCERPT_RATE), EXCERPT_RATE
             ),
-            chromaprint=chromaprint(waveform) if waveform.duration_s >= WHOLE_TRACK_S else None,
+            chromaprint=make_chromaprint(waveform) if is_whole else None,
         )
 
-    def fingerprints(self, waveforms: Sequence[Waveform]) -> list[Fingerprint]:
+    def make_fingerprints(self, waveforms: Sequence[Waveform]) -> list[Fingerprint]:
         """Fingerprint recordings of any length together, in order.
 
         Recordings longer than a window share batches; a shorter one is a batch of its own length,
@@ -133,7 +134,7 @@ def _join(
     return Fingerprint(joined[0], joined[1], joined[2], n_frames)
 
 
-def loudest_start(mono: NDArray[np.float32], length: int) -> int:
+def find_loudest_start(mono: NDArray[np.float32], length: int) -> int:
     """First sample of an excerpt from the middle of the loudest third of ``[T]`` samples."""
     n = len(mono)
     if n <= length:
@@ -165,7 +166,7 @@ def _chromaprint_library() -> ctypes.CDLL | None:
     return library
 
 
-def chromaprint(waveform: Waveform) -> str | None:
+def make_chromaprint(waveform: Waveform) -> str | None:
     """Fingerprint the first two minutes for AcoustID, by libchromaprint.
 
     Returns:

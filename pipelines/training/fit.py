@@ -29,7 +29,7 @@ _QUEUED = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class TrainingProgress:
     """Where a run is: mean losses since the last report."""
 
     step: int
@@ -113,7 +113,7 @@ class Trainer:
     def run(
         self,
         checkpoint: Path,
-        told: Callable[[Progress], None],
+        told: Callable[[TrainingProgress], None],
         until: int | None = None,
         report_every: int = 50,
     ) -> None:
@@ -125,7 +125,7 @@ class Trainer:
             total += self.train_step(batch)
             n_steps += 1
             if self.step % report_every == 0 or self.step == last:
-                told(Progress(self.step, self._plan.steps, *(total / n_steps).tolist()))
+                told(TrainingProgress(self.step, self._plan.steps, *(total / n_steps).tolist()))
                 total, n_steps = torch.zeros(3), 0
             if time.monotonic() - saved > self._plan.checkpoint_s:
                 self.save(checkpoint)

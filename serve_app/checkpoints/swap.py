@@ -28,7 +28,7 @@ class SwapError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class ReplicaProgress:
     """How far one replica is: ``loading``, ``ready``, ``switched``."""
 
     replica: ReplicaReport
@@ -51,7 +51,7 @@ class Swapped:
     after: str = ""
 
 
-Show = Callable[[Sequence[Progress]], None]
+Show = Callable[[Sequence[ReplicaProgress]], None]
 
 
 async def swap(
@@ -115,7 +115,7 @@ async def _prepare(
             raise SwapError("the proposal has lapsed; nothing was changed")
         replicas = affected(await choices.reports(), proposal.role)
         loading = [report for report in replicas if report.ready_for != proposal.token]
-        show([Progress(r, "loading" if r in loading else "ready") for r in replicas])
+        show([ReplicaProgress(r, "loading" if r in loading else "ready") for r in replicas])
         for report in loading:
             if report.error and report.knows == proposal.token:
                 raise SwapError(
@@ -150,7 +150,7 @@ async def _switched(
         await choices.keep(proposal, PROPOSAL_TTL_S)
         replicas = affected(await choices.reports(), role)
         late = [report for report in replicas if report.serving[role] != ids]
-        show([Progress(r, "ready" if r in late else "switched") for r in replicas])
+        show([ReplicaProgress(r, "ready" if r in late else "switched") for r in replicas])
         if not late:
             return len(replicas)
         if loop.time() > give_up_s:

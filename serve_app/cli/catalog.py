@@ -25,8 +25,7 @@ from serve_app.providers.catalog.build import (
     Progress as RowProgress,
 )
 from serve_app.providers.catalog.search import Catalog
-from serve_app.providers.dumps import acousticbrainz as dumps_acousticbrainz
-from serve_app.providers.dumps import musicbrainz as dumps_musicbrainz
+from serve_app.providers.dumps import acousticbrainz, musicbrainz
 from serve_app.providers.dumps.files import DumpReport
 
 EXAMPLES_SHOWN = 10
@@ -108,7 +107,7 @@ def musicbrainz_command(
 ) -> None:
     """Turn a MusicBrainz dump into a catalog file."""
     with console.status("reading"):
-        show_dump(dumps_musicbrainz.import_recordings(dump, file), file)
+        show_dump(musicbrainz.import_recordings(dump, file), file)
 
 
 @app.command("acousticbrainz")
@@ -119,7 +118,7 @@ def acousticbrainz_command(
 ) -> None:
     """Turn AcousticBrainz's feature dumps into a catalog file of tempos and keys."""
     with console.status("reading"):
-        show_dump(dumps_acousticbrainz.import_features(rhythm, tonal, file), file)
+        show_dump(acousticbrainz.import_features(rhythm, tonal, file), file)
 
 
 def show_dump(report: DumpReport, file: Path) -> None:

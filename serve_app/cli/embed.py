@@ -68,7 +68,7 @@ def load(config: Path | None) -> "BatchedStep[Described]":
         CardError: The file names a checkpoint that is not known or not allowed.
         CheckpointError: One is not on this machine, or not what its card says.
     """
-    from pipelines.analysis import mood_and_embedding as shared
+    from pipelines.analysis import mood_and_embedding
     from pipelines.batching.runner import BatchedStep
     from serve_app.composition.execution import execution_on, resolve_device
 
@@ -76,7 +76,9 @@ def load(config: Path | None) -> "BatchedStep[Described]":
     options = profile.model_options(profile.embedding, Settings())
     device = resolve_device(options.device)
     execution = execution_on(device, options)
-    step = shared.build(options.cards(), options.model_dir, device, options.max_windows, execution)
+    step = mood_and_embedding.build(
+        options.cards(), options.model_dir, device, options.max_windows, execution
+    )
     return BatchedStep(step, device, options.batch_windows, MAX_QUEUED_WINDOWS)
 
 

@@ -49,7 +49,7 @@ def identify(file: Annotated[str, typer.Argument(help="Audio, three seconds or m
     files = LocalFiles(Settings().data_dir.absolute())
     catalog = Catalog.open(files.catalog_dir)
     with told(AudioError, FingerprintIndexError):
-        clip = Fingerprinter().clip(decode(existing(file), LIMITS))
+        clip = Fingerprinter().make_clip(decode(existing(file), LIMITS))
         matches = FingerprintIndex.open(files.fingerprint_dir).query(clip.fingerprint)
     if not matches or matches[0].confidence < MIN_CONFIDENCE:
         console.print("no match")
@@ -116,7 +116,7 @@ def build(folder: Path, tracks: list[Track], *, again: bool = False) -> int:
 
     def fingerprint_of(path: Path) -> "Fingerprint | AudioError | OSError":
         try:
-            return fingerprinter.fingerprints([decode(path, LIMITS)])[0]
+            return fingerprinter.make_fingerprints([decode(path, LIMITS)])[0]
         except (AudioError, OSError) as error:
             return error
 

@@ -16,7 +16,7 @@ from rich.table import Column, Table
 from configs.settings import Settings
 from models.checkpoints.cards import CardError, ModelCard, Role, choose_cards
 from serve_app.checkpoints.choices import ModelChoices
-from serve_app.checkpoints.swap import Progress, SwapError, swap
+from serve_app.checkpoints.swap import ReplicaProgress, SwapError, swap
 from serve_app.cli.environment import console, fail, told
 from serve_app.cli.ledger_access import with_ledger
 from serve_app.composition.files import LocalFiles, NotRunningError
@@ -176,9 +176,9 @@ class SwapProgress:
         self._seen: dict[str, str] = {}
         self._begun_s = time.monotonic()
 
-    def __call__(self, steps: Sequence[Progress]) -> None:
+    def __call__(self, progress: Sequence[ReplicaProgress]) -> None:
         """Show how far each replica is."""
-        for step in steps:
+        for step in progress:
             replica = step.replica
             if self._seen.get(replica.replica) != step.state:
                 self._seen[replica.replica] = step.state
@@ -187,7 +187,7 @@ class SwapProgress:
                     f"{replica.deployment} {replica.replica}: {step.state} after {after_s:.1f} s",
                     highlight=False,
                 )
-        states = Counter(step.state for step in steps)
+        states = Counter(step.state for step in progress)
         told_states = ", ".join(f"{n} {state}" for state, n in states.items())
         self._status.update(f"{self._role}: {told_states}")
 

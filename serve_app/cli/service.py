@@ -22,7 +22,7 @@ from serve_app.cli.models import pull_defaults
 from serve_app.cli.output.table import features_table
 from serve_app.composition.files import LocalFiles
 from serve_app.composition.options import TrackOptions
-from serve_app.local.redis import LocalRedisError, find_binary, is_alive
+from serve_app.local.embedded_redis import LocalRedisError, find_binary, is_alive
 from serve_app.providers.fingerprints.manifest import is_current
 from serve_app.providers.identities.registry import build_providers
 from serve_app.providers.recognisers.calls import MonthlyCap

@@ -116,8 +116,7 @@ def _train(plan: "Plan", work: Path, threads: int, device: str) -> None:
     import torch
 
     from pipelines.training.dataset import Sampler, load_clips, split
-    from pipelines.training.fit import Progress as Step
-    from pipelines.training.fit import Trainer
+    from pipelines.training.fit import Trainer, TrainingProgress
 
     torch.set_num_threads(threads)
     clips = load_clips(work / "clips")
@@ -130,9 +129,9 @@ def _train(plan: "Plan", work: Path, threads: int, device: str) -> None:
         trainer.load(_checkpoint(work))
     with _bar(f"training on {training.hours:.1f} h") as tell:
 
-        def show(step: Step) -> None:
-            remark = f"loss: beats {step.beat_loss:.4f}, downbeats {step.downbeat_loss:.4f}"
-            tell(step.step, step.steps, remark)
+        def show(reached: TrainingProgress) -> None:
+            remark = f"loss: beats {reached.beat_loss:.4f}, downbeats {reached.downbeat_loss:.4f}"
+            tell(reached.step, reached.steps, remark)
 
         trainer.run(_checkpoint(work), show)
     console.print(f"trained {trainer.step} steps on {training.hours:.1f} h")

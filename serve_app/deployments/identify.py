@@ -59,7 +59,7 @@ class Identify:
         self._follower = await follow(options, stores, QUICK_ROLES, self._exchange)
         self._identifier = ClipIdentifier(
             opened.objects,
-            Fingerprinter().clip,
+            Fingerprinter().make_clip,
             IdentifyCache(opened.cache),
             IdentifyCascade(sources.recognisers, ORDER),
             EnrichmentService(

@@ -23,7 +23,7 @@ from configs.settings import Settings
 from configs.tables import load_table
 from serve_app.composition.files import LocalFiles, write_private
 from serve_app.domain.tiers import ORDER, Tiers
-from serve_app.local import redis as local_redis
+from serve_app.local import embedded_redis
 from serve_app.providers.catalog.build import build_catalog
 from serve_app.providers.catalog.search import Catalog
 from serve_app.store.accounts import Accounts
@@ -50,7 +50,7 @@ class LocalService:
         self._port = port
         self._config: dict[str, Any] = yaml.safe_load(config.read_text(encoding="utf-8"))
         self._files = LocalFiles(settings.data_dir.absolute())
-        self._redis: list[local_redis.LocalRedis] = []
+        self._redis: list[embedded_redis.LocalRedis] = []
         self._ray_started = False
 
     @property
@@ -91,9 +91,9 @@ class LocalService:
         data_dir = self._files.data_dir
         data_dir.mkdir(parents=True, exist_ok=True)
         say("starting Redis")
-        ledger = local_redis.start(data_dir, role="ledger", url=self._settings.redis_url)
+        ledger = embedded_redis.start(data_dir, role="ledger", url=self._settings.redis_url)
         self._redis.append(ledger)
-        cache = local_redis.start(data_dir, role="cache", url=self._settings.cache_url)
+        cache = embedded_redis.start(data_dir, role="cache", url=self._settings.cache_url)
         self._redis.append(cache)
         os.environ |= {
             "AFA_DATA_DIR": str(data_dir),

@@ -207,7 +207,7 @@ async def open_application(
 
     identifier = ClipIdentifier(
         stores.objects,
-        Fingerprinter().clip,
+        Fingerprinter().make_clip,
         IdentifyCache(stores.cache),
         IdentifyCascade(recognisers, [one.name for one in recognisers]),
         EnrichmentService(),

@@ -13,7 +13,7 @@ import pytest
 
 from serve_app.composition.options import StoreOptions
 from serve_app.domain.payments import TopupSettings
-from serve_app.local import redis as local_redis
+from serve_app.local import embedded_redis
 from tests.api.application import Application, open_application
 
 pytestmark = pytest.mark.redis
@@ -419,7 +419,7 @@ async def test_what_charges_is_503_within_a_second_while_the_ledger_hangs(
     tmp_path_factory: pytest.TempPathFactory,
     request: pytest.FixtureRequest,
 ) -> None:
-    server = local_redis.start(tmp_path_factory.mktemp("hung"), extra=("--appendonly", "no"))
+    server = embedded_redis.start(tmp_path_factory.mktemp("hung"), extra=("--appendonly", "no"))
     request.addfinalizer(server.stop)
     # One server for both roles, as without AFA_CACHE_URL: the limiter meets it first.
     options = api_stores.model_copy(update={"ledger_url": server.url, "cache_url": server.url})
@@ -462,7 +462,7 @@ async def test_what_charges_is_503_within_a_second_while_the_ledger_hangs(
 async def test_what_only_the_cache_could_answer_is_503_while_it_is_away(
     api_stores: StoreOptions, demo_catalog: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    server = local_redis.start(tmp_path_factory.mktemp("cache"))
+    server = embedded_redis.start(tmp_path_factory.mktemp("cache"))
     options = api_stores.model_copy(update={"cache_url": server.url})
     async with open_application(options, demo_catalog) as api:
         assert (await api.client().get(f"/v1/audio-features/{SILENT}")).status_code == 404

@@ -68,7 +68,7 @@ def demo_index(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("index")
     waveform = decode(DEMO, DecodeLimits())
     with FingerprintIndexBuilder(folder) as builder:
-        builder.build([(DEMO_KEY, Fingerprinter().fingerprints([waveform])[0])])
+        builder.build([(DEMO_KEY, Fingerprinter().make_fingerprints([waveform])[0])])
     return folder
 
 

@@ -18,7 +18,7 @@ from serve_app.domain.errors import (
 )
 from serve_app.ledger.jobs.types import JobRecord, NewJob
 from serve_app.services.gate import Gate
-from serve_app.services.jobs import submit as analysis
+from serve_app.services.jobs import submit
 from tests.api.application import Application
 
 pytestmark = pytest.mark.redis
@@ -205,7 +205,7 @@ async def test_a_job_whose_submission_was_not_answered_is_found_or_refunded(
 async def test_a_url_job_whose_submission_was_not_answered_is_withdrawn(
     api: Application, is_taken_in: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(analysis, "WITHDRAW_AGAIN_S", 0.05)
+    monkeypatch.setattr(submit, "WITHDRAW_AGAIN_S", 0.05)
     store, run, late = api.stores.ledger_store, api.stores.ledger_store.run, []
     n_away = 0
 

@@ -8,10 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.accuracy import partial
-from benchmarks.bpm import speed as bpm
-from benchmarks.gpu import cpu_embed
-from benchmarks.gpu import end_to_end as gpu_e2e
-from benchmarks.gpu import frontends as gpu_frontends
+from benchmarks.bpm import speed
+from benchmarks.gpu import cpu_embed, end_to_end, frontends
 from benchmarks.gpu.subjects import Subject
 from benchmarks.report import Options
 from pipelines.analysis.records import EmbeddingResult, MoodResult, MoodTag
@@ -40,16 +38,16 @@ def test_bytes_are_counted_for_kernels_and_not_for_views() -> None:
         def forward(self, windows: Tensor) -> dict[str, Tensor]:
             return {"features": windows.reshape(-1)[None] * 2}
 
-    assert gpu_frontends.traffic_bytes(Doubled(), torch.zeros(4, 100)) == 2 * 4 * 400
+    assert frontends.traffic_bytes(Doubled(), torch.zeros(4, 100)) == 2 * 4 * 400
 
 
 def test_front_ends_are_told_in_shares_of_the_copy(monkeypatch: pytest.MonkeyPatch) -> None:
     def only_tiny() -> Iterator[Subject]:
         yield TINY
 
-    monkeypatch.setattr(gpu_frontends, "front_ends", only_tiny)
-    monkeypatch.setattr(gpu_frontends, "RUNS", 2)
-    result = gpu_frontends.measure(CPU, 2, 1 << 16, Options(rounds=2))
+    monkeypatch.setattr(frontends, "front_ends", only_tiny)
+    monkeypatch.setattr(frontends, "RUNS", 2)
+    result = frontends.measure(CPU, 2, 1 << 16, Options(rounds=2))
     assert result.values["by_front_end"]["tiny"]["share_of_copy_bandwidth"] > 0
     assert [target.name for target in result.targets] == ["tiny"]
 
@@ -62,8 +60,8 @@ def test_files_become_vectors_and_the_halves_are_measured_too() -> None:
         n_read += 1
         return torch.ones(3, 320)
 
-    files = gpu_e2e.Files(Path("x"), "made", read)
-    result = gpu_e2e.measure(Tiny(), CPU, files, 4, Options(rounds=2))
+    files = end_to_end.Files(Path("x"), "made", read)
+    result = end_to_end.measure(Tiny(), CPU, files, 4, Options(rounds=2))
     assert n_read == 1 + 2 * (4 + 4)  # the network alone reads nothing
     assert set(result.values["audio_s_per_s"]) == {
         "decode alone",
@@ -75,13 +73,13 @@ def test_files_become_vectors_and_the_halves_are_measured_too() -> None:
 
 
 def test_a_file_is_cut_to_windows_of_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu_e2e, "DURATION_S", 2.5)
+    monkeypatch.setattr(end_to_end, "DURATION_S", 2.5)
     subject = Subject("x", lambda device: Tiny().to(device), 24_000, 24_000)
-    with gpu_e2e.prepared_files(subject) as files:
+    with end_to_end.prepared_files(subject) as files:
         assert files.kind == "MP3 320k"
         assert files.read(files.path).shape == (3, 24_000)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with gpu_e2e.prepared_files(subject) as files:
+    with end_to_end.prepared_files(subject) as files:
         assert files.kind == "raw int16, no decoder"
         windows = files.read(files.path)
     assert windows.shape == (3, 24_000)
@@ -92,21 +90,21 @@ def test_tempo_clips_are_made_where_there_is_no_set(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AFA_EVALSET", str(tmp_path / "none"))
-    monkeypatch.setattr(bpm, "MADE_S", 2.0)
-    with bpm.clips(tmp_path, Options(is_quick=True)) as on:
+    monkeypatch.setattr(speed, "MADE_S", 2.0)
+    with speed.clips(tmp_path, Options(is_quick=True)) as on:
         assert on.source == "click tracks"
         assert [path.stem in on.tempos and path.exists() for path in on.files] == [True] * 4
 
 
 def test_speed_and_accuracy_of_tempo_are_put_together() -> None:
-    on = bpm.Clips("x", {"a": 120.0, "b": 90.0}, [Path("a"), Path("b")], 120.0)
+    on = speed.Clips("x", {"a": 120.0, "b": 90.0}, [Path("a"), Path("b")], 120.0)
     rates = {"afa": [100.0, 300.0], "decode alone": [400.0, 400.0], "librosa": [50.0, 100.0]}
     found = {
         "afa": {"a": 121.0, "b": 180.0},
         "decode alone": {"a": 60.0, "b": 60.0},
         "librosa": {"a": 121.0, "b": 91.0},
     }
-    result = bpm.summarise(rates, found, on, Options())
+    result = speed.summarise(rates, found, on, Options())
     own = result.values["contenders"]["afa"]
     assert own["accuracy_1"] == 0.5
     assert own["accuracy_2"] == 1.0

@@ -14,7 +14,7 @@ from models.checkpoints.cards import CardError, ModelCard, choose_cards
 from serve_app.checkpoints.choice import Choices, Proposal, ReplicaReport
 from serve_app.checkpoints.exchange import Exchange, ids_by_role
 from serve_app.checkpoints.follower import Follower
-from serve_app.checkpoints.swap import Progress, SwapError, Swapped, swap
+from serve_app.checkpoints.swap import ReplicaProgress, SwapError, Swapped, swap
 
 pytestmark = pytest.mark.usefixtures("quick_freezing")
 
@@ -170,7 +170,7 @@ async def test_a_swap_under_load_fails_no_request_and_all_switch(
     await asyncio.sleep(0.1)
     steps: list[set[str]] = []
 
-    def show(shown: Sequence[Progress]) -> None:
+    def show(shown: Sequence[ReplicaProgress]) -> None:
         steps.append({step.state for step in shown})
 
     done = await swap(store, "embedding", NEW, show)

@@ -5,7 +5,6 @@ from collections.abc import Callable
 
 import pytest
 
-from serve_app.checkpoints import watch as choice_watch
 from serve_app.checkpoints.choice import Choices, Proposal, models_name
 from serve_app.checkpoints.watch import ChoiceWatch
 
@@ -27,12 +26,12 @@ class Scripted:
 
 @pytest.fixture
 def watch(monkeypatch: pytest.MonkeyPatch) -> Callable[[Scripted], ChoiceWatch]:
-    monkeypatch.setattr(choice_watch, "POLL_S", 0.01)
-    monkeypatch.setattr(choice_watch, "SWAP_POLL_S", 0.01)
-    monkeypatch.setattr(choice_watch, "connect", lambda url: None)
+    monkeypatch.setattr("serve_app.checkpoints.watch.POLL_S", 0.01)
+    monkeypatch.setattr("serve_app.checkpoints.watch.SWAP_POLL_S", 0.01)
+    monkeypatch.setattr("serve_app.checkpoints.watch.connect", lambda url: None)
 
     def start(script: Scripted) -> ChoiceWatch:
-        monkeypatch.setattr(choice_watch, "ModelChoices", lambda store: script)
+        monkeypatch.setattr("serve_app.checkpoints.watch.ModelChoices", lambda store: script)
         return ChoiceWatch("redis://nowhere", DEFAULT)
 
     return start

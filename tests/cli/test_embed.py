@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from models.checkpoints.cache import pull
 from models.checkpoints.cards import choose_cards
-from pipelines.analysis import mood_and_embedding as shared
+from pipelines.analysis import mood_and_embedding
 from pipelines.analysis.checkpoint_model import CheckpointModel
 from pipelines.analysis.excerpt import Excerpt
 from pipelines.audio.decode import DecodeLimits, decode
@@ -89,7 +89,7 @@ def alone(folder: Path, seconds: int) -> tuple[dict[str, Any], list[float]]:
     chosen = read_profile(folder / "serve.yaml").models
     model_dir = folder / "models"
     cards = choose_cards(known_cards(model_dir), "permissive", chosen)
-    step = shared.build(cards, model_dir, torch.device("cpu"))
+    step = mood_and_embedding.build(cards, model_dir, torch.device("cpu"))
     mood, vector = run_local(step, decode(folder / f"{seconds}.mp3", DecodeLimits()))
     return {"energy": mood.energy, "valence": mood.valence}, vector.vector
 

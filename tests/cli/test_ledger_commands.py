@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 from serve_app.cli.main import app
 from serve_app.ledger.archive import Archive
 from serve_app.ledger.export import Exporter
-from serve_app.local import redis as local_redis
+from serve_app.local import embedded_redis
 from serve_app.store.client import connect
 
 pytestmark = pytest.mark.redis
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.redis
 @pytest.fixture
 def url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     with tempfile.TemporaryDirectory(prefix="afa-") as folder:
-        server = local_redis.start(Path(folder), extra=("--appendonly", "no"))
+        server = embedded_redis.start(Path(folder), extra=("--appendonly", "no"))
         monkeypatch.setenv("AFA_REDIS_URL", server.url)
         monkeypatch.setenv("AFA_DATA_DIR", str(tmp_path))
         monkeypatch.setenv("AFA_LEDGER_SHARDS", "4")

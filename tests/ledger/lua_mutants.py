@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from serve_app.ledger.jobs.records import JobPolicy
-from serve_app.local import redis as local_redis
+from serve_app.local import embedded_redis
 from serve_app.store.client import lua_files, lua_source
 from tests.ledger.export_cases import EXPORT_CASES
 from tests.ledger.jobs.jobs_cases import CAPPED_CASES, JOBS_CASES
@@ -173,7 +173,7 @@ async def survivors(url: str, wanted: Iterable[Mutant]) -> list[Mutant]:
 async def main(wanted: list[str]) -> int:
     """Run all mutants of the files; give the number of survivors."""
     with tempfile.TemporaryDirectory(prefix="afa-") as folder:
-        server = local_redis.start(Path(folder), extra=("--appendonly", "no"))
+        server = embedded_redis.start(Path(folder), extra=("--appendonly", "no"))
         try:
             every = (mutant for file in wanted or files() for mutant in mutants(file))
             return len(await survivors(server.url, every))

@@ -14,7 +14,7 @@ from serve_app.domain.credits import Balance
 from serve_app.domain.errors import ServiceUnavailableError
 from serve_app.ledger.hold_operations import MOST_OPERATIONS, Answer, HoldOperation, HoldOperations
 from serve_app.ledger.ledger import Ledger
-from serve_app.local import redis as local_redis
+from serve_app.local import embedded_redis
 from serve_app.store.client import Store, connect
 from tests.store.setting import ACCOUNT, PAYER, small_tiers
 
@@ -121,7 +121,7 @@ async def test_all_are_told_when_the_ledger_is_away(tmp_path: Path) -> None:
 
 
 async def test_waiting_behind_a_stuck_call_takes_no_longer(tmp_path: Path) -> None:
-    server = local_redis.start(tmp_path)
+    server = embedded_redis.start(tmp_path)
     assert server.pid is not None
     store = connect(server.url)
     ledger = Ledger(store, small_tiers())

@@ -19,7 +19,7 @@ from serve_app.domain.credits import HoldClosedError, HoldMismatchError
 from serve_app.domain.errors import InsufficientCreditsError
 from serve_app.ledger.journal import Journal
 from serve_app.ledger.ledger import Ledger
-from serve_app.local.redis import LocalRedis
+from serve_app.local.embedded_redis import LocalRedis
 from serve_app.store.client import Store, connect
 from tests.ledger.ledger_model import DAY_MS, ModelAccount
 from tests.store.setting import ACCOUNT, CLOCK, PAYER, START_MS, small_tiers

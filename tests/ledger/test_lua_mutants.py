@@ -2,7 +2,7 @@
 
 import pytest
 
-from serve_app.local.redis import LocalRedis
+from serve_app.local.embedded_redis import LocalRedis
 from tests.ledger.lua_mutants import EQUIVALENT, Mutant, files, mutants, survivors
 
 pytestmark = pytest.mark.redis

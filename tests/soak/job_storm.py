@@ -14,7 +14,7 @@ from pathlib import Path
 from serve_app.ledger.jobs.queue import Jobs
 from serve_app.ledger.jobs.types import JobRecord, JobState, NewJob
 from serve_app.ledger.journal import Journal
-from serve_app.local.redis import is_alive
+from serve_app.local.embedded_redis import is_alive
 from serve_app.store.client import Store, connect
 from serve_app.store.keys import lane_key
 from tests.soak.job_worker import POLICY, SHARDS

@@ -14,8 +14,8 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from serve_app.local import redis as local_redis
-from serve_app.local.redis import LocalRedis, is_alive
+from serve_app.local import embedded_redis
+from serve_app.local.embedded_redis import LocalRedis, is_alive
 
 SHIM = r"""
 #include <fcntl.h>
@@ -90,7 +90,7 @@ class Victim:
         extra = ["--auto-aof-rewrite-min-size", "4mb"]
         if self.fsync == "off":
             extra += ["--appendonly", "no"]
-        self.server = local_redis.start(
+        self.server = embedded_redis.start(
             self.folder,
             appendfsync="everysec" if self.fsync == "everysec" else "always",
             extra=extra,

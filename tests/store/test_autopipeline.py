@@ -11,21 +11,21 @@ from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import ResponseError
 
 from serve_app.domain.errors import ServiceUnavailableError
-from serve_app.local import redis as local_redis
+from serve_app.local import embedded_redis
 from serve_app.store.client import Store, connect
 
 pytestmark = pytest.mark.redis
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[local_redis.LocalRedis]:
-    found = local_redis.start(tmp_path_factory.mktemp("autopipeline"), role="cache")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[embedded_redis.LocalRedis]:
+    found = embedded_redis.start(tmp_path_factory.mktemp("autopipeline"), role="cache")
     yield found
     found.stop()
 
 
 @pytest.fixture
-async def store(server: local_redis.LocalRedis) -> AsyncIterator[Store]:
+async def store(server: embedded_redis.LocalRedis) -> AsyncIterator[Store]:
     opened = connect(server.url, autopipelines=True)
     await opened.command("FLUSHALL")
     yield opened

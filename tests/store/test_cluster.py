@@ -21,7 +21,7 @@ from serve_app.ledger.jobs.webhooks import Webhooks
 from serve_app.ledger.journal import Journal
 from serve_app.ledger.ledger import Ledger
 from serve_app.ledger.topups import Topups
-from serve_app.local.redis import find_binary
+from serve_app.local.embedded_redis import find_binary
 from serve_app.providers.payment_sandbox import SandboxPayments
 from serve_app.services.payments import PaymentsWorker
 from serve_app.store.accounts import Accounts

@@ -13,8 +13,8 @@ from redis import Redis
 
 from serve_app.domain.errors import ServiceUnavailableError
 from serve_app.ledger.ledger import Ledger
-from serve_app.local import redis as local_redis
-from serve_app.local.redis import LocalRedis
+from serve_app.local import embedded_redis
+from serve_app.local.embedded_redis import LocalRedis
 from serve_app.store.client import connect
 from tests.store.setting import ACCOUNT, small_tiers
 from tests.store.test_cluster import free_ports
@@ -29,10 +29,10 @@ def pair() -> Iterator[tuple[LocalRedis, LocalRedis]]:
         port = free_ports()[0]
         options = ("--port", str(port), "--bind", "127.0.0.1", "--repl-diskless-sync-delay", "0")
         with contextlib.ExitStack() as stack:
-            first = local_redis.start(Path(folder) / "one", extra=options)
+            first = embedded_redis.start(Path(folder) / "one", extra=options)
             stack.callback(first.stop)
             follow = ("--replicaof", "127.0.0.1", str(port))
-            second = local_redis.start(Path(folder) / "two", extra=follow)
+            second = embedded_redis.start(Path(folder) / "two", extra=follow)
             stack.callback(second.stop)
             with Redis.from_url(second.url) as redis:
                 deadline = time.monotonic() + 20

@@ -13,7 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from serve_app.local.redis import is_alive
+from serve_app.local.embedded_redis import is_alive
 
 REPOSITORY = Path(__file__).parents[2]
 AFA = [sys.executable, "-c", "from serve_app.cli.main import main; main()"]

@@ -23,7 +23,7 @@ from serve_app.deployments.worker import AnalysisWorker
 from serve_app.domain.credits import AccountPayer
 from serve_app.domain.ulid import new_ulid
 from serve_app.ledger.jobs.types import AnalysisJob, FileSource, JobState, NewJob
-from serve_app.local import redis as local_redis
+from serve_app.local import embedded_redis
 from tests.api.application import store_options
 from tests.system.test_service import DEMO
 from tests.system.toy_deployments import ToyDeployment, ToySpectralDeployment
@@ -72,7 +72,7 @@ class Cluster:
 def cluster() -> Iterator[Cluster]:
     """Redis, Ray and Serve in this process's own tree."""
     folder = Path(tempfile.mkdtemp(prefix="afa-replicas-"))
-    redis = local_redis.start(folder, role="ledger", extra=("--appendonly", "no"))
+    redis = embedded_redis.start(folder, role="ledger", extra=("--appendonly", "no"))
     before = dict(os.environ)
     os.environ |= {
         "RAY_AUTH_MODE": "disabled",

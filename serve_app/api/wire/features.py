@@ -145,7 +145,6 @@ class BatchResponse(WireModel):
     meta: Meta = Field(alias="_meta")
 
 
-
 def _percent(value: float) -> int:
     return round(100 * min(1.0, max(0.0, value)))
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from pipelines.audio.waveform import UnprocessableAudioError
+from pipelines.audio.waveform import UndecodableAudioError
 from serve_app.domain.errors import ServiceUnavailableError, UrlFetchError
 from serve_app.domain.identity import TrackIdentity
 from serve_app.domain.keys import Caller
@@ -31,7 +31,7 @@ class SourceFetcher:
         """Write the source's bytes to ``path``.
 
         Raises:
-            UnprocessableAudioError: The object or file is gone.
+            UndecodableAudioError: The object or file is gone.
             UrlFetchError: The URL gives no audio.
             ValueError: The source is simulated and has no bytes.
         """
@@ -40,14 +40,14 @@ class SourceFetcher:
                 try:
                     await self._objects.download(key, path)
                 except ObjectNotFoundError as error:
-                    raise UnprocessableAudioError(
+                    raise UndecodableAudioError(
                         "the uploaded audio is gone; upload it again"
                     ) from error
             case FileSource(file):
                 try:
                     await to_thread(shutil.copyfile, file, path)
                 except OSError as error:
-                    raise UnprocessableAudioError("the track's audio file is gone") from error
+                    raise UndecodableAudioError("the track's audio file is gone") from error
             case UrlSource(url):
                 try:
                     await self._urls.fetch(url, path, max_bytes)

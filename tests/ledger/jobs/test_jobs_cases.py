@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from serve_app.ledger.jobs.records import JobPolicy
-from serve_app.local.redis import LocalRedis
+from serve_app.local.embedded_redis import LocalRedis
 from tests.ledger.jobs.jobs_cases import CAPPED_CASES, JOBS_CASES
 from tests.store.setting import Setting, open_setting
 

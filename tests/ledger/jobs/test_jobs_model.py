@@ -21,7 +21,7 @@ from serve_app.domain.errors import InsufficientCreditsError
 from serve_app.ledger.jobs.records import JobPolicy
 from serve_app.ledger.jobs.types import Claim, JobState, NewJob
 from serve_app.ledger.packed import unpack_hold
-from serve_app.local.redis import LocalRedis
+from serve_app.local.embedded_redis import LocalRedis
 from serve_app.store.client import connect
 from serve_app.store.keys import split_member
 from tests.store.setting import CLOCK, START_MS, Setting, small_tiers, some_work

@@ -13,8 +13,7 @@ from torch import Tensor
 from models.checkpoints.cache import pull
 from models.checkpoints.cards import CardFile, ModelCard, choose_cards
 from models.checkpoints.sources import file_sha256
-from pipelines.analysis import embedding
-from pipelines.analysis import mood_and_embedding as shared
+from pipelines.analysis import embedding, mood_and_embedding
 from pipelines.analysis.checkpoint_model import CheckpointModel
 from pipelines.analysis.mood_and_embedding import MoodAndEmbeddingStep
 from pipelines.audio.waveform import Waveform
@@ -68,7 +67,7 @@ def count_windows(model: CheckpointModel, monkeypatch: pytest.MonkeyPatch) -> li
 def test_a_shared_trunk_is_run_once(
     small: tuple[dict[str, tuple[ModelCard, ...]], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    step = shared.build(*small, CPU)
+    step = mood_and_embedding.build(*small, CPU)
     (model,) = step.models
     windows = count_windows(model, monkeypatch)
     mood_result, vector = run_local(step, noise(), batch_windows=2)
@@ -80,13 +79,13 @@ def test_a_shared_trunk_is_run_once(
 
 
 def test_sharing_changes_no_answer(small: tuple[dict[str, tuple[ModelCard, ...]], Path]) -> None:
-    _, together = run_local(shared.build(*small, CPU), noise())
+    _, together = run_local(mood_and_embedding.build(*small, CPU), noise())
     alone = run_local(embedding.build(*small, CPU), noise())
     np.testing.assert_allclose(together.vector, alone.vector, atol=1e-6)
 
 
 def test_silence_runs_nothing(small: tuple[dict[str, tuple[ModelCard, ...]], Path]) -> None:
-    step: MoodAndEmbeddingStep = shared.build(*small, CPU)
+    step: MoodAndEmbeddingStep = mood_and_embedding.build(*small, CPU)
     silence = Waveform(np.zeros((1, 44_100), np.float32))
     assert step.prepare(silence).windows == {}
     mood_result, vector = run_local(step, silence)
@@ -97,7 +96,7 @@ def test_silence_runs_nothing(small: tuple[dict[str, tuple[ModelCard, ...]], Pat
 async def test_many_tracks_share_batches_and_every_window_is_run_once(
     small: tuple[dict[str, tuple[ModelCard, ...]], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    step = shared.build(*small, CPU)
+    step = mood_and_embedding.build(*small, CPU)
     (model,) = step.models
     windows = count_windows(model, monkeypatch)
     batched = BatchedStep(step, CPU, max_windows=8, max_queued_windows=100)

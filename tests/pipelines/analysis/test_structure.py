@@ -9,7 +9,7 @@ from models.segments import FRAME_RATE, SAMPLE_RATE, SoundFrames
 from pipelines.analysis.levels import Levels
 from pipelines.analysis.rhythm import CHROMA_RATE, NO_RHYTHM, Rhythm
 from pipelines.analysis.structure import (
-    Measured,
+    MeasuredTrack,
     SoundModel,
     find_mix_points,
     find_sections,
@@ -34,12 +34,12 @@ def notes(seconds: float) -> np.ndarray:
     return np.concatenate(parts).astype(np.float32)
 
 
-def measured(samples: np.ndarray, rhythm: Rhythm = NO_RHYTHM) -> Measured:
+def measured(samples: np.ndarray, rhythm: Rhythm = NO_RHYTHM) -> MeasuredTrack:
     n = len(samples)
     sound = forward_windows(SOUND, SOUND.grid.windows(samples), 2)["sound"]
     chroma = CHROMA.chroma(forward_windows(CHROMA, CHROMA.grid.windows(samples), 2), n, 0.0)
     steps = np.full(int(n / SAMPLE_RATE / STEP_S), -20.0)
-    return Measured(
+    return MeasuredTrack(
         duration_s=n / SAMPLE_RATE,
         sound=SOUND.grid.join(sound, n).numpy(),
         chroma=chroma,
@@ -107,7 +107,7 @@ def test_sections_are_cut_at_downbeats_and_tell_how_sure_they_are() -> None:
     assert sum(section.duration_s for section in sections) == pytest.approx(80.0)
 
 
-def mixed(levels_by_bar: list[float], bar_s: float = 2.0, first_s: float = 0.5) -> Measured:
+def mixed(levels_by_bar: list[float], bar_s: float = 2.0, first_s: float = 0.5) -> MeasuredTrack:
     """A track without sound, whose bars have these levels in LUFS."""
     downbeats = first_s + bar_s * np.arange(len(levels_by_bar) + 1)
     duration = downbeats[-1] + 0.3
@@ -116,7 +116,7 @@ def mixed(levels_by_bar: list[float], bar_s: float = 2.0, first_s: float = 0.5) 
     rhythm = Rhythm(120.0, 1.0, downbeats, downbeats, 4, 1.0)
     empty = np.zeros((int(duration * FRAME_RATE), 14), np.float32)
     chroma = np.zeros((int(duration * CHROMA_RATE), 12), np.float32)
-    return Measured(duration, empty, chroma, Levels(-10.0, 0.0, -1.0, steps), rhythm)
+    return MeasuredTrack(duration, empty, chroma, Levels(-10.0, 0.0, -1.0, steps), rhythm)
 
 
 @pytest.mark.parametrize(("intro", "outro"), [(4, 4), (5, 3), (0, 0), (8, 1)])

@@ -5,7 +5,13 @@ import torch
 
 from pipelines.analysis.records import MoodTag
 from pipelines.analysis.tags.tagging import AUDIOSET, MSD, MTT, Vocabulary
-from pipelines.analysis.vocals import VOICE_TAGS, WORDLESS, agreeing, instrumentalness, speechiness
+from pipelines.analysis.vocals import (
+    VOICE_TAGS,
+    WORDLESS,
+    consistent_tags,
+    instrumentalness,
+    speechiness,
+)
 
 
 def heard(vocabulary: Vocabulary, **tags: float) -> torch.Tensor:
@@ -59,5 +65,14 @@ def test_where_nobody_is_heard_nobody_speaks(
 def test_tags_and_instrumentalness_do_not_contradict_each_other() -> None:
     names = ("rock", "female vocals", "instrumental", "vocals", "choir")
     tags = [MoodTag(name, 0.7) for name in names]
-    assert [tag.tag for tag in agreeing(tags, 0.9)] == ["rock", "instrumental", "choir"]
-    assert [tag.tag for tag in agreeing(tags, 0.1)] == ["rock", "female vocals", "vocals", "choir"]
+    assert [tag.tag for tag in consistent_tags(tags, 0.9)] == [
+        "rock",
+        "instrumental",
+        "choir",
+    ]
+    assert [tag.tag for tag in consistent_tags(tags, 0.1)] == [
+        "rock",
+        "female vocals",
+        "vocals",
+        "choir",
+    ]

@@ -22,7 +22,7 @@ from pipelines.audio.waveform import (
     AudioError,
     AudioTooLongError,
     AudioTooShortError,
-    UnprocessableAudioError,
+    UndecodableAudioError,
 )
 
 LIMITS = DecodeLimits()
@@ -161,7 +161,7 @@ def test_surround_with_a_layout_becomes_stereo(decoder: Decoder, tmp_path: Path)
 
 def test_nine_channels_are_refused(decoder: Decoder, tmp_path: Path) -> None:
     source = write_wav(tmp_path / "a", 9, RATE, RATE * 2)
-    with pytest.raises(UnprocessableAudioError, match="9 channels; send at most 8"):
+    with pytest.raises(UndecodableAudioError, match="9 channels; send at most 8"):
         decoder.decode(source, LIMITS)
 
 
@@ -180,12 +180,12 @@ def test_silence_is_audio(decoder: Decoder, tmp_path: Path) -> None:
 
 def test_empty_file(decoder: Decoder, tmp_path: Path) -> None:
     (tmp_path / "a.mp3").write_bytes(b"")
-    with pytest.raises(UnprocessableAudioError, match="empty"):
+    with pytest.raises(UndecodableAudioError, match="empty"):
         decoder.decode(tmp_path / "a.mp3", LIMITS)
 
 
 def test_wav_header_without_audio(decoder: Decoder, tmp_path: Path) -> None:
-    with pytest.raises(UnprocessableAudioError, match="damaged or incomplete"):
+    with pytest.raises(UndecodableAudioError, match="damaged or incomplete"):
         decoder.decode(write_wav(tmp_path / "a", 2, RATE, 0), LIMITS)
 
 
@@ -197,7 +197,7 @@ def test_noise_and_text_are_not_audio(decoder: Decoder, tmp_path: Path) -> None:
         b"\x89PNG\r\n\x1a\n" * 99,
     ):
         source.write_bytes(content)
-        with pytest.raises(UnprocessableAudioError, match="send MP3, WAV, FLAC, OGG or M4A"):
+        with pytest.raises(UndecodableAudioError, match="send MP3, WAV, FLAC, OGG or M4A"):
             decoder.decode(source, LIMITS)
     source.write_bytes(np.random.default_rng(7).bytes(60_000))
     with pytest.raises(AudioError):
@@ -220,7 +220,7 @@ def test_scripts_named_mp3_open_nothing(decoder: Decoder, tmp_path: Path, script
     target = write_wav(tmp_path / "secret.wav", 1, RATE, RATE * 2)
     source = tmp_path / "song.mp3"
     source.write_text(script.format(target))
-    with pytest.raises(UnprocessableAudioError, match="playlist, script or web page"):
+    with pytest.raises(UndecodableAudioError, match="playlist, script or web page"):
         decoder.decode(source, LIMITS)
 
 
@@ -228,7 +228,7 @@ def test_a_concat_script_past_the_sniffer_opens_nothing(decoder: Decoder, tmp_pa
     target = write_wav(tmp_path / "secret.wav", 1, RATE, RATE * 2)
     source = tmp_path / "song.mp3"
     source.write_text(f"\0ffconcat version 1.0\nfile '{target}'\n")
-    with pytest.raises(UnprocessableAudioError):
+    with pytest.raises(UndecodableAudioError):
         decoder.decode(source, LIMITS)
 
 
@@ -252,7 +252,7 @@ def test_cut_off_m4a_without_its_index_is_named_incomplete(
 ) -> None:
     whole = encode(tmp_path / "whole", sine(4.0, RATE), "ipod", "aac").read_bytes()
     (tmp_path / "half").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(UnprocessableAudioError, match="damaged or incomplete"):
+    with pytest.raises(UndecodableAudioError, match="damaged or incomplete"):
         decoder.decode(tmp_path / "half", LIMITS)
 
 
@@ -308,15 +308,15 @@ def test_time_and_memory_limits_end_the_child(
     decoder: Decoder, ten_hours: Path, tmp_path: Path
 ) -> None:
     slow = DecodeLimits(max_seconds=36_000, wall_s=0.2)
-    with pytest.raises(UnprocessableAudioError, match="too long to decode"):
+    with pytest.raises(UndecodableAudioError, match="too long to decode"):
         decoder.decode(ten_hours, slow)
-    with pytest.raises(UnprocessableAudioError, match=r"cannot be decoded|too much memory"):
+    with pytest.raises(UndecodableAudioError, match=r"cannot be decoded|too much memory"):
         decoder.decode(ten_hours, DecodeLimits(address_space_bytes=20 << 20))
     assert decoder.decode(write_wav(tmp_path / "b", 1, RATE, RATE), LIMITS).duration_s == 1.0
 
 
 def test_processor_time_limit_ends_the_child(decoder: Decoder, ten_hours: Path) -> None:
-    with pytest.raises(UnprocessableAudioError, match="too long to decode"):
+    with pytest.raises(UndecodableAudioError, match="too long to decode"):
         decoder.decode(ten_hours, DecodeLimits(max_seconds=36_000, cpu_s=1))
 
 

@@ -9,7 +9,7 @@ from pipelines.audio.waveform import (
     AudioError,
     AudioTooLongError,
     AudioTooShortError,
-    UnprocessableAudioError,
+    UndecodableAudioError,
     Waveform,
 )
 
@@ -27,7 +27,7 @@ def test_duration_and_mono() -> None:
 @pytest.mark.parametrize(
     ("kind", "code"),
     [
-        (UnprocessableAudioError, "unprocessable_audio"),
+        (UndecodableAudioError, "unprocessable_audio"),
         (AudioTooLongError, "audio_too_long"),
         (AudioTooShortError, "audio_too_short"),
     ],

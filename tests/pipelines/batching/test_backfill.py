@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from pipelines.audio.decode import DecoderUnavailableError
-from pipelines.audio.waveform import AudioTooShortError, UnprocessableAudioError, Waveform
+from pipelines.audio.waveform import AudioTooShortError, UndecodableAudioError, Waveform
 from pipelines.batching.backfill import backfill
 from pipelines.batching.batcher import BATCHES_AHEAD, DeviceFaultError
 from pipelines.batching.runner import BatchedStep
@@ -59,7 +59,7 @@ class SpectrumStep:
 
 def decoded(duration_s: float) -> Waveform:
     if not duration_s:
-        raise UnprocessableAudioError("broken")
+        raise UndecodableAudioError("broken")
     rng = np.random.default_rng(int(1000 * duration_s))
     return Waveform(rng.standard_normal((1, int(duration_s * RATE))).astype(np.float32), RATE)
 
@@ -102,7 +102,7 @@ async def test_every_track_is_written_once_and_as_it_is_alone() -> None:
     run = Backfill(SpectrumModel())
     await run.run(SECONDS)
     assert run.written.keys() == set(SECONDS)
-    assert isinstance(run.written.pop(0.0), UnprocessableAudioError)
+    assert isinstance(run.written.pop(0.0), UndecodableAudioError)
     for duration_s, found in run.written.items():
         alone = run_local(SpectrumStep(SpectrumModel()), decoded(duration_s))
         assert found == pytest.approx(alone, rel=1e-5)
@@ -175,7 +175,7 @@ async def test_a_read_that_breaks_because_all_is_cancelled_is_not_written() -> N
     def prepare(duration_s: float) -> Prepared:
         loop.call_soon_threadsafe(begun.set)
         interrupted.wait(10)
-        raise UnprocessableAudioError("the decoder ended")
+        raise UndecodableAudioError("the decoder ended")
 
     run.prepare = prepare  # type: ignore[method-assign]
     running = asyncio.create_task(run.run([1.0, 2.0]))

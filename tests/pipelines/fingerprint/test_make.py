@@ -9,7 +9,12 @@ from numpy.typing import NDArray
 from models.fingerprint.landmarks import FRAME_S
 from pipelines.audio.waveform import AudioTooShortError, Waveform
 from pipelines.fingerprint.clip import EXCERPT_RATE, EXCERPT_S
-from pipelines.fingerprint.make import Fingerprinter, chromaprint, encode_wav, loudest_start
+from pipelines.fingerprint.make import (
+    Fingerprinter,
+    encode_wav,
+    find_loudest_start,
+    make_chromaprint,
+)
 
 RATE = 44_100
 
@@ -36,13 +41,15 @@ def fingerprinter() -> Fingerprinter:
 def test_windows_join_without_a_seam(fingerprinter: Fingerprinter) -> None:
     """A long track's landmarks are those of each stretch of it alone, away from its ends."""
     audio = music(0, 50)
-    whole = fingerprinter.fingerprints([Waveform(audio[None])])[0]
+    whole = fingerprinter.make_fingerprints([Waveform(audio[None])])[0]
     assert whole.duration_s == pytest.approx(50, abs=0.2)
     assert np.all(np.diff(whole.frames) >= 0)
     for start_s in (8, 21, 34):
         # 4 · 256 samples at 11,025 Hz are whole frames at 44.1 kHz.
         start = round(start_s / FRAME_S) * 1024
-        part = fingerprinter.fingerprints([Waveform(audio[None, start : start + 14 * RATE])])[0]
+        part = fingerprinter.make_fingerprints([Waveform(audio[None, start : start + 14 * RATE])])[
+            0
+        ]
         inner = part.frames[(part.frames > 60) & (part.frames < part.n_frames - 60)]
         expected = inner + start / 1024
         near = np.abs(whole.frames[None] - expected[:, None]).min(axis=1)
@@ -51,10 +58,10 @@ def test_windows_join_without_a_seam(fingerprinter: Fingerprinter) -> None:
 
 def test_a_batch_equals_each_recording_alone(fingerprinter: Fingerprinter) -> None:
     tracks = [Waveform(music(seed, s)[None]) for seed, s in ((1, 40), (2, 5), (3, 0.05), (4, 33))]
-    together = fingerprinter.fingerprints(tracks)
+    together = fingerprinter.make_fingerprints(tracks)
     assert len(together[2]) == 0
     for track, found in zip(tracks, together, strict=True):
-        alone = fingerprinter.fingerprints([track])[0]
+        alone = fingerprinter.make_fingerprints([track])[0]
         assert found.n_frames == alone.n_frames
         np.testing.assert_allclose(found.frames, alone.frames, atol=1e-3)
         np.testing.assert_allclose(found.pitches, alone.pitches, atol=1e-4)
@@ -62,15 +69,15 @@ def test_a_batch_equals_each_recording_alone(fingerprinter: Fingerprinter) -> No
 
 def test_stereo_is_mixed_down(fingerprinter: Fingerprinter) -> None:
     audio = music(5, 6)
-    mono = fingerprinter.fingerprints([Waveform(audio[None])])[0]
-    both = fingerprinter.fingerprints([Waveform(np.stack([audio, audio]))])[0]
+    mono = fingerprinter.make_fingerprints([Waveform(audio[None])])[0]
+    both = fingerprinter.make_fingerprints([Waveform(np.stack([audio, audio]))])[0]
     np.testing.assert_allclose(mono.frames, both.frames, atol=1e-3)
 
 
 def test_a_clip_holds_an_excerpt_of_the_loudest_third(fingerprinter: Fingerprinter) -> None:
     audio = music(6, 45)
     audio[: 30 * RATE] *= 0.1
-    clip = fingerprinter.clip(Waveform(np.stack([audio, audio])))
+    clip = fingerprinter.make_clip(Waveform(np.stack([audio, audio])))
     assert clip.duration_s == 45
     assert clip.fingerprint.duration_s == pytest.approx(EXCERPT_S, abs=0.2)
     assert clip.chromaprint is None
@@ -83,23 +90,23 @@ def test_a_clip_holds_an_excerpt_of_the_loudest_third(fingerprinter: Fingerprint
 
 def test_loudest_start_keeps_the_excerpt_inside() -> None:
     quiet, loud = np.full(100, 0.1, np.float32), np.ones(100, np.float32)
-    assert loudest_start(np.concatenate([quiet, loud, quiet]), 50) == 125
-    assert loudest_start(np.concatenate([quiet, quiet, loud]), 150) == 150
-    assert loudest_start(np.concatenate([loud, quiet, quiet]), 150) == 0
-    assert loudest_start(loud, 100) == 0
+    assert find_loudest_start(np.concatenate([quiet, loud, quiet]), 50) == 125
+    assert find_loudest_start(np.concatenate([quiet, quiet, loud]), 150) == 150
+    assert find_loudest_start(np.concatenate([loud, quiet, quiet]), 150) == 0
+    assert find_loudest_start(loud, 100) == 0
 
 
 @pytest.mark.parametrize("seconds", [0.0, 0.01, 2.99])
 def test_under_three_seconds_is_an_error(fingerprinter: Fingerprinter, seconds: float) -> None:
     audio = np.zeros((1, int(seconds * RATE)), np.float32)
     with pytest.raises(AudioTooShortError, match="3 s"):
-        fingerprinter.clip(Waveform(audio))
+        fingerprinter.make_clip(Waveform(audio))
 
 
 def test_three_seconds_of_silence_are_a_clip_without_landmarks(
     fingerprinter: Fingerprinter,
 ) -> None:
-    clip = fingerprinter.clip(Waveform(np.zeros((2, 3 * RATE), np.float32)))
+    clip = fingerprinter.make_clip(Waveform(np.zeros((2, 3 * RATE), np.float32)))
     assert len(clip.fingerprint) == 0
     assert clip.fingerprint.duration_s == pytest.approx(3, abs=0.2)
 
@@ -113,13 +120,13 @@ def test_wav_clips_what_is_too_loud() -> None:
 @pytest.mark.skipif(ctypes.util.find_library("chromaprint") is None, reason="no libchromaprint")
 def test_chromaprint_is_made_of_whole_files_only(fingerprinter: Fingerprinter) -> None:
     audio = np.stack([music(7, 61)] * 2)
-    made = fingerprinter.clip(Waveform(audio)).chromaprint
+    made = fingerprinter.make_clip(Waveform(audio)).chromaprint
     assert made is not None
     assert made.startswith("AQ")  # algorithm 1, base64url
-    assert made == chromaprint(Waveform(audio))
-    assert fingerprinter.clip(Waveform(audio[:, : 59 * RATE])).chromaprint is None
+    assert made == make_chromaprint(Waveform(audio))
+    assert fingerprinter.make_clip(Waveform(audio[:, : 59 * RATE])).chromaprint is None
 
 
 @pytest.mark.skipif(ctypes.util.find_library("chromaprint") is None, reason="no libchromaprint")
 def test_nothing_has_no_chromaprint() -> None:
-    assert chromaprint(Waveform(np.zeros((1, 100), np.float32))) is None
+    assert make_chromaprint(Waveform(np.zeros((1, 100), np.float32))) is None

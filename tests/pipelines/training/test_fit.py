@@ -5,14 +5,16 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from safetensors.torch import load_file
 
 from models.rhythm.network import TEMPI, BeatFeatures, BeatNetwork
+from models.rhythm.tracker import BeatTracker
 from pipelines.training.augmentation import augment
 from pipelines.training.clips import Clip
 from pipelines.training.dataset import ClipSet, Sampler, load_clips, split, stretched
 from pipelines.training.evaluate import as_prediction, clip_truth, predict
-from pipelines.training.export import export, read_checkpoint, read_exported
-from pipelines.training.fit import Progress, Trainer, losses, rate_at
+from pipelines.training.export import export, read_checkpoint
+from pipelines.training.fit import Trainer, TrainingProgress, losses, rate_at
 from pipelines.training.plan import FitPlan, PlanError, parse_plan
 from pipelines.training.targets import pulse_target, tempo_target
 
@@ -165,7 +167,7 @@ def test_a_run_that_was_stopped_ends_as_if_it_had_not(
     clips: ClipSet, plan: FitPlan, tmp_path: Path
 ) -> None:
     whole = Trainer(plan, sampler(clips, plan), torch.device("cpu"))
-    told: list[Progress] = []
+    told: list[TrainingProgress] = []
     whole.run(tmp_path / "whole.pt", told.append, report_every=2)
     assert [step.step for step in told] == [2, 4, 6]
     begun = Trainer(plan, sampler(clips, plan), torch.device("cpu"))
@@ -187,7 +189,7 @@ def test_a_network_learns_clicks_and_is_scored(plan: FitPlan, tmp_path: Path) ->
         plan, steps=60, batch=8, peak_rate=1e-2, channels=16, n_blocks=6, dropout=0.0, mixup=0.0
     )
     trainer = Trainer(eager, Sampler(clips, eager, {"a": 1.0}), torch.device("cpu"))
-    told: list[Progress] = []
+    told: list[TrainingProgress] = []
     trainer.run(tmp_path / "c.pt", told.append, report_every=10)
     assert told[-1].beat_loss < 0.6 * told[0].beat_loss
     assert told[-1].downbeat_loss < 0.7 * told[0].downbeat_loss
@@ -222,7 +224,7 @@ def test_exported_weights_say_the_same(n_networks: int, tmp_path: Path) -> None:
         networks.append(BeatNetwork(8, 3).eval())
     target = tmp_path / "weights" / "beats.safetensors"
     export(networks, target, {"training": "test"})
-    tracker = read_exported(target)
+    tracker = BeatTracker.from_tensors({k: v.float() for k, v in load_file(target).items()})
     features = torch.rand(1, 200, 83)
     with torch.inference_mode():
         activations, _ = tracker.average(features)

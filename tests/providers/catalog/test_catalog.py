@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from serve_app.domain.identity import TrackIdentity
 from serve_app.domain.track_ids import Platform, TrackId, parse_track_id
-from serve_app.providers.catalog import build as catalog_build
-from serve_app.providers.catalog import search as catalog_module
+from serve_app.providers.catalog import build, search
 from serve_app.providers.catalog.build import (
     CatalogBusyError,
     CatalogFileError,
@@ -159,7 +158,7 @@ def test_exports_give_back_what_was_imported(demo: Catalog, tmp_path: Path) -> N
 def test_an_import_order_survives_many_batches(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(catalog_build, "BATCH_ROWS", 7)
+    monkeypatch.setattr(build, "BATCH_ROWS", 7)
     rows = [TrackIdentity(deezer_id=str(n + 1), title=f"t{n}", artist="a") for n in range(50)]
     write_parquet(rows, tmp_path / "in.parquet")
     progress: list[tuple[int, int]] = []
@@ -207,7 +206,7 @@ def test_a_file_that_is_no_catalog_leaves_the_old_one(tmp_path: Path) -> None:
 def test_a_reader_follows_a_reimport_and_old_versions_go(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(catalog_module, "CHECK_EVERY_S", 0.0)
+    monkeypatch.setattr(search, "CHECK_EVERY_S", 0.0)
     catalog = Catalog.open(tmp_path / "catalog")
     asked = TrackId(Platform.DEEZER, "5")
     assert catalog.by_id(asked) is None

@@ -11,7 +11,7 @@ from models.fingerprint.landmarks import Fingerprint
 from pipelines.fingerprint.clip import Clip
 from serve_app.domain.identity import TrackIdentity
 from serve_app.domain.providers import ProviderUnavailableError
-from serve_app.providers.fingerprints import segment as fingerprint_segment
+from serve_app.providers.fingerprints import segment
 from serve_app.providers.fingerprints.builder import FingerprintIndexBuilder
 from serve_app.providers.fingerprints.index import CALIBRATION, FingerprintIndex
 from serve_app.providers.fingerprints.manifest import (
@@ -108,7 +108,7 @@ def test_a_warm_index_says_the_same(tmp_path: Path) -> None:
 def test_warming_reads_the_postings_where_there_is_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share: float
 ) -> None:
-    monkeypatch.setattr(fingerprint_segment, "WARMED_SHARE", share)
+    monkeypatch.setattr(segment, "WARMED_SHARE", share)
     with FingerprintIndexBuilder(tmp_path) as builder:
         builder.build(TRACKS.items())
     index = FingerprintIndex.open(tmp_path)

@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipelines.audio.waveform import UnprocessableAudioError, Waveform
+from pipelines.audio.waveform import UndecodableAudioError, Waveform
 from serve_app.domain.errors import ServiceUnavailableError
 from serve_app.ledger.jobs.types import AnalysisJob, Claim, ObjectSource
-from serve_app.services.jobs import run as job_runner
 from serve_app.services.jobs.run import JobRunner
 from tests.api.application import FakeBackend
 
@@ -78,8 +77,8 @@ def away() -> Exception:
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch) -> Callable[[FakeJobs, Around], Any]:
-    monkeypatch.setattr(job_runner, "FINISH_AGAIN_S", 0.01)
-    monkeypatch.setattr(job_runner, "HEARTBEAT_S", 0.02)
+    monkeypatch.setattr("serve_app.services.jobs.run.FINISH_AGAIN_S", 0.01)
+    monkeypatch.setattr("serve_app.services.jobs.run.HEARTBEAT_S", 0.02)
 
     async def run_once(jobs: FakeJobs, around: Around) -> None:
         silence = Waveform(np.zeros((1, 44_100), np.float32), 44_100)
@@ -105,13 +104,13 @@ async def test_a_lost_claim_leaves_the_audio_to_whoever_has_the_job(run: Any) ->
     around = Around()
     await run(FakeJobs(finish=[False]), around)
     await run(FakeJobs(heartbeat=[True, False]), around)
-    unfit = Around(UnprocessableAudioError("no audio"))
+    unfit = Around(UndecodableAudioError("no audio"))
     await run(FakeJobs(fail=[False]), unfit)
     assert around.deleted == unfit.deleted == []
 
 
 async def test_unfit_audio_fails_for_good(run: Any) -> None:
-    jobs, around = FakeJobs(), Around(UnprocessableAudioError("no audio"))
+    jobs, around = FakeJobs(), Around(UndecodableAudioError("no audio"))
     await run(jobs, around)
     assert (jobs.calls, around.deleted) == ([("unprocessable_audio", False)], [KEY])
 

@@ -10,8 +10,8 @@ import pytest
 from redis import Redis
 from redis.crc import key_slot
 
-from serve_app.local import redis as local_redis
-from serve_app.local.redis import LocalRedisError, is_alive
+from serve_app.local import embedded_redis
+from serve_app.local.embedded_redis import LocalRedisError, is_alive
 from serve_app.store.keys import Keyspace
 
 pytestmark = pytest.mark.redis
@@ -24,17 +24,17 @@ def folder() -> Iterator[Path]:
 
 
 def test_url_is_passed_on(folder: Path) -> None:
-    given = local_redis.start(folder, url="redis://elsewhere:6379/0")
+    given = embedded_redis.start(folder, url="redis://elsewhere:6379/0")
     assert (given.url, given.pid) == ("redis://elsewhere:6379/0", None)
     given.stop()
     assert list(folder.iterdir()) == []
 
 
 def test_one_server_per_folder_and_role(folder: Path) -> None:
-    ledger = local_redis.start(folder)
-    cache = local_redis.start(folder, role="cache")
+    ledger = embedded_redis.start(folder)
+    cache = embedded_redis.start(folder, role="cache")
     try:
-        assert local_redis.start(folder) == ledger
+        assert embedded_redis.start(folder) == ledger
         assert ledger.pid != cache.pid
         with Redis.from_url(ledger.url) as one, Redis.from_url(cache.url) as two:
             assert one.config_get("append*")["appendfsync"] == "always"
@@ -50,13 +50,13 @@ def test_one_server_per_folder_and_role(folder: Path) -> None:
 
 
 def test_data_survive_a_kill_and_a_restart(folder: Path) -> None:
-    first = local_redis.start(folder)
+    first = embedded_redis.start(folder)
     assert first.pid is not None
     with Redis.from_url(first.url) as redis:
         redis.set("a", "b")
     os.kill(first.pid, signal.SIGKILL)
-    local_redis.end_process(first.pid)
-    second = local_redis.start(folder)
+    embedded_redis.end_process(first.pid)
+    second = embedded_redis.start(folder)
     try:
         assert second.pid != first.pid
         with Redis.from_url(second.url) as redis:
@@ -67,7 +67,7 @@ def test_data_survive_a_kill_and_a_restart(folder: Path) -> None:
 
 def test_long_paths_get_a_port(folder: Path) -> None:
     deep = folder / ("x" * 100)
-    server = local_redis.start(deep, extra=("--appendonly", "no"))
+    server = embedded_redis.start(deep, extra=("--appendonly", "no"))
     try:
         assert server.url.startswith("redis://127.0.0.1:")
         with Redis.from_url(server.url) as redis:
@@ -78,7 +78,7 @@ def test_long_paths_get_a_port(folder: Path) -> None:
 
 def test_failed_start_names_the_log(folder: Path) -> None:
     with pytest.raises(LocalRedisError, match=r"redis\.log"):
-        local_redis.start(folder, extra=("--no-such-option", "1"))
+        embedded_redis.start(folder, extra=("--no-such-option", "1"))
 
 
 def test_keys_of_an_account_share_a_slot() -> None:
@@ -102,15 +102,15 @@ def test_keys_of_an_account_share_a_slot() -> None:
 MOVE = "redis.call('SET', KEYS[1], ARGV[1]) redis.call('XADD', KEYS[2], '*', 'v', ARGV[1])"
 
 
-def kill(server: local_redis.LocalRedis) -> None:
+def kill(server: embedded_redis.LocalRedis) -> None:
     assert server.pid is not None
     os.kill(server.pid, signal.SIGKILL)
-    local_redis.end_process(server.pid)
+    embedded_redis.end_process(server.pid)
 
 
 def test_a_torn_transaction_never_happened_and_never_returns(folder: Path) -> None:
     path = folder / "redis-ledger" / "appendonly.aof"
-    server = local_redis.start(folder)
+    server = embedded_redis.start(folder)
     with Redis.from_url(server.url) as redis:
         redis.eval(MOVE, 2, "{a}b", "{a}j", "1")
         before = path.stat().st_size
@@ -119,11 +119,11 @@ def test_a_torn_transaction_never_happened_and_never_returns(folder: Path) -> No
     whole = path.read_bytes()
     for length in range(before, len(whole), 9):
         path.write_bytes(whole[:length])
-        server = local_redis.start(folder)
+        server = embedded_redis.start(folder)
         with Redis.from_url(server.url) as redis:
             redis.eval(MOVE, 2, "{a}b", "{a}j", "2")
         kill(server)
-        server = local_redis.start(folder)
+        server = embedded_redis.start(folder)
         with Redis.from_url(server.url) as redis:
             entries = [fields[b"v"] for _, fields in redis.xrange("{a}j")]
             assert (redis.get("{a}b"), entries) == (b"2", [b"1", b"2"]), length - before
