@@ -220,15 +220,6 @@ def integrated_loudness(waveform: Tensor, sample_rate: int) -> Tensor:
     return gated_loudness(step_energies(waveform, sample_rate))
 
 
-def loudness_range(waveform: Tensor, sample_rate: int) -> Tensor:
-    """Measure the loudness range (EBU Tech 3342) of float32 ``[B, C, T]`` in LU, ``[B]``.
-
-    Raises:
-        ShapeError: Not three-dimensional, or more than five channels.
-    """
-    return gated_range(step_energies(waveform, sample_rate))
-
-
 @lru_cache(maxsize=4)
 def _interpolator(device: torch.device) -> Tensor:
     """Matrix ``[cell + 2 · half, cell · 7]`` from samples to the values between them."""
@@ -276,17 +267,9 @@ def peak(waveform: Tensor) -> Tensor:
 
 
 def to_dbtp(linear_peak: Tensor) -> Tensor:
-    """Convert `peak` to dBTP; silence gives -120."""
-    return 20.0 * torch.log10(linear_peak.clamp_min(10.0 ** (SILENCE_DBTP / 20.0)))
-
-
-def true_peak(waveform: Tensor) -> Tensor:
-    """Measure the true peak of float32 ``[B, C, T]`` in dBTP, ``[B]``; silence gives -120.
-
-    Raises:
-        ShapeError: Not three-dimensional, or more than five channels.
+    """Convert `peak` to dBTP; silence gives -120.
 
     References:
         ITU-R BS.1770-4, Annex 2.
     """
-    return to_dbtp(peak(waveform))
+    return 20.0 * torch.log10(linear_peak.clamp_min(10.0 ** (SILENCE_DBTP / 20.0)))

@@ -16,7 +16,6 @@ from torch.nn import functional
 
 from models.frontends import MusicnnMel
 
-EMBEDDING_DIM = 753
 _EPSILON = 1e-3  # tf.layers.batch_normalization's default
 
 # fmt: off

@@ -99,20 +99,6 @@ class ModelCard:
         """Whether there is nothing to pull: no weights, or weights that come with afa."""
         return self.format == "none" or self.source == SHIPPED
 
-    @property
-    def revision(self) -> str:
-        """The pinned version, commit or URL of the source; "" for a builtin.
-
-        Weights that come with afa are told by the first digits of their digest.
-        """
-        if self.source == SHIPPED:
-            return self.files[0].sha256[:12]
-        if self.source.startswith("pypi://"):
-            return self.source.partition("==")[2]
-        if self.source.startswith("hf://"):
-            return self.source.partition("@")[2]
-        return self.source.removeprefix("builtin://")
-
 
 def parse_cards(table: Mapping[str, Any]) -> dict[str, ModelCard]:
     """Build the cards from the parsed models table (id → fields), in the table's order.

@@ -25,7 +25,6 @@ WINDOW_FRAMES = 688
 MARGIN_FRAMES = 34
 """At a window's edges the surroundings are missing: landmarks there belong to the neighbour."""
 WINDOW_LENGTH = N_FFT + HOP_LENGTH * (WINDOW_FRAMES - 1)
-WINDOW_HOP = HOP_LENGTH * (WINDOW_FRAMES - 2 * MARGIN_FRAMES)
 MAX_LANDMARKS = 1024
 """Per window; music has 450 to 600, and the local maximum itself bounds them."""
 

@@ -16,8 +16,6 @@ from torch import Tensor
 
 from pipelines.batching.device import Device, Forward, is_device_fault, is_out_of_memory
 
-RECENT = 1024
-"""Batches and tracks over which quantiles are taken."""
 BATCHES_AHEAD = 2
 """Full batches queued behind those that the device has; more of them would gain nothing."""
 
@@ -36,14 +34,12 @@ class DeviceGoneError(DeviceFaultError):
 
 @dataclass(frozen=True, slots=True)
 class BatcherMetrics:
-    """Counters since the start, and quantiles over the last `RECENT` of each.
+    """Counters since the start, and what waits now.
 
     Attributes:
         padded_windows: Rows of zeros added to reach an allowed batch size.
         dropped_windows: Queued windows whose caller had gone.
         device_s: Seconds of device time, all batches.
-        queue_p50_s: From submission to the start of a track's first batch.
-        batch_p50_s: From start to outputs of a batch, host work included.
     """
 
     queued_windows: int
@@ -53,10 +49,6 @@ class BatcherMetrics:
     dropped_windows: int
     failed_tracks: int
     device_s: float
-    mean_batch_windows: float
-    queue_p50_s: float
-    queue_p95_s: float
-    batch_p50_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,8 +155,6 @@ class Batcher:
         self._fault: BaseException | None = None
         self._counts = dict.fromkeys(("batches", "windows", "padded", "dropped", "failed"), 0)
         self._device_s = 0.0
-        self._queue_times_s: deque[float] = deque(maxlen=RECENT)
-        self._batch_times_s: deque[float] = deque(maxlen=RECENT)
         self._observer: Observer | None = None
 
     def watch(self, observer: Observer) -> None:
@@ -223,10 +213,6 @@ class Batcher:
             dropped_windows=counts["dropped"],
             failed_tracks=counts["failed"],
             device_s=self._device_s,
-            mean_batch_windows=counts["windows"] / max(counts["batches"], 1),
-            queue_p50_s=_quantile(self._queue_times_s, 0.5),
-            queue_p95_s=_quantile(self._queue_times_s, 0.95),
-            batch_p50_s=_quantile(self._batch_times_s, 0.5),
         )
 
     def _note(self, seen: Observation) -> None:
@@ -284,7 +270,6 @@ class Batcher:
         self._count(budget - self._max_windows)
         now_s = asyncio.get_running_loop().time()
         begun_s = [now_s - track.submitted_s for track in share if track.n_taken == 0]
-        self._queue_times_s.extend(begun_s)
         if begun_s:
             self._note(Observation(queue_s=begun_s))
         batch = []
@@ -301,9 +286,7 @@ class Batcher:
         try:
             answers = await self._run_slices(batch)
         finally:
-            batch_s = loop.time() - start_s
-            self._batch_times_s.append(batch_s)
-            self._note(Observation(batch_s=batch_s))
+            self._note(Observation(batch_s=loop.time() - start_s))
             self._device.turns.release()
         for part, outputs in answers:
             try:
@@ -389,8 +372,3 @@ def _deliver(part: _Slice, outputs: Mapping[str, Tensor]) -> None:
         else:
             names = ordered[0].keys()
             track.done.set_result({n: torch.cat([rows[n] for rows in ordered]) for n in names})
-
-
-def _quantile(values: deque[float], share: float) -> float:
-    ordered = sorted(values)
-    return ordered[min(int(share * len(ordered)), len(ordered) - 1)] if ordered else 0.0

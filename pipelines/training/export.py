@@ -4,10 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 
 from models.rhythm.network import BeatNetwork
-from models.rhythm.tracker import BeatTracker
 
 
 def export(networks: Sequence[BeatNetwork], target: Path, details: dict[str, str]) -> None:
@@ -27,11 +26,6 @@ def export(networks: Sequence[BeatNetwork], target: Path, details: dict[str, str
     part = target.with_suffix(".part")
     save_file(tensors, part, metadata={"licence": "Apache-2.0", **details})
     part.replace(target)
-
-
-def read_exported(target: Path) -> BeatTracker:
-    """Read what `export` wrote, as the service does."""
-    return BeatTracker.from_tensors({k: v.float() for k, v in load_file(target).items()})
 
 
 def read_checkpoint(path: Path, channels: int, n_blocks: int) -> BeatNetwork:

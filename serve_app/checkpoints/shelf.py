@@ -73,13 +73,8 @@ class Shelf(Generic[K, T]):
         self._retiring: set[asyncio.Task[None]] = set()
 
     @property
-    def names(self) -> list[K]:
-        """What is kept, the least recently used first."""
-        return list(self._kept)
-
-    @property
     def values(self) -> list[T]:
-        """The sets that are kept."""
+        """The sets that are kept, the least recently used first."""
         return [kept.value for kept in self._kept.values()]
 
     async def get(self, name: K) -> T:

@@ -51,7 +51,7 @@ async def test_the_least_recently_used_goes_when_its_requests_are_done(counted: 
         await shelf.get(name)
     counted.may_go.clear()
     assert await shelf.get("c") == "c"
-    assert shelf.names == ["a", "c"]
+    assert shelf.values == ["a", "c"]
     assert counted.gone == []  # somebody still uses it
     counted.may_go.set()
     await asyncio.sleep(0)
@@ -68,7 +68,7 @@ async def test_what_is_too_large_is_refused_and_spoils_nothing(counted: Counted)
         await shelf.get("huge")
     with pytest.raises(KeyError):
         await shelf.get("unknown")
-    assert shelf.names == ["a"]
+    assert shelf.values == ["a"]
     await asyncio.sleep(0.01)
     assert counted.gone == ["huge"]
 
@@ -97,7 +97,7 @@ async def test_room_is_made_before_loading_where_the_size_is_known(counted: Coun
     counted.may_go.set()
     assert await third == "c"
     assert there == [set(), {"a"}, {"b"}]
-    assert shelf.names == ["b", "c"]
+    assert shelf.values == ["b", "c"]
 
 
 async def test_a_size_is_known_once_it_was_loaded(counted: Counted) -> None:
@@ -115,14 +115,14 @@ async def test_a_size_is_known_once_it_was_loaded(counted: Counted) -> None:
     with pytest.raises(ShelfFullError):
         await shelf.get("huge")
     assert counted.loads.count("huge") == 1
-    assert len(shelf.names) == 2
+    assert len(shelf.values) == 2
 
 
 async def test_an_expectation_above_the_budget_is_not_believed(counted: Counted) -> None:
     shelf = Shelf(counted.load, counted.retire, 100, expected_bytes=lambda _: 101)
     assert await shelf.get("a") == "a"
     assert await shelf.get("b") == "b"
-    assert shelf.names == ["a", "b"]
+    assert shelf.values == ["a", "b"]
 
 
 class Cyclic:

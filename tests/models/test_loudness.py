@@ -8,14 +8,23 @@ from torch import Tensor
 from models.loudness import (
     ShapeError,
     gated_loudness,
+    gated_range,
     integrated_loudness,
-    loudness_range,
+    peak,
     step_energies,
     step_length,
-    true_peak,
+    to_dbtp,
 )
 
 RATE = 48_000
+
+
+def loudness_range(waveform: Tensor, sample_rate: int) -> Tensor:
+    return gated_range(step_energies(waveform, sample_rate))
+
+
+def true_peak(waveform: Tensor) -> Tensor:
+    return to_dbtp(peak(waveform))
 
 
 def tone(level_db: float, seconds: float, hertz: float = 1000.0, rate: int = RATE) -> Tensor:

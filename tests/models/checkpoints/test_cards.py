@@ -40,18 +40,6 @@ def test_a_card_says_what_the_table_says() -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "revision"),
-    [
-        ("pypi://thing==1.0", "1.0"),
-        (f"hf://org/repo@{'a' * 40}", "a" * 40),
-        ("https://example.org/x", "https://example.org/x"),
-    ],
-)
-def test_the_revision_is_the_sources(source: str, revision: str) -> None:
-    assert parsed(source=source).revision == revision
-
-
-@pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"licence": None}, "licence must be str"),
