@@ -43,3 +43,13 @@ def test_every_folder_with_code_is_a_package() -> None:
 
 def test_no_package_below_tests() -> None:
     assert not list((REPOSITORY / "tests").rglob("__init__.py"))
+
+
+def test_no_room_is_crowded() -> None:
+    """A folder that one cannot take in at a glance wants rooms."""
+    for package in ("configs", "models", "pipelines", "serve_app", "benchmarks"):
+        folders = {path.parent for path in (REPOSITORY / package).rglob("*.py")}
+        for folder in folders:
+            modules = [path for path in folder.glob("*.py") if path.stem != "__init__"]
+            limit = 20 if folder.name in {"analysis", "training"} else 15
+            assert len(modules) <= limit, f"{folder.relative_to(REPOSITORY)}: {len(modules)}"

@@ -1,5 +1,7 @@
 """The deployment files are what Serve and Ray accept, and name deployments that exist."""
 
+from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,27 @@ def test_serve_accepts_the_file_and_the_builder_its_arguments(name: str) -> None
     application = schema.applications[0]
     assert application.import_path == "serve_app.app:build_app"
     AppArgs.model_validate(application.args)
+
+
+def paths_of(value: Any) -> Iterator[str]:
+    """Give what a configuration names as ``module:attribute``."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            if key in {"import_path", "policy_function"}:
+                yield inner
+            yield from paths_of(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from paths_of(inner)
+
+
+@pytest.mark.parametrize(("name", "n_named"), [("serve.local.yaml", 1), ("serve.gpu.yaml", 3)])
+def test_what_a_file_names_by_its_path_can_be_imported(name: str, n_named: int) -> None:
+    named = list(paths_of(load(REPOSITORY / "configs" / name)))
+    assert len(named) == n_named
+    for path in named:
+        module, _, attribute = path.partition(":")
+        assert callable(getattr(import_module(module), attribute))
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -1,6 +1,7 @@
 """Decoding of good, bad and hostile files through the real child process."""
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -17,6 +18,7 @@ import av
 import numpy as np
 import pytest
 
+from pipelines.audio import decode
 from pipelines.audio.decode import DecodeLimits, Decoder, DecoderUnavailableError
 from pipelines.audio.waveform import (
     AudioError,
@@ -422,6 +424,24 @@ def test_wrong_av_version_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     monkeypatch.setattr("pipelines.audio.decode.AV_VERSION", "0.0.1")
     with pytest.raises(DecoderUnavailableError, match=r"PyAV 0\.0\.1 is needed"):
         Decoder().decode(write_wav(tmp_path / "a", 1, RATE, RATE), LIMITS)
+
+
+def test_the_child_has_our_modules_from_the_root_that_it_is_given(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    source = write_wav(tmp_path / "a", 1, RATE, RATE)
+    folder = tmp_path / "pipelines" / "audio"
+    folder.mkdir(parents=True)
+    ours = Path(decode.__file__).parent
+    for name in ("decode_child.py", "sandbox.py"):
+        shutil.copyfile(ours / name, folder / name)
+    monkeypatch.setattr(decode, "__file__", str(folder / "decode.py"))
+    moved = Decoder()
+    assert moved.decode(source, LIMITS).duration_s == 1.0
+    moved.close()
+    (folder / "sandbox.py").unlink()
+    with pytest.raises(DecoderUnavailableError, match="it ended at once"):
+        Decoder().decode(source, LIMITS)
 
 
 def test_walls_are_reported(decoder: Decoder) -> None:
