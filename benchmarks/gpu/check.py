@@ -112,7 +112,6 @@ def forward_executed(
         model_id=subject.name,
         role="embedding",
         default=False,
-        optional=False,
         network="",
         source="builtin://",
         format="none",

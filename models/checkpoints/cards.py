@@ -52,7 +52,6 @@ class ModelCard:
             weights need another id.
         role: What it is used for.
         default: Used unless the operator chooses another card of the role.
-        optional: Its absence is not an error (the role then works without it).
         network: The class of network that runs it (`models.networks`).
         source: ``pypi://name==version``, ``hf://org/repo@commit``, ``https://…``, ``file://…``,
             ``shipped://`` (part of afa) or ``builtin://`` (no weights).
@@ -76,7 +75,6 @@ class ModelCard:
     model_id: str
     role: Role
     default: bool
-    optional: bool
     network: str
     source: str
     format: Format
@@ -182,7 +180,6 @@ def _parse_card(model_id: str, fields: Mapping[str, Any]) -> ModelCard:
         model_id=model_id,
         role=choice("role", Role),
         default=take("default", bool, False),
-        optional=take("optional", bool, False),
         network=take("network", str),
         source=take("source", str),
         format=choice("format", Format),

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from models.checkpoints.cache import CheckpointError, load_tensors
+from models.checkpoints.cache import load_tensors
 from models.checkpoints.cards import ModelCard
 from models.loudness import SILENCE_DBTP, SILENCE_LUFS
 from models.rhythm.beatnet import SAMPLE_RATE
@@ -188,14 +188,9 @@ def build(
 def load_key_network(
     cards: Sequence[ModelCard], model_dir: Path, device: torch.device
 ) -> KeyNetworkModel | None:
-    """Load the key network if a card asks for one; an optional one may be absent."""
+    """Load the key network if a card asks for one."""
     for card in cards:
         if card.format != "none":
-            try:
-                tensors = load_tensors(card, model_dir)
-            except CheckpointError:
-                if card.optional:
-                    continue
-                raise
-            return KeyNetworkModel(card.model_id, SKey.from_tensors(tensors), device)
+            network = SKey.from_tensors(load_tensors(card, model_dir))
+            return KeyNetworkModel(card.model_id, network, device)
     return None

@@ -40,9 +40,9 @@ def pull_cards(cards: list[ModelCard], settings: Settings) -> None:
     """Fetch, verify and convert checkpoints, showing each step.
 
     Raises:
-        CheckpointError: One that is not optional cannot be had.
+        CheckpointError: One cannot be had.
     """
-    from models.checkpoints.cache import CheckpointError, pull
+    from models.checkpoints.cache import pull
 
     for card in cards:
         with console.status(f"model {card.model_id}") as status:
@@ -50,15 +50,8 @@ def pull_cards(cards: list[ModelCard], settings: Settings) -> None:
             def show(step: str, model_id: str = card.model_id) -> None:
                 status.update(f"model {model_id}: {step}")
 
-            try:
-                pull(card, settings.resolved_model_dir(), settings.model_mirror, show)
-            except CheckpointError as error:
-                if not card.optional:
-                    raise
-                console.print(f"model {card.model_id}: left out, it is optional", highlight=False)
-                logger.info("%s", error)
-            else:
-                console.print(f"model {card.model_id}: ready", highlight=False)
+            pull(card, settings.resolved_model_dir(), settings.model_mirror, show)
+            console.print(f"model {card.model_id}: ready", highlight=False)
 
 
 def pull_defaults(settings: Settings) -> None:
@@ -200,8 +193,6 @@ def verify_command() -> None:
     settings = Settings()
     with told(CheckpointError):
         for card in default_cards(settings):
-            if card.optional and not is_here(card, settings.resolved_model_dir()):
-                continue
             verify(card, settings.resolved_model_dir())
             console.print(f"{card.model_id}: verified", highlight=False)
 

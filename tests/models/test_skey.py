@@ -1,6 +1,5 @@
 """S-KEY: the fast transform against plain convolutions, keys of rendered music."""
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from models.checkpoints.cache import CheckpointError, load_tensors, pull
+from models.checkpoints.cache import load_tensors
 from models.checkpoints.cards import ModelCard
 from models.skey import CROP_LENGTH, SKey
 from tests.data.synthetic_music import steady
@@ -18,11 +17,6 @@ from tests.data.synthetic_music import steady
 
 @pytest.fixture(scope="module")
 def tensors(cards: dict[str, ModelCard], model_dir: Path) -> dict[str, Tensor]:
-    mirror = os.environ.get("AFA_MODEL_MIRROR")
-    try:
-        pull(cards["skey"], model_dir, Path(mirror) if mirror else None)
-    except CheckpointError as error:
-        pytest.skip(f"optional checkpoint not to be had: {error.reason}")
     return load_tensors(cards["skey"], model_dir)
 
 

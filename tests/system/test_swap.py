@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from models.checkpoints.cache import CheckpointError, pull
+from models.checkpoints.cache import pull
 from models.checkpoints.cards import ModelCard, choose_cards
 from tests.data.small_checkpoints import add_own_ast
 from tests.system.conftest import AFA, REPOSITORY, Service, running_service
@@ -76,11 +76,7 @@ def settings(tmp_path: Path, cards: dict[str, ModelCard], model_dir: Path) -> di
         for card in chosen:
             if card.is_always_here:
                 continue
-            try:
-                pull(card, model_dir)
-            except CheckpointError:
-                assert card.optional
-                continue
+            pull(card, model_dir)
             (own / card.model_id).symlink_to(model_dir / card.model_id)
     add_own_ast(own, tmp_path, NEW)
     return {"AFA_MODEL_DIR": str(own)}

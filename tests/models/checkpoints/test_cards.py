@@ -34,7 +34,7 @@ def parsed(**changes: Any) -> ModelCard:
 
 def test_a_card_says_what_the_table_says() -> None:
     it = parsed(default=True, notes="n")
-    assert (it.model_id, it.role, it.default, it.optional) == ("thing", "tags", True, False)
+    assert (it.model_id, it.role, it.default) == ("thing", "tags", True)
     assert (it.window_length, it.window_hop, it.outputs) == (100, 50, {"tags": 3})
     assert (it.files[0].path, it.files[0].sha256, it.notes) == ("a/b.onnx", SHA, "n")
 
