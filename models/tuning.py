@@ -16,6 +16,19 @@ _LEAST_AGREEMENT = 0.15
 """Length of the mean vector under which there is no common tuning: noise and drums have .03-.1."""
 
 
+def frame_starts(n_samples: int) -> list[int]:
+    """Spread the frames over a recording; the last one ends with it.
+
+    Integers, because float32 tells samples apart only up to 2^24 of them, which is 12.7 min.
+
+    Args:
+        n_samples: At least `WIN_LENGTH`.
+    """
+    count = max(1, min(_N_FRAMES, n_samples // (WIN_LENGTH // 2) - 1))
+    last = n_samples - WIN_LENGTH
+    return [last * i // max(1, count - 1) for i in range(count)]
+
+
 def estimate_tuning(waveform: Tensor) -> float:
     """Find where the partials of a recording lie between the semitones of 440 Hz.
 
@@ -32,9 +45,7 @@ def estimate_tuning(waveform: Tensor) -> float:
     n = waveform.shape[-1]
     if n < WIN_LENGTH:
         return 0.0
-    count = max(1, min(_N_FRAMES, n // (WIN_LENGTH // 2) - 1))
-    starts = torch.linspace(0, n - WIN_LENGTH, count).long().tolist()
-    frames = torch.stack([waveform[start : start + WIN_LENGTH] for start in starts])
+    frames = torch.stack([waveform[start : start + WIN_LENGTH] for start in frame_starts(n)])
     first = math.ceil(_F_MIN_HZ * WIN_LENGTH / SAMPLE_RATE)
     last = int(_F_MAX_HZ * WIN_LENGTH / SAMPLE_RATE)
     spectrum = torch.fft.rfft(frames * torch.hann_window(WIN_LENGTH))[:, first - 1 : last + 2].abs()

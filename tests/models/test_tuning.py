@@ -3,9 +3,11 @@
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import Tensor
 
-from models.tuning import SAMPLE_RATE, WIN_LENGTH, estimate_tuning
+from models.tuning import SAMPLE_RATE, WIN_LENGTH, estimate_tuning, frame_starts
 
 
 def chords(cents: float, seconds: float = 4.0, drums: float = 0.0) -> Tensor:
@@ -52,3 +54,19 @@ def test_silence_of_any_length_has_none(n: int) -> None:
 def test_level_does_not_matter() -> None:
     sound = chords(17)
     assert estimate_tuning(sound * 1e-3) == pytest.approx(estimate_tuning(sound), abs=0.01)
+
+
+@given(n_samples=st.integers(WIN_LENGTH, 3600 * SAMPLE_RATE))
+def test_frames_lie_within_the_track_up_to_an_hour(n_samples: int) -> None:
+    starts = frame_starts(n_samples)
+    assert (starts[0], len(starts) <= 64) == (0, True)
+    assert starts[-1] == n_samples - WIN_LENGTH or len(starts) == 1
+    assert starts == sorted(set(starts))
+    steps = np.diff(starts)
+    assert not len(steps) or steps.max() - steps.min() <= 1
+
+
+def test_a_length_that_float32_does_not_know() -> None:
+    n_samples = 265 * 65_535
+    assert n_samples - WIN_LENGTH != int(torch.tensor(float(n_samples - WIN_LENGTH)))
+    assert estimate_tuning(torch.zeros(1).expand(n_samples)) == 0.0

@@ -24,7 +24,7 @@ from pipelines.audio.decode import DecodeLimits, decode
 from pipelines.audio.resample import resample
 from pipelines.audio.waveform import Waveform
 from pipelines.batching.steps import run_local
-from tests.data.audio_files import encode
+from tests.data.audio_files import encode, silent_flac
 from tests.data.synthetic_music import RATE, band, steady
 
 
@@ -191,6 +191,13 @@ def test_silence(step: SpectralStep, channels: int) -> None:
     assert (result.tempo, result.key, result.mode, result.loudness_lufs) == (0.0, -1, -1, -70.0)
     assert result.beats == result.segments == []
     assert result.mix_out_s == 3.0
+
+
+def test_a_track_over_thirteen_minutes(step: SpectralStep, tmp_path: Path) -> None:
+    """Of an odd number of samples above 2^24, which float32 cannot count."""
+    path = silent_flac(tmp_path / "long.flac", 265 * 65_535 / SAMPLE_RATE - 0.1, SAMPLE_RATE)
+    result = run_local(step, decode(path, DecodeLimits()))
+    assert result.mix_out_s == pytest.approx(787.6, abs=0.1)
 
 
 def test_noise_is_not_music(step: SpectralStep) -> None:
