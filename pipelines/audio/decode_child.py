@@ -4,7 +4,8 @@ Run as a script, isolated (`python -I -S decode_child.py ROOT AV_FOLDER AV_VERSI
 SOCK_SEQPACKET socket as stdin. The spawner imports PyAV once, gives up network and privileges, and
 never reads audio itself; each request is one datagram of JSON with three descriptors (audio, output
 pipe, status pipe). The child forked for it sees the audio as stdin, the output pipe as stdout, and
-nothing else.
+nothing else. It lives no longer than the spawner, and at its deadline the spawner kills it,
+whatever it does to its signals.
 
 Messages on the output pipe are `HEADER` (tag, channels, n) + payload: ``I`` n bytes of JSON (what
 the container claims), ``P`` n float32 samples of each channel in turn, ``S`` end of a segment,
@@ -22,8 +23,10 @@ import signal
 import socket
 import struct
 import sys
+import time
 import wave
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -361,20 +364,22 @@ def serve_request(request: dict[str, Any], walls: dict[str, str]) -> None:
         writer.message(b"E", json.dumps(["unprocessable_audio", TOO_MUCH_MEMORY]).encode())
 
 
-def run_child(request: dict[str, Any], descriptors: list[int], walls: dict[str, str]) -> None:
+def run_child(
+    request: dict[str, Any], descriptors: list[int], walls: dict[str, str], spawner: int
+) -> None:
     """Become the child for one file: put up the walls of one process, decode, never return."""
     from pipelines.audio import sandbox
 
     code = 1
     try:
+        walls = {**walls, "lifetime": sandbox.end_with_parent(spawner)}
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         os.dup2(descriptors[0], 0)
         os.dup2(descriptors[1], 1)
         os.closerange(3, 4096)
-        signal.setitimer(signal.ITIMER_REAL, request["wall_s"])
         limits = sandbox.ResourceLimits(request["address_space_bytes"], request["cpu_s"])
-        walls = {**walls, "limits": sandbox.limit_resources(limits)}
+        walls["limits"] = sandbox.limit_resources(limits)
         walls["system calls"] = sandbox.filter_system_calls()
         serve_request(request, walls)
         code = 0
@@ -384,16 +389,24 @@ def run_child(request: dict[str, Any], descriptors: list[int], walls: dict[str, 
         os._exit(code)
 
 
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A child: where its end is reported, and when it is killed (monotonic seconds)."""
+
+    status_pipe: int
+    deadline: float
+
+
 class Spawner:
-    """Forks a child per request and reports how each ended."""
+    """Forks a child per request, kills it at its deadline, and reports how it ended."""
 
     def __init__(self, control: socket.socket, walls: dict[str, str]) -> None:
         self._control = control
         self._walls = walls
-        self._status_pipes: dict[int, int] = {}
+        self._children: dict[int, Running] = {}
 
     def run(self) -> None:
-        """Serve until the other end of the control socket closes."""
+        """Serve until the other end of the control socket closes; the children end with it."""
         wake_read, wake_write = os.pipe()
         os.set_blocking(wake_read, False)
         os.set_blocking(wake_write, False)
@@ -401,7 +414,7 @@ class Spawner:
         signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
         while True:
             control = self._control.fileno()
-            ready, _, _ = select.select([control, wake_read], [], [])
+            ready, _, _ = select.select([control, wake_read], [], [], self._kill_overdue())
             if wake_read in ready:
                 with contextlib.suppress(BlockingIOError):
                     os.read(wake_read, 4096)
@@ -417,20 +430,33 @@ class Spawner:
         for _, _, packed in ancillary:
             descriptors.frombytes(packed)
         audio, output, status = descriptors
+        request = json.loads(data)
+        spawner = os.getpid()
         pid = os.fork()
         if pid == 0:
-            run_child(json.loads(data), [audio, output], self._walls)
+            run_child(request, [audio, output], self._walls, spawner)
         os.close(audio)
         os.close(output)
-        self._status_pipes[pid] = status
+        self._children[pid] = Running(status, time.monotonic() + request["wall_s"])
         return True
 
+    def _kill_overdue(self) -> float | None:
+        """Kill who is over the deadline; give the seconds to the next one, None without any."""
+        next_s: float | None = None
+        for pid, child in self._children.items():
+            left_s = child.deadline - time.monotonic()
+            if left_s <= 0:
+                os.kill(pid, signal.SIGKILL)  # not reaped yet, so the id is still its own
+            elif next_s is None or left_s < next_s:
+                next_s = left_s
+        return next_s
+
     def _reap(self) -> None:
-        while self._status_pipes:
+        while self._children:
             pid, status = os.waitpid(-1, os.WNOHANG)
             if pid == 0:
                 return
-            pipe = self._status_pipes.pop(pid)
+            pipe = self._children.pop(pid).status_pipe
             with contextlib.suppress(BrokenPipeError):
                 os.write(pipe, struct.pack("<i", status))
             os.close(pipe)

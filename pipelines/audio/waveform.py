@@ -42,7 +42,7 @@ class Waveform:
     """Decoded audio.
 
     Attributes:
-        samples: float32 ``[C, T]``, C = 1 or 2, full scale ±1 (lossy codecs may exceed it).
+        samples: float32 ``[C, T]``, C = 1 or 2, finite, full scale ±1 (lossy codecs may exceed it).
         sample_rate: Hz.
     """
 

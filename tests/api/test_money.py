@@ -4,8 +4,10 @@ bodies that never end."""
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from serve_app.api.door import audio_body
@@ -20,6 +22,7 @@ from serve_app.ledger.jobs.types import JobRecord, NewJob
 from serve_app.services.gate import Gate
 from serve_app.services.jobs import submit
 from tests.api.application import Application
+from tests.data.audio_files import RATE, float_wav
 
 pytestmark = pytest.mark.redis
 
@@ -105,6 +108,26 @@ async def test_an_error_is_told_though_its_key_cannot_be_given_back(
     monkeypatch.setattr(api.services.idempotency, "abandon", away)
     answer = await api.client().post("/v1/bpm", content=b"no audio", headers=headers)
     assert answer.json()["error"] == "unprocessable_audio"
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, 3.4e38, 1e308])
+async def test_audio_that_is_no_sound_is_refused_and_free(
+    api: Application, tmp_path: Path, value: float
+) -> None:
+    client = api.client()
+    audio = float_wav(tmp_path / "a", np.full(4 * RATE, value), dtype="<f8").read_bytes()
+    before = await api.remaining("pro")
+    for answer in (
+        await client.post("/v1/bpm", content=audio, headers=MP3),
+        await client.post("/v1/identify", files={"file": ("a.wav", audio, "audio/wav")}),
+    ):
+        assert (answer.status_code, answer.json()["error"]) == (400, "unprocessable_audio")
+    job = await client.post("/v1/audio-features/upload", content=audio, headers=MP3)
+    done = (await client.get(f"/v1/jobs/{job.json()['job_id']}", params={"wait": 20})).json()
+    assert (done["status"], done["error"]["error"]) == ("failed", "unprocessable_audio")
+    assert "no sound" in done["error"]["message"]
+    assert api.backend.n_calls == 0
+    assert await api.remaining("pro") == before
 
 
 async def test_repeats_are_limited_and_carry_the_rate(api: Application, demo_audio: bytes) -> None:

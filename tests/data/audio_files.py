@@ -1,5 +1,6 @@
 """Audio files for tests, made with PyAV: any container and codec that the service accepts."""
 
+import struct
 import wave
 from fractions import Fraction
 from pathlib import Path
@@ -65,4 +66,16 @@ def silent_flac(path: Path, duration_s: float, rate: int = 8000) -> Path:
             frame.sample_rate, frame.pts, frame.time_base = rate, start, Fraction(1, rate)
             output.mux(stream.encode(frame))
         output.mux(stream.encode(None))
+    return path
+
+
+def float_wav(path: Path, samples: np.ndarray, rate: int = RATE, dtype: str = "<f4") -> Path:
+    """Write mono floats ``[T]`` as they are, whatever they are."""
+    with np.errstate(over="ignore"):
+        data = samples.astype(dtype).tobytes()
+    width = np.dtype(dtype).itemsize
+    sizes = (16, 3, 1, rate, rate * width, width, 8 * width)
+    chunk = struct.pack("<IHHIIHH", *sizes)
+    head = b"WAVEfmt " + chunk + b"data" + struct.pack("<I", len(data))
+    path.write_bytes(b"RIFF" + struct.pack("<I", len(head) + len(data)) + head + data)
     return path

@@ -446,7 +446,14 @@ def test_the_child_has_our_modules_from_the_root_that_it_is_given(
 
 def test_walls_are_reported(decoder: Decoder) -> None:
     walls = decoder.active_walls()
-    assert set(walls) == {"network", "user", "privileges", "limits", "system calls"}
+    assert set(walls) == {
+        "network",
+        "user",
+        "privileges",
+        "lifetime",
+        "limits",
+        "system calls",
+    }
     assert all(state == "on" or state.startswith("off: ") for state in walls.values())
 
 
