@@ -10,6 +10,7 @@ import pytest
 from configs.tables import load_table
 from serve_app.api.asgi import create_app
 from serve_app.domain import errors
+from tests.data.audio_files import ENCODINGS
 
 REPOSITORY = Path(__file__).parents[1]
 README = (REPOSITORY / "README.md").read_text()
@@ -30,6 +31,14 @@ PLACEHOLDER = re.compile("NAME|SUBJECT")
 """What stands for any name in a path: ``routes/NAME.py``."""
 
 LONGEST_ROOM = 30
+
+
+def test_every_format_that_is_read_is_named() -> None:
+    described = create_app(cast("Any", SimpleNamespace(public_url="http://afa.test")))
+    route = described.openapi()["paths"]["/v1/audio-features/upload"]["post"]["description"]
+    for text in (README, route):
+        named = set(re.findall(r"[\w-]+", text))
+        assert {encoding.name for encoding in ENCODINGS} | {"APE"} <= named
 
 
 def prose(page: Path) -> str:

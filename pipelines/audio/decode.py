@@ -156,6 +156,17 @@ class Decoder:
             child.expect(b"I")
             return [Waveform(child.samples(capacity, until=b"S")) for _ in segments]
 
+    def check_head(self, source: Path, limits: DecodeLimits) -> None:
+        """Decode the first seconds and let go of them; a file of any length will do.
+
+        Raises:
+            AudioError: It is no audio, or none that is accepted.
+            DecoderUnavailableError: The installation lacks PyAV or forbids processes.
+        """
+        with self._child(source, "head", limits) as child:
+            child.expect(b"I")
+            child.expect(b".")
+
     def probe(self, source: Path, limits: DecodeLimits) -> AudioClaims:
         """Read the headers only."""
         with self._child(source, "probe", limits) as child:
@@ -404,6 +415,11 @@ def decode_segments(
 ) -> list[Waveform]:
     """Decode stretches of a file with the process's own decoder; see `Decoder.decode_segments`."""
     return default_decoder().decode_segments(source, segments, limits)
+
+
+def check_head(source: Path, limits: DecodeLimits) -> None:
+    """See whether a file begins as audio with the process's own decoder; see `Decoder`."""
+    default_decoder().check_head(source, limits)
 
 
 def probe(source: Path, limits: DecodeLimits) -> AudioClaims:

@@ -40,14 +40,24 @@ SAMPLE_RATE = 44_100
 BLOCK_SAMPLES = 32_768
 FRAMES_PER_PULL = 16
 """Frames pushed into a filter graph before what it made is fetched: each fetch ends in an error."""
+HEAD_S = 3.0
+"""As much of a file is decoded to tell whether it is audio."""
+MOST_BAD_PACKETS = 100
+"""In a row at a file's beginning: it is no audio."""
 PREROLL_S = 0.3
 """Decoded and thrown away before a segment, so that bit reservoirs and filters have settled."""
 
-CONTAINERS = "mp3,wav,flac,ogg,mov,mp4,m4a,aac,aiff,matroska,webm"
+CONTAINERS = (
+    "mp3,wav,w64,flac,ogg,mov,mp4,m4a,aac,aiff,matroska,webm,asf,ac3,eac3,wv,tta,au,caf,ape,amr"
+)
+"""Files of one recording. None of them names another file, and none is a tracker's score (MOD, XM,
+IT, S3M), whose players are programs of their own."""
+
 CODECS = (
     "mp3,mp3float,mp2,mp2float,mp1,mp1float,aac,aac_latm,flac,vorbis,opus,libopus,alac,ac3,eac3,"
-    "wavpack,speex,libspeex,adpcm_ms,adpcm_ima_wav,pcm_alaw,pcm_mulaw,pcm_u8,pcm_s8,pcm_s16le,"
-    "pcm_s16be,pcm_s24le,pcm_s24be,pcm_s32le,pcm_s32be,pcm_f32le,pcm_f32be,pcm_f64le,pcm_f64be"
+    "wavpack,tta,ape,wmav1,wmav2,wmapro,wmalossless,amrnb,amrwb,speex,libspeex,"
+    "adpcm_ms,adpcm_ima_wav,adpcm_ima_qt,pcm_alaw,pcm_mulaw,pcm_u8,pcm_s8,pcm_s16le,pcm_s16be,"
+    "pcm_s24le,pcm_s24be,pcm_s32le,pcm_s32be,pcm_f32le,pcm_f32be,pcm_f64le,pcm_f64be"
 )
 MIN_RATE, MAX_RATE = 4_000, 384_000
 
@@ -59,7 +69,10 @@ NO_AUDIO = f"The file holds no audio track; {SEND_INSTEAD}."
 TOO_MUCH_MEMORY = f"The audio file needs too much memory to decode; {SEND_INSTEAD}."
 
 _TEXT_STARTS = (b"#ext", b"ffconcat", b"[playlist]", b"<", b"[reference]", b"file ")
-_AUDIO_STARTS = (b"ID3", b"RIFF", b"fLaC", b"OggS", b"FORM", b"\x1a\x45\xdf\xa3")
+_AUDIO_STARTS = (
+    *(b"ID3", b"RIFF", b"RF64", b"riff", b"fLaC", b"OggS", b"FORM", b"\x1a\x45\xdf\xa3"),
+    *(b"\x30\x26\xb2\x75", b"\x0b\x77", b"wvpk", b"TTA1", b".snd", b"caff", b"MAC ", b"#!AMR"),
+)
 
 
 class RefusedError(Exception):
@@ -265,8 +278,12 @@ class FrameSource:
         with contextlib.suppress(FFmpegError):  # beyond the end: the frames that follow say so
             self.container.seek(int((max(0.0, position_s) + self.start_s) * 1e6))
 
-    def frames(self) -> Iterator["AudioFrame"]:
-        """Decode on from the present position."""
+    def frames(self, give_up_after: int | None = None) -> Iterator["AudioFrame"]:
+        """Decode on from the present position.
+
+        Args:
+            give_up_after: So many bad packets without a good one are the end.
+        """
         from av.error import FFmpegError
 
         packets = self.container.demux(self.stream)
@@ -283,6 +300,8 @@ class FrameSource:
                 raise
             except FFmpegError:
                 self.n_bad += 1
+                if self.n_bad == give_up_after and not self.n_good:
+                    return
                 continue
             self.n_good += 1
             yield from decoded
@@ -316,6 +335,17 @@ def decode_whole(source: FrameSource, writer: BlockWriter, request: dict[str, An
             "audio_too_short",
             f"The audio lasts {duration_s:.2f} s; send at least {minimum_s:g} s.",
         )
+
+
+def decode_head(source: FrameSource) -> None:
+    """Refuse a file whose beginning does not decode; how long it is does not matter."""
+    heard_s = 0.0
+    for frame in source.frames(give_up_after=MOST_BAD_PACKETS):
+        heard_s += frame.samples / max(frame.sample_rate, 1)
+        if heard_s >= HEAD_S:
+            break
+    if source.n_bad > source.n_good or not heard_s:
+        raise RefusedError("unprocessable_audio", DAMAGED)
 
 
 def decode_segments(source: FrameSource, writer: BlockWriter, request: dict[str, Any]) -> None:
@@ -355,6 +385,8 @@ def serve_request(request: dict[str, Any], walls: dict[str, str]) -> None:
             writer.message(b"I", json.dumps(source.claims()).encode())
             if request["task"] == "whole":
                 decode_whole(source, writer, request)
+            elif request["task"] == "head":
+                decode_head(source)
             elif request["task"] == "segments":
                 decode_segments(source, writer, request)
         writer.message(b".")

@@ -31,7 +31,10 @@ from serve_app.providers.fingerprints.track_keys import (
 if TYPE_CHECKING:
     from models.fingerprint.landmarks import Fingerprint
 
-AUDIO_ENDINGS = {".mp3", ".wav", ".flac", ".ogg", ".opus", ".m4a", ".mp4", ".aac", ".aiff", ".webm"}
+AUDIO_ENDINGS = {
+    *(".mp3", ".wav", ".flac", ".ogg", ".opus", ".m4a", ".mp4", ".aac", ".aiff", ".webm", ".mka"),
+    *(".wma", ".ac3", ".eac3", ".wv", ".tta", ".au", ".caf", ".w64", ".ape", ".amr", ".3gp"),
+}
 FILE_SCHEME = "file://"
 LIMITS = DecodeLimits(max_seconds=3600)
 N_THREADS = min(4, os.cpu_count() or 1)

@@ -2,6 +2,7 @@
 
 import struct
 import wave
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,81 @@ import numpy as np
 RATE = 44_100
 LAYOUTS = {1: "mono", 2: "stereo"}
 
+APE_BLOCKS = 73_728
+
+
+@dataclass(frozen=True, slots=True)
+class Encoding:
+    """A way to write audio with PyAV; ``name`` is what users call it."""
+
+    name: str
+    container: str
+    codec: str
+    sample_format: str = "fltp"
+    rate: int = RATE
+    bit_rate: int | None = None
+
+    def write(self, path: Path, duration_s: float) -> Path:
+        """Encode clicks and a chord, mono at telephone rates."""
+        samples = click_track(120, duration_s, 1 if self.rate < 16_000 else 2, self.rate)
+        return encode(
+            path,
+            samples,
+            self.container,
+            self.codec,
+            rate=self.rate,
+            sample_format=self.sample_format,
+            bit_rate=self.bit_rate,
+        )
+
+
+ENCODINGS = [
+    Encoding("MP3", "mp3", "libmp3lame"),
+    Encoding("WAV", "wav", "pcm_s16le", "s16"),
+    Encoding("WAV", "wav", "pcm_f32le", "flt"),
+    Encoding("WAV", "wav", "adpcm_ms", "s16"),
+    Encoding("FLAC", "flac", "flac", "s16"),
+    Encoding("OGG", "ogg", "vorbis"),
+    Encoding("Opus", "ogg", "libopus", "flt", 48_000),
+    Encoding("M4A", "ipod", "aac"),
+    Encoding("ALAC", "ipod", "alac", "s16p"),
+    Encoding("3GP", "3gp", "libopencore_amrnb", "s16", 8_000),
+    Encoding("AAC", "adts", "aac"),
+    Encoding("AIFF", "aiff", "pcm_s16be", "s16"),
+    Encoding("WebM", "webm", "libopus", "flt", 48_000),
+    Encoding("MKA", "matroska", "flac", "s16"),
+    Encoding("MKA", "matroska", "ac3", "fltp", 48_000),
+    Encoding("MKA", "matroska", "tta", "s16"),
+    Encoding("WMA", "asf", "wmav1", "fltp", RATE, 128_000),
+    Encoding("WMA", "asf", "wmav2", "fltp", RATE, 128_000),
+    Encoding("AC-3", "ac3", "ac3", "fltp", 48_000),
+    Encoding("E-AC-3", "eac3", "eac3", "fltp", 48_000),
+    Encoding("WavPack", "wv", "wavpack"),
+    Encoding("WavPack", "wv", "wavpack", "s16p"),
+    Encoding("TTA", "tta", "tta", "s16"),
+    Encoding("AU", "au", "pcm_s16be", "s16"),
+    Encoding("AU", "au", "pcm_mulaw", "s16"),
+    Encoding("CAF", "caf", "alac", "s16p"),
+    Encoding("CAF", "caf", "pcm_s16be", "s16"),
+    Encoding("CAF", "caf", "adpcm_ima_qt", "s16p"),
+    Encoding("W64", "w64", "pcm_s16le", "s16"),
+    Encoding("AMR", "amr", "libopencore_amrnb", "s16", 8_000),
+]
+"""Every accepted format that can be written here; APE can not."""
+
+
+def silent_ape(path: Path, n_frames: int = 1) -> Path:
+    """Write a Monkey's Audio file of silence (one flag a frame); FFmpeg has no encoder."""
+    frame = struct.pack("<II", 1 << 31, 3) + bytes(8)
+    sizes = (0, 52, 24, 4 * n_frames, 0, len(frame) * n_frames, 0, 0)
+    descriptor = struct.pack("<4sHHIIIIIII16s", b"MAC ", 3990, *sizes, bytes(16))
+    header = struct.pack("<HHIIIHHI", 2000, 32, APE_BLOCKS, APE_BLOCKS, n_frames, 16, 2, RATE)
+    first = len(descriptor) + len(header) + 4 * n_frames
+    seek_table = [first + i * len(frame) for i in range(n_frames)]
+    seeks = struct.pack(f"<{n_frames}I", *seek_table)
+    path.write_bytes(descriptor + header + seeks + frame * n_frames)
+    return path
+
 
 def encode(
     path: Path,
@@ -21,6 +97,7 @@ def encode(
     *,
     rate: int = RATE,
     sample_format: str = "fltp",
+    bit_rate: int | None = None,
 ) -> Path:
     """Encode float samples ``[C, T]``."""
     layout = LAYOUTS[samples.shape[0]]
@@ -29,6 +106,8 @@ def encode(
             codec, rate=rate, layout=layout, options={"strict": "experimental"}
         )
         stream.format = sample_format
+        if bit_rate is not None:
+            stream.bit_rate = bit_rate
         for start in range(0, samples.shape[1], 8192):
             block = np.ascontiguousarray(samples[:, start : start + 8192], dtype=np.float32)
             frame = av.AudioFrame.from_ndarray(block, format="fltp", layout=layout)

@@ -41,7 +41,10 @@ async def analyse_upload(
         bool, Query(description="Adds a 768-d embedding to the result (PRO and Scale).")
     ] = False,
 ) -> JobEnvelope:
-    """Send raw audio bytes (MP3, WAV, FLAC, OGG, M4A, AAC, AIFF, WebM) and get a job.
+    """Send raw audio bytes and get a job.
+
+    MP3, WAV, FLAC, OGG, Opus, M4A, ALAC, AAC, 3GP, AIFF, WebM, MKA, WMA, AC-3, E-AC-3, WavPack,
+    TTA, AU, CAF, W64, APE and AMR are read; tracker formats (MOD, XM, IT, S3M) are not.
 
     Or name an uploaded asset as JSON: `{"asset_id": "afa_…"}`.
 
