@@ -8,8 +8,10 @@ import asyncio
 import hashlib
 import re
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import IO
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -151,6 +153,24 @@ class ObjectStore:
             if file is not None:
                 await asyncio.to_thread(file.close)
         return size_bytes
+
+    @asynccontextmanager
+    async def at_hand(self, key: str) -> AsyncIterator[Path]:
+        """Have the object as a local file while the block runs: itself, or a copy of it.
+
+        Raises:
+            ObjectNotFoundError: No object has that key.
+        """
+        if self._folder is not None:
+            path = self._folder / check_key(key)
+            if not path.is_file():
+                raise ObjectNotFoundError(key)
+            yield path
+            return
+        with TemporaryDirectory(prefix="afa-object-") as folder:
+            copy = Path(folder) / "object"
+            await self.download(key, copy)
+            yield copy
 
     async def delete(self, key: str) -> None:
         """Remove the object; a missing one is not an error."""

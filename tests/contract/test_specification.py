@@ -1,6 +1,7 @@
 """Every table of the specification, field by field and status by status."""
 
 import hashlib
+import random
 import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -10,7 +11,7 @@ import httpx
 import pytest
 
 from tests.api.application import Application
-from tests.data.audio_files import click_track, encode
+from tests.data.audio_files import click_track, encode, silent_wav
 
 pytestmark = pytest.mark.redis
 
@@ -219,9 +220,7 @@ async def test_identical_bytes_of_one_owner_are_one_asset(
 
 async def test_assets_are_paged_by_an_exclusive_cursor(api: Application) -> None:
     client = api.client()
-    uploaded = [
-        (await upload(client, b"\xff\xfb" + bytes([n]) * 100))["asset_id"] for n in range(7)
-    ]
+    uploaded = [(await upload(client, silent_wav(5_000 + 2 * n)))["asset_id"] for n in range(7)]
     seen: list[str] = []
     cursor = None
     counts = []
@@ -251,7 +250,7 @@ async def test_the_default_page_has_fifty_items(
 ) -> None:
     client = api.client("scale")
     for n in range(60):
-        await upload(client, b"\xff\xfb audio %d" % n)
+        await upload(client, silent_wav(5_000 + 2 * n))
     params = {} if limit is None else {"limit": limit}
     assert (await client.get("/v1/assets", params=params)).json()["count"] == count
 
@@ -264,6 +263,21 @@ async def test_what_is_surely_no_audio_is_not_stored(api: Application, body: byt
     answer = await api.client().post("/v1/assets/upload", content=body, headers=MP3)
     check_error(answer, 415, "unsupported_media_type")
     assert [info async for info in api.stores.objects.scan()] == []
+
+
+async def test_what_does_not_decode_is_not_stored(api: Application, tmp_path: Path) -> None:
+    tones = click_track(120, 4.0)
+    m4a = encode(tmp_path / "a", tones, "ipod", "aac").read_bytes()
+    for body in (random.Random(7).randbytes(100_000), m4a[:40], m4a[: len(m4a) // 2]):
+        answer = await api.client().post("/v1/assets/upload", content=body, headers=MP3)
+        refused = check_error(answer, 400, "unprocessable_audio")
+        assert re.search("damaged or incomplete|not an audio file", refused["message"])
+    assert [info async for info in api.stores.objects.scan()] == []
+    assert (await api.client().get("/v1/assets")).json()["count"] == 0
+
+
+async def test_short_audio_is_stored(api: Application) -> None:
+    assert (await upload(api.client(), silent_wav(44_144)))["size_bytes"] == 44_144
 
 
 # Endpoints
@@ -565,7 +579,8 @@ async def test_413_over_the_tiers_upload_size(api: Application, path: str, chunk
 
 async def test_uploads_up_to_the_tiers_size_are_taken(api: Application) -> None:
     for tier, size in (("basic", 15 * 2**20), ("pro", 50 * 2**20)):
-        answer = await api.client(tier).post("/v1/assets/upload", content=bytes(size), headers=MP3)
+        audio = silent_wav(size)
+        answer = await api.client(tier).post("/v1/assets/upload", content=audio, headers=MP3)
         assert answer.status_code == 201, answer.text
         assert answer.json()["size_bytes"] == size
 

@@ -1,5 +1,6 @@
 """Audio files for tests, made with PyAV: any container and codec that the service accepts."""
 
+import io
 import struct
 import wave
 from dataclasses import dataclass
@@ -132,6 +133,15 @@ def write_wav(path: Path, samples: np.ndarray, rate: int = RATE) -> Path:
         file.setparams((samples.shape[0], 2, rate, 0, "NONE", ""))
         file.writeframes((samples.T * 32_767).astype("<i2").tobytes())
     return path
+
+
+def silent_wav(n_bytes: int) -> bytes:
+    """Make an even number of bytes of WAV, 44 of them the header."""
+    file = io.BytesIO()
+    with wave.open(file, "wb") as out:
+        out.setparams((1, 2, RATE, 0, "NONE", ""))
+        out.writeframes(bytes(n_bytes - 44))
+    return file.getvalue()
 
 
 def silent_flac(path: Path, duration_s: float, rate: int = 8000) -> Path:

@@ -179,3 +179,13 @@ def test_unsafe_keys_are_refused(key: str) -> None:
 def test_unknown_stores_are_refused(url: str) -> None:
     with pytest.raises(ValueError, match="object store"):
         ObjectStore(url)
+
+
+async def test_an_object_is_at_hand_as_a_file(store: ObjectStore) -> None:
+    await store.put_stream("a/b", chunks_of(b"onetwo", 3))
+    async with store.at_hand("a/b") as path:
+        assert path.read_bytes() == b"onetwo"
+    assert await keys_of(store) == ["a/b"]
+    with pytest.raises(ObjectNotFoundError):
+        async with store.at_hand("a/c"):
+            pass

@@ -69,6 +69,10 @@ async def upload_asset(
 ) -> AssetUpload:
     """Send raw audio bytes and get an `asset_id` to use instead of the audio. Free.
 
+    The first seconds are decoded: what is no audio, or a file without the part that says how to
+    read it, is refused. Every format that `POST /v1/audio-features/upload` names is taken, of any
+    length.
+
     The same bytes again give the same asset, with its first expiry. Assets are deleted when their
     tier's lifetime is over.
     """

@@ -4,11 +4,14 @@ Invariant: an asset whose record is gone answers as one that never was, at once;
 with the next sweep.
 """
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator, Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+from pipelines.audio.decode import DecodeLimits, check_head
+from pipelines.audio.waveform import AudioError
 from serve_app.domain.assets import (
     PREFIX,
     AssetRecord,
@@ -19,6 +22,7 @@ from serve_app.domain.assets import (
 from serve_app.domain.errors import (
     AssetNotFoundError,
     BadRequestError,
+    UnprocessableAudioError,
     UnsupportedMediaTypeError,
 )
 from serve_app.domain.keys import Caller
@@ -30,6 +34,9 @@ from serve_app.store.assets import Assets
 from serve_app.store.objects import ObjectStore
 
 logger = logging.getLogger(__name__)
+
+CHECK_LIMITS = DecodeLimits(cpu_s=5, wall_s=20.0, address_space_bytes=1 << 29)
+"""Of the look at an upload's first seconds, which takes some hundredths of one."""
 
 NO_ASSET = "no such asset; assets expire with their tier's lifetime"
 ORPHAN_AGE = timedelta(hours=2)
@@ -72,10 +79,12 @@ class AssetsService:
             PayloadTooLargeError: The body passed the tier's upload size; nothing was stored.
             BadRequestError: The body is empty.
             UnsupportedMediaTypeError: It is text, an image or the like; nothing was stored.
+            UnprocessableAudioError: It does not begin as audio that can be decoded; nothing stays.
         """
         asset_id = PREFIX + new_ulid()
         key = asset_object_key(caller.owner, asset_id)
         stored = await store_body(self._objects, key, checked(chunks), tier)
+        await self._check_audio(key)
         # If this is not answered it may have been done: bytes that no record names are swept, but a
         # record without bytes would stand in the way of every later upload of them.
         record = await self._assets.put(
@@ -92,6 +101,15 @@ class AssetsService:
         if record.asset_id != asset_id:
             await self._objects.delete(key)
         return record
+
+    async def _check_audio(self, key: str) -> None:
+        """Have the first seconds decoded behind the decoder's walls; delete what does not."""
+        try:
+            async with self._objects.at_hand(key) as path:
+                await asyncio.to_thread(check_head, path, CHECK_LIMITS)
+        except AudioError as error:
+            await self._objects.delete(key)
+            raise UnprocessableAudioError(str(error), error.code) from error
 
     async def get(self, caller: Caller, asset_id: str) -> AssetRecord:
         """Read an asset's record.
