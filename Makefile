@@ -57,7 +57,7 @@ bench: $(STAMP)
 	$(BIN)/afa bench
 
 soak: $(STAMP)
-	$(BIN)/python -m pytest -m slow --timeout 0 tests/soak tests/system
+	$(BIN)/python -m pytest -m slow --timeout 0 tests/soak tests/system tests/pipelines/audio
 
 gpu-check:
 	@$(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON)) -m benchmarks.gpu.check
