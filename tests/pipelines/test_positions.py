@@ -18,7 +18,7 @@ from pipelines.analysis.rhythm import CHROMA_RATE, refine
 from pipelines.audio.waveform import SAMPLE_RATE, Waveform
 from pipelines.batching.framed import FrameGrid
 from pipelines.batching.windows import WindowSpec, window_starts
-from pipelines.fingerprint.make import _GRID, _join, loudest_start
+from pipelines.fingerprint.make import _GRID, _join, find_loudest_start
 from serve_app.services.identify.clip_identifier import middle
 
 HOUR_S = 3600
@@ -105,7 +105,7 @@ def test_the_middle_lies_within_the_clip(n_samples: int, length_s: float) -> Non
 def test_the_loudest_part_lies_within_the_clip(thirds: int) -> None:
     samples = np.zeros(3 * thirds + 1, np.float32)
     samples[-thirds:] = 1.0
-    start = loudest_start(samples, thirds)
+    start = find_loudest_start(samples, thirds)
     assert 0 <= start <= len(samples) - thirds
 
 
