@@ -23,6 +23,7 @@ class Tier:
     embedding: bool
     rate: Mapping[str, int]
     identify_in_flight: int
+    uploads_in_flight: int
     lane_weight: int
     owner_jobs: int
 

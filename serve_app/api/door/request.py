@@ -37,7 +37,7 @@ ERROR_TEXTS = {
     409: "Idempotency-Key reused with another request.",
     413: "The body exceeds the tier's upload size.",
     415: "Unsupported media type.",
-    429: "Rate limit exceeded; see Retry-After.",
+    429: "Rate limit exceeded, or too many requests in flight; see Retry-After.",
     500: "A fault of ours; nothing was charged.",
     502: "All identification services unavailable; refunded.",
     503: "Overloaded or partly down; retry after the time in Retry-After.",

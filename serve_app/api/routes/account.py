@@ -68,6 +68,7 @@ async def get_account(caller: Reader, services: Services) -> Account:
             grace_credits=tier.grace_credits,
             requests_per_minute=dict(tier.rate),
             identify_in_flight=tier.identify_in_flight,
+            uploads_in_flight=tier.uploads_in_flight,
         ),
         prices=asdict(services.prices),
         auto_topup=None if topup is None else auto_topup(topup),

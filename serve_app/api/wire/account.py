@@ -39,6 +39,7 @@ class TierLimits(WireModel):
     grace_credits: int
     requests_per_minute: dict[str, int] = Field(description="By class of request.")
     identify_in_flight: int
+    uploads_in_flight: int = Field(description="Bodies on their way at once; JSON does not count.")
 
 
 class AutoTopup(WireModel):
