@@ -28,6 +28,7 @@ own:{cNN}:<owner>:keys      hash   key id to look-up hash               for ever
 key:<hash>                  hash   API key record                       for ever
 kid:<key id>                string owner and look-up hash of a key      for ever
 {lanes}:*                   …      queue hints: lua/lib/lanes.lua       for ever
+{fetches}:*                 …      the same, of jobs by address           for ever
 as:{cNN}:r:<owner>:<asset>  hash   asset record                         tier's asset life
 as:{cNN}:s:<owner>:<sha256> string asset id of those bytes              tier's asset life
 as:{cNN}:t:<owner>:<track>  string asset id of that recording           tier's asset life
@@ -46,6 +47,7 @@ import binascii
 
 DEFAULT_SHARDS = 256
 LANES = "{lanes}:"
+FETCHES = "{fetches}:"
 SHARDS_KEY = "cr:shards"
 MODELS = "{models}:"
 KEY_EVENTS = "afa-key-events"
@@ -166,9 +168,9 @@ class Keyspace:
         return f"idem:{self.tag(owner)}:{owner}:{key}"
 
 
-def lane_key(name: str) -> str:
-    """Key of one of the lanes' structures; all lie in one slot."""
-    return LANES + name
+def lane_key(name: str, space: str = LANES) -> str:
+    """Key of one of the lanes' structures; all of a space lie in one slot."""
+    return space + name
 
 
 def models_key(name: str) -> str:

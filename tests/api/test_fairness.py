@@ -1,13 +1,17 @@
 """One owner's slow bodies, endless bodies and full stores leave everybody else alone."""
 
+import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
 from serve_app.composition.options import StoreOptions
+from tests.api.application import Application
 from tests.api.live import LiveApplication, serve_application
 from tests.api.slow_uploads import SlowUploads, endless_body
 from tests.api.test_identify import Remote
@@ -97,3 +101,104 @@ async def test_a_connection_whose_body_was_taken_goes_on(live: LiveApplication) 
         for _ in range(3):
             answer = await client.post("/nope", content=big)
             assert (answer.status_code, answer.headers["connection"]) == (404, "close")
+
+
+@pytest.fixture
+async def drips() -> AsyncIterator[str]:
+    """A host that gives audio at a byte a second."""
+
+    tasks: list[asyncio.Task[Any]] = []
+
+    async def drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        tasks.append(task)
+        try:
+            await drop_by_drop(reader, writer)
+        finally:
+            writer.close()
+
+    async def drop_by_drop(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        with suppress(ConnectionError):
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: audio/mpeg\r\n\r\nID3")
+            for _ in range(100):
+                await asyncio.sleep(1.0)
+                writer.write(b"\0")
+                await writer.drain()
+
+    host = await asyncio.start_server(drip, "127.0.0.1", 0)
+    yield f"http://127.0.0.1:{host.sockets[0].getsockname()[1]}/drip"
+    host.close()
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_dripping_addresses_of_one_owner_leave_anothers_jobs_alone(
+    api: Application, sound: bytes, drips: str
+) -> None:
+    for n in range(6):
+        body = {"url": f"{drips}{n}"}
+        answer = await api.client("pro").post("/v1/audio-features/url", json=body)
+        assert answer.status_code == 202
+    async with asyncio.timeout(5):
+        while len(await fetching(api)) < 2:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+    began = time.monotonic()
+    bob = api.client("scale")
+    job = (
+        await bob.post(
+            "/v1/audio-features/upload", content=sound, headers={"Content-Type": "audio/wav"}
+        )
+    ).json()
+    done = (await bob.get(f"/v1/jobs/{job['job_id']}", params={"wait": 30})).json()
+    assert done["status"] == "complete"
+    assert time.monotonic() - began < 8
+    assert len(await fetching(api)) == 2
+    # What the fetches last tells nothing about how long analyses take.
+    assert float(await api.stores.ledger_store.command("HGET", "{lanes}:stats", "service")) < 8_000
+
+
+async def fetching(api: Application) -> list[bytes]:
+    """The claims of addresses that are being fetched."""
+    return list(await api.stores.ledger_store.command("ZRANGE", "{fetches}:leases", 0, -1))
+
+
+async def test_an_address_is_fetched_then_analysed_and_nothing_stays(
+    api: Application, sound: bytes
+) -> None:
+    async def give(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: audio/wav\r\n\r\n" + sound)
+        await writer.drain()
+        writer.close()
+
+    host = await asyncio.start_server(give, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{host.sockets[0].getsockname()[1]}/a.wav"
+    client = api.client("pro")
+    job = (await client.post("/v1/audio-features/url", json={"url": url})).json()
+    done = (await client.get(f"/v1/jobs/{job['job_id']}", params={"wait": 30})).json()
+    host.close()
+    assert done["status"] == "complete"
+    record = await api.stores.jobs.get("owner-pro", job["job_id"])
+    assert record is not None
+    assert record.attempts == 1
+    assert [info.key async for info in api.stores.objects.scan("uploads/")] == []
+    assert await fetching(api) == []
+
+
+async def test_an_upload_goes_with_a_job_that_fails_on_our_side(
+    api: Application, sound: bytes
+) -> None:
+    api.backend.fault = RuntimeError("ours")
+    client = api.client("pro")
+    headers = {"Content-Type": "audio/wav"}
+    answer = await client.post("/v1/audio-features/upload", content=sound, headers=headers)
+    job_id = answer.json()["job_id"]
+    done = (await client.get(f"/v1/jobs/{job_id}", params={"wait": 30})).json()
+    assert done["error"]["error"] == "internal_error"
+    async with asyncio.timeout(5):
+        while [i.key async for i in api.stores.objects.scan("uploads/")]:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+    assert api.backend.n_calls == 3
