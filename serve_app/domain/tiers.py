@@ -18,6 +18,7 @@ class Tier:
     grace_credits: int
     upload_bytes: int
     asset_lifetime_s: int
+    storage_bytes: int
     max_audio_s: int
     gpu: bool
     embedding: bool

@@ -33,6 +33,8 @@ as:{cNN}:r:<owner>:<asset>  hash   asset record                         tier's a
 as:{cNN}:s:<owner>:<sha256> string asset id of those bytes              tier's asset life
 as:{cNN}:t:<owner>:<track>  string asset id of that recording           tier's asset life
 as:{cNN}:i:<owner>          zset   asset ids, score 0                   for ever
+as:{cNN}:e:<owner>          zset   living assets and sizes, by expiry   for ever
+as:{cNN}:b:<owner>          string sum of those sizes, in bytes         for ever
 as:{cNN}:due                zset   owner and asset by expiry            for ever
 {models}:*                  …      which checkpoints serve:             for ever
                                    checkpoints/choices.py
@@ -154,7 +156,7 @@ class Keyspace:
         return f"kid:{key_id}"
 
     def asset(self, owner: str, kind: str, name: str | None = None) -> str:
-        """Key of one of an owner's assets by r, s or t, or of their index i."""
+        """Key of one of an owner's assets by r, s or t, or of index i, expiries e, bytes b."""
         key = f"as:{self.tag(owner)}:{kind}:{owner}"
         return key if name is None else f"{key}:{name}"
 

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -202,3 +203,41 @@ async def test_an_upload_goes_with_a_job_that_fails_on_our_side(
         while [i.key async for i in api.stores.objects.scan("uploads/")]:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
     assert api.backend.n_calls == 3
+
+
+@pytest.fixture
+async def small_store(api: Application, monkeypatch: pytest.MonkeyPatch) -> Application:
+    """The free tier keeps 1,000 bytes, for two seconds."""
+    free = replace(api.services.tiers["free"], storage_bytes=1_000, asset_lifetime_s=2)
+    monkeypatch.setitem(api.services.tiers._by_name, "free", free)
+    return api
+
+
+async def test_storage_is_counted_to_the_byte_and_given_back(small_store: Application) -> None:
+    client = small_store.client("free")
+    headers = {"Content-Type": "audio/mpeg"}
+
+    async def upload(filling: bytes, size: int) -> httpx.Response:
+        body = b"ID3" + filling * (size - 3)
+        return await client.post("/v1/assets/upload", content=body, headers=headers)
+
+    async def used() -> tuple[int, int]:
+        account = (await client.get("/v1/account")).json()
+        return account["usage"]["stored_bytes"], account["limits"]["storage_bytes"]
+
+    assert (await upload(b"a", 600)).status_code == 201
+    assert (await upload(b"a", 600)).status_code == 201  # the same bytes
+    assert await used() == (600, 1_000)
+    refused = await upload(b"b", 401)
+    assert (refused.status_code, refused.json()["error"]) == (413, "payload_too_large")
+    for word in ("600 bytes", "401", "1000 in all", "expire"):
+        assert word in refused.json()["message"]
+    assert (await upload(b"b", 400)).status_code == 201
+    assert await used() == (1_000, 1_000)
+    assert len([info async for info in small_store.stores.objects.scan("assets/")]) == 2
+    assert (await upload(b"a", 600)).status_code == 201  # still the same bytes
+    await asyncio.sleep(2.1)
+    assert await used() == (0, 1_000)
+    answers = await asyncio.gather(*(upload(letter, 300) for letter in (b"c", b"d", b"e", b"f")))
+    assert sorted(answer.status_code for answer in answers) == [201, 201, 201, 413]
+    assert await used() == (900, 1_000)

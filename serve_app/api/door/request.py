@@ -35,7 +35,7 @@ ERROR_TEXTS = {
     402: "Insufficient credits, or the tier does not include the operation.",
     404: "Not found, or not yours.",
     409: "Idempotency-Key reused with another request.",
-    413: "The body exceeds the tier's upload size.",
+    413: "The body exceeds the tier's upload size, or all assets its storage.",
     415: "Unsupported media type.",
     429: "Rate limit exceeded, or too many requests in flight; see Retry-After.",
     500: "A fault of ours; nothing was charged.",

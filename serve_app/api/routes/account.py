@@ -58,10 +58,12 @@ async def get_account(caller: Reader, services: Services) -> Account:
             cache_lookups_used=balance.lookups_used,
             cache_lookups_included=tier.cache_lookups,
             open_jobs=balance.open_jobs,
+            stored_bytes=await services.assets.stored_bytes(caller),
         ),
         limits=TierLimits(
             upload_bytes=tier.upload_bytes,
             asset_lifetime_s=tier.asset_lifetime_s,
+            storage_bytes=tier.storage_bytes,
             max_audio_s=tier.max_audio_s,
             gpu=tier.gpu,
             embedding=tier.embedding,

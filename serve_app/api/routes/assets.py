@@ -71,7 +71,7 @@ async def upload_asset(
     """Send raw audio bytes and get an `asset_id` to use instead of the audio. Free.
 
     The same bytes again give the same asset, with its first expiry. Assets are deleted when their
-    tier's lifetime is over.
+    tier's lifetime is over. All that live have `limits.storage_bytes` of `GET /v1/account` at most.
     """
     tier = services.tiers[caller.tier]
     media_type = check_audio_type(request.headers.get("content-type", ""))
