@@ -18,6 +18,7 @@ from serve_app.api.routes import (
 )
 from serve_app.api.services import ApiServices
 from serve_app.api.tracing import TraceMiddleware
+from serve_app.api.unread import UnreadBodyMiddleware
 
 # The upload and URL routes stand before the look-ups, whose path takes any identifier.
 ROUTES = (
@@ -47,6 +48,7 @@ def create_app(services: ApiServices) -> FastAPI:
     )
     app.state.services = services
     app.add_middleware(TraceMiddleware)
+    app.add_middleware(UnreadBodyMiddleware)
     errors.install(app)
     for routes in ROUTES:
         app.include_router(routes.router)

@@ -12,6 +12,7 @@ from serve_app.ledger.topups import Topups
 from serve_app.providers.web.url_guard import UrlGuard
 from serve_app.services.audio.assets import AssetsService
 from serve_app.services.bpm import BpmService
+from serve_app.services.gate import BodyPlaces
 from serve_app.services.identify.identify import IdentifyService
 from serve_app.services.jobs.submit import AnalysisService
 from serve_app.services.lookup.batch import BatchService
@@ -56,6 +57,7 @@ class ApiServices:
     webhooks: Webhooks
     objects: ObjectStore
     assets: AssetsService
+    bodies: BodyPlaces
     live: Operations
     simulated: Operations
     readiness: Readiness

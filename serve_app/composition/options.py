@@ -118,6 +118,9 @@ class JobOptions(BaseModel):
     owner_in_flight: int = Field(
         64, ge=1, description="Most jobs of one owner that run at the same time."
     )
+    owner_fetches: int = Field(
+        2, ge=1, description="Most addresses of one owner that are fetched at the same time."
+    )
 
     def policy(self) -> JobPolicy:
         """Give what the store goes by."""
@@ -194,6 +197,9 @@ class WorkerOptions(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     concurrent_jobs: int = Field(2, ge=1, description="Jobs that one worker replica runs at once.")
+    concurrent_fetches: int = Field(
+        32, ge=1, description="Addresses that one worker replica fetches at once, beside its jobs."
+    )
     analysis: Literal["whole", "partial"] = Field(
         "whole", description="partial: mood and embedding hear 3 x 10 s of a track, not all of it."
     )

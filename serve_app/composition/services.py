@@ -18,6 +18,7 @@ from serve_app.services.audio.assets import AssetsService
 from serve_app.services.audio.sources import TrackAudio
 from serve_app.services.bpm import BpmService, QuickBackend
 from serve_app.services.charging import Charging
+from serve_app.services.gate import BodyPlaces
 from serve_app.services.identify.answers import IdentifyCache
 from serve_app.services.identify.identify import IdentifyBackend, IdentifyService
 from serve_app.services.jobs.submit import AnalysisService, UploadSource
@@ -173,6 +174,7 @@ def compose_services(stores: Stores, around: Surroundings) -> ApiServices:
         webhooks=stores.webhooks,
         objects=stores.objects,
         assets=assets,
+        bodies=BodyPlaces(),
         live=operations(stores, features, live, batch_cached_free=cached_free),
         simulated=operations(stores, test_features, simulated, batch_cached_free=cached_free),
         readiness=Readiness({"ledger": stores.ping_ledger} | dict(around.probes)),

@@ -14,6 +14,7 @@ from serve_app.ledger.journal import Journal
 from serve_app.providers.payment_sandbox import SandboxPayments
 from serve_app.providers.web.webhook_sender import WebhookSender
 from serve_app.services.audio.assets import AssetsService
+from serve_app.services.jobs.recover import recover
 from serve_app.services.payments import PaymentsWorker
 from serve_app.services.upkeep import Chore, Upkeep
 
@@ -39,7 +40,7 @@ class Keeper:
         exporter = Exporter(opened.ledger_store, Archive(options.journal_store))
         self._upkeep = Upkeep(
             [
-                Chore("jobs", opened.jobs.recover, SWEEP_S),
+                Chore("jobs", partial(recover, opened.jobs, opened.objects), SWEEP_S),
                 Chore("holds", opened.ledger.reap_due, SWEEP_S),
                 Chore("ended holds", partial(forget_ended, opened.ledger_store), FORGET_S),
                 Chore("webhooks", webhooks.deliver_due, DELIVER_S),

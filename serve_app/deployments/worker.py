@@ -13,6 +13,7 @@ from pipelines.audio.decode import decode
 from serve_app.composition.options import StoreOptions, UrlOptions, WorkerOptions
 from serve_app.composition.stores import open_stores
 from serve_app.deployments.backend import RayBackend
+from serve_app.ledger.jobs.types import Claim
 from serve_app.providers.web.audio_url import AudioUrlFetcher
 from serve_app.services.audio.sources import SourceFetcher
 from serve_app.services.jobs.run import JobRunner
@@ -53,6 +54,9 @@ class AnalysisWorker:
         self._loops = [
             asyncio.create_task(self._work(slot)) for slot in range(options.concurrent_jobs)
         ]
+        self._fetches: set[asyncio.Task[None]] = set()
+        self._fetch_places = asyncio.Semaphore(options.concurrent_fetches)
+        self._loops.append(asyncio.create_task(self._fetch()))
 
     async def _work(self, slot: int) -> None:
         while True:
@@ -63,6 +67,31 @@ class AnalysisWorker:
             except Exception:  # the ledger may be away; the lanes wait
                 logger.exception("worker %s", self._worker_id)
                 await asyncio.sleep(FAULT_PAUSE_S)
+
+    async def _fetch(self) -> None:
+        """Fetch addresses beside the jobs, so that a slow host keeps no job waiting."""
+        while True:
+            await self._fetch_places.acquire()
+            claim = None
+            try:
+                claim = await self._jobs.claim(f"{self._worker_id}-fetch", CLAIM_WAIT_S, "fetch")
+            except Exception:  # the ledger may be away; the lanes wait
+                logger.exception("worker %s", self._worker_id)
+                await asyncio.sleep(FAULT_PAUSE_S)
+            if claim is None:
+                self._fetch_places.release()
+                continue
+            task = asyncio.create_task(self._fetch_one(claim))
+            self._fetches.add(task)
+            task.add_done_callback(self._fetches.discard)
+
+    async def _fetch_one(self, claim: Claim) -> None:
+        try:
+            await self._runner.run(claim)
+        except Exception:  # its lease ends
+            logger.exception("worker %s", self._worker_id)
+        finally:
+            self._fetch_places.release()
 
     async def check_health(self) -> None:
         """Fail when a loop has ended, so that Serve replaces the replica."""

@@ -31,7 +31,11 @@ class AssetRecord:
 
 @dataclass(frozen=True, slots=True)
 class NewAsset:
-    """A file that has just been stored, before its record exists."""
+    """A file that has just been stored, before its record exists.
+
+    Attributes:
+        quota_bytes: All living assets of the owner may have so many bytes, this one included.
+    """
 
     asset_id: str
     owner: str
@@ -39,6 +43,7 @@ class NewAsset:
     size_bytes: int
     content_type: str
     lifetime_s: int
+    quota_bytes: int
     track: str | None = None
 
 

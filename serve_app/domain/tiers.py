@@ -18,11 +18,13 @@ class Tier:
     grace_credits: int
     upload_bytes: int
     asset_lifetime_s: int
+    storage_bytes: int
     max_audio_s: int
     gpu: bool
     embedding: bool
     rate: Mapping[str, int]
     identify_in_flight: int
+    uploads_in_flight: int
     lane_weight: int
     owner_jobs: int
 

@@ -16,9 +16,9 @@ from serve_app.services.charging import Charging, charge_id
 from serve_app.services.gate import Gate
 
 MAX_IN_FLIGHT = 32
-"""Requests that one ingress replica lets in at once: what a replica of the tempo deployment takes.
-They wait there, where they are next in line; a router that waits for a full replica leaves it idle
-for up to half a second between two tries."""
+"""Requests that one ingress replica has computed at once: what a replica of the tempo deployment
+takes. They wait there, where they are next in line; a router that waits for a full replica leaves
+it idle for up to half a second between two tries."""
 
 
 class QuickBackend(Protocol):
@@ -68,10 +68,11 @@ class BpmService:
             AssetNotFoundError: Expired, never existed, or another owner's.
             InsufficientCreditsError: Not covered.
             UnprocessableAudioError: Not audio, too short or too long; not charged.
-            ServiceUnavailableError: Too much work is waiting; the body was not read.
+            ServiceUnavailableError: Too much work is waiting; nothing was charged.
         """
-        with self._gate.entered():
-            async with audio.stored() as stored:
+        self._gate.check()
+        async with audio.stored() as stored:
+            with self._gate.entered():
                 paid_as = charge_id(request_id, stored.sha256)
                 async with self._charging.hold(caller, self._prices.bpm, paid_as) as hold:
                     features = accept(

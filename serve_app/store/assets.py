@@ -8,7 +8,7 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from serve_app.domain.assets import AssetRecord, NewAsset, asset_object_key, parse_object_key
-from serve_app.domain.errors import ServiceUnavailableError
+from serve_app.domain.errors import PayloadTooLargeError, ServiceUnavailableError
 from serve_app.store.client import Store, from_ms
 from serve_app.store.keys import join_member, split_member
 
@@ -22,7 +22,11 @@ class Assets:
         self._store = store
 
     async def put(self, asset: NewAsset) -> AssetRecord:
-        """Write the record, or give the one its owner already has of the same bytes."""
+        """Write the record, or give the one its owner already has of the same bytes.
+
+        Raises:
+            PayloadTooLargeError: It would pass the owner's quota.
+        """
         owner, track = asset.owner, asset.track or ""
         word, *rest = await self._store.run(
             "asset_put",
@@ -31,11 +35,12 @@ class Assets:
                 self._store.keys.asset(owner, "s", asset.sha256),
                 self._store.keys.asset(owner, "i"),
                 self._store.keys.asset_due(self._store.keys.tag(owner)),
+                *self._usage_keys(owner),
                 self._store.keys.asset(owner, "t", track),
             ],
             [
                 *(owner, asset.asset_id, asset.sha256, asset.size_bytes, asset.content_type),
-                *(asset.lifetime_s * 1000, track),
+                *(asset.lifetime_s * 1000, track, asset.quota_bytes),
             ],
         )
         if word == b"DUP":
@@ -43,6 +48,8 @@ class Assets:
             if known is None:
                 raise ServiceUnavailableError("the asset has just expired; upload it again")
             return known
+        if word == b"FULL":
+            raise PayloadTooLargeError(over_quota(asset, *rest))
         created, expires = rest
         return AssetRecord(
             asset_id=asset.asset_id,
@@ -54,6 +61,13 @@ class Assets:
             expires_at=from_ms(expires),
             track=asset.track,
         )
+
+    def _usage_keys(self, owner: str) -> tuple[str, str]:
+        return self._store.keys.asset(owner, "e"), self._store.keys.asset(owner, "b")
+
+    async def stored_bytes(self, owner: str) -> int:
+        """Give how many bytes the owner's living assets have; the same bytes count once."""
+        return int(await self._store.run("asset_usage", [*self._usage_keys(owner)], []))
 
     async def get(self, owner: str, asset_id: str) -> AssetRecord | None:
         """Read a record; None when expired, foreign or never written."""
@@ -157,3 +171,14 @@ class Assets:
             for (owner, asset_id), exists in zip(pairs, living, strict=True)
             if exists
         ]
+
+
+def over_quota(asset: NewAsset, stored_bytes: int, expires_in_ms: int) -> str:
+    """Say why an asset is not taken, and when there is more room."""
+    text = (
+        f"your assets have {stored_bytes} bytes and this one {asset.size_bytes}; your tier keeps "
+        f"{asset.quota_bytes} in all"
+    )
+    if not stored_bytes:
+        return text
+    return f"{text}; wait for assets to expire, the next one does in {-(-expires_in_ms // 1000)} s"

@@ -28,10 +28,13 @@ own:{cNN}:<owner>:keys      hash   key id to look-up hash               for ever
 key:<hash>                  hash   API key record                       for ever
 kid:<key id>                string owner and look-up hash of a key      for ever
 {lanes}:*                   …      queue hints: lua/lib/lanes.lua       for ever
+{fetches}:*                 …      the same, of jobs by address           for ever
 as:{cNN}:r:<owner>:<asset>  hash   asset record                         tier's asset life
 as:{cNN}:s:<owner>:<sha256> string asset id of those bytes              tier's asset life
 as:{cNN}:t:<owner>:<track>  string asset id of that recording           tier's asset life
 as:{cNN}:i:<owner>          zset   asset ids, score 0                   for ever
+as:{cNN}:e:<owner>          zset   living assets and sizes, by expiry   for ever
+as:{cNN}:b:<owner>          string sum of those sizes, in bytes         for ever
 as:{cNN}:due                zset   owner and asset by expiry            for ever
 {models}:*                  …      which checkpoints serve:             for ever
                                    checkpoints/choices.py
@@ -46,6 +49,7 @@ import binascii
 
 DEFAULT_SHARDS = 256
 LANES = "{lanes}:"
+FETCHES = "{fetches}:"
 SHARDS_KEY = "cr:shards"
 MODELS = "{models}:"
 KEY_EVENTS = "afa-key-events"
@@ -152,7 +156,7 @@ class Keyspace:
         return f"kid:{key_id}"
 
     def asset(self, owner: str, kind: str, name: str | None = None) -> str:
-        """Key of one of an owner's assets by r, s or t, or of their index i."""
+        """Key of one of an owner's assets by r, s or t, or of index i, expiries e, bytes b."""
         key = f"as:{self.tag(owner)}:{kind}:{owner}"
         return key if name is None else f"{key}:{name}"
 
@@ -166,9 +170,9 @@ class Keyspace:
         return f"idem:{self.tag(owner)}:{owner}:{key}"
 
 
-def lane_key(name: str) -> str:
-    """Key of one of the lanes' structures; all lie in one slot."""
-    return LANES + name
+def lane_key(name: str, space: str = LANES) -> str:
+    """Key of one of the lanes' structures; all of a space lie in one slot."""
+    return space + name
 
 
 def models_key(name: str) -> str:

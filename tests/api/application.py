@@ -34,6 +34,7 @@ from serve_app.composition.stores import Stores, open_stores
 from serve_app.domain.errors import ServiceUnavailableError
 from serve_app.domain.identification import Recogniser, TempoAndKey
 from serve_app.domain.tiers import Tiers
+from serve_app.ledger.jobs.types import Stage
 from serve_app.providers.web.audio_url import AudioUrlFetcher
 from serve_app.services.audio.refusal import Refusal
 from serve_app.services.audio.sources import Source, SourceFetcher
@@ -254,13 +255,13 @@ async def open_application(
 
 
 async def work(stores: Stores, runner: JobRunner, stopping: asyncio.Event) -> None:
-    """Run jobs, two at a time."""
+    """Run jobs, two at a time, and fetch four addresses beside them."""
 
-    async def slot(number: int) -> None:
+    async def slot(number: int, stage: Stage = "analyse") -> None:
         while not stopping.is_set():
             with suppress(ServiceUnavailableError):
-                claim = await stores.jobs.claim(f"worker-{number}", 0.1)
+                claim = await stores.jobs.claim(f"worker-{number}", 0.1, stage)
                 if claim is not None:
                     await runner.run(claim)
 
-    await asyncio.gather(slot(0), slot(1))
+    await asyncio.gather(slot(0), slot(1), *(slot(2 + n, "fetch") for n in range(4)))

@@ -23,7 +23,7 @@ from tests.store.spend_cases import SPEND_CASES
 from tests.store.traffic_cases import TRAFFIC_CASES
 
 CASE_LIMIT_S = 20.0
-ELSEWHERE = frozenset({"asset_put", "lib/clock"})
+ELSEWHERE = frozenset({"asset_put", "asset_usage", "lib/clock", "lib/quota"})
 SWAPS = (
     (" >= ", " > "),
     (" > ", " >= "),

@@ -1,9 +1,14 @@
-"""Bodies that are audio, or JSON that names an asset."""
+"""Bodies that are audio, or JSON that names an asset.
+
+Invariant: a body that may be long holds one of its owner's places while it comes; JSON holds none,
+and has to come at once.
+"""
 
 import asyncio
 import json
 import time
 from collections.abc import AsyncGenerator
+from contextlib import AbstractContextManager, aclosing, nullcontext
 from functools import partial
 from typing import Any
 
@@ -20,11 +25,11 @@ from serve_app.domain.errors import (
 )
 from serve_app.domain.keys import Caller
 from serve_app.domain.tiers import Tier
+from serve_app.domain.traffic import SLOW_START_S, SLOWEST_BYTES_PER_S
 from serve_app.services.audio.audio import Audio, AudioAsset, AudioBody
 
 LONGEST_JSON = 64 * 1024
-SLOW_START_S = 10.0
-SLOWEST_BYTES_PER_S = 8 * 1024
+LONGEST_JSON_S = 10.0
 LONGEST_UPLOAD_S = 120.0
 
 AUDIO_CONTENT: dict[str, Any] = {
@@ -101,18 +106,44 @@ def asset_of(request: Request, services: ApiServices, caller: Caller, tier: Tier
     return AudioAsset(services.objects, services.assets, read_asset_id, caller, tier)
 
 
+def place_of(request: Request) -> AbstractContextManager[None]:
+    """Give the place that the body takes while it comes.
+
+    Entering it raises `ConcurrencyError` and `ServiceUnavailableError`, see `BodyPlaces`.
+    """
+    caller: Caller | None = getattr(request.state, "caller", None)
+    is_here = getattr(request.state, "is_spooled", False)
+    if caller is None or is_here or is_json(request.headers.get("content-type", "")):
+        return nullcontext()
+    services: ApiServices = request.app.state.services
+    limit = services.tiers[caller.tier].uploads_in_flight
+    return services.bodies.taken(caller.owner, limit)
+
+
 async def body_chunks(request: Request) -> AsyncGenerator[bytes, None]:
     """Stream the body; only the time that is spent waiting for the client counts against it.
 
     Raises:
         BadRequestError: The client went away before the end, or sends too slowly: it would keep a
             place that others wait for.
+        ConcurrencyError: The owner's places are taken; nothing was read.
+        ServiceUnavailableError: All places are taken; nothing was read.
     """
+    with place_of(request):
+        async with aclosing(paced(request)) as chunks:
+            async for chunk in chunks:
+                yield chunk
+
+
+async def paced(request: Request) -> AsyncGenerator[bytes, None]:
+    """Stream the body while it comes as fast as it must; raises `BadRequestError` otherwise."""
+    is_short = is_json(request.headers.get("content-type", ""))
+    longest_s = LONGEST_JSON_S if is_short else LONGEST_UPLOAD_S
     stream = request.stream()
     waited_s, size = 0.0, 0
     try:
         while True:
-            limit_s = min(LONGEST_UPLOAD_S, SLOW_START_S + size / SLOWEST_BYTES_PER_S)
+            limit_s = min(longest_s, SLOW_START_S + size / SLOWEST_BYTES_PER_S)
             began = time.monotonic()
             async with asyncio.timeout(limit_s - waited_s):
                 chunk = await anext(stream, None)
@@ -126,7 +157,7 @@ async def body_chunks(request: Request) -> AsyncGenerator[bytes, None]:
     except TimeoutError as error:
         raise BadRequestError(
             f"the upload is too slow; send at least {SLOWEST_BYTES_PER_S // 1024} KiB/s, and all "
-            f"within {LONGEST_UPLOAD_S:.0f} s"
+            f"within {longest_s:.0f} s"
         ) from error
 
 
@@ -137,10 +168,11 @@ async def read_asset_input(request: Request) -> str:
         BadRequestError: Not one.
     """
     body = bytearray()
-    async for chunk in body_chunks(request):
-        body += chunk
-        if len(body) > LONGEST_JSON:
-            raise BadRequestError('the JSON body is too long; send {"asset_id": "afa_…"}')
+    async with aclosing(body_chunks(request)) as chunks:
+        async for chunk in chunks:
+            body += chunk
+            if len(body) > LONGEST_JSON:
+                raise BadRequestError('the JSON body is too long; send {"asset_id": "afa_…"}')
     try:
         return AssetInput.model_validate(json.loads(body)).asset_id
     except (ValueError, ValidationError, RecursionError) as error:

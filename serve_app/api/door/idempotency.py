@@ -10,7 +10,7 @@ import hashlib
 import tempfile
 from asyncio import to_thread
 from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from typing import IO, Any
 
 from fastapi import Request, Response
@@ -193,24 +193,28 @@ def digest_without(boundary: bytes, body: IO[bytes]) -> str:
 
 
 async def spool(request: Request, body: IO[bytes], limit_bytes: int) -> str:
-    """Take the request's body to memory or disk, and give its hash.
+    """Take the request's body to memory or disk, and give its hash; it takes no place from now on.
 
     Raises:
         PayloadTooLargeError: It passed ``limit_bytes``.
         BadRequestError: It broke off, or comes too slowly.
+        ConcurrencyError: Too many uploads of this owner are on their way.
+        ServiceUnavailableError: Too many uploads are.
     """
     digest = hashlib.sha256()
     size = 0
-    async for chunk in body_chunks(request):
-        size += len(chunk)
-        if size > limit_bytes:
-            raise PayloadTooLargeError(f"the body is larger than {limit_bytes} bytes")
-        digest.update(chunk)
-        if size > IN_MEMORY_BYTES:
-            await to_thread(body.write, chunk)
-        else:
-            body.write(chunk)
+    async with aclosing(body_chunks(request)) as chunks:
+        async for chunk in chunks:
+            size += len(chunk)
+            if size > limit_bytes:
+                raise PayloadTooLargeError(f"the body is larger than {limit_bytes} bytes")
+            digest.update(chunk)
+            if size > IN_MEMORY_BYTES:
+                await to_thread(body.write, chunk)
+            else:
+                body.write(chunk)
     body.seek(0)
+    request.state.is_spooled = True
     return digest.hexdigest()
 
 

@@ -1,7 +1,7 @@
 """Take the one `file` part of a multipart form, bounded in size and in number of parts."""
 
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from functools import partial
 
 from fastapi import Request
@@ -39,10 +39,11 @@ async def file_part(request: Request, limit_bytes: int) -> AsyncIterator[AsyncIt
         raise UnsupportedMediaTypeError(
             "send multipart/form-data with the audio in the part `file`"
         )
-    bounded = _bounded(body_chunks(request), limit_bytes)
-    parser = MultiPartParser(request.headers, bounded, max_files=1, max_fields=MAX_FIELDS)
     try:
-        form = await parser.parse()
+        async with aclosing(body_chunks(request)) as chunks:
+            bounded = _bounded(chunks, limit_bytes)
+            parser = MultiPartParser(request.headers, bounded, max_files=1, max_fields=MAX_FIELDS)
+            form = await parser.parse()
     except (MultiPartException, KeyError, UnicodeDecodeError) as error:
         raise BadRequestError("the multipart form is malformed; see RFC 7578") from error
     try:

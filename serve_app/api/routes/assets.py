@@ -1,5 +1,6 @@
 """Upload audio once and refer to it until it expires."""
 
+from contextlib import aclosing
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request
@@ -74,14 +75,14 @@ async def upload_asset(
     length.
 
     The same bytes again give the same asset, with its first expiry. Assets are deleted when their
-    tier's lifetime is over.
+    tier's lifetime is over. All that live have `limits.storage_bytes` of `GET /v1/account` at most.
     """
     tier = services.tiers[caller.tier]
     media_type = check_audio_type(request.headers.get("content-type", ""))
     check_length(request.headers.get("content-length"), tier.upload_bytes)
-    asset = await services.assets.upload(
-        caller, tier, body_chunks(request), media_type, track_name(track)
-    )
+    name = track_name(track)
+    async with aclosing(body_chunks(request)) as chunks:
+        asset = await services.assets.upload(caller, tier, chunks, media_type, name)
     return AssetUpload(
         asset_id=asset.asset_id,
         sha256=asset.sha256,

@@ -26,6 +26,7 @@ class Usage(WireModel):
     cache_lookups_used: int
     cache_lookups_included: int
     open_jobs: int
+    stored_bytes: int = Field(description="Of the assets that live; the same bytes count once.")
 
 
 class TierLimits(WireModel):
@@ -33,12 +34,14 @@ class TierLimits(WireModel):
 
     upload_bytes: int
     asset_lifetime_s: int
+    storage_bytes: int = Field(description="Most that all assets may have together.")
     max_audio_s: int
     gpu: bool = Field(description="Whether full analysis is included.")
     embedding: bool
     grace_credits: int
     requests_per_minute: dict[str, int] = Field(description="By class of request.")
     identify_in_flight: int
+    uploads_in_flight: int = Field(description="Bodies on their way at once; JSON does not count.")
 
 
 class AutoTopup(WireModel):

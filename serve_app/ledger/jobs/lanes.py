@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from serve_app.domain.tiers import Tiers
 from serve_app.store.client import Store
-from serve_app.store.keys import lane_key, split_member
+from serve_app.store.keys import LANES, lane_key, split_member
 
 STRUCTURES = (
     *("jobs", "where", "served", "busy", "depth"),
@@ -52,12 +52,21 @@ class Lanes:
     """Puts jobs in line and hands them out."""
 
     def __init__(
-        self, store: Store, tiers: Tiers, *, lease_s: float = 30.0, owner_in_flight: int = 64
+        self,
+        store: Store,
+        tiers: Tiers,
+        *,
+        lease_s: float = 30.0,
+        owner_in_flight: int = 64,
+        space: str = LANES,
     ) -> None:
+        """Use the lanes of a space; those of another have their own order, claims and means."""
         self._store = store
+        self._space = space
         self._weights = {tier.name: tier.lane_weight for tier in tiers if tier.lane_weight > 0}
-        self._keys = [lane_key(name) for name in STRUCTURES] + [
-            lane_key(f"ring:{lane}") for lane in self._weights
+        self._keys = [
+            lane_key(name, space)
+            for name in (*STRUCTURES, *(f"ring:{lane}" for lane in self._weights))
         ]
         self._lease_ms = int(lease_s * 1000)
         self._cap = owner_in_flight
@@ -96,7 +105,11 @@ class Lanes:
 
     async def may_sweep(self, share_ms: int) -> bool:
         """Tell whether nobody has swept for ``share_ms``."""
-        return bool(await self._store.command("SET", lane_key("sweep"), 1, "NX", "PX", share_ms))
+        return bool(
+            await self._store.command(
+                "SET", lane_key("sweep", self._space), 1, "NX", "PX", share_ms
+            )
+        )
 
     async def expired(self) -> list[tuple[str, str]]:
         """Give account and job of claims whose lease is over, at most once per lease."""
@@ -113,4 +126,4 @@ class Lanes:
 
     async def wait_for_work(self, timeout_s: float) -> None:
         """Sleep until a job comes in, or ``timeout_s`` is over."""
-        await self._store.command("BLPOP", lane_key("wake"), f"{timeout_s:.2f}")
+        await self._store.command("BLPOP", lane_key("wake", self._space), f"{timeout_s:.2f}")

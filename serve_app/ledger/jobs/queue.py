@@ -28,12 +28,13 @@ from serve_app.ledger.jobs.types import (
     JobRecord,
     NewJob,
     Recovery,
+    Stage,
 )
 from serve_app.ledger.ledger import check_id, no_funds
 from serve_app.ledger.packed import parse_balance
 from serve_app.store.bus import Bus
 from serve_app.store.client import Store
-from serve_app.store.keys import JOB_EVENTS
+from serve_app.store.keys import FETCHES, JOB_EVENTS
 
 FIRST_LOOK_MS = 2_000
 """A job that is not in its lane by then is put there by the sweep."""
@@ -59,12 +60,18 @@ class Jobs:
         self._store = store
         self._tiers = tiers
         self._policy = policy or JobPolicy()
-        self._lanes = Lanes(
-            store,
-            tiers,
-            lease_s=self._policy.lease_s,
-            owner_in_flight=self._policy.owner_in_flight,
-        )
+        lease_s = self._policy.lease_s
+        self._lanes: dict[Stage, Lanes] = {
+            "analyse": Lanes(
+                store, tiers, lease_s=lease_s, owner_in_flight=self._policy.owner_in_flight
+            ),
+            "fetch": Lanes(
+                *(store, tiers),
+                lease_s=lease_s,
+                owner_in_flight=self._policy.owner_fetches,
+                space=FETCHES,
+            ),
+        }
         self._sweep = JobSweep(store, self._lanes, self._policy)
         self._bus = bus or Bus(store)
         self._waiters: dict[str, set[asyncio.Event]] = {}
@@ -82,7 +89,7 @@ class Jobs:
         """
         account, job_id = check_id(job.account), check_id(job.job_id)
         tier = self._tiers[job.tier]
-        await self._admit(tier.name, account)
+        await self._admit(tier.name, account, job.work.stage)
         hold_id = JOB_HOLD_PREFIX + job_id
         keys = self._store.keys
         ttl_s = self._policy.max_attempts * (self._policy.queue_limit_s + self._policy.run_limit_s)
@@ -115,7 +122,7 @@ class Jobs:
         if status == b"OK":
             # The job is taken in: nothing below may fail. The sweep puts it in line if need be.
             with contextlib.suppress(ServiceUnavailableError):
-                await self._lanes.put(tier.name, account, job_id)
+                await self._lanes[job.work.stage].put(tier.name, account, job_id)
             return new_record(job, tier.name, parse_balance(account, packed))
         record = await self.get(account, job_id)
         if record is None:
@@ -138,9 +145,11 @@ class Jobs:
         )
         return bool(answer != b"COMPLETE")
 
-    async def _admit(self, lane: str, account: str) -> None:
-        load = await self._lanes.load(lane, account)
+    async def _admit(self, lane: str, account: str, stage: Stage) -> None:
+        load = await self._lanes["analyse"].load(lane, account)
         wait_s = load.expected_wait_s()
+        if stage == "fetch":
+            wait_s += (await self._lanes["fetch"].load(lane, account)).expected_wait_s()
         if wait_s > self._policy.max_wait_s:
             raise ServiceUnavailableError(
                 f"too much work is waiting (about {wait_s:.0f} s); try again later",
@@ -191,8 +200,10 @@ class Jobs:
             for event in events:
                 event.set()
 
-    async def claim(self, worker_id: str, wait_s: float = 0.0) -> Claim | None:
-        """Take and start the next job, waiting up to ``wait_s`` seconds for one.
+    async def claim(
+        self, worker_id: str, wait_s: float = 0.0, stage: Stage = "analyse"
+    ) -> Claim | None:
+        """Take and start the next job of a stage, waiting up to ``wait_s`` seconds for one.
 
         A job that was taken for a caller who has gone meanwhile is given back.
 
@@ -201,7 +212,7 @@ class Jobs:
         """
         deadline = asyncio.get_running_loop().time() + wait_s
         while True:
-            attempt = asyncio.create_task(self._claim_next(worker_id))
+            attempt = asyncio.create_task(self._claim_next(worker_id, stage))
             try:
                 claim = await asyncio.shield(attempt)
             except asyncio.CancelledError:
@@ -213,17 +224,20 @@ class Jobs:
             left = deadline - asyncio.get_running_loop().time()
             if claim is not None or left <= 0:
                 return claim
-            await self._lanes.wait_for_work(max(0.01, min(left, BLOCK_S)))
+            await self._lanes[stage].wait_for_work(max(0.01, min(left, BLOCK_S)))
 
-    async def _claim_next(self, worker_id: str) -> Claim | None:
+    async def _claim_next(self, worker_id: str, stage: Stage) -> Claim | None:
+        lanes = self._lanes[stage]
         while True:
-            ticket = await self._lanes.claim(worker_id)
+            ticket = await lanes.claim(worker_id)
             if ticket is None:
                 return None
             claim = await self._start(ticket.account, ticket.job_id, worker_id, ticket.token)
-            if claim is not None:
+            if claim is not None and claim.work.stage == stage:
                 return claim
-            await self._lanes.done(ticket.job_id, ticket.token, was_served=False)
+            await lanes.done(ticket.job_id, ticket.token, was_served=False)
+            if claim is not None:
+                await self.pass_on(claim, claim.work)  # it stood in the wrong lane
 
     async def _give_back(self, attempt: "asyncio.Task[Claim | None]") -> None:
         with contextlib.suppress(ServiceUnavailableError):  # then its lease ends
@@ -282,11 +296,34 @@ class Jobs:
         await self._leave(claim)
         return bool(is_done)
 
+    async def pass_on(self, claim: Claim, work: AnalysisJob) -> bool:
+        """Queue the job for its next stage, with other work; False if the claim was lost.
+
+        What was done so far counts as no attempt.
+        """
+        keys = self._store.keys
+        is_passed = await self._store.run(
+            "job_pass",
+            [
+                keys.job(claim.account, claim.job_id),
+                keys.job_index(keys.tag(claim.account), "open"),
+            ],
+            [
+                *(claim.account, claim.job_id, claim.fence),
+                *(json.dumps(work.to_json()), FIRST_LOOK_MS),
+            ],
+        )
+        await self._leave(claim)
+        if is_passed:
+            with contextlib.suppress(ServiceUnavailableError):
+                await self._lanes[work.stage].put(claim.tier, claim.account, claim.job_id)
+        return bool(is_passed)
+
     async def fail(self, claim: Claim, code: str, message: str, retryable: bool = False) -> bool:
         """End this attempt: queue the job again if that may help, else fail and refund it.
 
         Returns:
-            False if the claim was lost: the job is another's, or has ended.
+            Whether the job has ended so. False too if the claim was lost: then it is another's.
         """
         ceiling = self._policy.first_backoff_ms * 2 ** (claim.attempt - 1)
         delay_ms = random.randint(0, ceiling)  # noqa: S311 - jitter, not a secret
@@ -301,12 +338,13 @@ class Jobs:
         await self._leave(claim)
         if answer == b"RETRY":
             with contextlib.suppress(ServiceUnavailableError):
-                await self._lanes.put(claim.tier, claim.account, claim.job_id, delay_ms)
-        return bool(answer != b"LOST")
+                lanes = self._lanes[claim.work.stage]
+                await lanes.put(claim.tier, claim.account, claim.job_id, delay_ms)
+        return bool(answer == b"FAILED")
 
     async def _leave(self, claim: Claim) -> None:
         with contextlib.suppress(ServiceUnavailableError):
-            await self._lanes.done(claim.job_id, claim.token, was_served=True)
+            await self._lanes[claim.work.stage].done(claim.job_id, claim.token, was_served=True)
 
     async def recover(self, share_ms: int = 0) -> Recovery:
         """Look at every unfinished job whose time has come; call it every second.

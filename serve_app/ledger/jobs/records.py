@@ -28,6 +28,7 @@ class JobPolicy:
         run_limit_s: Longest attempt.
         max_wait_s: Expected wait above which no job is taken in.
         owner_in_flight: Most jobs of one owner that run at once.
+        owner_fetches: Most addresses of one owner that are fetched at once.
         first_backoff_ms: Longest pause before the second attempt; it doubles with each further.
     """
 
@@ -37,6 +38,7 @@ class JobPolicy:
     run_limit_s: float = 300.0
     max_wait_s: float = 120.0
     owner_in_flight: int = 64
+    owner_fetches: int = 2
     first_backoff_ms: int = 1_000
 
 

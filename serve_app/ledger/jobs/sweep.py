@@ -3,9 +3,11 @@
 Invariant: every unfinished job is in its shard's ``open`` index, so none is lost for good.
 """
 
+from collections.abc import Mapping
+
 from serve_app.ledger.jobs.lanes import Lanes
 from serve_app.ledger.jobs.records import JobPolicy, ending_keys
-from serve_app.ledger.jobs.types import Claim, Recovery
+from serve_app.ledger.jobs.types import Claim, Recovery, Stage, UrlSource
 from serve_app.store.client import Store
 from serve_app.store.keys import split_member
 
@@ -19,7 +21,7 @@ SWEEP_BATCH = 200
 class JobSweep:
     """Looks after unfinished jobs of all accounts."""
 
-    def __init__(self, store: Store, lanes: Lanes, policy: JobPolicy) -> None:
+    def __init__(self, store: Store, lanes: Mapping[Stage, Lanes], policy: JobPolicy) -> None:
         self._store = store
         self._lanes = lanes
         self._policy = policy
@@ -34,7 +36,7 @@ class JobSweep:
         Args:
             share_ms: With many callers: do nothing if another one swept within this time.
         """
-        if share_ms and not await self._lanes.may_sweep(share_ms):
+        if share_ms and not await self._lanes["analyse"].may_sweep(share_ms):
             return Recovery()
         keys = self._store.keys
         now_ms = await self._store.now_ms()
@@ -47,22 +49,31 @@ class JobSweep:
                 for shard in range(keys.shards)
             ]
         )
-        unclaimed = await self._lanes.expired()
-        words = [await self._check(*job, is_unclaimed=True) for job in unclaimed]
+        unclaimed = {
+            job: stage for stage, lanes in self._lanes.items() for job in await lanes.expired()
+        }
+        checks = [await self._check(*job, unclaimed=stage) for job, stage in unclaimed.items()]
         for account, job_id in (split_member(raw) for members in due for raw in members):
             if (account, job_id) not in unclaimed:
-                words.append(await self._check(account, job_id))
+                checks.append(await self._check(account, job_id))
+        words = [word for word, _ in checks]
         return Recovery(
             requeued=words.count("REQUEUED"),
             failed=words.count("FAILED"),
             enqueued=words.count("ENQUEUE"),
+            left_behind=tuple(key for word, key in checks if word == "FAILED" and key),
         )
 
     async def _check(
-        self, account: str, job_id: str, *, dead_worker: str = "", is_unclaimed: bool = False
-    ) -> str:
+        self, account: str, job_id: str, *, dead_worker: str = "", unclaimed: Stage | None = None
+    ) -> tuple[str, str]:
+        """Look at a job; ``unclaimed`` names the lanes where a claim of it has run out.
+
+        Returns:
+            What was found, and the object that the job was about, or "".
+        """
         policy = self._policy
-        word, *place = await self._store.run(
+        raw_word, *rest = await self._store.run(
             "job_check",
             ending_keys(self._store.keys, account, job_id),
             [
@@ -71,9 +82,17 @@ class JobSweep:
                 *(CRASH_MESSAGE, QUEUE_MESSAGE, RUN_MESSAGE),
             ],
         )
-        if place:
-            take = is_unclaimed or bool(dead_worker) or word == b"REQUEUED"
-            await self._lanes.put(place[0].decode(), account, job_id, int(place[1]), take=take)
-        elif word != b"WAIT":
-            await self._lanes.drop(job_id)
-        return str(word.decode())
+        word = str(raw_word.decode())
+        if word in ("GONE", "FAILED"):
+            for lanes in self._lanes.values():
+                await lanes.drop(job_id)
+            return word, rest[3].decode() if rest else ""
+        kind, tier, delay_ms, key = rest
+        stage: Stage = "fetch" if kind.decode() == UrlSource.kind else "analyse"
+        if unclaimed not in (None, stage):
+            await self._lanes[unclaimed].drop(job_id)  # its next stage has it already
+        if word != "WAIT":
+            take = unclaimed == stage or bool(dead_worker) or word == "REQUEUED"
+            lanes = self._lanes[stage]
+            await lanes.put(tier.decode(), account, job_id, int(delay_ms), take=take)
+        return word, key.decode()

@@ -1,6 +1,7 @@
 """Jobs: what is to be done, the record, its states, and what a worker holds while it runs one.
 
-States only move queued → running → complete | failed, and running → queued when a lease is lost.
+States only move queued → running → complete | failed, and running → queued when a lease is lost or
+the audio of an address has been fetched.
 What is to be done is kept as JSON: names never change their meaning, and every absent one has a
 default, so that jobs queued before a deploy survive it.
 """
@@ -9,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from serve_app.domain.credits import Balance
 
@@ -70,6 +71,9 @@ class SimulatedSource:
     key: str = ""
 
 
+Stage = Literal["fetch", "analyse"]
+"""A job waits in the lanes of its next stage; a fetch ends by passing it on to the other."""
+
 Source = ObjectSource | UrlSource | FileSource | SimulatedSource
 SOURCES: dict[str, type[Source]] = {
     source.kind: source for source in (ObjectSource, UrlSource, FileSource, SimulatedSource)
@@ -115,6 +119,11 @@ class AnalysisJob:
     include_embedding: bool = False
     cache_key: str = ""
     is_for_lookup: bool = False
+
+    @property
+    def stage(self) -> Stage:
+        """What comes next: audio at an address is fetched before anything is analysed."""
+        return "fetch" if isinstance(self.source, UrlSource) else "analyse"
 
     def to_json(self) -> dict[str, Any]:
         """Write as plain JSON types."""
@@ -206,8 +215,9 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """What one sweep did."""
+    """What one sweep did; ``left_behind`` are the objects of the jobs that it has failed."""
 
     requeued: int = 0
     failed: int = 0
     enqueued: int = 0
+    left_behind: tuple[str, ...] = ()

@@ -12,6 +12,7 @@ from urllib.parse import urljoin
 
 import httpcore
 
+from serve_app.domain.traffic import SLOW_START_S, SLOWEST_BYTES_PER_S
 from serve_app.providers.web.url_guard import (
     CONNECT_S,
     NO_ANSWER,
@@ -27,6 +28,8 @@ from serve_app.providers.web.url_guard import (
 MAX_REDIRECTS = 3
 FIRST_BYTE_S, TOTAL_S = 10.0, 60.0
 WRITE_BYTES = 1 << 20
+MANY_CHUNKS, SMALL_CHUNK_BYTES = 10_000, 64
+"""So many chunks that are so small on average cost more to read than audio is worth."""
 
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _TEXT_TYPES = frozenset({"text/html", "application/xhtml+xml", "application/json"})
@@ -45,6 +48,9 @@ _PLAYLIST_TYPES = frozenset(
 _TEXT_STARTS = (b"<", b"#extm3u", b"[playlist]", b"ffconcat", b"{")
 
 _TOO_SLOW = f"The audio took longer than {TOTAL_S:g} s to arrive; upload the file instead."
+_TOO_SLOWLY = (
+    f"The host sends less than {SLOWEST_BYTES_PER_S // 1024} KiB/s; upload the file instead."
+)
 _NOT_AUDIO = (
     "The address gives a web page, text or playlist, not audio; use the address of the audio file "
     "itself."
@@ -193,13 +199,34 @@ def _is_text(block: bytes) -> bool:
 async def _blocks(response: httpcore.Response) -> AsyncGenerator[bytes, None]:
     """Gather the body into blocks worth a thread switch."""
     waiting = bytearray()
-    async for chunk in response.aiter_stream():
-        waiting += chunk
-        if len(waiting) >= WRITE_BYTES:
-            yield bytes(waiting)
-            waiting.clear()
+    async with aclosing(_paced(response)) as chunks:
+        async for chunk in chunks:
+            waiting += chunk
+            if len(waiting) >= WRITE_BYTES:
+                yield bytes(waiting)
+                waiting.clear()
     if waiting:
         yield bytes(waiting)
+
+
+async def _paced(response: httpcore.Response) -> AsyncGenerator[bytes, None]:
+    """Give the body's chunks while they come as fast as they must."""
+    stream = aiter(response.aiter_stream())
+    size, n_chunks = 0, 0
+    began = asyncio.get_running_loop().time()
+    while True:
+        try:
+            async with asyncio.timeout_at(began + SLOW_START_S + size / SLOWEST_BYTES_PER_S):
+                chunk = await anext(stream, None)
+        except TimeoutError as fault:
+            raise UrlFetchError(_TOO_SLOWLY) from fault
+        if chunk is None:
+            return
+        size += len(chunk)
+        n_chunks += 1
+        if n_chunks > MANY_CHUNKS and size < n_chunks * SMALL_CHUNK_BYTES:
+            raise UrlFetchError("The host sends the audio in tiny pieces; upload the file instead.")
+        yield chunk
 
 
 def _write(file: BinaryIO, digest: "hashlib._Hash", block: bytes) -> None:

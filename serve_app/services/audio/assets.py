@@ -22,6 +22,7 @@ from serve_app.domain.assets import (
 from serve_app.domain.errors import (
     AssetNotFoundError,
     BadRequestError,
+    PayloadTooLargeError,
     UnprocessableAudioError,
     UnsupportedMediaTypeError,
 )
@@ -76,7 +77,8 @@ class AssetsService:
             track: The recording that the owner says it is.
 
         Raises:
-            PayloadTooLargeError: The body passed the tier's upload size; nothing was stored.
+            PayloadTooLargeError: The body passed the tier's upload size, or the caller's assets
+                would pass its storage; nothing was stored.
             BadRequestError: The body is empty.
             UnsupportedMediaTypeError: It is text, an image or the like; nothing was stored.
             UnprocessableAudioError: It does not begin as audio that can be decoded; nothing stays.
@@ -87,17 +89,21 @@ class AssetsService:
         await self._check_audio(key)
         # If this is not answered it may have been done: bytes that no record names are swept, but a
         # record without bytes would stand in the way of every later upload of them.
-        record = await self._assets.put(
-            NewAsset(
-                asset_id=asset_id,
-                owner=caller.owner,
-                sha256=stored.sha256,
-                size_bytes=stored.size_bytes,
-                content_type=media_type,
-                lifetime_s=tier.asset_lifetime_s,
-                track=track,
-            )
+        new = NewAsset(
+            asset_id=asset_id,
+            owner=caller.owner,
+            sha256=stored.sha256,
+            size_bytes=stored.size_bytes,
+            content_type=media_type,
+            lifetime_s=tier.asset_lifetime_s,
+            quota_bytes=tier.storage_bytes,
+            track=track,
         )
+        try:
+            record = await self._assets.put(new)
+        except PayloadTooLargeError:
+            await self._objects.delete(key)
+            raise
         if record.asset_id != asset_id:
             await self._objects.delete(key)
         return record
@@ -136,6 +142,10 @@ class AssetsService:
         if len(items) <= limit:
             return AssetPage(items, None)
         return AssetPage(items[:limit], items[limit - 1].asset_id)
+
+    async def stored_bytes(self, caller: Caller) -> int:
+        """Give how many bytes the caller's assets have, as the quota counts them."""
+        return await self._assets.stored_bytes(caller.owner)
 
     async def of_track(self, caller: Caller, track: str) -> AssetRecord | None:
         """Give the asset that the caller linked to a recording, if any."""

@@ -24,7 +24,7 @@ from serve_app.store.limits import Limits
 SPACE = "identify"
 SLOT_TTL_S = 60.0
 MAX_IN_FLIGHT = 64
-"""In one process of the API; more are refused before their body is read."""
+"""Identifications that one process of the API has under way; more are refused."""
 NOBODY = "No identification service could answer; nothing was charged. Try again later."
 
 
@@ -84,11 +84,11 @@ class IdentifyService:
             InsufficientCreditsError: Not covered.
             UnprocessableAudioError: Not audio, under three seconds or too long; not charged.
             ProvidersUnavailableError: No service could answer; not charged.
-            ServiceUnavailableError: Too much work is waiting; the body was not read.
+            ServiceUnavailableError: Too much work is waiting; nothing was charged.
         """
-        with self._gate.entered():
-            async with audio.stored() as stored:
-                return await self._run(caller, tier, stored, request_id)
+        self._gate.check()
+        async with audio.stored() as stored:
+            return await self._run(caller, tier, stored, request_id)
 
     async def _run(
         self, caller: Caller, tier: Tier, stored: StoredAudio, request_id: str
@@ -106,7 +106,8 @@ class IdentifyService:
                 "wait for one to end"
             )
         try:
-            return await self._ask(caller, tier, stored, request_id)
+            with self._gate.entered():
+                return await self._ask(caller, tier, stored, request_id)
         finally:
             await self._limits.release_slot(caller.owner, SPACE, slot)
 

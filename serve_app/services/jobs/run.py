@@ -1,4 +1,4 @@
-"""Run one claimed analysis job to its end: fetch, decode once, analyse in parallel, finish.
+"""Run one claimed job to the end of its stage: fetch an address, or decode once and analyse.
 
 Invariant: whatever happens, the claim ends by `finish`, by `fail`, or by its lease running out;
 only a claim that still holds its lease changes the job or removes its audio.
@@ -6,12 +6,12 @@ only a claim that still holds its lease changes the job or removes its audio.
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from pipelines.analysis.features import to_json
 from pipelines.analysis.merge import merge
@@ -34,6 +34,8 @@ HEARTBEAT_S = 5.0
 MIN_AUDIO_S = 1.0
 FINISH_TRIES = 20
 FINISH_AGAIN_S = 1.0
+READ_BYTES = 1 << 20
+OUR_FAULT = "the analysis failed on our side; you were not charged"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,7 @@ class AnalysisBackend(Protocol):
 
 
 Decode = Callable[[Path, DecodeLimits], Waveform]
+Done = TypeVar("Done")
 
 
 class LeaseLostError(Exception):
@@ -92,41 +95,57 @@ class JobRunner:
     async def run(self, claim: Claim) -> None:
         """Bring the claimed job to an end, or give it back."""
         progress = Progress()
-        work = asyncio.create_task(self._analyse(claim, progress))
+        work = asyncio.create_task(self._work(claim, progress))
         beat = asyncio.create_task(self._keep_alive(claim, progress))
         try:
             await asyncio.wait({work, beat}, return_when=asyncio.FIRST_COMPLETED)
             if not work.done():
                 raise LeaseLostError(claim.job_id)
-            if await self._finish(claim, work.result()):
+            done = work.result()
+            if isinstance(done, ObjectSource):
+                await self._persist(self._jobs.pass_on, claim, replace(claim.work, source=done))
+            elif await self._persist(self._jobs.finish, claim, done):
                 await self._discard_upload(claim)
         except LeaseLostError:
             logger.warning("lost the lease of %s", claim.job_id)
         except AudioError as error:
             await self._fail(claim, error.code, str(error))
         except RetryableError as error:
-            await self._jobs.fail(claim, error.code, error.message, retryable=True)
+            await self._fail(claim, error.code, error.message, retryable=True)
         except AfaError as error:
             await self._fail(claim, error.code, error.message)
         except Exception as error:
             logger.warning("job %s attempt %d failed", claim.job_id, claim.attempt, exc_info=error)
-            await self._jobs.fail(
-                claim,
-                "internal_error",
-                "the analysis failed on our side; you were not charged",
-                retryable=True,
-            )
+            await self._fail(claim, "internal_error", OUR_FAULT, retryable=True)
         finally:
             work.cancel()
             beat.cancel()
             await asyncio.gather(work, beat, return_exceptions=True)
 
-    async def _finish(self, claim: Claim, result: bytes) -> bool:
+    @staticmethod
+    async def _persist(
+        end: Callable[[Claim, Done], Awaitable[bool]], claim: Claim, done: Done
+    ) -> bool:
         for _ in range(FINISH_TRIES - 1):
             with suppress(ServiceUnavailableError):
-                return await self._jobs.finish(claim, result)
+                return await end(claim, done)
             await asyncio.sleep(FINISH_AGAIN_S)
-        return await self._jobs.finish(claim, result)
+        return await end(claim, done)
+
+    async def _work(self, claim: Claim, progress: "Progress") -> bytes | ObjectSource:
+        if claim.work.stage == "fetch":
+            return await self._fetch(claim, progress)
+        return await self._analyse(claim, progress)
+
+    async def _fetch(self, claim: Claim, progress: "Progress") -> ObjectSource:
+        """Bring the audio where the next stage finds it, whichever worker that falls to."""
+        progress.advance(0.05, "fetch")
+        key = f"{UPLOADS}/{claim.job_id}"
+        with TemporaryDirectory(prefix="afa-fetch-") as folder:
+            path = Path(folder) / "audio"
+            await self._sources.fetch(claim.work.source, path, claim.work.max_bytes)
+            stored = await self._objects.put_stream(key, _blocks(path))
+        return ObjectSource(key, stored.sha256)
 
     async def _analyse(self, claim: Claim, progress: "Progress") -> bytes:
         job = claim.work
@@ -166,14 +185,22 @@ class JobRunner:
             if is_ours:
                 await progress.wait_for_change(HEARTBEAT_S)
 
-    async def _fail(self, claim: Claim, code: str, message: str) -> None:
-        if await self._jobs.fail(claim, code, message, retryable=False):
+    async def _fail(
+        self, claim: Claim, code: str, message: str, *, retryable: bool = False
+    ) -> None:
+        if await self._jobs.fail(claim, code, message, retryable):
             await self._discard_upload(claim)
 
     async def _discard_upload(self, claim: Claim) -> None:
         match claim.work.source:
             case ObjectSource(key) | SimulatedSource(key=key) if key.startswith(f"{UPLOADS}/"):
                 await self._objects.delete(key)
+
+
+async def _blocks(path: Path) -> AsyncIterator[bytes]:
+    with await asyncio.to_thread(path.open, "rb") as file:
+        while block := await asyncio.to_thread(file.read, READ_BYTES):
+            yield block
 
 
 class Progress:

@@ -13,7 +13,14 @@ from serve_app.domain.errors import (
 )
 from serve_app.ledger.jobs.lanes import Lanes, Load
 from serve_app.ledger.jobs.sweep import CRASH_MESSAGE, RECHECK_MS
-from serve_app.ledger.jobs.types import Claim, JobRecord, JobState, NewJob
+from serve_app.ledger.jobs.types import (
+    Claim,
+    JobRecord,
+    JobState,
+    NewJob,
+    ObjectSource,
+    UrlSource,
+)
 from serve_app.ledger.jobs.webhooks import Webhooks
 from serve_app.store.keys import lane_key, split_member
 from tests.store.setting import ACCOUNT, Setting, buckets, some_work, stamp_ms
@@ -273,10 +280,78 @@ async def lost_place_of_a_pausing_job_keeps_its_pause(s: Setting) -> None:
     assert await n_waiting(s) == 0
 
 
+async def an_address_is_fetched_before_it_is_analysed(s: Setting) -> None:
+    work = replace(some_work(), source=UrlSource("http://a.example/x"))
+    for job_id in ("j1", "j2", "j3"):
+        await s.jobs.submit(replace(new_job(job_id), work=work))
+    assert await s.jobs.claim("w1") is None
+    held = [await s.jobs.claim("f1", stage="fetch") for _ in range(3)]
+    assert held[2] is None  # two of one owner at once
+    first = held[0]
+    assert first is not None
+    await s.after(5_000)
+    fetched = replace(work, source=ObjectSource("uploads/j1"))
+    assert not await s.jobs.pass_on(replace(first, fence=7), fetched)
+    third = await s.jobs.claim("f1", stage="fetch")  # a lost job makes room too
+    assert third is not None
+    assert third.job_id == "j3"
+    assert await s.jobs.pass_on(first, fetched)
+    assert not await s.jobs.pass_on(first, fetched)
+    assert (await index(s, "open"))["j1"] == s.now_ms + 2_000
+    record = await read(s, "j1")
+    assert (record.state, record.attempts, record.work) == (JobState.QUEUED, 0, fetched)
+    held_1 = await claim(s)
+    assert (held_1.job_id, held_1.attempt, held_1.work) == ("j1", 1, fetched)
+    assert await s.jobs.finish(held_1, b"found")
+
+
+async def a_fetch_whose_worker_died_is_made_again(s: Setting) -> None:
+    work = replace(some_work(), source=UrlSource("http://a.example/x"))
+    await s.jobs.submit(replace(new_job("j1"), work=work))
+    assert await s.jobs.claim("f1", stage="fetch") is not None
+    await s.after(31_000)
+    assert (await s.jobs.recover()).requeued == 1
+    assert await s.jobs.claim("w1") is None
+    again = await s.jobs.claim("f2", stage="fetch")
+    assert again is not None
+    assert again.attempt == 2
+
+
+async def a_place_that_a_passed_job_left_behind_goes(s: Setting) -> None:
+    work = replace(some_work(), source=UrlSource("http://a.example/x"))
+    await s.jobs.submit(replace(new_job("j1"), work=work))
+    held = await s.jobs.claim("f1", stage="fetch")
+    assert held is not None
+    leave = s.jobs._leave
+
+    async def die(claim: Claim) -> None: ...
+
+    s.jobs._leave = die  # type: ignore[method-assign]
+    await s.jobs.pass_on(held, replace(work, source=ObjectSource("uploads/j1")))
+    s.jobs._leave = leave  # type: ignore[method-assign]
+    running = await claim(s)
+    await s.after(20_000)
+    assert await s.jobs.heartbeat(running, 0.5, "analyse")
+    await s.after(11_000)
+    await s.jobs.recover()
+    assert await s.store.command("EXISTS", "{fetches}:leases", "{fetches}:where") == 0
+    assert await s.jobs.finish(running, b"")
+
+
+async def failed_jobs_tell_what_they_leave_behind(s: Setting) -> None:
+    work = replace(some_work(), source=ObjectSource("uploads/j1"))
+    await s.jobs.submit(replace(new_job("j1"), work=work))
+    for _ in range(3):
+        await claim(s)
+        await s.after(31_000)
+        found = await s.jobs.recover()
+    assert (found.failed, found.left_behind) == (1, ("uploads/j1",))
+
+
 async def another_workers_death_is_no_reason(s: Setting) -> None:
     await s.jobs.submit(new_job("j1"))
     held = await claim(s, "w1")
-    assert await s.jobs._sweep._check(ACCOUNT, "j1", dead_worker="w2") == "WAIT"
+    assert (await s.jobs._sweep._check(ACCOUNT, "j1", dead_worker="w2"))[0] == "WAIT"
     assert await s.jobs.heartbeat(held, 0.5, "mood")
 
 
@@ -774,6 +849,10 @@ JOBS_CASES = (
     id_of_an_expired_record_is_not_taken_again,
     month_turns_under_a_job,
     lost_place_of_a_pausing_job_keeps_its_pause,
+    an_address_is_fetched_before_it_is_analysed,
+    a_fetch_whose_worker_died_is_made_again,
+    a_place_that_a_passed_job_left_behind_goes,
+    failed_jobs_tell_what_they_leave_behind,
     another_workers_death_is_no_reason,
     vanished_record_leaves_the_index,
     final_cost_is_at_most_the_hold,

@@ -31,7 +31,7 @@ class Server:
     def __init__(self) -> None:
         self.requests: list[tuple[str, dict[str, str]]] = []
         self.answer: Answer = lambda path, headers: ok(AUDIO)
-        self.stall_s = 0.0
+        self.stall_s = self.stays_open_s = 0.0
         self.port = 0
 
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -43,6 +43,7 @@ class Server:
             await asyncio.sleep(self.stall_s)
             writer.write(self.answer(path, headers))
             await writer.drain()
+            await asyncio.sleep(self.stays_open_s)
         except ConnectionError:
             pass
         finally:
@@ -387,3 +388,24 @@ def test_public_addresses(address: str) -> None:
 )
 def test_addresses_that_are_not_public(address: str) -> None:
     assert not is_public(ip_address(address))
+
+
+async def test_a_host_that_hardly_sends_is_given_up(
+    server: Server, fetcher: AudioUrlFetcher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audio_url, "SLOW_START_S", 0.3)
+    server.answer = lambda path, headers: response("200 OK", {"Content-Length": "9000"}, b"ID3")
+    server.stays_open_s = 3.0
+    async with asyncio.timeout(2):
+        with pytest.raises(UrlFetchError, match="less than 8 KiB/s"):
+            await fetcher.fetch(f"http://127.0.0.1:{server.port}/", tmp_path / "a", 10_000)
+
+
+async def test_a_host_that_sends_crumbs_is_given_up(
+    server: Server, fetcher: AudioUrlFetcher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audio_url, "MANY_CHUNKS", 100)
+    head = {"Transfer-Encoding": "chunked", "Content-Length": ""}
+    server.answer = lambda path, headers: response("200 OK", head, b"1\r\nx\r\n" * 1000)
+    with pytest.raises(UrlFetchError, match="tiny pieces"):
+        await fetcher.fetch(f"http://127.0.0.1:{server.port}/", tmp_path / "a", 10_000)

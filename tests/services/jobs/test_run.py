@@ -122,6 +122,6 @@ async def test_work_outlasts_a_ledger_that_is_away_for_a_moment(run: Any) -> Non
 
 
 async def test_what_was_away_is_tried_again(run: Any) -> None:
-    jobs, around = FakeJobs(), Around(away())
+    jobs, around = FakeJobs(fail=[False]), Around(away())
     await run(jobs, around)
     assert (jobs.calls, around.deleted) == ([("service_unavailable", True)], [])
