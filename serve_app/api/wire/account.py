@@ -39,6 +39,9 @@ class TierLimits(WireModel):
     grace_credits: int
     requests_per_minute: dict[str, int] = Field(description="By class of request.")
     identify_in_flight: int
+    job_polls_per_second: int = Field(description="Of one job.")
+    job_polls_at_once: int = Field(description="Of one job, after a pause.")
+    failed_authentications_per_minute: int = Field(description="From one address.")
 
 
 class AutoTopup(WireModel):
