@@ -1,4 +1,4 @@
-"""`afa ledger`: compare the ledger with the archive of its journal."""
+"""`afa ledger`: compare the ledger with the archive of its journal, and repair it."""
 
 from typing import Annotated
 
@@ -10,11 +10,6 @@ from serve_app.cli.ledger_access import LedgerAccess, with_ledger
 from serve_app.ledger.export import Replayed
 
 app = typer.Typer(help="The ledger and its exported journal: reconcile.", no_args_is_help=True)
-
-
-@app.callback()
-def group() -> None:
-    """Keep ``reconcile`` a word of its own while it is the only command."""
 
 
 @app.command()
@@ -43,3 +38,18 @@ def reconcile(
     if any(one.outcome == "impossible" for one in found):
         console.print("correct these by hand: `afa credits adjust`", style="red")
         raise typer.Exit(1)
+
+
+@app.command("repair-period")
+def repair_period(
+    account: Annotated[str, typer.Argument(help="The owner's name; `test~NAME` for test keys.")],
+) -> None:
+    """Bring an account back from a month that has not begun.
+
+    A server whose clock ran ahead took it there; set the clock first. What was granted for that
+    month counts as this month's.
+    """
+    if with_ledger(lambda access: access.ledger.repair_period(account)):
+        console.print(f"{account} is in this month again", style="green")
+    else:
+        console.print(f"{account} is in no month ahead; nothing was changed")

@@ -12,13 +12,14 @@ from dataclasses import dataclass, field, replace
 from serve_app.domain.credits import AuditReport, JournalEntry, Mismatch
 from serve_app.domain.errors import ServiceUnavailableError
 from serve_app.ledger.packed import unpack_account, unpack_hold
-from serve_app.store.client import Store
+from serve_app.store.client import Store, from_ms
 from serve_app.store.keys import SEPARATOR, split_member
 
 PAGE = 100
 """Stream entries of one read; each holds up to a few hundred journal entries."""
 
 DELTAS = struct.Struct("<4d")
+LOST = "lost"
 ENDINGS = frozenset({"commit", "void", "reap"})
 MARKS = frozenset({b"exported", b"reconciled"})
 SNAPSHOT_TRIES = 10
@@ -38,7 +39,9 @@ class Sums:
     twice: list[str] = field(default_factory=list)
 
     def add(self, entry: JournalEntry) -> None:
-        """Fold one entry in."""
+        """Fold one entry in; what takes back lost ones counts in the archive alone."""
+        if entry.kind == LOST:
+            return
         if entry.number != self.number + 1:
             self.gaps.append(f"{self.number} is followed by {entry.number}")
         self.number = entry.number
@@ -65,7 +68,8 @@ class Snapshot:
 
 def parse_entries(fields: dict[bytes, bytes]) -> list[JournalEntry]:
     """Read one stream entry: all that one script call wrote; a note belongs to the last."""
-    words = fields[b"e"].decode().split(" ")
+    text = fields[b"e"].decode()
+    words = text.split(" ") if text else []
     entries = []
     deltas = DELTAS.iter_unpack(fields[b"v"])
     for kind, member, numbers in zip(words[::2], words[1::2], deltas, strict=True):
@@ -136,13 +140,15 @@ class Journal:
         accounts = entries = holds = 0
         for tag in self.tags(account):
             seen = await self._snapshot(tag)
+            month = int(f"{from_ms(await self._store.now_ms()):%Y%m}")
             for name, sums in seen.sums.items():
                 if account in (None, name):
                     open_holds = seen.open_holds.get(name, set())
                     accounts += 1
                     entries += sums.number
                     holds += len(open_holds)
-                    mismatches += await self._check(name, sums, seen.balances[name], open_holds)
+                    found = await self._check(name, sums, seen.balances[name], open_holds, month)
+                    mismatches += found
         return AuditReport(accounts, entries, holds, tuple(mismatches))
 
     async def _snapshot(self, tag: str) -> Snapshot:
@@ -178,7 +184,12 @@ class Journal:
         raise ServiceUnavailableError("the journal is trimmed too often to be audited now")
 
     async def _check(
-        self, account: str, sums: Sums, packed: bytes | None, open_holds: set[str]
+        self,
+        account: str,
+        sums: Sums,
+        packed: bytes | None,
+        open_holds: set[str],
+        month: int,
     ) -> list[Mismatch]:
         if packed is None:
             return [Mismatch(account, "balance", "the journal has entries, the account is absent")]
@@ -207,6 +218,11 @@ class Journal:
                 "due index",
                 not strays and total == held,
                 f"held {held}, indexed {total}, stray {strays}",
+            ),
+            (
+                "month",
+                state.period <= month,
+                f"{state.period} has not begun: run `afa ledger repair-period {account}`",
             ),
             ("debt last", debt == 0 or state.grant == state.packs == 0, f"{credits}"),
         ]

@@ -237,6 +237,12 @@ class Ledger:
         )
         return parse_balance(account, packed)
 
+    async def repair_period(self, account: str) -> bool:
+        """Bring an account back from a month that has not begun; False if it is in none."""
+        keys = self.store.keys
+        names = [keys.balance(check_id(account)), keys.shard(keys.tag(account), "j")]
+        return bool(await self.store.run("period_repair", names, [account]))
+
     async def topup(self, account: str, payment_id: str, credits: int) -> Balance:
         """Add a paid pack, once per payment id.
 

@@ -28,14 +28,21 @@ class AccountState(NamedTuple):
     open_jobs: int
     floor: int
     topup_threshold: int
+    has_plan: int
 
 
 ACCOUNT = struct.Struct("<" + "d" * len(AccountState._fields))
+NO_PLAN = struct.pack("<d", 0)
+FORMAT_1_BYTES = ACCOUNT.size - len(NO_PLAN)
+"""Format 1 had no `has_plan`."""
+
 HOLD_COST = struct.Struct("<d")
 
 
 def unpack_account(packed: bytes) -> AccountState:
     """Read a packed account."""
+    if len(packed) == FORMAT_1_BYTES:
+        packed += NO_PLAN
     return AccountState._make(map(int, ACCOUNT.unpack(packed)))
 
 

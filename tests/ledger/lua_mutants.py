@@ -17,6 +17,7 @@ from serve_app.store.client import lua_files, lua_source
 from tests.ledger.export_cases import EXPORT_CASES
 from tests.ledger.jobs.jobs_cases import CAPPED_CASES, JOBS_CASES
 from tests.ledger.ledger_cases import LEDGER_CASES
+from tests.ledger.plan_cases import PLAN_CASES
 from tests.ledger.topup_cases import TOPUP_CASES
 from tests.store.setting import Setting, open_setting
 from tests.store.spend_cases import SPEND_CASES
@@ -58,6 +59,7 @@ Case = Callable[[Setting], Awaitable[None]]
 CAPPED = frozenset(CAPPED_CASES)
 ALL_CASES: tuple[Case, ...] = (
     *LEDGER_CASES,
+    *PLAN_CASES,
     *JOBS_CASES,
     *CAPPED_CASES,
     *TOPUP_CASES,
@@ -139,6 +141,8 @@ def relevant_cases(file: str) -> tuple[Case, ...]:
         first = (*JOBS_CASES, *CAPPED_CASES)
     elif "topup" in file:
         first = TOPUP_CASES
+    elif file in {"tier_set", "period_repair"}:
+        first = PLAN_CASES
     elif file in {"forget", "journal_trim", "snapshot"}:
         first = EXPORT_CASES
     elif file in {"turn", "spend"}:
