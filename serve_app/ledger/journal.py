@@ -4,6 +4,7 @@ Invariant: nothing leaves the stream before it was exported and folded into the 
 audit always covers an account from its first entry.
 """
 
+import json
 import struct
 from collections import defaultdict
 from collections.abc import AsyncIterator
@@ -23,6 +24,18 @@ LOST = "lost"
 ENDINGS = frozenset({"commit", "void", "reap"})
 MARKS = frozenset({b"exported", b"reconciled"})
 SNAPSHOT_TRIES = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What one script call wrote: entries, and what accounts, holds and top-ups were afterwards."""
+
+    call_id: str
+    entries: list[JournalEntry]
+    accounts: dict[str, bytes] = field(default_factory=dict)
+    holds: dict[str, bytes] = field(default_factory=dict)
+    deadlines: dict[str, int] = field(default_factory=dict)
+    topups: dict[str, dict[str, str]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -81,6 +94,26 @@ def parse_entries(fields: dict[bytes, bytes]) -> list[JournalEntry]:
     return entries
 
 
+def parse_call(call_id: str, fields: dict[bytes, bytes]) -> Call:
+    """Read one stream entry with its images, whose names ``lua/lib/ledger.lua`` explains."""
+    call = Call(call_id, parse_entries(fields))
+    for raw, value in fields.items():
+        letter, name = raw[:1], raw[1:].decode()
+        if not name:
+            continue
+        match letter:
+            case b"a":
+                call.accounts[name] = value
+            case b"h":
+                call.holds[name] = value
+            case b"d":
+                call.deadlines[name] = int(value)
+            case b"t":
+                flat = [str(word) for word in json.loads(value)]
+                call.topups[name] = dict(zip(flat[::2], flat[1::2], strict=True))
+    return call
+
+
 def pairs_of(flat: list[bytes]) -> dict[bytes, bytes]:
     """Make a mapping of names and values that stand in turn."""
     return dict(zip(flat[::2], flat[1::2], strict=True))
@@ -110,14 +143,14 @@ class Journal:
             return [keys.tag(account)]
         return [keys.shard_tag(shard) for shard in range(keys.shards)]
 
-    async def pages(self, tag: str) -> AsyncIterator[list[tuple[str, list[JournalEntry]]]]:
-        """Yield a shard's stream in pages: id and entries of each script call, oldest first."""
+    async def pages(self, tag: str) -> AsyncIterator[list[Call]]:
+        """Yield a shard's stream in pages of script calls, oldest first."""
         stream, after = self._store.keys.shard(tag, "j"), "-"
         while True:
             page = await self._store.command("XRANGE", stream, after, "+", "COUNT", PAGE)
             if not page:
                 return
-            yield [(call_id.decode(), parse_entries(fields)) for call_id, fields in page]
+            yield [parse_call(call_id.decode(), fields) for call_id, fields in page]
             after = f"({page[-1][0].decode()}"
 
     async def entries(self, account: str) -> list[JournalEntry]:
@@ -125,8 +158,8 @@ class Journal:
         return [
             entry
             async for page in self.pages(self._store.keys.tag(account))
-            for _, entries in page
-            for entry in entries
+            for call in page
+            for entry in call.entries
             if entry.account == account
         ]
 
@@ -164,8 +197,8 @@ class Journal:
             base = found if isinstance(found, dict) else pairs_of(found)
             sums, last = base_sums(base), "-"
             async for page in self.pages(tag):
-                last = page[-1][0]
-                for entry in (entry for _, entries in page for entry in entries):
+                last = page[-1].call_id
+                for entry in (entry for call in page for entry in call.entries):
                     sums[entry.account].add(entry)
             names = list(sums)
             base_then, tail, due, balances = await self._store.run(

@@ -17,6 +17,7 @@ cr:{cNN}:j                  stream journal, append-only                 until ex
 cr:{cNN}:jb                 hash   sums of the exported journal         for ever
 cr:{cNN}:latest             string latest moment a month may begin      for ever
 cr:shards                   string number of shards                     for ever
+cr:format                   string version of these formats             for ever
 job:{cNN}:<acct>:<id>       hash   job record and result                tier's asset life
 job:{cNN}:open              zset   unfinished jobs by next look:        for ever
                                    outbox, leases and time limits
@@ -48,6 +49,7 @@ import binascii
 DEFAULT_SHARDS = 256
 LANES = "{lanes}:"
 SHARDS_KEY = "cr:shards"
+FORMAT_KEY = "cr:format"
 MODELS = "{models}:"
 KEY_EVENTS = "afa-key-events"
 JOB_EVENTS = "afa-job-events"

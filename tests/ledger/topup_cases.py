@@ -246,6 +246,9 @@ async def a_payment_that_was_booked_closes_its_intent(s: Setting) -> None:
     await s.store.command("HDEL", key, "n")
     await s.after(1)
     await spend_down(s, "b", 5)
+    calls = [call async for page in s.journal.pages(s.store.keys.tag(ACCOUNT)) for call in page]
+    closed = [call for call in calls if ACCOUNT in call.topups][-2]
+    assert "intent" not in closed.topups[ACCOUNT]
     (second,) = await s.topups.open_intents()
     assert second.intent_id != first.intent_id
     await s.topups.succeed(second)
@@ -319,6 +322,13 @@ async def hits_beyond_the_allowance_open_intents_too(s: Setting) -> None:
     await s.audit()
 
 
+async def free_hits_open_no_intent(s: Setting) -> None:
+    await spend_down(s, "a", 5)
+    await s.topups.enable(ACCOUNT, SETTINGS)
+    await s.ledger.count_hit(ACCOUNT, "basic")
+    assert await s.topups.open_intents() == []
+
+
 async def debt_made_by_hits_counts(s: Setting) -> None:
     await s.topups.enable(ACCOUNT, TopupSettings(0, 10, 5, 1_000))
     await s.ledger.count_hit(ACCOUNT, "basic", hits=5 + 61)
@@ -358,6 +368,7 @@ TOPUP_CASES = (
     debt_made_by_a_job_counts,
     hits_beyond_the_allowance_open_intents_too,
     debt_made_by_hits_counts,
+    free_hits_open_no_intent,
     packs_count_after_hits,
     refused_hits_open_an_intent_too,
 )
