@@ -22,7 +22,7 @@ DECEMBER = stamp_ms(2026, 12, 1)
 async def ledger_state(s: Setting) -> dict[bytes, object]:
     """Read every balance, hold, deadline, payment and top-up."""
     found: dict[bytes, object] = {}
-    for key in await s.store.command("KEYS", "cr:*"):
+    for key in await s.store.command("KEYS", "cr:{*"):
         place = key.decode().split(":")[2]
         if place in ("a", "r", "p"):
             found[key] = await s.store.command("GET", key.decode())
