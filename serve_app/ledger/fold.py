@@ -81,6 +81,8 @@ class Fold:
                 credits = entry.grant + entry.packs - entry.debt
                 seen = f"{entry.kind} {credits}"
                 self.payments.append(Payment(entry.account, entry.entry_id, seen, at_ms))
+            elif entry.kind == "recover":
+                self.payments.append(Payment(entry.account, entry.entry_id, entry.entry_id, at_ms))
         self.n_entries += len(call.entries)
         self.accounts.update(call.accounts)
         self.holds.update(call.holds)
