@@ -1,45 +1,107 @@
-"""`afa ledger`: compare the ledger with the archive of its journal."""
+"""`afa ledger`: compare the ledger with the archive of its journal, and repair it."""
 
+import asyncio
+from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Column, Table
+from rich.table import Table
 
 from serve_app.cli.environment import console
-from serve_app.cli.ledger_access import LedgerAccess, with_ledger
-from serve_app.ledger.export import Replayed
+from serve_app.cli.ledger_access import with_ledger
+from serve_app.ledger.archive import Archive
+from serve_app.ledger.parquet import write_parquet
+from serve_app.ledger.restore import restore, verify
 
-app = typer.Typer(help="The ledger and its exported journal: reconcile.", no_args_is_help=True)
-
-
-@app.callback()
-def group() -> None:
-    """Keep ``reconcile`` a word of its own while it is the only command."""
+app = typer.Typer(
+    help="The ledger and its archive: reconcile, restore, verify, export, repair-period.",
+    no_args_is_help=True,
+)
 
 
 @app.command()
 def reconcile(
     trial: Annotated[bool, typer.Option("--trial", help="Only tell what is missing.")] = False,
 ) -> None:
-    """After a failover: do again what was exported and the new primary does not know.
+    """After a failover: bring back what was exported and the new primary does not know.
 
     Until then the keeper exports nothing more of the shards that lack entries.
     """
-
-    async def run(access: LedgerAccess) -> list[Replayed]:
-        return await access.exporter.reconcile(access.ledger, is_trial=trial)
-
-    found = with_ledger(run)
-    table = Table(
-        "account", "entry", Column("id", no_wrap=True), "grant", "packs", "debt", "outcome"
-    )
-    for entry, outcome in ((one.entry, one.outcome) for one in found):
-        deltas = (str(entry.grant), str(entry.packs), str(entry.debt))
-        table.add_row(entry.account, entry.kind, entry.entry_id, *deltas, outcome)
-    if found:
-        console.print(table, soft_wrap=False)
-    else:
+    found = with_ledger(lambda access: access.reconciler.reconcile(is_trial=trial))
+    if not found:
         console.print("the ledger has everything that was exported", style="green")
-    if any(one.outcome == "impossible" for one in found):
+        return
+    table = Table("account", "lost entries", "their sum", "change", "outcome", "why")
+    for one in found:
+        numbers = (str(one.n_entries), str(one.lost), str(one.change))
+        table.add_row(one.account, *numbers, one.outcome, one.why)
+    console.print(table, soft_wrap=False)
+    if any(one.outcome == "refused" for one in found):
         console.print("correct these by hand: `afa credits adjust`", style="red")
         raise typer.Exit(1)
+
+
+Place = Annotated[str, typer.Argument(metavar="ARCHIVE", help="Its folder, or s3://bucket/prefix.")]
+
+
+def open_archive(place: str) -> Archive:
+    """Open the archive that an operator names."""
+    if "://" not in place and not Path(place).is_dir():
+        raise typer.BadParameter(f"there is no folder {place}")
+    return Archive(place if "://" in place else Path(place).resolve().as_uri())
+
+
+@app.command("restore")
+def restore_archive(place: Place) -> None:
+    """Build the whole ledger from an archive, into an empty Redis; nothing else may use it.
+
+    Balances, open holds, months, allowances and top-ups are restored; jobs are not: what they held
+    is given back. API keys and tiers are not in the archive.
+    """
+    archive = open_archive(place)
+    done = with_ledger(lambda access: restore(access.reconciler.store, archive))
+    console.print(
+        f"restored {done.accounts} accounts from {done.entries} entries, "
+        f"{done.open_holds} open holds",
+        style="green",
+    )
+
+
+@app.command("verify")
+def verify_archive(place: Place) -> None:
+    """Check an archive without a ledger: its chain, its numbers, its sums against its states."""
+    seen = asyncio.run(verify(open_archive(place)))
+    console.print(
+        f"{seen.shards} shards, {seen.segments} segments, {seen.accounts} accounts, "
+        f"{seen.entries} entries"
+    )
+    for problem in seen.problems:
+        console.print(problem, style="red")
+    if seen.problems:
+        raise typer.Exit(1)
+    console.print("the chain is whole, and its sums are its states", style="green")
+
+
+@app.command("export")
+def export_archive(
+    place: Place,
+    parquet: Annotated[Path, typer.Option("--parquet", help="The file to write.")],
+) -> None:
+    """Write the entries of an archive as one Parquet file, with the same sums."""
+    n_rows = asyncio.run(write_parquet(open_archive(place), parquet))
+    console.print(f"wrote {n_rows} entries to {parquet}", style="green")
+
+
+@app.command("repair-period")
+def repair_period(
+    account: Annotated[str, typer.Argument(help="The owner's name; `test~NAME` for test keys.")],
+) -> None:
+    """Bring an account back from a month that has not begun.
+
+    A server whose clock ran ahead took it there; set the clock first. What was granted for that
+    month counts as this month's.
+    """
+    if with_ledger(lambda access: access.ledger.repair_period(account)):
+        console.print(f"{account} is in this month again", style="green")
+    else:
+        console.print(f"{account} is in no month ahead; nothing was changed")

@@ -13,9 +13,9 @@ from serve_app.composition.files import LocalFiles, NotRunningError
 from serve_app.domain.errors import AfaError
 from serve_app.domain.tiers import Tiers
 from serve_app.ledger.archive import Archive
-from serve_app.ledger.export import Exporter
 from serve_app.ledger.journal import Journal
 from serve_app.ledger.ledger import Ledger
+from serve_app.ledger.reconcile import Reconciler
 from serve_app.ledger.topups import Topups
 from serve_app.store.accounts import Accounts, UnknownKeyError
 from serve_app.store.client import connect
@@ -34,7 +34,7 @@ class LedgerAccess:
     ledger: Ledger
     topups: Topups
     journal: Journal
-    exporter: Exporter
+    reconciler: Reconciler
     model_choices: ModelChoices
 
 
@@ -58,7 +58,7 @@ def with_ledger(work: Callable[[LedgerAccess], Awaitable[T]]) -> T:
                 ledger,
                 Topups(store, ledger),
                 Journal(store),
-                Exporter(store, Archive(files.journal_store_url(settings))),
+                Reconciler(store, Archive(files.journal_store_url(settings))),
                 ModelChoices(store),
             )
             return await work(access)

@@ -7,6 +7,7 @@ from ray import serve
 from serve_app.composition.options import KeeperOptions, StoreOptions, UrlOptions
 from serve_app.composition.stores import open_stores
 from serve_app.ledger.archive import Archive
+from serve_app.ledger.clock import confirm_clock
 from serve_app.ledger.ended_holds import forget_ended
 from serve_app.ledger.export import Exporter
 from serve_app.ledger.jobs.webhooks import Webhooks
@@ -19,7 +20,7 @@ from serve_app.services.payments import PaymentsWorker
 from serve_app.services.upkeep import Chore, Upkeep
 
 SWEEP_S, DELIVER_S, EXPORT_S = 1.0, 1.0, 1.0
-FORGET_S, ORPHANS_S, AUDIT_S = 10.0, 3600.0, 300.0
+FORGET_S, ORPHANS_S, AUDIT_S, CLOCK_S = 10.0, 3600.0, 300.0, 60.0
 
 
 @serve.deployment
@@ -41,6 +42,7 @@ class Keeper:
         exporter = Exporter(opened.ledger_store, Archive(options.journal_store))
         self._upkeep = Upkeep(
             [
+                Chore("clock", partial(confirm_clock, opened.ledger_store), CLOCK_S),
                 Chore("jobs", partial(recover, opened.jobs, opened.objects), SWEEP_S),
                 Chore("holds", opened.ledger.reap_due, SWEEP_S),
                 Chore("ended holds", partial(forget_ended, opened.ledger_store), FORGET_S),

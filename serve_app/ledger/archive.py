@@ -1,22 +1,33 @@
-"""The exported journal: segments in a folder or an S3-compatible store.
+"""The exported journal: a chain of segments for each shard, in a folder or an S3-compatible store.
 
-Invariant: a segment that was put is on the disk (or in the bucket) when the call returns, and its
-name tells the shard and the first and last script call it holds, so none replaces another.
+Invariant: a segment that was put is on the disk (or in the bucket) when the call returns; it names
+the hash of the one before, and no call stands in two. ``docs/operating/ledger-archive.md`` has the
+schema.
 """
 
 import asyncio
+import hashlib
 import json
 import os
 from collections.abc import AsyncIterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from serve_app.domain.credits import JournalEntry
+from serve_app.ledger.journal import Call
+from serve_app.ledger.packed import (
+    ACCOUNT,
+    HoldState,
+    pack_hold,
+    unpack_account,
+    unpack_whole_hold,
+)
 from serve_app.store.objects import ObjectStore
 
+FORMAT = 2
 CallId = tuple[int, int]
-Call = tuple[str, list[JournalEntry]]
 
 
 def parse_call_id(text: str) -> CallId:
@@ -27,63 +38,123 @@ def parse_call_id(text: str) -> CallId:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """The calls of one shard from ``first`` to ``last``."""
+    """The calls of one shard from ``first`` to ``last``; ``number`` is its place, 0 in format 1."""
 
     shard: str
+    number: int
     first: str
     last: str
 
     @property
     def key(self) -> str:
         """Where it lies."""
-        return f"{self.shard}/{self.first}_{self.last}.jsonl"
+        place = f"{self.number:08d}_" if self.number else ""
+        return f"{self.shard}/{place}{self.first}_{self.last}.jsonl"
 
     @classmethod
     def of_key(cls, key: str) -> "Segment":
         """Read the name of a segment."""
         shard, _, name = key.rpartition("/")
-        first, _, last = name.removesuffix(".jsonl").partition("_")
-        return cls(shard.rpartition("/")[2], first, last)
+        *number, first, last = name.removesuffix(".jsonl").split("_")
+        return cls(shard.rpartition("/")[2], int(number[0]) if number else 0, first, last)
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What a segment holds; format 1 had no header."""
+
+    header: dict[str, Any]
+    calls: list[Call]
+    digest: str
 
 
 class Archive:
-    """Keeps segments; each line of one is a script call: its id and its entries."""
+    """Keeps segments; after its header each line of one is a script call."""
 
     def __init__(self, url: str) -> None:
         self._objects = ObjectStore(url)
         self._folder = Path(unquote(urlsplit(url).path)) if url.startswith("file:") else None
+        self._digests: dict[str, str] = {}
 
-    async def put(self, shard: str, calls: list[Call]) -> Segment:
-        """Store the calls of a shard; the same calls again change nothing."""
-        segment = Segment(shard, calls[0][0], calls[-1][0])
-        lines = (
-            json.dumps([call_id, [asdict(entry) for entry in entries]], ensure_ascii=False)
-            for call_id, entries in calls
-        )
+    async def put(self, shard: str, calls: list[Call], after: Segment | None) -> Segment:
+        """Store the calls of a shard that follow a segment; the same again changes nothing."""
+        number = after.number + 1 if after is not None else 1
+        segment = Segment(shard, number, calls[0].call_id, calls[-1].call_id)
+        header = {
+            "format": FORMAT,
+            "shard": shard,
+            "segment": number,
+            "first": segment.first,
+            "last": segment.last,
+            "previous": await self._digest(after) if after is not None else "",
+        }
+        rows = [header, *map(row_of, calls)]
+        text = "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows).encode()
 
         async def body() -> AsyncIterator[bytes]:
-            yield ("\n".join(lines) + "\n").encode()
+            yield text
 
         await self._objects.put_stream(segment.key, body())
         if self._folder is not None:
             await asyncio.to_thread(force_to_disk, self._folder / segment.key)
+        if after is not None:
+            self._digests.pop(after.key, None)
+        self._digests[segment.key] = hashlib.sha256(text).hexdigest()
         return segment
+
+    async def _digest(self, segment: Segment) -> str:
+        known = self._digests.get(segment.key)
+        return known if known is not None else (await self.open(segment)).digest
 
     async def read(self, segment: Segment) -> list[Call]:
         """Give the calls of a segment."""
+        return (await self.open(segment)).calls
+
+    async def open(self, segment: Segment) -> Contents:
+        """Read a segment whole."""
         text = b"".join([chunk async for chunk in self._objects.read(segment.key)])
-        calls = (json.loads(line) for line in text.splitlines())
-        return [(call_id, [JournalEntry(**row) for row in rows]) for call_id, rows in calls]
+        rows = [json.loads(line) for line in text.splitlines()]
+        header = rows.pop(0) if segment.number else {}
+        return Contents(header, [call_of(row) for row in rows], hashlib.sha256(text).hexdigest())
 
     async def segments(self) -> dict[str, list[Segment]]:
-        """List all segments by shard, oldest first."""
+        """List all segments by shard, in the order of their chain."""
         found: dict[str, list[Segment]] = {}
         async for info in self._objects.scan():
+            if not info.key.endswith(".jsonl"):
+                continue
             segment = Segment.of_key(info.key)
             found.setdefault(segment.shard, []).append(segment)
         for listed in found.values():
-            listed.sort(key=lambda segment: parse_call_id(segment.last))
+            listed.sort(key=lambda segment: (segment.number, parse_call_id(segment.last)))
         return found
+
+
+def row_of(call: Call) -> dict[str, Any]:
+    """Write a call as a line of a segment."""
+    row: dict[str, Any] = {
+        "call": call.call_id,
+        "entries": [asdict(entry) for entry in call.entries],
+        "accounts": {name: unpack_account(raw) for name, raw in call.accounts.items()},
+        "holds": {name: unpack_whole_hold(raw) for name, raw in call.holds.items()},
+        "deadlines": call.deadlines,
+        "topups": call.topups,
+    }
+    return {name: value for name, value in row.items() if value}
+
+
+def call_of(row: Any) -> Call:
+    """Read a line of a segment; format 1 had a list of id and entries, and no images."""
+    if isinstance(row, list):
+        return Call(row[0], [JournalEntry(**entry) for entry in row[1]])
+    return Call(
+        row["call"],
+        [JournalEntry(**entry) for entry in row.get("entries", [])],
+        {name: ACCOUNT.pack(*state) for name, state in row.get("accounts", {}).items()},
+        {name: pack_hold(HoldState(*state)) for name, state in row.get("holds", {}).items()},
+        row.get("deadlines", {}),
+        row.get("topups", {}),
+    )
 
 
 def force_to_disk(path: Path) -> None:

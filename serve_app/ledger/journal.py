@@ -4,6 +4,7 @@ Invariant: nothing leaves the stream before it was exported and folded into the 
 audit always covers an account from its first entry.
 """
 
+import json
 import struct
 from collections import defaultdict
 from collections.abc import AsyncIterator
@@ -12,16 +13,29 @@ from dataclasses import dataclass, field, replace
 from serve_app.domain.credits import AuditReport, JournalEntry, Mismatch
 from serve_app.domain.errors import ServiceUnavailableError
 from serve_app.ledger.packed import unpack_account, unpack_hold
-from serve_app.store.client import Store
+from serve_app.store.client import Store, from_ms
 from serve_app.store.keys import SEPARATOR, split_member
 
 PAGE = 100
 """Stream entries of one read; each holds up to a few hundred journal entries."""
 
 DELTAS = struct.Struct("<4d")
+LOST = "lost"
 ENDINGS = frozenset({"commit", "void", "reap"})
 MARKS = frozenset({b"exported", b"reconciled"})
 SNAPSHOT_TRIES = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What one script call wrote: entries, and what accounts, holds and top-ups were afterwards."""
+
+    call_id: str
+    entries: list[JournalEntry]
+    accounts: dict[str, bytes] = field(default_factory=dict)
+    holds: dict[str, bytes] = field(default_factory=dict)
+    deadlines: dict[str, int] = field(default_factory=dict)
+    topups: dict[str, dict[str, str]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -38,7 +52,9 @@ class Sums:
     twice: list[str] = field(default_factory=list)
 
     def add(self, entry: JournalEntry) -> None:
-        """Fold one entry in."""
+        """Fold one entry in; what takes back lost ones counts in the archive alone."""
+        if entry.kind == LOST:
+            return
         if entry.number != self.number + 1:
             self.gaps.append(f"{self.number} is followed by {entry.number}")
         self.number = entry.number
@@ -65,7 +81,8 @@ class Snapshot:
 
 def parse_entries(fields: dict[bytes, bytes]) -> list[JournalEntry]:
     """Read one stream entry: all that one script call wrote; a note belongs to the last."""
-    words = fields[b"e"].decode().split(" ")
+    text = fields[b"e"].decode()
+    words = text.split(" ") if text else []
     entries = []
     deltas = DELTAS.iter_unpack(fields[b"v"])
     for kind, member, numbers in zip(words[::2], words[1::2], deltas, strict=True):
@@ -75,6 +92,26 @@ def parse_entries(fields: dict[bytes, bytes]) -> list[JournalEntry]:
     if b"w" in fields:
         entries[-1] = replace(entries[-1], note=fields[b"w"].decode())
     return entries
+
+
+def parse_call(call_id: str, fields: dict[bytes, bytes]) -> Call:
+    """Read one stream entry with its images, whose names ``lua/lib/ledger.lua`` explains."""
+    call = Call(call_id, parse_entries(fields))
+    for raw, value in fields.items():
+        letter, name = raw[:1], raw[1:].decode()
+        if not name:
+            continue
+        match letter:
+            case b"a":
+                call.accounts[name] = value
+            case b"h":
+                call.holds[name] = value
+            case b"d":
+                call.deadlines[name] = int(value)
+            case b"t":
+                flat = [str(word) for word in json.loads(value)]
+                call.topups[name] = dict(zip(flat[::2], flat[1::2], strict=True))
+    return call
 
 
 def pairs_of(flat: list[bytes]) -> dict[bytes, bytes]:
@@ -106,14 +143,14 @@ class Journal:
             return [keys.tag(account)]
         return [keys.shard_tag(shard) for shard in range(keys.shards)]
 
-    async def pages(self, tag: str) -> AsyncIterator[list[tuple[str, list[JournalEntry]]]]:
-        """Yield a shard's stream in pages: id and entries of each script call, oldest first."""
+    async def pages(self, tag: str) -> AsyncIterator[list[Call]]:
+        """Yield a shard's stream in pages of script calls, oldest first."""
         stream, after = self._store.keys.shard(tag, "j"), "-"
         while True:
             page = await self._store.command("XRANGE", stream, after, "+", "COUNT", PAGE)
             if not page:
                 return
-            yield [(call_id.decode(), parse_entries(fields)) for call_id, fields in page]
+            yield [parse_call(call_id.decode(), fields) for call_id, fields in page]
             after = f"({page[-1][0].decode()}"
 
     async def entries(self, account: str) -> list[JournalEntry]:
@@ -121,8 +158,8 @@ class Journal:
         return [
             entry
             async for page in self.pages(self._store.keys.tag(account))
-            for _, entries in page
-            for entry in entries
+            for call in page
+            for entry in call.entries
             if entry.account == account
         ]
 
@@ -136,13 +173,15 @@ class Journal:
         accounts = entries = holds = 0
         for tag in self.tags(account):
             seen = await self._snapshot(tag)
+            month = int(f"{from_ms(await self._store.now_ms()):%Y%m}")
             for name, sums in seen.sums.items():
                 if account in (None, name):
                     open_holds = seen.open_holds.get(name, set())
                     accounts += 1
                     entries += sums.number
                     holds += len(open_holds)
-                    mismatches += await self._check(name, sums, seen.balances[name], open_holds)
+                    found = await self._check(name, sums, seen.balances[name], open_holds, month)
+                    mismatches += found
         return AuditReport(accounts, entries, holds, tuple(mismatches))
 
     async def _snapshot(self, tag: str) -> Snapshot:
@@ -158,8 +197,8 @@ class Journal:
             base = found if isinstance(found, dict) else pairs_of(found)
             sums, last = base_sums(base), "-"
             async for page in self.pages(tag):
-                last = page[-1][0]
-                for entry in (entry for _, entries in page for entry in entries):
+                last = page[-1].call_id
+                for entry in (entry for call in page for entry in call.entries):
                     sums[entry.account].add(entry)
             names = list(sums)
             base_then, tail, due, balances = await self._store.run(
@@ -178,7 +217,12 @@ class Journal:
         raise ServiceUnavailableError("the journal is trimmed too often to be audited now")
 
     async def _check(
-        self, account: str, sums: Sums, packed: bytes | None, open_holds: set[str]
+        self,
+        account: str,
+        sums: Sums,
+        packed: bytes | None,
+        open_holds: set[str],
+        month: int,
     ) -> list[Mismatch]:
         if packed is None:
             return [Mismatch(account, "balance", "the journal has entries, the account is absent")]
@@ -207,6 +251,11 @@ class Journal:
                 "due index",
                 not strays and total == held,
                 f"held {held}, indexed {total}, stray {strays}",
+            ),
+            (
+                "month",
+                state.period <= month,
+                f"{state.period} has not begun: run `afa ledger repair-period {account}`",
             ),
             ("debt last", debt == 0 or state.grant == state.packs == 0, f"{credits}"),
         ]

@@ -14,7 +14,6 @@ from serve_app.domain.credits import (
     HitCharge,
     HoldClosedError,
     HoldMismatchError,
-    JournalEntry,
     Payer,
 )
 from serve_app.domain.errors import InsufficientCreditsError
@@ -29,7 +28,7 @@ from serve_app.ledger.hold_operations import (
     HoldOperation,
     HoldOperations,
 )
-from serve_app.ledger.packed import parse_balance, unpack_hold
+from serve_app.ledger.packed import parse_balance
 from serve_app.store.client import Args, Store
 from serve_app.store.keys import split_member
 
@@ -40,11 +39,7 @@ REAP_BATCH = 200
 # Below the client's time limit, so that the answer says what is missing.
 REPLICA_WAIT_MS = 500
 
-# More than anybody owes, and whole as a double.
-REPLAY_FLOOR = 10**12
-
 OverAllowance = Literal["charge", "reject"]
-Replay = Literal["replayed", "known", "impossible", "missing"]
 
 
 def check_id(text: str) -> str:
@@ -237,6 +232,12 @@ class Ledger:
         )
         return parse_balance(account, packed)
 
+    async def repair_period(self, account: str) -> bool:
+        """Bring an account back from a month that has not begun; False if it is in none."""
+        keys = self.store.keys
+        names = [keys.balance(check_id(account)), keys.shard(keys.tag(account), "j")]
+        return bool(await self.store.run("period_repair", names, [account]))
+
     async def topup(self, account: str, payment_id: str, credits: int) -> Balance:
         """Add a paid pack, once per payment id.
 
@@ -260,40 +261,6 @@ class Ledger:
         """
         why = json.dumps({"operator": operator, "reason": reason}, ensure_ascii=False)
         return await self._credit("adjust", account, adjust_id, credits, why)
-
-    async def replay(self, entry: JournalEntry) -> Replay:
-        """Do again what an exported entry tells, after a failover lost it.
-
-        Limits do not count: the credits were spent. A hold whose end was lost too is given back
-        when its time is over.
-
-        Raises:
-            ServiceUnavailableError: The ledger is away; the same call again changes nothing.
-        """
-        account, hold_id = entry.account, entry.entry_id
-        change = entry.grant + entry.packs - entry.debt
-        open_again = HoldOperation(
-            *(RESERVE, account, hold_id, -change, DEFAULT_HOLD_TTL_S * 1000), floor=REPLAY_FLOOR
-        )
-        match entry.kind:
-            case "reserve":
-                answer, _ = await self._operations.do(open_again)
-            case "hit":
-                await self._operations.do(open_again)
-                answer, _ = await self._operations.do(HoldOperation(COMMIT, account, hold_id, -1))
-            case "commit":
-                packed = await self.store.command("GET", self.store.keys.hold(account, hold_id))
-                cost = unpack_hold(packed)[1] if packed is not None else 0
-                commit = HoldOperation(COMMIT, account, hold_id, cost - change)
-                answer, _ = await self._operations.do(commit)
-            case "void" | "reap":
-                answer, _ = await self._operations.do(HoldOperation(VOID, account, hold_id))
-            case kind:
-                status, _ = await self._send_credit(kind, account, hold_id, change, entry.note)
-                answer = status.decode()
-        if answer == "OK":
-            return "replayed"
-        return "known" if answer.startswith(("DUP", "CLOSED")) else "impossible"
 
     async def _credit(
         self, kind: str, account: str, entry_id: str, credits: int, why: str

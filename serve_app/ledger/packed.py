@@ -28,14 +28,36 @@ class AccountState(NamedTuple):
     open_jobs: int
     floor: int
     topup_threshold: int
+    has_plan: int
+
+
+class HoldState(NamedTuple):
+    """A hold in its packed order; what it took of grant, packs and debt, and a job's or not."""
+
+    state: str
+    cost: int
+    final: int
+    grant: int
+    packs: int
+    debt: int
+    job: int
+    fingerprint: str
 
 
 ACCOUNT = struct.Struct("<" + "d" * len(AccountState._fields))
+NO_ACCOUNT = ACCOUNT.pack(*[0] * 13, -1, 0)
+NO_PLAN = struct.pack("<d", 0)
+FORMAT_1_BYTES = ACCOUNT.size - len(NO_PLAN)
+"""Format 1 had no `has_plan`."""
+
 HOLD_COST = struct.Struct("<d")
+HOLD = struct.Struct("<5dB")
 
 
 def unpack_account(packed: bytes) -> AccountState:
     """Read a packed account."""
+    if len(packed) == FORMAT_1_BYTES:
+        packed += NO_PLAN
     return AccountState._make(map(int, ACCOUNT.unpack(packed)))
 
 
@@ -43,6 +65,20 @@ def unpack_hold(packed: bytes) -> tuple[str, int]:
     """Give state and cost of a packed hold."""
     state, _, rest = packed.partition(b"\0")
     return state.decode(), int(HOLD_COST.unpack_from(rest)[0])
+
+
+def unpack_whole_hold(packed: bytes) -> HoldState:
+    """Read a packed hold."""
+    state, _, rest = packed.partition(b"\0")
+    cost, final, grant, packs, debt, job = map(int, HOLD.unpack_from(rest))
+    fingerprint = rest[HOLD.size :].decode()
+    return HoldState(state.decode(), cost, final, grant, packs, debt, job, fingerprint)
+
+
+def pack_hold(hold: HoldState) -> bytes:
+    """Write a hold as the scripts do."""
+    state, *numbers, fingerprint = hold
+    return state.encode() + b"\0" + HOLD.pack(*numbers) + fingerprint.encode()
 
 
 def parse_balance(account: str, packed: bytes | None) -> Balance:

@@ -39,8 +39,14 @@ class Topups:
     async def _set(self, account: str, args: list[str | int]) -> None:
         keys = self._store.keys
         await self._store.run(
-            "topup_set", [keys.balance(check_id(account)), keys.topup(account)], [account, *args]
+            "topup_set",
+            [keys.balance(check_id(account)), keys.topup(account), self._journal(account)],
+            [account, *args],
         )
+
+    def _journal(self, account: str) -> str:
+        keys = self._store.keys
+        return keys.shard(keys.tag(account), "j")
 
     async def status(self, account: str) -> TopupStatus | None:
         """Give settings and state; None if it was never set up."""
@@ -89,7 +95,9 @@ class Topups:
             None if the intent is no longer open.
         """
         reply = await self._store.run(
-            "topup_send", [self._store.keys.topup(intent.account)], [intent.intent_id]
+            "topup_send",
+            [self._store.keys.topup(intent.account), self._journal(intent.account)],
+            [intent.account, intent.intent_id],
         )
         return bool(reply[0]) if reply else None
 
@@ -103,7 +111,7 @@ class Topups:
         return int(
             await self._store.run(
                 "topup_decline",
-                [keys.balance(account), *keys.funding(account)],
+                [keys.balance(account), *keys.funding(account), self._journal(account)],
                 [account, intent.intent_id, FAILURES_ALLOWED, DECLINED_MESSAGE],
             )
         )

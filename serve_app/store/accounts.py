@@ -141,16 +141,27 @@ class Accounts:
         return None if tier is None else str(tier.decode())
 
     async def set_tier(self, owner: str, tier: str) -> None:
-        """Move an owner to a tier; a higher monthly grant counts from the next charge on.
+        """Move an owner to a tier, and tell the ledger in the same script.
+
+        A higher monthly grant counts from the next charge on, a lower one from the next month. The
+        account of the owner's test keys may lie elsewhere: it is told first, and told again by the
+        same call.
 
         Raises:
             ValueError: There is no such tier.
         """
         try:
-            name = self._tiers[tier].name
+            row = self._tiers[tier]
         except KeyError as error:
             raise ValueError(f"there is no tier {tier!r}") from error
-        await self._store.command("HSET", self._store.keys.owner(check_owner(owner)), "tier", name)
+        names = self._store.keys
+        record = names.owner(check_owner(owner))
+        for account, more in ((TEST_NAMESPACE + owner, []), (owner, [record])):
+            await self._store.run(
+                "tier_set",
+                [names.balance(account), names.shard(names.tag(account), "j"), *more],
+                [account, row.monthly_credits, row.name],
+            )
         await self._bus.publish(KEY_EVENTS, owner)
 
     async def rotate(self, key_id: str, overlap_s: float = DEFAULT_OVERLAP_S) -> IssuedKey:

@@ -39,12 +39,13 @@ from redis.exceptions import (
 from serve_app.domain.errors import ServiceUnavailableError
 from serve_app.store.autopipeline import Autopipeline
 from serve_app.store.away import Away
-from serve_app.store.keys import DEFAULT_SHARDS, SHARDS_KEY, Keyspace
+from serve_app.store.keys import DEFAULT_SHARDS, FORMAT_KEY, SHARDS_KEY, Keyspace
 
 SERVE_APP = Path(__file__).parents[1]
 CLUSTER_SCHEME = "redis+cluster"
 DEFAULT_PORT = 6379
 DEFAULT_TIMEOUT_S = 0.8
+LEDGER_FORMAT = 2
 RECONNECT_PAUSE_S = 0.02
 SILENT_TIMEOUT_S = 0.02
 """Longest wait for a server that has just left a call unanswered; a healthy one is faster."""
@@ -292,12 +293,22 @@ class Store:
         return int(await self.run("now", []))
 
     async def claim_shards(self) -> None:
-        """Note the number of shards at the ledger's first use, and keep to it ever after.
+        """Note format and number of shards at the ledger's first use, and keep to them ever after.
+
+        Format 1, of 0.1, had no such note: it is read, and written anew where it changes.
 
         Raises:
-            ValueError: The data were written with another number; they would not be found.
+            ValueError: The data were written with another number, and would not be found; or by a
+                later afa.
         """
         await self.command("SETNX", SHARDS_KEY, self.keys.shards)
+        await self.command("SETNX", FORMAT_KEY, LEDGER_FORMAT)
+        written = int(await self.command("GET", FORMAT_KEY))
+        if written > LEDGER_FORMAT:
+            raise ValueError(
+                f"this ledger has format {written}, and this afa reads up to {LEDGER_FORMAT}: "
+                "install the version that wrote it"
+            )
         written = int(await self.command("GET", SHARDS_KEY))
         if written != self.keys.shards:
             raise ValueError(

@@ -15,7 +15,9 @@ cr:{cNN}:due                zset   open holds by deadline               for ever
 cr:{cNN}:intents            zset   accounts with an open intent         for ever
 cr:{cNN}:j                  stream journal, append-only                 until exported
 cr:{cNN}:jb                 hash   sums of the exported journal         for ever
+cr:{cNN}:latest             string latest moment a month may begin      for ever
 cr:shards                   string number of shards                     for ever
+cr:format                   string version of these formats             for ever
 job:{cNN}:<acct>:<id>       hash   job record and result                tier's asset life
 job:{cNN}:open              zset   unfinished jobs by next look:        for ever
                                    outbox, leases and time limits
@@ -51,6 +53,7 @@ DEFAULT_SHARDS = 256
 LANES = "{lanes}:"
 FETCHES = "{fetches}:"
 SHARDS_KEY = "cr:shards"
+FORMAT_KEY = "cr:format"
 MODELS = "{models}:"
 KEY_EVENTS = "afa-key-events"
 JOB_EVENTS = "afa-job-events"

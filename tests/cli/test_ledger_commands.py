@@ -70,24 +70,65 @@ def test_keys_are_rotated_and_revoked_by_their_ids(url: str) -> None:
 
 
 def test_lost_entries_are_told_and_brought_back(url: str, tmp_path: Path) -> None:
-    assert afa("credits", "topup", "bob", "7", "--id", "pay:1").exit_code == 0
+    kept = Archive((tmp_path / "journal").as_uri())
 
-    async def export() -> None:
+    async def export() -> int:
         store = connect(url, shards=4)
-        assert await Exporter(store, Archive((tmp_path / "journal").as_uri())).export() == 1
-        await store.close()
+        try:
+            return await Exporter(store, kept).export()
+        finally:
+            await store.close()
 
-    asyncio.run(export())
+    assert afa("keys", "create", "bob", "--tier", "free").exit_code == 0
+    assert asyncio.run(export()) == 1
+    with Redis.from_url(url) as redis:
+        copy = {key: redis.dump(key) for key in redis.scan_iter()}
+    assert afa("credits", "topup", "bob", "7", "--id", "pay:1").exit_code == 0
+    assert asyncio.run(export()) == 2
     assert "everything" in afa("ledger", "reconcile").output
     with Redis.from_url(url) as redis:
         redis.flushall()
+        for key, dump in copy.items():
+            redis.restore(key, 0, dump)
     trial = afa("ledger", "reconcile", "--trial").output
-    assert "pay:1" in trial
+    assert "bob" in trial
     assert "missing" in trial
-    assert "replayed" in afa("ledger", "reconcile").output
+    assert "exact" in afa("ledger", "reconcile").output
     assert "everything" in afa("ledger", "reconcile").output
-    assert "packs" in afa("credits", "show", "bob").output
+    assert "507" in afa("credits", "show", "bob").output
     assert afa("credits", "audit").exit_code == 0
+    assert asyncio.run(export()) == 2
+    # The archive alone makes the ledger again, in an empty Redis only.
+    place = str(tmp_path / "journal")
+    assert "its sums are its states" in afa("ledger", "verify", place).output
+    refused = afa("ledger", "restore", place)
+    assert (refused.exit_code, "not empty" in refused.stderr) == (1, True)
+    with Redis.from_url(url) as redis:
+        redis.flushall()
+    assert "run `afa ledger restore`" in afa("ledger", "reconcile").stderr
+    restored = afa("ledger", "restore", place)
+    assert "restored 1 accounts" in restored.output, restored.stderr
+    assert "507" in afa("credits", "show", "bob").output
+    assert afa("credits", "audit").exit_code == 0
+    table = tmp_path / "entries.parquet"
+    assert "wrote 5 entries" in afa("ledger", "export", place, "--parquet", str(table)).output
+    assert "no month ahead" in afa("ledger", "repair-period", "bob").output
+    assert afa("ledger", "verify", str(tmp_path / "nowhere")).exit_code == 2
+
+
+def test_adjusting_works_before_the_first_call(url: str) -> None:
+    assert afa("keys", "create", "bob", "--tier", "pro").exit_code == 0
+    done = afa("credits", "adjust", "bob", "--reason", "test", "--", "-100")
+    assert "59900" in done.output, done.stderr
+
+
+def test_a_ledger_of_a_later_format_is_refused(url: str) -> None:
+    assert afa("credits", "audit").exit_code == 0
+    with Redis.from_url(url) as redis:
+        redis.set("cr:format", 3)
+    done = afa("credits", "audit")
+    assert done.exit_code == 1
+    assert "has format 3, and this afa reads up to 2" in done.stderr
 
 
 def test_another_number_of_shards_is_refused(url: str, monkeypatch: pytest.MonkeyPatch) -> None:

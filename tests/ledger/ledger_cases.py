@@ -247,7 +247,7 @@ async def hits_are_free_inside_the_allowance(s: Setting) -> None:
         charge = await s.ledger.count_hit(ACCOUNT, "basic")
         assert (charge.credits, charge.balance.lookups_used) == (0, used)
         assert charge.balance.remaining == 60
-    assert [kind for kind, *_ in await s.lines()] == ["grant"]
+    assert [kind for kind, *_ in await s.lines()] == ["grant", *["hit"] * 4]
     charge = await s.ledger.count_hit(ACCOUNT, "basic", hits=3, hit_id="hit:1")
     assert (charge.credits, charge.balance.lookups_used, charge.balance.remaining) == (2, 7, 58)
     again = await s.ledger.count_hit(ACCOUNT, "basic", hits=3, hit_id="hit:1")
@@ -262,6 +262,16 @@ async def hits_are_free_inside_the_allowance(s: Setting) -> None:
     await s.at(stamp_ms(2026, 12, 1))
     charge = await s.ledger.count_hit(ACCOUNT, "basic")
     assert (charge.credits, charge.balance.lookups_used, charge.balance.remaining) == (0, 1, 60)
+    await s.audit()
+
+
+async def free_hits_are_counted_and_leave_no_record(s: Setting) -> None:
+    """A record each would cost more than what they are: one that is sent twice counts twice."""
+    for used in (2, 4):
+        charge = await s.ledger.count_hit(ACCOUNT, "basic", hits=2, hit_id="free")
+        assert (charge.credits, charge.balance.lookups_used) == (0, used)
+    assert [line for line in await s.lines() if line[0] == "hit"] == []
+    assert not await s.store.command("EXISTS", s.store.keys.hold(ACCOUNT, "free"))
     await s.audit()
 
 
@@ -465,6 +475,7 @@ LEDGER_CASES = (
     ids_are_used_once,
     holds_are_reaped_exactly_at_their_deadline,
     hits_are_free_inside_the_allowance,
+    free_hits_are_counted_and_leave_no_record,
     rejecting_starts_after_the_allowance,
     hits_beyond_need_credits,
     payments_count_once,

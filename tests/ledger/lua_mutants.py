@@ -17,6 +17,8 @@ from serve_app.store.client import lua_files, lua_source
 from tests.ledger.export_cases import EXPORT_CASES
 from tests.ledger.jobs.jobs_cases import CAPPED_CASES, JOBS_CASES
 from tests.ledger.ledger_cases import LEDGER_CASES
+from tests.ledger.plan_cases import PLAN_CASES
+from tests.ledger.restore_cases import RESTORE_CASES
 from tests.ledger.topup_cases import TOPUP_CASES
 from tests.store.setting import Setting, open_setting
 from tests.store.spend_cases import SPEND_CASES
@@ -43,8 +45,8 @@ SWAPS = (
 )
 # Mutants that no test can tell from the original, and why.
 EQUIVALENT = {
-    "credit:21: <=": "no caller passes 0 credits",
-    "lib/jobs:27: >=": "a final cost equal to the hold is the hold",
+    "credit:23: <=": "no caller passes 0 credits",
+    "lib/jobs:30: >=": "a final cost equal to the hold is the hold",
     "key_end:12: >=": "writes the same time again",
     "lane_claim:21: -": "turns through the lanes the other way round",
     "webhook_after:4: <=": "no retry comes after 0 s",
@@ -58,12 +60,14 @@ Case = Callable[[Setting], Awaitable[None]]
 CAPPED = frozenset(CAPPED_CASES)
 ALL_CASES: tuple[Case, ...] = (
     *LEDGER_CASES,
+    *PLAN_CASES,
     *JOBS_CASES,
     *CAPPED_CASES,
     *TOPUP_CASES,
     *TRAFFIC_CASES,
     *SPEND_CASES,
     *EXPORT_CASES,
+    *RESTORE_CASES,
 )
 
 
@@ -139,6 +143,10 @@ def relevant_cases(file: str) -> tuple[Case, ...]:
         first = (*JOBS_CASES, *CAPPED_CASES)
     elif "topup" in file:
         first = TOPUP_CASES
+    elif file in {"tier_set", "period_repair"}:
+        first = PLAN_CASES
+    elif file == "recover":
+        first = RESTORE_CASES
     elif file in {"forget", "journal_trim", "snapshot"}:
         first = EXPORT_CASES
     elif file in {"turn", "spend"}:

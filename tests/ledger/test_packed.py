@@ -39,7 +39,7 @@ def test_an_account_has_one_layout() -> None:
 def test_an_account_is_whole_doubles() -> None:
     assert lua_types("lib/ledger", "ACCOUNT") == ["d"] * len(AccountState._fields)
     numbers = range(1, len(AccountState._fields) + 1)
-    packed = struct.pack("<14d", *numbers)
+    packed = struct.pack("<15d", *numbers)
     assert ACCOUNT.size == len(packed)
     assert unpack_account(packed) == tuple(numbers)
 
@@ -89,6 +89,7 @@ def test_commands_have_one_letter() -> None:
 
 
 def test_what_an_older_ledger_holds_is_still_read() -> None:
+    assert unpack_account(struct.pack("<14d", *range(1, 15))) == (*range(1, 15), 0)
     assert lua_types("lib/holds", "HOLD") == ["s", "d", "d", "d", "d", "d", "B"]
     hold = b"held\0" + struct.pack("<dddddB", 7, 0, 4, 2, 1, 0) + b"print"
     assert unpack_hold(hold) == ("held", 7)

@@ -226,6 +226,36 @@ async def closed_intents_stay_closed(s: Setting) -> None:
     assert status.spent_minor == 500
 
 
+async def a_payment_that_was_booked_closes_its_intent(s: Setting) -> None:
+    """A failover may take back that an intent was closed, and the count of intents."""
+    key = s.store.keys.topup(ACCOUNT)
+    await s.topups.enable(ACCOUNT, SETTINGS)
+    await spend_down(s, "a", 5)
+    (first,) = await s.topups.open_intents()
+    before = await s.store.command("DUMP", key)
+    await s.topups.succeed(first)
+    await s.store.command("RESTORE", key, 0, before, "REPLACE")
+    await s.store.command("ZADD", s.store.keys.funding(ACCOUNT)[1], 1, ACCOUNT)
+    # While it is open no other one is, whatever else is paid.
+    await s.ledger.topup(ACCOUNT, "by-hand", 1)
+    await s.ledger.topup(ACCOUNT, "by-hand", 1)
+    assert await s.topups.open_intents() == [first]
+    assert (await s.topups.succeed(first)).packs == 101
+    assert await s.topups.open_intents() == []
+    assert await indexed(s) == 0
+    await s.store.command("HDEL", key, "n")
+    await s.after(1)
+    await spend_down(s, "b", 5)
+    calls = [call async for page in s.journal.pages(s.store.keys.tag(ACCOUNT)) for call in page]
+    closed = [call for call in calls if ACCOUNT in call.topups][-2]
+    assert "intent" not in closed.topups[ACCOUNT]
+    (second,) = await s.topups.open_intents()
+    assert second.intent_id != first.intent_id
+    await s.topups.succeed(second)
+    assert (await s.ledger.balance(ACCOUNT)).remaining == 105
+    await s.audit()
+
+
 async def declined_after_the_month_frees_the_cap(s: Setting) -> None:
     await s.topups.enable(ACCOUNT, SETTINGS)
     worker = PaymentsWorker(s.topups, scripted(Behaviour.DECLINE))
@@ -292,6 +322,13 @@ async def hits_beyond_the_allowance_open_intents_too(s: Setting) -> None:
     await s.audit()
 
 
+async def free_hits_open_no_intent(s: Setting) -> None:
+    await spend_down(s, "a", 5)
+    await s.topups.enable(ACCOUNT, SETTINGS)
+    await s.ledger.count_hit(ACCOUNT, "basic")
+    assert await s.topups.open_intents() == []
+
+
 async def debt_made_by_hits_counts(s: Setting) -> None:
     await s.topups.enable(ACCOUNT, TopupSettings(0, 10, 5, 1_000))
     await s.ledger.count_hit(ACCOUNT, "basic", hits=5 + 61)
@@ -324,12 +361,14 @@ TOPUP_CASES = (
     refused_reserve_also_opens_an_intent,
     off_means_no_new_intent,
     closed_intents_stay_closed,
+    a_payment_that_was_booked_closes_its_intent,
     declined_after_the_month_frees_the_cap,
     packs_and_debt_count,
     jobs_open_intents_too,
     debt_made_by_a_job_counts,
     hits_beyond_the_allowance_open_intents_too,
     debt_made_by_hits_counts,
+    free_hits_open_no_intent,
     packs_count_after_hits,
     refused_hits_open_an_intent_too,
 )

@@ -5,16 +5,21 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from serve_app.domain.credits import Balance
+from serve_app.domain.errors import InternalError
 from serve_app.ledger.jobs.types import (
     JOB_HOLD_PREFIX,
     AnalysisJob,
+    FileSource,
     JobFailure,
     JobRecord,
     JobState,
     NewJob,
 )
-from serve_app.store.client import from_ms
+from serve_app.store.client import Store, from_ms
 from serve_app.store.keys import Keyspace
+
+LOST_JOB_KEPT_MS = 7 * 24 * 3600 * 1000
+LOST_MESSAGE = "the job was lost when a server failed; you were not charged, send it again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +78,31 @@ def new_record(job: NewJob, tier: str, balance: Balance) -> JobRecord:
         result=None,
         balance=balance,
     )
+
+
+async def write_lost_job(store: Store, account: str, job_id: str) -> None:
+    """Write the record of a job that a failover lost: failed, and not charged."""
+    key = store.keys.job(account, job_id)
+    now_ms = await store.now_ms()
+    work = AnalysisJob(FileSource("lost"), max_audio_s=1, max_bytes=1)
+    fields: dict[str, str | int] = {
+        "acct": account,
+        "tier": "free",
+        "kind": "analysis",
+        "state": "failed",
+        "payload": json.dumps(work.to_json()),
+        "cost": 0,
+        "used": 0,
+        "code": InternalError.code,
+        "message": LOST_MESSAGE,
+        "progress": 0,
+        "stage": "lost",
+        "attempts": 0,
+        "created": now_ms,
+        "finished": now_ms,
+    }
+    await store.command("HSET", key, *(word for pair in fields.items() for word in pair))
+    await store.command("PEXPIRE", key, LOST_JOB_KEPT_MS)
 
 
 def parse_record(job_id: str, raw: dict[bytes, bytes]) -> JobRecord:

@@ -3,7 +3,7 @@
 -- KEYS: balance, payment, journal, topup, intents.
 -- ARGV: account, id, kind, credits, monthly grant or -1, why (JSON) or '', lifetime of the id in ms.
 -- Answers OK | DUP | MISMATCH | NOFUNDS, then the packed account. A top-up under the id of the open
--- intent closes it. A downward adjustment takes packs, then grant, and makes no debt.
+-- intent closes it, also when it was booked before. A downward adjustment takes packs, then grant, and makes no debt.
 local acct, id, kind, credits = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 local raw = redis.call('MGET', KEYS[1], KEYS[2])
 local seen = kind .. ' ' .. ARGV[4]
@@ -11,9 +11,11 @@ if raw[2] and raw[2] ~= seen then return {'MISMATCH', raw[1]} end
 if raw[2] then
   -- A write of this call, so that waiting for a replica covers the payment too.
   redis.call('PEXPIRE', KEYS[2], ARGV[7])
+  close_intent(open_account(acct, raw[1], KEYS[1], nil, KEYS[3], KEYS[4], KEYS[5]), id)
+  write_all()
   return {'DUP', raw[1]}
 end
-local A = open_account(acct, raw[1], KEYS[1], nil, KEYS[3])
+local A = open_account(acct, raw[1], KEYS[1], nil, KEYS[3], KEYS[4], KEYS[5])
 roll(A, tonumber(ARGV[5]))
 local member = acct .. '\31' .. id
 local why = ARGV[6] ~= '' and ARGV[6] or nil
@@ -31,15 +33,10 @@ elseif kind == 'bonus' then
 else
   give(A, kind, member, 0, credits, why)
 end
-local packed = close_account(A)
-write_all()
 if answer == 'OK' then
   redis.call('SET', KEYS[2], seen, 'PX', ARGV[7])
-  if redis.call('HGET', KEYS[4], 'intent') == id then
-    spent_this_month(KEYS[4], A.period)
-    redis.call('HDEL', KEYS[4], 'intent', 'sent', 'iprice', 'ipack')
-    redis.call('HSET', KEYS[4], 'fails', 0)
-    redis.call('ZREM', KEYS[5], acct)
-  end
+  close_intent(A, id)
 end
+local packed = close_account(A)
+write_all()
 return {answer, packed}

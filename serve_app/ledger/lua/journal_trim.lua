@@ -1,8 +1,10 @@
 -- uses: clock
--- Fold exported entries into the base sums, drop them from the stream, and remember how far. The
+-- Fold exported entries into the base sums, drop them from the stream, and remember how far; what
+-- takes back lost entries (recover.lua) is the archive's alone. The
 -- holds that a call ended are listed together, with the time, to be forgotten by forget.lua.
 -- KEYS: journal, base, ended. ARGV: last exported entry, most.
 local ENDS = {commit = true, void = true, reap = true, hit = true}
+local LOST = 'lost'
 local found = redis.call('XRANGE', KEYS[1], '-', ARGV[1], 'COUNT', ARGV[2])
 local base, ids, ended, now = {}, {}, {'RPUSH', KEYS[3]}, now_ms()
 for i, entry in ipairs(found) do
@@ -10,12 +12,14 @@ for i, entry in ipairs(found) do
   ids[i] = entry[1]
   for kind, member, acct in string.gmatch(entry[2][2], '(%S+) (([^\31]+)\31%S+)') do
     if ENDS[kind] then batch[#batch + 1] = member end
-    local sums = base[acct] or {0, 0, 0, 0}
-    base[acct] = sums
     local number, grant, packs, debt
     number, grant, packs, debt, at = struct.unpack('<dddd', entry[2][4], at)
-    sums[1], sums[2] = number, sums[2] + grant
-    sums[3], sums[4] = sums[3] + packs, sums[4] + debt
+    if kind ~= LOST then
+      local sums = base[acct] or {0, 0, 0, 0}
+      base[acct] = sums
+      sums[1], sums[2] = number, sums[2] + grant
+      sums[3], sums[4] = sums[3] + packs, sums[4] + debt
+    end
   end
   if batch[2] then ended[#ended + 1] = table.concat(batch, ' ') end
 end

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from serve_app.domain.credits import HoldClosedError
 from serve_app.domain.errors import (
     IdempotencyMismatchError,
     InsufficientCreditsError,
@@ -837,7 +838,67 @@ async def debt_and_month_follow_a_job(s: Setting) -> None:
     await s.audit()
 
 
+async def a_job_tells_what_its_hold_says(s: Setting) -> None:
+    """A failover may take back that a job has ended, reconciling brings back that it was paid."""
+    for number, (end, used, left) in enumerate(
+        ((10, 10, 50), (4, 4, 46), (None, 0, 46), ("lost", 0, 46))
+    ):
+        job_id = f"j{number}"
+        await s.jobs.submit(NewJob(job_id, ACCOUNT, "basic", "analysis", some_work(), 10))
+        claim = await s.jobs.claim("w1")
+        assert claim is not None
+        if isinstance(end, int):
+            await s.ledger.commit(ACCOUNT, f"job:{job_id}", end)
+        elif end is None:
+            await s.ledger.void(ACCOUNT, f"job:{job_id}")
+        else:
+            await s.ledger.void(ACCOUNT, f"job:{job_id}")
+            await s.store.command("DEL", s.store.keys.hold(ACCOUNT, f"job:{job_id}"))
+        assert await s.jobs.finish(claim, b"{}")
+        record = await s.jobs.get(ACCOUNT, job_id)
+        assert record is not None
+        assert (record.state.value, record.credits_used) == ("complete", used)
+        balance = await s.ledger.balance(ACCOUNT)
+        assert (balance.remaining, balance.open_jobs) == (left, 0)
+        await s.audit()
+
+
+async def a_failed_job_is_free_also_if_it_was_paid(s: Setting) -> None:
+    for number, (paid, split) in enumerate(((10, (10, 0, 0)), (4, (4, 0, 0)), (80, (60, 20, 0)))):
+        job_id = f"j{number}"
+        await s.jobs.submit(
+            NewJob(job_id, ACCOUNT, "basic", "analysis", some_work(), max(10, paid))
+        )
+        claim = await s.jobs.claim("w1")
+        assert claim is not None
+        await s.ledger.commit(ACCOUNT, f"job:{job_id}", paid)
+        if paid == 80:
+            await s.ledger.topup(ACCOUNT, "pay:1", 20)
+        assert await s.jobs.fail(claim, "unprocessable_audio", "no audio")
+        record = await s.jobs.get(ACCOUNT, job_id)
+        assert record is not None
+        assert (record.state.value, record.credits_used) == ("failed", 0)
+        assert (await s.lines())[-1] == ("refund", f"job:{job_id}", *split)
+        balance = await s.ledger.balance(ACCOUNT)
+        assert (balance.open_jobs, balance.held) == (0, 0)
+        assert balance.remaining == (80 if paid == 80 else 60)
+        with pytest.raises(HoldClosedError, match="voided"):
+            await s.ledger.commit(ACCOUNT, f"job:{job_id}")
+        await s.audit()
+    job = NewJob("late", ACCOUNT, "basic", "analysis", some_work(), 10)
+    await s.jobs.submit(job)
+    claim = await s.jobs.claim("w1")
+    assert claim is not None
+    await s.ledger.commit(ACCOUNT, "job:late")
+    await s.at(stamp_ms(2026, 12, 1))
+    assert await s.jobs.fail(claim, "unprocessable_audio", "no audio")
+    assert buckets(await s.ledger.balance(ACCOUNT)) == (70, 20, 0)
+    await s.audit()
+
+
 JOBS_CASES = (
+    a_job_tells_what_its_hold_says,
+    a_failed_job_is_free_also_if_it_was_paid,
     job_runs_from_submit_to_complete,
     submit_is_idempotent,
     withdrawn_jobs_are_refunded,

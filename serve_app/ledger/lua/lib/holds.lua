@@ -7,6 +7,11 @@ local HOLD = '<sdddddB'
 local ENTRY = {committed = 'commit', voided = 'void', reaped = 'reap'}
 local score_of, score = nil, nil
 
+local function put_hold(A, key, member, hold)
+  put(key, hold)
+  keep(A.shard, 'h' .. member, hold)
+end
+
 local function packed_hold(state, cost, final, grant, packs, debt, job, fingerprint)
   return struct.pack(HOLD, state, cost, final, grant, packs, debt, job) .. fingerprint
 end
@@ -28,7 +33,7 @@ local function reserve(A, raw, key, member, cost, ttl, monthly, floor, grace_ms,
   A.held = A.held + cost
   consider_topup(A, A.grant + A.packs - A.debt)
   local hold = packed_hold('held', cost, 0, grant, packs, debt, job, fingerprint)
-  put(key, hold)
+  put_hold(A, key, member, hold)
   -- Most holds of a script share a deadline: its text is made once.
   if score_of ~= ttl then
     score_of, score = ttl, string.format('%.0f', NOW + ttl)
@@ -36,6 +41,7 @@ local function reserve(A, raw, key, member, cost, ttl, monthly, floor, grace_ms,
   local opened = A.shard.opened
   local n = #opened
   opened[n + 1], opened[n + 2] = score, member
+  keep(A.shard, 'd' .. member, score)
   return 'OK', hold
 end
 
@@ -63,14 +69,25 @@ local function settle(A, raw, key, member, state, final)
   give(A, ENTRY[state], member, rest - to_debt - to_packs, to_packs + to_debt)
   A.held = A.held - cost
   local hold = packed_hold(state, cost, final, grant, packs, debt, job, string.sub(raw, at))
-  put(key, hold)
+  put_hold(A, key, member, hold)
   local closed = A.shard.closed
   closed[#closed + 1] = member
   return 'OK', hold
 end
 
--- Count cache hits; those beyond the monthly allowance cost `price` each, or are refused. A charge
--- leaves a committed hold under the hits' id, so that it is made once.
+-- Give back what a committed hold cost, for its job failed after all; it is a voided one then.
+local function refund(A, raw, key, member)
+  local _, cost, final, grant, packs, debt, job, at = struct.unpack(HOLD, raw)
+  roll(A, -1)
+  local to_grant = math.min(final, grant)
+  give(A, 'refund', member, to_grant, final - to_grant)
+  put_hold(A, key, member,
+    packed_hold('voided', cost, 0, grant, packs, debt, job, string.sub(raw, at)))
+end
+
+-- Count cache hits; those beyond the monthly allowance cost `price` each, or are refused. Those that
+-- cost something leave a committed hold under their id, so that they count once; free ones leave no
+-- record of their own: one that is sent twice counts twice in the allowance.
 -- OK:<credits> | NOFUNDS | OVER
 local function count_hits(A, raw, key, member, hits, allowance, monthly, floor, grace_ms, price)
   if raw then
@@ -90,7 +107,7 @@ local function count_hits(A, raw, key, member, hits, allowance, monthly, floor, 
     note(A, 'hit', member, -grant, -packs, debt)
     consider_topup(A, A.grant + A.packs - A.debt)
     hold = packed_hold('committed', cost, cost, grant, packs, debt, 0, 'hit')
-    put(key, hold)
+    put_hold(A, key, member, hold)
   end
   A.lookups_used = A.lookups_used + hits
   return 'OK:' .. cost, hold

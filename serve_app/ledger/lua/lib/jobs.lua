@@ -18,15 +18,24 @@ local function announce(hook, hooks_due, acct, id)
   end
 end
 
--- End a job's hold, unless that has happened, and count the job out; answers the final cost.
+-- End a job's hold and count the job out; answers what the job cost. After a failover the hold may have
+-- ended before its job: a committed one stays so if the job completes, and is given back if it fails.
 -- KEYS begin with balance, hold, due, journal. final < 0: all of it.
 local function end_hold(acct, id, state, final)
   local raw = redis.call('MGET', KEYS[1], KEYS[2])
   local A = open_account(acct, raw[1], KEYS[1], KEYS[3], KEYS[4])
-  local _, cost = struct.unpack(HOLD, raw[2])
+  local member = acct .. '\31job:' .. id
+  local was, cost, at_cost = 'missing', 0, 0
+  if raw[2] then was, cost, at_cost = struct.unpack(HOLD, raw[2]) end
   if final < 0 or final > cost then final = cost end
-  settle(A, raw[2], KEYS[2], acct .. '\31job:' .. id, state, final)
-  A.open_jobs = A.open_jobs - 1
+  if was == 'held' then
+    settle(A, raw[2], KEYS[2], member, state, final)
+  elseif was == 'committed' and state == 'voided' then
+    refund(A, raw[2], KEYS[2], member)
+  else
+    final = at_cost
+  end
+  A.open_jobs = math.max(0, A.open_jobs - 1)
   close_account(A)
   write_all()
   return final

@@ -1,4 +1,4 @@
--- Accounts and their journal. An account is fourteen packed doubles (all whole numbers), in this
+-- Accounts and their journal. An account is fifteen packed doubles (all whole numbers), in this
 -- order, which AccountState in packed.py has too:
 --   grant            monthly grant left
 --   packs            prepaid packs
@@ -7,17 +7,20 @@
 --   period           month that grant and look-ups belong to (yyyymm)
 --   period_ends      when it ends (ms)
 --   granted          granted this period
---   monthly_grant    the tier's
+--   monthly_grant    the plan's
 --   journal_length   entries so far
 --   lookups_used     this period
 --   held             credits in open holds
 --   open_jobs
 --   floor            most debt that was last allowed
 --   topup_threshold  -1: off
+--   has_plan         1: tier_set.lua has told monthly_grant; before, whoever charges tells it
 -- Packing instead of a hash or text: reading and writing it is a tenth of the work. Names instead of
 -- numbered places: those would be upvalues, which each call pays for.
-local ACCOUNT = '<dddddddddddddd'
-local NO_ACCOUNT = struct.pack(ACCOUNT, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, -1)
+local ACCOUNT = '<ddddddddddddddd'
+local NO_ACCOUNT = struct.pack(ACCOUNT, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, -1, 0)
+-- Format 1 had no has_plan.
+local FORMAT_1, NO_PLAN = 14 * 8, struct.pack('<d', 0)
 
 -- Every change of grant, packs and debt goes through note(), so the balance is the sum of the
 -- journal. A script may work on many accounts: what it decides is collected here and written by
@@ -34,31 +37,44 @@ end
 local function shard_of(journal, due)
   local S = shards[journal]
   if not S then
-    S = {lines = {}, deltas = {}, opened = {'ZADD', due}, closed = {'ZREM', due}}
+    S = {lines = {}, deltas = {}, images = {}, opened = {'ZADD', due}, closed = {'ZREM', due}}
     shards[journal] = S
   end
   return S
 end
 
+-- The journal keeps what an account (a), a hold (h), its deadline (d) and a top-up (t) are afterwards:
+-- whoever reads it needs no rule to tell the state.
+local function keep(S, name, image)
+  local images = S.images
+  local n = #images
+  images[n + 1], images[n + 2] = name, image
+end
+
 -- An account as a table with its keys; `raw` is its packed state or false.
 local function open_account(name, raw, balance, due, journal, topup, intents)
   raw = raw or NO_ACCOUNT
+  if #raw == FORMAT_1 then raw = raw .. NO_PLAN end
   local grant, packs, debt, negative_since, period, period_ends, granted, monthly_grant,
-    journal_length, lookups_used, held, open_jobs, floor, topup_threshold =
-    struct.unpack(ACCOUNT, raw)
+    journal_length, lookups_used, held, open_jobs, floor, topup_threshold,
+    has_plan = struct.unpack(ACCOUNT, raw)
   return {name = name, raw = raw, balance = balance, due = due, topup = topup, intents = intents,
     shard = journal and shard_of(journal, due), grant = grant, packs = packs, debt = debt,
     negative_since = negative_since, period = period, period_ends = period_ends, granted = granted,
     monthly_grant = monthly_grant, journal_length = journal_length, lookups_used = lookups_used,
-    held = held, open_jobs = open_jobs, floor = floor, topup_threshold = topup_threshold}
+    held = held, open_jobs = open_jobs, floor = floor, topup_threshold = topup_threshold,
+    has_plan = has_plan}
 end
 
 -- Give an account packed, and have it written if it has changed.
 local function close_account(A)
   local packed = struct.pack(ACCOUNT, A.grant, A.packs, A.debt, A.negative_since, A.period,
     A.period_ends, A.granted, A.monthly_grant, A.journal_length, A.lookups_used, A.held,
-    A.open_jobs, A.floor, A.topup_threshold)
-  if packed ~= A.raw then put(A.balance, packed) end
+    A.open_jobs, A.floor, A.topup_threshold, A.has_plan)
+  if packed ~= A.raw then
+    put(A.balance, packed)
+    keep(A.shard, 'a' .. A.name, packed)
+  end
   return packed
 end
 
@@ -69,10 +85,12 @@ local function write_all()
   for journal, S in pairs(shards) do
     if #S.opened > 2 then redis.call(unpack(S.opened)) end
     if #S.closed > 2 then redis.call(unpack(S.closed)) end
-    if #S.lines > 0 then
+    if #S.lines > 0 or #S.images > 0 then
       local entry = {'XADD', journal, '*', 'e', table.concat(S.lines, ' '),
         'v', struct.pack('<' .. string.rep('d', #S.deltas), unpack(S.deltas))}
       if S.why then entry[8], entry[9] = 'w', S.why end
+      local images, n = S.images, #entry
+      for i = 1, #images do entry[n + i] = images[i] end
       redis.call(unpack(entry))
     end
   end
@@ -104,13 +122,22 @@ local function give(A, kind, member, to_grant, to_packs, why)
   note(A, kind, member, to_grant - (pay - from_packs), to_packs - from_packs, -pay, why)
 end
 
--- The first script of a month ends the old grant and brings the new one; a higher tier brings the
--- difference at once. monthly < 0: the tier is not known here, the last one told counts.
+-- Now, or the latest moment that the keeper's clock has confirmed (serve_app/ledger/clock.py), if that is
+-- earlier: a server whose clock runs ahead begins no month. The key lies in the account's slot.
+local function confirmed_now(A)
+  local latest = redis.call('GET', string.match(A.balance, '^cr:{[^}]*}:') .. 'latest')
+  return latest and math.min(NOW, tonumber(latest)) or NOW
+end
+
+-- The first script of a month ends the old grant and brings the new one, of the plan that the account
+-- has then; a higher plan brings the difference at once. monthly: what the caller takes for the plan's,
+-- or -1; it counts until the account has been told its plan.
 local function roll(A, monthly)
-  if monthly >= 0 then A.monthly_grant = monthly end
-  if NOW >= A.period_ends then
+  if A.has_plan == 0 and monthly >= 0 then A.monthly_grant = monthly end
+  local now = NOW < A.period_ends and NOW or confirmed_now(A)
+  if now >= A.period_ends then
     if A.grant > 0 then note(A, 'expire', A.name .. '\31' .. A.period, -A.grant, 0, 0) end
-    A.period, A.period_ends = month_of(NOW)
+    A.period, A.period_ends = month_of(now)
     A.granted, A.lookups_used = 0, 0
   end
   if A.monthly_grant > A.granted then

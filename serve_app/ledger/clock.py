@@ -1,0 +1,34 @@
+"""A second clock beside the server's: no month begins far before its time.
+
+Invariant: once the keeper has run, no account enters a month more than ``LEAD_MS`` before it begins
+by the keeper's clock.
+"""
+
+import time
+
+from serve_app.store.client import Store
+
+LEAD_MS = 3_600_000
+"""How far the server may be ahead; also how long months begin without a keeper."""
+
+
+async def confirm_clock(store: Store, here_ms: int | None = None) -> None:
+    """Tell every shard how late it may be by this machine's clock; call it every minute.
+
+    Args:
+        store: The ledger role.
+        here_ms: Stands in for this machine's clock.
+
+    Raises:
+        RuntimeError: The server is further ahead; no new month begins until its clock is set.
+        ServiceUnavailableError: The ledger is away.
+    """
+    keys, now_ms = store.keys, int(time.time() * 1000) if here_ms is None else here_ms
+    tags = [keys.shard_tag(shard) for shard in range(keys.shards)]
+    await store.batch([("SET", keys.shard(tag, "latest"), now_ms + LEAD_MS) for tag in tags])
+    ahead_ms = await store.now_ms() - now_ms
+    if ahead_ms > LEAD_MS:
+        raise RuntimeError(
+            f"the ledger's clock is {ahead_ms / 3_600_000:.1f} hours ahead: set it; until then no "
+            "month begins"
+        )

@@ -1,0 +1,146 @@
+"""The ledger as an archive tells it: sums of the entries beside the last image of everything.
+
+Invariant: a fold without problems knows each account twice, by its entries and by its image, and
+both agree; a chain without problems was not changed, and no call stands in it twice.
+"""
+
+from collections import deque
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+
+from serve_app.domain.credits import JournalEntry
+from serve_app.ledger.archive import FORMAT, Archive, CallId, Segment, parse_call_id
+from serve_app.ledger.ended_holds import KEPT_MS
+from serve_app.ledger.journal import LOST, Call
+from serve_app.ledger.ledger import PAYMENT_ID_KEPT_MS
+from serve_app.ledger.packed import unpack_account, unpack_hold
+
+PAYMENTS = frozenset({"topup", "bonus", "adjust"})
+
+
+@dataclass(slots=True)
+class Tally:
+    """The entries of one account summed up."""
+
+    number: int = 0
+    grant: int = 0
+    packs: int = 0
+    debt: int = 0
+    open_branches: list[str] = field(default_factory=list)
+    gaps: list[str] = field(default_factory=list)
+
+    def add(self, entry: JournalEntry) -> None:
+        """Sum an entry up. After a failover numbers begin again, until a ``lost`` entry says so."""
+        self.grant += entry.grant
+        self.packs += entry.packs
+        self.debt += entry.debt
+        if entry.kind == LOST:
+            if entry.entry_id in self.open_branches:
+                self.open_branches.remove(entry.entry_id)
+            elif entry.entry_id.partition("-")[2] == str(self.number):
+                self.number = int(entry.entry_id.partition("-")[0]) - 1
+            else:
+                self.gaps.append(f"{entry.entry_id} are taken back and were never there")
+            return
+        if entry.number <= self.number:
+            self.open_branches.append(f"{entry.number}-{self.number}")
+        elif entry.number > self.number + 1:
+            self.gaps.append(f"{self.number} is followed by {entry.number}")
+        self.number = entry.number
+
+
+@dataclass(frozen=True, slots=True)
+class Payment:
+    """A payment, grant or adjustment whose id is still remembered."""
+
+    account: str
+    payment_id: str
+    seen: str
+    at_ms: int
+
+
+@dataclass(slots=True)
+class Fold:
+    """One shard, up to the last call that was added."""
+
+    tallies: dict[str, Tally] = field(default_factory=dict)
+    accounts: dict[str, bytes] = field(default_factory=dict)
+    holds: dict[str, bytes] = field(default_factory=dict)
+    deadlines: dict[str, int] = field(default_factory=dict)
+    topups: dict[str, dict[str, str]] = field(default_factory=dict)
+    ended: deque[tuple[int, str]] = field(default_factory=deque)
+    payments: deque[Payment] = field(default_factory=deque)
+    n_entries: int = 0
+
+    def add(self, call: Call) -> None:
+        """Go on by one script call."""
+        at_ms = parse_call_id(call.call_id)[0]
+        for entry in call.entries:
+            self.tallies.setdefault(entry.account, Tally()).add(entry)
+            if entry.kind in PAYMENTS:
+                credits = entry.grant + entry.packs - entry.debt
+                seen = f"{entry.kind} {credits}"
+                self.payments.append(Payment(entry.account, entry.entry_id, seen, at_ms))
+            elif entry.kind == "recover":
+                self.payments.append(Payment(entry.account, entry.entry_id, entry.entry_id, at_ms))
+        self.n_entries += len(call.entries)
+        self.accounts.update(call.accounts)
+        self.holds.update(call.holds)
+        self.deadlines.update(call.deadlines)
+        self.topups.update(call.topups)
+        for member, packed in call.holds.items():
+            if unpack_hold(packed)[0] != "held":
+                self.deadlines.pop(member, None)
+                self.ended.append((at_ms, member))
+        while self.ended and self.ended[0][0] < at_ms - KEPT_MS:
+            self.holds.pop(self.ended.popleft()[1], None)
+        while self.payments and self.payments[0].at_ms < at_ms - PAYMENT_ID_KEPT_MS:
+            self.payments.popleft()
+
+    def problems(self) -> list[str]:
+        """Say where entries and images differ."""
+        found = []
+        for account, tally in self.tallies.items():
+            found += [f"{account}: {gap}" for gap in tally.gaps]
+            found += [f"{account}: entries {b} stand there twice" for b in tally.open_branches]
+            packed = self.accounts.get(account)
+            if packed is None:
+                found.append(f"{account}: archived by 0.1 alone, which kept no state")
+                continue
+            state = unpack_account(packed)
+            here = (state.journal_length, state.grant, state.packs, state.debt)
+            summed = (tally.number, tally.grant, tally.packs, tally.debt)
+            if here != summed:
+                found.append(f"{account}: its state is {here}, its entries come to {summed}")
+        return found
+
+
+async def read_chain(
+    archive: Archive, listed: list[Segment], problems: list[str]
+) -> AsyncIterator[tuple[Segment, Call]]:
+    """Yield the calls of a shard's segments, each once; problems of the chain are appended."""
+    last_digest, number = "", 0
+    seen: CallId = (0, 0)
+    for segment in listed:
+        contents = await archive.open(segment)
+        name = segment.key
+        if segment.number:
+            head = contents.header
+            if head.get("format") != FORMAT:
+                problems.append(f"{name}: its format is {head.get('format')}, not {FORMAT}")
+                return
+            if segment.number != number + 1:
+                problems.append(f"{name}: segment {number + 1} is missing, or there twice")
+            elif head["previous"] != last_digest:
+                problems.append(f"{name}: the segment before it was changed")
+            ids = [call.call_id for call in contents.calls]
+            if [ids[0], ids[-1]] != [segment.first, segment.last]:
+                problems.append(f"{name}: it holds other calls than its name says")
+            number = segment.number
+        last_digest = contents.digest
+        for call in contents.calls:
+            if not segment.number:  # format 1 may hold a call twice, in order
+                if parse_call_id(call.call_id) <= seen:
+                    continue
+                seen = parse_call_id(call.call_id)
+            yield segment, call

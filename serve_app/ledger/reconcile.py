@@ -1,0 +1,207 @@
+"""After a failover: bring back what was exported and the new primary does not know.
+
+Invariant: an account is brought back once, in one script, and only from the state that was read;
+the archive then says which of its entries were taken back.
+"""
+
+import asyncio
+import json
+from dataclasses import dataclass
+from typing import Literal
+
+from serve_app.ledger.archive import Archive, Segment
+from serve_app.ledger.export import lost_calls, states
+from serve_app.ledger.fold import Fold, read_chain
+from serve_app.ledger.jobs.records import write_lost_job
+from serve_app.ledger.jobs.types import JOB_HOLD_PREFIX
+from serve_app.ledger.journal import Call, Journal
+from serve_app.ledger.ledger import PAYMENT_ID_KEPT_MS
+from serve_app.ledger.packed import (
+    ACCOUNT,
+    NO_ACCOUNT,
+    HoldState,
+    unpack_account,
+    unpack_whole_hold,
+)
+from serve_app.ledger.recovery import Lost, Plan, is_job, plan
+from serve_app.store.client import Args, Store
+from serve_app.store.keys import split_member
+
+TRIES = 20
+
+Outcome = Literal["exact", "merged", "refused", "missing"]
+
+
+class ReconcileRefusedError(ValueError):
+    """There is nothing to reconcile with, or no exact way to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reconciled:
+    """What came of one account.
+
+    Attributes:
+        outcome: ``exact``: as it was. ``merged``: what was lost is added to what was done since.
+            ``refused``: some of it was not, see ``why``. ``missing``: only looked.
+        change: Credits that came back, or went.
+        lost: What its lost entries come to.
+    """
+
+    account: str
+    n_entries: int
+    outcome: Outcome
+    change: int
+    lost: int
+    why: str
+
+
+class Reconciler:
+    """Compares the ledger with its archive."""
+
+    def __init__(self, store: Store, archive: Archive) -> None:
+        self.store = self._store = store
+        self._archive = archive
+        self._journal = Journal(store)
+
+    async def reconcile(self, *, is_trial: bool = False) -> list[Reconciled]:
+        """Bring every account back that lost exported entries; call it again if it did not end.
+
+        Args:
+            is_trial: Only tell what is missing; every outcome is then ``missing``.
+
+        Raises:
+            ReconcileRefusedError: The ledger is empty, or the entries were archived by 0.1.
+            ServiceUnavailableError: The ledger is away; call again.
+        """
+        known = await self._archive.segments()
+        tags = self._journal.tags()
+        seen = await states(self._store, tags)
+        if known and not any(n_calls or marks for n_calls, marks in seen):
+            raise ReconcileRefusedError("this ledger is empty: run `afa ledger restore`")
+        done: list[Reconciled] = []
+        for tag, (_, marks) in zip(tags, seen, strict=True):
+            listed = known.get(tag[1:-1], [])
+            calls = await lost_calls(self._journal, self._archive, tag, listed, marks)
+            if calls:
+                done += await self._shard(tag, listed, calls, is_trial)
+            if calls and not is_trial:
+                base = self._store.keys.shard(tag, "jb")
+                await self._store.command("HSET", base, "reconciled", listed[-1].last)
+        return done
+
+    async def _shard(
+        self, tag: str, listed: list[Segment], calls: list[Call], is_trial: bool
+    ) -> list[Reconciled]:
+        if any(call.entries and not call.accounts for call in calls):
+            raise ReconcileRefusedError(
+                f"shard {tag[1:-1]} lost entries that 0.1 had archived, without states: correct "
+                "its accounts by hand with `afa credits adjust`"
+            )
+        base = Fold()
+        async for _, call in read_chain(self._archive, listed, []):
+            if call.call_id == calls[0].call_id:
+                break
+            base.add(call)
+        of_account: dict[str, list[Call]] = {}
+        for call in calls:
+            names = {entry.account for entry in call.entries} | {*call.accounts, *call.topups}
+            for name in sorted(names):
+                of_account.setdefault(name, []).append(call)
+        return [
+            await self._account(name, base.accounts.get(name), theirs, is_trial)
+            for name, theirs in of_account.items()
+        ]
+
+    async def _account(
+        self, account: str, base: bytes | None, calls: list[Call], is_trial: bool
+    ) -> Reconciled:
+        for _ in range(TRIES):
+            lost = await self._look(account, base, calls)
+            entries = [entry for _, entry in lost.entries()]
+            total = sum(entry.grant + entry.packs - entry.debt for entry in entries)
+            if is_trial:
+                return Reconciled(account, len(entries), "missing", 0, total, "")
+            why = ""
+            try:
+                wanted = plan(lost)
+            except ValueError as error:
+                why = str(error)
+                wanted = Plan(unpack_account(lost.now or NO_ACCOUNT), is_exact=False)
+            before = unpack_account(lost.now or NO_ACCOUNT)
+            if await self._apply(lost, wanted) != b"CHANGED":
+                for hold_id in lost.jobs_gone if not why else ():
+                    await write_lost_job(
+                        self._store, account, hold_id.removeprefix(JOB_HOLD_PREFIX)
+                    )
+                why = "; ".join([why, *wanted.refused]).strip("; ")
+                after = wanted.wanted
+                change = (after.grant + after.packs - after.debt) - (
+                    before.grant + before.packs - before.debt
+                )
+                outcome: Outcome = "exact" if wanted.is_exact else "merged"
+                return Reconciled(
+                    account, len(entries), "refused" if why else outcome, change, total, why
+                )
+            await asyncio.sleep(0)
+        raise ReconcileRefusedError(f"{account} is too busy now; run the command again")
+
+    async def _look(self, account: str, base: bytes | None, calls: list[Call]) -> Lost:
+        keys, lost = self._store.keys, Lost(account, base, None, calls, {}, set(), set())
+        ids = sorted({entry.entry_id for _, entry in lost.entries()})
+        # The balance comes first: what is read after it can only be newer, and then it has changed.
+        now = await self._store.command("GET", keys.balance(account))
+        rows = await self._store.batch(
+            [
+                command
+                for name in ids
+                for command in (
+                    ("GET", keys.hold(account, name)),
+                    ("EXISTS", keys.payment(account, name)),
+                )
+            ]
+        )
+        holds: dict[str, HoldState | None] = {}
+        payments: set[str] = set()
+        for place, name in enumerate(ids):
+            raw, is_paid = rows[2 * place], rows[2 * place + 1]
+            holds[name] = unpack_whole_hold(raw) if raw is not None else None
+            if is_paid:
+                payments.add(name)
+        reserved = {entry.entry_id for _, entry in lost.entries() if entry.kind == "reserve"}
+        gone = set()
+        for name in sorted(reserved):
+            job = keys.job(account, name.removeprefix(JOB_HOLD_PREFIX))
+            if is_job(name) and not await self._store.command("HEXISTS", job, "state"):
+                gone.add(name)
+        return Lost(account, base, now, calls, holds, payments, gone)
+
+    async def _apply(self, lost: Lost, wanted: Plan) -> bytes:
+        keys, account = self._store.keys, lost.account
+        tag = keys.tag(account)
+        entry_id = f"recover:{lost.calls[-1].call_id}"
+        entries = [entry for _, entry in lost.entries()]
+        numbers = f"{entries[0].number}-{entries[-1].number}" if entries else ""
+        sums = [0, 0, 0]
+        for e in entries:
+            sums = [sums[0] + e.grant, sums[1] + e.packs, sums[2] + e.debt]
+        names = [
+            *(keys.balance(account), keys.shard(tag, "due"), keys.shard(tag, "j")),
+            *keys.funding(account),
+            *(keys.shard(tag, "e"), keys.payment(account, entry_id)),
+            *(keys.hold(*split_member(member.encode())) for member in wanted.holds),
+            *(keys.payment(account, name) for name in wanted.payments),
+        ]
+        flat = [word for pair in (wanted.topup or {}).items() for word in pair]
+        args: Args = [
+            *(account, lost.now or b"", ACCOUNT.pack(*wanted.wanted), entry_id),
+            *(PAYMENT_ID_KEPT_MS, len(wanted.holds), json.dumps(flat) if flat else ""),
+            numbers,
+            *sums,
+            *(
+                word
+                for member, packed in wanted.holds.items()
+                for word in (member, packed, str(wanted.deadlines.get(member, "")))
+            ),
+            *wanted.payments.values(),
+        ]
+        return bytes(await self._store.run("recover", names, args))

@@ -1,0 +1,192 @@
+"""What an account should be after a failover lost some of its exported entries.
+
+Invariant: what the new primary has done stands; what was lost is added to it once, within its own
+month, and whatever contradicts is told instead of done.
+"""
+
+from dataclasses import dataclass, field
+
+from serve_app.domain.credits import JournalEntry
+from serve_app.ledger.jobs.types import JOB_HOLD_PREFIX
+from serve_app.ledger.journal import Call
+from serve_app.ledger.packed import (
+    NO_ACCOUNT,
+    AccountState,
+    HoldState,
+    pack_hold,
+    unpack_account,
+    unpack_whole_hold,
+)
+from serve_app.store.keys import join_member
+
+MADE_AGAIN = frozenset({"grant", "expire"})
+NO_CREDITS = frozenset({"tier", "period"})
+PAYMENTS = frozenset({"topup", "bonus", "adjust"})
+ENDS = {"commit": "committed", "void": "voided", "reap": "reaped", "refund": "voided"}
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """What was lost of one account, and what the ledger has of it now."""
+
+    account: str
+    base: bytes | None
+    """The account before what was lost."""
+    now: bytes | None
+    calls: list[Call]
+    holds_now: dict[str, HoldState | None]
+    payments_now: set[str]
+    jobs_gone: set[str]
+    """Ids of holds whose job has no record any more."""
+
+    def entries(self) -> list[tuple[Call, JournalEntry]]:
+        """Give the account's entries, each with its call."""
+        return [(c, e) for c in self.calls for e in c.entries if e.account == self.account]
+
+
+@dataclass(slots=True)
+class Plan:
+    """How to bring an account back."""
+
+    wanted: AccountState
+    is_exact: bool
+    holds: dict[str, bytes] = field(default_factory=dict)
+    deadlines: dict[str, int] = field(default_factory=dict)
+    payments: dict[str, str] = field(default_factory=dict)
+    topup: dict[str, str] | None = None
+    refused: list[str] = field(default_factory=list)
+
+
+def plan(lost: Lost) -> Plan:
+    """Say what an account should be.
+
+    Raises:
+        ValueError: The new primary is in an earlier month than what was lost.
+    """
+    states = [c.accounts[lost.account] for c in lost.calls if lost.account in c.accounts]
+    last = unpack_account(states[-1]) if states else unpack_account(lost.base or NO_ACCOUNT)
+    now = unpack_account(lost.now or NO_ACCOUNT)
+    is_exact = lost.now == lost.base
+    if not is_exact and last.period > now.period:
+        raise ValueError(f"it lost entries of {last.period} and has gone on in {now.period}")
+    made = Plan(last if is_exact else now, is_exact)
+    grant = packs = debt = held = 0
+    for call, entry in lost.entries():
+        is_gone = entry.entry_id in lost.jobs_gone
+        if is_exact:
+            if not is_gone:
+                _keep(made, lost, call, entry)
+                continue
+            sign = -1
+        elif is_gone or _is_known(made, lost, entry):
+            continue
+        else:
+            _keep(made, lost, call, entry)
+            sign = 1
+        period = unpack_account(call.accounts[lost.account]).period
+        is_of_now = period == made.wanted.period
+        if entry.kind in MADE_AGAIN and is_of_now:
+            continue
+        grant += sign * entry.grant if is_of_now else 0
+        packs, debt = packs + sign * entry.packs, debt + sign * entry.debt
+        held += sign * _held_by(lost, call, entry)
+    for hold_id in lost.jobs_gone:
+        _void_job(made, lost, hold_id)
+    made.wanted = _settled(made.wanted, grant, packs, debt)
+    made.wanted = made.wanted._replace(held=made.wanted.held + held)
+    if not is_exact:
+        made.wanted = _merged(made.wanted, unpack_account(lost.base or NO_ACCOUNT), last)
+    topups = [c.topups[lost.account] for c in lost.calls if lost.account in c.topups]
+    made.topup = topups[-1] if topups else None
+    return made
+
+
+def _member(lost: Lost, hold_id: str) -> str:
+    return join_member(lost.account, hold_id)
+
+
+def _keep(made: Plan, lost: Lost, call: Call, entry: JournalEntry) -> None:
+    """Take over the hold or the payment of an entry."""
+    member = _member(lost, entry.entry_id)
+    if member in call.holds:
+        made.holds[member] = call.holds[member]
+        if unpack_whole_hold(call.holds[member]).state == "held":
+            made.deadlines[member] = call.deadlines[member]
+        else:
+            made.deadlines.pop(member, None)
+    if entry.kind in PAYMENTS:
+        credits = entry.grant + entry.packs - entry.debt
+        made.payments[entry.entry_id] = f"{entry.kind} {credits}"
+
+
+def _held_by(lost: Lost, call: Call, entry: JournalEntry) -> int:
+    if entry.kind != "reserve" and entry.kind not in ENDS:
+        return 0
+    packed = call.holds.get(_member(lost, entry.entry_id))
+    if packed is None or entry.kind == "refund":
+        return 0
+    cost = unpack_whole_hold(packed).cost
+    return cost if entry.kind == "reserve" else -cost
+
+
+def _is_known(made: Plan, lost: Lost, entry: JournalEntry) -> bool:
+    """Tell whether the new primary has done the same, or what stands against it."""
+    if entry.kind in NO_CREDITS:
+        return True
+    if entry.kind in PAYMENTS:
+        return entry.entry_id in lost.payments_now
+    if entry.kind in ("reserve", "hit"):
+        return lost.holds_now.get(entry.entry_id) is not None
+    if entry.kind in ENDS:
+        hold = lost.holds_now.get(entry.entry_id)
+        if hold is None or hold.state == "held":
+            return False
+        if hold.state != ENDS[entry.kind]:
+            made.refused.append(f"{entry.kind} {entry.entry_id}: it was {hold.state} since")
+        return True
+    return False
+
+
+def _void_job(made: Plan, lost: Lost, hold_id: str) -> None:
+    member = _member(lost, hold_id)
+    packed = next(c.holds[member] for c in lost.calls if member in c.holds)
+    hold = unpack_whole_hold(packed)._replace(state="voided", final=0)
+    made.holds[member] = pack_hold(hold)
+    made.deadlines.pop(member, None)
+
+
+def _settled(state: AccountState, grant: int, packs: int, debt: int) -> AccountState:
+    """Add what was lost: spending takes grant, packs, then makes debt; credits repay debt first."""
+    grant, packs, debt = state.grant + grant, state.packs + packs, state.debt + debt
+    if grant < 0:
+        packs, grant = packs + grant, 0
+    if debt < 0:
+        packs, debt = packs - debt, 0
+    if packs < 0:
+        debt, packs = debt - packs, 0
+    from_grant = min(debt, grant)
+    from_packs = min(debt - from_grant, packs)
+    debt -= from_grant + from_packs
+    return state._replace(
+        grant=grant - from_grant,
+        packs=packs - from_packs,
+        debt=debt,
+        floor=max(state.floor, debt),
+    )
+
+
+def _merged(state: AccountState, base: AccountState, last: AccountState) -> AccountState:
+    """Add look-ups, the plan and the top-up's threshold that the new primary does not know."""
+    if last.period == state.period:
+        before = base.lookups_used if base.period == state.period else 0
+        state = state._replace(lookups_used=state.lookups_used + last.lookups_used - before)
+    if state.monthly_grant == base.monthly_grant:
+        state = state._replace(monthly_grant=last.monthly_grant, has_plan=last.has_plan)
+    if state.topup_threshold == base.topup_threshold:
+        state = state._replace(topup_threshold=last.topup_threshold)
+    return state
+
+
+def is_job(hold_id: str) -> bool:
+    """Tell whether a hold is a job's."""
+    return hold_id.startswith(JOB_HOLD_PREFIX)
