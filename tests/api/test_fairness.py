@@ -1,7 +1,9 @@
 """One owner's slow bodies, endless bodies and full stores leave everybody else alone."""
 
 import asyncio
+import io
 import time
+import wave
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -32,6 +34,7 @@ def sound(tmp_path: Path) -> bytes:
     return write_wav(tmp_path / "click.wav", click_track(120, 4.0)).read_bytes()
 
 
+WAV_HEADER_BYTES = 44
 FORM = "multipart/form-data; boundary=b"
 PART = b'--b\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\n'
 
@@ -207,37 +210,40 @@ async def test_an_upload_goes_with_a_job_that_fails_on_our_side(
 
 @pytest.fixture
 async def small_store(api: Application, monkeypatch: pytest.MonkeyPatch) -> Application:
-    """The free tier keeps 1,000 bytes, for two seconds."""
-    free = replace(api.services.tiers["free"], storage_bytes=1_000, asset_lifetime_s=2)
+    """The free tier keeps 100,000 bytes, for three seconds."""
+    free = replace(api.services.tiers["free"], storage_bytes=100_000, asset_lifetime_s=3)
     monkeypatch.setitem(api.services.tiers._by_name, "free", free)
     return api
 
 
 async def test_storage_is_counted_to_the_byte_and_given_back(small_store: Application) -> None:
     client = small_store.client("free")
-    headers = {"Content-Type": "audio/mpeg"}
+    headers = {"Content-Type": "audio/wav"}
 
     async def upload(filling: bytes, size: int) -> httpx.Response:
-        body = b"ID3" + filling * (size - 3)
-        return await client.post("/v1/assets/upload", content=body, headers=headers)
+        body = io.BytesIO()
+        with wave.open(body, "wb") as sound:
+            sound.setparams((1, 1, 8_000, 0, "NONE", ""))
+            sound.writeframes(filling * (size - WAV_HEADER_BYTES))
+        return await client.post("/v1/assets/upload", content=body.getvalue(), headers=headers)
 
     async def used() -> tuple[int, int]:
         account = (await client.get("/v1/account")).json()
         return account["usage"]["stored_bytes"], account["limits"]["storage_bytes"]
 
-    assert (await upload(b"a", 600)).status_code == 201
-    assert (await upload(b"a", 600)).status_code == 201  # the same bytes
-    assert await used() == (600, 1_000)
-    refused = await upload(b"b", 401)
+    assert (await upload(b"a", 60_000)).status_code == 201
+    assert (await upload(b"a", 60_000)).status_code == 201  # the same bytes
+    assert await used() == (60_000, 100_000)
+    refused = await upload(b"b", 40_001)
     assert (refused.status_code, refused.json()["error"]) == (413, "payload_too_large")
-    for word in ("600 bytes", "401", "1000 in all", "expire"):
+    for word in ("60000 bytes", "40001", "100000 in all", "expire"):
         assert word in refused.json()["message"]
-    assert (await upload(b"b", 400)).status_code == 201
-    assert await used() == (1_000, 1_000)
+    assert (await upload(b"b", 40_000)).status_code == 201
+    assert await used() == (100_000, 100_000)
     assert len([info async for info in small_store.stores.objects.scan("assets/")]) == 2
-    assert (await upload(b"a", 600)).status_code == 201  # still the same bytes
-    await asyncio.sleep(2.1)
-    assert await used() == (0, 1_000)
-    answers = await asyncio.gather(*(upload(letter, 300) for letter in (b"c", b"d", b"e", b"f")))
+    assert (await upload(b"a", 60_000)).status_code == 201  # still the same bytes
+    await asyncio.sleep(3.1)
+    assert await used() == (0, 100_000)
+    answers = await asyncio.gather(*(upload(letter, 30_000) for letter in (b"c", b"d", b"e", b"f")))
     assert sorted(answer.status_code for answer in answers) == [201, 201, 201, 413]
-    assert await used() == (900, 1_000)
+    assert await used() == (90_000, 100_000)
