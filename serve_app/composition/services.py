@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from serve_app.api.services import ApiServices, Operations
 from serve_app.checkpoints.choice import models_name
@@ -10,6 +11,7 @@ from serve_app.composition.options import TrackOptions, UrlOptions
 from serve_app.composition.stores import Stores
 from serve_app.ledger.jobs.types import Source
 from serve_app.providers.catalog.search import Catalog
+from serve_app.providers.fingerprints.manifest import generation_of
 from serve_app.providers.identities.memo import Memo
 from serve_app.providers.identities.registry import build_providers
 from serve_app.providers.identities.resolver import Resolver
@@ -102,7 +104,7 @@ def live_backing(
         tracks=TrackJobs(stores.jobs, features, stores.cache, around.lookup_wait_s),
         quick=around.quick,
         identify=around.identify,
-        answers=IdentifyCache(stores.cache),
+        answers=IdentifyCache(stores.cache, partial(generation_of, around.tracks.fingerprint_dir)),
         source_of=lambda source: source,
     )
 

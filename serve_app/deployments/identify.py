@@ -1,6 +1,7 @@
 """Identifies recordings on the CPU: own fingerprint index first, then the configured services."""
 
 import asyncio
+from functools import partial
 
 import torch
 from ray import serve
@@ -16,6 +17,7 @@ from serve_app.deployments.model_server import assigned_cpus
 from serve_app.domain.identification import TempoAndKey
 from serve_app.domain.identity import TrackIdentity
 from serve_app.providers.catalog.search import Catalog
+from serve_app.providers.fingerprints.manifest import generation_of
 from serve_app.providers.fingerprints.track_keys import identity_of_key
 from serve_app.providers.identities.memo import Memo
 from serve_app.providers.identities.registry import build_providers
@@ -60,7 +62,7 @@ class Identify:
         self._identifier = ClipIdentifier(
             opened.objects,
             Fingerprinter().make_clip,
-            IdentifyCache(opened.cache),
+            IdentifyCache(opened.cache, partial(generation_of, tracks.fingerprint_dir)),
             IdentifyCascade(sources.recognisers, ORDER),
             EnrichmentService(
                 resolver=Resolver(catalog, providers.identities, Memo(opened.cache)),

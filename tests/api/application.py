@@ -5,6 +5,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -35,6 +36,7 @@ from serve_app.domain.errors import ServiceUnavailableError
 from serve_app.domain.identification import Recogniser, TempoAndKey
 from serve_app.domain.tiers import Tiers
 from serve_app.ledger.jobs.types import Stage
+from serve_app.providers.fingerprints.manifest import generation_of
 from serve_app.providers.web.audio_url import AudioUrlFetcher
 from serve_app.services.audio.refusal import Refusal
 from serve_app.services.audio.sources import Source, SourceFetcher
@@ -175,6 +177,7 @@ async def open_application(
     batch_cached_free: bool = False,
     rate: int | None = None,
     recognisers: Sequence[Recogniser] = (),
+    fingerprint_dir: Path | None = None,
 ) -> AsyncIterator[Application]:
     """Empty the servers, build the application, and run a worker beside it.
 
@@ -186,6 +189,7 @@ async def open_application(
         public_url: As in links.
         batch_cached_free: The setting of that name.
         recognisers: The identification services, in order.
+        fingerprint_dir: The index that the recognisers ask; in the catalog's folder by default.
         rate: Requests a minute of every class and tier, where not the real ones.
     """
     stores = open_stores(options)
@@ -206,10 +210,12 @@ async def open_application(
     async def measure(waveform: Waveform) -> TempoAndKey:
         return TempoAndKey(120.0, 9, 0)
 
+    fingerprint_dir = fingerprint_dir or catalog_dir / "fingerprints"
+    generation = partial(generation_of, fingerprint_dir)
     identifier = ClipIdentifier(
         stores.objects,
         Fingerprinter().make_clip,
-        IdentifyCache(stores.cache),
+        IdentifyCache(stores.cache, generation),
         IdentifyCascade(recognisers, [one.name for one in recognisers]),
         EnrichmentService(),
         measure,
@@ -221,7 +227,7 @@ async def open_application(
             urls=urls,
             tracks=TrackOptions(
                 catalog_dir=catalog_dir,
-                fingerprint_dir=catalog_dir / "fingerprints",
+                fingerprint_dir=fingerprint_dir,
                 batch_cached_free=batch_cached_free,
             ),
             quick=quick,

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
 
 from pipelines.audio.decode import DecodeLimits, decode
@@ -80,13 +81,20 @@ async def setting(
     local = LocalRecogniser(demo_index, lambda key: identity_of_key(catalog, key))
     remote = Remote()
     async with open_application(
-        api_stores, tmp_path / "catalog", recognisers=[local, remote]
+        api_stores,
+        tmp_path / "catalog",
+        recognisers=[local, remote],
+        fingerprint_dir=demo_index,
     ) as app:
         yield Setting(app, remote)
 
 
 async def credits_of(app: Application) -> int:
     return (await app.stores.ledger.balance("owner-pro", "pro")).remaining
+
+
+def synthetic_noise(length_s: int) -> np.ndarray[Any, np.dtype[np.float32]]:
+    return np.random.default_rng(5).normal(0, 0.1, (1, 44_100 * length_s)).astype(np.float32)
 
 
 def clip_of_demo(tmp_path: Path, start_s: float = 8, length_s: float = 8) -> bytes:
@@ -128,6 +136,43 @@ async def test_a_reencoded_copy_of_a_clip_is_a_free_hit(setting: Setting, tmp_pa
     assert (again["_meta"]["cache"], again["_meta"]["credits_used"]) == ("hit", 0)
     assert {**again, "_meta": None} == {**before, "_meta": None}
     assert again["_meta"]["credits_remaining"] == before["_meta"]["credits_remaining"]
+
+
+async def test_what_another_account_asked_is_no_hit(setting: Setting, tmp_path: Path) -> None:
+    """Nobody learns what others ask: the price and the word are those of a first time."""
+    samples = decode(DEMO, DecodeLimits()).samples[:, 400_000:900_000]
+    clip = encode(tmp_path / "a.mp3", samples, "mp3", "libmp3lame").read_bytes()
+    copy = encode(tmp_path / "a.ogg", samples, "ogg", "vorbis").read_bytes()
+    unknown = write_wav(tmp_path / "b.wav", click_track(97, 6)).read_bytes()
+    told = {}
+    for who in ("pro", "scale", "basic"):
+        for name, audio in (("clip", clip), ("copy", copy), ("unknown", unknown)):
+            for _ in range(2):
+                meta = (await setting.post(who, audio)).json()["_meta"]
+                told.setdefault((who, name), []).append((meta["cache"], meta["credits_used"]))
+    miss, hit = ("miss", 3), ("hit", 0)
+    expected = {"clip": [miss, hit], "copy": [hit, hit], "unknown": [miss, hit]}
+    assert told == {(who, name): expected[name] for who, name in told}
+    assert len(told) == 9
+    assert setting.remote.n_calls == 1
+    first = {**(await setting.post("pro", clip)).json(), "_meta": None}
+    assert first == {**(await setting.post("basic", clip)).json(), "_meta": None}
+
+
+async def test_that_nothing_matched_ends_when_the_index_grows(
+    setting: Setting, demo_index: Path, tmp_path: Path
+) -> None:
+    path = write_wav(tmp_path / "a.wav", synthetic_noise(9))
+    audio = path.read_bytes()
+    before = (await setting.post("pro", audio)).json()
+    assert (before["matched"], before["_meta"]["cache"]) == (False, "miss")
+    assert (await setting.post("pro", audio)).json()["_meta"]["cache"] == "hit"
+    with FingerprintIndexBuilder(demo_index) as builder:
+        waveform = decode(path, DecodeLimits())
+        builder.build([("file:Noise.wav", Fingerprinter().fingerprints([waveform])[0])])
+    after = (await setting.post("pro", audio)).json()
+    assert (after["matched"], after["_meta"]["cache"]) == (True, "miss")
+    assert (await setting.post("pro", audio)).json()["_meta"]["cache"] == "hit"
 
 
 async def test_what_nobody_knows_is_unmatched_and_charged(setting: Setting, tmp_path: Path) -> None:

@@ -50,7 +50,8 @@ async def identify(
     """Send audio as the part `file` of a multipart form (or name an asset) and learn who it is.
 
     A fingerprint index of our own is asked first, then the services that the operator has set up.
-    Three credits, also when nothing matches; the same audio again is a free cache hit. Nothing is
+    Three credits, also when nothing matches; audio that your account was told of before, or a copy
+    of it, is a free cache hit. That nothing matched is forgotten when the index changes. Nothing is
     charged when no service could answer (502) or the audio is unfit (400).
     """
     tier = services.tiers[caller.tier]

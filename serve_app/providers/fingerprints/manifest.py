@@ -4,6 +4,7 @@ Readers and the builder agree through it alone: a segment is complete before a m
 and is deleted only after a manifest without it is in place.
 """
 
+import hashlib
 import json
 import os
 from collections.abc import Iterator
@@ -82,6 +83,14 @@ def read_manifest(folder: Path) -> Manifest:
             for s in raw["segments"]
         )
     )
+
+
+def generation_of(folder: Path) -> str:
+    """Name the state of an index: another name after every change, "" while there is none."""
+    try:
+        return hashlib.sha256((folder / FILE_NAME).read_bytes()).hexdigest()[:16]
+    except OSError:
+        return ""
 
 
 def is_current(folder: Path) -> bool:

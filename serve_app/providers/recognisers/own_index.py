@@ -1,7 +1,6 @@
 """The local index as a recogniser: the first of the cascade, and enough by itself."""
 
 import asyncio
-import time
 from collections.abc import Callable
 from concurrent.futures import Executor
 from contextlib import suppress
@@ -16,7 +15,6 @@ from serve_app.providers.fingerprints.manifest import FILE_NAME, FingerprintInde
 
 NAME = "local"
 TIMEOUT_S = 3.0
-CHECK_EVERY_S = 1.0
 MIN_CONFIDENCE = 50
 """Percent: what is more likely right than wrong."""
 
@@ -34,7 +32,6 @@ class LocalRecogniser:
         identity_of: Callable[[str], TrackIdentity | None],
         executor: Executor | None = None,
         min_confidence: int = MIN_CONFIDENCE,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Prepare; the index is opened when it is first asked, and may appear later.
 
@@ -43,15 +40,12 @@ class LocalRecogniser:
             identity_of: What the catalog knows of a track key; None falls back to the bare key.
             executor: Where look-ups run; the event loop's own by default.
             min_confidence: Percent below which there is no match.
-            clock: Seconds.
         """
         self._folder = folder
         self._identity_of = identity_of
         self._executor = executor
         self._min_confidence = min_confidence
-        self._clock = clock
         self._index: FingerprintIndex | None = None
-        self._next_check = 0.0
 
     def accepts(self, clip: Clip) -> bool:  # noqa: ARG002  # the protocol's
         """See `Recogniser`: there must be an index, even if the clip is silent."""
@@ -78,11 +72,9 @@ class LocalRecogniser:
         return Recognition(identity, match.confidence)
 
     def _best(self, clip: Clip) -> IndexMatch | None:
-        now = self._clock()
         if self._index is None:
             self._index = FingerprintIndex.open(self._folder)
-        elif now >= self._next_check:
+        else:
             self._index.refresh()
-        self._next_check = now + CHECK_EVERY_S
         matches = self._index.query(clip.fingerprint)
         return matches[0] if matches else None

@@ -13,7 +13,7 @@ from pipelines.fingerprint.clip import SHORTEST_CLIP_S, Clip
 from serve_app.domain.identification import TempoAndKey
 from serve_app.domain.objects import ObjectNotFoundError
 from serve_app.services.audio.refusal import Refusal
-from serve_app.services.identify.answers import KEEP_MATCH_S, KEEP_NO_MATCH_S, IdentifyCache
+from serve_app.services.identify.answers import IdentifyCache
 from serve_app.services.identify.cascade import TOTAL_BUDGET_S, IdentifyCascade, IdentifyOutcome
 from serve_app.services.identify.enrichment import Enriched, EnrichmentService
 from serve_app.services.identify.identified import Identified
@@ -75,7 +75,8 @@ class ClipIdentifier:
             return Refusal("unprocessable_audio", "the uploaded audio is gone; send it again")
         known = await self._cache.by_fingerprint(clip.fingerprint)
         if known is not None:
-            return replace(Identified.from_json(known), is_known_clip=True)
+            return known
+        generation = self._cache.generation()
         outcome = await self._cascade.identify(clip)
         enriched = None
         if outcome.recognition is not None:
@@ -84,11 +85,9 @@ class ClipIdentifier:
                 measure=lambda: self._measure(heard),
                 left_s=ends_at - time.monotonic(),
             )
-        found = describe(outcome, enriched)
+        found = replace(describe(outcome, enriched), generation=generation)
         if found.is_definite and not found.is_unavailable:
-            keep_s = KEEP_MATCH_S if found.matched else KEEP_NO_MATCH_S
-            digest = bytes.fromhex(sha256)
-            await self._cache.put(digest, clip.fingerprint, found.to_json(), keep_s)
+            await self._cache.put(sha256, clip.fingerprint, found)
         return found
 
     def _hear(self, path: Path, limits: DecodeLimits) -> tuple[Clip, Waveform]:

@@ -14,7 +14,8 @@ class Identified:
         services_tried: Service to `match`, `no_match`, `error` or `skipped`.
         enrichment: Wire fields; None when unmatched.
         is_definite: Asking again soon would give the same, so it may be cached.
-        is_known_clip: Another encoding of this clip was identified before.
+        generation: State of the fingerprint index that was asked.
+        known_as: SHA-256 of the clip that this answer was first given to; "" if it is new.
     """
 
     services_tried: dict[str, str]
@@ -27,7 +28,8 @@ class Identified:
     source_service: str | None = None
     enrichment: dict[str, Any] | None = None
     is_definite: bool = True
-    is_known_clip: bool = False
+    generation: str = ""
+    known_as: str = ""
 
     @property
     def matched(self) -> bool:

@@ -1,6 +1,8 @@
 """Identify uploaded audio while the caller waits: cache, hold, backend, settle.
 
-Invariant: what was identified before is a free hit; when nobody could answer nothing is charged.
+Invariant: what the account was told before is a free hit; when nobody could answer nothing is
+charged. What another account asked first is answered at once, but paid and told as a miss: nobody
+learns what others ask.
 """
 
 from dataclasses import dataclass
@@ -15,7 +17,7 @@ from serve_app.domain.ulid import new_ulid
 from serve_app.ledger.ledger import Ledger
 from serve_app.services.audio.audio import Audio, StoredAudio
 from serve_app.services.audio.refusal import Refusal, accept
-from serve_app.services.charging import Charging, charge_id
+from serve_app.services.charging import Charging, Hold, charge_id
 from serve_app.services.gate import Gate
 from serve_app.services.identify.answers import IdentifyCache
 from serve_app.services.identify.identified import Identified
@@ -94,9 +96,9 @@ class IdentifyService:
         self, caller: Caller, tier: Tier, stored: StoredAudio, request_id: str
     ) -> IdentifyAnswer:
         if self._answers is not None:
-            known = await self._answers.by_bytes(bytes.fromhex(stored.sha256))
+            known = await self._answers.by_bytes(stored.sha256)
             if known is not None:
-                return await self._hit(caller, Identified.from_json(known), request_id)
+                return await self._answer_known(caller, stored, known, request_id)
         slot = new_ulid()
         if not await self._limits.acquire_slot(
             caller.owner, SPACE, tier.identify_in_flight, slot, SLOT_TTL_S
@@ -121,10 +123,33 @@ class IdentifyService:
             )
             if found.is_unavailable:
                 raise ProvidersUnavailableError(NOBODY)
-            if found.is_known_clip:
+            is_hit = await self._was_told(caller, found)
+            if is_hit:
                 hold.final_cost = 0
-        if found.is_known_clip:
+        if is_hit:
             return await self._hit(caller, found, request_id)
+        return await self._paid(caller, stored, found, hold)
+
+    async def _answer_known(
+        self, caller: Caller, stored: StoredAudio, known: Identified, request_id: str
+    ) -> IdentifyAnswer:
+        if await self._was_told(caller, known):
+            return await self._hit(caller, known, request_id)
+        paid_as = charge_id(request_id, stored.sha256)
+        async with self._charging.hold(caller, self._prices.identify, paid_as) as hold:
+            pass  # nothing is left to do
+        return await self._paid(caller, stored, known, hold)
+
+    async def _was_told(self, caller: Caller, found: Identified) -> bool:
+        if self._answers is None or not found.known_as:
+            return False
+        return await self._answers.was_told(caller.account, found)
+
+    async def _paid(
+        self, caller: Caller, stored: StoredAudio, found: Identified, hold: Hold
+    ) -> IdentifyAnswer:
+        if self._answers is not None and found.is_definite:
+            await self._answers.note_told(caller.account, stored.sha256, found)
         return IdentifyAnswer(found, "miss", hold.charged, hold.balance)
 
     async def _hit(self, caller: Caller, found: Identified, request_id: str) -> IdentifyAnswer:

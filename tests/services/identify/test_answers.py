@@ -1,11 +1,13 @@
 import hashlib
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from models.fingerprint.landmarks import Fingerprint
 from models.fingerprint.sketch import N_VALUES, likeness, sketch, sketch_keys
-from serve_app.services.identify.answers import IdentifyCache
+from serve_app.services.identify.answers import KEEP_MATCH_S, IdentifyCache
+from serve_app.services.identify.identified import Identified
 
 
 class Memory:
@@ -46,8 +48,8 @@ def recoded(original: Fingerprint, kept: float = 0.9) -> Fingerprint:
     )
 
 
-def digest(text: str) -> bytes:
-    return hashlib.sha256(text.encode()).digest()
+def digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def test_sketches_of_copies_are_alike_and_of_others_are_not() -> None:
@@ -73,39 +75,79 @@ def test_too_little_to_compare_has_no_sketch(n: int) -> None:
     assert likeness(nothing, nothing) == 0
 
 
-async def test_the_same_bytes_and_a_copy_are_hits() -> None:
-    cache = IdentifyCache(Memory())
-    await cache.put(digest("wav"), clip(1), b"answer", 60)
-    await cache.put(digest("other"), clip(2), b"other answer", 60)
-    assert await cache.by_bytes(digest("wav")) == b"answer"
+def answer(title: str) -> Identified:
+    return Identified({"local": "match"}, title=title, source_service="local")
+
+
+NOTHING = Identified({"local": "no_match"}, generation="1")
+
+
+def cache_of(memory: Memory, generation: str = "1") -> IdentifyCache:
+    return IdentifyCache(memory, lambda: generation)
+
+
+async def test_the_same_bytes_and_a_copy_are_known() -> None:
+    cache = cache_of(Memory())
+    await cache.put(digest("wav"), clip(1), answer("one"))
+    await cache.put(digest("other"), clip(2), answer("two"))
+    known = replace(answer("one"), known_as=digest("wav"))
+    assert await cache.by_bytes(digest("wav")) == known
     assert await cache.by_bytes(digest("mp3")) is None
-    assert await cache.by_fingerprint(recoded(clip(1))) == b"answer"
-    assert await cache.by_fingerprint(recoded(clip(2))) == b"other answer"
+    assert await cache.by_fingerprint(recoded(clip(1))) == known
+    other = await cache.by_fingerprint(recoded(clip(2)))
+    assert other is not None
+    assert other.title == "two"
     assert await cache.by_fingerprint(clip(3)) is None
 
 
 async def test_of_two_copies_the_more_alike_answers() -> None:
-    cache = IdentifyCache(Memory())
-    await cache.put(digest("far"), recoded(clip(1), 0.7), b"far", 60)
-    await cache.put(digest("near"), clip(1), b"near", 60)
-    await cache.put(digest("far again"), recoded(clip(1), 0.6), b"far again", 60)
-    assert await cache.by_fingerprint(clip(1)) == b"near"
+    cache = cache_of(Memory())
+    await cache.put(digest("far"), recoded(clip(1), 0.7), answer("far"))
+    await cache.put(digest("near"), clip(1), answer("near"))
+    await cache.put(digest("far again"), recoded(clip(1), 0.6), answer("far again"))
+    found = await cache.by_fingerprint(clip(1))
+    assert found is not None
+    assert found.title == "near"
 
 
 async def test_silence_is_kept_under_its_bytes_only() -> None:
     memory = Memory()
-    cache = IdentifyCache(memory)
-    await cache.put(digest("silence"), clip(0, 0), b"unmatched", 60)
-    assert await cache.by_bytes(digest("silence")) == b"unmatched"
+    cache = cache_of(memory)
+    await cache.put(digest("silence"), clip(0, 0), NOTHING)
+    assert await cache.by_bytes(digest("silence")) is not None
     assert await cache.by_fingerprint(clip(0, 0)) is None
     assert len(memory.values) == 1
 
 
 async def test_everything_expires_together_and_a_lost_answer_is_a_miss() -> None:
     memory = Memory()
-    cache = IdentifyCache(memory)
-    await cache.put(digest("a"), clip(1), b"answer", 60)
-    assert memory.ttls == {60}
-    for key in [key for key in memory.values if key.startswith("identify:bytes:")]:
+    cache = cache_of(memory)
+    await cache.put(digest("a"), clip(1), answer("one"))
+    assert memory.ttls == {KEEP_MATCH_S}
+    for key in [key for key in memory.values if key.startswith("identify:answer:")]:
         del memory.values[key]
     assert await cache.by_fingerprint(clip(1)) is None
+
+
+async def test_that_nothing_matched_ends_with_the_index() -> None:
+    memory = Memory()
+    for name, seed, found in (("known", 1, answer("one")), ("unknown", 2, NOTHING)):
+        await cache_of(memory).put(digest(name), clip(seed), found)
+    assert await cache_of(memory).by_bytes(digest("unknown")) is not None
+    later = cache_of(memory, generation="2")
+    assert await later.by_bytes(digest("unknown")) is None
+    assert await later.by_fingerprint(clip(2)) is None
+    assert await later.by_bytes(digest("known")) is not None
+
+
+async def test_who_was_told_is_known_for_this_answer_only() -> None:
+    memory = Memory()
+    cache = cache_of(memory)
+    unmatched = replace(NOTHING, known_as=digest("a"))
+    assert not await cache.was_told("ann", unmatched)
+    await cache.note_told("ann", digest("copy"), unmatched)
+    assert await cache.was_told("ann", unmatched)
+    assert await cache.was_told("ann", replace(unmatched, known_as=digest("copy")))
+    assert not await cache.was_told("bob", unmatched)
+    assert not await cache.was_told("ann", replace(answer("one"), known_as=digest("a")))
+    assert not await cache.was_told("ann", replace(unmatched, generation="2"))

@@ -105,7 +105,7 @@ async def test_clips_wait_for_services_without_keeping_others_from_being_decoded
     identifier = ClipIdentifier(
         Nothing(),  # type: ignore[arg-type]  # the rest is not asked for
         clip_of,
-        IdentifyCache(Nothing()),
+        IdentifyCache(Nothing(), lambda: ""),
         IdentifyCascade([remote], ["remote"]),
         EnrichmentService(),
         measure,
@@ -149,7 +149,7 @@ async def test_a_full_service_reads_no_body_and_holds_nothing(api: Application) 
     stores, backend = api.stores, Slow()
     service = IdentifyService(
         backend,
-        IdentifyCache(Nothing()),
+        IdentifyCache(Nothing(), lambda: ""),
         stores.limits,
         stores.ledger,
         Charging(stores.ledger),
