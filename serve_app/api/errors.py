@@ -25,14 +25,18 @@ logger = logging.getLogger(__name__)
 
 
 def error_response(request: Request, error: AfaError) -> JSONResponse:
+    """Make the response of a request's error."""
+    return error_answer(request.url.path, error, request.state.trace_id)
+
+
+def error_answer(path: str, error: AfaError, trace_id: str) -> JSONResponse:
     """Make the response of an error, in Spotify's shape below its mount."""
-    trace_id = request.state.trace_id
     headers: dict[str, str] = {}
     if isinstance(error, RetryableError):
         headers["Retry-After"] = str(max(1, error.retry_after_s))
     if isinstance(error, UnauthorizedError):
         headers["WWW-Authenticate"] = "Bearer"
-    if request.url.path.startswith(SPOTIFY_PREFIX):
+    if path.startswith(SPOTIFY_PREFIX):
         body = spotify_error(error, trace_id)
     else:
         body = {"error": error.code, "message": error.message, "trace_id": trace_id}

@@ -6,6 +6,7 @@ import time
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+TRACE_HEADER = b"x-trace-id"
 TRACEPARENT = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}")
 
 
@@ -48,7 +49,7 @@ class TraceMiddleware:
                 message["headers"] = [
                     *message.get("headers", []),
                     *((k.lower().encode(), v.encode()) for k, v in headers_to_add.items()),
-                    (b"x-trace-id", trace_id.encode()),
+                    (TRACE_HEADER, trace_id.encode()),
                 ]
             await send(message)
 

@@ -20,7 +20,7 @@ from serve_app.cli.environment import console, fail
 from serve_app.cli.identify import build, tracks_of
 from serve_app.cli.models import pull_defaults
 from serve_app.cli.output.table import features_table
-from serve_app.composition.files import LocalFiles
+from serve_app.composition.files import LocalFiles, make_private
 from serve_app.composition.options import TrackOptions
 from serve_app.local.embedded_redis import LocalRedisError, find_binary, is_alive
 from serve_app.providers.fingerprints.manifest import is_current
@@ -57,7 +57,8 @@ def up(
     else:
         check_port(host, port)
         pull_defaults(Settings())
-        files.data_dir.mkdir(parents=True, exist_ok=True)
+        os.umask(0o077)  # what is made from here on lies in the data folder
+        make_private(files.data_dir)
         if not is_current(files.fingerprint_dir):
             build(files.fingerprint_dir, list(tracks_of(DEMO_CATALOG)))
         command = [sys.executable, "-m", "serve_app.local.service"]

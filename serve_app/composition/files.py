@@ -16,7 +16,7 @@ class NotRunningError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class LocalFiles:
-    """Paths and small files below the data folder; secrets are readable by the owner only."""
+    """Paths and small files below the data folder; only the owner may enter the folder."""
 
     data_dir: Path
 
@@ -81,7 +81,7 @@ class LocalFiles:
             return settings.key_pepper.get_secret_value()
         path = self.data_dir / "pepper"
         if not path.exists():
-            self.data_dir.mkdir(parents=True, exist_ok=True)
+            make_private(self.data_dir)
             write_private(path, secrets.token_hex(32))
         return path.read_text(encoding="utf-8").strip()
 
@@ -92,6 +92,12 @@ class LocalFiles:
         except FileNotFoundError:
             return None
         return session
+
+
+def make_private(folder: Path) -> None:
+    """Make a folder that only its owner may enter, or close one that is there."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder.chmod(0o700)
 
 
 def write_private(path: Path, text: str) -> None:

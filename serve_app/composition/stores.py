@@ -102,7 +102,7 @@ def open_stores(options: StoreOptions, *, in_background: bool = False, replicas:
         limits=Limits(evictable, replicas=replicas),
         cache=Cache(evictable),
         idempotency=Idempotency(store),
-        webhooks=Webhooks(store, jobs),
+        webhooks=Webhooks(store, jobs, pepper=options.key_pepper),
         assets=Assets(store),
         ledger_store=store,
         cache_store=evictable,

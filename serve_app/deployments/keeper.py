@@ -31,8 +31,9 @@ class Keeper:
     ) -> None:
         opened = open_stores(stores, in_background=True)
         await opened.ledger_store.claim_shards()
-        guard = urls.guard()
-        webhooks = Webhooks(opened.ledger_store, opened.jobs, WebhookSender(guard))
+        webhooks = Webhooks(
+            opened.ledger_store, opened.jobs, WebhookSender(urls.guard()), pepper=stores.key_pepper
+        )
         payments = PaymentsWorker(opened.topups, SandboxPayments(path=options.payments_file))
         assets = AssetsService(opened.assets, opened.objects)
         self._journal = Journal(opened.ledger_store)

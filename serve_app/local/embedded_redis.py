@@ -1,4 +1,4 @@
-"""A Redis of our own for one machine: found, started, supervised by its pid, stopped.
+"""A Redis of our own for one machine: found, started, stopped; `supervision` keeps it running.
 
 Invariant: the ledger role runs with ``appendfsync always``: what it acknowledged survives a power
 loss. A script is written as one transaction, and one whose end is missing from the file never
@@ -10,6 +10,7 @@ file, and the file is mended before anybody can connect.
 import contextlib
 import importlib.util
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -19,14 +20,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+from urllib.parse import urlsplit
+
+from serve_app.composition.files import make_private, write_private
 
 START_LIMIT_S = 20.0
 STOP_LIMIT_S = 20.0
+PID_FILE = "redis.pid"
 MOST_CUTS = 5
 """One takes off the torn command, the next what remains of its transaction."""
 
 # Longest path that fits sockaddr_un on Linux, less the final zero (unix(7)).
 LONGEST_SOCKET_PATH = 107
+
+LOOPBACK = "127.0.0.1"
 
 Role = Literal["ledger", "cache"]
 
@@ -108,7 +115,7 @@ def start(
     if url is not None:
         return LocalRedis(url, None)
     folder = data_dir.resolve() / f"redis-{role}"
-    folder.mkdir(parents=True, exist_ok=True)
+    make_private(folder)
     running = find_running(folder)
     if running is not None:
         return running
@@ -130,7 +137,7 @@ def start(
         address, process = launch(folder, "redis.sock", command, environment)
     if process.poll() is not None:
         raise LocalRedisError(f"Redis did not start; see {folder / 'redis.log'}")
-    (folder / "redis.pid").write_text(f"{process.pid}\n{address}\n", encoding="utf-8")
+    write_private(folder / PID_FILE, f"{process.pid}\n{address}\n")
     # The server outlives this object on purpose; without this, Popen would warn at exit.
     process.returncode = 0
     return LocalRedis(address, process.pid)
@@ -154,54 +161,78 @@ def launch(
         env={**os.environ, **(environment or {})},
     )
     deadline = time.monotonic() + START_LIMIT_S
-    while process.poll() is None and not answers(address):
-        if time.monotonic() > deadline:
-            end_process(process.pid)
-            raise LocalRedisError(f"Redis did not start in time; see {folder / 'redis.log'}")
-        time.sleep(0.01)
+    try:
+        while process.poll() is None and not answers(address):
+            if time.monotonic() > deadline:
+                raise LocalRedisError(f"Redis did not start in time; see {folder / 'redis.log'}")
+            time.sleep(0.01)
+    except BaseException:
+        end_process(process.pid)
+        raise
     return address, process
 
 
 def choose_address(folder: Path, socket_name: str) -> tuple[str, tuple[str, ...]]:
-    """Choose a socket in ``folder``, or a loopback port where its path is too long."""
+    """Choose a socket in ``folder``, or a loopback port where its path is too long.
+
+    Every user of the machine reaches the port, so it has a password; the options name the file
+    that it stands in, because a command line can be read by all. Port and password stay the same
+    from one start to the next, as long as the port is free: clients find the server again.
+    """
     path = folder / socket_name
     if len(os.fsencode(path)) <= LONGEST_SOCKET_PATH:
         path.unlink(missing_ok=True)
-        return f"unix://{path}", (
-            "--port",
-            "0",
-            "--unixsocket",
-            str(path),
-            "--unixsocketperm",
-            "700",
-        )
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    return f"redis://127.0.0.1:{port}/0", ("--port", str(port), "--bind", "127.0.0.1")
+        permission = ("--unixsocketperm", "700")
+        return f"unix://{path}", ("--port", "0", "--unixsocket", str(path), *permission)
+    last = read_pid_file(folder)
+    known = urlsplit(last[1] if last else "")
+    password = known.password or secrets.token_hex(32)
+    port = free_port(known.port or 0)
+    config = folder / "redis.conf"
+    write_private(config, f"requirepass {password}\n")
+    options = (str(config), "--port", str(port), "--bind", LOOPBACK)
+    return f"redis://:{password}@{LOOPBACK}:{port}/0", options
+
+
+def free_port(wanted: int) -> int:
+    """Give the wanted loopback port if it can be had, else any."""
+    for port in (wanted, 0):
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((LOOPBACK, port))
+            found: int = probe.getsockname()[1]
+            return found
+    raise LocalRedisError("this machine has no free port for Redis; set REDIS_URL")
+
+
+def read_pid_file(folder: Path) -> tuple[int, str] | None:
+    """Give process id and address of the server that was last started on ``folder``."""
+    try:
+        pid, address = (folder / PID_FILE).read_text(encoding="utf-8").split()
+        return int(pid), address
+    except (FileNotFoundError, ValueError):
+        return None
 
 
 def find_running(folder: Path) -> LocalRedis | None:
     """Give the server that runs on ``folder``, if its pid file tells of a living one."""
-    try:
-        pid, address = (folder / "redis.pid").read_text(encoding="utf-8").split()
-    except (FileNotFoundError, ValueError):
-        return None
-    if is_alive(int(pid)) and answers(address):
-        return LocalRedis(address, int(pid))
+    last = read_pid_file(folder)
+    if last is not None and is_alive(last[0]) and answers(last[1]):
+        return LocalRedis(last[1], last[0])
     return None
 
 
 def answers(address: str) -> bool:
     """Tell whether a server answers PING with anything but an error at ``address``."""
-    is_unix = address.startswith("unix://")
+    url = urlsplit(address)
+    is_unix = url.scheme == "unix"
     try:
         with socket.socket(socket.AF_UNIX if is_unix else socket.AF_INET) as peer:
             peer.settimeout(1.0)
-            if is_unix:
-                peer.connect(address.removeprefix("unix://"))
-            else:
-                peer.connect(("127.0.0.1", int(address.rpartition(":")[2].partition("/")[0])))
+            peer.connect(url.path if is_unix else (LOOPBACK, url.port))
+            if url.password:
+                peer.sendall(f"AUTH {url.password}\r\n".encode())
+                peer.recv(64)
             peer.sendall(b"PING\r\n")
             return peer.recv(64).startswith(b"+PONG")
     except OSError:

@@ -13,6 +13,8 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +23,11 @@ import yaml
 
 from configs.settings import Settings
 from configs.tables import load_table
-from serve_app.composition.files import LocalFiles, write_private
+from serve_app.api.proxy import CALLBACK, MIDDLEWARES
+from serve_app.composition.files import LocalFiles, make_private, write_private
 from serve_app.domain.tiers import ORDER, Tiers
-from serve_app.local import embedded_redis
+from serve_app.local import embedded_redis, loopback
+from serve_app.local.supervision import SupervisedRedis
 from serve_app.providers.catalog.build import build_catalog
 from serve_app.providers.catalog.search import Catalog
 from serve_app.store.accounts import Accounts
@@ -32,6 +36,7 @@ from serve_app.store.client import connect
 CONFIG = Path(__file__).parents[2] / "configs" / "serve.local.yaml"
 DEMO_CATALOG = Path(__file__).parents[1] / "data" / "demo_catalog.parquet"
 READY_LIMIT_S = 300.0
+LOOK_S = 0.5
 APP_NAME = "afa"
 
 
@@ -50,7 +55,8 @@ class LocalService:
         self._port = port
         self._config: dict[str, Any] = yaml.safe_load(config.read_text(encoding="utf-8"))
         self._files = LocalFiles(settings.data_dir.absolute())
-        self._redis: list[embedded_redis.LocalRedis] = []
+        self._redis: list[SupervisedRedis] = []
+        self._keys: dict[str, str] = {}
         self._ray_started = False
 
     @property
@@ -65,11 +71,20 @@ class LocalService:
         self._start_ray()
         self._deploy()
         self._wait_ready()
-        keys = asyncio.run(self._issue_keys())
-        pids = {"service": os.getpid(), **descendants(os.getpid())}
-        session = {"url": self.url, "metrics": metrics_url(), "keys": keys, "pids": pids}
-        write_private(self._files.session_path, json.dumps(session, indent=2))
+        self._keys = asyncio.run(self._issue_keys())
+        self._write_session()
         say(f"ready at {self.url}")
+
+    def look_after(self) -> None:
+        """Start again what died of what nothing else watches; Ray watches over its own."""
+        started = [redis.look_after(say) for redis in self._redis]
+        if True in started:
+            self._write_session()
+
+    def _write_session(self) -> None:
+        pids = {"service": os.getpid(), **descendants(os.getpid())}
+        session = {"url": self.url, "metrics": metrics_url(), "keys": self._keys, "pids": pids}
+        write_private(self._files.session_path, json.dumps(session, indent=2))
 
     def stop(self) -> None:
         """End what `start` started, in reverse order."""
@@ -89,12 +104,16 @@ class LocalService:
 
     def _start_redis(self) -> None:
         data_dir = self._files.data_dir
-        data_dir.mkdir(parents=True, exist_ok=True)
+        make_private(data_dir)
         say("starting Redis")
-        ledger = embedded_redis.start(data_dir, role="ledger", url=self._settings.redis_url)
-        self._redis.append(ledger)
-        cache = embedded_redis.start(data_dir, role="cache", url=self._settings.cache_url)
-        self._redis.append(cache)
+        urls: Mapping[embedded_redis.Role, str | None] = {
+            "ledger": self._settings.redis_url,
+            "cache": self._settings.cache_url,
+        }
+        for role, url in urls.items():
+            start = partial(embedded_redis.start, data_dir, role=role, url=url)
+            self._redis.append(SupervisedRedis(role, start))
+        ledger, cache = self._redis
         os.environ |= {
             "AFA_DATA_DIR": str(data_dir),
             "AFA_REDIS_URL": ledger.url,
@@ -111,9 +130,9 @@ class LocalService:
 
     def _start_ray(self) -> None:
         say("starting Ray")
-        # Ray's own ports listen on every interface; without the token they would run anyone's code.
-        os.environ["RAY_AUTH_MODE"] = "token"
-        os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
+        # Without the token Ray's ports would run the code of every user of this machine.
+        os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+        os.environ |= {**loopback.ENVIRONMENT, CALLBACK: MIDDLEWARES}
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         import ray
@@ -125,7 +144,7 @@ class LocalService:
             include_dashboard=False,
             log_to_driver=False,
             num_cpus=max(2, os.cpu_count() or 2),
-            _node_ip_address="127.0.0.1",
+            _node_ip_address=loopback.NODE_IP,
         )
         self._ray_started = True
         options = self._config["http_options"] | {"host": self._host, "port": self._port}
@@ -239,6 +258,7 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=8000)
     parser.add_argument("--config", type=Path, default=CONFIG)
     arguments = parser.parse_args()
+    os.umask(0o077)
     stop = threading.Event()
     service = LocalService(Settings(), arguments.host, arguments.port, arguments.config)
 
@@ -255,8 +275,8 @@ def main() -> None:
         # Ray installs its own SIGTERM handler on init; take the signal back.
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, interrupt)
-        while not stop.wait(1.0):
-            pass
+        while not stop.wait(LOOK_S):
+            service.look_after()
     except KeyboardInterrupt:
         pass
     finally:

@@ -13,7 +13,7 @@ from serve_app.domain.credits import (
     Mismatch,
 )
 from serve_app.domain.payments import TopupSettings
-from serve_app.domain.webhooks import new_secret, sign
+from serve_app.domain.webhooks import new_salt, secret_of, sign
 
 
 def test_remaining_counts_every_bucket() -> None:
@@ -50,7 +50,11 @@ def test_signature_is_the_published_one() -> None:
 
 
 def test_secrets_sign_and_differ() -> None:
-    assert new_secret() != new_secret()
-    assert sign(new_secret(), "m", 1, b"x").startswith("v1,")
+    salt = new_salt()
+    secret = secret_of("pepper", "acme", salt)
+    assert secret == secret_of("pepper", "acme", salt)
+    others = [("pepper", "acme", new_salt()), ("pepper", "bob", salt), ("other", "acme", salt)]
+    assert len({secret, *(secret_of(*other) for other in others)}) == 4
+    assert sign(secret, "m", 1, b"x").startswith("v1,")
     with pytest.raises(ValueError, match="whsec_"):
         sign("secret", "m", 1, b"x")

@@ -2,13 +2,16 @@
 
 import os
 import signal
+import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from redis import Redis
 from redis.crc import key_slot
+from redis.exceptions import AuthenticationError
 
 from serve_app.local import embedded_redis
 from serve_app.local.embedded_redis import LocalRedisError, is_alive
@@ -69,11 +72,32 @@ def test_long_paths_get_a_port(folder: Path) -> None:
     deep = folder / ("x" * 100)
     server = embedded_redis.start(deep, extra=("--appendonly", "no"))
     try:
-        assert server.url.startswith("redis://127.0.0.1:")
+        url = urlsplit(server.url)
+        assert url.hostname == "127.0.0.1"
         with Redis.from_url(server.url) as redis:
             assert redis.ping()
+        with (
+            Redis(port=url.port or 0) as stranger,
+            pytest.raises(AuthenticationError, match="authenticate"),
+        ):
+            stranger.ping()
+        command = Path(f"/proc/{server.pid}/cmdline").read_text()
+        assert url.password not in command.replace("\0", " ")
+        assert embedded_redis.start(deep) == server
+        kill(server)
+        again = embedded_redis.start(deep, extra=("--appendonly", "no"))
+        assert again.url == server.url
+        again.stop()
     finally:
         server.stop()
+
+
+def test_nobody_else_can_look_into_the_folder(folder: Path) -> None:
+    inside = folder / "redis-ledger"
+    inside.mkdir(mode=0o755)
+    embedded_redis.start(folder).stop()
+    assert stat.S_IMODE(inside.stat().st_mode) == 0o700
+    assert stat.S_IMODE((inside / "redis.pid").stat().st_mode) == 0o600
 
 
 def test_failed_start_names_the_log(folder: Path) -> None:

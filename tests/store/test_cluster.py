@@ -130,7 +130,7 @@ async def test_money_jobs_and_keys_work_on_a_cluster(cluster: Store) -> None:
         sent.append(url)
         return 200
 
-    hooks = Webhooks(cluster, jobs, send)  # type: ignore[arg-type]
+    hooks = Webhooks(cluster, jobs, send, pepper="p")  # type: ignore[arg-type]
     for number, _ in enumerate(OWNERS):
         claim = await jobs.claim("w1")
         assert claim is not None

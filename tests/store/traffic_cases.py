@@ -227,6 +227,33 @@ async def a_revocation_heard_while_a_key_is_read_counts(s: Setting) -> None:
     await there.close()
 
 
+async def secrets_of_webhooks_are_not_stored(s: Setting) -> None:
+    hooks = Webhooks(s.store, s.jobs, pepper="p")
+    key = s.store.keys.webhook(ACCOUNT)
+    first = await hooks.register(ACCOUNT, "https://example.org/a")
+    stored = b" ".join(await s.store.command("HVALS", key)).decode()
+    assert first.secret.removeprefix("whsec_") not in stored
+    assert (await Webhooks(s.store, s.jobs, pepper="other").get(ACCOUNT)) != first
+    await hooks.remove(ACCOUNT)
+    second = await hooks.register(ACCOUNT, "https://example.org/a")
+    assert second.secret != first.secret
+    assert await hooks.register(ACCOUNT, "https://example.org/a") == second
+
+
+async def secrets_of_old_webhooks_stay(s: Setting) -> None:
+    """Releases before 0.2 stored them."""
+    hooks = Webhooks(s.store, s.jobs, pepper="p")
+    key = s.store.keys.webhook(ACCOUNT)
+    await s.store.command("HSET", key, "url", "https://example.org/a", "secret", "whsec_b2xk")
+    old = await hooks.get(ACCOUNT)
+    moved = await hooks.register(ACCOUNT, "https://example.org/b")
+    assert old is not None
+    assert (moved.url, moved.secret) == ("https://example.org/b", old.secret)
+    assert old.secret.endswith("b2xk")
+    await hooks.remove(ACCOUNT)
+    assert (await hooks.register(ACCOUNT, "https://example.org/b")).secret != old.secret
+
+
 async def webhooks_are_tried_again(s: Setting) -> None:
     statuses: list[int] = []
     attempts: list[tuple[str, bytes]] = []
@@ -237,7 +264,7 @@ async def webhooks_are_tried_again(s: Setting) -> None:
             raise OSError("no route")
         return statuses.pop(0)
 
-    hooks = Webhooks(s.store, s.jobs, send)  # type: ignore[arg-type]
+    hooks = Webhooks(s.store, s.jobs, send, pepper="p")  # type: ignore[arg-type]
     first = await hooks.register(ACCOUNT, "https://example.org/a")
     second = await hooks.register(ACCOUNT, "https://example.org/b")
     assert (second.url, second.secret) == ("https://example.org/b", first.secret)
@@ -273,7 +300,7 @@ async def delivery_in_progress_is_left_alone(s: Setting) -> None:
             assert await hooks.deliver_due() == 0
         return 200
 
-    hooks = Webhooks(s.store, s.jobs, send)  # type: ignore[arg-type]
+    hooks = Webhooks(s.store, s.jobs, send, pepper="p")  # type: ignore[arg-type]
     await hooks.register(ACCOUNT, "https://example.org/a")
     await s.jobs.submit(NewJob("j1", ACCOUNT, "pro", "analysis", some_work(), 1))
     claim = await s.jobs.claim("w")
@@ -304,7 +331,7 @@ async def addresses_that_hang_keep_no_other_waiting(s: Setting) -> None:
         sent.append(headers["webhook-id"])
         return 200
 
-    hooks = Webhooks(s.store, s.jobs, send)  # type: ignore[arg-type]
+    hooks = Webhooks(s.store, s.jobs, send, pepper="p")  # type: ignore[arg-type]
     for account in ("odd", "hang", "good"):
         await hooks.register(account, f"https://example.org/{account}")
         for n in range(6):
@@ -328,7 +355,7 @@ async def the_job_of_a_look_up_is_not_told(s: Setting) -> None:
         sent.append(headers["webhook-id"])
         return 200
 
-    hooks = Webhooks(s.store, s.jobs, send)  # type: ignore[arg-type]
+    hooks = Webhooks(s.store, s.jobs, send, pepper="p")  # type: ignore[arg-type]
     await hooks.register(ACCOUNT, "https://example.org/a")
     await ended_job(s, "j1", ACCOUNT, is_for_lookup=True)
     await ended_job(s, "j2", ACCOUNT)
@@ -379,6 +406,8 @@ TRAFFIC_CASES = (
     a_revocation_heard_while_a_key_is_read_counts,
     addresses_that_hang_keep_no_other_waiting,
     the_job_of_a_look_up_is_not_told,
+    secrets_of_webhooks_are_not_stored,
+    secrets_of_old_webhooks_stay,
     webhooks_are_tried_again,
     delivery_in_progress_is_left_alone,
     cache_remembers_values,

@@ -5,8 +5,9 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,6 +29,7 @@ class Service:
     up_output: str
     environment: dict[str, str]
     audio_port: int
+    answers_while_starting: list[httpx.Response]
 
     def client(self, tier: str = "pro") -> httpx.Client:
         headers = {"Authorization": f"Bearer {self.keys[tier]}"}
@@ -42,6 +44,26 @@ def free_port() -> int:
 
 
 @contextmanager
+def asking(url: str) -> Iterator[list[httpx.Response]]:
+    """Collect what a client is told meanwhile; nobody listens at first."""
+    is_over = threading.Event()
+    answers: list[httpx.Response] = []
+
+    def ask() -> None:
+        while not is_over.wait(0.3):
+            with suppress(httpx.HTTPError):
+                answers.append(httpx.get(url, timeout=10))
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    try:
+        yield answers
+    finally:
+        is_over.set()
+        thread.join()
+
+
+@contextmanager
 def running_service(data_dir: Path, settings: Mapping[str, str] | None = None) -> Iterator[Service]:
     """Start a service of its own with `afa up`, and see that `afa down` leaves nothing running."""
     audio_port = free_port()
@@ -52,16 +74,18 @@ def running_service(data_dir: Path, settings: Mapping[str, str] | None = None) -
     }
     environment |= settings or {}
     environment.pop("REDIS_URL", None)
-    arguments = ["up", "--port", str(free_port()), "--data-dir", str(data_dir)]
-    done = subprocess.run(
-        [*AFA, *arguments],
-        cwd=REPOSITORY,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=280,
-        check=False,
-    )
+    port = free_port()
+    arguments = ["up", "--port", str(port), "--data-dir", str(data_dir)]
+    with asking(f"http://127.0.0.1:{port}/v1/jobs/job_1") as answers:
+        done = subprocess.run(
+            [*AFA, *arguments],
+            cwd=REPOSITORY,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=280,
+            check=False,
+        )
     log = data_dir / "afa.log"
     assert done.returncode == 0, (
         done.stdout + done.stderr + (log.read_text() if log.exists() else "")
@@ -76,6 +100,7 @@ def running_service(data_dir: Path, settings: Mapping[str, str] | None = None) -
             done.stdout,
             environment,
             audio_port,
+            answers,
         )
     finally:
         subprocess.run(

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from serve_app.domain.errors import ServiceUnavailableError
-from serve_app.domain.webhooks import RETRY_DELAYS_S, Webhook, new_secret, sign
+from serve_app.domain.webhooks import RETRY_DELAYS_S, Webhook, new_salt, secret_of, sign
 from serve_app.ledger.jobs.queue import Jobs
 from serve_app.ledger.jobs.types import JobRecord
 from serve_app.store.client import Store
@@ -36,7 +36,9 @@ Sender = Callable[[str, Mapping[str, str], bytes], Awaitable[int]]
 class Webhooks:
     """Registrations, and the outbox of deliveries."""
 
-    def __init__(self, store: Store, jobs: Jobs, send: Sender | None = None) -> None:
+    def __init__(
+        self, store: Store, jobs: Jobs, send: Sender | None = None, *, pepper: str
+    ) -> None:
         """Use the ledger role.
 
         Args:
@@ -44,7 +46,9 @@ class Webhooks:
             jobs: Where the jobs to tell about are read.
             send: Posts a body with headers to a URL and gives the status; guards against private
                 addresses. Needed only for ``deliver_due``.
+            pepper: The installation's secret; signing secrets derive from it and are not stored.
         """
+        self._pepper = pepper
         self._store = store
         self._jobs = jobs
         self._send = send
@@ -52,7 +56,8 @@ class Webhooks:
     async def register(self, account: str, url: str) -> Webhook:
         """Set the account's URL; the secret stays the same while there is one."""
         key = self._store.keys.webhook(account)
-        await self._store.command("HSETNX", key, "secret", new_secret())
+        if await self.get(account) is None:
+            await self._store.command("HSETNX", key, "salt", new_salt())
         await self._store.command("HSET", key, "url", url)
         found = await self.get(account)
         if found is None:
@@ -61,10 +66,15 @@ class Webhooks:
 
     async def get(self, account: str) -> Webhook | None:
         """Give the registration of an account."""
-        url, secret = await self._store.command(
-            "HMGET", self._store.keys.webhook(account), "url", "secret"
+        # Releases before 0.2 stored the secret itself; it is kept until the webhook is removed.
+        url, salt, secret = await self._store.command(
+            "HMGET", self._store.keys.webhook(account), "url", "salt", "secret"
         )
-        return Webhook(url.decode(), secret.decode()) if url and secret else None
+        if not url or not (salt or secret):
+            return None
+        if secret:
+            return Webhook(url.decode(), secret.decode())
+        return Webhook(url.decode(), secret_of(self._pepper, account, salt.decode()))
 
     async def remove(self, account: str) -> None:
         """Forget the registration; what is still to be delivered is dropped when its turn comes."""

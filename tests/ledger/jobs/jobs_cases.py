@@ -769,7 +769,7 @@ async def ends_are_announced_to_webhooks(s: Setting) -> None:
         sent.append((url, headers, body))
         return 204
 
-    hooks = Webhooks(s.store, s.jobs, send)  # type: ignore[arg-type]
+    hooks = Webhooks(s.store, s.jobs, send, pepper="p")  # type: ignore[arg-type]
     await s.jobs.submit(new_job("j0"))
     await s.jobs.finish(await claim(s), b"")
     assert await hooks.deliver_due() == 0

@@ -1,0 +1,34 @@
+"""Keeps everything that Ray and Serve listen on at the loopback interface.
+
+Ray makes a node that is named 127.0.0.1 reachable from outside unless clusters are switched off,
+and a Serve replica opens its gRPC server on every interface, whatever it is told.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+NODE_IP = "127.0.0.1"
+
+SETUP_HOOK = "serve_app.local.loopback.bind_to_loopback"
+"""Each worker calls it before anything of Serve is imported there."""
+
+ENVIRONMENT: Mapping[str, str] = {
+    # The name tells of other systems; it is what keeps a node to the loopback address on all.
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+    # A runtime_env would say the same, but then no worker is prestarted.
+    "__RAY_WORKER_PROCESS_SETUP_HOOK_ENV_VAR": SETUP_HOOK,
+}
+"""Read by Ray when it is imported, here and in the processes that it starts."""
+
+
+def bind_to_loopback() -> None:
+    """Have gRPC servers that Python starts in this process listen on the loopback address only."""
+    from ray._common import tls_utils
+
+    add_port: Any = tls_utils.add_port_to_grpc_server
+
+    def add_loopback_port(server: Any, address: str) -> int:
+        port: int = add_port(server, f"{NODE_IP}:{address.rpartition(':')[2]}")
+        return port
+
+    tls_utils.add_port_to_grpc_server = add_loopback_port

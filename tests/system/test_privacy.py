@@ -1,0 +1,104 @@
+"""What other users of the machine, and its neighbours, can reach of a local service."""
+
+import ipaddress
+import os
+import re
+import signal
+import stat
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+
+from serve_app.local.embedded_redis import read_pid_file
+from serve_app.local.service import descendants
+from tests.system.conftest import Service
+
+pytestmark = [pytest.mark.ray, pytest.mark.redis]
+LISTENING = "0A"
+
+
+def address_of(hexed: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    """Read an address of /proc/net/tcp: words of 32 bits in the machine's order."""
+    words = [bytes.fromhex(hexed[at : at + 8])[::-1] for at in range(0, len(hexed), 8)]
+    address = ipaddress.ip_address(b"".join(words))
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return mapped or address
+
+
+def listeners(pids: list[int]) -> list[tuple[str, ipaddress.IPv4Address | ipaddress.IPv6Address]]:
+    """Give the processes that listen, each with the address."""
+    open_at = {}
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            row = line.split()
+            if row[3] == LISTENING:
+                open_at[row[9]] = address_of(row[1].partition(":")[0])
+    found = []
+    for pid in pids:
+        for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+            inode = re.fullmatch(r"socket:\[(\d+)\]", os.readlink(descriptor))
+            if inode is not None and inode[1] in open_at:
+                name = Path(f"/proc/{pid}/cmdline").read_bytes()[:40].decode()
+                found.append((name, open_at[inode[1]]))
+    return found
+
+
+def test_everything_listens_on_loopback_only(service: Service) -> None:
+    own = service.pids["service"]
+    found = listeners([own, *descendants(own).values()])
+    assert len(found) > 10  # Ray's and Serve's are among them
+    assert [(name, str(address)) for name, address in found if not address.is_loopback] == []
+
+
+def test_the_data_folder_is_closed(service: Service) -> None:
+    assert stat.S_IMODE(service.data_dir.stat().st_mode) == 0o700
+    modes = {
+        path.name: stat.S_IMODE(path.lstat().st_mode) & 0o077
+        for path in service.data_dir.rglob("*")
+        if not (path.is_socket() or path.is_symlink())
+    }
+    assert len(modes) > 10
+    assert {name: oct(mode) for name, mode in modes.items() if mode} == {}
+
+
+def test_a_webhook_secret_is_not_in_the_files(service: Service) -> None:
+    with service.client("scale") as client:
+        answer = client.put("/v1/account/webhook", json={"url": "https://example.org/private"})
+        assert answer.status_code == 200, answer.text
+        client.delete("/v1/account/webhook")
+    secret = answer.json()["secret"].removeprefix("whsec_").encode()
+    log = b"".join(p.read_bytes() for p in (service.data_dir / "redis-ledger").rglob("*.aof*"))
+    assert b"https://example.org/private" in log
+    assert secret not in log
+
+
+def test_while_it_starts_the_service_says_so(service: Service) -> None:
+    answers = service.answers_while_starting
+    starting = [answer for answer in answers if answer.status_code == 503]
+    assert starting
+    for answer in starting:
+        assert answer.json()["error"] == "service_unavailable"
+        assert int(answer.headers["Retry-After"]) >= 1
+    assert {answer.status_code for answer in answers} <= {401, 429, 503}
+
+
+def test_a_killed_ledger_comes_back(service: Service) -> None:
+    folder = service.data_dir / "redis-ledger"
+    before = read_pid_file(folder)
+    assert before is not None
+    os.kill(before[0], signal.SIGKILL)
+    deadline = time.monotonic() + 60
+    while True:
+        after = read_pid_file(folder)
+        with service.client() as client:
+            answer = client.get("/v1/account")
+        if after != before and answer.is_success:
+            break
+        assert answer.status_code in (200, 503), answer.text
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    assert after is not None
+    assert after[1] == before[1]
+    assert httpx.get(f"{service.url}/readyz").status_code in (200, 503)
