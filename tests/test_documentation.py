@@ -10,6 +10,7 @@ import pytest
 from configs.tables import load_table
 from serve_app.api.asgi import create_app
 from serve_app.domain import errors
+from serve_app.domain.tiers import Tiers
 from tests.data.audio_files import ENCODINGS
 
 REPOSITORY = Path(__file__).parents[1]
@@ -72,7 +73,8 @@ def leads_somewhere(page: Path, link: str) -> bool:
 
 
 def routes() -> list[str]:
-    app = create_app(cast("Any", SimpleNamespace(public_url="http://afa.test")))
+    tiers = Tiers(load_table("tiers"))
+    app = create_app(cast("Any", SimpleNamespace(public_url="http://afa.test", tiers=tiers)))
     return sorted(app.openapi()["paths"])
 
 
@@ -122,6 +124,13 @@ def test_the_tiers_numbers_stand_in_the_readme(tier: str) -> None:
     for name in ("monthly_credits", "cache_lookups", "grace_credits"):
         assert str(row[name]) in numbers
     assert f"{row['upload_bytes'] // 2**20}MB" in numbers
+
+
+@pytest.mark.parametrize("tier", load_table("tiers"))
+def test_the_rates_stand_in_the_readme(tier: str) -> None:
+    rate = load_table("tiers")[tier]["rate"]
+    rates = f"{tier} {rate['read']} / {rate['compute']} / {rate['poll']}"
+    assert rates in " ".join(README.split())
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)

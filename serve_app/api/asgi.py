@@ -19,6 +19,8 @@ from serve_app.api.routes import (
 from serve_app.api.services import ApiServices
 from serve_app.api.tracing import TraceMiddleware
 from serve_app.api.unread import UnreadBodyMiddleware
+from serve_app.domain.tiers import Tiers
+from serve_app.store.limits import FAILED_AUTH_PER_MINUTE, JOB_POLL_BURST, JOB_POLLS_PER_S
 
 # The upload and URL routes stand before the look-ups, whose path takes any identifier.
 ROUTES = (
@@ -31,7 +33,22 @@ Give a track and get tempo, key, beats, loudness, mood, Spotify-style attributes
 
 Every request carries an API key (`Authorization: Bearer …`). Errors always have the body
 `{error, message, trace_id}`. Analysis runs as a job: submit, then poll `GET /v1/jobs/{job_id}`.
+
 """
+
+
+def describe_limits(tiers: Tiers) -> str:
+    """Say how often each tier may ask."""
+    rates = "; ".join(
+        f"{tier.name} " + ", ".join(f"{kind} {rate}" for kind, rate in tier.rate.items())
+        for tier in tiers
+    )
+    return (
+        f"Requests a minute by class: {rates}. One job may be polled {JOB_POLLS_PER_S} time a "
+        f"second, {JOB_POLL_BURST} times at once after a pause; a refused poll does not count. An "
+        f"address may fail to authenticate {FAILED_AUTH_PER_MINUTE} times a minute. Beyond that "
+        "the answer is 429 with `Retry-After`.\n"
+    )
 
 
 def create_app(services: ApiServices) -> FastAPI:
@@ -40,7 +57,7 @@ def create_app(services: ApiServices) -> FastAPI:
         title="afa",
         version="v1",
         summary="Audio intelligence over HTTP",
-        description=DESCRIPTION,
+        description=DESCRIPTION + describe_limits(services.tiers),
         redirect_slashes=False,
         docs_url=None,
         redoc_url=None,

@@ -173,6 +173,7 @@ ERROR_MESSAGES = {
     400: ("bad_request", "ids: must be an array of 1 to 100 track ids"),
     401: ("unauthorized", "this API key is not valid; it may have been revoked or mistyped"),
     402: ("insufficient_credits", "this needs 2 credits and 0 remain; buy a pack"),
+    403: ("scope_required", "this API key lacks the scope 'compute'; use another key"),
     404: ("track_not_found", "no such track is known"),
     409: ("idempotency_mismatch", "this Idempotency-Key was used with another request"),
     413: ("payload_too_large", "the upload is larger than the 15728640 bytes your tier allows"),

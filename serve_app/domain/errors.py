@@ -5,6 +5,7 @@ AfaError
 │   ├── UnprocessableAudioError 400 unprocessable_audio | audio_too_long | audio_too_short
 │   └── UrlFetchError          400 url_fetch_failed (as the error of a job)
 ├── UnauthorizedError          401 unauthorized
+├── ScopeRequiredError         403 scope_required
 ├── InsufficientCreditsError   402 insufficient_credits
 ├── TierRequiredError          402 tier_required
 ├── NotFoundError
@@ -67,6 +68,13 @@ class UnauthorizedError(AfaError):
 
     code = "unauthorized"
     status = 401
+
+
+class ScopeRequiredError(AfaError):
+    """The API key is valid, but was issued without the scope."""
+
+    code = "scope_required"
+    status = 403
 
 
 class InsufficientCreditsError(AfaError):

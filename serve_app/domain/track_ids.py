@@ -7,6 +7,7 @@ matched whole and in ASCII classes, so that no look-alike digit or trailing newl
 import re
 from dataclasses import dataclass
 from enum import StrEnum
+from uuid import UUID
 
 MAX_LENGTH = 2048
 
@@ -82,6 +83,7 @@ class AmbiguousTrackId:
 
 # The patterns and the order they are tried in are those of the platforms' published addresses.
 _UUID = r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"
+_BARE_UUID = re.compile(r"[0-9a-fA-F]{32}")
 _VALUES = {
     Platform.SPOTIFY: re.compile(r"[0-9A-Za-z]{22}"),
     Platform.MBID: re.compile(_UUID),
@@ -99,6 +101,7 @@ _PREFIXES = {
     "isrc": Platform.ISRC,
     "apple": Platform.APPLE,
     "applemusic": Platform.APPLE,
+    "apple_music": Platform.APPLE,
     "itunes": Platform.APPLE,
     "deezer": Platform.DEEZER,
     "youtube": Platform.YOUTUBE,
@@ -175,6 +178,8 @@ def track_id_of(platform: Platform, text: str) -> TrackId:
         InvalidTrackIdError: Not an id of that platform.
     """
     value = normalise_isrc(text) if platform is Platform.ISRC else text
+    if platform in (Platform.MBID, Platform.ACOUSTID) and _BARE_UUID.fullmatch(text):
+        value = str(UUID(text))
     if not _VALUES[platform].fullmatch(value):
         raise InvalidTrackIdError(f"That is not a valid {platform.value} identifier.")
     if platform in (Platform.MBID, Platform.ACOUSTID):
@@ -218,7 +223,7 @@ def _parse_prefixed(text: str) -> TrackId:
 
 
 def _parse_bare(text: str) -> TrackId | AmbiguousTrackId:
-    if _VALUES[Platform.MBID].fullmatch(text):
+    if _VALUES[Platform.MBID].fullmatch(text) or _BARE_UUID.fullmatch(text):
         return track_id_of(Platform.MBID, text)
     if _VALUES[Platform.ISRC].fullmatch(normalise_isrc(text)):
         return track_id_of(Platform.ISRC, text)

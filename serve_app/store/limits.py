@@ -14,6 +14,7 @@ from serve_app.store.away import Away
 from serve_app.store.client import Store
 
 WINDOW_S = 60
+JOB_POLLS_PER_S = 1
 JOB_POLL_BURST = 5
 FAILED_AUTH_PER_MINUTE = 30
 SLOT_TTL_S = 60.0
@@ -69,7 +70,9 @@ class Limits:
 
     async def check_job_poll(self, owner: str, job_id: str) -> Decision:
         """Count one poll of one job: one a second, five at once."""
-        return await self._decide("job", f"rl:job:{owner}:{job_id}", 1, 1, JOB_POLL_BURST, 1)
+        return await self._decide(
+            "job", f"rl:job:{owner}:{job_id}", JOB_POLLS_PER_S, 1, JOB_POLL_BURST, 1
+        )
 
     async def check_failed_auth(self, address: str, *, count: bool) -> Decision:
         """Look at an address before authentication, and count it after a failed one."""

@@ -335,9 +335,53 @@ async def test_a_key_does_what_its_scopes_say(
     client = api.client("scoped")
     for path in ("/v1/account", "/v1/assets", "/v1/account/webhook"):
         answer = await client.get(path)
-        assert (answer.status_code != 401) == (path in allowed), path
+        assert (answer.status_code != 403) == (path in allowed), path
         if path not in allowed:
+            assert answer.json()["error"] == "scope_required"
             assert "scope" in answer.json()["message"]
+
+
+async def test_a_batch_says_why_a_slot_is_null(api: Application) -> None:
+    ids = [DEMO, "nope", DEMO, "isrc:QZAFA2699999"]
+    body = (
+        await api.client("free").post("/v1/audio-features", json={"ids": ids, "extended": True})
+    ).json()
+    assert body["audio_features"] == [None] * 4
+    assert body["reasons"] == {
+        DEMO: "tier_required",
+        "nope": "track_not_found",
+        "isrc:QZAFA2699999": "track_not_found",
+    }
+    found = await api.client("pro").post(
+        "/v1/audio-features", json={"ids": [DEMO], "extended": True}
+    )
+    assert found.json()["reasons"] == {}
+    plain = await api.client("free").post("/v1/audio-features", json={"ids": ["nope"]})
+    assert "reasons" not in plain.json()
+
+
+async def test_refused_polls_of_a_job_leave_the_others_their_share(api: Application) -> None:
+    client = api.client("free")
+    answers = [await client.get("/v1/jobs/job_one") for _ in range(80)]
+    assert [answer.status_code for answer in answers[:5]] == [404] * 5
+    assert [answer.status_code for answer in answers].count(429) >= 70
+    assert "of class job" in answers[-1].json()["message"]
+    others = [await client.get(f"/v1/jobs/job_{n}") for n in range(20)]
+    assert {answer.status_code for answer in others} == {404}
+
+
+async def test_all_limits_are_told(api: Application) -> None:
+    limits = (await api.client("pro").get("/v1/account")).json()["limits"]
+    assert limits["requests_per_minute"] == {"read": 1200, "compute": 120, "poll": 300}
+    assert (limits["job_polls_per_second"], limits["job_polls_at_once"]) == (1, 5)
+    assert limits["failed_authentications_per_minute"] == 30
+    text = (await api.client(None).get("/openapi.json")).json()["info"]["description"]
+    for words in (
+        "pro read 1200, compute 120, poll 300",
+        "polled 1 time a second, 5 times at once",
+        "30 times a minute",
+    ):
+        assert words in text
 
 
 async def test_failed_authentication_is_limited_by_address(api: Application) -> None:

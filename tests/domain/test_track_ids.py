@@ -49,6 +49,8 @@ FORMS = [
         [
             MBID,
             MBID.upper(),
+            MBID.replace("-", ""),
+            f"mbid:{MBID.replace('-', '').upper()}",
             f"mbid:{MBID}",
             f"MusicBrainz:{MBID}",
             f"mb:{MBID}",
@@ -78,6 +80,7 @@ FORMS = [
         None,
         [
             f"apple:{APPLE}",
+            f"apple_music:{APPLE}",
             f"AppleMusic:{APPLE}",
             f"itunes:{APPLE}",
             f"https://music.apple.com/song/{APPLE}",

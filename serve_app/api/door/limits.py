@@ -4,14 +4,13 @@ Every answer, refusals too, carries ``RateLimit-Policy`` and ``RateLimit`` (IETF
 draft-ietf-httpapi-ratelimit-headers-11).
 """
 
-import asyncio
 from typing import Annotated, Literal
 
 from fastapi import Depends, Request
 
 from serve_app.api.door.request import Authenticated, Services, rate_headers
 from serve_app.api.services import ApiServices
-from serve_app.domain.errors import RateLimitError, UnauthorizedError
+from serve_app.domain.errors import RateLimitError, ScopeRequiredError
 from serve_app.domain.keys import Caller
 from serve_app.store.limits import Decision
 
@@ -39,10 +38,10 @@ def require_scope(caller: Caller, scope: Scope) -> None:
     """Refuse a key that was issued without the scope.
 
     Raises:
-        UnauthorizedError: It was.
+        ScopeRequiredError: It was.
     """
     if scope not in caller.scopes:
-        raise UnauthorizedError(f"this API key lacks the scope {scope!r}; use another key")
+        raise ScopeRequiredError(f"this API key lacks the scope {scope!r}; use another key")
 
 
 class Door:
@@ -60,7 +59,7 @@ class Door:
         """Let the caller in.
 
         Raises:
-            UnauthorizedError: The key lacks the scope.
+            ScopeRequiredError: The key lacks the scope.
             RateLimitError: Too many requests of the class.
         """
         if not getattr(request.state, "is_let_in", False):
@@ -89,16 +88,12 @@ async def let_look_up(caller: Authenticated) -> Caller:
 async def let_poll(
     request: Request, job_id: str, caller: Authenticated, services: Services
 ) -> Caller:
-    """Let in a poll: the class's rate, and one a second for each job."""
+    """Let in a poll: one a second for each job, and the class's rate; refused ones do not count."""
     require_scope(caller, "read")
+    of_job = await services.limits.check_job_poll(caller.owner, job_id[:64])
+    admit(request, of_job)
     tier = services.tiers[caller.tier]
-    admit(
-        request,
-        *await asyncio.gather(
-            services.limits.check(caller.owner, "poll", tier),
-            services.limits.check_job_poll(caller.owner, job_id[:64]),
-        ),
-    )
+    admit(request, await services.limits.check(caller.owner, "poll", tier), of_job)
     return caller
 
 

@@ -33,6 +33,7 @@ ERROR_TEXTS = {
     400: "Malformed request.",
     401: "Missing or invalid API key.",
     402: "Insufficient credits, or the tier does not include the operation.",
+    403: "The API key lacks the scope.",
     404: "Not found, or not yours.",
     409: "Idempotency-Key reused with another request.",
     413: "The body exceeds the tier's upload size, or all assets its storage.",
@@ -47,7 +48,12 @@ RETRY_AFTER = {"Retry-After": {"description": "Seconds to wait.", "schema": {"ty
 
 
 def error_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Describe error answers of a route for the OpenAPI document."""
+    """Describe error answers of a route for the OpenAPI document.
+
+    What wants a key wants a scope: 403 goes with 401.
+    """
+    if 401 in statuses:
+        statuses = tuple(sorted({*statuses, 403}))
     return {
         status: {"model": Error, "description": ERROR_TEXTS[status]}
         | ({"headers": RETRY_AFTER} if status in RETRYABLE_STATUSES else {})

@@ -21,6 +21,7 @@ from serve_app.domain.errors import BadRequestError, NotFoundError
 from serve_app.domain.keys import Caller
 from serve_app.domain.payments import TopupStatus
 from serve_app.providers.web.url_guard import InvalidUrlError
+from serve_app.store.limits import FAILED_AUTH_PER_MINUTE, JOB_POLL_BURST, JOB_POLLS_PER_S
 
 router = APIRouter(tags=["Account"], route_class=IdempotentRoute)
 
@@ -71,6 +72,9 @@ async def get_account(caller: Reader, services: Services) -> Account:
             requests_per_minute=dict(tier.rate),
             identify_in_flight=tier.identify_in_flight,
             uploads_in_flight=tier.uploads_in_flight,
+            job_polls_per_second=JOB_POLLS_PER_S,
+            job_polls_at_once=JOB_POLL_BURST,
+            failed_authentications_per_minute=FAILED_AUTH_PER_MINUTE,
         ),
         prices=asdict(services.prices),
         auto_topup=None if topup is None else auto_topup(topup),

@@ -141,7 +141,7 @@ async def features_of_many(
     """Look up to 100 tracks up at once; the answer has the request's length and order.
 
     Each resolved slot costs credits, cached or not; `null` slots cost nothing. The price of all
-    slots must be covered beforehand.
+    slots must be covered beforehand. With `extended`, `reasons` says why a slot is `null`.
     """
     batch = await offered.batch.run(
         caller, body.ids, services.prices.batch_slot, request_id(request)
@@ -155,4 +155,5 @@ async def features_of_many(
         else None
         for slot, asked in zip(batch.slots, body.ids, strict=True)
     ]
-    return JSONResponse({"audio_features": slots, "_meta": meta.model_dump()})
+    reasons = {"reasons": batch.reasons} if body.extended else {}
+    return JSONResponse({"audio_features": slots, **reasons, "_meta": meta.model_dump()})

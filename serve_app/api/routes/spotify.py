@@ -49,7 +49,7 @@ Ids = Annotated[
         examples=["0AfaDemoTrack000000001"],
     ),
 ]
-ERRORS = spotify_error_responses(400, 401, 402, 404, 429, 500, 503)
+ERRORS = spotify_error_responses(400, 401, 402, 403, 404, 429, 500, 503)
 
 
 def split_ids(ids: str, most: int) -> list[str]:

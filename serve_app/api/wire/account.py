@@ -42,6 +42,9 @@ class TierLimits(WireModel):
     requests_per_minute: dict[str, int] = Field(description="By class of request.")
     identify_in_flight: int
     uploads_in_flight: int = Field(description="Bodies on their way at once; JSON does not count.")
+    job_polls_per_second: int = Field(description="Of one job.")
+    job_polls_at_once: int = Field(description="Of one job, after a pause.")
+    failed_authentications_per_minute: int = Field(description="From one address.")
 
 
 class AutoTopup(WireModel):

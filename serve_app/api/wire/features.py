@@ -142,6 +142,11 @@ class BatchResponse(WireModel):
     audio_features: list[
         ExtendedSpotifyFeatures | SpotifyFeatures | ExtendedFeatures | Features | None
     ] = Field(description="null where an ID could not be resolved; such slots are not charged.")
+    reasons: dict[str, str] | None = Field(
+        None,
+        description="With `extended`: id of each null slot to an error code, such as "
+        "`track_not_found` or `tier_required`.",
+    )
     meta: Meta = Field(alias="_meta")
 
 

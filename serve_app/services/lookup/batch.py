@@ -17,6 +17,8 @@ from serve_app.domain.errors import (
     InsufficientCreditsError,
     NotFoundError,
     ServiceUnavailableError,
+    TierRequiredError,
+    TrackNotFoundError,
 )
 from serve_app.domain.identity import TrackIdentity
 from serve_app.domain.keys import Caller
@@ -40,9 +42,14 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Slots in the order of the ids; None where an id could not be resolved."""
+    """Slots in the order of the ids; None where an id could not be resolved.
+
+    Attributes:
+        reasons: Id of each slot that is None to the code of the error that a look-up would give.
+    """
 
     slots: list[Slot | None]
+    reasons: dict[str, str]
     cache: Literal["hit", "miss"]
     credits_used: int
     balance: Balance
@@ -85,7 +92,9 @@ class BatchService:
             gate = asyncio.Semaphore(CONCURRENT_LOOKUPS)
             answers = await asyncio.gather(*(self._slot(caller, text, gate) for text in unique))
             by_id = dict(zip(unique, answers, strict=True))
-            slots = [by_id[text] for text in ids]
+            reasons = {text: code for text, code in by_id.items() if isinstance(code, str)}
+            known = {text: slot for text, slot in by_id.items() if not isinstance(slot, str)}
+            slots = [known.get(text) for text in ids]
             resolved = [slot for slot in slots if slot is not None]
             hits = [slot for slot in resolved if slot.is_hit]
             charged = len(resolved) - (len(hits) if is_hit_free else 0)
@@ -101,29 +110,34 @@ class BatchService:
             except InsufficientCreditsError:
                 if not credits_used:
                     raise
+                for text, slot in zip(ids, slots, strict=True):
+                    if slot is not None and slot.is_hit:
+                        reasons[text] = InsufficientCreditsError.code
                 slots = [slot if slot is not None and not slot.is_hit else None for slot in slots]
             except ServiceUnavailableError:
                 if not credits_used:
                     raise
         is_cached = len(hits) == len(resolved)
-        return Batch(slots, "hit" if is_cached else "miss", credits_used, balance)
+        return Batch(slots, reasons, "hit" if is_cached else "miss", credits_used, balance)
 
-    async def _slot(self, caller: Caller, text: str, gate: asyncio.Semaphore) -> Slot | None:
+    async def _slot(self, caller: Caller, text: str, gate: asyncio.Semaphore) -> Slot | str:
         async with gate:
             try:
                 identity = await self._lookup.identify(text)
                 return await self._answer(caller, identity)
-            except (NotFoundError, BadRequestError):
-                return None
+            except (NotFoundError, BadRequestError) as error:
+                return error.code
             except AfaError as error:
                 if error.status >= 500:
-                    return None
+                    return error.code
                 raise
 
-    async def _answer(self, caller: Caller, identity: TrackIdentity) -> Slot | None:
+    async def _answer(self, caller: Caller, identity: TrackIdentity) -> Slot | str:
         found = await self._lookup.find(caller, identity, FeatureCache.light)
         if isinstance(found, Known):
             return Slot(identity, found.features, is_hit=True)
-        if found.source is None or not self._lookup.can_compute(caller):
-            return None
+        if found.source is None:
+            return TrackNotFoundError.code
+        if not self._lookup.can_compute(caller):
+            return TierRequiredError.code
         return Slot(identity, await self._lookup.compute(caller, found), is_hit=False)
