@@ -3,10 +3,11 @@
 Tables (tiers, prices, models) and Serve's replicas, GPUs and batches are YAML files beside this.
 """
 
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Literal
 
-from pydantic import AliasChoices, Field, SecretStr
+from pydantic import AliasChoices, Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 
@@ -70,6 +71,11 @@ class Settings(BaseSettings):
     url_networks: tuple[str, ...] = Field(
         (), description="Private networks (CIDR) that audio may nevertheless be fetched from."
     )
+    trusted_proxies: tuple[str, ...] = Field(
+        (),
+        description="Addresses and networks (CIDR) whose X-Forwarded-For tells who asks; nobody's "
+        "by default.",
+    )
     batch_cached_free: bool = Field(
         False, description="true: cached slots of a batch cost nothing (the default charges them)."
     )
@@ -79,6 +85,11 @@ class Settings(BaseSettings):
     recognisers: dict[str, str | int | bool] = Field(
         {}, description="Identification services, as JSON; fields of RecogniserSettings."
     )
+
+    @field_validator("trusted_proxies")
+    @classmethod
+    def _networks(cls, written: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(str(ip_network(one, strict=False)) for one in written)
 
     def resolved_model_dir(self) -> Path:
         """Give the model folder with ``~`` expanded."""

@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from serve_app.api.errors import error_answer
 from serve_app.api.tracing import TRACE_HEADER, trace_id_of
 from serve_app.domain.errors import AfaError, InternalError, ServiceUnavailableError
+from serve_app.domain.redaction import redact_logs
 
 CALLBACK = "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH"
 MIDDLEWARES = "serve_app.api.proxy:middlewares"
@@ -24,7 +25,8 @@ RETRY_AFTER_S = 5
 
 
 def middlewares() -> list[Middleware]:
-    """Give what Serve's proxy wraps its application in."""
+    """Give what Serve's proxy wraps its application in; its process logs redacted from now on."""
+    redact_logs()
     return [Middleware(ProxyErrors)]
 
 

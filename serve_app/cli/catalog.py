@@ -24,9 +24,11 @@ from serve_app.providers.catalog.build import (
 from serve_app.providers.catalog.build import (
     Progress as RowProgress,
 )
+from serve_app.providers.catalog.rows import AudioPolicy
 from serve_app.providers.catalog.search import Catalog
 from serve_app.providers.dumps import acousticbrainz, musicbrainz
 from serve_app.providers.dumps.files import DumpReport
+from serve_app.providers.web.url_guard import UrlGuard
 
 EXAMPLES_SHOWN = 10
 
@@ -36,6 +38,17 @@ app = typer.Typer(help="The catalog of track identities.", no_args_is_help=True)
 def folder() -> Path:
     """Where the catalog of this installation lies."""
     return LocalFiles(Settings().data_dir.absolute()).catalog_dir
+
+
+AudioAnywhere = Annotated[
+    bool, typer.Option(help="Take audio files outside the catalog file's folder; if you trust it.")
+]
+
+
+def audio_policy(anywhere: bool) -> AudioPolicy:
+    """Say which audio a catalog file may name, after the settings."""
+    settings = Settings()
+    return AudioPolicy(UrlGuard(settings.url_ports, settings.url_networks), anywhere)
 
 
 @contextmanager
@@ -49,10 +62,14 @@ def row_progress(text: str) -> Iterator[RowProgress]:
 @app.command("import")
 def import_command(
     files: Annotated[list[Path], typer.Argument(help="Catalog files (Parquet).")],
+    audio_anywhere: AudioAnywhere = False,
 ) -> None:
-    """Replace the catalog by the rows of these files; running services follow by themselves."""
+    """Replace the catalog by the rows of these files; running services follow by themselves.
+
+    Audio lies below the folder of its catalog file, or at a public web address.
+    """
     with told(CatalogFileError, CatalogBusyError), row_progress("importing") as progress:
-        report = build_catalog(files, folder(), progress)
+        report = build_catalog(files, folder(), progress, audio_policy(audio_anywhere))
     console.print(f"{report.n_imported} of {report.n_rows} rows in {report.duration_s:.1f} s")
     for reason, count in report.reasons.most_common():
         console.print(f"  left out {count}: {reason}", style="yellow")

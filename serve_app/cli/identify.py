@@ -13,9 +13,10 @@ from rich.progress import Progress
 from configs.settings import Settings
 from pipelines.audio.decode import DecodeLimits, decode
 from pipelines.audio.waveform import AudioError
+from serve_app.cli.catalog import AudioAnywhere, audio_policy
 from serve_app.cli.environment import console, existing, fail, told
 from serve_app.composition.files import LocalFiles
-from serve_app.providers.catalog.rows import RowError, parse_row
+from serve_app.providers.catalog.rows import DEFAULT_AUDIO, AudioPolicy, RowError, parse_row
 from serve_app.providers.catalog.search import Catalog
 from serve_app.providers.fingerprints.manifest import (
     FingerprintIndexError,
@@ -68,13 +69,14 @@ def fingerprint(
         Path, typer.Argument(help="Folder of audio files, or a catalog file (Parquet).")
     ],
     again: Annotated[bool, typer.Option(help="Also tracks that are in the index.")] = False,
+    audio_anywhere: AudioAnywhere = False,
 ) -> None:
     """Add tracks to the fingerprint index; running services see them within a second.
 
     Files of a folder are named by `Artist - Title.ext`; rows of a catalog file by their identifier,
     with audio at a path relative to the file.
     """
-    tracks = list(tracks_of(source))
+    tracks = list(tracks_of(source, audio_policy(audio_anywhere)))
     if not tracks:
         fail(f"no audio in {source}")
     folder = LocalFiles(Settings().data_dir.absolute()).fingerprint_dir
@@ -83,7 +85,7 @@ def fingerprint(
     console.print(f"{n_added} added, {len(tracks) - n_added} left as they were or not audio")
 
 
-def tracks_of(source: Path) -> Iterator[Track]:
+def tracks_of(source: Path, audio: AudioPolicy = DEFAULT_AUDIO) -> Iterator[Track]:
     """Give keys and files of a folder or a catalog file."""
     if source.is_dir():
         for path in sorted(source.rglob("*")):
@@ -92,7 +94,7 @@ def tracks_of(source: Path) -> Iterator[Track]:
         return
     for row in pq.read_table(existing(str(source))).to_pylist():
         try:
-            identity = parse_row(row, source.parent)
+            identity = parse_row(row, source.parent, audio)
         except RowError as error:
             console.print(f"row left out: {error}", style="yellow")
             continue

@@ -15,6 +15,7 @@ from serve_app.cli import (
     service,
     train,
 )
+from serve_app.domain.redaction import redact_logs
 
 app = typer.Typer(
     name="afa",
@@ -41,4 +42,5 @@ app.add_typer(train.app, name="train")
 
 def main() -> None:
     """Run the command line."""
+    redact_logs()
     app()

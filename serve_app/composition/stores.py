@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from configs.tables import load_table
 from serve_app.composition.options import StoreOptions
 from serve_app.domain.prices import Prices
+from serve_app.domain.redaction import redact_logs
 from serve_app.domain.tiers import Tiers
 from serve_app.ledger.jobs.queue import Jobs
 from serve_app.ledger.jobs.webhooks import Webhooks
@@ -64,13 +65,14 @@ class Stores:
 
 
 def open_stores(options: StoreOptions, *, in_background: bool = False, replicas: int = 1) -> Stores:
-    """Connect lazily: nothing is sent before the first use.
+    """Connect lazily: nothing is sent before the first use. From now on logs are redacted.
 
     Args:
         options: Addresses, and what the stores go by.
         in_background: No request waits here, so a busy ledger is waited for.
         replicas: How many processes share the rate limits while the cache is away.
     """
+    redact_logs()
     tiers = Tiers(load_table("tiers"))
     is_shared = not in_background and is_same_server(options.ledger_url, options.cache_url)
     silence = Silence() if is_shared else None

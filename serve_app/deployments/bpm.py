@@ -15,6 +15,7 @@ from serve_app.composition.options import ModelOptions, StoreOptions, UrlOptions
 from serve_app.deployments.following import QUICK_ROLES, follow, quick_exchange
 from serve_app.deployments.model_server import assigned_cpus
 from serve_app.domain.errors import UrlFetchError
+from serve_app.domain.redaction import redact_logs
 from serve_app.ledger.jobs.types import source_from_json
 from serve_app.providers.web.audio_url import AudioUrlFetcher
 from serve_app.services.audio.refusal import Refusal
@@ -33,6 +34,7 @@ class Bpm:
     async def __init__(  # type: ignore[misc]  # Serve awaits it; loading must not block its loop
         self, options: ModelOptions, stores: StoreOptions, urls: UrlOptions
     ) -> None:
+        redact_logs()
         torch.set_num_threads(assigned_cpus())
         self._turns = asyncio.Semaphore(CONCURRENT)
         self._sources = SourceFetcher(

@@ -28,6 +28,7 @@ from serve_app.composition.options import ModelOptions, StoreOptions
 from serve_app.deployments.autoscaling import BACKLOG, BUSY
 from serve_app.deployments.batch_metrics import BatchMetrics
 from serve_app.deployments.following import follow
+from serve_app.domain.redaction import redact_logs
 
 EMBEDDING = "embedding"
 
@@ -79,6 +80,7 @@ class ModelServer(Generic[R]):
     async def __init__(  # type: ignore[misc]  # Serve awaits it; loading must not block its loop
         self, options: ModelOptions, stores: StoreOptions
     ) -> None:
+        redact_logs()
         torch.set_num_threads(assigned_cpus())
         self._options = options
         self._device = resolve_device(options.device)

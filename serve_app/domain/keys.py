@@ -94,8 +94,3 @@ def check_owner(owner: str) -> str:
     if OWNER_PATTERN.fullmatch(owner) is None:
         raise ValueError(f"owner must match {OWNER_PATTERN.pattern}, not {owner!r}")
     return owner
-
-
-def redact(text: str) -> str:
-    """Replace every key inside ``text``; for log filters."""
-    return KEY_PATTERN.sub(lambda match: match.group()[: len(LIVE_PREFIX)] + "…", text)

@@ -25,6 +25,7 @@ from configs.settings import Settings
 from configs.tables import load_table
 from serve_app.api.proxy import CALLBACK, MIDDLEWARES
 from serve_app.composition.files import LocalFiles, make_private, write_private
+from serve_app.domain.redaction import redact_logs
 from serve_app.domain.tiers import ORDER, Tiers
 from serve_app.local import embedded_redis, loopback
 from serve_app.local.supervision import SupervisedRedis
@@ -37,6 +38,8 @@ CONFIG = Path(__file__).parents[2] / "configs" / "serve.local.yaml"
 DEMO_CATALOG = Path(__file__).parents[1] / "data" / "demo_catalog.parquet"
 READY_LIMIT_S = 300.0
 LOOK_S = 0.5
+TRUSTED_PROXIES = "FORWARDED_ALLOW_IPS"
+"""uvicorn believes these; where it is not set it believes every process of this machine."""
 APP_NAME = "afa"
 
 
@@ -132,7 +135,11 @@ class LocalService:
         say("starting Ray")
         # Without the token Ray's ports would run the code of every user of this machine.
         os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
-        os.environ |= {**loopback.ENVIRONMENT, CALLBACK: MIDDLEWARES}
+        os.environ |= {
+            **loopback.ENVIRONMENT,
+            CALLBACK: MIDDLEWARES,
+            TRUSTED_PROXIES: ",".join(self._settings.trusted_proxies),
+        }
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         import ray
@@ -259,6 +266,7 @@ def main() -> None:
     parser.add_argument("--config", type=Path, default=CONFIG)
     arguments = parser.parse_args()
     os.umask(0o077)
+    redact_logs()
     stop = threading.Event()
     service = LocalService(Settings(), arguments.host, arguments.port, arguments.config)
 

@@ -28,6 +28,15 @@ def test_settings_do_not_change_and_secrets_do_not_print(monkeypatch: pytest.Mon
         settings.device = "cpu"
 
 
+def test_trusted_proxies_are_addresses_or_networks(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Settings().trusted_proxies == ()
+    monkeypatch.setenv("AFA_TRUSTED_PROXIES", '["127.0.0.1", "10.1.2.3/8", "fd00::/8"]')
+    assert Settings().trusted_proxies == ("127.0.0.1/32", "10.0.0.0/8", "fd00::/8")
+    monkeypatch.setenv("AFA_TRUSTED_PROXIES", '["my-proxy"]')
+    with pytest.raises(ValidationError):
+        Settings()
+
+
 @pytest.mark.parametrize("name", Settings.model_fields)
 def test_every_setting_stands_in_the_readme(name: str) -> None:
     assert f"AFA_{name.upper()}" in README

@@ -76,7 +76,7 @@ def running_service(data_dir: Path, settings: Mapping[str, str] | None = None) -
     environment.pop("REDIS_URL", None)
     port = free_port()
     arguments = ["up", "--port", str(port), "--data-dir", str(data_dir)]
-    with asking(f"http://127.0.0.1:{port}/v1/jobs/job_1") as answers:
+    with asking(f"http://127.0.0.1:{port}/v1/no-such-path") as answers:
         done = subprocess.run(
             [*AFA, *arguments],
             cwd=REPOSITORY,

@@ -32,7 +32,14 @@ from serve_app.providers.catalog.index import (
     document_of,
     identities_in_order,
 )
-from serve_app.providers.catalog.rows import SCHEMA, RowError, parse_row, row_of
+from serve_app.providers.catalog.rows import (
+    DEFAULT_AUDIO,
+    SCHEMA,
+    AudioPolicy,
+    RowError,
+    parse_row,
+    row_of,
+)
 
 BATCH_ROWS = 10_000
 MAX_EXAMPLES = 100
@@ -82,7 +89,10 @@ class ImportReport:
 
 
 def build_catalog(
-    parquet_paths: Sequence[Path], folder: Path, progress: Progress | None = None
+    parquet_paths: Sequence[Path],
+    folder: Path,
+    progress: Progress | None = None,
+    audio: AudioPolicy = DEFAULT_AUDIO,
 ) -> ImportReport:
     """Replace the catalog in ``folder`` by the rows of the given files.
 
@@ -101,7 +111,7 @@ def build_catalog(
         version = folder / VERSIONS / stamp
         version.mkdir(parents=True)
         try:
-            report = _fill(version, parquet_paths, n_total, progress)
+            report = _fill(version, parquet_paths, n_total, progress, audio)
             report.duration_s = time.monotonic() - started
             _write_meta(version, report)
         except BaseException:
@@ -162,7 +172,11 @@ def _chunks(identities: Iterable[TrackIdentity], n: int) -> Iterator[list[TrackI
 
 
 def _fill(
-    version: Path, paths: Sequence[Path], n_total: int, progress: Progress | None
+    version: Path,
+    paths: Sequence[Path],
+    n_total: int,
+    progress: Progress | None,
+    audio: AudioPolicy,
 ) -> ImportReport:
     report = ImportReport()
     index = tantivy.Index(build_schema(), path=str(version))
@@ -176,7 +190,7 @@ def _fill(
             for row in batch.to_pylist():
                 report.n_rows += 1
                 try:
-                    identity = parse_row(row, base)
+                    identity = parse_row(row, base, audio)
                 except RowError as error:
                     report.reject(path, report.n_rows - n_before, error)
                     continue

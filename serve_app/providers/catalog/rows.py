@@ -6,7 +6,7 @@ identifier; what it refuses is refused with a reason a person can act on.
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -16,6 +16,7 @@ import pyarrow as pa
 from pipelines.analysis.notes import MODES, PITCH_CLASSES
 from serve_app.domain.identity import ID_FIELDS, TrackIdentity
 from serve_app.domain.track_ids import InvalidTrackIdError, track_id_of
+from serve_app.providers.web.url_guard import InvalidUrlError, UrlGuard
 
 SCHEMA = pa.schema(
     [
@@ -65,12 +66,31 @@ class RowError(ValueError):
         return f"{self.column}: {self.problem}" if self.column else self.problem
 
 
-def parse_row(row: Mapping[str, object], folder: Path) -> TrackIdentity:
+@dataclass(frozen=True, slots=True)
+class AudioPolicy:
+    """Which audio the rows of a file may name.
+
+    Attributes:
+        guard: Says which web addresses.
+        anywhere: Files outside the folder of the catalog file too; for files that are trusted.
+    """
+
+    guard: UrlGuard = field(default_factory=UrlGuard)
+    anywhere: bool = False
+
+
+DEFAULT_AUDIO = AudioPolicy()
+
+
+def parse_row(
+    row: Mapping[str, object], folder: Path, audio: AudioPolicy = DEFAULT_AUDIO
+) -> TrackIdentity:
     """Check and normalise one row.
 
     Args:
         row: Column name to value, as pyarrow gives it; unknown columns are ignored.
-        folder: What a relative ``audio_url`` is relative to.
+        folder: What a relative ``audio_url`` is relative to, and must lie below.
+        audio: Which audio the row may name.
 
     Raises:
         RowError: The row breaks a rule; the first broken one is named.
@@ -82,7 +102,7 @@ def parse_row(row: Mapping[str, object], folder: Path) -> TrackIdentity:
             continue
         values[name] = parse(name, value)
     if "audio_url" in values:
-        values["audio_url"] = _audio_url(str(values["audio_url"]), folder)
+        values["audio_url"] = _audio_url(str(values["audio_url"]), folder, audio)
     identity = TrackIdentity(**values)  # type: ignore[arg-type]  # each parser gives its field's type
     if not any(True for _ in identity.ids()) and not (identity.artist and identity.title):
         raise RowError("", "neither an identifier nor artist and title")
@@ -175,10 +195,14 @@ def _web_address(name: str, value: object) -> str:
     return address
 
 
-def _audio_url(address: str, folder: Path) -> str:
+def _audio_url(address: str, folder: Path, audio: AudioPolicy) -> str:
     """Keep a web address; make a local file's path an absolute ``file://`` address."""
     scheme = urlsplit(address).scheme
     if scheme in ("http", "https"):
+        try:
+            audio.guard.check(address)
+        except InvalidUrlError as error:
+            raise RowError("audio_url", str(error)) from error
         return address
     if scheme == "file":
         path = Path(address.removeprefix("file://"))
@@ -186,6 +210,10 @@ def _audio_url(address: str, folder: Path) -> str:
         path = folder / address
     else:
         raise RowError("audio_url", "must be an http, https or file address, or a path")
+    if not (audio.anywhere or path.resolve().is_relative_to(folder.resolve())):
+        raise RowError(
+            "audio_url", "lies outside the folder of the catalog file; --audio-anywhere allows it"
+        )
     if not path.is_file():
         raise RowError("audio_url", "names a file that does not exist")
     return f"file://{path.resolve()}"

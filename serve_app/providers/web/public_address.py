@@ -38,6 +38,8 @@ FORBIDDEN: tuple[Network, ...] = tuple(
 )
 _PUBLIC_IPV6 = IPv6Network("2000::/3")
 _NAT64 = IPv6Network("64:ff9b::/96")
+# Interface identifiers 0:5efe and 200:5efe (RFC 5214, section 6.1), and both with the group bit.
+_ISATAP, _ISATAP_FLAGS = 0x0000_5EFE, 0x0300_0000
 
 
 def is_public(address: Address) -> bool:
@@ -50,8 +52,8 @@ def is_public(address: Address) -> bool:
 def unwrapped(address: Address) -> Iterator[Address]:
     """Give the addresses that traffic to ``address`` may reach.
 
-    IPv4-mapped and NAT64 addresses are their IPv4 address; 6to4 and Teredo ones are themselves and
-    what they carry.
+    IPv4-mapped and NAT64 addresses are their IPv4 address; 6to4, Teredo and ISATAP ones are
+    themselves and what they carry.
     """
     if isinstance(address, IPv4Address):
         yield address
@@ -65,6 +67,9 @@ def unwrapped(address: Address) -> Iterator[Address]:
             yield address.sixtofour
         if address.teredo is not None:
             yield from address.teredo
+        interface = int(address) & 0xFFFF_FFFF_FFFF_FFFF
+        if (interface >> 32) & ~_ISATAP_FLAGS == _ISATAP:
+            yield IPv4Address(interface & 0xFFFF_FFFF)
 
 
 def _is_listed(address: Address) -> bool:

@@ -21,7 +21,7 @@ from serve_app.providers.catalog.build import (
     export_catalog,
     write_parquet,
 )
-from serve_app.providers.catalog.rows import SCHEMA, RowError, parse_row, row_of
+from serve_app.providers.catalog.rows import SCHEMA, AudioPolicy, RowError, parse_row, row_of
 from serve_app.providers.catalog.search import Catalog
 from serve_app.providers.catalog.spelling import (
     normalise,
@@ -151,8 +151,35 @@ def test_exports_give_back_what_was_imported(demo: Catalog, tmp_path: Path) -> N
     before, after = pq.read_table(DEMO), pq.read_table(tmp_path / "out.parquet")
     assert after.schema == before.schema == SCHEMA
     assert after.drop_columns("audio_url") == before.drop_columns("audio_url")
-    build_catalog([tmp_path / "out.parquet"], tmp_path / "two")
+    elsewhere = AudioPolicy(anywhere=True)
+    build_catalog([tmp_path / "out.parquet"], tmp_path / "two", audio=elsewhere)
     assert Catalog.open(tmp_path / "two").n_tracks == 30
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        *("../secret.mp3", "/proc/self/environ", "file:///etc/passwd", "sub/../../secret.mp3"),
+        *("link.mp3", "http://127.0.0.1/a.mp3", "https://10.0.0.1/", "http://ann:x@example.org/a"),
+    ],
+)
+def test_a_row_may_not_name_what_lies_elsewhere(tmp_path: Path, address: str) -> None:
+    folder = tmp_path / "catalog"
+    (folder / "sub").mkdir(parents=True)
+    (tmp_path / "secret.mp3").touch()
+    (folder / "link.mp3").symlink_to(tmp_path / "secret.mp3")
+    row = row_of(FULL) | {"audio_url": address}
+    with pytest.raises(RowError, match="audio_url"):
+        parse_row(row, folder)
+    if not address.startswith("http"):
+        assert parse_row(row, folder, AudioPolicy(anywhere=True)).audio_url is not None
+
+
+def test_a_row_names_audio_below_its_folder(tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "a.mp3").touch()
+    parsed = parse_row(row_of(FULL) | {"audio_url": "sub/a.mp3"}, tmp_path)
+    assert parsed.audio_url == f"file://{tmp_path.resolve()}/sub/a.mp3"
 
 
 def test_an_import_order_survives_many_batches(

@@ -1,0 +1,53 @@
+"""Keeps secrets out of logs: keys, signing secrets, and what addresses carry beside their path.
+
+Invariant: it works where records are made, so no handler of the process can miss it, whoever adds
+it and when.
+"""
+
+import logging
+import re
+import traceback
+from typing import Any
+
+from serve_app.domain.keys import KEY_PATTERN, LIVE_PREFIX
+from serve_app.domain.webhooks import SECRET_PREFIX
+
+_SECRET = re.compile(rf"{SECRET_PREFIX}[A-Za-z0-9+/=_-]+")
+_URL = re.compile(
+    r"(?P<scheme>\b[a-z][a-z0-9+.-]*://)(?:[^\s/?#@'\"<>]*@)?(?P<rest>[^\s?#'\"<>]*)"
+    r"(?P<query>\?[^\s'\"<>]*)?",
+    re.IGNORECASE,
+)
+
+
+def redact(text: str) -> str:
+    """Cut keys and secrets short, and take user, password and query out of addresses."""
+    text = KEY_PATTERN.sub(lambda match: match.group()[: len(LIVE_PREFIX)] + "…", text)
+    text = _SECRET.sub(f"{SECRET_PREFIX}…", text)
+    return _URL.sub(_plain_url, text)
+
+
+def _plain_url(match: re.Match[str]) -> str:
+    return match["scheme"] + match["rest"] + ("?…" if match["query"] else "")
+
+
+class RedactedRecord(logging.LogRecord):
+    """A record whose text, arguments and traceback hold no secret."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.msg = redact(self.msg) if isinstance(self.msg, str) else self.msg
+        if isinstance(self.args, tuple):
+            self.args = tuple(redact(arg) if isinstance(arg, str) else arg for arg in self.args)
+        if self.exc_info and self.exc_info[0] is not None:
+            # Formatters take a traceback that is there already.
+            self.exc_text = redact("".join(traceback.format_exception(*self.exc_info))).rstrip()
+
+    def getMessage(self) -> str:  # noqa: N802  the name of logging
+        """Give the message; arguments that are no text may write a secret too."""
+        return redact(super().getMessage())
+
+
+def redact_logs() -> None:
+    """Have every record that this process makes from now on redacted."""
+    logging.setLogRecordFactory(RedactedRecord)
