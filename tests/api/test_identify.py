@@ -169,7 +169,7 @@ async def test_that_nothing_matched_ends_when_the_index_grows(
     assert (await setting.post("pro", audio)).json()["_meta"]["cache"] == "hit"
     with FingerprintIndexBuilder(demo_index) as builder:
         waveform = decode(path, DecodeLimits())
-        builder.build([("file:Noise.wav", Fingerprinter().fingerprints([waveform])[0])])
+        builder.build([("file:Noise.wav", Fingerprinter().make_fingerprints([waveform])[0])])
     after = (await setting.post("pro", audio)).json()
     assert (after["matched"], after["_meta"]["cache"]) == (True, "miss")
     assert (await setting.post("pro", audio)).json()["_meta"]["cache"] == "hit"
