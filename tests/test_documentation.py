@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from fastapi import FastAPI
 
 from configs.tables import load_table
 from serve_app.api.asgi import create_app
@@ -35,8 +36,7 @@ LONGEST_ROOM = 30
 
 
 def test_every_format_that_is_read_is_named() -> None:
-    described = create_app(cast("Any", SimpleNamespace(public_url="http://afa.test")))
-    route = described.openapi()["paths"]["/v1/audio-features/upload"]["post"]["description"]
+    route = described_app().openapi()["paths"]["/v1/audio-features/upload"]["post"]["description"]
     for text in (README, route):
         named = set(re.findall(r"[\w-]+", text))
         assert {encoding.name for encoding in ENCODINGS} | {"APE"} <= named
@@ -72,10 +72,13 @@ def leads_somewhere(page: Path, link: str) -> bool:
     return target.exists() and (not fragment or fragment in anchors(target))
 
 
-def routes() -> list[str]:
+def described_app() -> FastAPI:
     tiers = Tiers(load_table("tiers"))
-    app = create_app(cast("Any", SimpleNamespace(public_url="http://afa.test", tiers=tiers)))
-    return sorted(app.openapi()["paths"])
+    return create_app(cast("Any", SimpleNamespace(public_url="http://afa.test", tiers=tiers)))
+
+
+def routes() -> list[str]:
+    return sorted(described_app().openapi()["paths"])
 
 
 def codes() -> list[str]:

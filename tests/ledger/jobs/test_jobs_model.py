@@ -107,7 +107,7 @@ class JobsMachine(RuleBasedStateMachine):
 
     @rule()
     def worker_dies_between_lane_and_start(self) -> None:
-        self.run(self.s.jobs._lanes.claim("w9"))
+        self.run(self.s.jobs._lanes["analyse"].claim("w9"))
 
     def is_current(self, claim: Claim) -> bool:
         job = self.model[claim.job_id]
