@@ -25,7 +25,7 @@ from serve_app.domain.errors import (
 )
 from serve_app.domain.keys import Caller
 from serve_app.domain.tiers import Tier
-from serve_app.domain.traffic import SLOW_START_S, SLOWEST_BYTES_PER_S
+from serve_app.providers.web.audio_url import SLOW_START_S, SLOWEST_BYTES_PER_S
 from serve_app.services.audio.audio import Audio, AudioAsset, AudioBody
 
 LONGEST_JSON = 64 * 1024

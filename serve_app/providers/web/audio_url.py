@@ -12,7 +12,6 @@ from urllib.parse import urljoin
 
 import httpcore
 
-from serve_app.domain.traffic import SLOW_START_S, SLOWEST_BYTES_PER_S
 from serve_app.providers.web.url_guard import (
     CONNECT_S,
     NO_ANSWER,
@@ -27,6 +26,10 @@ from serve_app.providers.web.url_guard import (
 
 MAX_REDIRECTS = 3
 FIRST_BYTE_S, TOTAL_S = 10.0, 60.0
+SLOW_START_S = 10.0
+SLOWEST_BYTES_PER_S = 8 * 1024
+"""The least rate on average after so long, of hosts and of clients: they keep others waiting."""
+
 WRITE_BYTES = 1 << 20
 MANY_CHUNKS, SMALL_CHUNK_BYTES = 10_000, 64
 """So many chunks that are so small on average cost more to read than audio is worth."""
