@@ -247,7 +247,7 @@ async def hits_are_free_inside_the_allowance(s: Setting) -> None:
         charge = await s.ledger.count_hit(ACCOUNT, "basic")
         assert (charge.credits, charge.balance.lookups_used) == (0, used)
         assert charge.balance.remaining == 60
-    assert [kind for kind, *_ in await s.lines()] == ["grant", *["hit"] * 4]
+    assert [kind for kind, *_ in await s.lines()] == ["grant"]
     charge = await s.ledger.count_hit(ACCOUNT, "basic", hits=3, hit_id="hit:1")
     assert (charge.credits, charge.balance.lookups_used, charge.balance.remaining) == (2, 7, 58)
     again = await s.ledger.count_hit(ACCOUNT, "basic", hits=3, hit_id="hit:1")

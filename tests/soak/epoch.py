@@ -141,7 +141,7 @@ class Epoch:
         entries: list[JournalEntry] = []
         for shard in range(SHARDS):
             async for page in journal.pages(Keyspace.shard_tag(shard)):
-                entries += [entry for _, found_entries in page for entry in found_entries]
+                entries += [entry for call in page for entry in call.entries]
         found.update((entry.kind, entry.entry_id) for entry in entries)
         per_account.update((entry.account, entry.kind, entry.entry_id) for entry in entries)
         for step, flow_id, answer in answers:

@@ -156,15 +156,17 @@ async def test_money_jobs_and_keys_work_on_a_cluster(cluster: Store) -> None:
     await jobs.recover()
     assert await hooks.deliver_due() == len(OWNERS)
     assert sorted(sent) == [f"https://example.org/{owner}" for owner in OWNERS]
+    totals = {owner: (await ledger.balance(owner)).remaining for owner in OWNERS}
+    # Of 60 are spent 3 and 1, 100 are bought; a job that was completed took 10 more.
+    assert set(totals.values()) == {156, 146}
     issued = await accounts.issue("owner0", "pro")
+    # A higher plan brings the difference at once: 200 a month instead of 60.
+    assert (await ledger.balance("owner0")).remaining == totals["owner0"] + 140
     caller = await accounts.authenticate(issued.key)
     assert caller is not None
     await accounts.revoke((await accounts.rotate(issued.key_id)).key_id)
     assert (await Limits(cluster).check("owner0", "read", tiers["pro"])).allowed
     await Idempotency(cluster).begin("owner0", "k", "print")
-    totals = {(await ledger.balance(owner)).remaining for owner in OWNERS}
-    # Of 60 are spent 3 and 1, 100 are bought; a job that was completed took 10 more.
-    assert totals == {156, 146}
     report = await Journal(cluster).audit()
     assert report.mismatches == ()
     assert report.accounts == len(OWNERS)
