@@ -20,7 +20,7 @@ from starlette.types import Message, Receive
 
 from serve_app.api.door.audio_body import body_chunks
 from serve_app.api.door.limits import Door
-from serve_app.api.door.request import authenticate_header, get_services
+from serve_app.api.door.request import authenticate_header, services_of
 from serve_app.domain.errors import (
     BadRequestError,
     ConcurrencyError,
@@ -80,7 +80,7 @@ class IdempotentRoute(APIRoute):
             key = request.headers.get(HEADER) if request.method == "POST" else None
             if door is None or (key is None and not takes_json):
                 return await run(request)
-            services = get_services(request)
+            services = services_of(request)
             caller = await authenticate_header(request, services)
             await door(request, caller, services)
             limit_bytes = services.tiers[caller.tier].upload_bytes + MULTIPART_ROOM
@@ -108,7 +108,7 @@ async def answer_once(
         IdempotencyMismatchError: The key belongs to another request.
         ConcurrencyError: The same request is being answered at this moment.
     """
-    table = get_services(request).idempotency
+    table = services_of(request).idempotency
     with tempfile.SpooledTemporaryFile(max_size=IN_MEMORY_BYTES) as body:
         digest = await spool(request, body, limit_bytes)
         boundary = boundary_of(request)

@@ -61,10 +61,15 @@ def error_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
     }
 
 
-def get_services(request: Request) -> ApiServices:
+def services_of(request: Request) -> ApiServices:
     """Give the services that this process was built with."""
     services: ApiServices = request.app.state.services
     return services
+
+
+async def get_services(request: Request) -> ApiServices:
+    """As `services_of`; FastAPI would send a plain function to a thread, which costs more."""
+    return services_of(request)
 
 
 Services = Annotated[ApiServices, Depends(get_services)]
@@ -115,7 +120,7 @@ async def authenticate_header(request: Request, services: ApiServices) -> Caller
 Authenticated = Annotated[Caller, Depends(authenticate)]
 
 
-def operations_for(caller: Authenticated, services: Services) -> Operations:
+async def operations_for(caller: Authenticated, services: Services) -> Operations:
     """Choose what answers this caller: the live operations, or those of test keys."""
     return services.of(caller)
 
