@@ -188,7 +188,7 @@ class Ledger:
             account: Who is charged.
             tier: Name of its tier.
             hits: How many.
-            hit_id: Makes a charge idempotent for the caller; the client's own retries are already.
+            hit_id: Makes a charge idempotent; free hits leave no record that a repeat could find.
 
         Raises:
             InsufficientCreditsError: Over the allowance, and no credits (or charging is off).

@@ -1,7 +1,8 @@
 """The connection to one Redis role, and its Lua scripts.
 
 Invariant: every call ends within ``timeout_s``, in an answer or in ``ServiceUnavailableError``; a
-script that was sent may have run all the same, therefore every script is idempotent.
+script that was sent may have run all the same, therefore every script is idempotent or
+harmless when repeated; see this folder's README.
 """
 
 import asyncio
