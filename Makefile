@@ -7,13 +7,16 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help up down install models test lint format bench soak gpu-check clean
+.PHONY: help up down install models chromium test screenshots lint format clients bench soak gpu-check \
+  clean
 
 help:
 	@echo "make up          start the service (installs what it needs) and analyse a bundled track"
 	@echo "make down        end it"
 	@echo "make test        run the whole test suite"
+	@echo "make screenshots take the pictures of the pages anew, docs/screenshots/"
 	@echo "make lint        ruff, mypy, import contracts"
+	@echo "make clients     write what the clients take from the OpenAPI document (needs npm)"
 	@echo "make bench       benchmarks, results below benchmarks/results/"
 	@echo "make soak        long fault and load suites"
 	@echo "make gpu-check   parity, determinism and memory on a GPU"
@@ -40,8 +43,18 @@ up: $(STAMP)
 down: $(STAMP)
 	@$(BIN)/afa down
 
-test: $(STAMP) models
-	$(BIN)/python -m pytest -m 'not gpu and not slow'
+# The pages are tested in a real Chromium; without one those tests are skipped and say so.
+chromium:
+	@command -v chromium chromium-browser google-chrome google-chrome-stable >/dev/null \
+	  || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null \
+	       && apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium >/dev/null; } \
+	  || echo "NO CHROMIUM: the pages will not be tested; on Debian: apt-get install chromium"
+
+test: $(STAMP) models chromium
+	$(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder -m 'not gpu and not slow'
+
+screenshots: $(STAMP) models chromium
+	$(BIN)/python -m pytest -q tests/browser/test_screenshots.py --screenshots docs/screenshots
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -52,6 +65,9 @@ lint: $(STAMP)
 format: $(STAMP)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+clients: $(STAMP)
+	$(BIN)/python -m clients.generate
 
 bench: $(STAMP)
 	$(BIN)/afa bench

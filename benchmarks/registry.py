@@ -21,6 +21,7 @@ MODULES = {
     "cpu-embed": "benchmarks.gpu.cpu_embed",
     "credits": "benchmarks.lookup.credits",
     "decode": "benchmarks.bpm.decode",
+    "embedding": "benchmarks.embedding.embedding",
     "gpu-e2e": "benchmarks.gpu.end_to_end",
     "gpu-embed": "benchmarks.gpu.embed",
     "gpu-frontends": "benchmarks.gpu.frontends",
@@ -31,9 +32,12 @@ MODULES = {
     "identify_peers": "benchmarks.identify.peers",
     "identify_scale": "benchmarks.identify.scale",
     "invariance": "benchmarks.gpu.invariance",
+    "library": "benchmarks.lookup.library",
     "lookup": "benchmarks.lookup.hit",
     "overload": "benchmarks.overload.overload",
     "partial": "benchmarks.accuracy.partial",
+    "restore": "benchmarks.lookup.restore",
+    "similar": "benchmarks.lookup.similar",
     "upload": "benchmarks.serving.upload",
 }
 """Benchmark name to its module; modules are imported only when they run."""

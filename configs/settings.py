@@ -30,6 +30,15 @@ class Settings(BaseSettings):
     object_store: str | None = Field(
         None, description="Where uploaded audio is kept: a folder, file://… or s3://bucket/prefix."
     )
+    library: str | None = Field(
+        None,
+        description="Where the library is: a folder, file://… or s3://bucket/prefix for a cluster. "
+        "Unset: data_dir/library.",
+    )
+    library_adding: Literal["accounts", "operator"] = Field(
+        "accounts",
+        description="Who may add tracks: every account to its own, or the operator alone.",
+    )
     ledger_shards: int = Field(
         256,
         ge=1,
@@ -76,6 +85,12 @@ class Settings(BaseSettings):
         description="Addresses and networks (CIDR) whose X-Forwarded-For tells who asks; nobody's "
         "by default.",
     )
+    cors_origins: tuple[str, ...] = Field(
+        (),
+        description="Origins of web pages that may call the API from a browser, as JSON; `*` is "
+        "all. None by default.",
+    )
+    playground: bool = Field(True, description="off: no page at the service's address.")
     batch_cached_free: bool = Field(
         False, description="true: cached slots of a batch cost nothing (the default charges them)."
     )

@@ -219,16 +219,18 @@ def _htk_mel(frequency: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def kaldi_bands(
-    sample_rate: int, n_fft: int, n_mels: int, f_min: float = 20.0
+    sample_rate: int, n_fft: int, n_mels: int, f_min: float = 20.0, f_max: float = 0.0
 ) -> NDArray[np.float32]:
     """Build triangular mel bands of unit height, triangles straight in mels, as in Kaldi.
+
+    Arguments as in `slaney_bands`.
 
     Returns:
         float32 ``[n_mels, n_fft // 2 + 1]``; the Nyquist bin has no weight.
     """
     frequencies = np.linspace(0, sample_rate / 2, n_fft // 2 + 1)
     mels = _htk_mel(frequencies)
-    low, high = _htk_mel(np.array([f_min, sample_rate / 2]))
+    low, high = _htk_mel(np.array([f_min, f_max or sample_rate / 2]))
     bands = _triangles(np.linspace(low, high, n_mels + 2), mels)
     bands[:, -1] = 0
     return bands.astype(np.float32)

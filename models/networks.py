@@ -6,6 +6,7 @@ from torch import nn
 
 from models.checkpoints.cache import load_tensors
 from models.checkpoints.cards import CardError, ModelCard
+from models.installed import build_installed, is_installed
 
 
 def build_network(card: ModelCard, model_dir: Path) -> nn.Module:
@@ -30,6 +31,10 @@ def build_network(card: ModelCard, model_dir: Path) -> nn.Module:
             from models.musicnn import Musicnn
 
             return Musicnn(load_tensors(card, model_dir))
+        case "efficientat":
+            from models.efficientat import EfficientAt
+
+            return EfficientAt(load_tensors(card, model_dir))
         case "vibenet":
             from models.vibenet import Vibenet
 
@@ -54,4 +59,6 @@ def build_network(card: ModelCard, model_dir: Path) -> nn.Module:
             from models.trunks.clap import build_clap
 
             return build_clap(card, model_dir)
+    if is_installed(card.network):
+        return build_installed(card, model_dir)
     raise CardError(f"{card.model_id}: nothing runs a {card.network!r} network as windows")

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from models.folding import convolution, folded, linear, under
 from models.frontends import VibenetMel
 
 ATTRIBUTES = (
@@ -28,25 +29,23 @@ ATTRIBUTES = (
 
 _LIKELIHOODS = ("acousticness", "instrumentalness", "liveness")  # logits; the others are values
 
-# Kernel size, stride of the first block, blocks (EfficientNet-B0, table 1 of the paper).
-_STAGES = ((3, 1, 1), (3, 2, 2), (5, 2, 2), (3, 2, 3), (5, 1, 3), (5, 2, 4), (3, 1, 1))
+# Stride of the first block, blocks (EfficientNet-B0, table 1 of the paper).
+_STAGES = ((1, 1), (2, 2), (2, 2), (2, 3), (1, 3), (2, 4), (1, 1))
 _EPSILON = 1e-5
 
 
 class _Block(nn.Module):
     """An inverted residual: widen, filter each channel, weigh the channels, narrow."""
 
-    def __init__(
-        self, tensors: Mapping[str, Tensor], name: str, kernel_size: int, stride: int
-    ) -> None:
+    def __init__(self, tensors: Mapping[str, Tensor], name: str, stride: int) -> None:
         super().__init__()
         widens = f"{name}.block.3.0.weight" in tensors  # the first block of all does not
         layers = [f"{name}.block.{n}" for n in range(4 if widens else 3)]
-        self.widen = _folded(tensors, layers[0]) if widens else None
-        self.filter = _folded(tensors, layers[-3], kernel_size, stride, depthwise=True)
-        self.squeeze = _convolution(tensors, layers[-2] + ".fc1")
-        self.excite = _convolution(tensors, layers[-2] + ".fc2")
-        self.narrow = _folded(tensors, layers[-1])
+        self.widen = folded(tensors, layers[0], _EPSILON) if widens else None
+        self.filter = folded(tensors, layers[-3], _EPSILON, stride, depthwise=True)
+        self.squeeze = convolution(tensors, layers[-2] + ".fc1")
+        self.excite = convolution(tensors, layers[-2] + ".fc2")
+        self.narrow = folded(tensors, layers[-1], _EPSILON)
         n_in = (self.widen or self.filter).in_channels
         self.is_residual = stride == 1 and n_in == self.narrow.out_channels
 
@@ -75,20 +74,19 @@ class Vibenet(nn.Module):
         stem["backbone.features.0.0.weight"] = tensors["backbone.features.0.0.weight"].sum(
             dim=1, keepdim=True
         )
-        self.stem = _folded(stem, "backbone.features.0", 3, stride=2)
+        self.stem = folded(stem, "backbone.features.0", _EPSILON, stride=2)
         self.blocks = nn.Sequential(
             *(
-                _Block(tensors, f"backbone.features.{stage}.{n}", size, 1 if n else stride)
-                for stage, (size, stride, n_blocks) in enumerate(_STAGES, start=1)
+                _Block(tensors, f"backbone.features.{stage}.{n}", 1 if n else stride)
+                for stage, (stride, n_blocks) in enumerate(_STAGES, start=1)
                 for n in range(n_blocks)
             )
         )
-        self.head = _folded(tensors, "backbone.features.8")
+        self.head = folded(tensors, "backbone.features.8", _EPSILON)
         n_features = self.head.out_channels
         self.norm = nn.LayerNorm(n_features, eps=_EPSILON)
-        self.norm.load_state_dict(_under("trunk.0.", tensors))
-        self.trunk = nn.Linear(n_features, len(tensors["trunk.1.bias"]))
-        self.trunk.load_state_dict(_under("trunk.1.", tensors))
+        self.norm.load_state_dict(under("trunk.0.", tensors))
+        self.trunk = linear(tensors, "trunk.1")
         self.output = nn.Linear(self.trunk.out_features, len(ATTRIBUTES))
         self.output.load_state_dict(
             {
@@ -122,46 +120,3 @@ class Vibenet(nn.Module):
         hidden = functional.gelu(self.trunk(self.norm(image.mean(dim=(2, 3)))))
         logits: Tensor = self.output(hidden)
         return logits
-
-
-def _folded(
-    tensors: Mapping[str, Tensor],
-    name: str,
-    kernel_size: int = 1,
-    stride: int = 1,
-    depthwise: bool = False,
-) -> nn.Conv2d:
-    """Build the convolution ``name.0`` with the batch norm ``name.1`` folded in."""
-    deviation = (tensors[name + ".1.running_var"] + _EPSILON).sqrt()
-    scale = tensors[name + ".1.weight"] / deviation
-    folded = {
-        f"{name}.weight": tensors[name + ".0.weight"] * scale[:, None, None, None],
-        f"{name}.bias": tensors[name + ".1.bias"] - tensors[name + ".1.running_mean"] * scale,
-    }
-    return _convolution(folded, name, kernel_size, stride, depthwise)
-
-
-def _convolution(
-    tensors: Mapping[str, Tensor],
-    name: str,
-    kernel_size: int = 1,
-    stride: int = 1,
-    depthwise: bool = False,
-) -> nn.Conv2d:
-    """Build a convolution with "same" padding from its weight and bias."""
-    n_out, n_in = tensors[name + ".weight"].shape[:2]
-    layer = nn.Conv2d(
-        n_out if depthwise else n_in,
-        n_out,
-        kernel_size,
-        stride,
-        padding=kernel_size // 2,
-        groups=n_out if depthwise else 1,
-    )
-    layer.load_state_dict(_under(name + ".", tensors))
-    return layer
-
-
-def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Give the tensors whose names begin with ``prefix``, without it."""
-    return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}

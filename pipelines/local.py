@@ -2,18 +2,20 @@
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
 import torch
 
 from models.checkpoints.cards import ModelCard
+from models.rhythm.tempo import TempoRange
 from pipelines.analysis import embedding, mood, spectral
 from pipelines.analysis.excerpt import Excerpt
 from pipelines.analysis.merge import merge
 from pipelines.analysis.records import TrackFeatures
 from pipelines.audio.decode import DecodeLimits, decode
+from pipelines.audio.waveform import Waveform
 from pipelines.batching.steps import run_local
 
 
@@ -51,20 +53,30 @@ class LocalAnalyzer:
         self._embedding = embedding.build(cards, model_dir, device, max_windows=max_windows)
         self._excerpt = excerpt
 
-    def analyze(self, path: Path, limits: DecodeLimits) -> tuple[TrackFeatures, Timings]:
-        """Decode and analyse a file.
+    def analyze(
+        self, path: Path, limits: DecodeLimits, tempo_range: TempoRange | None = None
+    ) -> tuple[TrackFeatures, Timings]:
+        """Decode and analyse a file; its tempo lies in the range, if there is one.
 
         Raises:
             AudioError: The file is not fit for analysis.
         """
+        begun_s = time.perf_counter()
+        waveform = decode(path, limits)
+        decode_s = time.perf_counter() - begun_s
+        features, timings = self.hear(waveform, tempo_range)
+        return features, replace(timings, decode_s=decode_s)
+
+    def hear(
+        self, waveform: Waveform, tempo_range: TempoRange | None = None
+    ) -> tuple[TrackFeatures, Timings]:
+        """Analyse what is decoded already."""
         marks = [time.perf_counter()]
 
         def lap() -> None:
             marks.append(time.perf_counter())
 
-        waveform = decode(path, limits)
-        lap()
-        rhythm_and_key = run_local(self._spectral, waveform)
+        rhythm_and_key = run_local(self._spectral.within(tempo_range), waveform)
         lap()
         heard = waveform if self._excerpt is None else self._excerpt.take(waveform)
         mood_result = run_local(self._mood, heard)
@@ -75,4 +87,4 @@ class LocalAnalyzer:
         lap()
         features = merge(waveform.duration_s, rhythm_and_key, mood_result, vector)
         laps = [after - before for before, after in pairwise(marks)]
-        return features, Timings(*laps)
+        return features, Timings(0.0, *laps)

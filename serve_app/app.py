@@ -9,7 +9,14 @@ from configs.settings import Settings
 from pipelines.analysis.excerpt import Excerpt
 from serve_app.checkpoints.exchange import ids_by_role
 from serve_app.composition.files import LocalFiles
-from serve_app.composition.options import KeeperOptions, StoreOptions, TrackOptions, UrlOptions
+from serve_app.composition.options import (
+    BrowserOptions,
+    KeeperOptions,
+    LibraryOptions,
+    StoreOptions,
+    TrackOptions,
+    UrlOptions,
+)
 from serve_app.composition.profile import AppArgs, ModelArgs
 from serve_app.deployments.api import Api
 from serve_app.deployments.bpm import Bpm
@@ -60,10 +67,16 @@ def bind(args: AppArgs, overrides: Mapping[str, Mapping[str, Any]]) -> Applicati
     else:
         mood = network(Mood, args.mood)
         embedding = network(Embedding, args.embedding)
+    library = LibraryOptions(
+        url=files.library_url(settings),
+        view_dir=files.library_view_dir.absolute(),
+        adding=settings.library_adding,
+    )
     worker = configured(AnalysisWorker).bind(
         stores=stores,
         urls=urls,
         options=args.worker,
+        library=library,
         spectral=spectral,
         mood=mood,
         embedding=embedding,
@@ -85,6 +98,7 @@ def bind(args: AppArgs, overrides: Mapping[str, Mapping[str, Any]]) -> Applicati
             payments_file=settings.data_dir / "payments.json",
             journal_store=files.journal_store_url(settings),
         ),
+        library=library,
     )
     handles = {
         "worker": worker,
@@ -102,6 +116,8 @@ def bind(args: AppArgs, overrides: Mapping[str, Mapping[str, Any]]) -> Applicati
         stores=stores,
         urls=urls,
         tracks=tracks,
+        library=library,
+        browsers=BrowserOptions(cors_origins=settings.cors_origins, playground=settings.playground),
         public_url=settings.public_url,
         default_models=models,
         handles=handles,

@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 import yaml
 from torch import Tensor
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 from models.checkpoints.cache import default_model_dir, load_tensors, pull
 from models.checkpoints.cards import ModelCard, parse_cards
@@ -27,7 +29,31 @@ pytest_plugins = ["tests.redis_fixtures"]
 
 REPOSITORY = Path(__file__).parents[1]
 DEMO_CATALOG = REPOSITORY / "serve_app" / "data" / "demo_catalog.parquet"
+SYSTEM = "tests/system/"
 DEMO_TRACK = REPOSITORY / "serve_app" / "data" / "demo.mp3"
+
+
+class ByModule(LoadScopeScheduling):
+    """Gives each module to one process, and all tests of the real service to one."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        module = nodeid.partition("::")[0]
+        return SYSTEM if module.startswith(SYSTEM) else module
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--screenshots", type=Path, help="keep the pictures of the pages here")
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByModule:
+    return ByModule(config, log)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
+    """Begin with the real service, which takes longest, whatever the order of the rest."""
+    yield
+    items.sort(key=lambda item: not item.nodeid.startswith(SYSTEM))
 
 
 @pytest.fixture(scope="session")

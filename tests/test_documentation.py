@@ -11,12 +11,12 @@ from fastapi import FastAPI
 from configs.tables import load_table
 from serve_app.api.asgi import create_app
 from serve_app.domain import errors
-from serve_app.domain.tiers import Tiers
+from serve_app.domain.tiers import SOLD, Tiers
 from tests.data.audio_files import ENCODINGS
 
 REPOSITORY = Path(__file__).parents[1]
 README = (REPOSITORY / "README.md").read_text()
-CODE = ("serve_app", "pipelines", "models", "configs", "benchmarks")
+CODE = ("afa", "serve_app", "pipelines", "models", "configs", "benchmarks")
 AUDIO_CODES = {"unprocessable_audio", "audio_too_long", "audio_too_short"}
 
 ROOMS = [page for folder in CODE for page in sorted((REPOSITORY / folder).rglob("README.md"))]
@@ -24,11 +24,12 @@ PAGES = [
     REPOSITORY / "README.md",
     *sorted((REPOSITORY / "docs").rglob("*.md")),
     *sorted((REPOSITORY / ".github").rglob("*.md")),
+    *sorted((REPOSITORY / "clients").glob("*/README.md")),
     *ROOMS,
 ]
 FENCE = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
-PATH = re.compile(rf"`((?:{'|'.join((*CODE, 'tests', 'docs'))})/[^\s`:]*)`")
+PATH = re.compile(rf"`((?:{'|'.join((*CODE, 'clients', 'tests', 'docs'))})/[^\s`:]*)`")
 PLACEHOLDER = re.compile("NAME|SUBJECT")
 """What stands for any name in a path: ``routes/NAME.py``."""
 
@@ -107,6 +108,9 @@ def test_every_error_code_stands_in_the_readme(code: str) -> None:
         ("GET /v1/audio-features", "features_by_name_miss"),
         ("GET /v1/key-bpm", "key_bpm_miss"),
         ("GET /v1/beatgrid/{id}", "beatgrid_miss"),
+        ("GET /v1/similar/{id}", "similar"),
+        ("POST /v1/similar", "similar"),
+        ("GET /v1/path", "path"),
         ("POST /v1/audio-features", "batch_slot"),
         ("GET /v1/resolve/{id}", "resolve"),
         ("POST /v1/assets/upload", "asset_upload"),
@@ -119,7 +123,7 @@ def test_every_price_stands_in_the_readme(row: str, price: str) -> None:
     )
 
 
-@pytest.mark.parametrize("tier", load_table("tiers"))
+@pytest.mark.parametrize("tier", SOLD)
 def test_the_tiers_numbers_stand_in_the_readme(tier: str) -> None:
     line = next(line for line in README.splitlines() if line.startswith(f"| {tier} "))
     numbers = line.replace(" ", "")
@@ -129,7 +133,7 @@ def test_the_tiers_numbers_stand_in_the_readme(tier: str) -> None:
     assert f"{row['upload_bytes'] // 2**20}MB" in numbers
 
 
-@pytest.mark.parametrize("tier", load_table("tiers"))
+@pytest.mark.parametrize("tier", SOLD)
 def test_the_rates_stand_in_the_readme(tier: str) -> None:
     rate = load_table("tiers")[tier]["rate"]
     rates = f"{tier} {rate['read']} / {rate['compute']} / {rate['poll']}"

@@ -3,6 +3,7 @@
 import tomllib
 from pathlib import Path
 
+import afa
 import configs
 import models
 import pipelines
@@ -12,11 +13,12 @@ REPOSITORY = Path(__file__).parents[1]
 TOP_LEVEL = {
     *("pyproject.toml", "README.md", "CHANGELOG.md", "LICENSE", "Makefile", "cluster.yaml"),
     *("configs", "models", "pipelines", "serve_app", "benchmarks", "tests", "docs"),
+    *("afa", "clients"),
 }
 
 
 def test_our_packages_are_those_of_the_repository() -> None:
-    for package in (configs, models, pipelines, serve_app):
+    for package in (afa, configs, models, pipelines, serve_app):
         assert Path(package.__file__ or "").is_relative_to(REPOSITORY)
 
 
@@ -36,7 +38,7 @@ def test_every_file_of_a_package_is_installed_with_it() -> None:
 
 
 def test_every_folder_with_code_is_a_package() -> None:
-    for package in ("configs", "models", "pipelines", "serve_app", "benchmarks"):
+    for package in ("afa", "configs", "models", "pipelines", "serve_app", "benchmarks"):
         for path in (REPOSITORY / package).rglob("*.py"):
             assert (path.parent / "__init__.py").exists()
 
@@ -47,7 +49,7 @@ def test_no_package_below_tests() -> None:
 
 def test_no_room_is_crowded() -> None:
     """A folder that one cannot take in at a glance wants rooms."""
-    for package in ("configs", "models", "pipelines", "serve_app", "benchmarks"):
+    for package in ("afa", "configs", "models", "pipelines", "serve_app", "benchmarks"):
         folders = {path.parent for path in (REPOSITORY / package).rglob("*.py")}
         for folder in folders:
             modules = [path for path in folder.glob("*.py") if path.stem != "__init__"]

@@ -27,6 +27,7 @@ from pipelines.analysis.records import UNKNOWN_KEY, QuickFeatures
 from serve_app.composition.options import StoreOptions, TrackOptions, UrlOptions
 from serve_app.composition.services import Surroundings, compose_services
 from serve_app.composition.stores import open_stores
+from serve_app.library.library import Library
 
 MODELS = {"beats": "stand-in"}
 """Stands in cache keys."""
@@ -93,6 +94,9 @@ def surroundings(plan: Plan) -> Surroundings:
         quick=Never(),
         identify=Never(),
         models=MODELS,
+        library=Library(
+            (plan.catalog_dir / "library").absolute().as_uri(), plan.catalog_dir / "library-view"
+        ),
         probes={},
     )
 

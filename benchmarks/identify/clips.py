@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from benchmarks.identify.distortions import DISTORTIONS, RATE
+from benchmarks.distortions import DISTORTIONS, RATE
 from benchmarks.identify.music import Track, decode_stereo, find_tracks
 from benchmarks.report import Options, Result, Target
 from models.fingerprint.landmarks import MODEL_ID

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from benchmarks.identify.distortions import DISTORTIONS, RATE
+from benchmarks.distortions import DISTORTIONS, RATE
 from benchmarks.identify.music import decode_stereo, find_tracks
 from benchmarks.report import Options, Result
 from pipelines.audio.resample import resample

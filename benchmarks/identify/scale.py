@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from benchmarks.identify.distortions import RATE, with_noise
+from benchmarks.distortions import RATE, with_noise
 from benchmarks.identify.music import decode_stereo, find_tracks
 from benchmarks.report import Options, Result, Target
 from models.fingerprint.hashes import INDEX_PARTNERS, INDEX_TRIPLETS, hash_cells, triplets

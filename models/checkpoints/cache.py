@@ -19,7 +19,14 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from models.checkpoints.cards import SHIPPED, CardFile, ModelCard
-from models.checkpoints.sources import Progress, SourceError, fetch, is_the_cards, scratch_folder
+from models.checkpoints.sources import (
+    Progress,
+    SourceError,
+    WrongFileError,
+    fetch,
+    is_the_cards,
+    scratch_folder,
+)
 from models.checkpoints.weight_files import ConversionError, read_tensors
 
 SHIPPED_FOLDER = Path(__file__).parents[1] / "weights"
@@ -29,16 +36,21 @@ MANIFEST = "manifest.json"
 
 
 class CheckpointError(Exception):
-    """A checkpoint cannot be had; the message says which, from where, and what to do."""
+    """A checkpoint cannot be had; the message says which, from where, and what to do.
 
-    def __init__(self, model_id: str, source: str, reason: str) -> None:
-        super().__init__(model_id, source, reason)
+    Attributes:
+        remedy: What to do; "" where pulling it, or installing afa, is what helps.
+    """
+
+    def __init__(self, model_id: str, source: str, reason: str, remedy: str = "") -> None:
+        super().__init__(model_id, source, reason, remedy)
         self.model_id = model_id
         self.source = source
         self.reason = reason
+        self.remedy = remedy
 
     def __str__(self) -> str:
-        remedy = (
+        remedy = self.remedy or (
             "It is part of afa: install afa again."
             if self.source == SHIPPED
             else f"Run `afa models pull {self.model_id}`, or put it into the folder that "
@@ -58,7 +70,7 @@ def pull(
     mirror: Path | None = None,
     progress: Progress = lambda _line: None,
 ) -> None:
-    """Bring a checkpoint into the cache; does nothing when it is there and intact.
+    """Bring a checkpoint and its parts into the cache; what is there and intact stays.
 
     Args:
         card: Which one.
@@ -70,6 +82,8 @@ def pull(
     Raises:
         CheckpointError: It can be had nowhere, or what was found is not what the card says.
     """
+    for part in card.parts:
+        pull(part, model_dir, mirror, progress)
     if card.is_always_here:
         verify(card, model_dir)
         return
@@ -93,11 +107,13 @@ def pull(
 
 
 def verify(card: ModelCard, model_dir: Path) -> None:
-    """Check a cached checkpoint against its card, byte for byte.
+    """Check a cached checkpoint and its parts against their cards, byte for byte.
 
     Raises:
         CheckpointError: It is absent or not what the card says.
     """
+    for part in card.parts:
+        verify(part, model_dir)
     if card.format != "none":
         load_tensors(card, model_dir)
 
@@ -114,15 +130,19 @@ def load_tensors(card: ModelCard, model_dir: Path) -> dict[str, Tensor]:
 
 
 def stored_bytes(card: ModelCard, model_dir: Path) -> int:
-    """Give the size of a checkpoint's weights where they lie; 0 if it has none, or is not here."""
+    """Give the size of a checkpoint's weights where they lie, parts included.
+
+    What has no weights, or is not here, counts 0.
+    """
+    of_parts = sum(stored_bytes(part, model_dir) for part in card.parts)
     if card.format == "none":
-        return 0
+        return of_parts
     folder = SHIPPED_FOLDER if card.source == SHIPPED else model_dir / card.model_id
     name = card.files[0].path if card.source == SHIPPED else WEIGHTS
     try:
-        return (folder / name).stat().st_size
+        return of_parts + (folder / name).stat().st_size
     except FileNotFoundError:
-        return 0
+        return of_parts
 
 
 def load_json(card: ModelCard, model_dir: Path, name: str = "config.json") -> dict[str, Any]:
@@ -170,6 +190,9 @@ def _convert(
             else:
                 weights.append(path)
         tensors = read_tensors(card.format, weights, card.state_key)
+    except WrongFileError as error:
+        remedy = "If that is the file that you want, put its digest into the card."
+        raise CheckpointError(card.model_id, card.source, str(error), remedy) from error
     except (SourceError, ConversionError) as error:
         raise CheckpointError(card.model_id, card.source, str(error)) from error
     save_file(tensors, made / WEIGHTS)
@@ -193,8 +216,9 @@ def _check(card: ModelCard, folder: Path) -> dict[str, Tensor]:
     expected = card.tensors_sha256 or manifest["tensors_sha256"]
     if manifest["files"] != {file.path: file.sha256 or file.git_sha1 for file in card.files}:
         raise CheckpointError(card.model_id, card.source, "made from other files than the card's")
-    if tensor_digest(tensors) != expected:
-        raise CheckpointError(card.model_id, card.source, "the tensors are not the card's")
+    if (found := tensor_digest(tensors)) != expected:
+        reason = f"the tensors are not the card's: their digest is {found}, not {expected}"
+        raise CheckpointError(card.model_id, card.source, reason)
     _check_json(card, folder)
     return tensors
 

@@ -52,7 +52,8 @@ class ModelCard:
             weights need another id.
         role: What it is used for.
         default: Used unless the operator chooses another card of the role.
-        network: The class of network that runs it (`models.networks`).
+        network: The class of network that runs it: one of ours (`models.networks`), or one of
+            another package (`models.installed`).
         source: ``pypi://name==version``, ``hf://org/repo@commit``, ``https://…``, ``file://…``,
             ``shipped://`` (part of afa) or ``builtin://`` (no weights).
         format: What the weight files are; all but safetensors are converted when pulled.
@@ -70,6 +71,8 @@ class ModelCard:
         outputs: Output name → dimension.
         state_key: Where in a pickled training checkpoint the weights are.
         notes: Known limits.
+        parts: Cards of the checkpoints whose outputs this one combines. Their ids are fixed, so its
+            own id names them too.
     """
 
     model_id: str
@@ -91,10 +94,11 @@ class ModelCard:
     outputs: Mapping[str, int]
     state_key: str = ""
     notes: str = ""
+    parts: tuple["ModelCard", ...] = ()
 
     @property
     def is_always_here(self) -> bool:
-        """Whether there is nothing to pull: no weights, or weights that come with afa."""
+        """Whether it has nothing of its own to pull: no weights, or some that come with afa."""
         return self.format == "none" or self.source == SHIPPED
 
 
@@ -102,9 +106,13 @@ def parse_cards(table: Mapping[str, Any]) -> dict[str, ModelCard]:
     """Build the cards from the parsed models table (id → fields), in the table's order.
 
     Raises:
-        CardError: Unknown or missing field, wrong type, or an unpinned source.
+        CardError: Unknown or missing field, wrong type, an unpinned source, or a part whose card
+            does not stand before.
     """
-    return {model_id: _parse_card(model_id, fields) for model_id, fields in table.items()}
+    cards: dict[str, ModelCard] = {}
+    for model_id, fields in table.items():
+        cards[model_id] = _parse_card(model_id, fields, cards)
+    return cards
 
 
 def choose_cards(
@@ -160,22 +168,33 @@ def _one(
     return card
 
 
-def _parse_card(model_id: str, fields: Mapping[str, Any]) -> ModelCard:
+def _parse_card(
+    model_id: str, fields: Mapping[str, Any], known: Mapping[str, ModelCard]
+) -> ModelCard:
     rest = dict(fields)
 
     def take(name: str, kind: type, default: Any = None) -> Any:
         value = rest.pop(name, default)
+        if value is None:
+            raise CardError(f"{model_id}: {name} is missing; it is a {kind.__name__}")
         if type(value) is not kind:
             raise CardError(f"{model_id}: {name} must be {kind.__name__}, not {value!r}")
         return value
 
     def choice(name: str, allowed: Any) -> Any:
+        options = ", ".join(get_args(allowed))
+        if name not in rest:
+            raise CardError(f"{model_id}: {name} is missing; it is one of {options}")
         value = take(name, str)
         if value not in get_args(allowed):
-            raise CardError(f"{model_id}: {name} must be one of {get_args(allowed)}, not {value!r}")
+            raise CardError(f"{model_id}: {name} must be one of {options}, not {value!r}")
         return value
 
     window = take("window", dict)
+    parts = take("parts", list, [])
+    unknown = [part for part in parts if part not in known]
+    if unknown:
+        raise CardError(f"{model_id}: no card of {unknown[0]!r} stands before it")
     card = ModelCard(
         model_id=model_id,
         role=choice("role", Role),
@@ -196,6 +215,7 @@ def _parse_card(model_id: str, fields: Mapping[str, Any]) -> ModelCard:
         outputs=take("outputs", dict),
         state_key=take("state_key", str, ""),
         notes=take("notes", str, ""),
+        parts=tuple(known[part] for part in parts),
     )
     if rest:
         raise CardError(f"{model_id}: unknown field {', '.join(sorted(rest))}")

@@ -28,6 +28,10 @@ class SourceError(Exception):
     """A source cannot be reached, lacks a file, or gave other bytes than the card expects."""
 
 
+class WrongFileError(SourceError):
+    """It gave other bytes than the card expects."""
+
+
 def fetch(card: ModelCard, folder: Path, mirror: Path | None, progress: Progress) -> list[Path]:
     """Bring the card's files into ``folder``.
 
@@ -53,8 +57,10 @@ def fetch(card: ModelCard, folder: Path, mirror: Path | None, progress: Progress
         paths = _FETCHERS[scheme](card, place, folder)
     for file, path in zip(card.files, paths, strict=True):
         if not is_the_cards(file, path):
-            expected = file.sha256 or file.git_sha1
-            raise SourceError(f"{file.path} is another file than the card's, {expected}")
+            raise WrongFileError(
+                f"{file.path} is another file than the card's, {file.sha256 or file.git_sha1}: its "
+                f"digest is {_git_blob_id(path) if file.git_sha1 else file_sha256(path)}"
+            )
     return paths
 
 

@@ -1,8 +1,14 @@
 """One tempo for a track: regression over its beats, and the activation's own periodicity."""
 
+import re
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
+SLOWEST, FASTEST = 40, 250
+"""BPM that a metrical level may have."""
+RANGE_FORM = r"(?:[4-9]\d|1\d\d|2[0-4]\d|250)-(?:[4-9]\d|1\d\d|2[0-4]\d|250)"
 _WINDOW_BEATS = 12
 _SAME_TEMPO = 0.04
 """Half-width of what counts as one tempo (MIREX tolerance)."""
@@ -13,6 +19,32 @@ _REACH = 1.6
 """Classes between a tempo and the first one that no longer counts as its own."""
 RELATED = (1.0, 0.5, 2.0, 1 / 3, 3.0)
 """Metrical relations under which two tempi tell of the same pulse."""
+
+
+@dataclass(frozen=True, slots=True)
+class TempoRange:
+    """Tempi between ``low`` and ``high`` BPM, both of them included."""
+
+    low: float
+    high: float
+
+    def __contains__(self, tempo: float) -> bool:
+        return self.low <= tempo <= self.high
+
+    @classmethod
+    def parse(cls, text: str) -> "TempoRange":
+        """Read a range that a person wrote, in either order.
+
+        Raises:
+            ValueError: Not of the form; the message says what it is.
+        """
+        if re.fullmatch(RANGE_FORM, text, re.ASCII) is None:
+            raise ValueError(
+                f"tempo_range is two whole BPM from {SLOWEST} to {FASTEST}, written as 80-160; "
+                f"not {text[:40]!r}"
+            )
+        low, high = sorted(map(float, text.split("-")))
+        return cls(low, high)
 
 
 def local_tempi(beats_s: NDArray[np.float64], window: int = _WINDOW_BEATS) -> NDArray[np.float64]:

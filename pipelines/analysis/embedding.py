@@ -1,60 +1,100 @@
-"""The embedding step: one vector of norm 1 for a whole track, and the tags of the same forward."""
+"""The embedding step: one vector of norm 1 for a whole track, and the tags of the same forwards."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from models.checkpoints.cache import load_tensors
 from models.checkpoints.cards import ModelCard
+from models.projection import Projection, evidence_of
 from pipelines.analysis.checkpoint_model import EAGER, CheckpointModel, Execution, load
+from pipelines.analysis.presence import audience, speech
 from pipelines.analysis.records import EMBEDDING_DIMENSION, EmbeddingResult
-from pipelines.analysis.tags.tagging import Vocabulary, calibrated_tags, vocabulary_of
+from pipelines.analysis.tags.tagging import (
+    Vocabulary,
+    calibrated_tags,
+    merge_tags,
+    vocabulary_of,
+)
 from pipelines.audio.gain import audible, measure_gain
 from pipelines.audio.resample import mono_at
 from pipelines.audio.waveform import Waveform
 from pipelines.batching.steps import Outputs, Prepared
 
 
+@dataclass(frozen=True, slots=True)
+class Trunk:
+    """A network with ``embedding``, and what its ``tags`` are; None if it has none."""
+
+    model: CheckpointModel
+    vocabulary: Vocabulary | None
+
+
 class EmbeddingStep:
-    """The mean of a network's ``embedding`` over a track's windows; ``tags`` where it has them.
+    """The mean of a network's ``embedding`` over a track's windows, or a projection of several.
 
     Args:
-        model: A network with ``embedding``.
-        vocabulary: What its tags are; None if it has none.
+        model_id: What the vectors are called.
+        trunks: The networks; one, where nothing is projected.
+        projection: Makes one vector of what all of them say.
     """
 
-    def __init__(self, model: CheckpointModel, vocabulary: Vocabulary | None) -> None:
-        self._model = model
-        self._vocabulary = vocabulary
-        self._ids = {"embedding": model.model_id}
+    def __init__(
+        self, model_id: str, trunks: Sequence[Trunk], projection: Projection | None = None
+    ) -> None:
+        self._trunks = trunks
+        self._projection = projection
+        self._ids = {"embedding": model_id}
 
     @property
     def models(self) -> Sequence[CheckpointModel]:
         """See `Step`."""
-        return (self._model,)
+        return [trunk.model for trunk in self._trunks]
 
     def prepare(self, waveform: Waveform) -> Prepared:
         """Resample, set the level and cut the windows; nothing is run on silence."""
-        rate = self._model.spec.sample_rate
-        samples = mono_at(waveform, rate)
-        gain = measure_gain(samples, rate)
+        samples = {
+            rate: mono_at(waveform, rate)
+            for rate in dict.fromkeys(model.spec.sample_rate for model in self.models)
+        }
+        measured_at, heard = next(iter(samples.items()))
+        gain = measure_gain(heard, measured_at)
         if gain is None:
             return Prepared({})
-        samples *= np.float32(gain)
-        return Prepared({self._model.model_id: audible(self._model.cut(samples), gain)})
+        for at_rate in samples.values():
+            at_rate *= np.float32(gain)
+        return Prepared(
+            {
+                model.model_id: audible(model.cut(samples[model.spec.sample_rate]), gain)
+                for model in self.models
+            }
+        )
 
     def finish(self, prepared: Prepared, outputs: Outputs) -> EmbeddingResult:
-        """Average over the windows, pad and normalise."""
+        """Average over the windows, project or pad, and normalise."""
         if not prepared.windows:
             return EmbeddingResult([0.0] * EMBEDDING_DIMENSION, [], dict(self._ids))
-        rows = outputs[self._model.model_id]
-        vector = unit_vector(rows["embedding"].mean(dim=0))
-        tags = []
-        if self._vocabulary is not None:
-            tags = calibrated_tags(self._vocabulary, rows["tags"].mean(dim=0))
-        return EmbeddingResult(vector.tolist(), tags, dict(self._ids))
+        rows = [outputs[model.model_id] for model in self.models]
+        if self._projection is None:
+            vector = rows[0]["embedding"].mean(dim=0)
+        else:
+            vector = self._projection([evidence_of(of_model) for of_model in rows])
+        tagged = [
+            (trunk.vocabulary, of_model["tags"])
+            for trunk, of_model in zip(self._trunks, rows, strict=True)
+            if trunk.vocabulary is not None
+        ]
+        return EmbeddingResult(
+            unit_vector(vector).tolist(),
+            merge_tags(*(calibrated_tags(names, tags.mean(dim=0)) for names, tags in tagged)),
+            dict(self._ids),
+            audience=max((audience(names, tags) for names, tags in tagged), default=0.0),
+            speech=max((speech(names, tags) for names, tags in tagged), default=0.0),
+        )
 
 
 def unit_vector(mean: Tensor) -> Tensor:
@@ -62,6 +102,23 @@ def unit_vector(mean: Tensor) -> Tensor:
     padded = torch.zeros(EMBEDDING_DIMENSION, dtype=torch.float64)
     padded[: len(mean)] = mean
     return torch.nn.functional.normalize(padded, dim=0).round(decimals=8)
+
+
+def load_trunks(
+    cards: Sequence[ModelCard],
+    model_dir: Path,
+    device: torch.device,
+    max_windows: int = 0,
+    execution: Execution = EAGER,
+) -> list[Trunk]:
+    """Load networks that embed; arguments and errors as in `pipelines.analysis.mood.build`."""
+    return [
+        Trunk(
+            load(card, model_dir, device, max_windows, execution),
+            vocabulary_of(card, model_dir) if "tags" in card.outputs else None,
+        )
+        for card in cards
+    ]
 
 
 def build(
@@ -73,5 +130,6 @@ def build(
 ) -> EmbeddingStep:
     """Load the step's checkpoint; arguments and errors as in `pipelines.analysis.mood.build`."""
     card = cards["embedding"][0]
-    vocabulary = vocabulary_of(card, model_dir) if "tags" in card.outputs else None
-    return EmbeddingStep(load(card, model_dir, device, max_windows, execution), vocabulary)
+    trunks = load_trunks(card.parts or (card,), model_dir, device, max_windows, execution)
+    projection = Projection(load_tensors(card, model_dir)) if card.parts else None
+    return EmbeddingStep(card.model_id, trunks, projection)

@@ -1,12 +1,12 @@
 """Write the record of a track as JSON and read it back.
 
-The JSON is strict: a version, exactly the fields of the record, finite numbers. Floats keep the
-seven digits of a float32.
+The JSON is strict: a version, the fields of the record and no other, finite numbers. Floats keep
+the seven digits of a float32.
 """
 
 import json
 import math
-from dataclasses import asdict, fields, is_dataclass
+from dataclasses import MISSING, asdict, fields, is_dataclass
 from typing import Any, cast, get_args, get_origin, get_type_hints
 
 from pipelines.analysis.records import TrackFeatures
@@ -33,7 +33,7 @@ def to_json(features: TrackFeatures) -> bytes:
 
 
 def from_json(data: bytes | str) -> TrackFeatures:
-    """Read a record that `to_json` wrote.
+    """Read a record that `to_json` wrote, also before a field with a default was added.
 
     Raises:
         RecordFormatError: Anything else, down to a missing or surplus field.
@@ -73,7 +73,8 @@ def _parse(value: Any, kind: Any, where: str) -> Any:
 
 def _parse_record(value: Any, kind: type[Any], where: str) -> Any:
     names = {field.name for field in fields(kind)}
-    if not isinstance(value, dict) or set(value) != names:
+    needed = {field.name for field in fields(kind) if field.default_factory is MISSING}
+    if not isinstance(value, dict) or not needed <= set(value) <= names:
         raise RecordFormatError(f"{where}: exactly the fields {sorted(names)} expected")
     hints = get_type_hints(kind)
-    return kind(**{name: _parse(value[name], hints[name], name) for name in names})
+    return kind(**{name: _parse(value[name], hints[name], name) for name in value})

@@ -1,6 +1,7 @@
 """Merge the results of the steps into one record."""
 
 from pipelines.analysis.notes import camelot
+from pipelines.analysis.presence import with_presence
 from pipelines.analysis.records import EmbeddingResult, MoodResult, SpectralResult, TrackFeatures
 from pipelines.analysis.tags.tagging import merge_tags
 from pipelines.analysis.vocals import consistent_tags
@@ -10,6 +11,7 @@ def merge(
     duration_s: float, spectral: SpectralResult, mood: MoodResult, embedding: EmbeddingResult
 ) -> TrackFeatures:
     """Put the three results together."""
+    mood = with_presence(mood, embedding)
     return TrackFeatures(
         duration_s=duration_s,
         tempo=spectral.tempo,
@@ -39,4 +41,5 @@ def merge(
         embedding=embedding.vector,
         segments=spectral.segments,
         sections=spectral.sections,
+        tempo_alternatives=spectral.tempo_alternatives,
     )

@@ -91,7 +91,7 @@ def build(
     device: torch.device,
     max_windows: int = 0,
     execution: Execution = EAGER,
-    loaded: CheckpointModel | None = None,
+    loaded: Sequence[CheckpointModel] = (),
 ) -> MoodStep:
     """Load the step's checkpoints.
 
@@ -101,14 +101,14 @@ def build(
         device: Where the networks run.
         max_windows: At most so many windows per track and network; 0 means all.
         execution: Precision and compilation of transformers.
-        loaded: A checkpoint that is loaded already; used as the tagger if it is the chosen one.
+        loaded: Checkpoints that are loaded already; one of them is the tagger if it was chosen.
 
     Raises:
         CheckpointError: A checkpoint is not in the cache, or not what its card says.
     """
     tags = cards["tags"][0]
-    tagger = loaded
-    if tagger is None or tagger.model_id != tags.model_id:
+    tagger = next((model for model in loaded if model.model_id == tags.model_id), None)
+    if tagger is None:
         tagger = load(tags, model_dir, device, max_windows, execution)
     card = cards["attributes"][0]
     network = None

@@ -57,6 +57,5 @@ def build(
 ) -> MoodAndEmbeddingStep:
     """Load both steps' checkpoints, a shared one once; as `pipelines.analysis.mood.build`."""
     vectors = embedding.build(cards, model_dir, device, max_windows, execution)
-    (trunk,) = vectors.models
-    tags = mood.build(cards, model_dir, device, max_windows, execution, loaded=trunk)
+    tags = mood.build(cards, model_dir, device, max_windows, execution, vectors.models)
     return MoodAndEmbeddingStep(tags, vectors)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from models.checkpoints.cards import ModelCard
 from models.key import UNKNOWN, Key
 from models.rhythm.beatnet import SAMPLE_RATE
+from models.rhythm.tempo import TempoRange
 from models.tuning import estimate_tuning
 from pipelines.analysis.beats import BeatModel, load_beat_model
 from pipelines.analysis.notes import camelot
@@ -37,13 +38,16 @@ class QuickAnalyzer:
     ) -> None:
         self._beats, self._chroma, self._key_network = beats, chroma, key_network
 
-    def analyse(self, waveform: Waveform, *, with_key: bool) -> QuickFeatures:
-        """Estimate tempo, and key if ``with_key``; silence has neither."""
+    def analyse(
+        self, waveform: Waveform, *, with_key: bool, tempo_range: TempoRange | None = None
+    ) -> QuickFeatures:
+        """Estimate tempo, within a range if given, and key if ``with_key``; silence has neither."""
         if peak_of(waveform.samples) < SILENCE_PEAK:
             return QuickFeatures(0.0, 0.0, UNKNOWN_KEY, UNKNOWN_KEY, "")
         samples = mono_at(waveform, SAMPLE_RATE)
         rows = forward_windows(self._beats, self._beats.windows(samples), BATCH_WINDOWS)
-        rhythm = estimate_rhythm(self._beats.join(rows, len(samples)))
+        evidence = self._beats.join(rows, len(samples))
+        rhythm = estimate_rhythm(evidence, tempo_range=tempo_range)
         key = self._key(samples) if with_key else UNKNOWN
         return QuickFeatures(
             tempo=rhythm.tempo,

@@ -45,11 +45,20 @@ class Section:
 
 
 @dataclass(frozen=True, slots=True)
+class TempoAlternative:
+    """Another tempo that the beats may be counted in, and its probability, 0 to 1."""
+
+    tempo: float
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
 class SpectralResult:
     """Rhythm, tonality and loudness of a whole track.
 
     Attributes:
         tempo: BPM; 0 when there is no beat.
+        tempo_alternatives: The likeliest first; half and double are among them.
         beats: Seconds, ascending. ``downbeats`` is a subset of it.
         key: Pitch class, C = 0 … B = 11, or `UNKNOWN_KEY`.
         mode: 1 major, 0 minor, -1 unknown.
@@ -74,6 +83,7 @@ class SpectralResult:
     segments: list[Segment]
     sections: list[Section]
     models: dict[str, str]
+    tempo_alternatives: list[TempoAlternative] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,11 +111,19 @@ class MoodResult:
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingResult:
-    """A vector with L2 norm 1 (zeros for silence), and tags where the same trunk gives them."""
+    """A vector with L2 norm 1 (zeros for silence), and what the tags of the same trunk say.
+
+    Attributes:
+        tags: Empty where the trunk has none.
+        audience: How likely an audience is heard, 0 to 1; 0 where the trunk cannot tell.
+        speech: How much of the track is speech, 0 to 1; 0 where the trunk cannot tell.
+    """
 
     vector: list[float]
     tags: list[MoodTag]
     models: dict[str, str]
+    audience: float = 0.0
+    speech: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +162,7 @@ class TrackFeatures:
     embedding: list[float] = field(default_factory=list)
     segments: list[Segment] = field(default_factory=list)
     sections: list[Section] = field(default_factory=list)
+    tempo_alternatives: list[TempoAlternative] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,9 @@ from models.rhythm.decoder import (
 from models.rhythm.network import FRAME_RATE as NETWORK_RATE
 from models.rhythm.network import TEMPI
 from models.rhythm.tempo import (
+    FASTEST,
+    SLOWEST,
+    TempoRange,
     are_related,
     dominant_tempo,
     level_prior,
@@ -36,8 +39,6 @@ _ALTERNATION_WEIGHT = 8.0
 _ALTERNATION_BOUND = 2.0
 """Where neither tempo is more usual, beats that alternate by more than 22 % are subdivisions; grids
 at the right level alternate by 17 % at most above 100 BPM."""
-_SLOWEST, _FASTEST = 40.0, 250.0
-"""BPM that a metrical level may have."""
 _RELATIVES = (1.0, 1 / 3, 1 / 2, 2 / 3, 3 / 4, 4 / 3, 3 / 2, 2.0, 3.0)
 """Tempi of the grid's other levels, and of what triplets or dotted notes may stand for."""
 _GRID_WEIGHT, _BELIEF_WEIGHT = 0.3, 0.5
@@ -69,19 +70,28 @@ class Rhythm:
 NO_RHYTHM = Rhythm(0.0, 0.0, np.zeros(0), np.zeros(0), 4, 0.0)
 
 
-def estimate_rhythm(evidence: BeatEvidence, chroma: NDArray[np.float32] | None = None) -> Rhythm:
+def estimate_rhythm(
+    evidence: BeatEvidence,
+    chroma: NDArray[np.float32] | None = None,
+    tempo_range: TempoRange | None = None,
+) -> Rhythm:
     """Decode beats, bars and tempo.
 
     Args:
         evidence: What the beat network says.
         chroma: float32 ``[M, 12]`` as `models.key.Hpcp` gives it; helps to find the bars.
+        tempo_range: Where the tempo is to lie; None leaves it to the evidence.
 
     Returns:
         The rhythm; without at least four beats, `NO_RHYTHM`.
     """
     fine = upsample(evidence.activations.T, _FACTOR).T
     pulse = fine.sum(axis=1)
-    frames = _drop_empty_ends(_decode(pulse, evidence.tempo), pulse)
+    if tempo_range is None:
+        decoded = _decode(pulse, evidence.tempo)
+    else:
+        decoded = _decode_within(pulse, evidence.tempo, tempo_range)
+    frames = _drop_empty_ends(decoded, pulse)
     if len(frames) < _MIN_BEATS:
         return NO_RHYTHM
     beats = refine(frames, pulse) / FRAME_RATE
@@ -100,6 +110,34 @@ def estimate_rhythm(evidence: BeatEvidence, chroma: NDArray[np.float32] | None =
         time_signature=bars.metre,
         time_signature_confidence=bars.confidence,
     )
+
+
+def weigh_alternatives(evidence: BeatEvidence, tempo: float) -> list[tuple[float, float]]:
+    """Weigh other tempi that the beats may be counted in: half and double, and what is likely.
+
+    Args:
+        evidence: What the beat network says.
+        tempo: BPM that was found; 0 has no alternatives.
+
+    Returns:
+        BPM and probability, the likeliest first. With that of ``tempo`` they sum to one.
+    """
+    if not tempo:
+        return []
+    pulse = upsample(evidence.activations.T, _FACTOR).T.sum(axis=1)
+    tempi = _levels(tempo)
+    octaves = np.isin(tempi, (tempo / 2, tempo, tempo * 2))
+    if evidence.tempo is None:
+        tempi = tempi[octaves]
+    else:
+        belief = log_belief(evidence.tempo, TEMPI, tempi)
+        tempi = tempi[octaves | (belief > belief.max() - _UNLIKELY)]
+    odds = _log_odds(pulse, tempi, evidence.tempo)
+    share = np.exp(odds - odds.max())
+    share /= share.sum()
+    weighed = zip(tempi.tolist(), share.tolist(), strict=True)
+    others = [(other, weight) for other, weight in weighed if other != tempo]
+    return sorted(others, key=lambda pair: -pair[1])
 
 
 def _decode(
@@ -122,19 +160,47 @@ def _decode(
     return frames
 
 
+def _decode_within(
+    pulse: NDArray[np.float32], tempo_logits: NDArray[np.float32] | None, within: TempoRange
+) -> NDArray[np.int64]:
+    """Decode the beats in a range of tempi, at the likeliest level that the range has."""
+    frames = decode_beats(pulse[None], BeatSpace(within.low, within.high))[0]
+    tempo = dominant_tempo(frames / FRAME_RATE)
+    levels = np.array([level for level in _levels(tempo) if level in within])
+    if len(levels) < 2:
+        return frames
+    chosen = float(levels[_log_odds(pulse, levels, tempo_logits).argmax()])
+    return frames if chosen == tempo else _decode_near(pulse, chosen, within)
+
+
+def _levels(tempo: float) -> NDArray[np.float64]:
+    """The tempo, and those of its metrical relatives that music has."""
+    tempi = tempo * np.array(_RELATIVES)
+    return np.asarray(tempi[(tempi == tempo) | ((tempi >= SLOWEST) & (tempi <= FASTEST))])
+
+
+def _log_odds(
+    pulse: NDArray[np.float32], tempi: NDArray[np.float64], tempo_logits: NDArray[np.float32] | None
+) -> NDArray[np.float64]:
+    """Weigh tempi against each other by the grid and the network, or how usual they are."""
+    likelihood = np.array([tempo_likelihood(pulse, tempo) for tempo in tempi])
+    if tempo_logits is None:
+        belief = np.array([level_prior(tempo) for tempo in tempi])
+    else:
+        belief = log_belief(tempo_logits, TEMPI, tempi)
+    return np.asarray(_GRID_WEIGHT * likelihood + _BELIEF_WEIGHT * belief)
+
+
 def _choose_tempo(
     pulse: NDArray[np.float32], tempo: float, tempo_logits: NDArray[np.float32]
 ) -> float:
     """Choose among a tempo and those of its metrical relatives by grid and network."""
-    tempi = tempo * np.array(_RELATIVES)
-    tempi = tempi[(tempi == tempo) | ((tempi >= _SLOWEST) & (tempi <= _FASTEST))]
+    tempi = _levels(tempo)
     belief = log_belief(tempo_logits, TEMPI, tempi)
-    likely = (tempi == tempo) | (belief > belief.max() - _UNLIKELY)
-    tempi, belief = tempi[likely], belief[likely]
+    tempi = tempi[(tempi == tempo) | (belief > belief.max() - _UNLIKELY)]
     if len(tempi) == 1:
         return tempo
-    likelihood = np.array([tempo_likelihood(pulse, candidate) for candidate in tempi])
-    return float(tempi[(_GRID_WEIGHT * likelihood + _BELIEF_WEIGHT * belief).argmax()])
+    return float(tempi[_log_odds(pulse, tempi, tempo_logits).argmax()])
 
 
 def _counts_subdivisions(
@@ -148,9 +214,13 @@ def _counts_subdivisions(
     return bool(_ALTERNATION_WEIGHT * alternation + prior > _ALTERNATION_BOUND)
 
 
-def _decode_near(pulse: NDArray[np.float32], tempo: float) -> NDArray[np.int64]:
-    space = BeatSpace(tempo / _TEMPO_MARGIN, tempo * _TEMPO_MARGIN)
-    return decode_beats(pulse[None], space)[0]
+def _decode_near(
+    pulse: NDArray[np.float32], tempo: float, within: TempoRange | None = None
+) -> NDArray[np.int64]:
+    low, high = tempo / _TEMPO_MARGIN, tempo * _TEMPO_MARGIN
+    if within is not None:
+        low, high = max(low, within.low), min(high, within.high)
+    return decode_beats(pulse[None], BeatSpace(low, high))[0]
 
 
 def refine(frames: NDArray[np.int64], pulse: NDArray[np.float32]) -> NDArray[np.float64]:

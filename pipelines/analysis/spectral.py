@@ -1,6 +1,7 @@
 """The spectral step: rhythm, key, loudness and structure of a whole track."""
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,12 +13,13 @@ from models.checkpoints.cache import load_tensors
 from models.checkpoints.cards import ModelCard
 from models.loudness import SILENCE_DBTP, SILENCE_LUFS
 from models.rhythm.beatnet import SAMPLE_RATE
+from models.rhythm.tempo import TempoRange
 from models.skey import SKey
 from models.tuning import estimate_tuning
 from pipelines.analysis.beats import BeatModel, load_beat_model
 from pipelines.analysis.levels import LevelModel
-from pipelines.analysis.records import UNKNOWN_KEY, SpectralResult
-from pipelines.analysis.rhythm import estimate_rhythm
+from pipelines.analysis.records import UNKNOWN_KEY, SpectralResult, TempoAlternative
+from pipelines.analysis.rhythm import estimate_rhythm, weigh_alternatives
 from pipelines.analysis.structure import (
     MeasuredTrack,
     SoundModel,
@@ -60,6 +62,13 @@ class SpectralStep:
     ) -> None:
         self._beats, self._chroma, self._levels, self._sound = beats, chroma, levels, sound
         self._key_network = key_network
+        self._tempo_range: TempoRange | None = None
+
+    def within(self, tempo_range: TempoRange | None) -> "SpectralStep":
+        """Give this step, of the same models, for a track whose tempo is to lie in a range."""
+        step = copy(self)
+        step._tempo_range = tempo_range
+        return step
 
     @property
     def models(self) -> Sequence[WindowedModel]:
@@ -107,8 +116,9 @@ class SpectralStep:
                 [outputs[m.model_id] for m in self._levels if m.model_id in outputs],
                 context.n_samples,
             ),
-            rhythm=estimate_rhythm(beats, chroma),
+            rhythm=estimate_rhythm(beats, chroma, self._tempo_range),
         )
+        alternatives = weigh_alternatives(beats, track.rhythm.tempo)
         mix_in, mix_out = find_mix_points(track)
         return SpectralResult(
             tempo=track.rhythm.tempo,
@@ -128,6 +138,7 @@ class SpectralStep:
             segments=find_segments(track),
             sections=find_sections(track),
             models=self._model_ids(),
+            tempo_alternatives=[TempoAlternative(*pair) for pair in alternatives],
         )
 
     def _network_keys(self, outputs: Outputs) -> NDArray[np.float32] | None:

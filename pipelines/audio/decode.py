@@ -20,6 +20,7 @@ import importlib.util
 import json
 import math
 import os
+import re
 import select
 import signal
 import socket
@@ -66,6 +67,7 @@ each second of it .8 % of its samples. A float file of which more is wrong was c
 _ERRORS = {
     kind.code: kind for kind in (UndecodableAudioError, AudioTooLongError, AudioTooShortError)
 }
+_DIGEST = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _TOO_SLOW = "The audio takes too long to decode; send MP3, WAV, FLAC, OGG or M4A."
 _NO_SOUND = (
     "{:.0%} of the audio's samples are no sound: not a number, infinite, or more than "
@@ -172,6 +174,23 @@ class Decoder:
         with self._child(source, "probe", limits) as child:
             return _claims(child.expect(b"I"))
 
+    def digest_packets(self, source: Path, limits: DecodeLimits) -> str:
+        """Hash the audio as it lies in its container: other tags or covers do not change it.
+
+        Returns:
+            Hex SHA-256 of the packets of the first audio stream.
+
+        Raises:
+            AudioError: It is no audio.
+            DecoderUnavailableError: The installation lacks PyAV or forbids processes.
+        """
+        with self._child(source, "digest", limits) as child:
+            child.expect(b"I")
+            digest = child.expect(b"I").decode("ascii", "replace").strip('"')
+        if _DIGEST.fullmatch(digest) is None:
+            raise UndecodableAudioError(_CRASHED)
+        return digest
+
     def active_walls(self) -> dict[str, str]:
         """Name every wall and whether it stands: "on", or "off: " and the reason."""
         with self._child(Path(os.devnull), "walls", DecodeLimits()) as child:
@@ -223,6 +242,11 @@ class Decoder:
                     return
 
     def _start(self) -> socket.socket:
+        if sys.platform != "linux":
+            raise DecoderUnavailableError(
+                f"audio is decoded behind walls that {sys.platform} does not have; run afa on "
+                "Linux, in a container or a virtual machine"
+            )
         spec = importlib.util.find_spec("av")
         if spec is None or spec.origin is None:
             raise DecoderUnavailableError("PyAV is not installed")
@@ -425,6 +449,11 @@ def check_head(source: Path, limits: DecodeLimits) -> None:
 def probe(source: Path, limits: DecodeLimits) -> AudioClaims:
     """Read a file's headers with the process's own decoder."""
     return default_decoder().probe(source, limits)
+
+
+def digest_packets(source: Path, limits: DecodeLimits) -> str:
+    """Hash a file's audio with the process's own decoder; see `Decoder.digest_packets`."""
+    return default_decoder().digest_packets(source, limits)
 
 
 def active_walls() -> dict[str, str]:

@@ -64,7 +64,7 @@ class BatchedStep(Generic[R]):
         host_threads: int = 0,
         turns: Turns | None = None,
     ) -> None:
-        self._step = step
+        self.step = step
         self._device = TorchDevice(device, turns)
         self._batchers = {
             model.model_id: _batcher(model, max_windows, max_queued_windows, self._device)
@@ -80,7 +80,7 @@ class BatchedStep(Generic[R]):
 
     async def compile(self) -> None:
         """Let every model meet its batch sizes once."""
-        for model in self._step.models:
+        for model in self.step.models:
             if isinstance(model, CompiledModel):
                 await self._device.call(model.warm_up)
 
@@ -90,8 +90,8 @@ class BatchedStep(Generic[R]):
         noise = np.random.default_rng(0).standard_normal((2, int(WARM_UP_S * 44_100)))
         await self.run(Waveform(0.1 * noise.astype(np.float32), 44_100))
 
-    async def run(self, waveform: Waveform) -> R:
-        """Analyse one track.
+    async def run(self, waveform: Waveform, step: Step[R] | None = None) -> R:
+        """Analyse one track, by the step or by a variant of it that has the same models.
 
         Raises:
             AudioError: The audio is not fit for this step.
@@ -99,7 +99,8 @@ class BatchedStep(Generic[R]):
             DeviceFaultError: The device is broken; try another process.
         """
         with self._in_use():
-            return await self.complete(await self._prepare(waveform))
+            step = step or self.step
+            return await self._complete(await self._prepare(waveform, step), step)
 
     def prepare(self, waveform: Waveform) -> Prepared:
         """Do the host work before the forwards in the calling thread, for `complete`.
@@ -107,14 +108,12 @@ class BatchedStep(Generic[R]):
         Raises:
             AudioError: The audio is not fit for this step.
         """
-        return self._step.prepare(waveform)
+        return self.step.prepare(waveform)
 
     async def complete(self, prepared: Prepared) -> R:
         """Analyse one track that has been prepared; errors as in `run`."""
         with self._in_use():
-            outputs = await self._forward_all(prepared)
-            loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(self._host, self._step.finish, prepared, outputs)
+            return await self._complete(prepared, self.step)
 
     async def wants_more(self) -> None:
         """Wait until no model has so much queued that more would gain nothing (see `Batcher`)."""
@@ -132,19 +131,20 @@ class BatchedStep(Generic[R]):
             if not self._running:
                 self._idle.set()
 
-    async def _prepare(self, waveform: Waveform) -> Prepared:
+    async def _complete(self, prepared: Prepared, step: Step[R]) -> R:
+        outputs = await self._forward_all(prepared)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._host, step.finish, prepared, outputs)
+
+    async def _prepare(self, waveform: Waveform, step: Step[R]) -> Prepared:
         self._host_waiting += 1
         try:
             loop = asyncio.get_running_loop()
-            prepared, took_s = await loop.run_in_executor(self._host, self._timed, waveform)
+            prepared, took_s = await loop.run_in_executor(self._host, _timed, step, waveform)
         finally:
             self._host_waiting -= 1
         self._host_s = took_s if not self._host_s else 0.9 * self._host_s + 0.1 * took_s
         return prepared
-
-    def _timed(self, waveform: Waveform) -> tuple[Prepared, float]:
-        begun_s = time.perf_counter()
-        return self._step.prepare(waveform), time.perf_counter() - begun_s
 
     async def _forward_all(self, prepared: Prepared) -> dict[str, Mapping[str, torch.Tensor]]:
         tasks = {
@@ -162,7 +162,7 @@ class BatchedStep(Generic[R]):
     @property
     def weight_bytes(self) -> int:
         """Bytes of the weights of its networks."""
-        networks = [getattr(model, "network", None) for model in self._step.models]
+        networks = [getattr(model, "network", None) for model in self.step.models]
         return sum(
             parameter.nbytes
             for network in networks
@@ -204,6 +204,11 @@ class BatchedStep(Generic[R]):
         """End the threads after what is under way."""
         self._host.shutdown()
         self._device.close()
+
+
+def _timed(step: Step[R], waveform: Waveform) -> tuple[Prepared, float]:
+    begun_s = time.perf_counter()
+    return step.prepare(waveform), time.perf_counter() - begun_s
 
 
 def _batcher(

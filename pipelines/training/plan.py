@@ -3,7 +3,10 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 
 class PlanError(ValueError):
@@ -97,7 +100,7 @@ class FitPlan:
     initial: str
 
 
-_Part = TypeVar("_Part", RenderPlan, FitPlan)
+_Part = TypeVar("_Part", bound="DataclassInstance")
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +119,7 @@ def parse_plan(content: Mapping[str, Any]) -> Plan:
     """
     if set(content) != {"render", "fit"}:
         raise PlanError(f"a run has 'render' and 'fit', not {sorted(content)}")
-    plan = Plan(_parsed(RenderPlan, content["render"]), _parsed(FitPlan, content["fit"]))
+    plan = Plan(parsed(RenderPlan, content["render"]), parsed(FitPlan, content["fit"]))
     if not plan.render.shares or min(plan.render.shares.values()) < 0:
         raise PlanError("render.shares must name kinds with shares that are not negative")
     unknown = set(plan.fit.shares) - set(plan.render.shares)
@@ -125,7 +128,12 @@ def parse_plan(content: Mapping[str, Any]) -> Plan:
     return plan
 
 
-def _parsed(kind: type[_Part], content: Mapping[str, Any]) -> _Part:
+def parsed(kind: type[_Part], content: Mapping[str, Any]) -> _Part:
+    """Build a part of a plan from the fields of a parsed file.
+
+    Raises:
+        PlanError: A field is missing or unknown.
+    """
     known = {field.name for field in fields(kind)}
     missing, surplus = known - set(content), set(content) - known
     if missing or surplus:

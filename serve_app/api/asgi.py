@@ -1,18 +1,25 @@
 """Build the ASGI application from its services."""
 
+from collections.abc import Sequence
+
 from fastapi import FastAPI
+from fastapi.middleware.cors import CORSMiddleware
 
 from serve_app.api import errors, openapi
+from serve_app.api.door.idempotency import HEADER as IDEMPOTENCY_KEY
+from serve_app.api.manners import HeadMiddleware, SlashMiddleware
 from serve_app.api.routes import (
     account,
     analysis,
     assets,
     bpm,
-    docs,
     features,
     health,
     identify,
     jobs,
+    library,
+    pages,
+    similar,
     spotify,
     tracks,
 )
@@ -23,10 +30,17 @@ from serve_app.domain.tiers import Tiers
 from serve_app.store.limits import FAILED_AUTH_PER_MINUTE, JOB_POLL_BURST, JOB_POLLS_PER_S
 
 # The upload and URL routes stand before the look-ups, whose path takes any identifier.
-ROUTES = (
-    *(health, analysis, jobs, features, tracks, assets, bpm, identify),
-    *(account, spotify, docs),
+GROUPS = (
+    *(health, analysis, jobs, features, tracks, assets, bpm, identify, library, similar),
+    *(account, spotify),
 )
+
+SENT_HEADERS = ("Authorization", "Content-Type", "traceparent", IDEMPOTENCY_KEY)
+READ_HEADERS = (
+    *("X-Trace-Id", "X-Cache", "X-Credits-Used", "X-Credits-Remaining", "X-Test"),
+    *("RateLimit", "RateLimit-Policy", "Retry-After", "Idempotent-Replayed"),
+)
+"""What pages of other origins may send and read beside the plain headers."""
 
 DESCRIPTION = """\
 Give a track and get tempo, key, beats, loudness, mood, Spotify-style attributes and an embedding.
@@ -51,23 +65,54 @@ def describe_limits(tiers: Tiers) -> str:
     )
 
 
-def create_app(services: ApiServices) -> FastAPI:
-    """Make the application."""
+def describe(public_url: str, tiers: Tiers) -> FastAPI:
+    """Make the application without what answers: its routes and its OpenAPI document."""
     app = FastAPI(
         title="afa",
         version="v1",
         summary="Audio intelligence over HTTP",
-        description=DESCRIPTION + describe_limits(services.tiers),
+        description=DESCRIPTION + describe_limits(tiers),
         redirect_slashes=False,
         docs_url=None,
         redoc_url=None,
-        servers=[{"url": services.public_url}],
+        servers=[{"url": public_url}],
     )
+    for group in GROUPS:
+        app.include_router(group.router)
+    openapi.install(app)
+    return app
+
+
+def create_app(
+    services: ApiServices, *, cors_origins: Sequence[str] = (), playground: bool = True
+) -> FastAPI:
+    """Make the application.
+
+    Args:
+        services: What the routes call.
+        cors_origins: Origins of pages that may call it from a browser; ``*`` for all.
+        playground: Whether there is a page at ``/``.
+    """
+    app = describe(services.public_url, services.tiers)
     app.state.services = services
+    shown = [pages.reference, pages.playground] if playground else [pages.reference]
+    for router in shown:
+        app.include_router(router)
+    routes = [
+        route for router in (*(group.router for group in GROUPS), *shown) for route in router.routes
+    ]
+    slashed = frozenset(path for route in routes if (path := route.path).endswith("/"))
+    app.add_middleware(SlashMiddleware, slashed=slashed)
+    app.add_middleware(HeadMiddleware)
+    if cors_origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=cors_origins,
+            allow_methods=("GET", "HEAD", "POST", "PUT", "DELETE"),
+            allow_headers=SENT_HEADERS,
+            expose_headers=READ_HEADERS,
+        )
     app.add_middleware(TraceMiddleware)
     app.add_middleware(UnreadBodyMiddleware)
-    errors.install(app)
-    for routes in ROUTES:
-        app.include_router(routes.router)
-    openapi.install(app)
+    errors.install(app, routes)
     return app

@@ -1,13 +1,17 @@
 """The only place that makes error responses: body is always ``{error, message, trace_id}``."""
 
 import logging
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
+from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
+from starlette.routing import BaseRoute
 
+from serve_app.api.manners import allowed_methods
 from serve_app.api.wire.spotify import PREFIX as SPOTIFY_PREFIX
 from serve_app.api.wire.spotify import spotify_error
 from serve_app.domain.errors import (
@@ -22,6 +26,9 @@ from serve_app.domain.errors import (
 )
 
 logger = logging.getLogger(__name__)
+
+PLACES = frozenset({"query", "path", "header", "body"})
+"""How validation names where a field stands."""
 
 
 def error_response(request: Request, error: AfaError) -> JSONResponse:
@@ -43,17 +50,34 @@ def error_answer(path: str, error: AfaError, trace_id: str) -> JSONResponse:
     return JSONResponse(body, status_code=error.status, headers=headers)
 
 
+LONGEST_SEEN = 60
+"""Of what was sent, as much is repeated."""
+
+
 def describe_validation(error: RequestValidationError) -> str:
-    """Say in one sentence per fault which field is wrong and how."""
-    faults = []
-    for fault in error.errors():
-        where = ".".join(str(part) for part in fault["loc"] if part != "body") or "body"
-        faults.append(f"{where}: {fault['msg']}")
-    return "; ".join(faults)
+    """Say in one sentence per fault which field is wrong, how, and what was seen."""
+    return "; ".join(describe_fault(fault) for fault in error.errors())
 
 
-def install(app: FastAPI) -> None:
-    """Register the handlers of all errors on ``app``."""
+def describe_fault(fault: Mapping[str, Any]) -> str:
+    """Say what is wrong with one field."""
+    where = ".".join(str(part) for part in fault["loc"] if part not in PLACES) or "body"
+    match fault["type"]:
+        case "missing":
+            return f"{where} is missing"
+        case "json_invalid":
+            return "the body is no JSON; send a JSON object, as /docs shows it"
+        case "model_attributes_type" | "dict_type" | "model_type":
+            return f"{where}: send a JSON object, as /docs shows it"
+    message = fault["msg"].removeprefix("Value error, ").removeprefix("Input ")
+    seen = fault.get("input")
+    if isinstance(seen, str | int | float):
+        return f"{where}: {message}, not {repr(seen)[:LONGEST_SEEN]}"
+    return f"{where}: {message}"
+
+
+def install(app: FastAPI, routes: Sequence[BaseRoute]) -> None:
+    """Register the handlers of all errors on ``app``, which has those routes."""
 
     @app.exception_handler(AfaError)
     async def on_afa_error(request: Request, error: AfaError) -> JSONResponse:
@@ -66,11 +90,15 @@ def install(app: FastAPI) -> None:
     @app.exception_handler(HTTPException)
     async def on_http_exception(request: Request, error: HTTPException) -> JSONResponse:
         mapped: AfaError
+        headers = dict(error.headers or {})
         match error.status_code:
             case HTTPStatus.NOT_FOUND:
                 mapped = RouteNotFoundError(f"no such path: {request.url.path}; see /docs")
             case HTTPStatus.METHOD_NOT_ALLOWED:
-                mapped = MethodNotAllowedError(f"{request.method} is not allowed here; see /docs")
+                headers["Allow"] = allowed_methods(routes, request.scope)
+                mapped = MethodNotAllowedError(
+                    f"{request.method} is not allowed here, but {headers['Allow']}; see /docs"
+                )
             case HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
                 mapped = PayloadTooLargeError("the body is too large")
             case status if status < HTTPStatus.INTERNAL_SERVER_ERROR:
@@ -78,7 +106,7 @@ def install(app: FastAPI) -> None:
             case _:
                 mapped = InternalError("something failed on our side; nothing was charged")
         response = error_response(request, mapped)
-        response.headers.update(error.headers or {})
+        response.headers.update(headers)
         return response
 
     @app.exception_handler(Exception)

@@ -6,7 +6,7 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from serve_app.api.wire.assets import AssetInput
+from serve_app.api.wire.assets import AssetInput, UrlInput
 
 OPEN_PATHS = frozenset({"/healthz", "/readyz"})
 SPOTIFY = "/spotify/"
@@ -32,6 +32,7 @@ CREDIT_HEADERS = {
     "X-Cache": {"description": "As `_meta.cache`."} | TEXT,
     "X-Credits-Used": {"description": "As `_meta.credits_used`."} | TEXT,
     "X-Credits-Remaining": {"description": "As `_meta.credits_remaining`."} | TEXT,
+    "X-Test": {"description": "As `_meta.test`; only with test keys."} | TEXT,
 }
 
 META = {
@@ -84,8 +85,31 @@ EXTENDED = {
     "speechiness": 4,
     "liveness": 12,
     "tempo_confidence": 0.93,
+    "tempo_alternatives": [{"tempo": 62.0, "score": 0.05}, {"tempo": 248.0, "score": 0.02}],
     "key_confidence": 0.71,
     "models": {"beats": "afa-beats-2", "key": "hpcp"},
+}
+SECTION = {
+    "start": 0.0,
+    "duration": 15.7,
+    "confidence": 0.8,
+    "loudness": -11.4,
+    "tempo": 124.0,
+    "tempo_confidence": 0.9,
+    "key": "A",
+    "mode": "minor",
+    "key_confidence": 0.7,
+    "time_signature": 4,
+}
+SEGMENT = {
+    "start": 0.25,
+    "duration": 0.24,
+    "confidence": 0.9,
+    "loudness_start": -31.0,
+    "loudness_max": -9.8,
+    "loudness_max_time": 0.03,
+    "pitches": [0.6, 0.1, 0.2, 0.1, 0.7, 0.1, 0.1, 0.3, 0.2, 1.0, 0.1, 0.2],
+    "timbre": [42.1, -3.0, 7.4, 1.9, 0.2, -5.1, 2.2, 0.4, -1.0, 0.8, -0.3, 0.1],
 }
 ASSET = {
     "asset_id": ASSET_ID,
@@ -118,7 +142,52 @@ COMPLETE = {
     "error": None,
     "_meta": JOB_META | {"progress": 1.0, "stage": "complete"},
 }
+LIBRARY_TRACK = {
+    "id": "trk_01jb3q8k6ya7rj1v6fwb2q4m9d",
+    "shared": False,
+    "artist": "The afa Demo Band",
+    "title": "Demo in A minor",
+    "album": None,
+    "year": None,
+    "mbid": None,
+    "isrc": "QZAFA2600001",
+    "spotify_id": None,
+    "apple_id": None,
+    "deezer_id": None,
+    "youtube_id": None,
+    "duration_s": 32.4,
+    "tempo": 124.0,
+    "key": "A",
+    "mode": "minor",
+    "camelot": "8A",
+    "tags": ["night"],
+    "files": [
+        {
+            "place": "asset",
+            "location": "afa_01jb3q8k6ya7rj1v6fwb2q4m9d",
+            "missing_since": None,
+        }
+    ],
+    "sources": {"artist": "owner", "title": "owner", "isrc": "owner"},
+    "added_at": "2026-11-22T12:00:00Z",
+    "changed_at": "2026-11-22T12:00:09Z",
+    "analysed_at": "2026-11-22T12:00:09Z",
+}
+LIBRARY_ANSWER = {"track": LIBRARY_TRACK, "_meta": META | {"cache": "bypass"}}
 WEBHOOK = {"url": "https://example.org/afa", "secret": "whsec_…"}
+SIMILAR: dict[str, Any] = {
+    "model": "afa-embed-1",
+    "items": [
+        {
+            "track": LIBRARY_TRACK,
+            "distance": 0.1132,
+            "shared_tags": ["electronic"],
+            "key_relation": "fifth up",
+            "tempo_ratio": 1.0161,
+        }
+    ],
+    "_meta": META | {"cache": "bypass", "credits_used": 1},
+}
 
 EXAMPLES: dict[tuple[str, str], Any] = {
     ("/v1/audio-features", "get"): CANONICAL | {"_meta": META},
@@ -130,6 +199,22 @@ EXAMPLES: dict[tuple[str, str], Any] = {
     ("/v1/audio-features/upload", "post"): SUBMITTED,
     ("/v1/audio-features/url", "post"): SUBMITTED,
     ("/v1/jobs/{job_id}", "get"): COMPLETE,
+    ("/v1/jobs", "get"): {
+        "items": [
+            {
+                "job_id": "job_01jb3q8k6ya7rj1v6fwb2q4m9d",
+                "status": "complete",
+                "progress": 1.0,
+                "stage": "complete",
+                "credits_used": 10,
+                "error": None,
+                "created_at": "2026-11-22T12:00:00Z",
+                "finished_at": "2026-11-22T12:00:09Z",
+            }
+        ],
+        "next_cursor": None,
+        "count": 1,
+    },
     ("/v1/key-bpm", "get"): {
         "tempo": 124.0,
         "key": "A",
@@ -156,6 +241,18 @@ EXAMPLES: dict[tuple[str, str], Any] = {
         "tempo_source": "verified",
         "_meta": META,
     },
+    ("/v1/analysis/{id}", "get"): CANONICAL
+    | EXTENDED
+    | {
+        "loudness_range": 4.1,
+        "true_peak": -1.2,
+        "time_signature_confidence": 0.88,
+        "beats": [0.25, 0.7339, 1.2177, 1.7016, 2.1855],
+        "bars": [{"start": 0.25, "duration": 1.9355}],
+        "sections": [SECTION],
+        "segments": [SEGMENT],
+        "_meta": META,
+    },
     ("/v1/bpm", "post"): {
         "tempo": 124.0,
         "confidence": 0.93,
@@ -164,6 +261,19 @@ EXAMPLES: dict[tuple[str, str], Any] = {
     ("/v1/assets/upload", "post"): ASSET,
     ("/v1/assets", "get"): {"items": [ASSET_METADATA], "next_cursor": None, "count": 1},
     ("/v1/assets/{id}", "get"): ASSET_METADATA,
+    ("/v1/library", "get"): {
+        "items": [LIBRARY_TRACK],
+        "next_cursor": None,
+        "count": 1,
+        "_meta": META | {"cache": "bypass"},
+    },
+    ("/v1/library", "post"): LIBRARY_ANSWER
+    | {"status": "queued", "job_id": "job_01jb3q8k6ya7rj1v6fwb2q4m9d"},
+    ("/v1/library/{id}", "get"): LIBRARY_ANSWER,
+    ("/v1/library/{id}", "patch"): LIBRARY_ANSWER,
+    ("/v1/similar/{id}", "get"): SIMILAR,
+    ("/v1/similar", "post"): SIMILAR,
+    ("/v1/path", "get"): SIMILAR | {"_meta": SIMILAR["_meta"] | {"credits_used": 2}},
     ("/v1/account/webhook", "get"): WEBHOOK,
     ("/v1/account/webhook", "put"): WEBHOOK,
     ("/spotify/v1/audio-features", "get"): {"audio_features": [SPOTIFY_SHAPE, None]},
@@ -174,10 +284,13 @@ ERROR_MESSAGES = {
     401: ("unauthorized", "this API key is not valid; it may have been revoked or mistyped"),
     402: ("insufficient_credits", "this needs 2 credits and 0 remain; buy a pack"),
     403: ("scope_required", "this API key lacks the scope 'compute'; use another key"),
-    404: ("track_not_found", "no such track is known"),
+    404: (
+        "track_not_found",
+        "not in this server's library (tracks: 1,204) or catalog (0); no provider is on",
+    ),
     409: ("idempotency_mismatch", "this Idempotency-Key was used with another request"),
     413: ("payload_too_large", "the upload is larger than the 15728640 bytes your tier allows"),
-    415: ("unsupported_media_type", "send the raw audio bytes with Content-Type audio/*"),
+    415: ("unsupported_media_type", "the body is no audio; send the bytes of an audio file"),
     429: ("rate_limit_exceeded", "too many requests of class read; your tier allows 300 in 60 s"),
     500: ("internal_error", "something failed on our side; nothing was charged"),
     502: ("providers_unavailable", "no identification service could be reached; not charged"),
@@ -186,7 +299,10 @@ ERROR_MESSAGES = {
 NOT_FOUND = {
     "/v1/assets/{id}": ("asset_not_found", "no such asset"),
     "/v1/bpm": ("asset_not_found", "no such asset"),
+    "/v1/library": ("asset_not_found", "no such asset"),
+    "/v1/library/{id}": ("track_not_found", "no such track is in your library or the operator's"),
     "/v1/audio-features/upload": ("asset_not_found", "no such asset"),
+    "/v1/similar": ("asset_not_found", "no such asset"),
     "/v1/jobs/{job_id}": ("job_not_found", "no such job"),
     "/v1/account/webhook": ("not_found", "no webhook is set"),
 }
@@ -204,11 +320,21 @@ LINKS: dict[tuple[str, str, str], dict[str, Link]] = {
             {"asset_id": "$response.body#/asset_id"},
         ),
     },
+    ("/v1/library", "post", "202"): {
+        "Poll": ("/v1/jobs/{job_id}", "get", {"job_id": "$response.body#/job_id"}, None),
+        "ReadTrack": ("/v1/library/{id}", "get", {"id": "$response.body#/track/id"}, None),
+    },
+    ("/v1/library", "get", "200"): {
+        "NextPage": ("/v1/library", "get", {"cursor": "$response.body#/next_cursor"}, None)
+    },
     ("/v1/audio-features/upload", "post", "202"): {
         "Poll": ("/v1/jobs/{job_id}", "get", {"job_id": "$response.body#/job_id"}, None)
     },
     ("/v1/audio-features/url", "post", "202"): {
         "Poll": ("/v1/jobs/{job_id}", "get", {"job_id": "$response.body#/job_id"}, None)
+    },
+    ("/v1/jobs", "get", "200"): {
+        "NextPage": ("/v1/jobs", "get", {"cursor": "$response.body#/next_cursor"}, None)
     },
     ("/v1/assets", "get", "200"): {
         "NextPage": ("/v1/assets", "get", {"cursor": "$response.body#/next_cursor"}, None)
@@ -249,7 +375,8 @@ def complete(document: dict[str, Any]) -> dict[str, Any]:
     schemas = document["components"]["schemas"]
     for name in ("HTTPValidationError", "ValidationError"):
         schemas.pop(name, None)
-    schemas.setdefault("AssetInput", AssetInput.model_json_schema())
+    for named in (AssetInput, UrlInput):
+        schemas.setdefault(named.__name__, named.model_json_schema())
     return document
 
 

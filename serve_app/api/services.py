@@ -9,15 +9,18 @@ from serve_app.ledger.jobs.queue import Jobs
 from serve_app.ledger.jobs.webhooks import Webhooks
 from serve_app.ledger.ledger import Ledger
 from serve_app.ledger.topups import Topups
+from serve_app.providers.web.audio_url import AudioUrlFetcher
 from serve_app.providers.web.url_guard import UrlGuard
 from serve_app.services.audio.assets import AssetsService
 from serve_app.services.bpm import BpmService
 from serve_app.services.gate import BodyPlaces
 from serve_app.services.identify.identify import IdentifyService
 from serve_app.services.jobs.submit import AnalysisService
+from serve_app.services.library import LibraryService
 from serve_app.services.lookup.batch import BatchService
 from serve_app.services.lookup.lookup import LookupService
 from serve_app.services.readiness import Readiness
+from serve_app.services.similar.similar import SimilarService
 from serve_app.store.accounts import Accounts
 from serve_app.store.idempotency import Idempotency
 from serve_app.store.limits import Limits
@@ -33,6 +36,7 @@ class Operations:
     identify: IdentifyService
     lookup: LookupService
     batch: BatchService
+    similar: SimilarService
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +52,7 @@ class ApiServices:
     prices: Prices
     public_url: str
     url_guard: UrlGuard
+    audio_urls: AudioUrlFetcher
     accounts: Accounts
     ledger: Ledger
     topups: Topups
@@ -57,6 +62,7 @@ class ApiServices:
     webhooks: Webhooks
     objects: ObjectStore
     assets: AssetsService
+    library: LibraryService
     bodies: BodyPlaces
     live: Operations
     simulated: Operations

@@ -15,6 +15,7 @@ from rich.progress import track
 
 from configs.settings import Settings
 from models.checkpoints.cards import CardError
+from models.rhythm.tempo import TempoRange
 from pipelines.analysis.excerpt import Excerpt
 from pipelines.analysis.notes import PITCH_CLASSES
 from pipelines.analysis.records import TrackFeatures
@@ -49,9 +50,9 @@ def load_analyzer(
     max_windows: int, config: Path | None, *, is_partial: bool = False
 ) -> "LocalAnalyzer":
     """Load the checkpoints; the imports take a second, so other commands do without."""
+    from afa.device import resolve_device
     from models.checkpoints.cache import CheckpointError
     from pipelines.local import LocalAnalyzer
-    from serve_app.composition.execution import resolve_device
 
     profile = profile_of(config)
     options = profile.model_options(profile.embedding, Settings())
@@ -81,26 +82,32 @@ def analyze(
     max_windows: Annotated[
         int, typer.Option(min=0, help="Windows per track for mood and embedding; 0: all.")
     ] = 0,
+    tempo_range: Annotated[
+        str | None,
+        typer.Option(help="BPM between which the tempo is looked for.", metavar="80-160"),
+    ] = None,
     partial: Annotated[
         bool, typer.Option("--partial", help="Mood and embedding from 3 x 10 s of each track.")
     ] = False,
     config: ConfigOption = None,
 ) -> None:
     """Tell tempo, key, beats, loudness, attributes and mood of audio, on this machine."""
+    with told(ValueError):
+        within = None if tempo_range is None else TempoRange.parse(tempo_range)
     if jsonl is not None:
         paths = [existing(source) for source in sources]
-        write_jsonl(paths, jsonl, jobs, max_windows, config, is_partial=partial)
+        write_jsonl(paths, jsonl, jobs, within, (max_windows, config, partial))
         return
     if plot is not None and len(sources) > 1:
         fail("--plot draws one file; give one, or use --jsonl for many")
     analyzer = load_analyzer(max_windows, config, is_partial=partial)
     for source in sources:
         with told(AudioError, UrlError, DecoderUnavailableError), local_file(source) as path:
-            features, timings = analyzer.analyze(path, LIMITS)
+            features, timings = analyzer.analyze(path, LIMITS, within)
             if plot is not None:
-                from serve_app.cli.output.plot import draw
+                from afa.plot import draw
 
-                draw(decode(path, LIMITS), features, Path(source).name, plot)
+                draw(decode(path, LIMITS), features, Path(source).name).savefig(plot)
         shown = to_analysis(features)
         if not with_embedding:
             shown = shown.model_copy(update={"embedding": None, "embedding_model": None})
@@ -158,12 +165,18 @@ def start_worker(max_windows: int, config: Path | None, is_partial: bool) -> Non
     _analyzer = load_analyzer(max_windows, config, is_partial=is_partial)
 
 
-def analyze_one(path: Path) -> dict[str, Any]:
-    """Analyse one file in a pool process; a bad file gives an error record."""
+def loaded() -> "LocalAnalyzer":
+    """Give what `start_worker` has loaded in this process."""
     if _analyzer is None:
         raise RuntimeError("start_worker has not run")
+    return _analyzer
+
+
+def analyze_one(path: Path, within: TempoRange | None) -> dict[str, Any]:
+    """Analyse one file in a pool process; a bad file gives an error record."""
+    analyzer = loaded()
     try:
-        features, _ = _analyzer.analyze(path, LIMITS)
+        features, _ = analyzer.analyze(path, LIMITS, within)
     except AudioError as error:
         return {"file": str(path), "error": error.code, "message": str(error)}
     except Exception as error:  # noqa: BLE001  one file must not end the run
@@ -175,23 +188,29 @@ def write_jsonl(
     paths: list[Path],
     output: Path,
     jobs: int,
-    max_windows: int,
-    config: Path | None,
-    *,
-    is_partial: bool,
+    within: TempoRange | None,
+    loading: tuple[int, Path | None, bool],
 ) -> None:
-    """Analyse files side by side and write a line for each as it is done."""
+    """Analyse files side by side and write a line for each as it is done.
+
+    Args:
+        paths: The files.
+        output: Where the lines go.
+        jobs: Processes.
+        within: Where tempi are to lie.
+        loading: What `start_worker` takes.
+    """
     n_failed = 0
     with (
         ProcessPoolExecutor(
             min(jobs, len(paths)),
             mp_context=get_context("spawn"),
             initializer=start_worker,
-            initargs=(max_windows, config, is_partial),
+            initargs=loading,
         ) as pool,
         output.open("w", encoding="utf-8") as lines,
     ):
-        pending = [pool.submit(analyze_one, path) for path in paths]
+        pending = [pool.submit(analyze_one, path, within) for path in paths]
         done = as_completed(pending)
         for future in track(done, description="analysing", total=len(paths), console=console):
             record = future.result()

@@ -12,6 +12,7 @@ import typer
 from configs.settings import Settings
 from models.checkpoints.cards import CardError
 from pipelines.analysis.excerpt import Excerpt, decode_excerpt
+from pipelines.analysis.presence import with_presence
 from pipelines.analysis.records import EmbeddingResult, MoodResult
 from pipelines.audio.decode import DecodeLimits, DecoderUnavailableError, decode
 from pipelines.audio.waveform import Waveform
@@ -68,9 +69,10 @@ def load(config: Path | None) -> "BatchedStep[Described]":
         CardError: The file names a checkpoint that is not known or not allowed.
         CheckpointError: One is not on this machine, or not what its card says.
     """
+    from afa.device import resolve_device
     from pipelines.analysis import mood_and_embedding
     from pipelines.batching.runner import BatchedStep
-    from serve_app.composition.execution import execution_on, resolve_device
+    from serve_app.composition.execution import execution_on
 
     profile = profile_of(config)
     options = profile.model_options(profile.embedding, Settings())
@@ -107,6 +109,7 @@ async def describe(
 def record_of(described: Described, excerpt: Excerpt | None) -> dict[str, Any]:
     """Give the line of one file, less its name."""
     mood, vector = described
+    mood = with_presence(mood, vector)
     if excerpt is not None:
         mood = excerpt.mark(mood)
     mood_values = asdict(mood)

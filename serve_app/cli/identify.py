@@ -28,14 +28,11 @@ from serve_app.providers.fingerprints.track_keys import (
     key_of_file,
     key_of_identity,
 )
+from serve_app.services.scan.places import AUDIO_ENDINGS
 
 if TYPE_CHECKING:
     from models.fingerprint.landmarks import Fingerprint
 
-AUDIO_ENDINGS = {
-    *(".mp3", ".wav", ".flac", ".ogg", ".opus", ".m4a", ".mp4", ".aac", ".aiff", ".webm", ".mka"),
-    *(".wma", ".ac3", ".eac3", ".wv", ".tta", ".au", ".caf", ".w64", ".ape", ".amr", ".3gp"),
-}
 FILE_SCHEME = "file://"
 LIMITS = DecodeLimits(max_seconds=3600)
 N_THREADS = min(4, os.cpu_count() or 1)

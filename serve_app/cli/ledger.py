@@ -11,6 +11,7 @@ from serve_app.cli.environment import console
 from serve_app.cli.ledger_access import with_ledger
 from serve_app.ledger.archive import Archive
 from serve_app.ledger.parquet import write_parquet
+from serve_app.ledger.reconcile import Reconciled
 from serve_app.ledger.restore import restore, verify
 
 app = typer.Typer(
@@ -31,6 +32,11 @@ def reconcile(
     if not found:
         console.print("the ledger has everything that was exported", style="green")
         return
+    show_reconciled(found)
+
+
+def show_reconciled(found: list[Reconciled]) -> None:
+    """Print what came of each account; status 1 if something is left to the operator."""
     table = Table("account", "lost entries", "their sum", "change", "outcome", "why")
     for one in found:
         numbers = (str(one.n_entries), str(one.lost), str(one.change))

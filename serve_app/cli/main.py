@@ -4,6 +4,7 @@ import typer
 
 from serve_app.cli import (
     analyze,
+    backup,
     bench,
     catalog,
     credits,
@@ -13,8 +14,9 @@ from serve_app.cli import (
     ledger,
     models,
     service,
-    train,
 )
+from serve_app.cli.library import export, scan, tag
+from serve_app.cli.training import beats
 from serve_app.domain.redaction import redact_logs
 
 app = typer.Typer(
@@ -27,8 +29,13 @@ app.command()(service.up)
 app.command()(service.down)
 app.command()(service.status)
 app.command()(service.doctor)
+app.command()(backup.backup)
+app.command()(backup.restore)
 app.command()(analyze.analyze)
 app.command()(embed.embed)
+app.command()(scan.scan)
+app.command()(export.export)
+app.command()(tag.tag)
 app.command()(identify.identify)
 app.command(cls=bench.ListingCommand)(bench.bench)
 catalog.app.command("fingerprint")(identify.fingerprint)
@@ -37,7 +44,7 @@ app.add_typer(credits.app, name="credits")
 app.add_typer(ledger.app, name="ledger")
 app.add_typer(catalog.app, name="catalog")
 app.add_typer(models.app, name="models")
-app.add_typer(train.app, name="train")
+app.add_typer(beats.app, name="train")
 
 
 def main() -> None:

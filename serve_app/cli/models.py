@@ -13,19 +13,20 @@ from rich.box import SIMPLE
 from rich.status import Status
 from rich.table import Column, Table
 
+from afa.cards import known_cards
 from configs.settings import Settings
 from models.checkpoints.cards import CardError, ModelCard, Role, choose_cards
 from serve_app.checkpoints.choices import ModelChoices
 from serve_app.checkpoints.swap import ReplicaProgress, SwapError, swap
-from serve_app.cli.environment import console, fail, told
+from serve_app.cli.environment import ConfigOption, console, fail, profile_of, told
 from serve_app.cli.ledger_access import with_ledger
+from serve_app.cli.networks import own_networks
 from serve_app.composition.files import LocalFiles, NotRunningError
-from serve_app.composition.options import known_cards
 from serve_app.domain.errors import ServiceUnavailableError
 from serve_app.store.client import connect
 
 logger = logging.getLogger(__name__)
-app = typer.Typer(help="Checkpoints: list, pull, verify, swap.", no_args_is_help=True)
+app = typer.Typer(help="Checkpoints: list, pull, verify, check, swap, new.", no_args_is_help=True)
 
 DEFAULT, PERMISSIVE = "default", "permissive"
 
@@ -186,17 +187,38 @@ class SwapProgress:
 
 
 @app.command("verify")
-def verify_command() -> None:
-    """Check the digests of the default checkpoints."""
+def verify_command(config: ConfigOption = None) -> None:
+    """Check the digests of every checkpoint that is default, chosen, swapped in or pulled."""
     from models.checkpoints.cache import CheckpointError, verify
 
     settings = Settings()
-    with told(CheckpointError):
-        for card in default_cards(settings):
-            verify(card, settings.resolved_model_dir())
-            console.print(f"{card.model_id}: verified", highlight=False)
+    model_dir = settings.resolved_model_dir()
+    with told(CardError):
+        known = known_cards(model_dir)
+        used = {card.model_id for card in default_cards(settings)}
+        used |= set(profile_of(config).models.values())
+        used |= {
+            model_id for ids in asyncio.run(serving_ids(settings)).values() for model_id in ids
+        }
+        used |= {card.model_id for card in known.values() if is_here(card, model_dir)}
+    faults = [f"no model is called {model_id!r}" for model_id in sorted(used - known.keys())]
+    for card in known.values():
+        if card.model_id in used:
+            try:
+                verify(card, model_dir)
+            except CheckpointError as error:
+                faults.append(str(error))
+            else:
+                console.print(f"{card.model_id}: verified", highlight=False)
+    if faults:
+        fail("\n".join(faults))
+
+
+app.command("new")(own_networks.new_command)
+app.command("check")(own_networks.check_command)
 
 
 def is_here(card: ModelCard, model_dir: Path) -> bool:
-    """Whether the checkpoint has been pulled."""
-    return card.is_always_here or (model_dir / card.model_id).is_dir()
+    """Whether the checkpoint has been pulled, with its parts."""
+    own = card.is_always_here or (model_dir / card.model_id).is_dir()
+    return own and all(is_here(part, model_dir) for part in card.parts)

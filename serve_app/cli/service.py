@@ -16,7 +16,7 @@ from rich.table import Table
 from configs.settings import Settings
 from pipelines.audio.decode import DecoderUnavailableError, active_walls
 from serve_app.api.wire.features import AnalysisFeatures
-from serve_app.cli.environment import console, fail
+from serve_app.cli.environment import console, fail, told
 from serve_app.cli.identify import build, tracks_of
 from serve_app.cli.models import pull_defaults
 from serve_app.cli.output.table import features_table
@@ -27,7 +27,7 @@ from serve_app.providers.fingerprints.manifest import is_current
 from serve_app.providers.identities.registry import build_providers
 from serve_app.providers.recognisers.calls import MonthlyCap
 from serve_app.providers.recognisers.own_index import LocalRecogniser
-from serve_app.providers.recognisers.registry import ORDER, build_sources
+from serve_app.providers.recognisers.registry import build_sources
 from serve_app.providers.web.http_client import LocalRateLimiter
 
 DEMO_CATALOG = Path(__file__).parent.parent / "data" / "demo_catalog.parquet"
@@ -56,6 +56,8 @@ def up(
         console.print(f"already running at {session['url']}")
     else:
         check_port(host, port)
+        with told(DecoderUnavailableError):
+            active_walls()
         pull_defaults(Settings())
         os.umask(0o077)  # what is made from here on lies in the data folder
         make_private(files.data_dir)
@@ -127,7 +129,7 @@ def running_session(files: LocalFiles) -> dict[str, Any] | None:
 
 def run_demo(session: dict[str, Any]) -> None:
     """Analyse the bundled track through the API and print the answer."""
-    url, key = session["url"], session["keys"]["pro"]
+    url, key = session["url"], session["local_key"]
     with httpx.Client(
         base_url=url, headers={"Authorization": f"Bearer {key}"}, timeout=60
     ) as client:
@@ -156,11 +158,13 @@ def run_demo(session: dict[str, Any]) -> None:
     console.print(
         features_table(features, f"{DEMO.name}, analysed through the API in {took:.1f} s")
     )
-    console.print(f"\nURL  {url}   (API reference: {url}/docs)\nkey  {key}   (pro)\n")
+    shown = f"{url}/#key={key}" if Settings().playground else f"{url}/docs"
     console.print(
-        f"curl -s -H 'Authorization: Bearer {key}' -H 'Content-Type: audio/mpeg' \\\n"
-        f"  --data-binary @{os.path.relpath(DEMO)} {url}/v1/audio-features/upload\n"
-        f"curl -s -H 'Authorization: Bearer {key}' '{url}/v1/jobs/{envelope['job_id']}?wait=30'",
+        f"\nOpen  {shown}\n\n"
+        f"curl -H 'Authorization: Bearer {key}' -F file=@{os.path.relpath(DEMO)} \\\n"
+        f"  '{url}/v1/audio-features/upload?wait=30'\n\n"
+        "The key has no limits and works on this machine alone. API reference: "
+        f"{url}/docs",
         soft_wrap=True,
         highlight=False,
         markup=False,
@@ -247,7 +251,7 @@ def providers_table(settings: Settings) -> Table:
     table = Table("provider", "on", "turned on by")
     for line in identities.statuses:
         table.add_row(line.name, "yes" if line.is_on else "", line.terms.enabled_by)
-    for name in ORDER:
+    for name in sources.order:
         table.add_row(f"identify: {name}", "yes" if name in asked else "", "")
     return table
 

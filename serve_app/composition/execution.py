@@ -1,16 +1,9 @@
-"""Where networks run and how, for deployments and commands alike."""
+"""How networks run on a device, for deployments and commands alike."""
 
 import torch
 
 from pipelines.analysis.checkpoint_model import EAGER, Execution
 from serve_app.composition.options import ModelOptions
-
-
-def resolve_device(device: str) -> torch.device:
-    """Turn ``auto`` into the device of this process: a GPU where there is one."""
-    if device != "auto":
-        return torch.device(device)
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def execution_on(device: torch.device, options: ModelOptions) -> Execution:

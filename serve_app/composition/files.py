@@ -61,18 +61,25 @@ class LocalFiles:
 
     def object_store_url(self, settings: Settings) -> str:
         """Give the object store as a URL."""
-        store = settings.object_store
-        if store is not None and "://" in store:
-            return store
-        folder = Path(store) if store is not None else self.data_dir / "objects"
-        return folder.absolute().as_uri()
+        return self._as_url(settings.object_store, "objects")
 
     def journal_store_url(self, settings: Settings) -> str:
         """Give the archive of the journal as a URL."""
-        store = settings.journal_store
-        if store is not None and "://" in store:
-            return store
-        folder = Path(store) if store is not None else self.data_dir / "journal"
+        return self._as_url(settings.journal_store, "journal")
+
+    def library_url(self, settings: Settings) -> str:
+        """Give the library as a URL."""
+        return self._as_url(settings.library, "library")
+
+    @property
+    def library_view_dir(self) -> Path:
+        """What this machine sees of the library; may be deleted."""
+        return self.data_dir / "library-view"
+
+    def _as_url(self, place: str | None, name: str) -> str:
+        if place is not None and "://" in place:
+            return place
+        folder = Path(place) if place is not None else self.data_dir / name
         return folder.absolute().as_uri()
 
     def key_pepper(self, settings: Settings) -> str:

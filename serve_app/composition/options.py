@@ -1,56 +1,22 @@
 """What the deployments are built with; made by the application builder, passed on."""
 
 from collections.abc import Mapping
-from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from configs.tables import load_table
-from models.checkpoints.cards import CardError, ModelCard, choose_cards, parse_cards
+from afa.cards import known_cards
+from models.checkpoints.cards import ModelCard, choose_cards
 from serve_app.ledger.jobs.records import JobPolicy
 from serve_app.ledger.ledger import OverAllowance
+from serve_app.library.library import Library
 from serve_app.providers.identities.registry import ProviderSettings
+from serve_app.providers.installed import PROVIDERS, RECOGNISERS, split_settings
 from serve_app.providers.recognisers.registry import RecogniserSettings
 from serve_app.providers.web.url_guard import UrlGuard
 from serve_app.store.keys import DEFAULT_SHARDS
-
-OWN_CARDS = "cards.yaml"
-"""Cards of the operator's own checkpoints, in the model folder; written like ours."""
-
-
-def known_cards(model_dir: Path) -> dict[str, ModelCard]:
-    """Give every card: those that come with afa, and the operator's own.
-
-    Raises:
-        CardError: A card is malformed, or has an id that is taken.
-    """
-    path = model_dir / OWN_CARDS
-    try:
-        return _parsed_cards(path, path.stat().st_mtime_ns)
-    except FileNotFoundError:
-        return _parsed_cards(None, 0)
-
-
-@lru_cache(maxsize=8)
-def _parsed_cards(own: Path | None, changed_ns: int) -> dict[str, ModelCard]:
-    del changed_ns  # part of the key: a changed file is read again
-    table: dict[str, Any] = load_table("models")
-    if own is not None:
-        try:
-            more = yaml.safe_load(own.read_text(encoding="utf-8")) or {}
-        except yaml.YAMLError as error:
-            raise CardError(f"{own} is not YAML: {error}") from error
-        if not isinstance(more, dict) or not all(isinstance(card, dict) for card in more.values()):
-            raise CardError(f"{own} must map model ids to the fields of their cards")
-        taken = table.keys() & more.keys()
-        if taken:
-            raise CardError(f"{own}: {', '.join(sorted(taken))} is the id of another card")
-        table |= more
-    return parse_cards(table)
 
 
 class ExecutionOptions(BaseModel):
@@ -164,6 +130,31 @@ class UrlOptions(BaseModel):
         return UrlGuard(ports=self.ports, networks=self.networks)
 
 
+class LibraryOptions(BaseModel):
+    """Where the tracks this server knows are, and who may add some."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    url: str
+    view_dir: Path
+    adding: Literal["accounts", "operator"] = "accounts"
+
+    def open(self) -> Library:
+        """Open the library and follow it from now on."""
+        library = Library(self.url, self.view_dir)
+        library.follow_on()
+        return library
+
+
+class BrowserOptions(BaseModel):
+    """What browsers may do with the API."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    cors_origins: tuple[str, ...] = ()
+    playground: bool = True
+
+
 class TrackOptions(BaseModel):
     """Who knows tracks, and what a batch of them costs."""
 
@@ -181,14 +172,13 @@ class TrackOptions(BaseModel):
 
     def provider_settings(self) -> ProviderSettings:
         """Give the providers' settings."""
-        return ProviderSettings(version=version("afa"), **self.providers)  # type: ignore[arg-type]
+        others, ours = split_settings(PROVIDERS, self.providers)
+        return ProviderSettings(version("afa"), others, **ours)  # type: ignore[arg-type]
 
     def recogniser_settings(self) -> RecogniserSettings:
         """Give the identification services' settings."""
-        return RecogniserSettings(
-            version=version("afa"),
-            **self.recognisers,  # type: ignore[arg-type]
-        )
+        others, ours = split_settings(RECOGNISERS, self.recognisers)
+        return RecogniserSettings(version("afa"), others, **ours)  # type: ignore[arg-type]
 
 
 class WorkerOptions(BaseModel):

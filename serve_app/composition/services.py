@@ -10,11 +10,14 @@ from serve_app.checkpoints.watch import ChoiceWatch
 from serve_app.composition.options import TrackOptions, UrlOptions
 from serve_app.composition.stores import Stores
 from serve_app.ledger.jobs.types import Source
+from serve_app.library.library import Library
+from serve_app.library.writer import LibraryWriter
 from serve_app.providers.catalog.search import Catalog
 from serve_app.providers.fingerprints.manifest import generation_of
 from serve_app.providers.identities.memo import Memo
 from serve_app.providers.identities.registry import build_providers
 from serve_app.providers.identities.resolver import Resolver
+from serve_app.providers.web.audio_url import AudioUrlFetcher
 from serve_app.providers.web.http_client import LocalRateLimiter
 from serve_app.services.audio.assets import AssetsService
 from serve_app.services.audio.sources import TrackAudio
@@ -24,12 +27,16 @@ from serve_app.services.gate import BodyPlaces
 from serve_app.services.identify.answers import IdentifyCache
 from serve_app.services.identify.identify import IdentifyBackend, IdentifyService
 from serve_app.services.jobs.submit import AnalysisService, UploadSource
+from serve_app.services.library import Adding, LibraryService
 from serve_app.services.lookup.batch import BatchService
 from serve_app.services.lookup.feature_cache import FeatureCache
 from serve_app.services.lookup.find import Finder
+from serve_app.services.lookup.library_features import LibraryFeatures
 from serve_app.services.lookup.lookup import LookupService
 from serve_app.services.lookup.track_jobs import DEFAULT_WAIT_S, TrackJobs
 from serve_app.services.readiness import Readiness
+from serve_app.services.similar.neighbours import LibraryNeighbours
+from serve_app.services.similar.similar import SimilarService
 from serve_app.services.simulation.backends import (
     SimulatedAudio,
     SimulatedIdentify,
@@ -37,6 +44,7 @@ from serve_app.services.simulation.backends import (
     SimulatedTracks,
     simulated_source,
 )
+from serve_app.services.simulation.neighbours import SimulatedNeighbours
 from serve_app.services.simulation.resolver import SimulatedResolver
 from serve_app.store.cache import Cache
 from serve_app.store.spend import SharedRateLimiter
@@ -50,8 +58,10 @@ class Surroundings:
         quick: The CPU deployment for tempo and key.
         identify: The CPU deployment that recognises recordings.
         models: Role to ids of the checkpoints in use where nothing is chosen.
+        library: The tracks this server knows.
         probes: Parts that `/readyz` asks.
         watch: Knows what is chosen; without it, ``models`` it is.
+        library_adding: Who may add tracks: ``accounts`` or the ``operator`` alone.
         lookup_wait_s: How long a look-up waits for its job.
     """
 
@@ -61,8 +71,10 @@ class Surroundings:
     quick: QuickBackend
     identify: IdentifyBackend
     models: Mapping[str, str]
+    library: Library
     probes: Mapping[str, Callable[[], Awaitable[object]]]
     watch: ChoiceWatch | None = None
+    library_adding: Adding = "accounts"
     lookup_wait_s: float = DEFAULT_WAIT_S
 
 
@@ -87,6 +99,8 @@ class Backing:
     identify: IdentifyBackend
     answers: IdentifyCache | None
     source_of: Callable[[UploadSource], Source]
+    library: LibraryFeatures | None
+    neighbours: LibraryNeighbours | SimulatedNeighbours
 
 
 def live_backing(
@@ -99,13 +113,17 @@ def live_backing(
     )
     catalog = Catalog.open(around.tracks.catalog_dir)
     return Backing(
-        resolver=Resolver(catalog, providers.identities, Memo(stores.cache)),
-        audio=TrackAudio(assets, providers.audio),
+        resolver=Resolver(
+            catalog, providers.identities, Memo(stores.cache), library=around.library
+        ),
+        audio=TrackAudio(assets, providers.audio, around.library),
         tracks=TrackJobs(stores.jobs, features, stores.cache, around.lookup_wait_s),
         quick=around.quick,
         identify=around.identify,
         answers=IdentifyCache(stores.cache, partial(generation_of, around.tracks.fingerprint_dir)),
         source_of=lambda source: source,
+        library=LibraryFeatures(around.library, features.models),
+        neighbours=LibraryNeighbours(around.library),
     )
 
 
@@ -119,17 +137,24 @@ def simulated_backing(features: FeatureCache) -> Backing:
         identify=SimulatedIdentify(),
         answers=None,
         source_of=simulated_source,
+        library=None,
+        neighbours=SimulatedNeighbours(),
     )
 
 
 def operations(
-    stores: Stores, features: FeatureCache, backing: Backing, *, batch_cached_free: bool
+    stores: Stores,
+    features: FeatureCache,
+    backing: Backing,
+    assets: AssetsService,
+    *,
+    batch_cached_free: bool,
 ) -> Operations:
     """Make the operations on what stands behind them."""
     charging = Charging(stores.ledger)
     lookup = LookupService(
         resolver=backing.resolver,
-        finder=Finder(features, backing.audio),
+        finder=Finder(features, backing.audio, backing.library),
         cache=features,
         tracks=backing.tracks,
         quick=backing.quick,
@@ -151,6 +176,7 @@ def operations(
         ),
         lookup=lookup,
         batch=BatchService(lookup, stores.ledger, charging, cached_free=batch_cached_free),
+        similar=SimilarService(backing.neighbours, lookup, assets, charging, stores.prices),
     )
 
 
@@ -160,6 +186,9 @@ def compose_services(stores: Stores, around: Surroundings) -> ApiServices:
     assets = AssetsService(stores.assets, stores.objects)
     cached_free = around.tracks.batch_cached_free
     live = live_backing(stores, around, features, assets)
+    library = LibraryService(
+        around.library, LibraryWriter(around.library), live.resolver, around.library_adding
+    )
     test_features = _feature_cache(stores.cache, around, is_per_owner=True)
     simulated = simulated_backing(test_features)
     return ApiServices(
@@ -167,6 +196,7 @@ def compose_services(stores: Stores, around: Surroundings) -> ApiServices:
         prices=stores.prices,
         public_url=around.public_url.rstrip("/"),
         url_guard=around.urls.guard(),
+        audio_urls=AudioUrlFetcher(around.urls.guard()),
         accounts=stores.accounts,
         ledger=stores.ledger,
         topups=stores.topups,
@@ -176,8 +206,11 @@ def compose_services(stores: Stores, around: Surroundings) -> ApiServices:
         webhooks=stores.webhooks,
         objects=stores.objects,
         assets=assets,
+        library=library,
         bodies=BodyPlaces(),
-        live=operations(stores, features, live, batch_cached_free=cached_free),
-        simulated=operations(stores, test_features, simulated, batch_cached_free=cached_free),
+        live=operations(stores, features, live, assets, batch_cached_free=cached_free),
+        simulated=operations(
+            stores, test_features, simulated, assets, batch_cached_free=cached_free
+        ),
         readiness=Readiness({"ledger": stores.ping_ledger} | dict(around.probes)),
     )

@@ -10,7 +10,13 @@ from ray.serve.handle import DeploymentHandle
 from serve_app.api.asgi import create_app
 from serve_app.checkpoints.freeze import freeze_loaded
 from serve_app.checkpoints.watch import ChoiceWatch
-from serve_app.composition.options import StoreOptions, TrackOptions, UrlOptions
+from serve_app.composition.options import (
+    BrowserOptions,
+    LibraryOptions,
+    StoreOptions,
+    TrackOptions,
+    UrlOptions,
+)
 from serve_app.composition.services import Surroundings, compose_services
 from serve_app.composition.stores import open_stores
 from serve_app.deployments.handles import RayIdentify, RayQuick, probe
@@ -33,6 +39,8 @@ class Api:
         stores: StoreOptions,
         urls: UrlOptions,
         tracks: TrackOptions,
+        library: LibraryOptions,
+        browsers: BrowserOptions,
         public_url: str,
         default_models: dict[str, str],
         handles: dict[str, DeploymentHandle[Any]],
@@ -43,16 +51,21 @@ class Api:
             stores: Where the stores are.
             urls: What webhooks and audio may be at.
             tracks: Who knows tracks.
+            library: Where the tracks are that this server knows.
+            browsers: What web pages may do.
             public_url: Under which customers reach this service.
             default_models: Role to ids of the checkpoints in use where nothing is chosen.
             handles: The other deployments, by the names that ``/readyz`` shows.
         """
+        self._browsers = browsers
         self._services = compose_services(
             open_stores(stores, replicas=most_replicas()),
             Surroundings(
                 public_url=public_url,
                 urls=urls,
                 tracks=tracks,
+                library=library.open(),
+                library_adding=library.adding,
                 quick=RayQuick(handles["bpm"]),
                 identify=RayIdentify(handles["identify"]),
                 models=default_models,
@@ -63,6 +76,10 @@ class Api:
 
     def __serve_build_asgi_app__(self) -> FastAPI:
         """Called by Serve in the replica, after the constructor."""
-        app = create_app(self._services)
+        app = create_app(
+            self._services,
+            cors_origins=self._browsers.cors_origins,
+            playground=self._browsers.playground,
+        )
         freeze_loaded()
         return app

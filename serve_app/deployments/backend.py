@@ -10,10 +10,11 @@ import ray
 from ray.serve.exceptions import BackPressureError
 from ray.serve.handle import DeploymentHandle
 
+from models.rhythm.tempo import TempoRange
 from pipelines.analysis.excerpt import Excerpt
 from pipelines.audio.waveform import Waveform
 from pipelines.batching.batcher import DeviceFaultError, DeviceGoneError, QueueFullError
-from serve_app.deployments.handles import call_analyse
+from serve_app.deployments.handles import call_analyse, call_analyse_within
 from serve_app.deployments.model_server import Answer
 from serve_app.services.jobs.run import Analysed
 
@@ -44,7 +45,7 @@ class RayBackend:
         self._excerpt = excerpt
         self._handles = [spectral, mood] if embedding is None else [spectral, mood, embedding]
 
-    async def analyse(self, waveform: Waveform) -> Analysed:
+    async def analyse(self, waveform: Waveform, tempo_range: TempoRange | None = None) -> Analysed:
         """Put the samples into the object store once and analyse them side by side.
 
         The whole track has been decoded, for its tempo and key, so an excerpt is cut from it here.
@@ -61,6 +62,10 @@ class RayBackend:
             partial(call_analyse, handle, [ref], waveform.sample_rate)
             for handle, ref in zip(self._handles, (pcm, heard, heard), strict=False)
         ]
+        if tempo_range is not None:
+            attempts[0] = partial(
+                call_analyse_within, self._handles[0], [pcm], waveform.sample_rate, tempo_range
+            )
         calls = [asyncio.ensure_future(retry_on_another_replica(attempt)) for attempt in attempts]
         try:
             answers = cast("list[Answer[Any]]", await asyncio.gather(*calls))

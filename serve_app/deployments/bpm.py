@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from ray import serve
 
+from models.rhythm.tempo import TempoRange
 from pipelines.analysis.records import QuickFeatures
 from pipelines.audio.decode import DecodeLimits, decode
 from pipelines.audio.waveform import AudioError
@@ -45,7 +46,12 @@ class Bpm:
         self._follower = await follow(options, stores, QUICK_ROLES, self._exchange)
 
     async def analyse(
-        self, source: dict[str, Any], max_audio_s: float, max_bytes: int, with_key: bool
+        self,
+        source: dict[str, Any],
+        max_audio_s: float,
+        max_bytes: int,
+        with_key: bool,
+        tempo_range: TempoRange | None = None,
     ) -> QuickFeatures | Refusal:
         """See `QuickBackend`."""
         limits = DecodeLimits(max_seconds=max_audio_s, min_seconds=MIN_AUDIO_S)
@@ -54,14 +60,24 @@ class Bpm:
                 with TemporaryDirectory(prefix="afa-bpm-") as folder:
                     path = Path(folder) / "audio"
                     await self._sources.fetch(source_from_json(source), path, max_bytes)
-                    return await asyncio.to_thread(self._run, path, limits, with_key=with_key)
+                    return await asyncio.to_thread(
+                        self._run, path, limits, with_key=with_key, tempo_range=tempo_range
+                    )
         except AudioError as error:
             return Refusal(error.code, str(error))
         except UrlFetchError as error:
             return Refusal(error.code, error.message)
 
-    def _run(self, path: Path, limits: DecodeLimits, *, with_key: bool) -> QuickFeatures:
-        return self._exchange.current.analyse(decode(path, limits), with_key=with_key)
+    def _run(
+        self,
+        path: Path,
+        limits: DecodeLimits,
+        *,
+        with_key: bool,
+        tempo_range: TempoRange | None,
+    ) -> QuickFeatures:
+        waveform = decode(path, limits)
+        return self._exchange.current.analyse(waveform, with_key=with_key, tempo_range=tempo_range)
 
     async def ready(self) -> bool:
         """Answer once the models are loaded."""

@@ -6,6 +6,7 @@ from typing import Any, cast
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
 from ray.serve.handle import DeploymentHandle
 
+from models.rhythm.tempo import TempoRange
 from pipelines.analysis.records import QuickFeatures
 from serve_app.domain.errors import ServiceUnavailableError
 from serve_app.ledger.jobs.types import Source, source_to_json
@@ -22,6 +23,11 @@ async def call_analyse(handle: DeploymentHandle[Any], *args: Any) -> Any:
     return await handle.analyse.remote(*args)
 
 
+async def call_analyse_within(handle: DeploymentHandle[Any], *args: Any) -> Any:
+    """Call ``analyse_within`` of the spectral deployment."""
+    return await handle.analyse_within.remote(*args)
+
+
 class RayQuick:
     """The CPU deployment behind `QuickBackend`."""
 
@@ -29,10 +35,17 @@ class RayQuick:
         self._bpm = bpm
 
     async def analyse(
-        self, source: Source, *, max_audio_s: float, max_bytes: int, with_key: bool
+        self,
+        source: Source,
+        *,
+        max_audio_s: float,
+        max_bytes: int,
+        with_key: bool,
+        tempo_range: TempoRange | None = None,
     ) -> QuickFeatures | Refusal:
         """See `QuickBackend`."""
-        call = call_analyse(self._bpm, source_to_json(source), max_audio_s, max_bytes, with_key)
+        plain = source_to_json(source)
+        call = call_analyse(self._bpm, plain, max_audio_s, max_bytes, with_key, tempo_range)
         try:
             async with asyncio.timeout(QUICK_LIMIT_S):
                 return cast("QuickFeatures | Refusal", await call)

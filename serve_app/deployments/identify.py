@@ -24,7 +24,7 @@ from serve_app.providers.identities.registry import build_providers
 from serve_app.providers.identities.resolver import Resolver
 from serve_app.providers.recognisers.calls import MonthlyCap
 from serve_app.providers.recognisers.own_index import LocalRecogniser
-from serve_app.providers.recognisers.registry import ORDER, build_sources
+from serve_app.providers.recognisers.registry import build_sources
 from serve_app.providers.web.http_client import LocalRateLimiter
 from serve_app.services.audio.refusal import Refusal
 from serve_app.services.identify.answers import IdentifyCache
@@ -63,7 +63,7 @@ class Identify:
             opened.objects,
             Fingerprinter().make_clip,
             IdentifyCache(opened.cache, partial(generation_of, tracks.fingerprint_dir)),
-            IdentifyCascade(sources.recognisers, ORDER),
+            IdentifyCascade(sources.recognisers, sources.order),
             EnrichmentService(
                 resolver=Resolver(catalog, providers.identities, Memo(opened.cache)),
                 discography=sources.discography,

@@ -1,10 +1,11 @@
 """The chores of the installation, in one replica that Serve restarts when it dies."""
 
+import asyncio
 from functools import partial
 
 from ray import serve
 
-from serve_app.composition.options import KeeperOptions, StoreOptions, UrlOptions
+from serve_app.composition.options import KeeperOptions, LibraryOptions, StoreOptions, UrlOptions
 from serve_app.composition.stores import open_stores
 from serve_app.ledger.archive import Archive
 from serve_app.ledger.clock import confirm_clock
@@ -20,15 +21,19 @@ from serve_app.services.payments import PaymentsWorker
 from serve_app.services.upkeep import Chore, Upkeep
 
 SWEEP_S, DELIVER_S, EXPORT_S = 1.0, 1.0, 1.0
-FORGET_S, ORPHANS_S, AUDIT_S, CLOCK_S = 10.0, 3600.0, 300.0, 60.0
+FORGET_S, ORPHANS_S, AUDIT_S, CLOCK_S, LIBRARY_S = 10.0, 3600.0, 300.0, 60.0, 60.0
 
 
 @serve.deployment
 class Keeper:
-    """Recovers lost jobs, reaps holds, delivers webhooks, pays, deletes, exports, audits."""
+    """Recovers, reaps, delivers, pays, deletes, exports, audits and tidies, beside the requests."""
 
     async def __init__(  # type: ignore[misc]  # Serve awaits it; the loops need a running loop
-        self, stores: StoreOptions, urls: UrlOptions, options: KeeperOptions
+        self,
+        stores: StoreOptions,
+        urls: UrlOptions,
+        options: KeeperOptions,
+        library: LibraryOptions,
     ) -> None:
         opened = open_stores(stores, in_background=True)
         await opened.ledger_store.claim_shards()
@@ -40,6 +45,7 @@ class Keeper:
         self._journal = Journal(opened.ledger_store)
         self._mismatch = ""
         exporter = Exporter(opened.ledger_store, Archive(options.journal_store))
+        kept = library.open()
         self._upkeep = Upkeep(
             [
                 Chore("clock", partial(confirm_clock, opened.ledger_store), CLOCK_S),
@@ -52,6 +58,7 @@ class Keeper:
                 Chore("orphaned objects", assets.delete_orphans, ORPHANS_S),
                 Chore("journal", exporter.export, EXPORT_S),
                 Chore("audit", self._audit, AUDIT_S),
+                Chore("library", partial(asyncio.to_thread, kept.maintain), LIBRARY_S),
             ]
         )
         self._upkeep.start()

@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from ray import ObjectRef
 
+from afa.device import resolve_device
 from models.checkpoints.cache import stored_bytes
 from models.checkpoints.cards import CardError
 from pipelines.audio.waveform import Waveform
@@ -23,7 +24,7 @@ from pipelines.batching.steps import Step
 from serve_app.checkpoints.exchange import Cards, Exchange, ids_by_role
 from serve_app.checkpoints.freeze import freeze_loaded
 from serve_app.checkpoints.shelf import Shelf, ShelfFullError
-from serve_app.composition.execution import execution_on, resolve_device
+from serve_app.composition.execution import execution_on
 from serve_app.composition.options import ModelOptions, StoreOptions
 from serve_app.deployments.autoscaling import BACKLOG, BUSY
 from serve_app.deployments.batch_metrics import BatchMetrics
@@ -128,13 +129,16 @@ class ModelServer(Generic[R]):
             QueueFullError: Too much is queued already.
             DeviceFaultError: The device is broken; try another replica.
         """
-        if self._fault is not None:
-            raise DeviceGoneError(str(self._fault)) from self._fault
+        self._check_device()
         samples = await pcm[0]
         step, models = self._exchange.current, self._exchange.serving
         if embedding_model and embedding_model != models.get(EMBEDDING, embedding_model):
             step, models = await self._named(embedding_model)
         return Answer(await step.run(Waveform(samples, sample_rate)), models)
+
+    def _check_device(self) -> None:
+        if self._fault is not None:
+            raise DeviceGoneError(str(self._fault)) from self._fault
 
     async def check_health(self) -> None:
         """Fail when the device no longer computes, so that Serve replaces the replica."""

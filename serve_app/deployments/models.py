@@ -4,16 +4,20 @@ Each names the roles whose checkpoints it runs, and builds its step from their c
 `ModelServer`'s. Serve files know them by their class names.
 """
 
+from typing import cast
+
 from ray import serve
 
+from models.rhythm.tempo import TempoRange
 from pipelines.analysis import embedding, mood, mood_and_embedding, spectral
 from pipelines.analysis.embedding import EmbeddingStep
 from pipelines.analysis.mood import MoodStep
 from pipelines.analysis.mood_and_embedding import MoodAndEmbeddingStep
 from pipelines.analysis.records import EmbeddingResult, MoodResult, SpectralResult
 from pipelines.analysis.spectral import SpectralStep
+from pipelines.audio.waveform import Waveform
 from serve_app.checkpoints.exchange import Cards
-from serve_app.deployments.model_server import ModelServer
+from serve_app.deployments.model_server import Answer, ModelServer, Pcm
 
 
 @serve.deployment
@@ -26,6 +30,16 @@ class Spectral(ModelServer[SpectralResult]):
         """See `ModelServer`."""
         chosen = {role: tuple(of_role) for role, of_role in cards.items()}
         return spectral.build(chosen, self._options.model_dir, self._device)
+
+    async def analyse_within(
+        self, pcm: list[Pcm], sample_rate: int, tempo_range: TempoRange
+    ) -> Answer[SpectralResult]:
+        """Analyse a track whose tempo is to lie in a range; the rest is as in `analyse`."""
+        self._check_device()
+        samples = await pcm[0]
+        current, models = self._exchange.current, self._exchange.serving
+        step = cast("SpectralStep", current.step).within(tempo_range)
+        return Answer(await current.run(Waveform(samples, sample_rate), step), models)
 
 
 @serve.deployment

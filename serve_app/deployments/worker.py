@@ -10,10 +10,11 @@ from ray.serve.handle import DeploymentHandle
 
 from pipelines.analysis.excerpt import Excerpt
 from pipelines.audio.decode import decode
-from serve_app.composition.options import StoreOptions, UrlOptions, WorkerOptions
+from serve_app.composition.options import LibraryOptions, StoreOptions, UrlOptions, WorkerOptions
 from serve_app.composition.stores import open_stores
 from serve_app.deployments.backend import RayBackend
 from serve_app.ledger.jobs.types import Claim
+from serve_app.library.writer import LibraryWriter
 from serve_app.providers.web.audio_url import AudioUrlFetcher
 from serve_app.services.audio.sources import SourceFetcher
 from serve_app.services.jobs.run import JobRunner
@@ -34,6 +35,7 @@ class AnalysisWorker:
         stores: StoreOptions,
         urls: UrlOptions,
         options: WorkerOptions,
+        library: LibraryOptions,
         spectral: DeploymentHandle[Any],
         mood: DeploymentHandle[Any],
         embedding: DeploymentHandle[Any] | None,
@@ -50,6 +52,7 @@ class AnalysisWorker:
             decode,
             # Keys come with the jobs; the worker makes none.
             FeatureCache(opened.cache, str),
+            LibraryWriter(library.open()),
         )
         self._loops = [
             asyncio.create_task(self._work(slot)) for slot in range(options.concurrent_jobs)

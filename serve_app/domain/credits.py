@@ -82,8 +82,8 @@ class Balance:
 
 
 @dataclass(frozen=True, slots=True)
-class HitCharge:
-    """What a cache hit cost: nothing inside the monthly allowance."""
+class Charge:
+    """What an operation cost, and the account after it."""
 
     credits: int
     balance: Balance

@@ -6,6 +6,7 @@ AfaError
 │   └── UrlFetchError          400 url_fetch_failed (as the error of a job)
 ├── UnauthorizedError          401 unauthorized
 ├── ScopeRequiredError         403 scope_required
+├── LibraryClosedError         403 library_closed
 ├── InsufficientCreditsError   402 insufficient_credits
 ├── TierRequiredError          402 tier_required
 ├── NotFoundError
@@ -15,6 +16,7 @@ AfaError
 │   └── RouteNotFoundError     404 not_found
 ├── MethodNotAllowedError      405 method_not_allowed
 ├── IdempotencyMismatchError   409 idempotency_mismatch
+├── JobRunningError            409 job_running
 ├── PayloadTooLargeError       413 payload_too_large
 ├── UnsupportedMediaTypeError  415 unsupported_media_type
 ├── RateLimitError             429 rate_limit_exceeded
@@ -77,6 +79,13 @@ class ScopeRequiredError(AfaError):
     status = 403
 
 
+class LibraryClosedError(AfaError):
+    """The track is the operator's, or the operator alone adds tracks."""
+
+    code = "library_closed"
+    status = 403
+
+
 class InsufficientCreditsError(AfaError):
     """The balance does not cover the operation."""
 
@@ -131,6 +140,13 @@ class IdempotencyMismatchError(AfaError):
     """An Idempotency-Key was reused with another request."""
 
     code = "idempotency_mismatch"
+    status = 409
+
+
+class JobRunningError(AfaError):
+    """A job cannot be deleted while it is worked on."""
+
+    code = "job_running"
     status = 409
 
 

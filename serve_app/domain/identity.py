@@ -22,7 +22,8 @@ class TrackIdentity:
         mode: 1 major, 0 minor.
         beats: Beat times in seconds, ascending; ``downbeats`` is a subset of it.
         is_verified: A person checked tempo, key and beats, so they win over computed ones.
-        source: Who said so: ``catalog``, ``acousticbrainz`` or a provider's name.
+        source: Who said so: ``library``, ``catalog``, ``acousticbrainz`` or a provider's name.
+        library_id: The library's track that it is, where it is one.
     """
 
     artist: str = ""
@@ -47,6 +48,7 @@ class TrackIdentity:
     downbeats: tuple[float, ...] = ()
     is_verified: bool = False
     source: str = "catalog"
+    library_id: str | None = None
 
     def ids(self) -> Iterator[TrackId]:
         """Every identifier that is known."""

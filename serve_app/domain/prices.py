@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from itertools import pairwise
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +20,20 @@ class Prices:
     bpm: int
     analysis: int
     identify: int
+    similar: int
+    path: int
     cache_hit_over_allowance: int
+
+    def steps(self, price: int) -> list[tuple[int, int]]:
+        """Split the price of a miss, from and to, where a cheaper kind of miss ends.
+
+        Who has paid for tempo and key has so paid for the first part of the same track's features.
+        """
+        misses = (self.key_bpm_miss, self.features_by_id_miss, self.features_by_name_miss)
+        ends = sorted(
+            {cost for cost in (*misses, self.beatgrid_miss) if 0 < cost < price} | {price}
+        )
+        return list(pairwise([0, *ends]))
 
     @classmethod
     def from_table(cls, table: Mapping[str, int]) -> "Prices":

@@ -5,7 +5,11 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 ALIASES = {"starter": "basic"}
-ORDER = ("free", "basic", "pro", "scale")
+SOLD = ("free", "basic", "pro", "scale")
+LOCAL = "local"
+"""Of the machine's own user: without limits, and for callers on this machine alone."""
+
+ORDER = (*SOLD, LOCAL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +56,13 @@ class Tiers:
         return self._by_name[ALIASES.get(name, name)]
 
     def __iter__(self) -> Iterator[Tier]:
-        """Iterate over the tiers from the smallest to the largest."""
-        return iter(self._by_name[name] for name in ORDER)
+        """Iterate over the tiers that are sold, from the smallest to the largest."""
+        return iter(self._by_name[name] for name in SOLD)
+
+    @property
+    def every(self) -> tuple[Tier, ...]:
+        """All tiers, that of the machine's own user last."""
+        return tuple(self._by_name[name] for name in ORDER)
 
     def first_with(self, feature: str) -> Tier:
         """Give the smallest tier whose boolean ``feature`` is true."""

@@ -9,14 +9,17 @@ from dataclasses import dataclass
 from enum import StrEnum
 from uuid import UUID
 
+from serve_app.domain.ulid import ALPHABET, LENGTH
+
 MAX_LENGTH = 2048
+LIBRARY_PREFIX = "trk_"
 
 FORMS = (
     "Accepted: a Spotify id (22 characters), MusicBrainz recording id (UUID), ISRC (like "
     "QZTST2100001), YouTube id (11 characters), Apple Music or Deezer id (digits; best written "
     "apple:ID or deezer:ID), the prefixed forms spotify:, mbid:, isrc:, apple:, deezer:, youtube:, "
-    "acoustid:, the URI spotify:track:ID or deezer:track:ID, or a track's web address on Spotify, "
-    "MusicBrainz, Apple Music, Deezer or YouTube."
+    "acoustid:, the library's own id (trk_…), the URI spotify:track:ID or deezer:track:ID, or a "
+    "track's web address on Spotify, MusicBrainz, Apple Music, Deezer or YouTube."
 )
 
 
@@ -41,6 +44,7 @@ class Platform(StrEnum):
     DEEZER = "deezer"
     YOUTUBE = "youtube"
     ACOUSTID = "acoustid"
+    LIBRARY = "library"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +96,7 @@ _VALUES = {
     Platform.DEEZER: re.compile(r"[0-9]{1,12}"),
     Platform.YOUTUBE: re.compile(r"[0-9A-Za-z_-]{11}"),
     Platform.ACOUSTID: re.compile(_UUID),
+    Platform.LIBRARY: re.compile(rf"{LIBRARY_PREFIX}[{ALPHABET}]{{{LENGTH}}}"),
 }
 _PREFIXES = {
     "spotify": Platform.SPOTIFY,
@@ -108,6 +113,7 @@ _PREFIXES = {
     "yt": Platform.YOUTUBE,
     "youtubemusic": Platform.YOUTUBE,
     "acoustid": Platform.ACOUSTID,
+    "library": Platform.LIBRARY,
 }
 _TAIL = r"(?:[/?#].*)?"
 _URLS = [
@@ -236,4 +242,6 @@ def _parse_bare(text: str) -> TrackId | AmbiguousTrackId:
         return deezer
     if _VALUES[Platform.YOUTUBE].fullmatch(text):
         return TrackId(Platform.YOUTUBE, text)
+    if _VALUES[Platform.LIBRARY].fullmatch(text):
+        return TrackId(Platform.LIBRARY, text)
     raise InvalidTrackIdError("That is not a track identifier.")

@@ -1,17 +1,22 @@
 """Carry the journal out of Redis.
 
-Invariant: what leaves the stream is in the archive, once. Redis replicates in order, so a shard
-whose stream lacks archived calls has lost them: it is not exported until they are back.
+Invariant: what leaves the stream is in the archive, once, also when two exporters work at the same
+time: the shard says what the next segment holds until that is trimmed. Redis replicates in order,
+so a shard whose stream lacks archived calls has lost them: it is not exported until they are back.
 """
 
 from collections.abc import Sequence
 
-from serve_app.ledger.archive import Archive, Segment, parse_call_id
-from serve_app.ledger.journal import PAGE, Call, Journal
+from serve_app.ledger.archive import Archive, CallId, Segment, parse_call_id
+from serve_app.ledger.journal import PAGE, Call, Journal, pairs_of, parse_call
 from serve_app.store.client import Store
 
 SEGMENTS_KEPT = 100
 """Segments of a shard that are remembered; a replica lags by seconds, not by so many exports."""
+
+
+Marks = tuple[str, str]
+"""The last calls that a shard knows as exported and as reconciled, or empty."""
 
 
 class LostEntriesError(RuntimeError):
@@ -19,13 +24,14 @@ class LostEntriesError(RuntimeError):
 
 
 class Exporter:
-    """Archives the journal; only one works on a ledger at a time."""
+    """Archives the journal. Two at once do no harm: both write the same segments."""
 
     def __init__(self, store: Store, archive: Archive) -> None:
         self._store = store
         self._archive = archive
         self._journal = Journal(store)
         self._segments: dict[str, list[Segment]] | None = None
+        self._marks: dict[str, Marks] = {}
 
     async def export(self) -> int:
         """Archive what is new in every shard, then drop it; tell how many entries.
@@ -35,13 +41,16 @@ class Exporter:
             ServiceUnavailableError: The ledger is away.
         """
         n_entries, lacking = 0, []
-        if self._segments is None:
-            self._segments = await self._archive.segments()
         tags = self._journal.tags()
-        for tag, (n_calls, marks) in zip(tags, await states(self._store, tags), strict=True):
+        found = dict(zip(tags, await states(self._store, tags), strict=True))
+        marks = {tag: marks for tag, (_, marks) in found.items()}
+        if self._segments is None or marks != self._marks:
+            # Somebody else has exported. The marks were read first, so none is newer than the list.
+            self._segments, self._marks = await self._archive.segments(), marks
+        for tag, (n_calls, known) in found.items():
             listed = self._segments.setdefault(tag[1:-1], [])
-            if listed and listed[-1].last not in marks:
-                if await lost_calls(self._journal, self._archive, tag, listed, marks):
+            if listed and listed[-1].last not in known:
+                if await lost_calls(self._journal, self._archive, tag, listed, known):
                     lacking.append(tag[1:-1])
                     continue
                 await self._trim(tag, listed[-1].last)  # archived, and not yet trimmed
@@ -58,48 +67,60 @@ class Exporter:
 
     async def _export_shard(self, tag: str, listed: list[Segment]) -> int:
         n_entries = 0
-        async for calls in self._journal.pages(tag):
+        while calls := await self._claim(tag):
             after = listed[-1] if listed else None
             listed.append(await self._archive.put(tag[1:-1], calls, after))
             await self._trim(tag, calls[-1].call_id)
             n_entries += sum(len(call.entries) for call in calls)
         return n_entries
 
+    async def _claim(self, tag: str) -> list[Call]:
+        """Give the calls of the next segment; none where somebody else went on."""
+        names = [self._store.keys.shard(tag, name) for name in ("j", "jb")]
+        found = await self._store.run("journal_claim", names, [*self._marks[tag], PAGE])
+        if found == b"STALE":
+            return []
+        return [parse_call(call_id.decode(), pairs_of(fields)) for call_id, fields in found]
+
     async def _trim(self, tag: str, until: str) -> None:
-        keys = self._store.keys
-        names = [keys.shard(tag, name) for name in ("j", "jb", "e")]
-        await self._store.run("journal_trim", names, [until, PAGE])
+        await self._journal.trim(tag, until)
+        self._marks[tag] = (until, self._marks[tag][1])
 
 
-async def states(store: Store, tags: Sequence[str]) -> list[tuple[int, set[str]]]:
+async def states(store: Store, tags: Sequence[str]) -> list[tuple[int, Marks]]:
     """Give each shard's number of calls in the stream, and the last calls it knows as archived."""
     keys = store.keys
     lengths = await store.batch([("XLEN", keys.shard(tag, "j")) for tag in tags])
-    marks = await store.batch(
+    found = await store.batch(
         [("HMGET", keys.shard(tag, "jb"), "exported", "reconciled") for tag in tags]
     )
-    known = [{raw.decode() for raw in pair if raw is not None} for pair in marks]
-    return list(zip(lengths, known, strict=True))
+    marks = [((one or b"").decode(), (other or b"").decode()) for one, other in found]
+    return list(zip(lengths, marks, strict=True))
 
 
-def after_marks(listed: list[Segment], marks: set[str]) -> list[Segment]:
+def after_marks(listed: list[Segment], marks: Marks) -> list[Segment]:
     """Give the segments that a shard does not know of."""
     places = [place for place, segment in enumerate(listed) if segment.last in marks]
     if places:
         return listed[places[-1] + 1 :]
-    until = max((parse_call_id(mark) for mark in marks), default=(0, 0))
+    until = newest(marks)
     return [segment for segment in listed if parse_call_id(segment.last) > until]
 
 
+def newest(marks: Marks) -> CallId:
+    """Give the newest call that a shard knows as archived."""
+    return max(parse_call_id(mark) if mark else (0, 0) for mark in marks)
+
+
 async def lost_calls(
-    journal: Journal, archive: Archive, tag: str, listed: list[Segment], marks: set[str]
+    journal: Journal, archive: Archive, tag: str, listed: list[Segment], marks: Marks
 ) -> list[Call]:
     """Give the calls that are in a shard's archive, and in neither its stream nor its sums."""
     newer = after_marks(listed, marks)
     if not newer:
         return []
     present = {call.call_id async for page in journal.pages(tag) for call in page}
-    until = max((parse_call_id(mark) for mark in marks), default=(0, 0))
+    until = newest(marks)
     calls = [call for segment in newer for call in await archive.read(segment)]
     return [
         call

@@ -4,18 +4,21 @@ Invariant: a fold without problems knows each account twice, by its entries and 
 both agree; a chain without problems was not changed, and no call stands in it twice.
 """
 
+import asyncio
 from collections import deque
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from itertools import islice
 
 from serve_app.domain.credits import JournalEntry
-from serve_app.ledger.archive import FORMAT, Archive, CallId, Segment, parse_call_id
+from serve_app.ledger.archive import FORMAT, Archive, CallId, Contents, Segment, parse_call_id
 from serve_app.ledger.ended_holds import KEPT_MS
 from serve_app.ledger.journal import LOST, Call
 from serve_app.ledger.ledger import PAYMENT_ID_KEPT_MS
-from serve_app.ledger.packed import unpack_account, unpack_hold
+from serve_app.ledger.packed import HELD, unpack_account
 
 PAYMENTS = frozenset({"topup", "bonus", "adjust"})
+READ_AHEAD = 8
 
 
 @dataclass(slots=True)
@@ -89,7 +92,7 @@ class Fold:
         self.deadlines.update(call.deadlines)
         self.topups.update(call.topups)
         for member, packed in call.holds.items():
-            if unpack_hold(packed)[0] != "held":
+            if not packed.startswith(HELD):
                 self.deadlines.pop(member, None)
                 self.ended.append((at_ms, member))
         while self.ended and self.ended[0][0] < at_ms - KEPT_MS:
@@ -115,14 +118,31 @@ class Fold:
         return found
 
 
+async def opened(
+    archive: Archive, listed: list[Segment]
+) -> AsyncIterator[tuple[Segment, Contents]]:
+    """Yield segments in order, with some of the next ones under way: a bucket answers slowly."""
+    waiting, following = deque[tuple[Segment, asyncio.Task[Contents]]](), iter(listed)
+    try:
+        while True:
+            for segment in islice(following, READ_AHEAD - len(waiting)):
+                waiting.append((segment, asyncio.create_task(archive.open(segment))))
+            if not waiting:
+                return
+            segment, task = waiting.popleft()
+            yield segment, await task
+    finally:
+        for _, task in waiting:
+            task.cancel()
+
+
 async def read_chain(
     archive: Archive, listed: list[Segment], problems: list[str]
 ) -> AsyncIterator[tuple[Segment, Call]]:
     """Yield the calls of a shard's segments, each once; problems of the chain are appended."""
     last_digest, number = "", 0
     seen: CallId = (0, 0)
-    for segment in listed:
-        contents = await archive.open(segment)
+    async for segment, contents in opened(archive, listed):
         name = segment.key
         if segment.number:
             head = contents.header

@@ -22,7 +22,7 @@ PAGE = 100
 DELTAS = struct.Struct("<4d")
 LOST = "lost"
 ENDINGS = frozenset({"commit", "void", "reap"})
-MARKS = frozenset({b"exported", b"reconciled"})
+MARKS = frozenset({b"exported", b"reconciled", b"claimed"})
 SNAPSHOT_TRIES = 10
 
 
@@ -152,6 +152,12 @@ class Journal:
                 return
             yield [parse_call(call_id.decode(), fields) for call_id, fields in page]
             after = f"({page[-1][0].decode()}"
+
+    async def trim(self, tag: str, until: str) -> None:
+        """Drop a shard's calls up to one that is archived, into the sums."""
+        keys = [self._store.keys.shard(tag, name) for name in ("j", "jb", "e")]
+        while await self._store.run("journal_trim", keys, [until, PAGE]) == PAGE:
+            pass
 
     async def entries(self, account: str) -> list[JournalEntry]:
         """Give the entries of an account that are still in the stream, oldest first."""

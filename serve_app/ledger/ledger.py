@@ -7,11 +7,12 @@ import asyncio
 import json
 import re
 import uuid
+from collections.abc import Sequence
 from typing import Literal
 
 from serve_app.domain.credits import (
     Balance,
-    HitCharge,
+    Charge,
     HoldClosedError,
     HoldMismatchError,
     Payer,
@@ -28,7 +29,7 @@ from serve_app.ledger.hold_operations import (
     HoldOperation,
     HoldOperations,
 )
-from serve_app.ledger.packed import parse_balance
+from serve_app.ledger.packed import parse_balance, unpack_hold
 from serve_app.store.client import Args, Store
 from serve_app.store.keys import split_member
 
@@ -134,7 +135,18 @@ class Ledger:
             HoldClosedError: It was voided, reaped, committed with another cost, or never existed.
             ServiceUnavailableError: The ledger is away; the same call again settles it.
         """
-        return await self._end(COMMIT, account, hold_id, -1 if final_cost is None else final_cost)
+        final = -1 if final_cost is None else final_cost
+        return (await self._end(COMMIT, account, hold_id, final))[1]
+
+    async def charge(self, account: str, hold_id: str, final_cost: int) -> Charge:
+        """Commit a hold that others may commit too; its credits are 0 if one of them did before.
+
+        Raises:
+            HoldClosedError: As `commit`.
+            ServiceUnavailableError: As `commit`.
+        """
+        answer, balance = await self._end(COMMIT, account, hold_id, final_cost)
+        return Charge(final_cost if answer == "OK" else 0, balance)
 
     async def void(self, account: str, hold_id: str) -> Balance:
         """Give a hold back whole.
@@ -143,14 +155,26 @@ class Ledger:
             HoldClosedError: It was committed, reaped, or never existed.
             ServiceUnavailableError: The ledger is away; the same call again settles it.
         """
-        return await self._end(VOID, account, hold_id)
+        return (await self._end(VOID, account, hold_id))[1]
 
-    async def _end(self, command: bytes, account: str, hold_id: str, final: int = 0) -> Balance:
+    async def hold_states(self, account: str, hold_ids: Sequence[str]) -> list[str | None]:
+        """Tell what holds are; None where there is none, or none any more.
+
+        Raises:
+            ServiceUnavailableError: The ledger is away.
+        """
+        names = [self.store.keys.hold(check_id(account), check_id(name)) for name in hold_ids]
+        found = await self.store.command("MGET", *names)
+        return [None if packed is None else unpack_hold(packed)[0] for packed in found]
+
+    async def _end(
+        self, command: bytes, account: str, hold_id: str, final: int = 0
+    ) -> tuple[str, Balance]:
         operation = HoldOperation(command, check_id(account), check_id(hold_id), amount=final)
         text, packed = await self._operations.do(operation)
         answer, _, state = text.partition(":")
         if answer in ("OK", "DUP"):
-            return parse_balance(account, packed)
+            return answer, parse_balance(account, packed)
         if answer == "OVER":
             raise HoldMismatchError(f"hold {hold_id} is smaller than the final cost")
         raise HoldClosedError(hold_id, state or "missing")
@@ -181,7 +205,7 @@ class Ledger:
 
     async def count_hit(
         self, account: str, tier: str, hits: int = 1, hit_id: str | None = None
-    ) -> HitCharge:
+    ) -> Charge:
         """Count cache hits, and charge those beyond the monthly allowance.
 
         Args:
@@ -216,7 +240,7 @@ class Ledger:
             )
         if answer == "NOFUNDS":
             raise no_funds(hits * self._hit_price, balance)
-        return HitCharge(int(credits), balance)
+        return Charge(int(credits), balance)
 
     async def balance(self, account: str, tier: str | None = None) -> Balance:
         """Give the account as it is now; with ``tier``, its grant is brought up to date.

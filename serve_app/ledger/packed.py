@@ -52,6 +52,8 @@ FORMAT_1_BYTES = ACCOUNT.size - len(NO_PLAN)
 
 HOLD_COST = struct.Struct("<d")
 HOLD = struct.Struct("<5dB")
+HELD = b"held\0"
+"""How an open hold begins."""
 
 
 def unpack_account(packed: bytes) -> AccountState:

@@ -76,7 +76,7 @@ class Reconciler:
         known = await self._archive.segments()
         tags = self._journal.tags()
         seen = await states(self._store, tags)
-        if known and not any(n_calls or marks for n_calls, marks in seen):
+        if known and not any(n_calls or any(marks) for n_calls, marks in seen):
             raise ReconcileRefusedError("this ledger is empty: run `afa ledger restore`")
         done: list[Reconciled] = []
         for tag, (_, marks) in zip(tags, seen, strict=True):
@@ -97,11 +97,14 @@ class Reconciler:
                 f"shard {tag[1:-1]} lost entries that 0.1 had archived, without states: correct "
                 "its accounts by hand with `afa credits adjust`"
             )
-        base = Fold()
+        base, last_kept = Fold(), ""
         async for _, call in read_chain(self._archive, listed, []):
             if call.call_id == calls[0].call_id:
                 break
             base.add(call)
+            last_kept = call.call_id
+        if last_kept and not is_trial:  # what is archived and is here leaves the stream
+            await self._journal.trim(tag, last_kept)
         of_account: dict[str, list[Call]] = {}
         for call in calls:
             names = {entry.account for entry in call.entries} | {*call.accounts, *call.topups}

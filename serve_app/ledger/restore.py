@@ -4,10 +4,11 @@ Invariant: only an empty ledger is restored, and only from an archive without pr
 open holds, months and allowances are then those of the archive's last call, to the bit.
 """
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
+from itertools import islice
 
-from serve_app.ledger.archive import Archive
+from serve_app.ledger.archive import Archive, Segment
 from serve_app.ledger.fold import Fold, read_chain
 from serve_app.ledger.ledger import PAYMENT_ID_KEPT_MS
 from serve_app.ledger.packed import ACCOUNT, pack_hold, unpack_account, unpack_whole_hold
@@ -45,54 +46,76 @@ class Verified:
     problems: list[str]
 
 
-async def verify(archive: Archive) -> Verified:
-    """Read an archive whole: its chain, its numbers, its sums against its states."""
-    problems: list[str] = []
-    accounts = entries = segments = 0
-    found = await archive.segments()
-    for listed in found.values():
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """One shard of an archive, read to its end."""
+
+    name: str
+    segments: list[Segment]
+    fold: Fold
+
+
+async def read(archive: Archive, problems: list[str]) -> AsyncIterator[Shard]:
+    """Read an archive, once: its chain, its numbers, its sums against its states."""
+    for name, listed in (await archive.segments()).items():
         fold = Fold()
         async for _, call in read_chain(archive, listed, problems):
             fold.add(call)
         problems += fold.problems()
-        segments, accounts = segments + len(listed), accounts + len(fold.accounts)
-        entries += fold.n_entries
-    return Verified(len(found), segments, accounts, entries, problems)
+        yield Shard(name, listed, fold)
+
+
+async def verify(archive: Archive) -> Verified:
+    """Read an archive whole."""
+    problems: list[str] = []
+    shards = accounts = entries = segments = 0
+    async for shard in read(archive, problems):
+        shards, segments = shards + 1, segments + len(shard.segments)
+        accounts += len(shard.fold.accounts)
+        entries += shard.fold.n_entries
+    return Verified(shards, segments, accounts, entries, problems)
 
 
 async def restore(store: Store, archive: Archive) -> Restored:
     """Write what an archive tells into an empty ledger.
 
-    A job is not in the archive: its hold is given back when its time is over.
+    The archive is read once. What is kept of it in memory is what the ledger will hold. A job is
+    not in the archive: its hold is given back when its time is over.
 
     Raises:
         RestoreRefusedError: See the class; nothing was written.
         ServiceUnavailableError: The ledger went away: empty it and begin again.
     """
     await _refuse_unless_empty(store)
-    seen = await verify(archive)
-    if seen.problems:
-        told = "; ".join(seen.problems[:PROBLEMS_TOLD])
+    problems: list[str] = []
+    shards = [shard async for shard in read(archive, problems)]
+    for shard in shards:
+        problems += _misplaced(store, shard)
+    if problems:
+        told = "; ".join(problems[:PROBLEMS_TOLD])
         raise RestoreRefusedError(f"the archive cannot be restored exactly: {told}")
-    n_holds, now_ms = 0, await store.now_ms()
-    found = await archive.segments()
-    for shard, listed in found.items():
-        fold = Fold()
-        async for _, call in read_chain(archive, listed, []):
-            fold.add(call)
-        tag = f"{{{shard}}}"
-        for account in fold.accounts:
-            if store.keys.tag(account) != tag:
-                raise RestoreRefusedError(
-                    f"{account} lies in shard {shard} of the archive, not in "
-                    f"{store.keys.tag(account)[1:-1]}: set AFA_LEDGER_SHARDS as it was"
-                )
-        n_holds += len(fold.deadlines)
-        commands = list(_commands(store, tag, fold, now_ms))
-        commands.append(("HSET", store.keys.shard(tag, "jb"), "exported", listed[-1].last))
-        for start in range(0, len(commands), AT_ONCE):
-            await store.batch(commands[start : start + AT_ONCE])
-    return Restored(len(found), seen.accounts, seen.entries, n_holds)
+    now_ms = await store.now_ms()
+    for shard in shards:
+        commands = _commands(store, shard, now_ms)
+        while some := list(islice(commands, AT_ONCE)):
+            await store.batch(some)
+    folds = [shard.fold for shard in shards]
+    return Restored(
+        len(shards),
+        sum(len(fold.accounts) for fold in folds),
+        sum(fold.n_entries for fold in folds),
+        sum(len(fold.deadlines) for fold in folds),
+    )
+
+
+def _misplaced(store: Store, shard: Shard) -> list[str]:
+    tags = {account: store.keys.tag(account)[1:-1] for account in shard.fold.accounts}
+    return [
+        f"{account} lies in shard {shard.name} of the archive, not in {tag}: set "
+        "AFA_LEDGER_SHARDS as it was"
+        for account, tag in tags.items()
+        if tag != shard.name
+    ]
 
 
 async def _refuse_unless_empty(store: Store) -> None:
@@ -108,8 +131,8 @@ async def _refuse_unless_empty(store: Store) -> None:
         )
 
 
-def _commands(store: Store, tag: str, fold: Fold, now_ms: int) -> Iterator[Command]:
-    keys = store.keys
+def _commands(store: Store, shard: Shard, now_ms: int) -> Iterator[Command]:
+    keys, tag, fold = store.keys, f"{{{shard.name}}}", shard.fold
     base = keys.shard(tag, "jb")
     for account, packed in fold.accounts.items():
         state = unpack_account(packed)._replace(open_jobs=0)
@@ -133,3 +156,5 @@ def _commands(store: Store, tag: str, fold: Fold, now_ms: int) -> Iterator[Comma
         yield ("HSET", keys.topup(account), *(word for pair in topup.items() for word in pair))
         if "intent" in topup:
             yield ("ZADD", keys.shard(tag, "intents"), number, account)
+    # Last: until then an exporter sees that the shard lacks what is archived.
+    yield ("HSET", base, "exported", shard.segments[-1].last)

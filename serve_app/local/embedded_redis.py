@@ -10,6 +10,7 @@ file, and the file is mended before anybody can connect.
 import contextlib
 import importlib.util
 import os
+import random
 import secrets
 import shutil
 import signal
@@ -34,6 +35,8 @@ MOST_CUTS = 5
 LONGEST_SOCKET_PATH = 107
 
 LOOPBACK = "127.0.0.1"
+SERVER_PORTS = range(20_000, 32_000)
+PORTS_TRIED = 20
 
 Role = Literal["ledger", "cache"]
 
@@ -95,6 +98,7 @@ def start(
     appendfsync: Literal["always", "everysec"] = "always",
     extra: Sequence[str] = (),
     environment: Mapping[str, str] | None = None,
+    limit_s: float = START_LIMIT_S,
 ) -> LocalRedis:
     """Give a Redis for ``role``: the one at ``url`` if given, else one started in ``data_dir``.
 
@@ -108,6 +112,7 @@ def start(
         appendfsync: When the ledger's file is forced to disk.
         extra: Further options of redis-server.
         environment: Further environment variables of the server.
+        limit_s: How long it may take to load its data.
 
     Raises:
         LocalRedisError: None was found, or it did not answer in time.
@@ -125,16 +130,16 @@ def start(
         *(("--appendfsync", appendfsync) if role == "ledger" else ()),
         *extra,
     ]
-    address, process = launch(folder, "redis.sock", command, environment)
+    address, process = launch(folder, "redis.sock", command, environment, limit_s)
     for _ in range(MOST_CUTS if role == "ledger" else 0):
         if process.poll() is None:
             break
         # At an address that nobody knows: cut the file once, and begin again.
         mending = [*command, "--aof-load-truncated", "yes"]
-        _, mender = launch(folder, "mend.sock", mending, environment)
+        _, mender = launch(folder, "mend.sock", mending, environment, limit_s)
         mender.terminate()
         mender.wait(STOP_LIMIT_S)
-        address, process = launch(folder, "redis.sock", command, environment)
+        address, process = launch(folder, "redis.sock", command, environment, limit_s)
     if process.poll() is not None:
         raise LocalRedisError(f"Redis did not start; see {folder / 'redis.log'}")
     write_private(folder / PID_FILE, f"{process.pid}\n{address}\n")
@@ -144,7 +149,11 @@ def start(
 
 
 def launch(
-    folder: Path, socket_name: str, command: Sequence[str], environment: Mapping[str, str] | None
+    folder: Path,
+    socket_name: str,
+    command: Sequence[str],
+    environment: Mapping[str, str] | None,
+    limit_s: float,
 ) -> tuple[str, subprocess.Popen[bytes]]:
     """Start a server and wait until it answers or has ended.
 
@@ -160,7 +169,7 @@ def launch(
         start_new_session=True,
         env={**os.environ, **(environment or {})},
     )
-    deadline = time.monotonic() + START_LIMIT_S
+    deadline = time.monotonic() + limit_s
     try:
         while process.poll() is None and not answers(address):
             if time.monotonic() > deadline:
@@ -187,16 +196,21 @@ def choose_address(folder: Path, socket_name: str) -> tuple[str, tuple[str, ...]
     last = read_pid_file(folder)
     known = urlsplit(last[1] if last else "")
     password = known.password or secrets.token_hex(32)
-    port = free_port(known.port or 0)
+    port = free_port(known.port)
     config = folder / "redis.conf"
     write_private(config, f"requirepass {password}\n")
     options = (str(config), "--port", str(port), "--bind", LOOPBACK)
     return f"redis://:{password}@{LOOPBACK}:{port}/0", options
 
 
-def free_port(wanted: int) -> int:
-    """Give the wanted loopback port if it can be had, else any."""
-    for port in (wanted, 0):
+def free_port(wanted: int | None = None) -> int:
+    """Give the wanted loopback port if it can be had, else another.
+
+    New ones lie below those that systems give to outgoing connections (from 32768 on Linux, RFC
+    6056), which would take the port while the server is down.
+    """
+    first = () if wanted is None else (wanted,)
+    for port in (*first, *random.sample(SERVER_PORTS, PORTS_TRIED), 0):
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind((LOOPBACK, port))

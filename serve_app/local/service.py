@@ -26,7 +26,7 @@ from configs.tables import load_table
 from serve_app.api.proxy import CALLBACK, MIDDLEWARES
 from serve_app.composition.files import LocalFiles, make_private, write_private
 from serve_app.domain.redaction import redact_logs
-from serve_app.domain.tiers import ORDER, Tiers
+from serve_app.domain.tiers import LOCAL, ORDER, SOLD, Tiers
 from serve_app.local import embedded_redis, loopback
 from serve_app.local.supervision import SupervisedRedis
 from serve_app.providers.catalog.build import build_catalog
@@ -86,7 +86,13 @@ class LocalService:
 
     def _write_session(self) -> None:
         pids = {"service": os.getpid(), **descendants(os.getpid())}
-        session = {"url": self.url, "metrics": metrics_url(), "keys": self._keys, "pids": pids}
+        session = {
+            "url": self.url,
+            "metrics": metrics_url(),
+            "keys": {tier: self._keys[tier] for tier in SOLD},
+            "local_key": self._keys[LOCAL],
+            "pids": pids,
+        }
         write_private(self._files.session_path, json.dumps(session, indent=2))
 
     def stop(self) -> None:

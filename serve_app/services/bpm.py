@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Protocol
 
+from models.rhythm.tempo import TempoRange
 from pipelines.analysis.records import QuickFeatures
 from serve_app.domain.assets import AssetRecord
 from serve_app.domain.credits import Balance
@@ -25,9 +26,15 @@ class QuickBackend(Protocol):
     """The CPU deployment that finds tempo and key."""
 
     async def analyse(
-        self, source: Source, *, max_audio_s: float, max_bytes: int, with_key: bool
+        self,
+        source: Source,
+        *,
+        max_audio_s: float,
+        max_bytes: int,
+        with_key: bool,
+        tempo_range: TempoRange | None = None,
     ) -> QuickFeatures | Refusal:
-        """Fetch, decode and analyse.
+        """Fetch, decode and analyse; the tempo lies in the range, if there is one.
 
         Raises:
             ServiceUnavailableError: No replica is free or answers in time.
@@ -60,7 +67,14 @@ class BpmService:
         self._charging = charging
         self._prices = prices
 
-    async def detect(self, caller: Caller, tier: Tier, audio: Audio, request_id: str) -> BpmAnswer:
+    async def detect(
+        self,
+        caller: Caller,
+        tier: Tier,
+        audio: Audio,
+        request_id: str,
+        tempo_range: TempoRange | None = None,
+    ) -> BpmAnswer:
         """Detect the tempo of a body or an asset.
 
         Raises:
@@ -81,6 +95,7 @@ class BpmService:
                             max_audio_s=tier.max_audio_s,
                             max_bytes=tier.upload_bytes,
                             with_key=False,
+                            tempo_range=tempo_range,
                         )
                     )
         return BpmAnswer(features, stored.asset, hold.charged, hold.balance)

@@ -1,7 +1,8 @@
 """Take payment for one synchronous operation: hold, then charge or give back.
 
 Invariant: a hold ends with the operation; if this process dies in between, it is reaped and
-nothing is charged. Who is charged has got the answer.
+nothing is charged. Who is charged has got the answer. A name is charged once for as long as the
+ledger remembers ended holds, however many use it, at once or one after another.
 """
 
 import asyncio
@@ -11,14 +12,15 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
 from serve_app.domain.credits import Balance, HoldClosedError
-from serve_app.domain.errors import AfaError, BadRequestError, ServiceUnavailableError
+from serve_app.domain.errors import AfaError, InsufficientCreditsError, ServiceUnavailableError
 from serve_app.domain.keys import Caller
 from serve_app.ledger.ledger import Ledger
 
 logger = logging.getLogger(__name__)
 
-MAX_EARLIER_ATTEMPTS = 20
+ATTEMPTS_AT_ONCE = 64
 CHARGE_AGAIN_S = 1.0
+UNPAID = ("voided", "reaped")
 
 
 def charge_id(request_id: str, sha256: str) -> str:
@@ -26,19 +28,34 @@ def charge_id(request_id: str, sha256: str) -> str:
     return f"{request_id}:{hashlib.sha256(sha256.encode()).hexdigest()[:16]}"
 
 
+def attempt_id(name: str, attempt: int) -> str:
+    """Give the id of the hold of an attempt, from 0."""
+    return f"{name}:{attempt}" if attempt else name
+
+
 class Hold:
-    """Credits set aside; ``charged`` and ``balance`` are final once the operation has ended.
+    """Credits set aside under a name, in its first attempt that has not ended unpaid.
 
     Attributes:
         final_cost: What to charge at the end; at most what was held.
+        is_paid: The name has been charged before.
+        charged: What this operation was charged; 0 where another one of the same name was.
+        balance: The account, after the charge once there is one.
     """
 
-    def __init__(self, hold_id: str, cost: int, balance: Balance, *, is_paid: bool) -> None:
-        self.hold_id = hold_id
+    def __init__(self, name: str, attempt: int, cost: int, balance: Balance, *, is_paid: bool):
+        self.name = name
+        self.attempt = attempt
+        self.cost = cost
         self.final_cost = cost
-        self.balance = balance
-        self.charged = cost
         self.is_paid = is_paid
+        self.charged = 0
+        self.balance = balance
+
+    @property
+    def hold_id(self) -> str:
+        """Its id in the ledger."""
+        return attempt_id(self.name, self.attempt)
 
 
 class Charging:
@@ -56,58 +73,91 @@ class Charging:
             caller: Who pays.
             cost: Credits to hold.
             request_id: The same id is charged once: a repeated request whose first attempt was
-                charged but never answered is not charged again.
+                charged but never answered is not charged again, and is told what it cost.
 
         Raises:
             InsufficientCreditsError: Not covered.
             ServiceUnavailableError: The ledger is away; nothing was held. If it goes away while the
-                body runs, the charge follows when it is back, or never after the hold's time.
+                body runs, the charge follows when it is back.
         """
-        hold = await self._open(caller, cost, request_id)
+        hold = await self.open(caller, cost, f"req:{request_id}")
         try:
             yield hold
         except BaseException:
-            if not hold.is_paid:
-                await asyncio.shield(self._give_back(caller, hold))
+            await asyncio.shield(self.give_back(caller, hold))
             raise
+        await self.charge(caller, hold)
         hold.charged = hold.final_cost
+
+    async def open(self, caller: Caller, cost: int, name: str) -> Hold:
+        """Hold credits under a name, together with all who hold under it now.
+
+        Raises:
+            InsufficientCreditsError: Not covered.
+            ServiceUnavailableError: The ledger is away.
+        """
+        attempt = 0
+        while True:
+            try:
+                balance = await self._ledger.reserve(caller, attempt_id(name, attempt), cost)
+            except HoldClosedError as error:
+                if error.state not in UNPAID:
+                    balance = await self._ledger.balance(caller.account, caller.tier)
+                    return Hold(name, attempt, cost, balance, is_paid=True)
+                attempt = await self._attempt_after(caller, name, attempt)
+                continue
+            return Hold(name, attempt, cost, balance, is_paid=False)
+
+    async def _attempt_after(self, caller: Caller, name: str, attempt: int) -> int:
+        """Give the next attempt that has not ended unpaid, as far as one read shows."""
+        following = range(attempt + 1, attempt + 1 + ATTEMPTS_AT_ONCE)
+        ids = [attempt_id(name, number) for number in following]
+        states = await self._ledger.hold_states(caller.account, ids)
+        going = (n for n, state in zip(following, states, strict=True) if state not in UNPAID)
+        return next(going, following[-1])
+
+    async def charge(self, caller: Caller, hold: Hold) -> None:
+        """Charge a hold, once among all who hold under its name.
+
+        Raises:
+            InsufficientCreditsError: It had been given back by another, or its time was over, and
+                it is not covered any more.
+        """
         if hold.is_paid:
             return
         try:
-            hold.balance = await self._ledger.commit(caller.account, hold.hold_id, hold.final_cost)
+            await self._commit(caller, hold)
         except ServiceUnavailableError:
             # It may have been carried out, and whoever is charged gets the answer.
+            hold.charged = hold.final_cost
             task = asyncio.create_task(self._charge_later(caller, hold))
             self._unsettled.add(task)
             task.add_done_callback(self._unsettled.discard)
+
+    async def _commit(self, caller: Caller, hold: Hold) -> None:
+        while not hold.is_paid:
+            try:
+                charge = await self._ledger.charge(caller.account, hold.hold_id, hold.final_cost)
+            except HoldClosedError:
+                again = await self.open(caller, hold.cost, hold.name)
+                hold.attempt, hold.is_paid = again.attempt, again.is_paid
+                hold.balance = again.balance
+                continue
+            hold.charged, hold.balance, hold.is_paid = charge.credits, charge.balance, True
 
     async def _charge_later(self, caller: Caller, hold: Hold) -> None:
         while True:
             await asyncio.sleep(CHARGE_AGAIN_S)
             try:
-                await self._ledger.commit(caller.account, hold.hold_id, hold.final_cost)
+                await self._commit(caller, hold)
             except ServiceUnavailableError:
                 continue
-            except HoldClosedError as error:  # its time was over: the answer was free
-                logger.warning("%s", error.message)
+            except InsufficientCreditsError as error:  # its time was over: the answer was free
+                logger.warning("%s: %s", hold.hold_id, error.message)
             return
 
-    async def _open(self, caller: Caller, cost: int, request_id: str) -> Hold:
-        for attempt in range(MAX_EARLIER_ATTEMPTS):
-            hold_id = f"req:{request_id}" + (f":{attempt}" if attempt else "")
-            try:
-                balance = await self._ledger.reserve(caller, hold_id, cost)
-            except HoldClosedError as error:
-                if error.state == "committed":
-                    balance = await self._ledger.balance(caller.account, caller.tier)
-                    return Hold(hold_id, cost, balance, is_paid=True)
-                continue
-            return Hold(hold_id, cost, balance, is_paid=False)
-        raise BadRequestError(
-            "this request was tried too often; send it with a new Idempotency-Key"
-        )
-
-    async def _give_back(self, caller: Caller, hold: Hold) -> None:
-        # What cannot be given back now is reaped when its time is over.
-        with suppress(AfaError):
-            await self._ledger.void(caller.account, hold.hold_id)
+    async def give_back(self, caller: Caller, hold: Hold) -> None:
+        """Give a hold back; what cannot be given back now is reaped when its time is over."""
+        if not hold.is_paid:
+            with suppress(AfaError):
+                await self._ledger.void(caller.account, hold.hold_id)

@@ -101,6 +101,22 @@ class Assets:
             records.append(replace(record, track=track.decode()) if track else record)
         return records
 
+    async def delete(self, asset: AssetRecord) -> bool:
+        """Forget an asset before its time, and have its bytes due; tell whether it was there."""
+        keys = self._store.keys
+        done = await self._store.run(
+            "asset_delete",
+            [
+                keys.asset(asset.owner, "r", asset.asset_id),
+                keys.asset(asset.owner, "s", asset.sha256),
+                keys.asset(asset.owner, "i"),
+                keys.asset_due(keys.tag(asset.owner)),
+                *self._usage_keys(asset.owner),
+            ],
+            [asset.owner, asset.asset_id],
+        )
+        return bool(done)
+
     async def page(self, owner: str, limit: int, cursor: str | None) -> list[AssetRecord]:
         """Give up to ``limit`` records, newest first, of those older than ``cursor``.
 

@@ -40,7 +40,7 @@ from redis.exceptions import (
 from serve_app.domain.errors import ServiceUnavailableError
 from serve_app.store.autopipeline import Autopipeline
 from serve_app.store.away import Away
-from serve_app.store.keys import DEFAULT_SHARDS, FORMAT_KEY, SHARDS_KEY, Keyspace
+from serve_app.store.keys import DEFAULT_SHARDS, FORMAT_KEY, HALF_RESTORED, SHARDS_KEY, Keyspace
 
 SERVE_APP = Path(__file__).parents[1]
 CLUSTER_SCHEME = "redis+cluster"
@@ -304,7 +304,10 @@ class Store:
         """
         await self.command("SETNX", SHARDS_KEY, self.keys.shards)
         await self.command("SETNX", FORMAT_KEY, LEDGER_FORMAT)
-        written = int(await self.command("GET", FORMAT_KEY))
+        noted = await self.command("GET", FORMAT_KEY)
+        if noted == HALF_RESTORED.encode():
+            raise ValueError("this ledger was restored in part: empty its place and restore again")
+        written = int(noted)
         if written > LEDGER_FORMAT:
             raise ValueError(
                 f"this ledger has format {written}, and this afa reads up to {LEDGER_FORMAT}: "

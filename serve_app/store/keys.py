@@ -22,6 +22,7 @@ job:{cNN}:<acct>:<id>       hash   job record and result                tier's a
 job:{cNN}:open              zset   unfinished jobs by next look:        for ever
                                    outbox, leases and time limits
 job:{cNN}:dead              list   jobs whose every attempt was lost    last 1,000
+jobs:{cNN}:<acct>           zset   jobs its owner may list, by creation for ever
 wh:{cNN}:a:<acct>           hash   webhook registration                 for ever
 wh:{cNN}:due                zset   deliveries by next attempt           until delivered
 wh:{cNN}:tries              hash   attempts of open deliveries          until delivered
@@ -54,6 +55,9 @@ LANES = "{lanes}:"
 FETCHES = "{fetches}:"
 SHARDS_KEY = "cr:shards"
 FORMAT_KEY = "cr:format"
+HALF_RESTORED = "half-restored"
+"""Stands for the format until `afa restore` is done."""
+
 MODELS = "{models}:"
 KEY_EVENTS = "afa-key-events"
 JOB_EVENTS = "afa-job-events"
@@ -127,6 +131,10 @@ class Keyspace:
     def job(self, account: str, job_id: str) -> str:
         """Key of a job record."""
         return f"job:{self.tag(account)}:{account}:{job_id}"
+
+    def job_list(self, account: str) -> str:
+        """Key of the jobs that an account may list."""
+        return f"jobs:{self.tag(account)}:{account}"
 
     def job_index(self, tag: str, name: str) -> str:
         """Key of one of a shard's job indexes: open, dead."""

@@ -8,13 +8,14 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Literal
 
 import httpx
 import numpy as np
 from fastapi import FastAPI
 
 from configs.tables import load_table
+from models.rhythm.tempo import TempoRange
 from pipelines.analysis.records import (
     EmbeddingResult,
     MoodResult,
@@ -23,6 +24,7 @@ from pipelines.analysis.records import (
     Section,
     Segment,
     SpectralResult,
+    TempoAlternative,
 )
 from pipelines.audio.decode import DecodeLimits, decode
 from pipelines.audio.waveform import AudioError, Waveform
@@ -36,6 +38,8 @@ from serve_app.domain.errors import ServiceUnavailableError
 from serve_app.domain.identification import Recogniser, TempoAndKey
 from serve_app.domain.tiers import Tiers
 from serve_app.ledger.jobs.types import Stage
+from serve_app.library.library import Library
+from serve_app.library.writer import LibraryWriter
 from serve_app.providers.fingerprints.manifest import generation_of
 from serve_app.providers.web.audio_url import AudioUrlFetcher
 from serve_app.services.audio.refusal import Refusal
@@ -61,7 +65,7 @@ class FakeBackend:
     fault: Exception | None = None
     gate: asyncio.Event | None = None
 
-    async def analyse(self, waveform: Waveform) -> Analysed:
+    async def analyse(self, waveform: Waveform, tempo_range: TempoRange | None = None) -> Analysed:
         self.n_calls += 1
         if self.gate is not None:
             await self.gate.wait()
@@ -71,7 +75,7 @@ class FakeBackend:
         level = float(np.abs(waveform.samples).mean())
         beats = [round(0.5 * n, 3) for n in range(int(waveform.duration_s / 0.5))]
         spectral = SpectralResult(
-            tempo=120.0,
+            tempo=120.0 if tempo_range is None else tempo_range.high,
             tempo_confidence=0.9,
             beats=beats,
             downbeats=beats[::4],
@@ -90,10 +94,11 @@ class FakeBackend:
                 Section(0.0, waveform.duration_s, 0.5, -10.0, 120.0, 0.9, 9, 0.7, 0, 0.7, 4, 0.8)
             ],
             models={"beats": "fake", "key": "fake"},
+            tempo_alternatives=[TempoAlternative(60.0, 0.1)],
         )
         mood = MoodResult(0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, [MoodTag("calm", 0.9)], {})
         vector = EmbeddingResult([1.0] + [0.0] * 767, [], {"embedding": "fake"})
-        return Analysed(spectral, mood, vector)
+        return Analysed(spectral, mood, vector, MODELS)
 
 
 @dataclass
@@ -105,7 +110,13 @@ class FakeQuick:
     fault: Exception | None = None
 
     async def analyse(
-        self, source: Source, *, max_audio_s: float, max_bytes: int, with_key: bool
+        self,
+        source: Source,
+        *,
+        max_audio_s: float,
+        max_bytes: int,
+        with_key: bool,
+        tempo_range: TempoRange | None = None,
     ) -> QuickFeatures | Refusal:
         self.n_calls += 1
         if self.fault is not None:
@@ -119,7 +130,7 @@ class FakeQuick:
         except AudioError as error:
             return Refusal(error.code, str(error))
         key = (9, 0, "8A") if with_key else (-1, -1, "")
-        return QuickFeatures(120.0, 0.9, *key)
+        return QuickFeatures(120.0 if tempo_range is None else tempo_range.high, 0.9, *key)
 
 
 @dataclass
@@ -132,6 +143,7 @@ class Application:
     backend: FakeBackend
     quick: FakeQuick
     keys: dict[str, str]
+    library: Library
     clients: list[httpx.AsyncClient] = field(default_factory=list)
 
     def client(self, who: str | None = "pro", *, raises: bool = True) -> httpx.AsyncClient:
@@ -175,9 +187,11 @@ async def open_application(
     with_worker: bool = True,
     public_url: str = PUBLIC_URL,
     batch_cached_free: bool = False,
+    library_adding: Literal["accounts", "operator"] = "accounts",
     rate: int | None = None,
     recognisers: Sequence[Recogniser] = (),
     fingerprint_dir: Path | None = None,
+    backend: FakeBackend | None = None,
 ) -> AsyncIterator[Application]:
     """Empty the servers, build the application, and run a worker beside it.
 
@@ -188,8 +202,10 @@ async def open_application(
         with_worker: Whether jobs are run at all.
         public_url: As in links.
         batch_cached_free: The setting of that name.
+        library_adding: The setting of that name.
         recognisers: The identification services, in order.
         fingerprint_dir: The index that the recognisers ask; in the catalog's folder by default.
+        backend: What analyses; nothing real by default.
         rate: Requests a minute of every class and tier, where not the real ones.
     """
     stores = open_stores(options)
@@ -205,7 +221,7 @@ async def open_application(
     urls = UrlOptions(ports=tuple(range(1, 65536)), networks=("127.0.0.0/8",))
     fetcher = AudioUrlFetcher(urls.guard())
     sources = SourceFetcher(stores.objects, fetcher)
-    backend, quick = FakeBackend(), FakeQuick(sources)
+    backend, quick = backend or FakeBackend(), FakeQuick(sources)
 
     async def measure(waveform: Waveform) -> TempoAndKey:
         return TempoAndKey(120.0, 9, 0)
@@ -220,6 +236,8 @@ async def open_application(
         EnrichmentService(),
         measure,
     )
+    library_dir = TemporaryDirectory()
+    library = Library(f"file://{library_dir.name}/shared", Path(library_dir.name))
     services = compose_services(
         stores,
         Surroundings(
@@ -233,15 +251,19 @@ async def open_application(
             quick=quick,
             identify=identifier,
             models=MODELS,
+            library=library,
+            library_adding=library_adding,
             probes={},
             lookup_wait_s=lookup_wait_s,
         ),
     )
     keys = {kind: (await stores.accounts.issue(f"owner-{kind}", kind)).key for kind in KINDS}
     keys["test"] = (await stores.accounts.issue("owner-pro", test=True)).key
-    application = Application(create_app(services), services, stores, backend, quick, keys)
+    application = Application(create_app(services), services, stores, backend, quick, keys, library)
     runner = JobRunner(
-        stores.jobs, stores.objects, sources, backend, decode, FeatureCache(stores.cache, str)
+        *(stores.jobs, stores.objects, sources, backend, decode),
+        FeatureCache(stores.cache, str),
+        LibraryWriter(library),
     )
     stopping = asyncio.Event()
     worker = asyncio.create_task(work(stores, runner, stopping)) if with_worker else None
@@ -258,6 +280,8 @@ async def open_application(
         for client in application.clients:
             await client.aclose()
         await stores.close()
+        library.close()
+        library_dir.cleanup()
 
 
 async def work(stores: Stores, runner: JobRunner, stopping: asyncio.Event) -> None:

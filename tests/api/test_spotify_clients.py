@@ -87,7 +87,7 @@ def test_spotipy_understands_errors(spotipy_client: spotipy.Spotify, live: LiveA
     with pytest.raises(spotipy.SpotifyException) as missing:
         spotipy_client.audio_analysis(UNKNOWN)
     assert missing.value.http_status == 404
-    assert "no such track" in missing.value.msg
+    assert "not in this server's library" in missing.value.msg
     with pytest.raises(spotipy.SpotifyException) as silent:
         spotipy_client.audio_analysis(SILENT)
     assert (silent.value.http_status, "upload it" in silent.value.msg) == (404, True)
@@ -140,7 +140,7 @@ def test_tekore_parses_everything(tekore_client: tekore.Spotify) -> None:
 
 
 def test_tekore_understands_errors(tekore_client: tekore.Spotify) -> None:
-    with pytest.raises(tekore.NotFound, match="no such track"):
+    with pytest.raises(tekore.NotFound, match="not in this server's library"):
         tekore_client.track_audio_features(UNKNOWN)
 
 

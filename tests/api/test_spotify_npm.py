@@ -67,6 +67,6 @@ def test_a_javascript_client_reads_everything(answers: Any, client: str) -> None
 
 def test_a_javascript_client_understands_a_404(answers: Any) -> None:
     assert answers["node"]["missing"]["status"] == 404
-    assert "no such track" in answers["node"]["missing"]["message"]
-    assert "no such track" in answers["sdk"]["missing"]
+    assert "not in this server's library" in answers["node"]["missing"]["message"]
+    assert "not in this server's library" in answers["sdk"]["missing"]
     assert answers["node"]["search"]["tracks"]["items"][0]["id"] == DEMO

@@ -18,7 +18,7 @@ from serve_app.checkpoints.swap import ReplicaProgress, SwapError, Swapped, swap
 
 pytestmark = pytest.mark.usefixtures("quick_freezing")
 
-OLD, NEW = "musicnn-msd-768", "clap"
+OLD, NEW = "afa-embed-1", "clap"
 
 
 class Memory:

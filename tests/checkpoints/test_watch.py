@@ -8,7 +8,7 @@ import pytest
 from serve_app.checkpoints.choice import Choices, Proposal, models_name
 from serve_app.checkpoints.watch import ChoiceWatch
 
-DEFAULT = {"embedding": "musicnn-msd-768"}
+DEFAULT = {"embedding": "afa-embed-1"}
 
 
 class Scripted:

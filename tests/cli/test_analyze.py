@@ -29,6 +29,20 @@ def test_json_and_plot_of_one_file(clip: Path, tmp_path: Path) -> None:
     assert plot.stat().st_size > 20_000
 
 
+def test_the_tempo_is_looked_for_in_the_range(clip: Path, tmp_path: Path) -> None:
+    lines = tmp_path / "out.jsonl"
+    asked = ["analyze", str(clip), "--tempo-range", "50-90"]
+    for more in (["--json"], ["--jsonl", str(lines), "--jobs", "1"]):
+        done = runner.invoke(app, [*asked, *more])
+        assert done.exit_code == 0, done.output
+        record = json.loads(done.stdout if more == ["--json"] else lines.read_text())
+        assert record["tempo"] == pytest.approx(66, rel=0.02)
+        assert 132 in [round(other["tempo"]) for other in record["tempo_alternatives"]]
+    done = runner.invoke(app, ["analyze", str(clip), "--tempo-range", "fast"])
+    assert done.exit_code == 1
+    assert "written as 80-160" in done.stderr
+
+
 def test_the_table_names_tempo_and_key() -> None:
     done = runner.invoke(app, ["analyze", str(DEMO), "--max-windows", "4"])
     assert done.exit_code == 0, done.output

@@ -16,6 +16,7 @@ import yaml
 from torch import Tensor
 from typer.testing import CliRunner
 
+from afa.cards import known_cards
 from models.checkpoints.cache import pull
 from models.checkpoints.cards import choose_cards
 from pipelines.analysis import mood_and_embedding
@@ -24,7 +25,6 @@ from pipelines.analysis.excerpt import Excerpt
 from pipelines.audio.decode import DecodeLimits, decode
 from pipelines.batching.steps import run_local
 from serve_app.cli.main import app
-from serve_app.composition.options import known_cards
 from serve_app.composition.profile import AppArgs, ProfileError, read_profile
 from tests.data.audio_files import click_track, encode
 from tests.data.small_checkpoints import add_own_ast

@@ -9,6 +9,7 @@ import pytest
 from redis import Redis
 from typer.testing import CliRunner, Result
 
+from serve_app.cli.environment import console
 from serve_app.cli.main import app
 from serve_app.ledger.archive import Archive
 from serve_app.ledger.export import Exporter
@@ -30,6 +31,7 @@ def url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 def afa(*words: str) -> Result:
+    console.width = 200
     return CliRunner().invoke(app, words, env={"COLUMNS": "200"})
 
 

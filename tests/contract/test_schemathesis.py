@@ -44,6 +44,11 @@ AUDIO_BODIES = {
     "POST /v1/bpm",
     "POST /v1/assets/upload",
     "POST /v1/identify",
+    # Nor can it say "seeds or an embedding, and never nothing of both".
+    "POST /v1/similar",
+    # Nor "an asset or a URL", nor which identifiers make sense.
+    "POST /v1/library",
+    "PATCH /v1/library/{id}",
 }
 
 load_all_checks()

@@ -135,7 +135,7 @@ async def test_a_named_embedding_goes_with_the_tags_that_are_chosen_now(
     follower.chosen = {"tags": "ast-audioset"}
     second = await ask(server, "clap")
     assert second.models == second.result == {"tags": "ast-audioset", "embedding": "clap"}
-    assert (await ask(server)).models["embedding"] == "musicnn-msd-768"
+    assert (await ask(server)).models["embedding"] == "afa-embed-1"
 
 
 async def test_a_device_that_breaks_under_a_named_embedding_shows_in_the_health(
@@ -191,7 +191,7 @@ async def test_a_named_embedding_that_is_not_here_is_no_fault_of_the_device(
     with pytest.raises(CheckpointError):
         await ask(server, "clap")
     await server.check_health()
-    assert (await ask(server)).models["embedding"] == "musicnn-msd-768"
+    assert (await ask(server)).models["embedding"] == "afa-embed-1"
 
 
 async def test_a_named_embedding_for_which_the_device_has_no_memory_is_refused(

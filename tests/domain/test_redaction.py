@@ -27,6 +27,7 @@ SIGNED = "https://ann:hush@bucket.example.org/a/b.mp3?X-Signature=0f0f&X-Expires
         ("see https://afa.example.org/docs", "see https://afa.example.org/docs"),
         ("ratio 3/4? yes: a@b", "ratio 3/4? yes: a@b"),
     ],
+    ids=["key", "signing secret", "signed address", "password", "socket", "address", "no address"],
 )
 def test_secrets_are_cut(text: str, redacted: str) -> None:
     assert redact(text) == redacted

@@ -9,7 +9,7 @@ import asyncio
 import pytest
 
 from configs.tables import load_table
-from serve_app.domain.credits import AccountPayer, HitCharge, HoldClosedError, HoldMismatchError
+from serve_app.domain.credits import AccountPayer, Charge, HoldClosedError, HoldMismatchError
 from serve_app.domain.errors import InsufficientCreditsError
 from serve_app.domain.tiers import Tiers
 from serve_app.ledger.ledger import Ledger
@@ -427,7 +427,7 @@ async def operations_of_one_call_see_each_other(s: Setting) -> None:
     # Every answer of a call tells the account as it is after the whole of it.
     assert given[0] == given[11] == balance
     assert given[12] is False
-    assert given[13] == given[14] == HitCharge(2, balance)
+    assert given[13] == given[14] == Charge(2, balance)
     assert (await s.lines())[2:] == [
         ("reserve", "a", -50, 0, 0),
         ("reserve", "b", -9, 0, 30),

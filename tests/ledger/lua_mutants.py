@@ -18,6 +18,7 @@ from tests.ledger.export_cases import EXPORT_CASES
 from tests.ledger.jobs.jobs_cases import CAPPED_CASES, JOBS_CASES
 from tests.ledger.ledger_cases import LEDGER_CASES
 from tests.ledger.plan_cases import PLAN_CASES
+from tests.ledger.race_cases import RACE_CASES
 from tests.ledger.restore_cases import RESTORE_CASES
 from tests.ledger.topup_cases import TOPUP_CASES
 from tests.store.setting import Setting, open_setting
@@ -25,7 +26,7 @@ from tests.store.spend_cases import SPEND_CASES
 from tests.store.traffic_cases import TRAFFIC_CASES
 
 CASE_LIMIT_S = 20.0
-ELSEWHERE = frozenset({"asset_put", "asset_usage", "lib/clock", "lib/quota"})
+ELSEWHERE = frozenset({"asset_delete", "asset_put", "asset_usage", "lib/clock", "lib/quota"})
 SWAPS = (
     (" >= ", " > "),
     (" > ", " >= "),
@@ -50,6 +51,7 @@ EQUIVALENT = {
     "key_end:12: >=": "writes the same time again",
     "lane_claim:21: -": "turns through the lanes the other way round",
     "webhook_after:4: <=": "no retry comes after 0 s",
+    "recover:36: dropped": "the archive has the deadline from the entry that was lost",
     "lib/calendar:7: math.ceil": "counts 28 February as day -1 of the next March",
 }
 STATEMENT = re.compile(
@@ -68,6 +70,7 @@ ALL_CASES: tuple[Case, ...] = (
     *SPEND_CASES,
     *EXPORT_CASES,
     *RESTORE_CASES,
+    *RACE_CASES,
 )
 
 
@@ -147,8 +150,10 @@ def relevant_cases(file: str) -> tuple[Case, ...]:
         first = PLAN_CASES
     elif file == "recover":
         first = RESTORE_CASES
-    elif file in {"forget", "journal_trim", "snapshot"}:
+    elif file in {"forget", "snapshot"}:
         first = EXPORT_CASES
+    elif file in {"journal_claim", "journal_trim"}:
+        first = (*RACE_CASES, *EXPORT_CASES)
     elif file in {"turn", "spend"}:
         first = SPEND_CASES
     elif file in {

@@ -2,34 +2,43 @@
 
 import json
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import pyarrow.parquet as pq
 import pytest
 
+from serve_app.domain.credits import AccountPayer
+from serve_app.domain.errors import ServiceUnavailableError
 from serve_app.domain.payments import TopupSettings
 from serve_app.ledger.archive import Archive
+from serve_app.ledger.ended_holds import KEPT_MS, forget_ended
 from serve_app.ledger.export import Exporter, LostEntriesError
 from serve_app.ledger.jobs.types import NewJob
+from serve_app.ledger.journal import PAGE
 from serve_app.ledger.parquet import write_parquet
 from serve_app.ledger.reconcile import Reconciled, Reconciler, ReconcileRefusedError
 from serve_app.ledger.restore import RestoreRefusedError, restore, verify
+from serve_app.store.client import Store, from_ms
 from tests.ledger.export_cases import BERT, archive, archived, copy_of, fail_over
 from tests.store.setting import ACCOUNT, PAYER, Setting, buckets, some_work, stamp_ms
 
 DECEMBER = stamp_ms(2026, 12, 1)
 
 
-async def ledger_state(s: Setting) -> dict[bytes, object]:
+async def ledger_state(store: Store) -> dict[bytes, object]:
     """Read every balance, hold, deadline, payment and top-up."""
     found: dict[bytes, object] = {}
-    for key in await s.store.command("KEYS", "cr:{*"):
+    for key in await store.command("KEYS", "cr:{*"):
         place = key.decode().split(":")[2]
         if place in ("a", "r", "p"):
-            found[key] = await s.store.command("GET", key.decode())
+            found[key] = await store.command("GET", key.decode())
         elif place == "t":
-            found[key] = sorted(await s.store.command("HGETALL", key.decode()))
+            found[key] = sorted(await store.command("HGETALL", key.decode()))
         elif place == "due":
-            found[key] = await s.store.command("ZRANGE", key.decode(), 0, -1, "WITHSCORES")
+            found[key] = await store.command("ZRANGE", key.decode(), 0, -1, "WITHSCORES")
+        elif place == "intents":
+            found[key] = await store.command("ZRANGE", key.decode(), 0, -1)
     return found
 
 
@@ -53,7 +62,7 @@ async def whole_ledger_comes_back_from_its_archive(s: Setting) -> None:
         await s.ledger.count_hit("carl", "basic", 4, "hit:2")
         await s.ledger.adjust("carl", "fix:1", -3, "ann", "typo")
         await exporter.export()
-        before = await ledger_state(s)
+        before = await ledger_state(s.store)
         assert (await verify(kept)).problems == []
         with pytest.raises(RestoreRefusedError, match="not empty"):
             await restore(s.store, kept)
@@ -62,7 +71,7 @@ async def whole_ledger_comes_back_from_its_archive(s: Setting) -> None:
             await Reconciler(s.store, kept).reconcile()
         done = await restore(s.store, kept)
         assert (done.accounts, done.open_holds) == (3, 2)
-        assert await ledger_state(s) == before
+        assert await ledger_state(s.store) == before
         await s.audit()
         # It goes on where it was: the month, the hold, the payment, the intent.
         assert await Reconciler(s.store, kept).reconcile() == []
@@ -108,7 +117,7 @@ async def accounts_that_rested_come_back_exactly(s: Setting) -> None:
         await s.at(DECEMBER)
         await s.ledger.commit("bert", "x", 10)
         await exporter.export()
-        before = await ledger_state(s)
+        before = await ledger_state(s.store)
         balances = [await s.ledger.balance(name) for name in (ACCOUNT, "bert")]
         await fail_over(s, copy)
         for _ in range(2):
@@ -124,7 +133,7 @@ async def accounts_that_rested_come_back_exactly(s: Setting) -> None:
             assert (one.period, one.held, one.lookups_used) == (
                 *(other.period, other.held, other.lookups_used),
             )
-        now = await ledger_state(s)
+        now = await ledger_state(s.store)
         assert {k for k in before if b":r:" in k and before[k] != now.get(k)} == set()
         assert await s.topups.open_intents() == []
         assert (await s.topups.succeed(intent)).packs == 100
@@ -175,6 +184,45 @@ async def what_went_on_is_added_to(s: Setting) -> None:
         await s.audit()
 
 
+async def what_a_replica_had_and_the_archive_too_is_archived_once(s: Setting) -> None:
+    """Found by backing up a ledger between two exports, and by replicas that lag by part of one."""
+    with archive() as kept:
+        exporter = Exporter(s.store, kept)
+        await s.ledger.reserve(PAYER, "a", 10)
+        await exporter.export()
+        await s.ledger.commit(ACCOUNT, "a", 4)
+        await s.ledger.reserve(BERT, "x", 5)
+        copy = await copy_of(s)
+        await s.ledger.reserve(PAYER, "b", 20)
+        await exporter.export()
+        before = await ledger_state(s.store)
+        await fail_over(s, copy)
+        (done,) = await Reconciler(s.store, kept).reconcile()
+        assert (done.account, done.outcome, done.change) == (ACCOUNT, "exact", -20)
+        assert {k for k in await ledger_state(s.store) if b":r:" in k} == {
+            k for k in before if b":r:" in k
+        }
+        await s.ledger.commit("bert", "x", 5)
+        await s.audit()
+        await Exporter(s.store, kept).export()
+        assert (await verify(kept)).problems == []
+        await sums_are_balances(s, kept)
+        await s.audit()
+
+
+async def pages_that_a_replica_still_has_are_archived_once(s: Setting) -> None:
+    with archive() as kept:
+        for number in range(PAGE + 50):
+            await s.ledger.reserve(PAYER, f"h{number}", 0)
+        copy = await copy_of(s)
+        await Exporter(s.store, kept).export()
+        await fail_over(s, copy)
+        exporter = Exporter(s.store, kept)
+        assert [await exporter.export() for _ in range(2)] == [0, 0]
+        assert (await verify(kept)).problems == []
+        await s.audit()
+
+
 async def last_month_is_not_paid_from_this_ones_grant(s: Setting) -> None:
     """Found by failing over with the month's change in what was lost."""
     with archive() as kept:
@@ -222,9 +270,7 @@ async def a_job_that_was_lost_is_told_and_free(s: Setting) -> None:
             assert (record.state.value, record.credits_used) == ("failed", 0)
         balance = await s.ledger.balance(ACCOUNT)
         assert (balance.remaining, balance.held, balance.open_jobs) == (55, 5, 0)
-        await s.audit()
-        await exporter.export()
-        assert (await verify(kept)).problems == []
+        await comes_back(s, kept)
 
 
 async def sums_are_balances(s: Setting, kept: Archive) -> None:
@@ -267,12 +313,136 @@ async def an_archive_that_was_changed_is_noticed(s: Setting) -> None:
             await restore(s.store, kept)
 
 
+async def a_debt_keeps_its_time_or_gets_one(s: Setting) -> None:
+    """Paid down in part, paid off, and first made by what was lost."""
+    carl = AccountPayer("carl", "basic")
+    with archive() as kept:
+        exporter = Exporter(s.store, kept)
+        for payer in (PAYER, BERT):
+            await s.ledger.reserve(payer, "a", 70)
+            await s.ledger.commit(payer.account, "a")
+        await s.ledger.reserve(carl, "a", 30)
+        await exporter.export()
+        began, copy = s.now_ms, await copy_of(s)
+        await s.after(1000)
+        await s.ledger.topup(ACCOUNT, "pay:1", 4)
+        await s.ledger.topup("bert", "pay:1", 15)
+        await s.ledger.reserve(carl, "b", 25)
+        await exporter.export()
+        await fail_over(s, copy)
+        await s.after(1000)
+        await s.ledger.reserve(carl, "c", 20)
+        done = await Reconciler(s.store, kept).reconcile()
+        assert await outcomes(done) == {ACCOUNT: "exact", "bert": "exact", "carl": "merged"}
+        found = [await s.ledger.balance(name) for name in (ACCOUNT, "bert", "carl")]
+        assert [buckets(one) for one in found] == [(0, 0, 6), (0, 5, 0), (0, 0, 15)]
+        since = [one.negative_since for one in found]
+        assert since == [from_ms(began), None, from_ms(s.now_ms)]
+        await comes_back(s, kept)
+
+
+async def comes_back(s: Setting, kept: Archive) -> None:
+    """What was brought back is in the archive as it is in the ledger."""
+    await s.audit()
+    await Exporter(s.store, kept).export()
+    assert (await verify(kept)).problems == []
+    before = await ledger_state(s.store)
+    await fail_over(s, {})
+    await restore(s.store, kept)
+    assert await ledger_state(s.store) == before
+    await s.audit()
+
+
+async def topups_come_back_as_they_were(s: Setting) -> None:
+    """One intent was closed by what was lost, another opened; neither hash keeps older fields."""
+    with archive() as kept:
+        exporter = Exporter(s.store, kept)
+        for payer in (PAYER, BERT):
+            await s.topups.enable(payer.account, TopupSettings(20, 100, 500, 1_200))
+        await s.ledger.reserve(PAYER, "a", 50)
+        (paid,) = await s.topups.open_intents()
+        await exporter.export()
+        copy = await copy_of(s)
+        await s.topups.succeed(paid)
+        await s.ledger.reserve(BERT, "a", 45)
+        (opened,) = await s.topups.open_intents()
+        await exporter.export()
+        before = await ledger_state(s.store)
+        await fail_over(s, copy)
+        (again,) = await s.topups.open_intents()
+        assert again.intent_id == paid.intent_id
+        await s.topups.mark_sent(again)
+        await Reconciler(s.store, kept).reconcile()
+        assert [one.intent_id for one in await s.topups.open_intents()] == [opened.intent_id]
+        after = await ledger_state(s.store)
+        assert [after[k] for k in before if b":t:" in k] == [
+            before[k] for k in before if b":t:" in k
+        ]
+        await comes_back(s, kept)
+        assert [one.intent_id for one in await s.topups.open_intents()] == [opened.intent_id]
+
+
+async def ended_holds_that_were_brought_back_are_forgotten(s: Setting) -> None:
+    with archive() as kept:
+        exporter = Exporter(s.store, kept)
+        await s.ledger.reserve(PAYER, "a", 10)
+        await exporter.export()
+        copy = await copy_of(s)
+        await s.ledger.commit(ACCOUNT, "a", 4)
+        for name in ("b", "c"):
+            await s.ledger.reserve(PAYER, name, 10, ttl_s=1_000_000)
+        await s.ledger.void(ACCOUNT, "b")
+        await exporter.export()
+        await fail_over(s, copy)
+        await Reconciler(s.store, kept).reconcile()
+        await s.after(KEPT_MS)
+        assert await forget_ended(s.store) == 2
+        states = await s.ledger.hold_states(ACCOUNT, ["a", "b", "c"])
+        assert states == [None, None, "held"]
+
+
+async def a_recovery_that_was_interrupted_is_not_made_twice(s: Setting) -> None:
+    with archive() as kept:
+        exporter = Exporter(s.store, kept)
+        await s.ledger.reserve(PAYER, "a", 10)
+        await exporter.export()
+        copy = await copy_of(s)
+        await s.ledger.commit(ACCOUNT, "a", 4)
+        await s.ledger.count_hit(ACCOUNT, "basic", 2, "hit:1")
+        await exporter.export()
+        await fail_over(s, copy)
+        command = s.store.command
+
+        async def dies(*words: Any) -> Any:
+            if words[0] == "HSET":
+                raise ServiceUnavailableError("gone")
+            return await command(*words)
+
+        with (
+            mock.patch.object(s.store, "command", dies),
+            pytest.raises(ServiceUnavailableError),
+        ):
+            await Reconciler(s.store, kept).reconcile()
+        before = await s.ledger.balance(ACCOUNT)
+        assert (buckets(before), before.lookups_used) == ((56, 0, 0), 2)
+        await Reconciler(s.store, kept).reconcile()
+        assert await s.ledger.balance(ACCOUNT) == before
+        assert await Reconciler(s.store, kept).reconcile() == []
+        await comes_back(s, kept)
+
+
 RESTORE_CASES = (
     whole_ledger_comes_back_from_its_archive,
     jobs_of_a_restored_ledger_are_given_back,
     accounts_that_rested_come_back_exactly,
     what_went_on_is_added_to,
+    what_a_replica_had_and_the_archive_too_is_archived_once,
+    pages_that_a_replica_still_has_are_archived_once,
     last_month_is_not_paid_from_this_ones_grant,
     a_job_that_was_lost_is_told_and_free,
+    a_debt_keeps_its_time_or_gets_one,
+    topups_come_back_as_they_were,
+    ended_holds_that_were_brought_back_are_forgotten,
+    a_recovery_that_was_interrupted_is_not_made_twice,
     an_archive_that_was_changed_is_noticed,
 )

@@ -13,13 +13,16 @@ from serve_app.ledger.journal import Journal
 from serve_app.ledger.ledger import Ledger
 from serve_app.store.client import Store
 from tests.ledger.export_cases import EXPORT_CASES
+from tests.ledger.race_cases import RACE_CASES
 from tests.ledger.restore_cases import RESTORE_CASES
 from tests.store.setting import Setting, rich_tiers
 
 pytestmark = pytest.mark.redis
 
 
-@pytest.mark.parametrize("case", EXPORT_CASES + RESTORE_CASES, ids=lambda case: case.__name__)
+@pytest.mark.parametrize(
+    "case", EXPORT_CASES + RESTORE_CASES + RACE_CASES, ids=lambda case: case.__name__
+)
 async def test_case(setting: Setting, case: Callable[[Setting], Awaitable[None]]) -> None:
     await case(setting)
 

@@ -120,13 +120,13 @@ async def test_the_archive_alone_makes_the_ledger_again(
             await s.audit()
         await town.some(100)
         await exporter.export()
-        before = await ledger_state(s)
+        before = await ledger_state(s.store)
         seen = await verify(kept)
         assert (seen.problems, seen.accounts) == ([], len(NAMES))
         await fail_over(s, {})
         done = await restore(s.store, kept)
         assert done.accounts == len(NAMES)
-        assert await ledger_state(s) == before
+        assert await ledger_state(s.store) == before
         await town.compare()
         await s.audit()
         await sums_are_balances(s, kept)

@@ -40,7 +40,7 @@ class Waiting:
         self.begun, self.release = asyncio.Event(), asyncio.Event()
 
     async def analyse(
-        self, source: Source, *, max_audio_s: float, max_bytes: int, with_key: bool
+        self, source: Source, *, max_audio_s: float, max_bytes: int, with_key: bool, **_: object
     ) -> QuickFeatures:
         self.begun.set()
         await self.release.wait()
@@ -64,7 +64,7 @@ async def test_a_full_tempo_service_reads_no_body_and_holds_nothing(api: Applica
         yield b"sound"
 
     tier = stores.tiers["free"]
-    audio = AudioBody(stores.objects, body, tier)
+    audio = AudioBody(stores.objects, body(), tier)
     first = asyncio.create_task(service.detect(CALLER, tier, audio, "a"))
     await backend.begun.wait()
     with pytest.raises(ServiceUnavailableError):

@@ -1,6 +1,7 @@
 """The long fault tests: ``pytest -m slow tests/soak``, about an hour on two cores."""
 
 import asyncio
+import random
 import shutil
 import sys
 import tempfile
@@ -13,8 +14,10 @@ from tests.ledger import lua_mutants
 from tests.soak.epoch import Epoch
 from tests.soak.job_storm import Storm
 from tests.soak.power import build_shim, has_compiler
+from tests.soak.town import Town
 
 EPOCHS = 20
+TOWNS = 5
 OPERATIONS = 50_000
 ACTIONS = ["service"] * 4 + ["redis"] * 10 + ["power"] * 10
 
@@ -44,6 +47,22 @@ async def test_ten_thousand_jobs_with_a_worker_killed_every_second(folder: Path)
     await storm.go()
     sys.stdout.write(f"{storm.kills} workers killed\n")
     assert storm.kills >= 10
+
+
+@pytest.mark.parametrize("seed", range(TOWNS))
+async def test_a_town_comes_back_from_its_archive_and_from_a_backup(
+    folder: Path, seed: int
+) -> None:
+    """Three months, two primaries lost at random, one of them perhaps as a month changes."""
+    chance = random.Random(seed)
+    lose_at = {month: chance.random() < 0.5 for month in chance.sample(range(3), 2)}
+    town = Town(folder, accounts=200, rate=20, kills=3, seed=seed)
+    figures = await town.epoch(3, lose_at, backup_at=chance.randrange(3))
+    sys.stdout.write(f"{lose_at} {figures}\n")
+    assert figures.differences == []
+    assert set(figures.reconciled) == {"exact"}
+    assert figures.failovers == 2
+    assert min(figures.lost_archived, figures.lost_for_good) > 0
 
 
 # A case that a mutant fails leaves its connections open.

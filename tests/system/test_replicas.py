@@ -17,7 +17,13 @@ from ray import serve
 
 from models.checkpoints.cards import CardError
 from serve_app.checkpoints.choices import ModelChoices
-from serve_app.composition.options import ModelOptions, StoreOptions, UrlOptions, WorkerOptions
+from serve_app.composition.options import (
+    LibraryOptions,
+    ModelOptions,
+    StoreOptions,
+    UrlOptions,
+    WorkerOptions,
+)
 from serve_app.composition.stores import Stores, open_stores
 from serve_app.deployments.worker import AnalysisWorker
 from serve_app.domain.credits import AccountPayer
@@ -124,7 +130,7 @@ def test_replicas_follow_the_queue_delay(cluster: Cluster) -> None:
         async def caller() -> None:
             while not is_over.is_set():
                 answer = await handle.analyse.remote([pcm], 44_100)
-                assert answer.models["embedding"] == "musicnn-msd-768"
+                assert answer.models["embedding"] == "afa-embed-1"
 
         # A light load, one track of .2 s at a time, is no reason for another replica.
         light = asyncio.create_task(caller())
@@ -150,12 +156,12 @@ def test_a_request_may_name_another_embedding(cluster: Cluster) -> None:
         return ids
 
     async def scenario() -> None:
-        asked = ["clap", "", "mert-95m", "clap", "musicnn-msd-768", ""]
+        asked = ["clap", "", "mert-95m", "clap", "afa-embed-1", ""]
         found = await asyncio.gather(*(ask(model_id) for model_id in asked))
-        assert found == [model_id or "musicnn-msd-768" for model_id in asked]
+        assert found == [model_id or "afa-embed-1" for model_id in asked]
         with pytest.raises(CardError, match="no model is called"):
             await ask("no-such-model")
-        assert await ask() == "musicnn-msd-768"
+        assert await ask() == "afa-embed-1"
 
     asyncio.run(scenario())
 
@@ -179,7 +185,7 @@ async def submit(stores: Stores, account: str) -> str:
     return job.job_id
 
 
-def test_a_broken_device_costs_no_job_and_no_credit(cluster: Cluster) -> None:
+def test_a_broken_device_costs_no_job_and_no_credit(cluster: Cluster, tmp_path: Path) -> None:
     toy = cluster.toy(ToyDeployment, "Toy", num_replicas=2, health_check_period_s=0.5)
     spectral = cluster.toy(ToySpectralDeployment, "ToySpectral")
     worker = cast("Any", AnalysisWorker).options(ray_actor_options={"num_cpus": 0.1})
@@ -187,6 +193,9 @@ def test_a_broken_device_costs_no_job_and_no_credit(cluster: Cluster) -> None:
         stores=cluster.stores,
         urls=UrlOptions(),
         options=WorkerOptions(concurrent_jobs=4),
+        library=LibraryOptions(
+            url=(tmp_path / "library").as_uri(), view_dir=tmp_path / "library-view"
+        ),
         spectral=spectral,
         mood=toy,
         embedding=None,

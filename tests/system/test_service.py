@@ -38,8 +38,10 @@ def submit(client: httpx.Client, audio: bytes, content_type: str, **params: Any)
 
 
 def poll(client: httpx.Client, job_id: str, **params: Any) -> Any:
-    """Read a job, waiting as a 429 says: one job may be polled once a second."""
-    while (answer := client.get(f"/v1/jobs/{job_id}", params=params)).status_code == 429:
+    """Read a job patiently: 429 (one may be polled once a second) and 503 say when to ask again."""
+    deadline = time.monotonic() + 30
+    while (answer := client.get(f"/v1/jobs/{job_id}", params=params)).status_code in (429, 503):
+        assert time.monotonic() < deadline, answer.text
         time.sleep(int(answer.headers["Retry-After"]))
     assert answer.status_code == 200, answer.text
     return answer.json()
@@ -73,14 +75,27 @@ def test_up_prints_a_table_a_key_and_the_curl_line(service: Service) -> None:
     assert "tempo" in output
     assert "curl" in output
     assert service.url in output
-    assert service.keys["pro"] in output
+    local_key = json.loads((service.data_dir / "session.json").read_text())["local_key"]
+    assert f"{service.url}/#key={local_key}" in output.replace("\n", "")
+
+
+def test_the_local_key_opens_the_page_and_has_no_limits(service: Service) -> None:
+    local_key = json.loads((service.data_dir / "session.json").read_text())["local_key"]
+    page = httpx.get(service.url)
+    assert page.status_code == 200
+    assert "playground" in page.text
+    headers = {"Authorization": f"Bearer {local_key}"}
+    account = httpx.get(f"{service.url}/v1/account", headers=headers).json()
+    assert account["tier"] == "local"
+    forwarded = headers | {"X-Forwarded-For": "203.0.113.5"}
+    assert httpx.get(f"{service.url}/v1/account", headers=forwarded).status_code == 401
 
 
 def test_the_session_file_is_private_and_complete(service: Service) -> None:
     path = service.data_dir / "session.json"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     session = json.loads(path.read_text())
-    assert set(session) == {"url", "metrics", "keys", "pids"}
+    assert set(session) == {"url", "metrics", "keys", "local_key", "pids"}
     assert set(session["keys"]) == {"free", "basic", "pro", "scale"}
 
 

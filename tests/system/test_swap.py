@@ -18,7 +18,7 @@ from tests.system.test_service import DEMO, finish, submit
 
 pytestmark = [pytest.mark.ray, pytest.mark.redis, pytest.mark.slow]
 
-OLD, NEW = "musicnn-msd-768", "own-ast"
+OLD, NEW = "afa-embed-1", "own-ast"
 
 
 @dataclass
@@ -74,10 +74,10 @@ def settings(tmp_path: Path, cards: dict[str, ModelCard], model_dir: Path) -> di
     own.mkdir()
     for chosen in choose_cards(cards).values():
         for card in chosen:
-            if card.is_always_here:
-                continue
             pull(card, model_dir)
-            (own / card.model_id).symlink_to(model_dir / card.model_id)
+            for it in (card, *card.parts):
+                if not it.is_always_here:
+                    (own / it.model_id).symlink_to(model_dir / it.model_id)
     add_own_ast(own, tmp_path, NEW)
     return {"AFA_MODEL_DIR": str(own)}
 

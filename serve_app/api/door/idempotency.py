@@ -16,7 +16,7 @@ from typing import IO, Any
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
 from python_multipart.multipart import parse_options_header
-from starlette.types import Message, Receive
+from starlette.types import Message, Receive, Scope
 
 from serve_app.api.door.audio_body import body_chunks
 from serve_app.api.door.limits import Door
@@ -86,13 +86,23 @@ class IdempotentRoute(APIRoute):
             limit_bytes = services.tiers[caller.tier].upload_bytes + MULTIPART_ROOM
             if takes_json:
                 limit_bytes = LONGEST_JSON_BODY
+            scope = named_json(request.scope) if takes_json else request.scope
             if key is not None:
-                return await answer_once(request, caller, check_key(key), limit_bytes, run)
+                return await answer_once(request, caller, check_key(key), limit_bytes, run, scope)
             with tempfile.SpooledTemporaryFile(max_size=IN_MEMORY_BYTES) as body:
                 await spool(request, body, limit_bytes)
-                return await run(Request(request.scope, replay(body)))
+                return await run(Request(scope, replay(body)))
 
         return handle
+
+
+def named_json(scope: Scope) -> Scope:
+    """Give a request's scope with JSON as its Content-Type, where a route takes nothing else.
+
+    Whether it is JSON shows when it is read. No page can misuse that: the key is no cookie.
+    """
+    headers = [(name, value) for name, value in scope["headers"] if name != b"content-type"]
+    return {**scope, "headers": [*headers, (b"content-type", b"application/json")]}
 
 
 async def answer_once(
@@ -101,8 +111,9 @@ async def answer_once(
     key: str,
     limit_bytes: int,
     run: Callable[[Request], Awaitable[Response]],
+    scope: Scope,
 ) -> Response:
-    """Run the request unless its key has an answer already.
+    """Run the request, in that scope, unless its key has an answer already.
 
     Raises:
         IdempotencyMismatchError: The key belongs to another request.
@@ -129,7 +140,7 @@ async def answer_once(
                 # key, or the same a day later, never passes for it.
                 request.state.request_id = f"idem:{name_of(caller, key, what, life)}"
         try:
-            response = await run(Request(request.scope, replay(body)))
+            response = await run(Request(scope, replay(body)))
         except BaseException:
             # What cannot be forgotten now lapses; the answer is the error that happened.
             with suppress(ServiceUnavailableError):

@@ -6,7 +6,7 @@ draft-ietf-httpapi-ratelimit-headers-11).
 
 from typing import Annotated, Literal
 
-from fastapi import Depends, Request
+from fastapi import Depends, Path, Request
 
 from serve_app.api.door.request import Authenticated, Services, rate_headers
 from serve_app.api.services import ApiServices
@@ -85,8 +85,11 @@ async def let_look_up(caller: Authenticated) -> Caller:
     return caller
 
 
+JobId = Annotated[str, Path(description="As returned when the job was submitted.")]
+
+
 async def let_poll(
-    request: Request, job_id: str, caller: Authenticated, services: Services
+    request: Request, job_id: JobId, caller: Authenticated, services: Services
 ) -> Caller:
     """Let in a poll: one a second for each job, and the class's rate; refused ones do not count."""
     require_scope(caller, "read")

@@ -1,16 +1,23 @@
 """What routes need of a request: who is calling, what they may do, and the services."""
 
 import time
-from typing import Annotated, Any
+from ipaddress import ip_address
+from typing import Annotated, Any, Literal
 
 from fastapi import Depends, Query, Request, Security
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
+from models.rhythm.tempo import RANGE_FORM, TempoRange
 from serve_app.api.services import ApiServices, Operations
 from serve_app.api.wire.bodies import Error
-from serve_app.domain.errors import RateLimitError, TierRequiredError, UnauthorizedError
+from serve_app.domain.errors import (
+    BadRequestError,
+    RateLimitError,
+    TierRequiredError,
+    UnauthorizedError,
+)
 from serve_app.domain.keys import Caller
-from serve_app.domain.tiers import Tier, Tiers
+from serve_app.domain.tiers import LOCAL, Tier, Tiers
 from serve_app.domain.ulid import new_ulid
 from serve_app.store.limits import Decision
 
@@ -21,13 +28,41 @@ bearer = HTTPBearer(
 )
 
 Format = Annotated[
-    str | None,
+    Literal["spotify"] | None,
     Query(
-        pattern="^spotify$",
         description="`spotify` answers in Spotify's audio-features shape.",
         examples=["spotify"],
     ),
 ]
+
+
+async def read_tempo_range(
+    tempo_range: Annotated[
+        str | None,
+        Query(
+            description="BPM between which the tempo is looked for, so that half or double of it "
+            "is not taken: two whole numbers from 40 to 250.",
+            json_schema_extra={"pattern": f"^{RANGE_FORM}$"},
+            examples=["80-160"],
+        ),
+    ] = None,
+) -> TempoRange | None:
+    """Read the range of tempi that a request asks for.
+
+    Raises:
+        BadRequestError: Of another form.
+    """
+    if tempo_range is None:
+        return None
+    try:
+        return TempoRange.parse(tempo_range)
+    except ValueError as error:
+        raise BadRequestError(str(error)) from error
+
+
+Within = Annotated[TempoRange | None, Depends(read_tempo_range)]
+
+HOW_TO_AUTHENTICATE = "send your API key as `Authorization: Bearer afa_live_…`"
 
 ERROR_TEXTS = {
     400: "Malformed request.",
@@ -83,6 +118,36 @@ def rate_headers(*decisions: Decision) -> dict[str, str]:
     }
 
 
+FORWARDED = ("forwarded", "via", "x-forwarded-for", "x-real-ip")
+
+
+def is_from_here(request: Request) -> bool:
+    """Tell whether a request comes from this machine, and through no proxy."""
+    if request.client is None or any(name in request.headers for name in FORWARDED):
+        return False
+    try:
+        return ip_address(request.client.host).is_loopback
+    except ValueError:
+        return False
+
+
+def what_was_seen(request: Request) -> str:
+    """Say why no key was found, by where and how one was sent; keys themselves are not repeated."""
+    sent = request.headers.get("authorization", "")
+    scheme, _, rest = sent.partition(" ")
+    if sent.startswith("afa_"):
+        return "the Authorization header has a key, but lacks `Bearer ` before it"
+    if scheme.lower() == "bearer" and not rest.strip():
+        return "the Authorization header has no key behind `Bearer`"
+    if sent:
+        return "the Authorization header is of another scheme than Bearer"
+    if "x-api-key" in request.headers:
+        return "there is no Authorization header, and X-API-Key is not read"
+    if {"api_key", "apikey", "key", "access_token"} & request.query_params.keys():
+        return "there is no Authorization header, and keys in the address are not read"
+    return "there is no Authorization header"
+
+
 async def authenticate(
     request: Request,
     services: Services,
@@ -98,6 +163,11 @@ async def authenticate(
     if caller is None and credentials is not None:
         caller = await services.accounts.authenticate(credentials.credentials)
     if caller is not None:
+        if caller.tier == LOCAL and not is_from_here(request):
+            raise UnauthorizedError(
+                "this key of the tier local works on the machine of the service alone; make "
+                "another with `afa keys create`"
+            )
         request.state.caller = caller
         return caller
     address = request.client.host if request.client else "unknown"
@@ -108,7 +178,7 @@ async def authenticate(
             "too many requests without a valid API key from this address", decision.retry_after_s
         )
     if credentials is None:
-        raise UnauthorizedError("send your API key as `Authorization: Bearer afa_live_…`")
+        raise UnauthorizedError(f"{what_was_seen(request)}; {HOW_TO_AUTHENTICATE}")
     raise UnauthorizedError("this API key is not valid; it may have been revoked or mistyped")
 
 

@@ -1,20 +1,46 @@
 """Upload audio once and refer to it until it expires."""
 
-from contextlib import aclosing
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query, Request
+from fastapi import APIRouter, Path, Query, Request, Response
 
-from serve_app.api.door.audio_body import AUDIO_BODY, body_chunks, check_audio_type, check_length
 from serve_app.api.door.idempotency import IdempotentRoute, idempotent
 from serve_app.api.door.limits import AssetReader, AssetWriter
 from serve_app.api.door.request import Services, error_responses
+from serve_app.api.door.sent_audio import (
+    AUDIO_BODY,
+    HOW_TO_SEND,
+    SentAudio,
+    media_type,
+)
 from serve_app.api.wire.assets import AssetListResponse, AssetMetadata, AssetUpload
 from serve_app.domain.assets import ID_PATTERN, AssetRecord
-from serve_app.domain.errors import BadRequestError, TrackNotFoundError
+from serve_app.domain.errors import BadRequestError, TrackNotFoundError, UnsupportedMediaTypeError
 from serve_app.domain.track_ids import AmbiguousTrackId, InvalidTrackIdError, parse_track_id
 
 router = APIRouter(tags=["Assets"], route_class=IdempotentRoute)
+
+
+CARRIERS = frozenset(
+    {
+        *("", "application/json", "application/octet-stream", "application/ogg"),
+        *("application/x-www-form-urlencoded", "multipart/form-data"),
+    }
+)
+"""What audio comes as, beside ``audio/*`` and ``video/*``; the form of a page is curl's default."""
+
+
+def check_kind(request: Request) -> None:
+    """Refuse what says itself that it is something else, as the specification of assets wants.
+
+    Raises:
+        UnsupportedMediaTypeError: It does.
+    """
+    named = media_type(request)
+    if not (named in CARRIERS or named.startswith(("audio/", "video/"))):
+        raise UnsupportedMediaTypeError(
+            f"the Content-Type {named} is of no audio; leave it out, and {HOW_TO_SEND}"
+        )
 
 
 def metadata(asset: AssetRecord) -> AssetMetadata:
@@ -63,12 +89,14 @@ async def upload_asset(
         str | None,
         Query(
             max_length=2048,
-            description="ID of the track that this is the audio of: your look-ups of that track "
-            "are then computed from it.",
+            description="ID of the track that this is the audio of: the track is then known to "
+            "your look-ups, and computed from it.",
         ),
     ] = None,
 ) -> AssetUpload:
-    """Send raw audio bytes and get an `asset_id` to use instead of the audio. Free.
+    """Send audio and get an `asset_id` to use instead of the audio. Free.
+
+    Raw bytes, the `file` of a form, or JSON that names a public address: `{"url": "https://…"}`.
 
     The first seconds are decoded: what is no audio, or a file without the part that says how to
     read it, is refused. Every format that `POST /v1/audio-features/upload` names is taken, of any
@@ -78,11 +106,13 @@ async def upload_asset(
     tier's lifetime is over. All that live have `limits.storage_bytes` of `GET /v1/account` at most.
     """
     tier = services.tiers[caller.tier]
-    media_type = check_audio_type(request.headers.get("content-type", ""))
-    check_length(request.headers.get("content-length"), tier.upload_bytes)
+    check_kind(request)
     name = track_name(track)
-    async with aclosing(body_chunks(request)) as chunks:
-        asset = await services.assets.upload(caller, tier, chunks, media_type, name)
+    named = media_type(request)
+    kind = named if named.startswith("audio/") else ""
+    async with SentAudio(request, services, caller, tier).chunks() as chunks:
+        asset = await services.assets.upload(caller, tier, chunks, kind, name)
+    await services.library.link(caller, asset, name)
     return AssetUpload(
         asset_id=asset.asset_id,
         sha256=asset.sha256,
@@ -131,3 +161,23 @@ async def get_asset(
 ) -> AssetMetadata:
     """Describe an asset; the audio itself is not returned."""
     return metadata(await services.assets.get(caller, id))
+
+
+@router.delete(
+    "/v1/assets/{id}",
+    status_code=204,
+    responses=error_responses(400, 401, 404, 429, 503),
+    summary="Delete an asset",
+)
+async def delete_asset(
+    caller: AssetWriter,
+    services: Services,
+    id: Annotated[str, Path(description="As returned by the upload.")],
+) -> Response:
+    """Delete the audio before it expires; its bytes count no longer. Free.
+
+    Jobs that were submitted with it run to their end, and a track of your library keeps what was
+    heard.
+    """
+    await services.assets.delete(caller, id)
+    return Response(status_code=204)

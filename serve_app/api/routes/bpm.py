@@ -2,10 +2,10 @@
 
 from fastapi import APIRouter, Request
 
-from serve_app.api.door.audio_body import AUDIO_OR_ASSET_BODY, audio_of
 from serve_app.api.door.idempotency import IdempotentRoute, idempotent
 from serve_app.api.door.limits import Computer
-from serve_app.api.door.request import Offered, Services, error_responses, request_id
+from serve_app.api.door.request import Offered, Services, Within, error_responses, request_id
+from serve_app.api.door.sent_audio import AUDIO_BODY, SentAudio
 from serve_app.api.wire.meta import meta_of
 from serve_app.api.wire.tracks import Bpm
 
@@ -17,19 +17,21 @@ router = APIRouter(tags=["Analysis"], route_class=IdempotentRoute)
     response_model=Bpm,
     response_model_exclude_unset=True,
     responses=error_responses(400, 401, 402, 404, 409, 413, 415, 429, 500, 503),
-    openapi_extra=idempotent(AUDIO_OR_ASSET_BODY),
+    openapi_extra=idempotent(AUDIO_BODY),
     summary="Detect the tempo",
 )
 async def detect_bpm(
-    request: Request, caller: Computer, services: Services, offered: Offered
+    request: Request, caller: Computer, services: Services, offered: Offered, tempo_range: Within
 ) -> Bpm:
-    """Send raw audio bytes, or name an asset as JSON, and get the tempo at once.
+    """Send audio and get the tempo at once: raw bytes, a form's `file`, or JSON.
+
+    As JSON, name an asset, `{"asset_id": "afa_…"}`, or a public address, `{"url": "https://…"}`.
 
     Runs on the CPU, for every tier. Audio that cannot be analysed is not charged.
     """
     tier = services.tiers[caller.tier]
-    audio = audio_of(request, services, caller, tier)
-    answer = await offered.bpm.detect(caller, tier, audio, request_id(request))
+    audio = SentAudio(request, services, caller, tier)
+    answer = await offered.bpm.detect(caller, tier, audio, request_id(request), tempo_range)
     named = {}
     if answer.asset is not None:
         named = {

@@ -42,7 +42,10 @@ TrackIdPath = Annotated[
 Song = Annotated[
     str, Query(min_length=1, max_length=500, description="Title.", examples=["Demo in A minor"])
 ]
-Artist = Annotated[str, Query(min_length=1, max_length=500, examples=["The afa Demo Band"])]
+Artist = Annotated[
+    str,
+    Query(min_length=1, max_length=500, description="Artist.", examples=["The afa Demo Band"]),
+]
 LOOKUP_ERRORS = error_responses(400, 401, 402, 404, 429, 500, 503)
 
 
@@ -104,8 +107,9 @@ async def features_by_id(
     """Give the audio features of a track.
 
     Cache hits are free within the monthly allowance; a miss computes the features and costs
-    credits. If that takes too long the answer is 503 with `Retry-After`, nothing is charged, and
-    the computation goes on.
+    credits, once for each account and track: `credits_used` is 0 where another request of yours
+    pays. If it takes too long the answer is 503 with `Retry-After`, nothing is charged, and the
+    computation goes on.
     """
     admission = admission_to_read(request, caller, services)
     found = await offered.lookup.by_id(caller, id, request_id(request), admission)

@@ -1,53 +1,31 @@
 """Identify a track from its audio."""
 
-from typing import Any
-
 from fastapi import APIRouter, Request
 
 from serve_app.api.door.idempotency import IdempotentRoute, idempotent
 from serve_app.api.door.limits import Computer
-from serve_app.api.door.multipart import form_audio_of
 from serve_app.api.door.request import Offered, Services, error_responses, request_id
+from serve_app.api.door.sent_audio import AUDIO_BODY, SentAudio
 from serve_app.api.wire.identification import EnrichmentBody, Identification
 from serve_app.api.wire.meta import meta_of
 from serve_app.services.identify.identify import IdentifyAnswer
 
 router = APIRouter(tags=["Identification"], route_class=IdempotentRoute)
 
-FORM_BODY: dict[str, Any] = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            "multipart/form-data": {
-                "schema": {
-                    "type": "object",
-                    "required": ["file"],
-                    "properties": {
-                        "file": {
-                            "type": "string",
-                            "format": "binary",
-                            "description": "Audio, three seconds or more.",
-                        }
-                    },
-                }
-            },
-            "application/json": {"schema": {"$ref": "#/components/schemas/AssetInput"}},
-        },
-    }
-}
-
 
 @router.post(
     "/v1/identify",
     response_model=Identification,
     responses=error_responses(400, 401, 402, 404, 409, 413, 415, 429, 500, 502, 503),
-    openapi_extra=idempotent(FORM_BODY),
+    openapi_extra=idempotent(AUDIO_BODY),
     summary="Identify a track",
 )
 async def identify(
     request: Request, caller: Computer, services: Services, offered: Offered
 ) -> Identification:
-    """Send audio as the part `file` of a multipart form (or name an asset) and learn who it is.
+    """Send three seconds of audio or more and learn who it is: a form's `file`, bytes, or JSON.
+
+    As JSON, name an asset, `{"asset_id": "afa_…"}`, or a public address, `{"url": "https://…"}`.
 
     A fingerprint index of our own is asked first, then the services that the operator has set up.
     Three credits, also when nothing matches; audio that your account was told of before, or a copy
@@ -55,7 +33,7 @@ async def identify(
     charged when no service could answer (502) or the audio is unfit (400).
     """
     tier = services.tiers[caller.tier]
-    audio = form_audio_of(request, services, caller, tier)
+    audio = SentAudio(request, services, caller, tier)
     answer = await offered.identify.identify(caller, tier, audio, request_id(request))
     return to_wire(request, answer)
 

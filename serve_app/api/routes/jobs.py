@@ -1,12 +1,20 @@
-"""Poll jobs."""
+"""Poll, list and delete jobs."""
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query, Request
+from fastapi import APIRouter, Query, Request, Response
 
-from serve_app.api.door.limits import Poller
+from serve_app.api.door.limits import Computer, JobId, Poller, Reader
 from serve_app.api.door.request import Format, Offered, Services, error_responses
-from serve_app.api.wire.jobs import JobEnvelope, job_envelope
+from serve_app.api.wire.jobs import (
+    CURSOR,
+    JobEnvelope,
+    JobList,
+    cursor_of,
+    job_envelope,
+    listed_job,
+    position_of,
+)
 
 router = APIRouter(tags=["Jobs"])
 
@@ -22,7 +30,7 @@ async def get_job(
     caller: Poller,
     services: Services,
     offered: Offered,
-    job_id: Annotated[str, Path(description="As returned when the job was submitted.")],
+    job_id: JobId,
     format: Format = None,
     wait: Annotated[
         float,
@@ -35,3 +43,46 @@ async def get_job(
     """
     job = await offered.analysis.get_job(caller, job_id, wait)
     return await job_envelope(request, services, caller, job, format)
+
+
+@router.get(
+    "/v1/jobs",
+    response_model=JobList,
+    responses=error_responses(400, 401, 429, 503),
+    summary="List jobs",
+)
+async def list_jobs(
+    caller: Reader,
+    offered: Offered,
+    limit: Annotated[int, Query(ge=1, le=200, description="Items in a page.")] = 50,
+    cursor: Annotated[
+        str | None,
+        Query(pattern=CURSOR, description="`next_cursor` of the page before; exclusive."),
+    ] = None,
+) -> JobList:
+    """List your jobs that have not expired, newest first, without their results. Free."""
+    items, position = await offered.analysis.page(caller, limit, position_of(cursor))
+    return JobList(
+        items=[listed_job(job) for job in items],
+        next_cursor=cursor_of(position),
+        count=len(items),
+    )
+
+
+@router.delete(
+    "/v1/jobs/{job_id}",
+    status_code=204,
+    responses=error_responses(400, 401, 404, 409, 429, 503),
+    summary="Delete a job",
+)
+async def delete_job(
+    caller: Computer,
+    offered: Offered,
+    job_id: JobId,
+) -> Response:
+    """Forget a job and its result. One that is still queued is cancelled and refunded.
+
+    A running job is 409: delete it when it has ended.
+    """
+    await offered.analysis.delete(caller, job_id)
+    return Response(status_code=204)

@@ -1,16 +1,15 @@
 """Routes in Spotify's shape, so that Spotify clients work with only their base URL changed."""
 
 import re
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Depends, Path, Query, Request
+from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import JSONResponse
 
-from pipelines.analysis.records import TrackFeatures
-from serve_app.api.door.limits import Reader, let_read
+from serve_app.api.door.limits import Reader
 from serve_app.api.door.request import Offered, Services, request_id
-from serve_app.api.routes.tracks import identity_of
-from serve_app.api.services import ApiServices, Operations
+from serve_app.api.routes.tracks import features_of, identity_of
+from serve_app.api.services import Operations
 from serve_app.api.wire.features import SpotifyFeatures, to_spotify
 from serve_app.api.wire.meta import meta_of
 from serve_app.api.wire.spotify import audio_analysis, search_page, track_object
@@ -24,9 +23,7 @@ from serve_app.api.wire.spotify_shapes import (
 )
 from serve_app.domain.errors import (
     BadRequestError,
-    JobNotFoundError,
     NotFoundError,
-    TrackNotFoundError,
 )
 from serve_app.domain.identity import TrackIdentity
 from serve_app.domain.keys import Caller
@@ -39,7 +36,15 @@ ISRC_QUERY = re.compile(r"""isrc:\s*"?([A-Za-z0-9-]{12,15})"?""", re.IGNORECASE)
 TRACK_QUERY = re.compile(r"""track:\s*(?:"([^"]+)"|(.+?))(?=\s+\w+:|$)""", re.IGNORECASE)
 ARTIST_QUERY = re.compile(r"""artist:\s*(?:"([^"]+)"|(.+?))(?=\s+\w+:|$)""", re.IGNORECASE)
 
-SpotifyId = Annotated[str, Path(min_length=1, max_length=2048, examples=["0AfaDemoTrack000000001"])]
+SpotifyId = Annotated[
+    str,
+    Path(
+        min_length=1,
+        max_length=2048,
+        description="Any id of a track that `GET /v1/audio-features/{id}` takes, or a job's.",
+        examples=["0AfaDemoTrack000000001"],
+    ),
+]
 Ids = Annotated[
     str,
     Query(
@@ -106,8 +111,8 @@ async def one_features(
     request: Request, caller: Reader, services: Services, offered: Offered, id: SpotifyId
 ) -> JSONResponse:
     """Give the audio features of a track, or of an own analysed upload by its job id."""
-    features = await _features(request, caller, services, offered, id, whole=False)
-    body = to_spotify(features, id, services.public_url)
+    found = await features_of(request, caller, services, offered, id, whole=False)
+    body = to_spotify(found.features, id, services.public_url)
     return JSONResponse(body.model_dump(exclude_none=True, exclude={"embedding"}))
 
 
@@ -121,41 +126,8 @@ async def one_analysis(
     request: Request, caller: Reader, services: Services, offered: Offered, id: SpotifyId
 ) -> JSONResponse:
     """Give bars, beats, tatums, sections and segments of a track or an own analysed upload."""
-    return JSONResponse(
-        audio_analysis(await _features(request, caller, services, offered, id, whole=True))
-    )
-
-
-async def _features(
-    request: Request,
-    caller: Caller,
-    services: ApiServices,
-    offered: Operations,
-    id: str,
-    *,
-    whole: bool,
-) -> TrackFeatures:
-    job_id = id.removeprefix("afa:track:")
-    if job_id.startswith("job_"):
-        features = await _job_features(caller, offered, job_id)
-        balance = await services.ledger.balance(caller.account, caller.tier)
-        meta_of(request, "bypass", 0, balance.remaining)
-        return features
-    look_up = offered.lookup.analysis if whole else offered.lookup.features
-    found = await look_up(caller, id, request_id(request))
-    meta_of(request, found.cache, found.credits_used, found.balance.remaining)
-    return found.features
-
-
-async def _job_features(caller: Caller, offered: Operations, job_id: str) -> TrackFeatures:
-    try:
-        job = await offered.analysis.get_job(caller, job_id)
-    except JobNotFoundError as error:
-        raise TrackNotFoundError("analysis not found") from error
-    features = offered.analysis.features_of(job)
-    if features is None:
-        raise TrackNotFoundError("analysis not found: the job has not completed")
-    return features
+    found = await features_of(request, caller, services, offered, id, whole=True)
+    return JSONResponse(audio_analysis(found.features))
 
 
 @router.get("/tracks", response_model=SpotifyTracks, responses=ERRORS, summary="Several tracks")
@@ -189,11 +161,11 @@ async def one_track(
     response_model=SpotifySearch,
     responses=ERRORS,
     summary="Search",
-    dependencies=[Depends(let_read)],
 )
-@router.get("/search/", include_in_schema=False, dependencies=[Depends(let_read)])
+@router.get("/search/", include_in_schema=False)
 async def search(
     request: Request,
+    caller: Reader,
     services: Services,
     offered: Offered,
     q: Annotated[
@@ -201,36 +173,51 @@ async def search(
         Query(
             min_length=1,
             max_length=500,
-            description="`isrc:CODE`, `artist:NAME track:TITLE` or `NAME - TITLE`; anything else "
-            "finds nothing.",
-            examples=["isrc:QZAFA2600001"],
+            description="Words of title and artist, in any order; `artist:NAME` and `track:NAME` "
+            "limit words to one of them, `isrc:CODE` names one recording.",
+            examples=["demo minor afa"],
         ),
     ],
-    limit: Annotated[int, Query(ge=1, le=50)] = 20,
-    offset: Annotated[int, Query(ge=0, le=1000)] = 0,
+    type: Annotated[
+        Literal["track"], Query(description="What to search for; only tracks are known here.")
+    ] = "track",
+    limit: Annotated[int, Query(ge=1, le=50, description="Tracks in a page.")] = 20,
+    offset: Annotated[int, Query(ge=0, le=1000, description="Tracks to leave out first.")] = 0,
 ) -> JSONResponse:
-    """Find a track by ISRC, or by artist and title. Free."""
-    try:
-        identity = await _search(offered, q)
-    except NotFoundError:
-        identity = None
-    tracks = []
-    if identity is not None:
-        track_id = identity.spotify_id or next((str(one) for one in identity.ids()), "")
-        tracks.append(track_object(identity, track_id, services.public_url))
+    """Find tracks of library and catalog by words of their names, or one by its ISRC. Free.
+
+    Where they have none, `artist:NAME track:NAME` and `NAME - TITLE` are asked of the
+    providers that are on.
+    """
+    del type  # there is but one
+    found = await _search(offered, caller, q, offset + limit)
+    tracks = [track_object(one, _id_of(one), services.public_url) for one in found]
     return JSONResponse(search_page(tracks, str(request.url), limit, offset))
 
 
-async def _search(offered: Operations, q: str) -> TrackIdentity | None:
-    isrc = ISRC_QUERY.search(q)
-    if isrc is not None:
-        return await offered.lookup.identify(f"isrc:{isrc[1]}")
-    track, artist = TRACK_QUERY.search(q), ARTIST_QUERY.search(q)
-    if track is not None and artist is not None:
-        names = (artist[1] or artist[2], track[1] or track[2])
-    else:
-        before, _, after = q.partition(" - ")
-        names = (before.strip(), after.strip())
-    if not all(names):
-        return None
-    return await offered.lookup.identify_name(*names)
+def _id_of(identity: TrackIdentity) -> str:
+    return identity.spotify_id or next((str(one) for one in identity.ids()), "")
+
+
+async def _search(offered: Operations, caller: Caller, q: str, limit: int) -> list[TrackIdentity]:
+    try:
+        isrc = ISRC_QUERY.search(q)
+        if isrc is not None:
+            return [await offered.lookup.identify(caller, f"isrc:{isrc[1]}")]
+        track, artist = _named(TRACK_QUERY, q), _named(ARTIST_QUERY, q)
+        words = ARTIST_QUERY.sub(" ", TRACK_QUERY.sub(" ", q)).strip()
+        found = await offered.lookup.find_text(caller, words, artist, track, limit)
+        if found:
+            return found
+        if not (track and artist):
+            artist, _, track = (part.strip() for part in q.partition(" - "))
+        if track and artist:
+            return [await offered.lookup.identify_name(caller, artist, track)]
+    except NotFoundError:
+        pass
+    return []
+
+
+def _named(query: re.Pattern[str], q: str) -> str:
+    match = query.search(q)
+    return "" if match is None else match[1] or match[2]

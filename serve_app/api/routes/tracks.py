@@ -1,12 +1,18 @@
-"""A track's key and tempo, identifiers, and beat grid."""
+"""A track's key and tempo, identifiers, beat grid, and structure."""
+
+from dataclasses import dataclass
 
 from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse
 
 from pipelines.analysis.notes import mode_name, pitch_class
+from pipelines.analysis.records import TrackFeatures
 from serve_app.api.door.limits import Reader
 from serve_app.api.door.request import Offered, Services, error_responses, request_id
 from serve_app.api.routes.features import Artist, Song, TrackIdPath
-from serve_app.api.services import Operations
+from serve_app.api.services import ApiServices, Operations
+from serve_app.api.wire.analysis import TrackAnalysis, track_analysis
+from serve_app.api.wire.bodies import Meta
 from serve_app.api.wire.meta import meta_of
 from serve_app.api.wire.tracks import BeatGridBody, KeyBpm, ResolvedTrack
 from serve_app.domain.errors import JobNotFoundError, TrackNotFoundError
@@ -27,7 +33,8 @@ async def key_bpm(
 ) -> KeyBpm:
     """Give tempo and key alone, from the same cache as the full look-up.
 
-    What is not known is computed on the CPU, so the free tier may ask too.
+    What is not known is computed on the CPU, so the free tier may ask too. Who has paid for it pays
+    for the track's features no more than they cost beyond.
     """
     found = await offered.lookup.key_bpm(caller, artist, song, request_id(request))
     features = found.features
@@ -48,12 +55,89 @@ async def identity_of(offered: Operations, caller: Caller, id: str) -> TrackIden
     """
     job_id = id.removeprefix("afa:track:")
     if not job_id.startswith("job_"):
-        return await offered.lookup.identify(id)
+        return await offered.lookup.identify(caller, id)
     try:
         await offered.analysis.get_job(caller, job_id)
     except JobNotFoundError as error:
         raise TrackNotFoundError("no such track is known") from error
     return TrackIdentity()
+
+
+@dataclass(frozen=True, slots=True)
+class TrackOrJob:
+    """The features of a track, or of an own analysed upload, which has no names."""
+
+    features: TrackFeatures
+    identity: TrackIdentity
+    meta: Meta
+
+
+async def features_of(
+    request: Request,
+    caller: Caller,
+    services: ApiServices,
+    offered: Operations,
+    id: str,
+    *,
+    whole: bool,
+) -> TrackOrJob:
+    """Give the features of a track by its id, or of an own analysed upload by its job's.
+
+    Args:
+        request: What is answered.
+        caller: Who asks and pays.
+        services: Know the balance.
+        offered: Know tracks and jobs.
+        id: Of either; a job's also as `afa:track:…`.
+        whole: With sections and segments.
+
+    Raises:
+        TrackNotFoundError: Neither, or a job that has not completed.
+    """
+    job_id = id.removeprefix("afa:track:")
+    if job_id.startswith("job_"):
+        features = await _job_features(caller, offered, job_id)
+        balance = await services.ledger.balance(caller.account, caller.tier)
+        meta = meta_of(request, "bypass", 0, balance.remaining)
+        return TrackOrJob(features, TrackIdentity(), meta)
+    look_up = offered.lookup.analysis if whole else offered.lookup.features
+    found = await look_up(caller, id, request_id(request))
+    meta = meta_of(request, found.cache, found.credits_used, found.balance.remaining)
+    return TrackOrJob(found.features, found.identity, meta)
+
+
+async def _job_features(caller: Caller, offered: Operations, job_id: str) -> TrackFeatures:
+    try:
+        job = await offered.analysis.get_job(caller, job_id)
+    except JobNotFoundError as error:
+        raise TrackNotFoundError("analysis not found") from error
+    features = offered.analysis.features_of(job)
+    if features is None:
+        raise TrackNotFoundError(
+            f"analysis not found: the job is {job.state.value}; see GET /v1/jobs/{job_id}"
+        )
+    return features
+
+
+@router.get(
+    "/v1/analysis/{id:path}",
+    response_model=TrackAnalysis,
+    responses=error_responses(400, 401, 402, 404, 429, 500, 503),
+    summary="Bars, beats, sections and segments",
+)
+async def analysis(
+    request: Request, caller: Reader, services: Services, offered: Offered, id: TrackIdPath
+) -> JSONResponse:
+    """Give the structure of a track, or of your own analysed upload by its job id.
+
+    It has all features but the embedding, and with them bars, beats, sections and segments. Of an
+    upload it is free; of a track it costs what its features cost. The same in Spotify's shape is
+    `GET /spotify/v1/audio-analysis/{id}`.
+    """
+    found = await features_of(request, caller, services, offered, id, whole=True)
+    names = found.identity.artist, found.identity.title
+    body = TrackAnalysis(**track_analysis(found.features, *names), meta=found.meta)
+    return JSONResponse(body.model_dump(by_alias=True))
 
 
 @router.get(

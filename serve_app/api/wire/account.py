@@ -21,26 +21,26 @@ class Usage(WireModel):
     """What was used in this period."""
 
     period: str = Field(description="UTC month.", examples=["2026-11"])
-    period_ends: datetime
-    credits_granted: int
-    cache_lookups_used: int
-    cache_lookups_included: int
-    open_jobs: int
+    period_ends: datetime = Field(description="When the next period and its grant begin.")
+    credits_granted: int = Field(description="Credits of this month's grant, used or not.")
+    cache_lookups_used: int = Field(description="Cache hits of this period.")
+    cache_lookups_included: int = Field(description="Cache hits that cost nothing in a period.")
+    open_jobs: int = Field(description="Jobs that are queued or running.")
     stored_bytes: int = Field(description="Of the assets that live; the same bytes count once.")
 
 
 class TierLimits(WireModel):
     """What the tier allows."""
 
-    upload_bytes: int
-    asset_lifetime_s: int
+    upload_bytes: int = Field(description="Largest upload.")
+    asset_lifetime_s: int = Field(description="Seconds until an asset is deleted.")
     storage_bytes: int = Field(description="Most that all assets may have together.")
-    max_audio_s: int
+    max_audio_s: int = Field(description="Longest audio, seconds.")
     gpu: bool = Field(description="Whether full analysis is included.")
-    embedding: bool
-    grace_credits: int
+    embedding: bool = Field(description="Whether `include_embedding` is included.")
+    grace_credits: int = Field(description="How far below zero the balance may go for 24 hours.")
     requests_per_minute: dict[str, int] = Field(description="By class of request.")
-    identify_in_flight: int
+    identify_in_flight: int = Field(description="Identifications at once.")
     uploads_in_flight: int = Field(description="Bodies on their way at once; JSON does not count.")
     job_polls_per_second: int = Field(description="Of one job.")
     job_polls_at_once: int = Field(description="Of one job, after a pause.")
@@ -50,10 +50,10 @@ class TierLimits(WireModel):
 class AutoTopup(WireModel):
     """Packs bought automatically; amounts in the currency's minor unit."""
 
-    enabled: bool
+    enabled: bool = Field(description="Whether packs are bought.")
     off_reason: str | None = Field(description="Why it is off; null while it is on.")
     threshold: int = Field(description="A pack is bought when fewer credits are left.")
-    pack_credits: int
+    pack_credits: int = Field(description="Credits of a pack.")
     price_minor: int = Field(description="Price of a pack.")
     cap_minor: int = Field(description="Most that a UTC month's charges come to.")
     spent_minor: int = Field(description="This month's charges, with the one under way.")
@@ -62,14 +62,14 @@ class AutoTopup(WireModel):
 class Account(WireModel):
     """The account of the API key."""
 
-    account: str
-    key_id: str
+    account: str = Field(description="Name of the account.")
+    key_id: str = Field(description="Id of the API key, which is no secret.")
     is_test: bool = Field(description="A test key: simulated answers and credits.")
-    tier: str
-    scopes: list[str]
-    credits: Credits
-    usage: Usage
-    limits: TierLimits
+    tier: str = Field(description="Plan of the account.")
+    scopes: list[str] = Field(description="What the key may do: `read`, `compute`, `assets`.")
+    credits: Credits = Field(description="The balance.")
+    usage: Usage = Field(description="Usage of this period.")
+    limits: TierLimits = Field(description="Limits of the tier.")
     prices: dict[str, int] = Field(description="Credits per operation.")
     auto_topup: AutoTopup | None = Field(description="Automatic top-up; null if never set up.")
     grace_ends: datetime | None = Field(
@@ -92,5 +92,5 @@ class WebhookRequest(WireModel):
 class WebhookBody(WireModel):
     """The account's webhook (Standard Webhooks)."""
 
-    url: str
+    url: str = Field(description="Where the end of each job is posted to.")
     secret: str = Field(description="Messages are signed with it; starts with `whsec_`.")

@@ -35,10 +35,16 @@ class Meta(WireModel):
     credits_used: int = Field(ge=0, description="Credits that this operation cost.")
     credits_remaining: int = Field(description="Credits left; negative inside the grace buffer.")
     trace_id: str = Field(description="W3C trace id of the request.")
+    test: bool = Field(
+        False,
+        exclude_if=lambda is_test: not is_test,
+        description="True, and only there, when a test key asked: the answer is made up from the "
+        "request alone, and nothing was computed.",
+    )
 
 
 class Health(WireModel):
     """State of the service."""
 
-    status: Literal["ok", "unavailable"]
+    status: Literal["ok", "unavailable"] = Field(description="`ok` when every part is.")
     checks: dict[str, str] = Field(description="Part to `ok` or what is wrong with it.")

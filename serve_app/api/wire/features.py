@@ -7,6 +7,20 @@ from pydantic import BeforeValidator, Field
 from pipelines.analysis.notes import mode_name, pitch_class
 from pipelines.analysis.records import TrackFeatures
 from serve_app.api.wire.bodies import KeyName, Meta, Percent, Unit, WireModel
+from serve_app.api.wire.meanings import (
+    ARTIST,
+    ATTRIBUTE,
+    DURATION_MS,
+    KEY_CONFIDENCE,
+    LOUDNESS,
+    META,
+    MODELS,
+    PERCENT,
+    TEMPO,
+    TEMPO_CONFIDENCE,
+    TITLE,
+    UNIT,
+)
 from serve_app.api.wire.spotify import time_signature
 
 TRACK_ID_EXAMPLE = "0AfaDemoTrack000000001"
@@ -15,26 +29,33 @@ TRACK_ID_EXAMPLE = "0AfaDemoTrack000000001"
 class MoodTagBody(WireModel):
     """A tag and its calibrated score."""
 
-    tag: str
-    score: Unit
+    tag: str = Field(description="A genre, mood, instrument, era or kind of voice.")
+    score: Unit = Field(description="Calibrated, 0 to 1: from .6 on a tag is reliable.")
+
+
+class TempoAlternativeBody(WireModel):
+    """Another tempo that the beats may be counted in."""
+
+    tempo: float = Field(gt=0, description="BPM.")
+    score: Unit = Field(description="Its probability; with those of `tempo` and the others, 1.")
 
 
 class Features(WireModel):
     """Audio features in the canonical shape."""
 
-    artist: str = Field(description="Empty when unknown (uploads).")
-    title: str = Field(description="Empty when unknown (uploads).")
-    tempo: float = Field(ge=0, description="BPM; 0 when there is no beat.")
+    artist: str = Field(description=ARTIST)
+    title: str = Field(description=TITLE)
+    tempo: float = Field(ge=0, description=TEMPO)
     key: KeyName | None = Field(description="Musical key; null when there is none.")
     mode: Literal["major", "minor"] | None = Field(description="null when there is no key.")
     camelot: str | None = Field(
         description="Camelot wheel notation; null when there is no key.", examples=["8A"]
     )
-    energy: Percent
-    danceability: Percent
-    happiness: Percent
-    acousticness: Percent
-    instrumentalness: Percent
+    energy: Percent = Field(description=PERCENT + ATTRIBUTE["energy"])
+    danceability: Percent = Field(description=PERCENT + ATTRIBUTE["danceability"])
+    happiness: Percent = Field(description=PERCENT + ATTRIBUTE["valence"])
+    acousticness: Percent = Field(description=PERCENT + ATTRIBUTE["acousticness"])
+    instrumentalness: Percent = Field(description=PERCENT + ATTRIBUTE["instrumentalness"])
 
 
 class ExtendedFeatures(Features):
@@ -43,14 +64,18 @@ class ExtendedFeatures(Features):
     mix_in: float = Field(description="Seconds; where to start mixing in.")
     mix_out: float = Field(description="Seconds; where to start mixing out.")
     mood_tags: list[MoodTagBody] = Field(description="By falling score.")
-    loudness: float = Field(description="Integrated loudness, LUFS (BS.1770-4); silence is -70.")
+    loudness: float = Field(description=LOUDNESS)
     time_signature: int = Field(description="Beats in a bar, 2 to 7.")
-    duration_ms: int = Field(ge=0)
-    speechiness: Percent
-    liveness: Percent
-    tempo_confidence: Unit
-    key_confidence: Unit
-    models: dict[str, str] = Field(description="Role to id of the checkpoint that made it.")
+    duration_ms: int = Field(ge=0, description=DURATION_MS)
+    speechiness: Percent = Field(description=PERCENT + ATTRIBUTE["speechiness"])
+    liveness: Percent = Field(description=PERCENT + ATTRIBUTE["liveness"])
+    tempo_confidence: Unit = Field(description=TEMPO_CONFIDENCE)
+    tempo_alternatives: list[TempoAlternativeBody] = Field(
+        description="Half, double and what else the beats may be counted in, the likeliest first; "
+        "`tempo_range` asks for one of them."
+    )
+    key_confidence: Unit = Field(description=KEY_CONFIDENCE)
+    models: dict[str, str] = Field(description=MODELS)
 
 
 class AnalysisFeatures(ExtendedFeatures):
@@ -69,34 +94,43 @@ class AnalysisFeatures(ExtendedFeatures):
 class SpotifyFeatures(WireModel):
     """Audio features in Spotify's shape."""
 
-    id: str
-    type: Literal["audio_features"] = "audio_features"
-    uri: str = Field(examples=["afa:track:job_01jb3q8k6ya7rj1v6fwb2q4m9d"])
-    track_href: str = Field(json_schema_extra={"format": "uri"})
-    analysis_url: str = Field(json_schema_extra={"format": "uri"})
+    id: str = Field(description="The id that was asked for; of an upload its job's.")
+    type: Literal["audio_features"] = Field("audio_features", description="Always the same.")
+    uri: str = Field(
+        description="The same id as `afa:track:<id>`.",
+        examples=["afa:track:job_01jb3q8k6ya7rj1v6fwb2q4m9d"],
+    )
+    track_href: str = Field(
+        description="Address of the track's identifiers.", json_schema_extra={"format": "uri"}
+    )
+    analysis_url: str = Field(
+        description="Address of the audio analysis.", json_schema_extra={"format": "uri"}
+    )
     key: int = Field(ge=-1, le=11, description="Pitch class, C = 0; -1 unknown.")
     mode: Literal[-1, 0, 1] = Field(description="1 major, 0 minor, -1 unknown.")
-    tempo: float = Field(ge=0)
-    loudness: float = Field(description="Integrated loudness, LUFS.")
-    time_signature: int = Field(ge=3, le=7)
-    duration_ms: int = Field(ge=0)
-    energy: Unit
-    danceability: Unit
-    valence: Unit
-    acousticness: Unit
-    instrumentalness: Unit
-    speechiness: Unit
-    liveness: Unit
+    tempo: float = Field(ge=0, description=TEMPO)
+    loudness: float = Field(description=LOUDNESS)
+    time_signature: int = Field(ge=3, le=7, description="Beats in a bar, 3 to 7.")
+    duration_ms: int = Field(ge=0, description=DURATION_MS)
+    energy: Unit = Field(description=UNIT + ATTRIBUTE["energy"])
+    danceability: Unit = Field(description=UNIT + ATTRIBUTE["danceability"])
+    valence: Unit = Field(description=UNIT + ATTRIBUTE["valence"])
+    acousticness: Unit = Field(description=UNIT + ATTRIBUTE["acousticness"])
+    instrumentalness: Unit = Field(description=UNIT + ATTRIBUTE["instrumentalness"])
+    speechiness: Unit = Field(description=UNIT + ATTRIBUTE["speechiness"])
+    liveness: Unit = Field(description=UNIT + ATTRIBUTE["liveness"])
     embedding: list[float] | None = Field(
         None, description="768 floats; only when `include_embedding` was set."
     )
-    embedding_model: str | None = None
+    embedding_model: str | None = Field(
+        None, description="Compare embeddings of the same model only."
+    )
 
 
 class FeaturesAnswer(Features):
     """Audio features in the canonical shape."""
 
-    meta: Meta = Field(alias="_meta")
+    meta: Meta = Field(alias="_meta", description=META)
 
 
 class ExtendedSpotifyFeatures(SpotifyFeatures):
@@ -106,9 +140,12 @@ class ExtendedSpotifyFeatures(SpotifyFeatures):
     mix_in: float = Field(description="Seconds; where to start mixing in.")
     mix_out: float = Field(description="Seconds; where to start mixing out.")
     mood_tags: list[MoodTagBody] = Field(description="By falling score.")
-    tempo_confidence: Unit
-    key_confidence: Unit
-    models: dict[str, str] = Field(description="Role to id of the checkpoint that made it.")
+    tempo_confidence: Unit = Field(description=TEMPO_CONFIDENCE)
+    tempo_alternatives: list[TempoAlternativeBody] = Field(
+        description="Half, double and what else the beats may be counted in, the likeliest first."
+    )
+    key_confidence: Unit = Field(description=KEY_CONFIDENCE)
+    models: dict[str, str] = Field(description=MODELS)
 
 
 def _id_list(value: Any) -> Any:
@@ -147,7 +184,7 @@ class BatchResponse(WireModel):
         description="With `extended`: id of each null slot to an error code, such as "
         "`track_not_found` or `tier_required`.",
     )
-    meta: Meta = Field(alias="_meta")
+    meta: Meta = Field(alias="_meta", description=META)
 
 
 def _percent(value: float) -> int:
@@ -174,7 +211,8 @@ def _canonical(features: TrackFeatures, artist: str, title: str) -> dict[str, An
     }
 
 
-def _extended(features: TrackFeatures, artist: str, title: str) -> dict[str, Any]:
+def extended_fields(features: TrackFeatures, artist: str, title: str) -> dict[str, Any]:
+    """Give the fields of `ExtendedFeatures`."""
     return _canonical(features, artist, title) | {
         "mix_in": round(features.mix_in_s, 3),
         "mix_out": round(features.mix_out_s, 3),
@@ -185,6 +223,10 @@ def _extended(features: TrackFeatures, artist: str, title: str) -> dict[str, Any
         "speechiness": _percent(features.speechiness),
         "liveness": _percent(features.liveness),
         "tempo_confidence": _unit(features.tempo_confidence),
+        "tempo_alternatives": [
+            TempoAlternativeBody(tempo=round(other.tempo, 3), score=_unit(other.score))
+            for other in features.tempo_alternatives
+        ],
         "key_confidence": _unit(features.key_confidence),
         "models": features.models,
     }
@@ -197,13 +239,13 @@ def to_canonical(features: TrackFeatures, artist: str, title: str) -> Features:
 
 def to_extended(features: TrackFeatures, artist: str, title: str) -> ExtendedFeatures:
     """Give the canonical shape with the service's own fields."""
-    return ExtendedFeatures(**_extended(features, artist, title))
+    return ExtendedFeatures(**extended_fields(features, artist, title))
 
 
 def to_analysis(features: TrackFeatures) -> AnalysisFeatures:
     """Give the result of an analysis job; the embedding is there if the record has it."""
     return AnalysisFeatures(
-        **_extended(features, "", ""),
+        **extended_fields(features, "", ""),
         beats=[round(beat, 3) for beat in features.beats],
         downbeats=[round(beat, 3) for beat in features.downbeats],
         embedding=features.embedding or None,
@@ -246,9 +288,9 @@ def to_extended_spotify(
     features: TrackFeatures, track_id: str, base_url: str
 ) -> ExtendedSpotifyFeatures:
     """Give Spotify's shape with the service's own fields."""
-    own = _extended(features, "", "")
-    names = ("camelot", "mix_in", "mix_out", "mood_tags", "tempo_confidence", "key_confidence")
+    own = extended_fields(features, "", "")
+    names = ("camelot", "mix_in", "mix_out", "mood_tags", "tempo_confidence", "tempo_alternatives")
     return ExtendedSpotifyFeatures(
         **to_spotify(features, track_id, base_url).model_dump(),
-        **{name: own[name] for name in (*names, "models")},
+        **{name: own[name] for name in (*names, "key_confidence", "models")},
     )

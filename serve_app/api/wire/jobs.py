@@ -1,5 +1,6 @@
 """Jobs on the wire, and the mapping of a record to its envelope."""
 
+from datetime import datetime
 from typing import Literal
 
 from fastapi import Request
@@ -8,10 +9,15 @@ from pydantic import Field
 from pipelines.analysis.features import from_json
 from serve_app.api.door.request import latency_ms
 from serve_app.api.services import ApiServices
+from serve_app.api.wire.assets import UrlInput
 from serve_app.api.wire.bodies import Error, Meta, Unit, WireModel
 from serve_app.api.wire.features import AnalysisFeatures, SpotifyFeatures, to_analysis, to_spotify
+from serve_app.api.wire.meanings import META
+from serve_app.api.wire.meta import note_test_key
 from serve_app.domain.keys import Caller
-from serve_app.ledger.jobs.types import JobRecord
+from serve_app.ledger.jobs.types import JobPosition, JobRecord, JobSummary
+
+CURSOR = r"^[0-9]{1,15}\.job_[0-9a-z]{26}$"
 
 
 class JobMeta(Meta):
@@ -24,26 +30,82 @@ class JobMeta(Meta):
 class JobEnvelope(WireModel):
     """An analysis job."""
 
-    status: Literal["queued", "running", "complete", "failed"]
-    job_id: str = Field(examples=["job_01jb3q8k6ya7rj1v6fwb2q4m9d"])
+    status: Literal["queued", "running", "complete", "failed"] = Field(
+        description="`complete` and `failed` are final."
+    )
+    job_id: str = Field(
+        description="Poll `GET /v1/jobs/{job_id}` with it.",
+        examples=["job_01jb3q8k6ya7rj1v6fwb2q4m9d"],
+    )
     result: AnalysisFeatures | SpotifyFeatures | None = Field(
         None, description="Filled when `status` is `complete`."
     )
     error: Error | None = Field(None, description="Filled when `status` is `failed`.")
-    meta: JobMeta = Field(alias="_meta")
+    meta: JobMeta = Field(alias="_meta", description=META)
 
 
-class UrlAnalysisRequest(WireModel):
+class ListedJob(WireModel):
+    """A job without its result."""
+
+    job_id: str = Field(
+        description="Poll `GET /v1/jobs/{job_id}` with it.",
+        examples=["job_01jb3q8k6ya7rj1v6fwb2q4m9d"],
+    )
+    status: Literal["queued", "running", "complete", "failed"] = Field(
+        description="`complete` and `failed` are final."
+    )
+    progress: Unit = Field(description="0 when queued, 1 when complete.")
+    stage: str = Field(description="What is being done now.")
+    credits_used: int = Field(description="Reserved while it is unfinished, then charged.")
+    error: Error | None = Field(description="Why it failed; null otherwise.")
+    created_at: datetime = Field(description="When it was submitted.")
+    finished_at: datetime | None = Field(description="When it ended; null before.")
+
+
+class JobList(WireModel):
+    """One page of jobs, newest first."""
+
+    items: list[ListedJob] = Field(description="Jobs that have not expired.")
+    next_cursor: str | None = Field(
+        description="Pass as `cursor` to get the next page; null when there are no more items."
+    )
+    count: int = Field(ge=0, description="Number of items in this page.")
+
+
+class UrlAnalysisRequest(UrlInput):
     """Where to fetch the audio, and what to compute."""
 
-    url: str = Field(
-        min_length=1,
-        max_length=4096,
-        description="Public HTTP(S) address that returns audio bytes directly.",
-        json_schema_extra={"format": "uri"},
-        examples=["https://example.org/track.mp3"],
-    )
     include_embedding: bool = Field(False, description="Adds a 768-d embedding (PRO and Scale).")
+
+
+def listed_job(job: JobSummary) -> ListedJob:
+    """Describe a job in a listing."""
+    error = job.error
+    return ListedJob(
+        job_id=job.position.job_id,
+        status=job.state.value,
+        progress=job.progress,
+        stage=job.stage,
+        credits_used=job.credits_used,
+        error=None
+        if error is None
+        else Error(error=error.code, message=error.message, trace_id=None),
+        created_at=job.created_at,
+        finished_at=job.finished_at,
+    )
+
+
+def cursor_of(position: JobPosition | None) -> str | None:
+    """Write a position as a cursor."""
+    return None if position is None else f"{position.created_ms}.{position.job_id}"
+
+
+def position_of(cursor: str | None) -> JobPosition | None:
+    """Read a cursor of the form that `CURSOR` says."""
+    if cursor is None:
+        return None
+    created_ms, _, job_id = cursor.partition(".")
+    return JobPosition(int(created_ms), job_id)
 
 
 async def job_envelope(
@@ -77,6 +139,7 @@ async def job_envelope(
             credits_used=job.credits_used,
             credits_remaining=balance.remaining,
             trace_id=trace_id,
+            test=note_test_key(request),
             progress=job.progress,
             stage=job.stage,
         ),

@@ -2,115 +2,120 @@
 
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from serve_app.api.door.request import ERROR_TEXTS, RETRY_AFTER, RETRYABLE_STATUSES
 from serve_app.api.wire.features import SpotifyFeatures
+from serve_app.api.wire.meanings import TEMPO, TITLE
 
 
 class SpotifyErrorObject(BaseModel):
     """Spotify's error object, with our code beside it."""
 
-    status: int
-    message: str
-    code: str
+    status: int = Field(description="HTTP status.")
+    message: str = Field(description="What happened and what to do about it.")
+    code: str = Field(description="Machine-readable error code of ours.")
 
 
 class SpotifyError(BaseModel):
     """Every failed request below `/spotify/` answers with this body."""
 
-    error: SpotifyErrorObject
-    message: str
-    trace_id: str
+    error: SpotifyErrorObject = Field(description="The error as Spotify writes it.")
+    message: str = Field(description="What happened and what to do about it.")
+    trace_id: str = Field(description="Quote it when you ask for help.")
 
 
 class SpotifyBatch(BaseModel):
     """Audio features of several tracks; null where there are none."""
 
-    audio_features: list[SpotifyFeatures | None]
+    audio_features: list[SpotifyFeatures | None] = Field(
+        description="In the order of `ids`; null where a track has none."
+    )
 
 
 class Interval(BaseModel):
-    """A bar, beat or tatum; seconds."""
+    """A bar, beat or tatum."""
 
-    start: float
-    duration: float
-    confidence: float
+    start: float = Field(description="Seconds from the beginning of the track.")
+    duration: float = Field(description="Seconds.")
+    confidence: float = Field(description="0 to 1.")
 
 
 class AnalysisSegment(Interval):
     """A stretch of near-constant sound."""
 
-    loudness_start: float
-    loudness_max: float
-    loudness_max_time: float
-    loudness_end: float
-    pitches: list[float]
-    timbre: list[float]
+    loudness_start: float = Field(description="Level at its start, dB relative to full scale.")
+    loudness_max: float = Field(description="Highest level within it, dB relative to full scale.")
+    loudness_max_time: float = Field(description="Seconds from its start to that level.")
+    loudness_end: float = Field(description="Always 0, as in most of Spotify's answers.")
+    pitches: list[float] = Field(
+        description="Strength of the twelve pitch classes from C to B; the strongest is 1."
+    )
+    timbre: list[float] = Field(description="Twelve coefficients of the spectrum's shape.")
 
 
 class AnalysisSection(Interval):
     """A large part of the track."""
 
-    loudness: float
-    tempo: float
-    tempo_confidence: float
-    key: int
-    key_confidence: float
-    mode: int
-    mode_confidence: float
-    time_signature: int
-    time_signature_confidence: float
+    loudness: float = Field(description="Mean level, dB relative to full scale.")
+    tempo: float = Field(description=TEMPO)
+    tempo_confidence: float = Field(description="0 to 1.")
+    key: int = Field(description="Pitch class, C = 0; -1 unknown.")
+    key_confidence: float = Field(description="0 to 1.")
+    mode: int = Field(description="1 major, 0 minor, -1 unknown.")
+    mode_confidence: float = Field(description="0 to 1.")
+    time_signature: int = Field(description="Beats in a bar, 3 to 7.")
+    time_signature_confidence: float = Field(description="0 to 1.")
 
 
 class AudioAnalysis(BaseModel):
     """Structure of a track."""
 
-    meta: dict[str, Any]
-    track: dict[str, Any]
-    bars: list[Interval]
-    beats: list[Interval]
-    tatums: list[Interval]
-    sections: list[AnalysisSection]
-    segments: list[AnalysisSegment]
+    meta: dict[str, Any] = Field(description="Of the analyser, as Spotify writes it.")
+    track: dict[str, Any] = Field(description="Of the whole track, as Spotify writes it.")
+    bars: list[Interval] = Field(description="From first beat to first beat.")
+    beats: list[Interval] = Field(description="From beat to beat.")
+    tatums: list[Interval] = Field(description="Halves of beats.")
+    sections: list[AnalysisSection] = Field(description="The large parts, in order.")
+    segments: list[AnalysisSegment] = Field(description="The stretches of near-constant sound.")
 
 
 class SpotifyTrack(BaseModel):
     """A track; what is unknown is empty."""
 
-    id: str
-    name: str
-    type: str
-    uri: str
-    href: str
-    duration_ms: int
-    external_ids: dict[str, str]
-    artists: list[dict[str, Any]]
-    album: dict[str, Any]
+    id: str = Field(description="The id that was asked for.")
+    name: str = Field(description=TITLE)
+    type: str = Field(description="Always `track`.")
+    uri: str = Field(description="The same id as `afa:track:<id>`.")
+    href: str = Field(description="Address of this object.")
+    duration_ms: int = Field(description="Length in milliseconds; 0 when unknown.")
+    external_ids: dict[str, str] = Field(description="`isrc`, if it is known.")
+    artists: list[dict[str, Any]] = Field(description="One artist object.")
+    album: dict[str, Any] = Field(description="The album object.")
 
 
 class SpotifyTracks(BaseModel):
     """Several tracks; null where there is none."""
 
-    tracks: list[SpotifyTrack | None]
+    tracks: list[SpotifyTrack | None] = Field(description="In the order of `ids`.")
 
 
 class SpotifyPage(BaseModel):
     """One page of a search."""
 
-    href: str
-    items: list[SpotifyTrack]
-    limit: int
-    next: str | None
-    offset: int
-    previous: str | None
-    total: int
+    href: str = Field(description="Address of this page.")
+    items: list[SpotifyTrack] = Field(description="The tracks, best first.")
+    limit: int = Field(description="Tracks in a page.")
+    next: str | None = Field(description="Always null: ask with a higher `offset`.")
+    offset: int = Field(description="Tracks that were left out first.")
+    previous: str | None = Field(description="Always null.")
+    total: int = Field(description="Tracks that were found up to the end of this page.")
 
 
 class SpotifySearch(BaseModel):
     """What a search found."""
 
-    tracks: SpotifyPage
+    tracks: SpotifyPage = Field(description="The page.")
 
 
 def spotify_error_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:

@@ -5,38 +5,39 @@ from datetime import datetime
 from pydantic import Field
 
 from serve_app.api.wire.bodies import KeyName, Meta, Unit, WireModel
+from serve_app.api.wire.meanings import ARTIST, IDS, META, TEMPO, TEMPO_CONFIDENCE, TITLE
 
 
 class KeyBpm(WireModel):
     """Tempo and key alone."""
 
-    tempo: float = Field(ge=0, description="BPM; 0 when there is no beat.", examples=[124.0])
+    tempo: float = Field(ge=0, description=TEMPO, examples=[124.0])
     key: KeyName | None = Field(description="Musical key; null when there is none.")
     mode: str | None = Field(description="`major` or `minor`; null when there is no key.")
     camelot: str | None = Field(
         description="Camelot wheel notation; null when there is no key.", examples=["8A"]
     )
-    meta: Meta = Field(alias="_meta")
+    meta: Meta = Field(alias="_meta", description=META)
 
 
 class ResolvedTrack(WireModel):
     """One track's identifiers on every platform; null where unknown."""
 
-    mbid: str | None = Field(description="MusicBrainz recording ID.")
-    isrc: str | None = Field(examples=["QZAFA2600001"])
-    spotify_id: str | None
-    apple_id: str | None
-    deezer_id: str | None
-    youtube_id: str | None
-    artist: str = Field(description="Empty when unknown (uploads).")
-    title: str = Field(description="Empty when unknown (uploads).")
-    meta: Meta = Field(alias="_meta")
+    mbid: str | None = Field(description=IDS["mbid"])
+    isrc: str | None = Field(description=IDS["isrc"], examples=["QZAFA2600001"])
+    spotify_id: str | None = Field(description=IDS["spotify_id"])
+    apple_id: str | None = Field(description=IDS["apple_id"])
+    deezer_id: str | None = Field(description=IDS["deezer_id"])
+    youtube_id: str | None = Field(description=IDS["youtube_id"])
+    artist: str = Field(description=ARTIST)
+    title: str = Field(description=TITLE)
+    meta: Meta = Field(alias="_meta", description=META)
 
 
 class BeatGridBody(WireModel):
     """Where the beats of a track are."""
 
-    tempo: float = Field(ge=0, description="BPM; 0 when there is no beat.")
+    tempo: float = Field(ge=0, description=TEMPO)
     downbeat: float = Field(ge=0, description="Seconds of the first downbeat.")
     beats: list[float] = Field(description="Seconds of every beat.")
     downbeats: list[float] = Field(description="Seconds of the first beat of every bar.")
@@ -45,14 +46,14 @@ class BeatGridBody(WireModel):
         "`computed`: from the audio.",
         examples=["verified"],
     )
-    meta: Meta = Field(alias="_meta")
+    meta: Meta = Field(alias="_meta", description=META)
 
 
 class Bpm(WireModel):
     """The tempo of the audio that was sent."""
 
-    tempo: float = Field(ge=0, description="BPM; 0 when there is no beat.", examples=[128.0])
-    confidence: Unit
+    tempo: float = Field(ge=0, description=TEMPO, examples=[128.0])
+    confidence: Unit = Field(description=TEMPO_CONFIDENCE)
     asset_id: str | None = Field(None, description="The asset used; only when one was named.")
     asset_expires_at: datetime | None = Field(None, description="Only when an asset was named.")
-    meta: Meta = Field(alias="_meta")
+    meta: Meta = Field(alias="_meta", description=META)

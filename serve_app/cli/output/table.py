@@ -16,6 +16,9 @@ def features_table(features: AnalysisFeatures, title: str) -> Table:
     rows = {
         "duration": f"{features.duration_ms / 1000:.1f} s",
         "tempo": f"{features.tempo:.2f} BPM (confidence {features.tempo_confidence:.2f})",
+        "or": ", ".join(
+            f"{other.tempo:.2f} BPM ({other.score:.2f})" for other in features.tempo_alternatives
+        ),
         "time signature": f"{features.time_signature}/4",
         "beats, downbeats": f"{len(features.beats)}, {len(features.downbeats)}",
         "key": f"{key} (confidence {features.key_confidence:.2f})",

@@ -63,7 +63,9 @@ class Lanes:
         """Use the lanes of a space; those of another have their own order, claims and means."""
         self._store = store
         self._space = space
-        self._weights = {tier.name: tier.lane_weight for tier in tiers if tier.lane_weight > 0}
+        self._weights = {
+            tier.name: tier.lane_weight for tier in tiers.every if tier.lane_weight > 0
+        }
         self._keys = [
             lane_key(name, space)
             for name in (*STRUCTURES, *(f"ring:{lane}" for lane in self._weights))

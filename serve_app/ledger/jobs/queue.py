@@ -9,6 +9,7 @@ import contextlib
 import json
 import random
 from collections.abc import Iterator
+from typing import Any
 
 from serve_app.domain.credits import GRACE_MS
 from serve_app.domain.errors import (
@@ -19,13 +20,21 @@ from serve_app.domain.errors import (
 )
 from serve_app.domain.tiers import Tiers
 from serve_app.ledger.jobs.lanes import Lanes
-from serve_app.ledger.jobs.records import JobPolicy, ending_keys, new_record, parse_record
+from serve_app.ledger.jobs.records import (
+    JobPolicy,
+    ending_keys,
+    new_record,
+    parse_record,
+    parse_summary,
+)
 from serve_app.ledger.jobs.sweep import JobSweep
 from serve_app.ledger.jobs.types import (
     JOB_HOLD_PREFIX,
     AnalysisJob,
     Claim,
+    JobPosition,
     JobRecord,
+    JobSummary,
     NewJob,
     Recovery,
     Stage,
@@ -42,6 +51,8 @@ FIRST_LOOK_MS = 2_000
 WITHDRAWN_MS = 3_600_000
 """What was sent before the ledger went away has arrived by then, or never will."""
 
+LISTED_MS = 24 * 3600 * 1000
+"""A job is listed this much longer than its result is kept, since it may wait and run first."""
 WITHDRAWN_MESSAGE = "the request could not be answered; you were not charged, send it again"
 BLOCK_S = 0.5
 WAIT_RECHECK_S = 5.0
@@ -100,12 +111,14 @@ class Jobs:
                     *keys.money(account, hold_id),
                     *keys.funding(account),
                     *(keys.job(account, job_id), keys.job_index(keys.tag(account), "open")),
+                    keys.job_list(account),
                 ],
                 [
                     *(account, hold_id, job.cost, int(ttl_s * 1000), job.fingerprint),
                     *(tier.monthly_credits, tier.grace_credits, job_id, tier.name, job.kind),
                     *(json.dumps(job.work.to_json()), tier.owner_jobs),
                     *(tier.asset_lifetime_s * 1000, FIRST_LOOK_MS, GRACE_MS),
+                    *(int(not job.work.is_for_lookup), tier.asset_lifetime_s * 1000 + LISTED_MS),
                 ],
             )
         except ServiceUnavailableError as error:
@@ -145,6 +158,45 @@ class Jobs:
         )
         return bool(answer != b"COMPLETE")
 
+    async def page(self, account: str, limit: int, before: JobPosition | None) -> list[JobSummary]:
+        """Give up to ``limit`` jobs of an account, newest first, of those before a position.
+
+        Raises:
+            ServiceUnavailableError: The ledger is away.
+        """
+        found: list[JobSummary] = []
+        top = "+inf" if before is None else before.created_ms
+        offset = 0
+        while len(found) < limit:
+            flat = await self._store.command(
+                *("ZREVRANGEBYSCORE", self._store.keys.job_list(account), top, "-inf"),
+                *("WITHSCORES", "LIMIT", offset, limit),
+            )
+            places = _positions(flat)
+            if not places:
+                break
+            offset += len(places)
+            older = [one for one in places if before is None or one < before]
+            found += await self._summaries(account, older)
+        return found[:limit]
+
+    async def _summaries(self, account: str, places: list[JobPosition]) -> list[JobSummary]:
+        fields = ("state", "created", "finished", "used", "progress", "stage", "code", "message")
+        key = self._store.keys.job
+        rows = await self._store.batch(
+            [("HMGET", key(account, place.job_id), *fields) for place in places]
+        )
+        return [
+            parse_summary(place, row) for place, row in zip(places, rows, strict=True) if row[0]
+        ]
+
+    async def forget(self, account: str, job_id: str) -> None:
+        """Delete the record and the result of a job that has ended."""
+        keys = self._store.keys
+        await self._store.batch(
+            [("DEL", keys.job(account, job_id)), ("ZREM", keys.job_list(account), job_id)]
+        )
+
     async def _admit(self, lane: str, account: str, stage: Stage) -> None:
         load = await self._lanes["analyse"].load(lane, account)
         wait_s = load.expected_wait_s()
@@ -166,7 +218,7 @@ class Jobs:
         pairs = (
             reply if isinstance(reply, dict) else dict(zip(reply[::2], reply[1::2], strict=True))
         )
-        return parse_record(job_id, pairs) if pairs else None
+        return parse_record(job_id, pairs) if b"state" in pairs else None
 
     async def wait(self, account: str, job_id: str, timeout_s: float) -> JobRecord | None:
         """Read a job, waiting up to ``timeout_s`` seconds for its end."""
@@ -357,3 +409,9 @@ class Jobs:
     async def close(self) -> None:
         """Stop listening for events."""
         await self._bus.close()
+
+
+def _positions(flat: list[Any]) -> list[JobPosition]:
+    """Read what Redis answers ``WITHSCORES``, in either protocol."""
+    pairs = flat if flat and isinstance(flat[0], list) else zip(flat[::2], flat[1::2], strict=True)
+    return [JobPosition(int(float(score)), raw.decode()) for raw, score in pairs]

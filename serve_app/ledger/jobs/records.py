@@ -1,6 +1,7 @@
 """How a job record reads, where it lies, and the limits all jobs keep."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -11,8 +12,10 @@ from serve_app.ledger.jobs.types import (
     AnalysisJob,
     FileSource,
     JobFailure,
+    JobPosition,
     JobRecord,
     JobState,
+    JobSummary,
     NewJob,
 )
 from serve_app.store.client import Store, from_ms
@@ -125,4 +128,19 @@ def parse_record(job_id: str, raw: dict[bytes, bytes]) -> JobRecord:
         created_at=from_ms(int(raw[b"created"])),
         finished_at=from_ms(int(finished)) if finished is not None else None,
         result=raw.get(b"result"),
+    )
+
+
+def parse_summary(position: JobPosition, row: Sequence[bytes | None]) -> JobSummary:
+    """Read state, created, finished, used, progress, stage, code and message of the hash."""
+    state, created, finished, used, progress, stage, code, message = row
+    return JobSummary(
+        position=position,
+        state=JobState((state or b"").decode()),
+        progress=float(progress or 0),
+        stage=(stage or b"").decode(),
+        credits_used=int(used or 0),
+        error=JobFailure(code.decode(), (message or b"").decode()) if code is not None else None,
+        created_at=from_ms(int(created or 0)),
+        finished_at=from_ms(int(finished)) if finished is not None else None,
     )

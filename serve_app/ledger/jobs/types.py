@@ -110,6 +110,8 @@ class AnalysisJob:
         include_embedding: Whether the result is to hold the embedding.
         cache_key: Where the features are cached; "" when they are the customer's alone.
         is_for_lookup: A look-up waits for it, and nobody was told its id.
+        library_id: The library's track that the features are kept with; "" for none.
+        tempo_range: BPM between which the tempo is to lie; None leaves it to the audio.
     """
 
     source: Source
@@ -119,6 +121,8 @@ class AnalysisJob:
     include_embedding: bool = False
     cache_key: str = ""
     is_for_lookup: bool = False
+    library_id: str = ""
+    tempo_range: tuple[float, float] | None = None
 
     @property
     def stage(self) -> Stage:
@@ -137,7 +141,7 @@ class AnalysisJob:
         Raises:
             ValueError: Its source is of no known kind.
         """
-        cache_key = plain.get("cache_key", "")
+        cache_key, tempo_range = plain.get("cache_key", ""), plain.get("tempo_range")
         return cls(
             source=source_from_json(plain["source"]),
             max_audio_s=plain["max_audio_s"],
@@ -147,6 +151,8 @@ class AnalysisJob:
             cache_key=cache_key,
             # 0.1 did not say so, but named a key for look-ups alone
             is_for_lookup=plain.get("is_for_lookup", bool(cache_key)),
+            library_id=plain.get("library_id", ""),
+            tempo_range=None if tempo_range is None else (tempo_range[0], tempo_range[1]),
         )
 
 
@@ -195,6 +201,28 @@ class JobRecord:
     finished_at: datetime | None
     result: bytes | None
     balance: Balance | None = None
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class JobPosition:
+    """Where a job stands in its owner's list, the oldest first."""
+
+    created_ms: int
+    job_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobSummary:
+    """A job as a listing tells of it: without what is done and what was found."""
+
+    position: JobPosition
+    state: JobState
+    progress: float
+    stage: str
+    credits_used: int
+    error: JobFailure | None
+    created_at: datetime
+    finished_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True)

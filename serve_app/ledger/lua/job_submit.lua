@@ -1,9 +1,9 @@
 -- uses: clock calendar ledger topup holds
 -- Take a job in: hold the credits, write the record, remember it for its lane.
--- KEYS: balance, hold, due, journal, topup, intents, job, open.
+-- KEYS: balance, hold, due, journal, topup, intents, job, open, list of the account's jobs.
 -- ARGV: account, hold id, cost, hold ttl ms, fingerprint, monthly grant, floor,
 --       job id, tier, kind, payload, backlog cap, result lifetime ms, ms until the first enqueue is
---       made up for, grace ms.
+--       made up for, grace ms, whether its owner may list it, how long the list keeps jobs.
 -- Answers OK | DUP | MISMATCH | NOFUNDS | BACKLOG, then the packed account.
 local acct, hold_id, cost, job_id = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[8]
 local raw = redis.call('MGET', KEYS[1], KEYS[2])
@@ -27,5 +27,9 @@ if answer == 'OK' then
     'fence', 0, 'attempts', 0, 'worker', '', 'progress', 0, 'stage', 'queued',
     'created', NOW, 'queued', NOW, 'ready', NOW, 'ttl', ARGV[13])
   redis.call('ZADD', KEYS[8], NOW + tonumber(ARGV[14]), acct .. '\31' .. job_id)
+  if ARGV[16] == '1' then
+    redis.call('ZADD', KEYS[9], NOW, job_id)
+    redis.call('ZREMRANGEBYSCORE', KEYS[9], '-inf', NOW - tonumber(ARGV[17]))
+  end
 end
 return {answer, packed}

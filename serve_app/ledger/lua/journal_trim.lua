@@ -2,9 +2,18 @@
 -- Fold exported entries into the base sums, drop them from the stream, and remember how far; what
 -- takes back lost entries (recover.lua) is the archive's alone. The
 -- holds that a call ended are listed together, with the time, to be forgotten by forget.lua.
--- KEYS: journal, base, ended. ARGV: last exported entry, most.
+-- KEYS: journal, base, ended. ARGV: last exported call, most.
+-- Answers how many calls were dropped; a call that comes too late drops none.
 local ENDS = {commit = true, void = true, reap = true, hit = true}
 local LOST = 'lost'
+local function is_before(one, other)
+  local ms, number = string.match(one, '(%d+)-(%d+)')
+  local other_ms, other_number = string.match(other, '(%d+)-(%d+)')
+  if ms == other_ms then ms, other_ms = number, other_number end
+  return tonumber(ms) < tonumber(other_ms)
+end
+local exported = redis.call('HGET', KEYS[2], 'exported')
+if exported and not is_before(exported, ARGV[1]) then return 0 end
 local found = redis.call('XRANGE', KEYS[1], '-', ARGV[1], 'COUNT', ARGV[2])
 local base, ids, ended, now = {}, {}, {'RPUSH', KEYS[3]}, now_ms()
 for i, entry in ipairs(found) do
@@ -29,6 +38,10 @@ for acct, sums in pairs(base) do
   redis.call('HINCRBY', KEYS[2], acct .. ' p', sums[3])
   redis.call('HINCRBY', KEYS[2], acct .. ' d', sums[4])
 end
-redis.call('HSET', KEYS[2], 'exported', ARGV[1])
+local last = #ids == tonumber(ARGV[2]) and ids[#ids] or ARGV[1]
+redis.call('HSET', KEYS[2], 'exported', last)
+local claimed = redis.call('HGET', KEYS[2], 'claimed')
+if claimed and not is_before(last, claimed) then redis.call('HDEL', KEYS[2], 'claimed') end
 if ended[3] then redis.call(unpack(ended)) end
 if ids[1] then redis.call('XDEL', KEYS[1], unpack(ids)) end
+return #ids

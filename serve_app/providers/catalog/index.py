@@ -11,7 +11,7 @@ from pathlib import Path
 import tantivy
 
 from serve_app.domain.identity import TrackIdentity, from_json, to_json
-from serve_app.providers.catalog.spelling import normalise_artist, normalise_title, text_key
+from serve_app.library.spelling import normalise_artist, normalise_title, text_key
 
 CURRENT, VERSIONS, META = "current", "versions", "catalog.json"
 INDEX_FORMAT = 2

@@ -8,6 +8,7 @@ import json
 import logging
 import os
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import tantivy
@@ -15,6 +16,15 @@ import tantivy
 from serve_app.domain.identity import TrackIdentity
 from serve_app.domain.providers import Match
 from serve_app.domain.track_ids import Platform, TrackId
+from serve_app.library.spelling import (
+    MIN_SCORE,
+    normalise,
+    normalise_artist,
+    normalise_title,
+    ranked,
+    similarity,
+    text_key,
+)
 from serve_app.providers.catalog.index import (
     ARTIST,
     CURRENT,
@@ -25,14 +35,6 @@ from serve_app.providers.catalog.index import (
     TITLE,
     build_schema,
     identities_at,
-)
-from serve_app.providers.catalog.spelling import (
-    MIN_SCORE,
-    normalise_artist,
-    normalise_title,
-    ranked,
-    similarity,
-    text_key,
 )
 
 logger = logging.getLogger(__name__)
@@ -45,6 +47,10 @@ MIN_FUZZY_LENGTH = 4
 """Shorter words must be spelt exactly: one edit turns them into any other."""
 
 MAX_FUZZY_LENGTH = 30
+EXACT_BOOST = 4.0
+FIELDS = (ARTIST, TITLE)
+UNSAID = frozenset({"the"})
+"""The index leaves it out before names of artists."""
 
 
 class Catalog:
@@ -113,6 +119,39 @@ class Catalog:
         if not matches:
             matches = self._matches(searcher, self._sharing(words), artist, title, limit)
         return [Match(self._complete(searcher, match.identity), match.score) for match in matches]
+
+    def find_text(
+        self, text: str, artist: str = "", title: str = "", limit: int = 50
+    ) -> list[TrackIdentity]:
+        """Tracks with all words of ``text`` in artist or title, and those of the others in theirs.
+
+        Best first; each word may have one wrong letter. Many rows may have to be looked at, so it
+        belongs off the event loop.
+        """
+        searcher = self._follow()
+        words: list[tuple[tuple[str, ...], str]]
+        words = [(FIELDS, word) for word in normalise(text).split()]
+        words += [((ARTIST,), word) for word in normalise_artist(artist).split()]
+        words += [((TITLE,), word) for word in normalise_title(title).split()]
+        words = [(fields, word) for fields, word in words if word not in UNSAID][: 2 * MAX_WORDS]
+        if searcher is None or not words:
+            return []
+        query = tantivy.Query.boolean_query(
+            [(tantivy.Occur.Must, self._in_any(fields, word)) for fields, word in words]
+        )
+        hits = searcher.search(query, limit, count=False).hits
+        # One by one: together they would come in the order of their rows.
+        found = [one for _, address in hits for one in identities_at(searcher, [address])]
+        matches = [Match(self._complete(searcher, identity), 1.0) for identity in found]
+        return [match.identity for match in _without_repeats(matches)]
+
+    def _in_any(self, fields: Sequence[str], word: str) -> tantivy.Query:
+        """A word in one of the fields; spelt exactly it counts for more."""
+        choices = []
+        for field in fields:
+            exact = tantivy.Query.term_query(self._schema, field, word)
+            choices += [self._one_edit(field, word), tantivy.Query.boost_query(exact, EXACT_BOOST)]
+        return tantivy.Query.boolean_query([(tantivy.Occur.Should, one) for one in choices])
 
     def _complete(self, searcher: tantivy.Searcher, found: TrackIdentity) -> TrackIdentity:
         if found.mbid is None:

@@ -9,7 +9,7 @@ from pydantic import RootModel
 from serve_app.domain.identity import TrackIdentity
 from serve_app.domain.providers import Match, ProviderTerms, RateLimit, RateLimiter
 from serve_app.domain.track_ids import Platform, TrackId
-from serve_app.providers.catalog.spelling import ranked
+from serve_app.library.spelling import ranked
 from serve_app.providers.web.http_client import ProviderClient, Reply
 from serve_app.providers.web.wire import Wire, known_id, parse, seconds
 

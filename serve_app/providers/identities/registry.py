@@ -20,6 +20,7 @@ from serve_app.providers.identities.listenbrainz import ListenBrainz
 from serve_app.providers.identities.musicbrainz import MusicBrainz
 from serve_app.providers.identities.spotify import Spotify
 from serve_app.providers.identities.youtube import YouTube
+from serve_app.providers.installed import Installed
 from serve_app.providers.web.http_client import ProviderClient
 
 
@@ -33,9 +34,11 @@ class ProviderSettings:
             ListenBrainz demand one, so they are off without it.
         jamendo_allow_restricted: Also use tracks whose licence forbids derivatives or commercial
             use.
+        others: Providers of other packages.
     """
 
     version: str
+    others: tuple[Installed, ...] = ()
     contact: str = ""
     musicbrainz_base_url: str = "https://musicbrainz.org/ws/2"
     listenbrainz_base_url: str = "https://api.listenbrainz.org"
@@ -136,9 +139,27 @@ def build_providers(settings: ProviderSettings, limiter: RateLimiter) -> Provide
         youtube = YouTube(settings.youtube_oembed_url, limiter)
         identities.append(youtube)
         clients.append(youtube.client)
+    others, other_audio = _installed(settings, limiter)
+    identities += others
+    audio += other_audio
     on = {one.name for one in identities} | {one.name for one in audio}
     statuses = [ProviderStatus(one.name, one.name in on, one.terms) for one in ALL]
+    statuses += [
+        ProviderStatus(other.name, bool(other.settings), other.kind.terms)
+        for other in settings.others
+    ]
     return Providers(identities, audio, statuses, clients)
+
+
+def _installed(
+    settings: ProviderSettings, limiter: RateLimiter
+) -> tuple[list[IdentityProvider], list[AudioSource]]:
+    """Make what other packages bring and the settings turn on, by what it can do."""
+    made = [other.make(limiter) for other in settings.others if other.settings]
+    return (
+        [one for one in made if hasattr(one, "by_id")],
+        [one for one in made if not hasattr(one, "by_id")],
+    )
 
 
 ALL = (

@@ -7,7 +7,7 @@ version contradicts what is known.
 from dataclasses import dataclass, field
 
 from serve_app.domain.identity import TrackIdentity
-from serve_app.providers.catalog.spelling import MIN_SCORE, same_length, similarity
+from serve_app.library.spelling import MIN_SCORE, same_length, similarity
 
 
 @dataclass(slots=True)

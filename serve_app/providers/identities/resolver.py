@@ -1,15 +1,15 @@
 """From one identifier, or an artist and a title, to everything that is known of the track.
 
-The catalog answers first. What it does not know is asked of the providers: every identifier of
-every provider that understands it, round by round, since each answer may bring new identifiers
-(the ISRC is the hub); then by name where identifiers lead no further. All within one time budget;
-what is known when it ends is the answer.
+The library answers first, then the catalog. What they do not know is asked of the providers: every
+identifier of every provider that understands it, round by round, since each answer may bring new
+identifiers (the ISRC is the hub); then by name where identifiers lead no further. All within one
+time budget; what is known when it ends is the answer.
 """
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from serve_app.domain.identity import TrackIdentity
 from serve_app.domain.providers import (
@@ -19,8 +19,11 @@ from serve_app.domain.providers import (
     ProvidersFailedError,
 )
 from serve_app.domain.track_ids import AmbiguousTrackId, Platform, TrackId
+from serve_app.library.library import Library, LibraryHit
+from serve_app.library.query import TrackQuery
+from serve_app.library.spelling import normalise, ranked, text_key
+from serve_app.library.track import OPERATOR
 from serve_app.providers.catalog.search import Catalog
-from serve_app.providers.catalog.spelling import ranked, text_key
 from serve_app.providers.identities.memo import Memo
 from serve_app.providers.identities.resolution import Resolution, is_same_name
 
@@ -39,41 +42,78 @@ class Resolver:
         providers: Sequence[IdentityProvider],
         memo: Memo,
         budget_s: float = BUDGET_S,
+        library: Library | None = None,
     ) -> None:
+        self._library = library
         self._catalog = catalog
         self._providers = list(providers)
         self._memo = memo
         self._budget_s = budget_s
 
-    def at_hand(self, track_id: TrackId | AmbiguousTrackId) -> TrackIdentity | None:
-        """The track of an identifier, where the catalog alone decides."""
+    def knows(self, owner: str) -> str:
+        """Say where a track was looked for, and what to do for one that is not there."""
+        n_library = 0 if self._library is None else self._library.count(visible_to(owner))
+        names = ", ".join(provider.name for provider in self._providers)
+        providers = f"providers that are on: {names}" if names else "no provider is on"
+        return (
+            f"not in this server's library (tracks: {n_library:,}) or catalog "
+            f"({self._catalog.n_tracks:,}); {providers}. Upload the audio with its id: POST "
+            "/v1/assets/upload?track=ID. The operator can add music (`afa scan FOLDER`), import a "
+            "catalog (`afa catalog import`) or turn providers on (AFA_PROVIDERS)"
+        )
+
+    def at_hand(
+        self, track_id: TrackId | AmbiguousTrackId, owner: str = OPERATOR
+    ) -> TrackIdentity | None:
+        """The track of an identifier, where library and catalog alone decide."""
         if isinstance(track_id, AmbiguousTrackId):
             return None
-        local = self._catalog.by_id(track_id)
+        local = self._local(track_id, owner)
         return local if local is not None and local.artist and local.title else None
 
-    async def resolve(self, track_id: TrackId | AmbiguousTrackId) -> Resolution | None:
+    def _local(self, track_id: TrackId, owner: str) -> TrackIdentity | None:
+        """What the library has of a track, an own one before the operator's, and the catalog."""
+        found = [] if self._library is None else self._library.by_id(track_id, visible_to(owner))
+        if not found:
+            return self._catalog.by_id(track_id)
+        identity = best_of(found)
+        if identity.artist and identity.title:
+            return identity
+        known = self._catalog.by_id(track_id)
+        return identity if known is None else identity.filled_from(known)
+
+    async def resolve(
+        self, track_id: TrackId | AmbiguousTrackId, owner: str = OPERATOR
+    ) -> Resolution | None:
         """Everything that is known of an identifier's track; None when nobody knows it.
+
+        Args:
+            track_id: In any form.
+            owner: Whose tracks of the library may be seen beside the operator's.
 
         Raises:
             AmbiguousIdError: Bare digits that name different tracks on Apple Music and Deezer.
             ProvidersFailedError: Nothing found, but a provider could not answer.
         """
         if isinstance(track_id, AmbiguousTrackId):
-            return await self._resolve_number(track_id)
-        local = self._catalog.by_id(track_id)
+            return await self._resolve_number(track_id, owner)
+        local = self._local(track_id, owner)
         if local is not None and local.artist and local.title:
             return Resolution(local, is_empty=False)
         resolution = Resolution() if local is None else Resolution(local, is_empty=False)
         await self._within_budget(resolution, lambda: self._expand(resolution, [track_id]))
         return _answer(resolution)
 
-    async def search(self, artist: str, title: str) -> Resolution | None:
+    async def search(self, artist: str, title: str, owner: str = OPERATOR) -> Resolution | None:
         """The track of that artist and title; None when nobody knows it.
 
         Raises:
             ProvidersFailedError: Nothing found, but a provider could not answer.
         """
+        if self._library is not None:
+            named = await asyncio.to_thread(self._library.named, artist, title, visible_to(owner))
+            if named:
+                return Resolution(best_of(named), is_empty=False)
         matches = self._catalog.find_exact(artist, title, limit=1)
         if not matches:
             matches = await asyncio.to_thread(self._catalog.find, artist, title, 1)
@@ -89,10 +129,36 @@ class Resolver:
         await self._within_budget(resolution, ask)
         return _answer(resolution)
 
-    async def _resolve_number(self, number: AmbiguousTrackId) -> Resolution | None:
-        """Bare digits: the catalog decides if it knows one of the readings, else the providers."""
+    async def find_text(
+        self, text: str, artist: str, title: str, limit: int, owner: str = OPERATOR
+    ) -> list[TrackIdentity]:
+        """Tracks by words of their names, of the library and then of the catalog, best first."""
+        return await asyncio.to_thread(self._find_text, text, artist, title, limit, owner)
+
+    def _find_text(
+        self, text: str, artist: str, title: str, limit: int, owner: str
+    ) -> list[TrackIdentity]:
+        found: list[TrackIdentity] = []
+        if self._library is not None:
+            query = TrackQuery(text=f"{text} {artist} {title}")
+            items = self._library.page(query, visible_to(owner), limit).items
+            found = [
+                item.identity
+                for item in items
+                if has_words(item.identity.artist, artist) and has_words(item.identity.title, title)
+            ]
+        known = {track_id for one in found for track_id in one.ids()}
+        found += [
+            one
+            for one in self._catalog.find_text(text, artist, title, limit)
+            if known.isdisjoint(one.ids())
+        ]
+        return found[:limit]
+
+    async def _resolve_number(self, number: AmbiguousTrackId, owner: str) -> Resolution | None:
+        """Bare digits: what is at hand decides if it knows a reading, else the providers."""
         readings = (number.deezer, number.apple)
-        local = [found for one in readings if (found := self._catalog.by_id(one)) is not None]
+        local = [found for one in readings if (found := self._local(one, owner)) is not None]
         if local:
             return Resolution(_only(number, local), is_empty=False)
         resolution = Resolution()
@@ -235,6 +301,23 @@ class _Progress:
                     self.asked.add(call)
                     return track_id
         return None
+
+
+def visible_to(owner: str) -> tuple[str, str]:
+    """Whose tracks of the library an owner's keys see."""
+    return owner, OPERATOR
+
+
+def best_of(hits: Sequence[LibraryHit]) -> TrackIdentity:
+    """The identity of the first own track, else of the first."""
+    own = [hit for hit in hits if hit.owner != OPERATOR]
+    hit = (own or hits)[0]
+    return replace(hit.identity, library_id=hit.track_id)
+
+
+def has_words(name: str, wanted: str) -> bool:
+    """Tell whether all words that are wanted stand in a name."""
+    return set(normalise(wanted).split()) <= set(normalise(name).split())
 
 
 def _only(number: AmbiguousTrackId, found: list[TrackIdentity]) -> TrackIdentity:

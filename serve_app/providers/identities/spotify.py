@@ -22,7 +22,7 @@ from serve_app.domain.providers import (
     RateLimiter,
 )
 from serve_app.domain.track_ids import Platform, TrackId
-from serve_app.providers.catalog.spelling import ranked, search_words
+from serve_app.library.spelling import ranked, search_words
 from serve_app.providers.web.http_client import Params, ProviderClient, Reply
 from serve_app.providers.web.wire import Wire, known_id, parse, seconds, year_of
 

@@ -19,7 +19,7 @@ from serve_app.domain.providers import (
     RateLimit,
     RateLimiter,
 )
-from serve_app.providers.catalog.spelling import normalise, normalise_artist, search_words
+from serve_app.library.spelling import normalise, normalise_artist, search_words
 from serve_app.providers.web.http_client import Params, ProviderClient, Reply
 from serve_app.providers.web.wire import Wire, parse
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from serve_app.domain.identification import Recogniser, SpendCap
 from serve_app.domain.providers import RateLimiter
 from serve_app.providers.identities.musicbrainz import MusicBrainz
+from serve_app.providers.installed import Installed
 from serve_app.providers.recognisers.acoustid import AcoustId
 from serve_app.providers.recognisers.acrcloud import AcrCloud
 from serve_app.providers.recognisers.audd import Audd
@@ -30,9 +31,11 @@ class RecogniserSettings:
         contact: An address or page of the operator, for the User-Agent.
         shazam_enabled: Also ask Shazam, an interface nobody promised; needs ``shazamio-core``.
         monthly_calls: Most billed calls to AudD and to ACRCloud in a UTC month, each.
+        others: Recognisers of other packages; they are asked last.
     """
 
     version: str
+    others: tuple[Installed, ...] = ()
     contact: str = ""
     acoustid_key: str = ""
     acoustid_base_url: str = "https://api.acoustid.org/v2"
@@ -56,9 +59,10 @@ class RecogniserSettings:
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """What identifies and what enriches."""
+    """What identifies, in the order of its names (also of what is off), and what enriches."""
 
     recognisers: list[Recogniser]
+    order: tuple[str, ...]
     discography: Discogs | None
     releases: MusicBrainzReleases | None
     cover_art: CoverArtArchive | None
@@ -96,6 +100,7 @@ def build_sources(
     signer = installed_signer() if settings.shazam_enabled else None
     if signer is not None:
         recognisers.append(Shazam(settings.shazam_base_url, signer, limiter))
+    recognisers += [other.make(limiter, cap) for other in settings.others if other.settings]
     contact, version = settings.contact, settings.version
     discography = releases = cover_art = None
     if contact:
@@ -106,4 +111,5 @@ def build_sources(
             discography = Discogs(
                 settings.discogs_base_url, settings.discogs_token, contact, version, limiter
             )
-    return Sources(recognisers, discography, releases, cover_art)
+    order = (*ORDER, *(other.kind.name for other in settings.others))
+    return Sources(recognisers, order, discography, releases, cover_art)

@@ -89,6 +89,10 @@ class AudioUrlFetcher:
         self._guard = guard
         self._connector = GuardedConnector(guard, resolve, tls)
 
+    def check(self, url: str) -> None:
+        """Look at an address's form; raises `InvalidUrlError` if it may not be fetched."""
+        self._guard.check(url)
+
     async def fetch(self, url: str, destination: Path, max_bytes: int) -> FetchedAudio:
         """Fetch audio into a file; nothing is left of it on failure.
 

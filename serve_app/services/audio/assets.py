@@ -30,7 +30,7 @@ from serve_app.domain.keys import Caller
 from serve_app.domain.tiers import Tier
 from serve_app.domain.ulid import new_ulid
 from serve_app.services.audio.intake import UPLOADS, store_body
-from serve_app.services.audio.signatures import HEAD_BYTES, is_surely_no_audio
+from serve_app.services.audio.signatures import HEAD_BYTES, is_surely_no_audio, media_type_of
 from serve_app.store.assets import Assets
 from serve_app.store.objects import ObjectStore
 
@@ -64,7 +64,7 @@ class AssetsService:
         caller: Caller,
         tier: Tier,
         chunks: AsyncIterator[bytes],
-        media_type: str,
+        media_type: str = "",
         track: str | None = None,
     ) -> AssetRecord:
         """Store a body; the same bytes again give the asset that is already there, unchanged.
@@ -73,7 +73,7 @@ class AssetsService:
             caller: Whose it becomes.
             tier: Sets size limit and lifetime.
             chunks: The bytes.
-            media_type: As sent.
+            media_type: As sent; told from the bytes where it names no audio.
             track: The recording that the owner says it is.
 
         Raises:
@@ -85,7 +85,8 @@ class AssetsService:
         """
         asset_id = PREFIX + new_ulid()
         key = asset_object_key(caller.owner, asset_id)
-        stored = await store_body(self._objects, key, checked(chunks), tier)
+        body = CheckedBody(chunks)
+        stored = await store_body(self._objects, key, body.chunks(), tier)
         await self._check_audio(key)
         # If this is not answered it may have been done: bytes that no record names are swept, but a
         # record without bytes would stand in the way of every later upload of them.
@@ -94,7 +95,7 @@ class AssetsService:
             owner=caller.owner,
             sha256=stored.sha256,
             size_bytes=stored.size_bytes,
-            content_type=media_type,
+            content_type=media_type or media_type_of(body.head),
             lifetime_s=tier.asset_lifetime_s,
             quota_bytes=tier.storage_bytes,
             track=track,
@@ -129,6 +130,18 @@ class AssetsService:
         if record is None:
             raise AssetNotFoundError(NO_ASSET)
         return record
+
+    async def delete(self, caller: Caller, asset_id: str) -> None:
+        """Forget an asset and delete its bytes; a job that runs on it has its own copy.
+
+        Raises:
+            AssetNotFoundError: Expired, never existed, or another owner's.
+        """
+        asset = await self.get(caller, asset_id)
+        if not await self._assets.delete(asset):
+            raise AssetNotFoundError(NO_ASSET)
+        await self._objects.delete(asset.object_key)
+        await self._assets.forget(asset.owner, asset.asset_id)
 
     async def page(self, caller: Caller, limit: int, cursor: str | None) -> AssetPage:
         """List the caller's assets, newest first.
@@ -166,31 +179,37 @@ class AssetsService:
         return n_assets + await self._objects.sweep(f"{UPLOADS}/", before, _keep_none)
 
 
-async def checked(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Pass a body on, once its beginning may be audio.
+class CheckedBody:
+    """A body that goes on once its beginning may be audio; ``head`` is that beginning."""
 
-    Raises:
-        UnsupportedMediaTypeError: It cannot be.
-    """
-    head = b""
-    async for chunk in chunks:
-        if len(head) < HEAD_BYTES:
-            head += chunk
-            if len(head) < HEAD_BYTES:
+    def __init__(self, chunks: AsyncIterator[bytes]) -> None:
+        self._chunks = chunks
+        self.head = b""
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """Pass the body on.
+
+        Raises:
+            UnsupportedMediaTypeError: It cannot be audio.
+        """
+        waiting = b""
+        async for chunk in self._chunks:
+            if self.head:
+                yield chunk
                 continue
-            chunk = head
-            _check(head)
-        yield chunk
-    if len(head) < HEAD_BYTES:
-        _check(head)
-        yield head
+            waiting += chunk
+            if len(waiting) >= HEAD_BYTES:
+                yield self._checked(waiting)
+        if not self.head and waiting:
+            yield self._checked(waiting)
 
-
-def _check(head: bytes) -> None:
-    if is_surely_no_audio(head[:HEAD_BYTES]):
-        raise UnsupportedMediaTypeError(
-            "the body is no audio; send the bytes of an MP3, WAV, FLAC, OGG or M4A file"
-        )
+    def _checked(self, beginning: bytes) -> bytes:
+        self.head = beginning[:HEAD_BYTES]
+        if is_surely_no_audio(self.head):
+            raise UnsupportedMediaTypeError(
+                "the body is no audio; send the bytes of an MP3, WAV, FLAC, OGG or M4A file"
+            )
+        return beginning
 
 
 async def _keep_none(_keys: Collection[str]) -> Collection[str]:

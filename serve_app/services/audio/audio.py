@@ -1,26 +1,31 @@
-"""Audio that a request brings, as one lazy value: a body, an asset, or an address.
+"""Audio that a request brings: a body, an asset, or an address.
 
 Invariant: nothing of it is read before a service asks for it, so that a refusal at a gate costs
 neither a body nor a look at the store.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Protocol
 from urllib.parse import urlsplit
 
 from serve_app.domain.assets import AssetRecord
-from serve_app.domain.errors import AssetNotFoundError, BadRequestError
+from serve_app.domain.errors import AssetNotFoundError, BadRequestError, UrlFetchError
 from serve_app.domain.keys import Caller
-from serve_app.domain.objects import ObjectNotFoundError, StoredObject
+from serve_app.domain.objects import ObjectNotFoundError
 from serve_app.domain.tiers import Tier
 from serve_app.domain.ulid import new_ulid
 from serve_app.ledger.jobs.types import ObjectSource, UrlSource
-from serve_app.providers.web.url_guard import InvalidUrlError, UrlGuard
+from serve_app.providers.web.audio_url import AudioUrlFetcher
+from serve_app.providers.web.url_guard import InvalidUrlError, UrlError
 from serve_app.services.audio.assets import NO_ASSET, AssetsService
 from serve_app.services.audio.intake import UPLOADS, store_body
-from serve_app.store.objects import ObjectStore
+from serve_app.services.gate import BodyPlaces
+from serve_app.store.objects import READ_BYTES, ObjectStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,17 +40,22 @@ class StoredAudio:
 class Audio(Protocol):
     """Bytes that a request sends or names."""
 
+    def chunks(self) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
+        """Have the bytes, read once; raises as `stored`."""
+        ...
+
     def stored(self) -> AbstractAsyncContextManager[StoredAudio]:
         """Have the bytes in the object store while the block runs.
 
         Raises:
             PayloadTooLargeError: Over the tier's upload size.
             AssetNotFoundError: The asset expired, never existed, or is another owner's.
+            UrlFetchError: The address gives no audio.
             BadRequestError: There are none.
         """
         ...
 
-    async def source(self, job_id: str) -> ObjectSource:
+    async def source(self, job_id: str) -> ObjectSource | UrlSource:
         """Keep the bytes for a job, which may outlive the asset; raises as `stored`."""
         ...
 
@@ -56,7 +66,7 @@ class AudioBody:
     def __init__(
         self,
         objects: ObjectStore,
-        chunks: Callable[[], AsyncGenerator[bytes, None]],
+        chunks: AsyncIterator[bytes],
         tier: Tier,
         media_type: str = "",
     ) -> None:
@@ -66,76 +76,147 @@ class AudioBody:
         self._media_type = media_type
 
     @asynccontextmanager
+    async def chunks(self) -> AsyncIterator[AsyncIterator[bytes]]:
+        """See `Audio.chunks`."""
+        yield self._chunks
+
+    @asynccontextmanager
     async def stored(self) -> AsyncIterator[StoredAudio]:
         """See `Audio.stored`."""
-        key = f"{UPLOADS}/body_{new_ulid()}"
-        body = await self._store(key)
-        try:
-            yield StoredAudio(key, body.sha256)
-        finally:
-            await self._objects.delete(key)
+        async with temporarily_stored(self._objects, self._chunks, self._tier) as stored:
+            yield stored
 
     async def source(self, job_id: str) -> ObjectSource:
         """See `Audio.source`."""
         key = f"{UPLOADS}/{job_id}"
-        body = await self._store(key)
+        body = await store_body(self._objects, key, self._chunks, self._tier)
         return ObjectSource(key, body.sha256, self._media_type)
-
-    async def _store(self, key: str) -> StoredObject:
-        async with aclosing(self._chunks()) as chunks:
-            return await store_body(self._objects, key, chunks, self._tier)
 
 
 class AudioAsset:
-    """The asset that a JSON body names."""
+    """An uploaded asset."""
 
     def __init__(
         self,
         objects: ObjectStore,
         assets: AssetsService,
-        read_asset_id: Callable[[], Awaitable[str]],
+        asset_id: str,
         caller: Caller,
         tier: Tier,
     ) -> None:
         self._objects = objects
         self._assets = assets
-        self._read_asset_id = read_asset_id
+        self._asset_id = asset_id
         self._caller = caller
         self._tier = tier
 
     @asynccontextmanager
+    async def chunks(self) -> AsyncIterator[AsyncIterator[bytes]]:
+        """See `Audio.chunks`."""
+        asset = await self._asset()
+        try:
+            yield self._objects.read(asset.object_key)
+        except ObjectNotFoundError as error:
+            raise AssetNotFoundError(NO_ASSET) from error
+
+    @asynccontextmanager
     async def stored(self) -> AsyncIterator[StoredAudio]:
         """See `Audio.stored`."""
-        asset = await self._assets.get(self._caller, await self._read_asset_id())
+        asset = await self._asset()
         yield StoredAudio(asset.object_key, asset.sha256, asset)
 
     async def source(self, job_id: str) -> ObjectSource:
         """See `Audio.source`; raises `PayloadTooLargeError` also when the tier allows less now."""
-        asset = await self._assets.get(self._caller, await self._read_asset_id())
+        asset = await self._asset()
         key = f"{UPLOADS}/{job_id}"
-        try:
-            await store_body(self._objects, key, self._objects.read(asset.object_key), self._tier)
-        except ObjectNotFoundError as error:
-            raise AssetNotFoundError(NO_ASSET) from error
+        async with self.chunks() as chunks:
+            await store_body(self._objects, key, chunks, self._tier)
         return ObjectSource(key, asset.sha256, asset.content_type)
+
+    async def _asset(self) -> AssetRecord:
+        return await self._assets.get(self._caller, self._asset_id)
 
 
 class AudioAddress:
-    """A public address; the worker fetches what is there."""
+    """A public address: a job's worker fetches what is there; for the rest it is fetched here.
 
-    def __init__(self, guard: UrlGuard, url: str) -> None:
-        self._guard = guard
+    Invariant: while it is fetched here it holds one of its owner's places among bodies.
+    """
+
+    def __init__(
+        self,
+        objects: ObjectStore,
+        urls: AudioUrlFetcher,
+        places: BodyPlaces,
+        caller: Caller,
+        tier: Tier,
+        url: str,
+    ) -> None:
+        self._objects = objects
+        self._urls = urls
+        self._places = places
+        self._caller = caller
+        self._tier = tier
         self._url = url
 
-    async def source(self, job_id: str) -> UrlSource:
-        """Check the address's form.
+    @asynccontextmanager
+    async def chunks(self) -> AsyncIterator[AsyncIterator[bytes]]:
+        """See `Audio.chunks`; of a test key's address nothing is fetched, its text is the audio."""
+        self._check()
+        if self._caller.is_test:
+            yield one_chunk(self._url.encode())
+            return
+        with TemporaryDirectory(prefix="afa-url-") as folder:
+            path = Path(folder) / "audio"
+            with self._places.taken(self._caller.owner, self._tier.uploads_in_flight):
+                try:
+                    await self._urls.fetch(self._url, path, self._tier.upload_bytes)
+                except UrlError as error:
+                    raise UrlFetchError(f"url: {error}") from error
+            yield file_chunks(path)
 
-        Raises:
-            BadRequestError: Not a fetchable public HTTP(S) address.
-        """
+    @asynccontextmanager
+    async def stored(self) -> AsyncIterator[StoredAudio]:
+        """See `Audio.stored`."""
+        async with (
+            self.chunks() as chunks,
+            temporarily_stored(self._objects, chunks, self._tier) as stored,
+        ):
+            yield stored
+
+    async def source(self, job_id: str) -> UrlSource:
+        """See `Audio.source`; only the address's form is looked at."""
         del job_id  # nothing is kept
+        self._check()
+        return UrlSource(self._url, urlsplit(self._url).hostname)
+
+    def _check(self) -> None:
         try:
-            self._guard.check(self._url)
+            self._urls.check(self._url)
         except InvalidUrlError as error:
             raise BadRequestError(f"url: {error}") from error
-        return UrlSource(self._url, urlsplit(self._url).hostname)
+
+
+@asynccontextmanager
+async def temporarily_stored(
+    objects: ObjectStore, chunks: AsyncIterator[bytes], tier: Tier
+) -> AsyncIterator[StoredAudio]:
+    """Have bytes in the object store while the block runs; raises as `store_body`."""
+    key = f"{UPLOADS}/body_{new_ulid()}"
+    body = await store_body(objects, key, chunks, tier)
+    try:
+        yield StoredAudio(key, body.sha256)
+    finally:
+        await objects.delete(key)
+
+
+async def one_chunk(content: bytes) -> AsyncIterator[bytes]:
+    """Give bytes as a stream."""
+    yield content
+
+
+async def file_chunks(path: Path) -> AsyncIterator[bytes]:
+    """Give the bytes of a file as a stream."""
+    with await asyncio.to_thread(path.open, "rb") as file:
+        while chunk := await asyncio.to_thread(file.read, READ_BYTES):
+            yield chunk

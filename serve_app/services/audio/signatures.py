@@ -21,8 +21,23 @@ NO_AUDIO = (
 )
 """Images, documents, archives and programs, by the registries of their formats."""
 
-SOUND = (b"RIFF", b"RF64", b"fLaC", b"OggS", b"ID3", b"FORM", b"#!AMR", b"caff", b".snd", b"MAC ")
-"""Audio whose beginning could pass for text."""
+SOUND = {
+    b"RIFF": "audio/wav",
+    b"RF64": "audio/wav",
+    b"fLaC": "audio/flac",
+    b"OggS": "audio/ogg",
+    b"ID3": "audio/mpeg",
+    b"FORM": "audio/aiff",
+    b"#!AMR": "audio/amr",
+    b"caff": "audio/x-caf",
+    b".snd": "audio/basic",
+    b"MAC ": "audio/x-ape",
+    b"wvpk": "audio/x-wavpack",
+    b"TTA1": "audio/x-tta",
+    b"\x1aE\xdf\xa3": "audio/x-matroska",
+    b"0&\xb2u\x8ef\xcf\x11": "audio/x-ms-wma",
+}
+"""How audio begins, to its media type; the beginning of some could pass for text."""
 
 _TEXT = frozenset(range(32, 127)) | frozenset(b"\t\n\r\f")
 
@@ -33,8 +48,21 @@ def is_surely_no_audio(head: bytes) -> bool:
     Args:
         head: The first `HEAD_BYTES` of the file, or all of a shorter one.
     """
-    if head.startswith(SOUND) or not head:
+    if head.startswith(tuple(SOUND)) or not head:
         return False
     if head.startswith(NO_AUDIO):
         return True
     return all(byte in _TEXT for byte in head.removeprefix(b"\xef\xbb\xbf"))
+
+
+def media_type_of(head: bytes) -> str:
+    """Give the media type of a file that begins so; ``application/octet-stream`` when unknown."""
+    for start, media_type in SOUND.items():
+        if head.startswith(start):
+            return media_type
+    if head[4:8] == b"ftyp":
+        return "audio/mp4"
+    # MPEG audio begins with eleven ones; its layer is 0 in ADTS alone, which carries AAC.
+    if len(head) > 1 and head[0] == 0xFF and head[1] & 0xE0 == 0xE0:
+        return "audio/mpeg" if head[1] & 0x06 else "audio/aac"
+    return "application/octet-stream"

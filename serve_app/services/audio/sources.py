@@ -3,16 +3,19 @@
 import shutil
 from asyncio import to_thread
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from pipelines.audio.waveform import UndecodableAudioError
-from serve_app.domain.errors import ServiceUnavailableError, UrlFetchError
+from serve_app.domain.errors import AssetNotFoundError, ServiceUnavailableError, UrlFetchError
 from serve_app.domain.identity import TrackIdentity
 from serve_app.domain.keys import Caller
 from serve_app.domain.objects import ObjectNotFoundError
 from serve_app.domain.providers import AudioLocation, AudioSource, ProvidersFailedError
 from serve_app.ledger.jobs.types import FileSource, ObjectSource, SimulatedSource, Source, UrlSource
+from serve_app.library.library import Library
+from serve_app.library.track import Place
 from serve_app.providers.identities.audio_sources import locate_audio
 from serve_app.providers.web.audio_url import AudioUrlFetcher
 from serve_app.providers.web.url_guard import UrlError
@@ -58,11 +61,14 @@ class SourceFetcher:
 
 
 class TrackAudio:
-    """Finds the audio of a track: the caller's own asset first, then every audio source in turn."""
+    """Finds the audio of a track: the caller's own asset, the library's files, other sources."""
 
-    def __init__(self, assets: AssetsService, sources: Sequence[AudioSource]) -> None:
+    def __init__(
+        self, assets: AssetsService, sources: Sequence[AudioSource], library: Library
+    ) -> None:
         self._assets = assets
         self._sources = sources
+        self._library = library
 
     async def find(self, caller: Caller, identity: TrackIdentity) -> Source | None:
         """Give where lawful audio of the track is, or None.
@@ -77,6 +83,9 @@ class TrackAudio:
             asset = await self._assets.of_track(caller, str(track_id))
             if asset is not None:
                 return ObjectSource(asset.object_key, asset.sha256)
+        kept = await self._of_library(caller, identity)
+        if kept is not None:
+            return kept
         try:
             location = await locate_audio(self._sources, identity)
         except ProvidersFailedError as error:
@@ -84,6 +93,22 @@ class TrackAudio:
                 f"the audio could not be looked up ({', '.join(error.failures)}); try again", 30
             ) from error
         return None if location is None else as_source(location)
+
+    async def _of_library(self, caller: Caller, identity: TrackIdentity) -> Source | None:
+        track = self._library.get(identity.library_id) if identity.library_id else None
+        for file in () if track is None else track.files:
+            if file.missing_since is not None:
+                continue
+            match file.place:
+                case Place.PATH if not file.location.startswith("s3://"):
+                    return FileSource(file.location)
+                case Place.URL:
+                    return UrlSource(file.location, urlsplit(file.location).hostname)
+                case Place.ASSET:
+                    with suppress(AssetNotFoundError):
+                        asset = await self._assets.get(caller, file.location)
+                        return ObjectSource(asset.object_key, asset.sha256)
+        return None
 
 
 def as_source(location: AudioLocation) -> Source:

@@ -13,6 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Protocol, TypeVar
 
+from models.rhythm.tempo import TempoRange
 from pipelines.analysis.features import to_json
 from pipelines.analysis.merge import merge
 from pipelines.analysis.records import EmbeddingResult, MoodResult, SpectralResult, TrackFeatures
@@ -22,6 +23,8 @@ from serve_app.checkpoints.choice import models_name
 from serve_app.domain.errors import AfaError, RetryableError, ServiceUnavailableError
 from serve_app.ledger.jobs.queue import Jobs
 from serve_app.ledger.jobs.types import AnalysisJob, Claim, ObjectSource, SimulatedSource
+from serve_app.library.edit import Edit, Heard, kept, where_there
+from serve_app.library.writer import LibraryWriter
 from serve_app.services.audio.intake import UPLOADS
 from serve_app.services.audio.sources import SourceFetcher
 from serve_app.services.lookup.feature_cache import FeatureCache, light
@@ -55,8 +58,8 @@ class Analysed:
 class AnalysisBackend(Protocol):
     """The model deployments, as the runner sees them."""
 
-    async def analyse(self, waveform: Waveform) -> Analysed:
-        """Run the three analyses side by side.
+    async def analyse(self, waveform: Waveform, tempo_range: TempoRange | None = None) -> Analysed:
+        """Run the three analyses side by side; the tempo lies in the range, if there is one.
 
         Raises:
             AudioError: The audio is not fit for analysis.
@@ -84,6 +87,7 @@ class JobRunner:
         backend: AnalysisBackend,
         decode: Decode,
         features: FeatureCache,
+        library: LibraryWriter,
     ) -> None:
         self._jobs = jobs
         self._objects = objects
@@ -91,6 +95,7 @@ class JobRunner:
         self._backend = backend
         self._decode = decode
         self._features = features
+        self._library = library
 
     async def run(self, claim: Claim) -> None:
         """Bring the claimed job to an end, or give it back."""
@@ -151,9 +156,12 @@ class JobRunner:
         job = claim.work
         made_by = ""
         if isinstance(job.source, SimulatedSource):
-            features = simulated_features(job.source.seed)
+            features = simulated_features(job.source.seed, tempo_range_of(job))
         else:
             features, made_by = await self._compute(job, progress)
+            if job.library_id and made_by:
+                heard = Heard(features, made_by)
+                await self._library.write(Edit(job.library_id, where_there(kept), heard))
         if job.cache_key:
             # A catalog track: the cache gets everything, the job's record what look-ups show.
             await self._features.put(job.cache_key, features, made_by)
@@ -171,7 +179,7 @@ class JobRunner:
             limits = DecodeLimits(max_seconds=job.max_audio_s, min_seconds=MIN_AUDIO_S)
             waveform = await asyncio.to_thread(self._decode, path, limits)
         progress.advance(0.3, "analyse")
-        found = await self._backend.analyse(waveform)
+        found = await self._backend.analyse(waveform, tempo_range_of(job))
         progress.advance(0.95, "finish")
         features = merge(waveform.duration_s, found.spectral, found.mood, found.embedding)
         return features, models_name(found.models) if found.models else ""
@@ -195,6 +203,11 @@ class JobRunner:
         match claim.work.source:
             case ObjectSource(key) | SimulatedSource(key=key) if key.startswith(f"{UPLOADS}/"):
                 await self._objects.delete(key)
+
+
+def tempo_range_of(job: AnalysisJob) -> TempoRange | None:
+    """Give the range of tempi that was asked for."""
+    return None if job.tempo_range is None else TempoRange(*job.tempo_range)
 
 
 async def _blocks(path: Path) -> AsyncIterator[bytes]:

@@ -5,12 +5,14 @@ import hashlib
 import json
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 
+from models.rhythm.tempo import TempoRange
 from pipelines.analysis.features import from_json
 from pipelines.analysis.records import TrackFeatures
 from serve_app.domain.errors import (
     JobNotFoundError,
+    JobRunningError,
     ServiceUnavailableError,
     UnansweredError,
 )
@@ -21,13 +23,18 @@ from serve_app.domain.ulid import ALPHABET, LENGTH, new_ulid
 from serve_app.ledger.jobs.queue import Jobs
 from serve_app.ledger.jobs.types import (
     AnalysisJob,
+    JobPosition,
     JobRecord,
+    JobState,
+    JobSummary,
     NewJob,
     ObjectSource,
+    SimulatedSource,
     Source,
     UrlSource,
 )
-from serve_app.services.audio.audio import Audio, AudioAddress
+from serve_app.services.audio.audio import Audio
+from serve_app.services.audio.intake import UPLOADS
 from serve_app.store.objects import ObjectStore
 
 logger = logging.getLogger(__name__)
@@ -43,11 +50,17 @@ UploadSource = ObjectSource | UrlSource
 
 @dataclass(frozen=True, slots=True)
 class AnalysisOptions:
-    """What the customer asked for; the same ``request_id`` makes the same job."""
+    """What the customer asked for; the same ``request_id`` makes the same job.
+
+    Attributes:
+        library_id: The library's track that the features are kept with; "" for none.
+    """
 
     format: str | None = None
     include_embedding: bool = False
     request_id: str = field(default_factory=new_ulid)
+    library_id: str = ""
+    tempo_range: TempoRange | None = None
 
     @property
     def is_repeatable(self) -> bool:
@@ -84,7 +97,7 @@ class AnalysisService:
         self._withdrawals: set[asyncio.Task[None]] = set()
 
     async def submit(
-        self, caller: Caller, tier: Tier, audio: Audio | AudioAddress, options: AnalysisOptions
+        self, caller: Caller, tier: Tier, audio: Audio, options: AnalysisOptions
     ) -> JobRecord:
         """Take the audio in and queue its analysis.
 
@@ -108,6 +121,8 @@ class AnalysisService:
                 max_bytes=tier.upload_bytes,
                 format=options.format,
                 include_embedding=options.include_embedding,
+                library_id=options.library_id,
+                tempo_range=astuple(options.tempo_range) if options.tempo_range else None,
             ),
             cost=self._prices.analysis,
             fingerprint=fingerprint(what, options),
@@ -173,6 +188,32 @@ class AnalysisService:
             raise JobNotFoundError("no such job; jobs expire with their tier's asset lifetime")
         return job
 
+    async def page(
+        self, caller: Caller, limit: int, before: JobPosition | None
+    ) -> tuple[list[JobSummary], JobPosition | None]:
+        """List the caller's jobs, newest first, and say where the next page begins."""
+        items = await self._jobs.page(caller.account, limit + 1, before)
+        if len(items) <= limit:
+            return items, None
+        return items[:limit], items[limit - 1].position
+
+    async def delete(self, caller: Caller, job_id: str) -> None:
+        """Forget a job with its result; one that waits is cancelled and refunded.
+
+        Raises:
+            JobNotFoundError: Expired, never existed, or another owner's.
+            JobRunningError: It is being worked on.
+        """
+        job = await self.get_job(caller, job_id)
+        if job.state is JobState.RUNNING:
+            raise JobRunningError("the job is running; delete it when it has ended")
+        if job.state is JobState.QUEUED:
+            await self._jobs.withdraw(caller.account, job_id)
+        await self._jobs.forget(caller.account, job_id)
+        source = job.work.source
+        if isinstance(source, ObjectSource | SimulatedSource) and source.key.startswith(UPLOADS):
+            await self._objects.delete(source.key)
+
     @staticmethod
     def features_of(job: JobRecord) -> TrackFeatures | None:
         """Give what a job has found; None unless it is complete."""
@@ -186,8 +227,10 @@ def fingerprint(what: str, options: AnalysisOptions) -> str:
         what: The hash of the bytes, or the address.
         options: What was asked for.
     """
-    text = json.dumps([what, options.format, options.include_embedding])
-    return hashlib.sha256(text.encode()).hexdigest()
+    asked: list[object] = [what, options.format, options.include_embedding]
+    if options.tempo_range is not None:
+        asked.append(astuple(options.tempo_range))
+    return hashlib.sha256(json.dumps(asked).encode()).hexdigest()
 
 
 def job_id_of(request_id: str) -> str:

@@ -1,13 +1,13 @@
 """Features of up to a hundred tracks at once.
 
-Invariant: the price of all slots is held before anything is computed, and only slots that were
-resolved are charged.
+Invariant: what costs something is held before anything is computed, and only slots that were
+resolved are charged: each at the price of a slot, or, where cached slots are free, as look-ups are.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeVar
 
 from pipelines.analysis.records import TrackFeatures
 from serve_app.domain.credits import Balance
@@ -24,20 +24,35 @@ from serve_app.domain.identity import TrackIdentity
 from serve_app.domain.keys import Caller
 from serve_app.ledger.ledger import Ledger
 from serve_app.services.charging import Charging
-from serve_app.services.lookup.feature_cache import FeatureCache
-from serve_app.services.lookup.find import Known
+from serve_app.services.lookup.find import Known, Missing, light
 from serve_app.services.lookup.lookup import LookupService
+
+T = TypeVar("T")
 
 CONCURRENT_LOOKUPS = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One answered id."""
+    """One answered id; ``computed_as`` is the cache key of what was no hit."""
 
     identity: TrackIdentity
     features: TrackFeatures
-    is_hit: bool
+    computed_as: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """One id whose track has to be computed."""
+
+    identity: TrackIdentity
+    missing: Missing
+
+
+Answers = dict[str, Slot | str]
+"""What became of each id; text is the code of the error that a look-up would give."""
+
+Found = dict[str, Slot | Unknown | str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,68 +91,123 @@ class BatchService:
         self,
         caller: Caller,
         ids: Sequence[str],
-        slot_price: int,
+        price: int,
         request_id: str,
         *,
         cached_free: bool = False,
     ) -> Batch:
         """Look all ids up; duplicates are slots of their own.
 
+        Args:
+            caller: Who asks and pays.
+            ids: In any form.
+            price: Of a slot.
+            request_id: Makes the charge of slots and of hits idempotent.
+            cached_free: The price is that of a track that has to be computed, and hits are counted.
+
         Raises:
-            InsufficientCreditsError: All slots together are not covered; nothing was charged.
+            InsufficientCreditsError: What costs something is not covered; nothing was charged.
         """
-        is_hit_free = cached_free or self._cached_free
-        async with self._charging.hold(caller, slot_price * len(ids), request_id) as hold:
-            unique = list(dict.fromkeys(ids))
-            gate = asyncio.Semaphore(CONCURRENT_LOOKUPS)
-            answers = await asyncio.gather(*(self._slot(caller, text, gate) for text in unique))
-            by_id = dict(zip(unique, answers, strict=True))
-            reasons = {text: code for text, code in by_id.items() if isinstance(code, str)}
-            known = {text: slot for text, slot in by_id.items() if not isinstance(slot, str)}
-            slots = [known.get(text) for text in ids]
-            resolved = [slot for slot in slots if slot is not None]
-            hits = [slot for slot in resolved if slot.is_hit]
-            charged = len(resolved) - (len(hits) if is_hit_free else 0)
-            hold.final_cost = slot_price * charged
-        credits_used, balance = hold.charged, hold.balance
-        if is_hit_free and hits:
-            # Once the misses are charged they are answered, whatever becomes of the hits.
-            try:
-                charge = await self._ledger.count_hit(
-                    caller.account, caller.tier, hits=len(hits), hit_id=f"hit:{request_id}"
+        if cached_free or self._cached_free:
+            return await self._run_as_lookups(caller, ids, price, request_id)
+        async with self._charging.hold(caller, price * len(ids), request_id) as hold:
+            answers = await self._compute_all(caller, await self._find_all(caller, ids))
+            slots, reasons = in_order(ids, answers)
+            hold.final_cost = price * sum(slot is not None for slot in slots)
+        return Batch(slots, reasons, cache_of(slots), hold.charged, hold.balance)
+
+    async def _run_as_lookups(
+        self, caller: Caller, ids: Sequence[str], price: int, request_id: str
+    ) -> Batch:
+        found = await self._find_all(caller, ids)
+        keys = {one.missing.key for one in found.values() if isinstance(one, Unknown)}
+        async with self._lookup.paying(caller, price, sorted(keys)) as misses:
+            slots, reasons = in_order(ids, await self._compute_all(caller, found))
+            answered = {slot.computed_as for slot in slots if slot and slot.computed_as}
+            for key in keys - answered:
+                misses.give_back(key)
+        used, ledger = misses.charged, self._ledger
+        balance = misses.balance if keys else await ledger.balance(caller.account, caller.tier)
+        # Once the misses are charged they are answered, whatever becomes of the hits.
+        n_hits = sum(slot is not None for slot in slots) - len(answered)
+        try:
+            if n_hits:
+                charge = await ledger.count_hit(
+                    caller.account, caller.tier, hits=n_hits, hit_id=f"hit:{request_id}"
                 )
-                credits_used, balance = credits_used + charge.credits, charge.balance
-            except InsufficientCreditsError:
-                if not credits_used:
-                    raise
-                for text, slot in zip(ids, slots, strict=True):
-                    if slot is not None and slot.is_hit:
-                        reasons[text] = InsufficientCreditsError.code
-                slots = [slot if slot is not None and not slot.is_hit else None for slot in slots]
-            except ServiceUnavailableError:
-                if not credits_used:
-                    raise
-        is_cached = len(hits) == len(resolved)
-        return Batch(slots, reasons, "hit" if is_cached else "miss", credits_used, balance)
-
-    async def _slot(self, caller: Caller, text: str, gate: asyncio.Semaphore) -> Slot | str:
-        async with gate:
-            try:
-                identity = await self._lookup.identify(text)
-                return await self._answer(caller, identity)
-            except (NotFoundError, BadRequestError) as error:
-                return error.code
-            except AfaError as error:
-                if error.status >= 500:
-                    return error.code
+                used, balance = used + charge.credits, charge.balance
+        except InsufficientCreditsError as error:
+            if not answered:
                 raise
+            for place, slot in enumerate(slots):
+                if slot is not None and slot.computed_as is None:
+                    slots[place], reasons[ids[place]] = None, error.code
+        except ServiceUnavailableError:
+            if not answered:
+                raise
+        return Batch(slots, reasons, cache_of(slots), used, balance)
 
-    async def _answer(self, caller: Caller, identity: TrackIdentity) -> Slot | str:
-        found = await self._lookup.find(caller, identity, FeatureCache.light)
+    async def _find_all(self, caller: Caller, ids: Sequence[str]) -> Found:
+        gate = asyncio.Semaphore(CONCURRENT_LOOKUPS)
+
+        async def find(text: str) -> Slot | Unknown | str:
+            async with gate:
+                return await code_if_unresolved(self._find(caller, text))
+
+        unique = list(dict.fromkeys(ids))
+        return dict(zip(unique, await asyncio.gather(*map(find, unique)), strict=True))
+
+    async def _find(self, caller: Caller, text: str) -> Slot | Unknown | str:
+        identity = await self._lookup.identify(caller, text)
+        found = await self._lookup.find(caller, identity, light)
         if isinstance(found, Known):
-            return Slot(identity, found.features, is_hit=True)
+            return Slot(identity, found.features)
         if found.source is None:
             return TrackNotFoundError.code
         if not self._lookup.can_compute(caller):
             return TierRequiredError.code
-        return Slot(identity, await self._lookup.compute(caller, found), is_hit=False)
+        return Unknown(identity, found)
+
+    async def _compute_all(self, caller: Caller, found: Found) -> Answers:
+        """Give the slots of what has to be computed, beside the others."""
+        gate = asyncio.Semaphore(CONCURRENT_LOOKUPS)
+
+        async def compute(one: Slot | Unknown | str) -> Slot | str:
+            if not isinstance(one, Unknown):
+                return one
+            async with gate:
+                return await code_if_unresolved(self._compute(caller, one))
+
+        answers = await asyncio.gather(*map(compute, found.values()))
+        return dict(zip(found, answers, strict=True))
+
+    async def _compute(self, caller: Caller, one: Unknown) -> Slot:
+        features = await self._lookup.compute(caller, one.missing)
+        return Slot(one.identity, features, one.missing.key)
+
+
+async def code_if_unresolved(answer: Awaitable[T]) -> T | str:
+    """Give the code of an error that leaves a slot empty; others are the batch's.
+
+    Raises:
+        AfaError: The whole batch is refused.
+    """
+    try:
+        return await answer
+    except (NotFoundError, BadRequestError) as error:
+        return error.code
+    except AfaError as error:
+        if error.status >= 500:
+            return error.code
+        raise
+
+
+def in_order(ids: Sequence[str], answers: Answers) -> tuple[list[Slot | None], dict[str, str]]:
+    """Give the slots of all ids, and why some are empty."""
+    slots = [slot if isinstance(slot := answers[text], Slot) else None for text in ids]
+    return slots, {text: code for text, code in answers.items() if isinstance(code, str)}
+
+
+def cache_of(slots: Sequence[Slot | None]) -> Literal["hit", "miss"]:
+    """Tell whether everything that is answered was known."""
+    return "miss" if any(slot and slot.computed_as for slot in slots) else "hit"

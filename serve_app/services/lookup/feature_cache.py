@@ -29,6 +29,8 @@ def track_key(identity: TrackIdentity) -> str:
     """Give the one name of a recording: its best identifier, or its artist and title."""
     for track_id in identity.ids():
         return str(track_id)
+    if identity.library_id is not None:
+        return identity.library_id
     return f"name:{identity.artist.casefold()}\x1f{identity.title.casefold()}"
 
 
@@ -72,6 +74,11 @@ class FeatureCache:
         """Give the key under which everybody finds a track."""
         return f"{self._models()}||{track}"
 
+    @property
+    def models(self) -> Callable[[], str]:
+        """Names the checkpoints in use."""
+        return self._models
+
     def is_away(self) -> bool:
         """Tell whether the cache has just failed, so that a miss may be none."""
         return self._cache.is_away()
@@ -90,13 +97,7 @@ class FeatureCache:
         if features is None:
             found = await self._cache.get(QUICK, key)
             return quick_from_json(found) if found else None
-        return QuickFeatures(
-            tempo=features.tempo,
-            tempo_confidence=features.tempo_confidence,
-            key=features.key,
-            mode=features.mode,
-            camelot=features.camelot,
-        )
+        return quick_of(features)
 
     async def put(self, key: str, features: TrackFeatures, made_by: str = "") -> None:
         """Store both forms.
@@ -128,6 +129,17 @@ class FeatureCache:
 def light(features: TrackFeatures) -> TrackFeatures:
     """Give the features that look-ups answer: without segments, sections and embedding."""
     return replace(features, segments=[], sections=[], embedding=[])
+
+
+def quick_of(features: TrackFeatures) -> QuickFeatures:
+    """Give tempo and key alone."""
+    return QuickFeatures(
+        tempo=features.tempo,
+        tempo_confidence=features.tempo_confidence,
+        key=features.key,
+        mode=features.mode,
+        camelot=features.camelot,
+    )
 
 
 def _parsed(found: bytes | None) -> TrackFeatures | None:

@@ -7,22 +7,42 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from pipelines.analysis.records import QuickFeatures, TrackFeatures
 from serve_app.domain.identity import TrackIdentity
 from serve_app.domain.keys import Caller
 from serve_app.ledger.jobs.types import ObjectSource, Source
 from serve_app.services.audio.sources import TrackAudio
 from serve_app.services.lookup.feature_cache import FeatureCache, track_key
+from serve_app.services.lookup.library_features import LibraryFeatures
 from serve_app.services.simulation.backends import SimulatedAudio
 
 T = TypeVar("T")
 
-Want = Callable[[FeatureCache, str], Awaitable[T | None]]
-"""How the cache gives what is asked for: `FeatureCache.light`, `.whole` or `.key_bpm`."""
+Kept = FeatureCache | LibraryFeatures
+"""Where features are kept: by a key, or by the id of the library's track."""
+
+Want = Callable[[Kept, str], Awaitable[T | None]]
+"""What is asked for: `light`, `whole` or `key_bpm`."""
+
+
+async def light(kept: Kept, key: str) -> TrackFeatures | None:
+    """Features without segments, sections and embedding."""
+    return await kept.light(key)
+
+
+async def whole(kept: Kept, key: str) -> TrackFeatures | None:
+    """Everything."""
+    return await kept.whole(key)
+
+
+async def key_bpm(kept: Kept, key: str) -> QuickFeatures | None:
+    """Tempo and key."""
+    return await kept.key_bpm(key)
 
 
 @dataclass(frozen=True, slots=True)
 class Known(Generic[T]):
-    """The cache has it."""
+    """The library or the cache has it."""
 
     features: T
 
@@ -33,25 +53,40 @@ class Missing:
 
     Attributes:
         key: Where it will be cached.
+        library_id: The library's track that it is to be kept with; "" where it is none.
         source: The audio to compute it from; None when there is none.
     """
 
     key: str
     source: Source | None
+    library_id: str = ""
 
 
 class Finder:
-    """Looks in the cache, and for audio where the cache has nothing."""
+    """Looks in the library and the cache, and for audio where they have nothing."""
 
-    def __init__(self, cache: FeatureCache, audio: TrackAudio | SimulatedAudio) -> None:
+    def __init__(
+        self,
+        cache: FeatureCache,
+        audio: TrackAudio | SimulatedAudio,
+        library: LibraryFeatures | None = None,
+    ) -> None:
         self._cache = cache
         self._audio = audio
+        self._library = library
 
     async def cached(
         self, caller: Caller, identity: TrackIdentity, want: Want[T]
     ) -> Known[T] | None:
-        """Look in the cache under the key that all callers share; no further."""
-        features = await want(self._cache, self._cache.key(caller, track_key(identity)))
+        """Look in the library, then in the cache under the key of all who see the track.
+
+        What the library has takes no trip to the cache.
+        """
+        if self._library is not None and identity.library_id is not None:
+            kept = await want(self._library, identity.library_id)
+            if kept is not None:
+                return Known(kept)
+        features = await want(self._cache, self._key(caller, identity))
         return None if features is None else Known(features)
 
     async def find(
@@ -59,7 +94,8 @@ class Finder:
     ) -> Known[T] | Missing:
         """Decide whether what is wanted of a track is known.
 
-        What was computed from the caller's own asset is known to that caller alone.
+        What was computed from the caller's own asset or for the caller's own track is known to that
+        caller alone.
 
         Raises:
             ServiceUnavailableError: Not known, and a source of audio could not answer.
@@ -67,10 +103,20 @@ class Finder:
         shared = await self.cached(caller, identity, want)
         if shared is not None:
             return shared
-        track = track_key(identity)
         source = await self._audio.find(caller, identity)
+        library_id = identity.library_id or ""
         if not isinstance(source, ObjectSource):
-            return Missing(self._cache.key(caller, track), source)
-        key = self._cache.key(caller, f"{track}|{source.sha256}", own=True)
+            return Missing(self._key(caller, identity), source, library_id)
+        if not self._is_own(identity):
+            library_id = ""  # the caller's audio says nothing of the operator's
+        key = self._cache.key(caller, f"{track_key(identity)}|{source.sha256}", own=True)
         own = await want(self._cache, key)
-        return Missing(key, source) if own is None else Known(own)
+        return Missing(key, source, library_id) if own is None else Known(own)
+
+    def _key(self, caller: Caller, identity: TrackIdentity) -> str:
+        return self._cache.key(caller, track_key(identity), own=self._is_own(identity))
+
+    def _is_own(self, identity: TrackIdentity) -> bool:
+        if self._library is None or identity.library_id is None:
+            return False
+        return self._library.is_account_s(identity.library_id)

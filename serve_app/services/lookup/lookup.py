@@ -1,11 +1,12 @@
 """Look a track up: who it is, whether its features are known, and if not, compute them once.
 
 Invariant: a hit costs nothing inside the monthly allowance; a miss is charged only if it is
-answered; however many ask at once, one job computes.
+answered, and once for each account; however many ask at once, one job computes.
 """
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar
 
@@ -34,7 +35,9 @@ from serve_app.services.bpm import QuickBackend
 from serve_app.services.charging import Charging
 from serve_app.services.lookup.beatgrid import BeatGrid, fitted_grid, verified_grid
 from serve_app.services.lookup.feature_cache import FeatureCache
-from serve_app.services.lookup.find import Finder, Known, Missing, Want
+from serve_app.services.lookup.find import Finder, Known, Missing, Want, key_bpm, light
+from serve_app.services.lookup.find import whole as whole_features
+from serve_app.services.lookup.misses import Misses, held
 from serve_app.services.lookup.track_jobs import UNFIT_AUDIO, TrackJobs
 from serve_app.services.simulation.backends import SimulatedTracks
 from serve_app.services.simulation.resolver import SimulatedResolver
@@ -45,7 +48,6 @@ NO_AUDIO = (
     "the track is known, but no audio available; upload it: POST /v1/audio-features/upload, or "
     "POST /v1/assets/upload?track=ID and ask again"
 )
-NOT_FOUND = "no such track is known"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +99,8 @@ class LookupService:
         self._tiers = tiers
         self._prices = prices
 
-    async def identify(self, text: str) -> TrackIdentity:
-        """Give the track of an identifier in any form.
+    async def identify(self, caller: Caller, text: str) -> TrackIdentity:
+        """Give the track of an identifier in any form, as far as the caller may see it.
 
         Raises:
             TrackNotFoundError: Not an identifier, or of no known track.
@@ -109,11 +111,31 @@ class LookupService:
             track_id = parse_track_id(text)
         except InvalidTrackIdError as error:
             raise TrackNotFoundError(str(error)) from error
-        return await _known_to(self._resolver.resolve(track_id))
+        return await self._known(caller, self._resolver.resolve(track_id, caller.owner))
 
-    async def identify_name(self, artist: str, title: str) -> TrackIdentity:
+    async def identify_name(self, caller: Caller, artist: str, title: str) -> TrackIdentity:
         """Give the track that is named so; raises as `identify`."""
-        return await _known_to(self._resolver.search(artist, title))
+        return await self._known(caller, self._resolver.search(artist, title, caller.owner))
+
+    async def _known(self, caller: Caller, asking: Awaitable[Resolution | None]) -> TrackIdentity:
+        try:
+            resolution = await asking
+        except AmbiguousIdError as error:
+            raise BadRequestError(str(error)) from error
+        except ProvidersFailedError as error:
+            raise ServiceUnavailableError(
+                "the track is not in the catalog, and not every provider could be asked; try again",
+                10,
+            ) from error
+        if resolution is None:
+            raise TrackNotFoundError(self._resolver.knows(caller.owner))
+        return resolution.identity
+
+    async def find_text(
+        self, caller: Caller, text: str, artist: str, title: str, limit: int
+    ) -> list[TrackIdentity]:
+        """Give the tracks with these words in their names that the caller may see, best first."""
+        return await self._resolver.find_text(text, artist, title, limit, caller.owner)
 
     async def by_id(
         self, caller: Caller, text: str, request_id: str, admission: Awaitable[None]
@@ -123,7 +145,7 @@ class LookupService:
         Args:
             caller: Who asks and pays.
             text: The identifier, in any form.
-            request_id: Makes the charge idempotent.
+            request_id: Makes the charge of a hit idempotent; a miss is charged by its track.
             admission: Lets the caller in, or raises; it travels to Redis together with the first
                 look into the cache, so that a hit takes two trips in all.
 
@@ -141,27 +163,27 @@ class LookupService:
 
     async def features(self, caller: Caller, text: str, request_id: str) -> Found[TrackFeatures]:
         """Give the features of an identifier's track to a caller who is let in; as `by_id`."""
-        identity = await self.identify(text)
+        identity = await self.identify(caller, text)
         return await self._features(caller, identity, self._prices.features_by_id_miss, request_id)
 
     async def by_name(
         self, caller: Caller, artist: str, title: str, request_id: str
     ) -> Found[TrackFeatures]:
         """Give the features of the track that is named so; raises as `by_id`."""
-        identity = await self.identify_name(artist, title)
+        identity = await self.identify_name(caller, artist, title)
         return await self._features(
             caller, identity, self._prices.features_by_name_miss, request_id
         )
 
     async def analysis(self, caller: Caller, text: str, request_id: str) -> Found[TrackFeatures]:
         """Give the features of a track with segments, sections and embedding; raises as `by_id`."""
-        identity = await self.identify(text)
+        identity = await self.identify(caller, text)
         price = self._prices.features_by_id_miss
         return await self._features(caller, identity, price, request_id, whole=True)
 
     async def beat_grid(self, caller: Caller, text: str, request_id: str) -> Found[BeatGrid]:
         """Give a beat grid; one that the catalog vouches for is a hit. Raises as `by_id`."""
-        identity = await self.identify(text)
+        identity = await self.identify(caller, text)
         grid = verified_grid(identity)
         if grid is not None:
             return await self._hit(caller, identity, Known(grid), request_id)
@@ -179,18 +201,18 @@ class LookupService:
             InsufficientCreditsError: Not covered.
             ServiceUnavailableError: Not every provider could be asked, or no replica is free.
         """
-        identity = await self.identify_name(artist, title)
-        found = await self._finder.find(caller, identity, FeatureCache.key_bpm)
+        identity = await self.identify_name(caller, artist, title)
+        found = await self._finder.find(caller, identity, key_bpm)
         if isinstance(found, Known):
             return await self._hit(caller, identity, found, request_id)
         source = self._audio_of(found)
-        async with self._charging.hold(caller, self._prices.key_bpm_miss, request_id) as hold:
+        async with self.paying(caller, self._prices.key_bpm_miss, [found.key]) as misses:
             try:
                 features = await self._compute_quick(caller, source)
             except (UnprocessableAudioError, UrlFetchError) as error:
                 raise TrackNotFoundError(UNFIT_AUDIO) from error
             await self._cache.put_quick(found.key, features)
-        return Found(identity, features, "miss", hold.charged, hold.balance)
+        return Found(identity, features, "miss", misses.charged, misses.balance)
 
     async def find(
         self, caller: Caller, identity: TrackIdentity, want: Want[T]
@@ -204,7 +226,15 @@ class LookupService:
         """Compute and cache; several callers share one job. Raises as `by_id`."""
         source = self._audio_of(missing)
         tier = self._tiers[caller.tier]
-        return await self._tracks.compute(caller, tier, missing.key, source, whole=whole)
+        return await self._tracks.compute(
+            caller, tier, missing.key, source, whole=whole, library_id=missing.library_id
+        )
+
+    def paying(
+        self, caller: Caller, price: int, keys: Sequence[str]
+    ) -> AbstractAsyncContextManager[Misses]:
+        """Pay for tracks that are computed in the body; see `misses.held`."""
+        return held(self._charging, caller, self._prices.steps(price), keys)
 
     def can_compute(self, caller: Caller) -> bool:
         """Tell whether the caller's tier reaches the GPU."""
@@ -213,14 +243,14 @@ class LookupService:
     async def _at_hand(
         self, caller: Caller, text: str
     ) -> tuple[TrackIdentity, Known[TrackFeatures]] | None:
-        """Look into catalog and cache, and ask nobody else."""
+        """Look into library, catalog and cache, and ask nobody else."""
         try:
-            identity = self._resolver.at_hand(parse_track_id(text))
+            identity = self._resolver.at_hand(parse_track_id(text), caller.owner)
         except InvalidTrackIdError:
             return None
         if identity is None:
             return None
-        known = await self._finder.cached(caller, identity, FeatureCache.light)
+        known = await self._finder.cached(caller, identity, light)
         return None if known is None else (identity, known)
 
     async def _features(
@@ -232,7 +262,7 @@ class LookupService:
         *,
         whole: bool = False,
     ) -> Found[TrackFeatures]:
-        want = FeatureCache.whole if whole else FeatureCache.light
+        want = whole_features if whole else light
         found = await self._finder.find(caller, identity, want)
         if isinstance(found, Known):
             return await self._hit(caller, identity, found, request_id)
@@ -243,9 +273,9 @@ class LookupService:
                 f"tier ({self._tiers.first_with('gpu').name} or higher); your tier is {caller.tier}"
             )
         self._audio_of(found)
-        async with self._charging.hold(caller, price, request_id) as hold:
+        async with self.paying(caller, price, [found.key]) as misses:
             features = await self.compute(caller, found, whole=whole)
-        return Found(identity, features, "miss", hold.charged, hold.balance)
+        return Found(identity, features, "miss", misses.charged, misses.balance)
 
     async def _hit(
         self, caller: Caller, identity: TrackIdentity, known: Known[T], request_id: str
@@ -277,17 +307,3 @@ class LookupService:
                 with_key=True,
             )
         )
-
-
-async def _known_to(asking: Awaitable[Resolution | None]) -> TrackIdentity:
-    try:
-        resolution = await asking
-    except AmbiguousIdError as error:
-        raise BadRequestError(str(error)) from error
-    except ProvidersFailedError as error:
-        raise ServiceUnavailableError(
-            "the track is not in the catalog, and not every provider could be asked; try again", 10
-        ) from error
-    if resolution is None:
-        raise TrackNotFoundError(NOT_FOUND)
-    return resolution.identity

@@ -56,7 +56,14 @@ class TrackJobs:
         self._local: dict[str, asyncio.Lock] = {}
 
     async def compute(
-        self, caller: Caller, tier: Tier, key: str, source: Source, *, whole: bool = False
+        self,
+        caller: Caller,
+        tier: Tier,
+        key: str,
+        source: Source,
+        *,
+        whole: bool = False,
+        library_id: str = "",
     ) -> TrackFeatures:
         """Give the features of a track, from the job that computes them.
 
@@ -66,13 +73,14 @@ class TrackJobs:
             key: See `FeatureCache.key`; the worker writes the features there.
             source: The track's audio.
             whole: With segments, sections and embedding.
+            library_id: The library's track that the features are to be kept with.
 
         Raises:
             TrackNotFoundError: The track's audio cannot be analysed.
             ServiceUnavailableError: Not computed in time; the job goes on.
         """
         for _ in range(2):
-            account, job_id = await self._join(caller, tier, key, source)
+            account, job_id = await self._join(caller, tier, key, source, library_id)
             job = await self._jobs.wait(account, job_id, self._wait_s)
             if job is None or not job.state.is_terminal:
                 break
@@ -89,14 +97,16 @@ class TrackJobs:
             "the features are being computed; ask again in a moment, you were not charged", 5
         )
 
-    async def _join(self, caller: Caller, tier: Tier, key: str, source: Source) -> tuple[str, str]:
+    async def _join(
+        self, caller: Caller, tier: Tier, key: str, source: Source, library_id: str
+    ) -> tuple[str, str]:
         lock = self._local.setdefault(key, asyncio.Lock())
         try:
             async with lock, self._flights.single_flight(f"flight:{key}", LOCK_WAIT_S):
                 running = await self._running(key)
                 if running is not None:
                     return running
-                job = await self._submit(caller, tier, key, source)
+                job = await self._submit(caller, tier, key, source, library_id)
                 pointer = json.dumps([job.account, job.job_id]).encode()
                 await self._flights.put(FLIGHTS, key, pointer, FLIGHT_S)
                 return job.account, job.job_id
@@ -114,7 +124,9 @@ class TrackJobs:
             return None
         return account, job_id
 
-    async def _submit(self, caller: Caller, tier: Tier, key: str, source: Source) -> JobRecord:
+    async def _submit(
+        self, caller: Caller, tier: Tier, key: str, source: Source, library_id: str
+    ) -> JobRecord:
         return await self._jobs.submit(
             NewJob(
                 job_id=f"job_{new_ulid()}",
@@ -128,6 +140,7 @@ class TrackJobs:
                     include_embedding=True,
                     cache_key=key,
                     is_for_lookup=True,
+                    library_id=library_id,
                 ),
                 cost=0,
             )

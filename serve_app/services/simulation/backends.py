@@ -1,5 +1,6 @@
 """What answers test keys in the place of deployments, jobs and providers."""
 
+from models.rhythm.tempo import TempoRange
 from pipelines.analysis.records import QuickFeatures, TrackFeatures
 from serve_app.domain.identity import TrackIdentity
 from serve_app.domain.keys import Caller
@@ -45,10 +46,17 @@ class SimulatedTracks:
         self._cache = cache
 
     async def compute(
-        self, caller: Caller, tier: Tier, key: str, source: Source, *, whole: bool = False
+        self,
+        caller: Caller,
+        tier: Tier,
+        key: str,
+        source: Source,
+        *,
+        whole: bool = False,
+        library_id: str = "",
     ) -> TrackFeatures:
         """Answer as `serve_app.services.lookup.track_jobs.TrackJobs` does."""
-        del caller, tier  # nobody waits and nothing is limited
+        del caller, tier, library_id  # nobody waits, nothing is limited, test keys have no library
         features = simulated_features(seed_of(source))
         await self._cache.put(key, features)
         return features if whole else light(features)
@@ -58,11 +66,17 @@ class SimulatedQuick:
     """A `serve_app.services.bpm.QuickBackend`."""
 
     async def analyse(
-        self, source: Source, *, max_audio_s: float, max_bytes: int, with_key: bool
+        self,
+        source: Source,
+        *,
+        max_audio_s: float,
+        max_bytes: int,
+        with_key: bool,
+        tempo_range: TempoRange | None = None,
     ) -> QuickFeatures:
         """Give tempo and key of anything."""
         del max_audio_s, max_bytes, with_key  # any bytes are audio
-        return simulated_quick(seed_of(source))
+        return simulated_quick(seed_of(source), tempo_range)
 
 
 class SimulatedIdentify:

@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Callable
 
+from models.rhythm.tempo import TempoRange
 from pipelines.analysis.notes import camelot
 from pipelines.analysis.records import (
     EMBEDDING_DIMENSION,
@@ -10,6 +11,7 @@ from pipelines.analysis.records import (
     QuickFeatures,
     Section,
     Segment,
+    TempoAlternative,
     TrackFeatures,
 )
 
@@ -31,9 +33,9 @@ def _numbers(seed: str) -> Callable[[], float]:
     return draw
 
 
-def simulated_quick(seed: str) -> QuickFeatures:
+def simulated_quick(seed: str, tempo_range: TempoRange | None = None) -> QuickFeatures:
     """Give tempo and key of anything."""
-    features = simulated_features(seed)
+    features = simulated_features(seed, tempo_range)
     return QuickFeatures(
         features.tempo,
         features.tempo_confidence,
@@ -43,10 +45,13 @@ def simulated_quick(seed: str) -> QuickFeatures:
     )
 
 
-def simulated_features(seed: str) -> TrackFeatures:
+def simulated_features(seed: str, tempo_range: TempoRange | None = None) -> TrackFeatures:
     """Give the features of anything: bytes by their hash, tracks by their key."""
     draw = _numbers(seed)
-    tempo = 60.0 + round(draw() * 1200) / 10
+    at = draw()
+    tempo = 60.0 + round(at * 1200) / 10
+    if tempo_range is not None:
+        tempo = tempo_range.low + round(at * (tempo_range.high - tempo_range.low), 1)
     key, mode = int(draw() * 12), int(draw() * 2)
     beats = [round(n * 60 / tempo, 3) for n in range(int(DURATION_S * tempo / 60))]
     loudness = -5.0 - round(draw() * 150) / 10
@@ -82,6 +87,7 @@ def simulated_features(seed: str) -> TrackFeatures:
         embedding=[value / norm for value in raw],
         segments=[_segment(start, loudness, draw) for start in range(0, int(DURATION_S), 10)],
         sections=[_section(start, tempo, key, mode, loudness) for start in (0, 60, 120)],
+        tempo_alternatives=[TempoAlternative(tempo / 2, 0.06), TempoAlternative(tempo * 2, 0.04)],
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from serve_app.domain.identity import ID_FIELDS, TrackIdentity
 from serve_app.domain.track_ids import AmbiguousTrackId, TrackId
+from serve_app.library.track import OPERATOR
 from serve_app.providers.identities.resolution import Resolution
 from serve_app.services.simulation.features import MODEL_ID
 
@@ -22,25 +23,48 @@ UNKNOWN_NAME = "unknown"
 class SimulatedResolver:
     """Answers as `Resolver` does, from what is asked alone."""
 
-    def at_hand(self, track_id: TrackId | AmbiguousTrackId) -> TrackIdentity | None:
+    def knows(self, owner: str) -> str:
+        """Say what becomes of a track that is none."""
+        del owner  # the same for all
+        return "no such track is known"
+
+    def at_hand(
+        self, track_id: TrackId | AmbiguousTrackId, owner: str = OPERATOR
+    ) -> TrackIdentity | None:
         """Give the one track of that identifier."""
+        del owner  # the same for all
         if isinstance(track_id, AmbiguousTrackId):
             track_id = track_id.deezer
         if track_id.value in UNKNOWN_TRACKS:
             return None
         return self._identity(str(track_id), track_id)
 
-    async def resolve(self, track_id: TrackId | AmbiguousTrackId) -> Resolution | None:
+    async def resolve(
+        self, track_id: TrackId | AmbiguousTrackId, owner: str = OPERATOR
+    ) -> Resolution | None:
         """Give the one track of that identifier."""
+        del owner  # the same for all
         identity = self.at_hand(track_id)
         return None if identity is None else Resolution(identity)
 
-    async def search(self, artist: str, title: str) -> Resolution | None:
+    async def search(self, artist: str, title: str, owner: str = OPERATOR) -> Resolution | None:
         """Give the one track of that name; an artist or title "unknown" has none."""
+        del owner  # the same for all
         if UNKNOWN_NAME in (artist.strip().lower(), title.strip().lower()):
             return None
         found = self._identity(f"{artist.strip().lower()}/{title.strip().lower()}", None)
         return Resolution(replace(found, artist=artist.strip(), title=title.strip()))
+
+    async def find_text(
+        self, text: str, artist: str, title: str, limit: int, owner: str = OPERATOR
+    ) -> list[TrackIdentity]:
+        """Give the one track that has these words for its title; "unknown" finds none."""
+        del owner  # the same for all
+        name = title or text or artist
+        if UNKNOWN_NAME in name.lower():
+            return []
+        found = self._identity(f"words/{name.lower()}", None)
+        return [replace(found, artist=artist or found.artist, title=name)][:limit]
 
     def _identity(self, seed: str, known: TrackId | None) -> TrackIdentity:
         digest = hashlib.sha256(seed.encode()).hexdigest()

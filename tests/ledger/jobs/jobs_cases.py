@@ -24,7 +24,7 @@ from serve_app.ledger.jobs.types import (
 )
 from serve_app.ledger.jobs.webhooks import Webhooks
 from serve_app.store.keys import lane_key, split_member
-from tests.store.setting import ACCOUNT, Setting, buckets, some_work, stamp_ms
+from tests.store.setting import ACCOUNT, Setting, buckets, small_tiers, some_work, stamp_ms
 
 LEASE_MS = 30_000
 DAY_S = 24 * 3600
@@ -170,6 +170,34 @@ async def withdrawn_ids_are_not_taken_later(s: Setting) -> None:
     name = s.store.keys.job(ACCOUNT, "j1")
     assert 3_590_000 < await s.store.command("PTTL", name) <= 3_600_000
     await s.audit()
+
+
+async def jobs_are_listed_newest_first(s: Setting) -> None:
+    for n in range(5):
+        await s.jobs.submit(new_job(f"j{n}"))
+        await asyncio.sleep(0.002)
+    await s.jobs.submit(new_job("other", account="bob"))
+    quiet = new_job("quiet")
+    await s.jobs.submit(replace(quiet, work=replace(quiet.work, is_for_lookup=True)))
+    await s.jobs.forget(ACCOUNT, "j3")
+    first = await s.jobs.page(ACCOUNT, 2, None)
+    assert [one.position.job_id for one in first] == ["j4", "j2"]
+    assert {(one.state, one.credits_used) for one in first} == {(JobState.QUEUED, 10)}
+    rest = await s.jobs.page(ACCOUNT, 9, first[-1].position)
+    assert [one.position.job_id for one in rest] == ["j1", "j0"]
+    assert await s.jobs.get(ACCOUNT, "j3") is None
+
+
+async def the_list_forgets_what_is_long_gone(s: Setting) -> None:
+    await s.jobs.submit(new_job("j1"))
+    name = s.store.keys.job_list(ACCOUNT)
+    now_ms = await s.store.now_ms()
+    kept_ms = small_tiers()["basic"].asset_lifetime_s * 1000 + DAY_S * 1000
+    await s.store.command("ZADD", name, now_ms - kept_ms - 1000, "old")
+    await s.store.command("ZADD", name, now_ms - kept_ms + 60_000, "young")
+    await s.jobs.submit(new_job("j2"))
+    assert await s.store.command("ZRANGE", name, 0, -1) == [b"young", b"j1", b"j2"]
+    assert [one.position.job_id for one in await s.jobs.page(ACCOUNT, 9, None)] == ["j2", "j1"]
 
 
 async def refused_jobs_leave_nothing(s: Setting) -> None:
@@ -904,6 +932,8 @@ JOBS_CASES = (
     withdrawn_jobs_are_refunded,
     ended_jobs_are_not_withdrawn,
     withdrawn_ids_are_not_taken_later,
+    jobs_are_listed_newest_first,
+    the_list_forgets_what_is_long_gone,
     refused_jobs_leave_nothing,
     lease_ends_exactly,
     finish_again_changes_nothing,

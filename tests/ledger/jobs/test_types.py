@@ -17,6 +17,14 @@ from serve_app.ledger.jobs.types import (
 )
 
 
+def test_a_range_of_tempi_survives_and_may_be_absent() -> None:
+    job = AnalysisJob(FileSource("a"), 60.0, 10, tempo_range=(80.0, 160.0))
+    plain = json.loads(json.dumps(job.to_json()))
+    assert AnalysisJob.from_json(plain) == job
+    del plain["tempo_range"]
+    assert AnalysisJob.from_json(plain).tempo_range is None
+
+
 def test_only_the_last_two_states_are_terminal() -> None:
     assert [state.value for state in JobState if state.is_terminal] == ["complete", "failed"]
     assert [state.value for state in JobState] == ["queued", "running", "complete", "failed"]

@@ -250,6 +250,22 @@ def test_shipped_weights_load_without_being_pulled(shipped: ModelCard, tmp_path:
     assert not (tmp_path / "cache").exists()
 
 
+def test_parts_are_pulled_verified_and_counted_with_the_whole(
+    shipped: ModelCard, make_card: MakeCard, tmp_path: Path
+) -> None:
+    folder = tmp_path / "cache"
+    part = make_card("plain.pt")
+    whole = replace(shipped, model_id="whole", parts=(part,))
+    with pytest.raises(CheckpointError, match=f"checkpoint {part.model_id} .* not in"):
+        verify(whole, folder)
+    assert stored_bytes(whole, folder) == stored_bytes(shipped, folder)
+    pull(whole, folder)
+    verify(whole, folder)
+    assert same(load_tensors(part, folder), TENSORS)
+    both = stored_bytes(shipped, folder) + stored_bytes(part, folder)
+    assert stored_bytes(whole, folder) == both > stored_bytes(shipped, folder)
+
+
 def test_the_size_of_weights_is_known_where_they_lie(
     shipped: ModelCard, make_card: MakeCard, tmp_path: Path
 ) -> None:

@@ -42,7 +42,7 @@ def test_a_card_says_what_the_table_says() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"licence": None}, "licence must be str"),
+        ({"licence": None}, "licence is missing; it is a str"),
         ({"colour": "red"}, "unknown field colour"),
         ({"role": "smell"}, "role must be one of"),
         ({"licence_class": "free"}, "licence_class must be one of"),
@@ -68,6 +68,13 @@ def test_a_malformed_card_is_refused(changes: dict[str, Any], message: str) -> N
         parsed(**changes)
 
 
+def test_parts_are_cards_that_stand_before() -> None:
+    whole = card(parts=["one"])
+    assert parse_cards({"one": card(), "whole": whole})["whole"].parts[0].model_id == "one"
+    with pytest.raises(CardError, match="whole: no card of 'one' stands before it"):
+        parse_cards({"whole": whole, "one": card()})
+
+
 def test_an_id_that_is_no_folder_name_is_refused() -> None:
     with pytest.raises(CardError, match="the id"):
         parse_cards({"../thing": card()})
@@ -80,11 +87,13 @@ def test_the_shipped_cards_are_complete(cards: dict[str, ModelCard]) -> None:
         "key": ("hpcp", "skey"),
         "attributes": ("vibenet",),
         "tags": ("musicnn-mtt",),
-        "embedding": ("musicnn-msd-768",),
+        "embedding": ("afa-embed-1",),
     }
+    assert chosen["embedding"][0].parts == (cards["musicnn-msd-768"], cards["efficientat-mn04"])
     for it in cards.values():
         assert it.tensors_sha256 or it.format == "none" or it.source.startswith("hf://")
         assert it.commercial_use == (it.licence_class != "noncommercial")
+        assert all(part.licence_class in {"permissive", it.licence_class} for part in it.parts)
 
 
 def test_the_permissive_policy_falls_back_within_the_role(cards: dict[str, ModelCard]) -> None:

@@ -14,6 +14,7 @@ from pipelines.analysis.records import (
     Section,
     Segment,
     SpectralResult,
+    TempoAlternative,
 )
 
 SPECTRAL = SpectralResult(
@@ -34,6 +35,7 @@ SPECTRAL = SpectralResult(
     segments=[Segment(0.0, 0.25, 1.0, -60.0, -5.0, 0.125, [0.5] * 12, [1.5] * 12)],
     sections=[Section(0.0, 30.0, 1.0, -8.0, 128.0, 0.5, 9, 0.5, 0, 0.5, 4, 1.0)],
     models={"beats": "beat-this@1", "key": "vqt@1"},
+    tempo_alternatives=[TempoAlternative(63.9755, 0.25)],
 )
 MOOD = MoodResult(0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, [MoodTag("happy", 0.75)], {"mood": "vibenet"})
 EMBEDDING = EmbeddingResult([0.125] * 768, [], {"embedding": "musicnn@2"})
@@ -102,6 +104,12 @@ def test_anything_else_is_refused(change: dict[str, object]) -> None:
     content = json.loads(to_json(FEATURES)) | change
     with pytest.raises(RecordFormatError):
         from_json(json.dumps(content))
+
+
+def test_a_record_from_before_the_alternatives_is_read() -> None:
+    content = json.loads(to_json(FEATURES))
+    del content["tempo_alternatives"]
+    assert from_json(json.dumps(content)) == replace(FEATURES, tempo_alternatives=[])
 
 
 def test_a_missing_field_and_broken_json_are_refused() -> None:

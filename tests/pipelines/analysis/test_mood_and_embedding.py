@@ -78,6 +78,20 @@ def test_a_shared_trunk_is_run_once(
     assert np.linalg.norm(vector.vector) == pytest.approx(1, abs=1e-6)
 
 
+def test_a_network_of_the_default_embedding_that_tags_too_is_run_once(
+    cards: dict[str, ModelCard], model_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pull(cards["afa-embed-1"], model_dir)
+    chosen = choose_cards(cards, "permissive", {"tags": "efficientat-mn04"})
+    step = mood_and_embedding.build(chosen, model_dir, CPU)
+    assert [model.model_id for model in step.models] == ["efficientat-mn04", "musicnn-msd-768"]
+    windows = count_windows(step.models[0], monkeypatch)
+    mood_result, vector = run_local(step, noise(12.0))
+    assert windows == [2]
+    assert mood_result.models["tags"] == "efficientat-mn04"
+    assert vector.models == {"embedding": "afa-embed-1"}
+
+
 def test_sharing_changes_no_answer(small: tuple[dict[str, tuple[ModelCard, ...]], Path]) -> None:
     _, together = run_local(mood_and_embedding.build(*small, CPU), noise())
     alone = run_local(embedding.build(*small, CPU), noise())

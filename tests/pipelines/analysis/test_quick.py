@@ -8,6 +8,7 @@ import torch
 
 from models.checkpoints.cache import pull
 from models.checkpoints.cards import ModelCard, choose_cards
+from models.rhythm.tempo import TempoRange
 from pipelines.analysis import quick, spectral
 from pipelines.analysis.quick import QuickAnalyzer
 from pipelines.audio.decode import DecodeLimits, decode
@@ -41,6 +42,12 @@ def test_tempo_and_key_are_those_of_the_whole_analysis(
     assert found.tempo == pytest.approx(124, rel=0.01)
     assert found.tempo_confidence == pytest.approx(whole.tempo_confidence, abs=1e-5)
     assert (found.key, found.mode, found.camelot) == (whole.key, whole.mode, "8A")
+    half = TempoRange(50.0, 90.0)
+    slow = run_local(spectral.build(chosen, model_dir, CPU).within(half), waveform)
+    assert slow.tempo == pytest.approx(62, rel=0.01)
+    assert {round(other.tempo) for other in slow.tempo_alternatives} >= {124}
+    quick_slow = analyzer.analyse(waveform, with_key=False, tempo_range=half)
+    assert quick_slow.tempo == pytest.approx(slow.tempo, rel=1e-6)
     without = analyzer.analyse(waveform, with_key=False)
     assert (without.tempo, without.key, without.mode) == (found.tempo, -1, -1)
 

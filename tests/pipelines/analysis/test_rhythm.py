@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from models.rhythm.network import FRAME_RATE, TEMPI
+from models.rhythm.tempo import TempoRange
 from pipelines.analysis.beats import BeatEvidence
-from pipelines.analysis.rhythm import NO_RHYTHM, estimate_rhythm, refine
+from pipelines.analysis.rhythm import NO_RHYTHM, estimate_rhythm, refine, weigh_alternatives
 
 
 def activations(
@@ -113,3 +114,46 @@ def test_belief_in_the_grids_tempo_changes_nothing() -> None:
     np.testing.assert_array_equal(
         estimate_rhythm(believing(evidence, 120.0)).beats, estimate_rhythm(evidence).beats
     )
+
+
+@pytest.mark.parametrize(
+    ("within", "expected"), [("40-80", 60.0), ("80-160", 120.0), ("170-250", 240.0)]
+)
+@pytest.mark.parametrize("has_belief", [True, False])
+def test_the_tempo_lies_in_the_range_that_is_asked_for(
+    within: str, expected: float, has_belief: bool
+) -> None:
+    evidence = activations(np.arange(0.4, 40, 0.5), 40)
+    if has_belief:
+        evidence = believing(evidence, 120.0)
+    rhythm = estimate_rhythm(evidence, tempo_range=TempoRange.parse(within))
+    assert rhythm.tempo == pytest.approx(expected, rel=0.005)
+    assert np.median(np.diff(rhythm.beats)) == pytest.approx(60 / expected, abs=0.01)
+
+
+def test_a_range_with_no_level_of_the_music_is_obeyed_all_the_same() -> None:
+    evidence = believing(activations(np.arange(0.4, 40, 0.5), 40), 120.0)
+    rhythm = estimate_rhythm(evidence, tempo_range=TempoRange(97.0, 110.0))
+    assert 96.0 <= rhythm.tempo <= 111.0
+
+
+def test_half_and_double_are_always_told_and_weighed() -> None:
+    beats = activations(np.arange(0.4, 40, 0.5), 40)
+    told = dict(weigh_alternatives(believing(beats, 120.0), 120.0))
+    assert set(told) == {60.0, 240.0}
+    assert sum(told.values()) < 0.5
+    believed = weigh_alternatives(believing(beats, 60.0), 120.0)
+    assert believed[0][0] == 60.0
+    assert believed[0][1] > told[60.0]
+    assert set(dict(weigh_alternatives(beats, 120.0))) == {60.0, 240.0}
+    assert weigh_alternatives(beats, 0.0) == []
+
+
+@pytest.mark.parametrize("text", ["", "80", "80-", "39-80", "80-251", "80-160 ", "\uff180-160"])
+def test_a_range_of_another_form_is_refused_with_the_form(text: str) -> None:
+    with pytest.raises(ValueError, match="written as 80-160"):
+        TempoRange.parse(text)
+
+
+def test_a_range_may_be_written_in_either_order() -> None:
+    assert TempoRange.parse("160-80") == TempoRange.parse("80-160") == TempoRange(80.0, 160.0)

@@ -504,3 +504,13 @@ def test_every_filter_is_a_whole_program() -> None:
     x86, arm = seccomp_program("x86_64"), seccomp_program("aarch64")
     assert len(x86) == len(arm) + 16
     assert len(x86) % 8 == 0
+
+
+def test_a_system_without_the_walls_is_told_to_use_one_that_has_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "platform", "darwin")
+    audio = tmp_path / "a.wav"
+    audio.write_bytes(b"any")
+    with pytest.raises(DecoderUnavailableError, match="walls that darwin does not have; run afa"):
+        Decoder().decode(audio, DecodeLimits())

@@ -164,14 +164,10 @@ async def test_a_full_service_reads_no_body_and_holds_nothing(api: Application) 
         yield b"sound"
 
     tier = stores.tiers["free"]
-    audio = AudioBody(stores.objects, body, tier)
+    audio = AudioBody(stores.objects, body(), tier)
 
-    async def asset_id() -> str:
-        raise AssertionError("the body was read")
-
-    asset = AudioAsset(
-        stores.objects, AssetsService(stores.assets, stores.objects), asset_id, CALLER, tier
-    )
+    assets = AssetsService(stores.assets, stores.objects)
+    asset = AudioAsset(stores.objects, assets, f"afa_{'0' * 26}", CALLER, tier)
     first = asyncio.create_task(service.identify(CALLER, tier, audio, "a"))
     await backend.begun.wait()
     with pytest.raises(ServiceUnavailableError):

@@ -86,7 +86,7 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Callable[[FakeJobs, Around], Any]:
         runner = JobRunner(
             *(jobs, around, around, backend),  # type: ignore[arg-type]
             lambda path, limits: silence,
-            around,  # type: ignore[arg-type]
+            *(around, around),  # type: ignore[arg-type]
         )
         async with asyncio.timeout(2):  # a slot must not stay taken once its job has ended
             await runner.run(CLAIM)

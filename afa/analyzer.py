@@ -1,0 +1,127 @@
+"""The analyser: checkpoints loaded once, for one file or many."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from afa.errors import AudioError, MachineError, ModelError
+from afa.track import Track, Vector
+from models.checkpoints.cards import CardError, choose_cards
+from pipelines.analysis.records import EMBEDDING_DIMENSION
+
+if TYPE_CHECKING:
+    import torch
+
+PathName = str | PathLike[str]
+
+
+class Analyzer:
+    """Loads the checkpoints once and analyses files with them.
+
+    Checkpoints are looked for where the service looks (``AFA_MODEL_DIR``), under its licence policy
+    (``AFA_MODEL_LICENCES``). They are fetched by ``afa models pull``, not by this.
+
+    Args:
+        device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``; None means as ``AFA_DEVICE`` says.
+        models: Role to model id, where not the default; `afa models list` shows them.
+
+    Raises:
+        ModelError: A checkpoint is not known, not here, or not what its card says.
+        MachineError: There is no such device.
+    """
+
+    def __init__(self, device: str | None = None, models: Mapping[str, str] | None = None) -> None:
+        from afa.cards import known_cards
+        from configs.settings import Settings
+        from models.checkpoints.cache import CheckpointError
+        from pipelines.analysis import embedding, mood, spectral
+        from pipelines.analysis.mood_and_embedding import MoodAndEmbeddingStep
+
+        settings = Settings()
+        model_dir = settings.resolved_model_dir()
+        self.device = _device(device or settings.device)
+        try:
+            cards = choose_cards(known_cards(model_dir), settings.model_licences, models)
+            self._spectral = spectral.build(cards, model_dir, self.device)
+            self._embedding = embedding.build(cards, model_dir, self.device)
+            trunks = self._embedding.models
+            described = mood.build(cards, model_dir, self.device, loaded=trunks)
+        except (CardError, CheckpointError) as error:
+            raise ModelError(str(error)) from error
+        self._described = MoodAndEmbeddingStep(described, self._embedding)
+
+    def analyze(self, path: PathName) -> Track:
+        """Analyse a file.
+
+        Raises:
+            AudioError: It cannot be read or analysed.
+        """
+        from afa.reading import read
+        from pipelines.analysis.merge import merge
+        from pipelines.batching.steps import run_local
+
+        waveform = read(Path(path))
+        rhythm_and_key = run_local(self._spectral, waveform)
+        mood, vector = run_local(self._described, waveform)
+        return Track.of(Path(path), merge(waveform.duration_s, rhythm_and_key, mood, vector))
+
+    def stream(self, paths: Iterable[PathName]) -> Iterator[Track | AudioError]:
+        """Analyse many files, batched across them.
+
+        Files are read ahead while results are taken. A file that cannot be analysed gives its
+        `AudioError`, not raised, and the others go on.
+
+        Args:
+            paths: Any number; they are taken as they are needed.
+
+        Yields:
+            Each track when it is done, which need not be in their order.
+        """
+        from afa.streaming import stream
+        from pipelines.analysis.merge import merge
+
+        files = (Path(path) for path in paths)
+        for path, outcome in stream((self._spectral, self._described), self.device, files):
+            if isinstance(outcome, AudioError):
+                yield outcome
+            else:
+                duration_s, (rhythm_and_key, (mood, vector)) = outcome
+                yield Track.of(path, merge(duration_s, rhythm_and_key, mood, vector))
+
+    def embed(self, paths: Iterable[PathName]) -> Vector:
+        """Give the embeddings of files alone, which takes a fraction of the time.
+
+        Returns:
+            float32 ``[n, 768]``, a row for each path in their order, of norm 1 (zeros for silence).
+
+        Raises:
+            AudioError: One of them cannot be analysed.
+        """
+        from afa.streaming import stream
+
+        if isinstance(paths, str | PathLike):
+            raise TypeError("embed takes a list of paths; for one file: embed([path])")
+        files = [Path(path) for path in paths]
+        vectors: dict[Path, list[float]] = {}
+        for path, outcome in stream((self._embedding,), self.device, dict.fromkeys(files)):
+            if isinstance(outcome, AudioError):
+                raise outcome
+            vectors[path] = outcome[1][0].vector
+        rows = np.array([vectors[path] for path in files], dtype=np.float32)
+        return rows.reshape(len(files), EMBEDDING_DIMENSION)
+
+
+def _device(name: str) -> "torch.device":
+    import torch
+
+    from afa.device import resolve_device
+
+    try:
+        device = resolve_device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise MachineError(f"no device {name!r} here: {error}") from error
+    return device

@@ -1,0 +1,524 @@
+"""The blocking client, from which `clients/generate.py` makes the other one."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Literal, Self, overload
+from urllib.parse import quote
+
+import httpx
+
+from afa_client.errors import (
+    AfaError,
+    JobFailedError,
+    JobUnfinishedError,
+    NoAnswerError,
+    error_of,
+)
+from afa_client.models import (
+    Account,
+    AnalysisFeatures,
+    AssetListResponse,
+    AssetMetadata,
+    AssetUpload,
+    BatchResponse,
+    BeatGridBody,
+    Bpm,
+    FeaturesAnswer,
+    Identification,
+    JobEnvelope,
+    JobList,
+    KeyBpm,
+    LibraryAdded,
+    LibraryAnswer,
+    LibraryList,
+    LibraryTrackBody,
+    ListedJob,
+    ResolvedTrack,
+    SimilarList,
+    SpotifyFeatures,
+    TrackAnalysis,
+    WebhookBody,
+)
+from afa_client.retries import Retries
+from afa_client.uploads import Asset, Audio, Progress, Upload, open_upload
+
+POLL_S = 20.0
+"""How long the service is asked to wait before it tells that a job still runs."""
+
+TIMEOUT = httpx.Timeout(POLL_S + 40.0, connect=10.0)
+
+
+class Client:
+    """The blocking client of one service and one API key.
+
+    A request that fails for a passing reason is sent again, after the time that the service asks
+    for; every POST has an idempotency key, so that nothing is done or charged twice.
+
+    Args:
+        base_url: Address of the service, such as ``http://127.0.0.1:8000``.
+        api_key: Of your account.
+        retries: How often, and how long, a request is tried again.
+        transport: For tests and proxies: what sends the requests, instead of the network.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        api_key: str,
+        *,
+        retries: Retries | None = None,
+        transport: httpx.BaseTransport | None = None,
+    ) -> None:
+        self._http = httpx.Client(
+            base_url=base_url,
+            headers={"Authorization": f"Bearer {api_key}"},
+            timeout=TIMEOUT,
+            transport=transport,
+        )
+        self._retries = retries or Retries()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        fault: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def analyze(
+        self,
+        audio: Audio,
+        *,
+        include_embedding: bool = False,
+        progress: Progress | None = None,
+        idempotency_key: str | None = None,
+    ) -> JobEnvelope:
+        """Submit audio for analysis; `wait` gives its features.
+
+        Args:
+            audio: A path, the bytes, an open file, or an uploaded asset.
+            include_embedding: Also give the 768-d embedding (tiers pro and scale).
+            progress: Called with the bytes sent so far, and all of them.
+            idempotency_key: Your own; the same key and request give the same job for a day.
+        """
+        params = {"include_embedding": True} if include_embedding else {}
+        response = self._post_audio(
+            "/v1/audio-features/upload", audio, progress, idempotency_key, params=params
+        )
+        return JobEnvelope.model_validate_json(response.content)
+
+    def analyze_url(
+        self, url: str, *, include_embedding: bool = False, idempotency_key: str | None = None
+    ) -> JobEnvelope:
+        """Submit audio at a public address for analysis; `wait` gives its features."""
+        body = {"url": url, "include_embedding": include_embedding}
+        response = self._send(
+            "POST", "/v1/audio-features/url", json=body, idempotency_key=idempotency_key
+        )
+        return JobEnvelope.model_validate_json(response.content)
+
+    def job(self, job_id: str, *, wait_s: float = 0.0) -> JobEnvelope:
+        """See how far a job is, now, or when it ends within ``wait_s`` (at most 60)."""
+        params = {"wait": wait_s} if wait_s else {}
+        response = self._send("GET", f"/v1/jobs/{_segment(job_id)}", params=params)
+        return JobEnvelope.model_validate_json(response.content)
+
+    def jobs(self, *, page_size: int = 50) -> Iterator[ListedJob]:
+        """Go through your jobs, newest first; pages are read as they are needed."""
+        for page in self._pages("/v1/jobs", {"limit": page_size}):
+            for job in JobList.model_validate_json(page.content).items:
+                yield job
+
+    def delete_job(self, job_id: str) -> None:
+        """Forget a job and its result; one that waits is cancelled and refunded."""
+        self._send("DELETE", f"/v1/jobs/{_segment(job_id)}")
+
+    @overload
+    def wait(
+        self, job: JobEnvelope | str, *, timeout_s: float = 600.0, format: None = None
+    ) -> AnalysisFeatures: ...
+    @overload
+    def wait(
+        self, job: JobEnvelope | str, *, timeout_s: float = 600.0, format: Literal["spotify"]
+    ) -> SpotifyFeatures: ...
+    def wait(
+        self,
+        job: JobEnvelope | str,
+        *,
+        timeout_s: float = 600.0,
+        format: Literal["spotify"] | None = None,
+    ) -> AnalysisFeatures | SpotifyFeatures:
+        """Wait until a job has ended, and give its features.
+
+        Raises:
+            JobFailedError: The analysis failed, and was refunded.
+            JobUnfinishedError: It has not ended after ``timeout_s``.
+        """
+        job_id = job if isinstance(job, str) else job.job_id
+        end_s = time.monotonic() + timeout_s
+        while True:
+            left_s = end_s - time.monotonic()
+            params = {"wait": max(0.0, min(POLL_S, left_s))} | _format(format)
+            response = self._send("GET", f"/v1/jobs/{_segment(job_id)}", params=params)
+            now = JobEnvelope.model_validate_json(response.content)
+            if now.result is not None:
+                return now.result
+            if now.error is not None:
+                raise JobFailedError(job_id, now.error.error, now.error.message)
+            if left_s <= 0:
+                raise JobUnfinishedError(f"{job_id} is {now.status} after {timeout_s:g} s")
+
+    @overload
+    def features(self, track_id: str, *, format: None = None) -> FeaturesAnswer: ...
+    @overload
+    def features(self, track_id: str, *, format: Literal["spotify"]) -> SpotifyFeatures: ...
+    def features(
+        self, track_id: str, *, format: Literal["spotify"] | None = None
+    ) -> FeaturesAnswer | SpotifyFeatures:
+        """Look a track up by any id: Spotify, MusicBrainz, ISRC, Apple Music, Deezer, YouTube."""
+        path = f"/v1/audio-features/{_segment(track_id)}"
+        return _features(self._send("GET", path, params=_format(format)), format)
+
+    @overload
+    def features_by_name(
+        self, song: str, artist: str, *, format: None = None
+    ) -> FeaturesAnswer: ...
+    @overload
+    def features_by_name(
+        self, song: str, artist: str, *, format: Literal["spotify"]
+    ) -> SpotifyFeatures: ...
+    def features_by_name(
+        self, song: str, artist: str, *, format: Literal["spotify"] | None = None
+    ) -> FeaturesAnswer | SpotifyFeatures:
+        """Look a track up by its names."""
+        params = {"song": song, "artist": artist} | _format(format)
+        return _features(self._send("GET", "/v1/audio-features", params=params), format)
+
+    def batch(
+        self,
+        track_ids: Sequence[str],
+        *,
+        extended: bool = False,
+        format: Literal["spotify"] | None = None,
+        idempotency_key: str | None = None,
+    ) -> BatchResponse:
+        """Look up to 100 tracks up; the answer has their order, and None for unknown ones."""
+        response = self._send(
+            "POST",
+            "/v1/audio-features",
+            params=_format(format),
+            json={"ids": list(track_ids), "extended": extended},
+            idempotency_key=idempotency_key,
+        )
+        return BatchResponse.model_validate_json(response.content)
+
+    def key_bpm(self, song: str, artist: str) -> KeyBpm:
+        """Give tempo and key of a track alone."""
+        params = {"song": song, "artist": artist}
+        response = self._send("GET", "/v1/key-bpm", params=params)
+        return KeyBpm.model_validate_json(response.content)
+
+    def resolve(self, track_id: str) -> ResolvedTrack:
+        """Give all identifiers of a track."""
+        response = self._send("GET", f"/v1/resolve/{_segment(track_id)}")
+        return ResolvedTrack.model_validate_json(response.content)
+
+    def beatgrid(self, track_id: str) -> BeatGridBody:
+        """Give the beats and downbeats of a track."""
+        response = self._send("GET", f"/v1/beatgrid/{_segment(track_id)}")
+        return BeatGridBody.model_validate_json(response.content)
+
+    def analysis(self, track_id: str) -> TrackAnalysis:
+        """Give bars, beats, sections and segments of a track, or of an own job by its id."""
+        response = self._send("GET", f"/v1/analysis/{_segment(track_id)}")
+        return TrackAnalysis.model_validate_json(response.content)
+
+    def similar(
+        self, track_id: str, *, n: int = 10, filters: Mapping[str, Any] | None = None
+    ) -> SimilarList:
+        """Give tracks that sound like one; ``filters`` are the route's parameters."""
+        params = {"n": n, **(filters or {})}
+        response = self._send("GET", f"/v1/similar/{_segment(track_id)}", params=params)
+        return SimilarList.model_validate_json(response.content)
+
+    def similar_to(
+        self, wanted: Mapping[str, object], *, idempotency_key: str | None = None
+    ) -> SimilarList:
+        """Give tracks that sound like several, or like an embedding.
+
+        Args:
+            wanted: ``seeds`` (an ``id`` or ``asset_id``, and a ``weight``) and ``unlike``, or an
+                ``embedding`` and its ``model``; ``n`` and the filters.
+            idempotency_key: Makes a repeat free.
+        """
+        response = self._send(
+            "POST",
+            "/v1/similar",
+            json=dict(wanted),
+            idempotency_key=idempotency_key,
+        )
+        return SimilarList.model_validate_json(response.content)
+
+    def path(self, start: str, end: str, *, n: int = 10) -> SimilarList:
+        """Walk from one track to another through ``n`` tracks of the library."""
+        params = {"from": start, "to": end, "n": n}
+        response = self._send("GET", "/v1/path", params=params)
+        return SimilarList.model_validate_json(response.content)
+
+    def bpm(
+        self,
+        audio: Audio,
+        *,
+        progress: Progress | None = None,
+        idempotency_key: str | None = None,
+    ) -> Bpm:
+        """Give the tempo of audio, at once."""
+        response = self._post_audio("/v1/bpm", audio, progress, idempotency_key)
+        return Bpm.model_validate_json(response.content)
+
+    def identify(
+        self,
+        audio: Audio,
+        *,
+        progress: Progress | None = None,
+        idempotency_key: str | None = None,
+    ) -> Identification:
+        """Find out who a recording is, from three seconds or more of it."""
+        response = self._post_audio("/v1/identify", audio, progress, idempotency_key, is_form=True)
+        return Identification.model_validate_json(response.content)
+
+    def upload_asset(
+        self,
+        audio: Audio,
+        *,
+        progress: Progress | None = None,
+        idempotency_key: str | None = None,
+    ) -> AssetUpload:
+        """Keep audio for a day (a week on pro and scale), to be named instead of sent again."""
+        response = self._post_audio("/v1/assets/upload", audio, progress, idempotency_key)
+        return AssetUpload.model_validate_json(response.content)
+
+    def asset(self, asset_id: str) -> AssetMetadata:
+        """Describe one of your assets."""
+        response = self._send("GET", f"/v1/assets/{_segment(asset_id)}")
+        return AssetMetadata.model_validate_json(response.content)
+
+    def assets(self, *, page_size: int = 50) -> Iterator[AssetMetadata]:
+        """Go through all your assets, newest first; pages are read as they are needed."""
+        for page in self._pages("/v1/assets", {"limit": page_size}):
+            for asset in AssetListResponse.model_validate_json(page.content).items:
+                yield asset
+
+    def delete_asset(self, asset_id: str) -> None:
+        """Delete one of your assets."""
+        self._send("DELETE", f"/v1/assets/{_segment(asset_id)}")
+
+    def library(
+        self,
+        *,
+        q: str = "",
+        tempo_min: float | None = None,
+        tempo_max: float | None = None,
+        year_min: int | None = None,
+        year_max: int | None = None,
+        key: Sequence[str] = (),
+        tag: Sequence[str] = (),
+        page_size: int = 50,
+    ) -> Iterator[LibraryTrackBody]:
+        """Go through the tracks that the service keeps for you, newest first.
+
+        Args:
+            q: Words of artist, title, album or tags; all must match.
+            tempo_min: BPM, as ``tempo_max``.
+            tempo_max: See there.
+            year_min: Of the release, as ``year_max``.
+            year_max: See there.
+            key: Camelot names, any of which will do.
+            tag: Tags, all of which must be there.
+            page_size: Tracks that are read at once.
+        """
+        bounds = {
+            "tempo_min": tempo_min,
+            "tempo_max": tempo_max,
+            "year_min": year_min,
+            "year_max": year_max,
+        }
+        params: dict[str, Any] = {
+            name: value for name, value in bounds.items() if value is not None
+        }
+        params |= {"q": q, "key": list(key), "tag": list(tag), "limit": page_size}
+        for page in self._pages("/v1/library", params):
+            for track in LibraryList.model_validate_json(page.content).items:
+                yield track
+
+    def library_track(self, track_id: str) -> LibraryAnswer:
+        """Give a track of the library."""
+        response = self._send("GET", f"/v1/library/{_segment(track_id)}")
+        return LibraryAnswer.model_validate_json(response.content)
+
+    def add_to_library(
+        self,
+        audio: Asset | str,
+        *,
+        ids: Sequence[str] = (),
+        artist: str | None = None,
+        title: str | None = None,
+        album: str | None = None,
+        year: int | None = None,
+        tags: Sequence[str] = (),
+        idempotency_key: str | None = None,
+    ) -> LibraryAdded:
+        """Add a track, by an uploaded asset or a public address, and what you know of it.
+
+        It is analysed by a job, which `wait` waits for.
+        """
+        place = {"url": audio} if isinstance(audio, str) else {"asset_id": audio.asset_id}
+        said = {"artist": artist, "title": title, "album": album, "year": year}
+        response = self._send(
+            "POST",
+            "/v1/library",
+            json=place | said | {"ids": list(ids), "tags": list(tags)},
+            idempotency_key=idempotency_key,
+        )
+        return LibraryAdded.model_validate_json(response.content)
+
+    def change_library_track(self, track_id: str, changes: Mapping[str, object]) -> LibraryAnswer:
+        """Change what is known of a track: fields that are left away stay, None forgets one.
+
+        Args:
+            track_id: As listed.
+            changes: ``artist``, ``title``, ``album``, ``year``, ``tags``; ``ids`` are added.
+        """
+        response = self._send("PATCH", f"/v1/library/{_segment(track_id)}", json=dict(changes))
+        return LibraryAnswer.model_validate_json(response.content)
+
+    def remove_from_library(self, track_id: str) -> None:
+        """Forget a track and everything that was heard in it."""
+        self._send("DELETE", f"/v1/library/{_segment(track_id)}")
+
+    def account(self) -> Account:
+        """Give balance, usage and limits."""
+        response = self._send("GET", "/v1/account")
+        return Account.model_validate_json(response.content)
+
+    def webhook(self) -> WebhookBody:
+        """Give the address that the ends of jobs are posted to, and its secret."""
+        response = self._send("GET", "/v1/account/webhook")
+        return WebhookBody.model_validate_json(response.content)
+
+    def set_webhook(self, url: str) -> WebhookBody:
+        """Have the end of every job posted to an address; `verify_webhook` reads what comes."""
+        response = self._send("PUT", "/v1/account/webhook", json={"url": url})
+        return WebhookBody.model_validate_json(response.content)
+
+    def delete_webhook(self) -> None:
+        """Have nothing posted any longer."""
+        self._send("DELETE", "/v1/account/webhook")
+
+    def _pages(self, path: str, params: Mapping[str, Any]) -> Iterator[httpx.Response]:
+        cursor: dict[str, str] = {}
+        while True:
+            page = self._send("GET", path, params={**params, **cursor})
+            yield page
+            if (following := page.json()["next_cursor"]) is None:
+                return
+            cursor = {"cursor": following}
+
+    def _post_audio(
+        self,
+        path: str,
+        audio: Audio,
+        progress: Progress | None,
+        idempotency_key: str | None,
+        *,
+        params: Mapping[str, Any] | None = None,
+        is_form: bool = False,
+    ) -> httpx.Response:
+        if isinstance(audio, Asset):
+            body = {"asset_id": audio.asset_id}
+            return self._send(
+                "POST", path, params=params, json=body, idempotency_key=idempotency_key
+            )
+        with open_upload(audio, progress) as upload:
+            return self._send(
+                "POST",
+                path,
+                params=params,
+                upload=upload,
+                is_form=is_form,
+                idempotency_key=idempotency_key,
+            )
+
+    def _send(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, Any] | None = None,
+        json: object = None,
+        upload: Upload | None = None,
+        is_form: bool = False,
+        idempotency_key: str | None = None,
+    ) -> httpx.Response:
+        headers = {}
+        if method == "POST":
+            headers["Idempotency-Key"] = idempotency_key or str(uuid.uuid4())
+        attempt = 0
+        while True:
+            body: dict[str, Any] = {} if json is None else {"json": json}
+            if upload is not None:
+                body = _body(upload, is_form=is_form)
+                headers |= {} if is_form else upload.headers
+            try:
+                response = self._http.request(method, path, params=params, headers=headers, **body)
+            except httpx.TransportError as fault:
+                failure: AfaError = NoAnswerError(f"no answer: {fault or type(fault).__name__}")
+                failure.__cause__ = fault
+            else:
+                if response.is_success:
+                    return response
+                failure = error_of(response)
+            pause_s = self._retries.pause_s(attempt, failure)
+            if pause_s is None:
+                raise failure
+            time.sleep(pause_s)
+            attempt += 1
+
+
+def _body(upload: Upload, *, is_form: bool) -> dict[str, Any]:
+    upload.rewind()
+    if is_form:
+        return {"files": {"file": (upload.name, upload, upload.media_type)}}
+    return {"content": _chunks(upload)}
+
+
+def _chunks(upload: Upload) -> Iterator[bytes]:
+    while chunk := upload.read():
+        yield chunk
+
+
+def _segment(text: str) -> str:
+    """Write an id as one segment of a path, whatever is in it."""
+    return quote(text, safe="")
+
+
+def _format(format: Literal["spotify"] | None) -> dict[str, Any]:
+    return {} if format is None else {"format": format}
+
+
+def _features(
+    response: httpx.Response, format: Literal["spotify"] | None
+) -> FeaturesAnswer | SpotifyFeatures:
+    shape = FeaturesAnswer if format is None else SpotifyFeatures
+    return shape.model_validate_json(response.content)

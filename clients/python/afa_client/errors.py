@@ -1,0 +1,121 @@
+"""Everything that can go wrong.
+
+AfaError
+├── NoAnswerError           the service could not be reached, or did not answer
+├── StatusError             it answered with an error: ``status``, ``code``, ``message``
+│   ├── BadRequestError        400, 409, 413, 415: the request or the audio
+│   ├── UnauthorizedError      401, 403: the key
+│   ├── PaymentRequiredError   402: credits, or the tier
+│   ├── NotFoundError          404
+│   ├── RateLimitedError       429, after all retries
+│   └── ServerError            5xx, after all retries; nothing was charged
+├── JobFailedError          an analysis failed: ``code``, ``message``; it was refunded
+├── JobUnfinishedError      an analysis has not ended in the time that was given
+└── SignatureError          a webhook message is not the service's
+"""
+
+from __future__ import annotations
+
+import httpx
+
+
+class AfaError(Exception):
+    """Root of all errors of this client."""
+
+
+class NoAnswerError(AfaError):
+    """The service could not be reached, or did not answer."""
+
+
+class StatusError(AfaError):
+    """The service answered with an error.
+
+    Attributes:
+        status: Of HTTP.
+        code: Machine-readable, such as ``insufficient_credits``.
+        message: What happened and what to do about it.
+        trace_id: Quote it when you ask for help.
+        retry_after_s: Seconds after which the service wants to be asked again, if it said so.
+    """
+
+    def __init__(
+        self, status: int, code: str, message: str, trace_id: str, retry_after_s: float | None
+    ) -> None:
+        super().__init__(status, code, message, trace_id, retry_after_s)
+        self.status = status
+        self.code = code
+        self.message = message
+        self.trace_id = trace_id
+        self.retry_after_s = retry_after_s
+
+    def __str__(self) -> str:
+        return f"{self.status} {self.code}: {self.message}"
+
+
+class BadRequestError(StatusError):
+    """The request, or the audio in it, is not what the service takes."""
+
+
+class UnauthorizedError(StatusError):
+    """The key is missing, not valid, or lacks a scope."""
+
+
+class PaymentRequiredError(StatusError):
+    """The credits do not suffice, or the tier does not include it."""
+
+
+class NotFoundError(StatusError):
+    """No such track, asset, job or path."""
+
+
+class RateLimitedError(StatusError):
+    """Too many requests, also after all retries."""
+
+
+class ServerError(StatusError):
+    """Something failed on the service's side, also after all retries; nothing was charged."""
+
+
+class JobFailedError(AfaError):
+    """An analysis failed and was refunded."""
+
+    def __init__(self, job_id: str, code: str, message: str) -> None:
+        super().__init__(job_id, code, message)
+        self.job_id = job_id
+        self.code = code
+        self.message = message
+
+    def __str__(self) -> str:
+        return f"{self.job_id}: {self.code}: {self.message}"
+
+
+class JobUnfinishedError(AfaError):
+    """An analysis has not ended in the time that was given; it goes on, and can be waited for."""
+
+
+class SignatureError(AfaError):
+    """A webhook message is too old, or was not signed with the secret."""
+
+
+_CLASSES: dict[int, type[StatusError]] = {
+    401: UnauthorizedError,
+    402: PaymentRequiredError,
+    403: UnauthorizedError,
+    404: NotFoundError,
+    429: RateLimitedError,
+}
+
+
+def error_of(response: httpx.Response) -> StatusError:
+    """Make the error of an answer; one that is not the service's keeps its status and text."""
+    try:
+        body = response.json()
+        code, message = str(body["error"]), str(body["message"])
+        trace_id = str(body.get("trace_id") or "")
+    except (ValueError, KeyError, TypeError):
+        code, message, trace_id = "not_from_afa", response.text[:200] or response.reason_phrase, ""
+    after = response.headers.get("retry-after", "")
+    retry_after_s = float(after) if after.isdecimal() else None
+    status = response.status_code
+    kind = _CLASSES.get(status, BadRequestError if status < 500 else ServerError)
+    return kind(status, code, message, trace_id, retry_after_s)

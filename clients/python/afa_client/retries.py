@@ -1,0 +1,43 @@
+"""When a request is sent again, and after how long."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+from afa_client.errors import AfaError, StatusError
+
+RETRIED = frozenset({429, 500, 502, 503, 504})
+"""Nothing was charged where these are answered; a POST brings its idempotency key along."""
+
+
+@dataclass(frozen=True)
+class Retries:
+    """How stubborn the client is.
+
+    Attributes:
+        most: Requests after the first.
+        first_pause_s: Before the first of them, where the service does not say; doubled each time.
+        longest_pause_s: A service that wants more than this has its error raised at once.
+    """
+
+    most: int = 4
+    first_pause_s: float = 0.5
+    longest_pause_s: float = 60.0
+
+    def pause_s(self, attempt: int, error: AfaError) -> float | None:
+        """Give the seconds to wait before the next attempt; None if there is to be none.
+
+        Args:
+            attempt: How many were made before this one.
+            error: What came of it.
+        """
+        if attempt >= self.most:
+            return None
+        if isinstance(error, StatusError):
+            if error.status not in RETRIED:
+                return None
+            if (asked_s := error.retry_after_s) is not None:
+                return asked_s if asked_s <= self.longest_pause_s else None
+        longest_s = min(self.longest_pause_s, self.first_pause_s * 2.0**attempt)
+        return longest_s * random.uniform(0.5, 1.0)  # noqa: S311  spreads clients, hides nothing

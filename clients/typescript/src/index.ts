@@ -1,0 +1,407 @@
+/** Client of afa, the audio-intelligence service. It needs fetch and Web Crypto, and nothing else. */
+
+import type { components } from "./schema.js";
+
+export type Schemas = components["schemas"];
+export type Job = Schemas["JobEnvelope"];
+export type AnalysisFeatures = Schemas["AnalysisFeatures"];
+export type SpotifyFeatures = Schemas["SpotifyFeatures"];
+export type Features = Schemas["FeaturesAnswer"];
+export type Batch = Schemas["BatchResponse"];
+export type LibraryTrack = Schemas["LibraryTrackBody"];
+export type Asset = Schemas["AssetMetadata"];
+
+/** Audio itself, or an asset that is there already. */
+export type Audio = Blob | ArrayBuffer | Uint8Array<ArrayBuffer> | { asset_id: string };
+
+type Format = "spotify" | undefined;
+type Shape<F extends Format, Canonical> = F extends "spotify" ? SpotifyFeatures : Canonical;
+
+export interface Options {
+  /** Sends the requests; the platform's by default. */
+  fetch?: typeof globalThis.fetch;
+  /** Requests after the first, where one fails for a passing reason. */
+  retries?: number;
+  /** Before the first of them, where the service does not say; doubled each time. */
+  firstPauseMs?: number;
+  /** A service that wants a longer pause has its error thrown at once. */
+  longestPauseMs?: number;
+}
+
+export interface Sending {
+  /** Your own; the same key and request give the same answer for a day. */
+  idempotencyKey?: string;
+  signal?: AbortSignal;
+}
+
+/** The service answered with an error, or (status 0) not at all. */
+export class AfaError extends Error {
+  constructor(
+    readonly status: number,
+    readonly code: string,
+    message: string,
+    readonly traceId: string = "",
+    readonly retryAfterMs: number | undefined = undefined,
+  ) {
+    super(message);
+    this.name = "AfaError";
+  }
+}
+
+/** An analysis failed and was refunded. */
+export class JobFailedError extends AfaError {
+  constructor(
+    readonly jobId: string,
+    error: Schemas["Error"],
+  ) {
+    super(200, error.error, error.message, error.trace_id ?? "");
+    this.name = "JobFailedError";
+  }
+}
+
+const RETRIED = new Set([0, 429, 500, 502, 503, 504]);
+const POLL_S = 20;
+
+type Query = Record<string, string | number | boolean | readonly string[] | undefined>;
+
+/** What a track of the library must have. */
+export type LibraryQuery = {
+  /** Words of artist, title, album or tags; all must match. */
+  q?: string;
+  tempo_min?: number;
+  tempo_max?: number;
+  year_min?: number;
+  year_max?: number;
+  /** Camelot names, any of which will do. */
+  key?: readonly string[];
+  /** All of them must be there. */
+  tag?: readonly string[];
+};
+
+interface Request extends Sending {
+  query?: Query;
+  json?: unknown;
+  audio?: Audio;
+  asForm?: boolean;
+}
+
+/** One service and one API key. */
+export class Afa {
+  readonly #options: Required<Options>;
+
+  constructor(
+    readonly baseUrl: string,
+    readonly apiKey: string,
+    options: Options = {},
+  ) {
+    this.#options = {
+      fetch: (input, init) => globalThis.fetch(input, init),
+      retries: 4,
+      firstPauseMs: 500,
+      longestPauseMs: 60_000,
+      ...options,
+    };
+  }
+
+  /** Submit audio for analysis; `wait` gives its features. */
+  analyze(audio: Audio, options: Sending & { includeEmbedding?: boolean } = {}): Promise<Job> {
+    const query = { include_embedding: options.includeEmbedding };
+    return this.#json("POST", "/v1/audio-features/upload", { ...options, query, audio });
+  }
+
+  /** Submit audio at a public address for analysis. */
+  analyzeUrl(url: string, options: Sending & { includeEmbedding?: boolean } = {}): Promise<Job> {
+    const json = { url, include_embedding: options.includeEmbedding ?? false };
+    return this.#json("POST", "/v1/audio-features/url", { ...options, json });
+  }
+
+  /** See how far a job is, now, or when it ends within `waitS`. */
+  job(jobId: string, options: { waitS?: number; format?: Format; signal?: AbortSignal } = {}): Promise<Job> {
+    const query = { wait: options.waitS, format: options.format };
+    return this.#json("GET", `/v1/jobs/${segment(jobId)}`, { ...signal(options), query });
+  }
+
+  /** Your jobs, newest first. */
+  jobs(pageSize = 50): AsyncGenerator<Schemas["ListedJob"]> {
+    return this.#items("/v1/jobs", { limit: pageSize });
+  }
+
+  /** Forget a job and its result; one that waits is cancelled and refunded. */
+  async deleteJob(jobId: string): Promise<void> {
+    await this.#send("DELETE", `/v1/jobs/${segment(jobId)}`, {});
+  }
+
+  /** Wait until a job has ended, and give its features. */
+  async wait<F extends Format = undefined>(
+    job: Job | string,
+    options: { timeoutS?: number; format?: F; signal?: AbortSignal } = {},
+  ): Promise<Shape<F, AnalysisFeatures>> {
+    const jobId = typeof job === "string" ? job : job.job_id;
+    const endMs = Date.now() + 1000 * (options.timeoutS ?? 600);
+    for (;;) {
+      const leftS = Math.max(0, (endMs - Date.now()) / 1000);
+      const asked = { waitS: Math.min(POLL_S, leftS), format: options.format as Format, ...signal(options) };
+      const now = await this.job(jobId, asked);
+      if (now.result) return now.result as Shape<F, AnalysisFeatures>;
+      if (now.error) throw new JobFailedError(jobId, now.error);
+      if (leftS === 0) throw new AfaError(0, "unfinished", `${jobId} is still ${now.status}`);
+    }
+  }
+
+  /** Look a track up by any id: Spotify, MusicBrainz, ISRC, Apple Music, Deezer, YouTube. */
+  features<F extends Format = undefined>(trackId: string, format?: F): Promise<Shape<F, Features>> {
+    return this.#json("GET", `/v1/audio-features/${segment(trackId)}`, { query: { format } });
+  }
+
+  /** Look a track up by its names. */
+  featuresByName<F extends Format = undefined>(
+    song: string,
+    artist: string,
+    format?: F,
+  ): Promise<Shape<F, Features>> {
+    return this.#json("GET", "/v1/audio-features", { query: { song, artist, format } });
+  }
+
+  /** Look up to 100 tracks up; the answer has their order, and null for unknown ones. */
+  batch(
+    ids: readonly string[],
+    options: Sending & { extended?: boolean; format?: Format } = {},
+  ): Promise<Batch> {
+    const json = { ids, extended: options.extended ?? false };
+    return this.#json("POST", "/v1/audio-features", { ...options, query: { format: options.format }, json });
+  }
+
+  /** Tempo and key of a track alone. */
+  keyBpm(song: string, artist: string): Promise<Schemas["KeyBpm"]> {
+    return this.#json("GET", "/v1/key-bpm", { query: { song, artist } });
+  }
+
+  /** All identifiers of a track. */
+  resolve(trackId: string): Promise<Schemas["ResolvedTrack"]> {
+    return this.#json("GET", `/v1/resolve/${segment(trackId)}`, {});
+  }
+
+  /** The beats and downbeats of a track. */
+  beatgrid(trackId: string): Promise<Schemas["BeatGridBody"]> {
+    return this.#json("GET", `/v1/beatgrid/${segment(trackId)}`, {});
+  }
+
+  /** Bars, beats, sections and segments of a track, or of an own job by its id. */
+  analysis(trackId: string): Promise<Schemas["TrackAnalysis"]> {
+    return this.#json("GET", `/v1/analysis/${segment(trackId)}`, {});
+  }
+
+  /** Tracks of the library that sound like one. */
+  similar(trackId: string, filters: Query = {}): Promise<Schemas["SimilarList"]> {
+    return this.#json("GET", `/v1/similar/${segment(trackId)}`, { query: filters });
+  }
+
+  /** Tracks that sound like several, or like an embedding. */
+  similarTo(
+    wanted: Partial<Schemas["SimilarRequest"]>,
+    options: Sending = {},
+  ): Promise<Schemas["SimilarList"]> {
+    return this.#json("POST", "/v1/similar", { ...options, json: wanted });
+  }
+
+  /** A way from one track to another through the library. */
+  path(from: string, to: string, n = 10): Promise<Schemas["SimilarList"]> {
+    return this.#json("GET", "/v1/path", { query: { from, to, n } });
+  }
+
+  /** The tempo of audio, at once. */
+  bpm(audio: Audio, options: Sending = {}): Promise<Schemas["Bpm"]> {
+    return this.#json("POST", "/v1/bpm", { ...options, audio });
+  }
+
+  /** Who a recording is, from three seconds or more of it. */
+  identify(audio: Audio, options: Sending = {}): Promise<Schemas["Identification"]> {
+    return this.#json("POST", "/v1/identify", { ...options, audio, asForm: true });
+  }
+
+  /** Keep audio for a day (a week on pro and scale), to be named instead of sent again. */
+  uploadAsset(audio: Audio, options: Sending = {}): Promise<Schemas["AssetUpload"]> {
+    return this.#json("POST", "/v1/assets/upload", { ...options, audio });
+  }
+
+  asset(assetId: string): Promise<Asset> {
+    return this.#json("GET", `/v1/assets/${segment(assetId)}`, {});
+  }
+
+  /** All your assets, newest first; pages are read as they are needed. */
+  assets(pageSize = 50): AsyncGenerator<Asset> {
+    return this.#items("/v1/assets", { limit: pageSize });
+  }
+
+  async deleteAsset(assetId: string): Promise<void> {
+    await this.#send("DELETE", `/v1/assets/${segment(assetId)}`, {});
+  }
+
+  /** The tracks that the service keeps for you, newest first. */
+  library(query: LibraryQuery = {}, pageSize = 50): AsyncGenerator<LibraryTrack> {
+    return this.#items("/v1/library", { ...query, limit: pageSize });
+  }
+
+  libraryTrack(trackId: string): Promise<Schemas["LibraryAnswer"]> {
+    return this.#json("GET", `/v1/library/${segment(trackId)}`, {});
+  }
+
+  /** Add a track, by an asset or a public address, and what you know of it; a job analyses it. */
+  addToLibrary(
+    track: Partial<Schemas["LibraryAddRequest"]>,
+    options: Sending = {},
+  ): Promise<Schemas["LibraryAdded"]> {
+    return this.#json("POST", "/v1/library", { ...options, json: track });
+  }
+
+  /** Fields that are left away stay, null forgets one, `ids` are added. */
+  changeLibraryTrack(
+    trackId: string,
+    changes: Partial<Schemas["LibraryChangeRequest"]>,
+  ): Promise<Schemas["LibraryAnswer"]> {
+    return this.#json("PATCH", `/v1/library/${segment(trackId)}`, { json: changes });
+  }
+
+  /** Forget a track and everything that was heard in it. */
+  async removeFromLibrary(trackId: string): Promise<void> {
+    await this.#send("DELETE", `/v1/library/${segment(trackId)}`, {});
+  }
+
+  /** Balance, usage and limits. */
+  account(): Promise<Schemas["Account"]> {
+    return this.#json("GET", "/v1/account", {});
+  }
+
+  webhook(): Promise<Schemas["WebhookBody"]> {
+    return this.#json("GET", "/v1/account/webhook", {});
+  }
+
+  /** Have the end of every job posted to an address; `verifyWebhook` reads what comes. */
+  setWebhook(url: string): Promise<Schemas["WebhookBody"]> {
+    return this.#json("PUT", "/v1/account/webhook", { json: { url } });
+  }
+
+  async deleteWebhook(): Promise<void> {
+    await this.#send("DELETE", "/v1/account/webhook", {});
+  }
+
+  async *#items<T>(path: string, query: Query): AsyncGenerator<T> {
+    let cursor: string | undefined;
+    do {
+      const page = await this.#json<{ items: T[]; next_cursor: string | null }>("GET", path, {
+        query: { ...query, cursor },
+      });
+      yield* page.items;
+      cursor = page.next_cursor ?? undefined;
+    } while (cursor);
+  }
+
+  async #json<T>(method: string, path: string, request: Request): Promise<T> {
+    return (await (await this.#send(method, path, request)).json()) as T;
+  }
+
+  async #send(method: string, path: string, request: Request): Promise<Response> {
+    const url = new URL(this.baseUrl.replace(/\/$/, "") + path);
+    for (const [name, value] of Object.entries(request.query ?? {}))
+      for (const one of Array.isArray(value) ? value : [value])
+        if (one !== undefined && one !== false) url.searchParams.append(name, String(one));
+    const headers = new Headers({ Authorization: `Bearer ${this.apiKey}` });
+    if (method === "POST") headers.set("Idempotency-Key", request.idempotencyKey ?? crypto.randomUUID());
+    const init: RequestInit = { method, headers, body: body(request, headers), ...signal(request) };
+    for (let attempt = 0; ; attempt++) {
+      const answer = await this.#options.fetch(url.href, init).catch((fault: unknown) => {
+        request.signal?.throwIfAborted();
+        return new AfaError(0, "no_answer", `no answer: ${String(fault)}`);
+      });
+      if (answer instanceof Response && answer.ok) return answer;
+      const error = answer instanceof Response ? await errorOf(answer) : answer;
+      const pauseMs = this.#pauseMs(attempt, error);
+      if (pauseMs === undefined) throw error;
+      await new Promise((done) => setTimeout(done, pauseMs));
+      request.signal?.throwIfAborted();
+    }
+  }
+
+  #pauseMs(attempt: number, error: AfaError): number | undefined {
+    const { retries, firstPauseMs, longestPauseMs } = this.#options;
+    if (attempt >= retries || !RETRIED.has(error.status)) return undefined;
+    if (error.retryAfterMs !== undefined)
+      return error.retryAfterMs <= longestPauseMs ? error.retryAfterMs : undefined;
+    return Math.min(longestPauseMs, firstPauseMs * 2 ** attempt) * (0.5 + Math.random() / 2);
+  }
+}
+
+function signal(options: { signal?: AbortSignal }): { signal?: AbortSignal } {
+  return options.signal ? { signal: options.signal } : {};
+}
+
+function segment(text: string): string {
+  return encodeURIComponent(text);
+}
+
+function body(request: Request, headers: Headers): BodyInit | null {
+  const { audio, json } = request;
+  const isAsset = audio !== undefined && "asset_id" in audio;
+  if (json !== undefined || isAsset) {
+    headers.set("Content-Type", "application/json");
+    return JSON.stringify(isAsset ? { asset_id: audio.asset_id } : json);
+  }
+  if (audio === undefined) return null;
+  const blob = audio instanceof Blob ? audio : new Blob([audio]);
+  if (request.asForm) {
+    const form = new FormData();
+    form.set("file", blob);
+    return form;
+  }
+  const isAudio = blob.type.startsWith("audio/");
+  headers.set("Content-Type", isAudio ? blob.type : "application/octet-stream");
+  return blob;
+}
+
+async function errorOf(response: Response): Promise<AfaError> {
+  const text = await response.text();
+  const after = response.headers.get("retry-after");
+  const retryAfterMs = after !== null && /^\d+$/.test(after) ? 1000 * Number(after) : undefined;
+  try {
+    const told = JSON.parse(text) as Schemas["Error"];
+    if (!told.error) throw new SyntaxError("not the service's");
+    return new AfaError(response.status, told.error, told.message, told.trace_id ?? "", retryAfterMs);
+  } catch {
+    return new AfaError(response.status, "not_from_afa", text.slice(0, 200), "", retryAfterMs);
+  }
+}
+
+/** What was posted: `type` is `job.complete` or `job.failed`. */
+export interface WebhookMessage {
+  type: string;
+  timestamp: string;
+  data: { job_id: string; status: "complete" | "failed"; error: string | null };
+}
+
+/**
+ * Read a message that was posted to your webhook, if the service signed it (Standard Webhooks).
+ *
+ * @param body Of the request, as it came.
+ */
+export async function verifyWebhook(
+  secret: string,
+  headers: Headers,
+  body: string,
+  toleranceS = 300,
+): Promise<WebhookMessage> {
+  const [id, sent, signatures] = ["id", "timestamp", "signature"].map((part) => headers.get(`webhook-${part}`));
+  if (!id || !signatures || !sent || !(Math.abs(Date.now() / 1000 - Number(sent)) <= toleranceS))
+    throw new AfaError(0, "bad_signature", "the message is too old, or its headers are missing");
+  const algorithm = { name: "HMAC", hash: "SHA-256" };
+  const raw = bytes(secret.replace(/^whsec_/, ""));
+  const key = await crypto.subtle.importKey("raw", raw, algorithm, false, ["verify"]);
+  const signed = new TextEncoder().encode(`${id}.${sent}.${body}`);
+  for (const signature of signatures.split(" "))
+    if (await crypto.subtle.verify("HMAC", key, bytes(signature.replace(/^v1,/, "")), signed))
+      return JSON.parse(body) as WebhookMessage;
+  throw new AfaError(0, "bad_signature", "the message was not signed with this secret");
+}
+
+function bytes(base64: string): Uint8Array<ArrayBuffer> {
+  return Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));
+}

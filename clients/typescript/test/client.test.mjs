@@ -1,0 +1,147 @@
+/** Against a running service: AFA_URL, AFA_KEY, and AFA_AUDIO, a file that it knows as the demo track. */
+
+import assert from "node:assert/strict";
+import { createHmac } from "node:crypto";
+import { openAsBlob } from "node:fs";
+import { test } from "node:test";
+
+import { Afa, AfaError, JobFailedError, verifyWebhook } from "../dist/index.js";
+
+const { AFA_URL, AFA_KEY, AFA_AUDIO } = process.env;
+const DEMO = "0AfaDemoTrack000000001";
+const afa = new Afa(AFA_URL, AFA_KEY);
+const audio = await openAsBlob(AFA_AUDIO, { type: "audio/mpeg" });
+
+test("an upload is analysed and waited for", async () => {
+  const job = await afa.analyze(audio, { includeEmbedding: true });
+  const features = await afa.wait(job);
+  assert.equal(features.tempo, 120);
+  assert.equal(features.key, "A");
+  assert.equal(features.embedding.length, 768);
+  const spotify = await afa.wait(job.job_id, { format: "spotify" });
+  assert.deepEqual([spotify.key, spotify.mode, spotify.energy], [9, 0, 0.3]);
+  assert.equal((await afa.job(job.job_id)).status, "complete");
+});
+
+test("an asset is kept, listed page by page, and named instead of sent", async () => {
+  const bytes = new Uint8Array(await audio.arrayBuffer());
+  const made = new Set();
+  for (const end of [0, 1, 2])
+    made.add((await afa.uploadAsset(new Blob([bytes, new Uint8Array([end])]))).asset_id);
+  const listed = [];
+  for await (const asset of afa.assets(2)) listed.push(asset.asset_id);
+  assert.deepEqual(new Set(listed), made);
+  const [asset_id] = made;
+  assert.equal((await afa.asset(asset_id)).content_type, "audio/mpeg");
+  assert.equal((await afa.bpm({ asset_id })).asset_id, asset_id);
+  assert.equal((await afa.bpm(bytes)).tempo, 120);
+});
+
+test("tracks are looked up in every way", async () => {
+  assert.equal((await afa.features(DEMO)).title, "Demo in A minor");
+  assert.equal((await afa.features(DEMO, "spotify")).id, DEMO);
+  assert.equal((await afa.featuresByName("Demo in A minor", "The afa Demo Band")).camelot, "8A");
+  assert.equal((await afa.keyBpm("Demo in A minor", "The afa Demo Band")).mode, "minor");
+  assert.equal((await afa.resolve(DEMO)).isrc, "QZAFA2600001");
+  assert.ok((await afa.beatgrid(DEMO)).beats.length > 10);
+  const { audio_features: slots } = await afa.batch([DEMO, "7unknownTrack000000000"], { extended: true });
+  assert.equal(slots[0].models.beats, "fake");
+  assert.equal(slots[1], null);
+  assert.equal((await afa.identify(audio)).title, "Demo");
+  assert.equal((await afa.account()).tier, "pro");
+});
+
+test("the library is filled, searched, changed and emptied", async () => {
+  const { asset_id } = await afa.uploadAsset(audio);
+  const added = await afa.addToLibrary({ asset_id, artist: "The Clients", title: "Typed", tags: ["a", "b"] });
+  await afa.wait(added.job_id);
+  const { track } = await afa.changeLibraryTrack(added.track.id, { album: "First" });
+  assert.deepEqual([track.album, track.tempo, track.artist], ["First", 120, "The Clients"]);
+  const found = async (query) => {
+    const ids = [];
+    for await (const one of afa.library(query)) ids.push(one.id);
+    return ids;
+  };
+  assert.deepEqual(await found({ q: "clients typed", tag: ["a", "b"], tempo_min: 119 }), [track.id]);
+  assert.deepEqual(await found({ q: "clients typed", tag: ["a", "c"] }), []);
+  assert.equal((await afa.libraryTrack(track.id)).track.title, "Typed");
+  await afa.removeFromLibrary(track.id);
+  assert.deepEqual(await found({ q: "clients typed" }), []);
+  const jobs = [];
+  for await (const job of afa.jobs(1)) jobs.push(job.job_id);
+  assert.ok(jobs.includes(added.job_id));
+  await afa.deleteJob(added.job_id);
+  await afa.deleteAsset(asset_id);
+  assert.equal((await afa.asset(asset_id).catch((error) => error)).code, "asset_not_found");
+});
+
+test("errors say what the service says", async () => {
+  const missing = await afa.features("7unknownTrack000000000").catch((error) => error);
+  assert.ok(missing instanceof AfaError);
+  assert.deepEqual([missing.status, missing.code, missing.traceId.length], [404, "track_not_found", 32]);
+  const stranger = await new Afa(AFA_URL, "afa_live_nobodys").account().catch((error) => error);
+  assert.equal(stranger.code, "unauthorized");
+  const job = await afa.analyze(new Blob(["RIFF", new Uint8Array(2000)]));
+  const failed = await afa.wait(job).catch((error) => error);
+  assert.ok(failed instanceof JobFailedError);
+  assert.equal(failed.code, "unprocessable_audio");
+  const away = new Afa("http://127.0.0.1:1", "", { retries: 1, firstPauseMs: 1 });
+  assert.equal((await away.account().catch((error) => error)).code, "no_answer");
+});
+
+test("an answer that is lost is asked for again, under the same key, and charged once", async () => {
+  const before = (await afa.account()).credits.remaining;
+  const keys = [];
+  const lossy = async (url, init) => {
+    const response = await fetch(url, init);
+    if (init.method === "POST" && keys.push(init.headers.get("Idempotency-Key")) === 1)
+      throw new TypeError("the answer was lost");
+    return response;
+  };
+  const client = new Afa(AFA_URL, AFA_KEY, { fetch: lossy, firstPauseMs: 1 });
+  await client.wait(await client.analyze(audio));
+  assert.equal(keys.length, 2);
+  assert.equal(keys[0], keys[1]);
+  assert.equal((await afa.account()).credits.remaining, before - 10);
+});
+
+test("a pause that the service asks for is waited out, or refused", async () => {
+  let refusals = 1;
+  const busy = async (url, init) => {
+    if (refusals-- <= 0) return fetch(url, init);
+    const body = JSON.stringify({ error: "rate_limit_exceeded", message: "slower", trace_id: "t" });
+    return new Response(body, { status: 429, headers: { "Retry-After": "1" } });
+  };
+  const begun = Date.now();
+  assert.equal((await new Afa(AFA_URL, AFA_KEY, { fetch: busy }).account()).tier, "pro");
+  assert.ok(Date.now() - begun >= 990);
+  refusals = 1;
+  const hurried = new Afa(AFA_URL, AFA_KEY, { fetch: busy, longestPauseMs: 500 });
+  assert.equal((await hurried.account().catch((error) => error)).retryAfterMs, 1000);
+});
+
+test("a wait can be broken off", async () => {
+  const signal = AbortSignal.timeout(1);
+  await assert.rejects(afa.wait("job_00000000000000000000000000", { signal }), { name: "TimeoutError" });
+});
+
+test("a message is read if it was signed with the secret", async () => {
+  const { secret } = await afa.setWebhook("https://example.org/afa");
+  assert.equal((await afa.webhook()).secret, secret);
+  await afa.deleteWebhook();
+  const now = Math.floor(Date.now() / 1000);
+  const body = JSON.stringify({ type: "job.complete", timestamp: "t", data: { job_id: "j", status: "complete" } });
+  const headersAt = (sent) => {
+    const key = Buffer.from(secret.slice("whsec_".length), "base64");
+    const signature = createHmac("sha256", key).update(`msg_j.${sent}.${body}`).digest("base64");
+    return new Headers({
+      "webhook-id": "msg_j",
+      "webhook-timestamp": String(sent),
+      "webhook-signature": `v1,${signature}`,
+    });
+  };
+  assert.equal((await verifyWebhook(secret, headersAt(now), body)).data.job_id, "j");
+  await assert.rejects(verifyWebhook(secret, headersAt(now), `${body} `), AfaError);
+  await assert.rejects(verifyWebhook(secret, headersAt(now - 301), body), /too old/);
+  await assert.rejects(verifyWebhook("whsec_AAAA", headersAt(now), body), AfaError);
+});

@@ -1,0 +1,140 @@
+"""Whether a checkpoint is what its card says: before anybody is served with it."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from models.checkpoints.cache import CheckpointError, verify
+from models.checkpoints.cards import CardError, ModelCard
+from models.vibenet import ATTRIBUTES
+from pipelines.analysis.checkpoint_model import CheckpointModel, load
+from pipelines.analysis.records import EMBEDDING_DIMENSION
+from pipelines.analysis.tags.tagging import vocabulary_of
+
+N_WINDOWS = 3
+TOLERANCE = 1e-4
+"""Of a row of a batch against the same window alone, by the largest value: kernels of other batch
+sizes sum in another order."""
+
+LEVEL = 0.1
+"""RMS of the noise that is sent through, about the level at which networks hear tracks."""
+
+_PLACEHOLDER = re.compile(r"label_?\d+", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at; ``fault`` is "" where it holds."""
+
+    what: str
+    fault: str = ""
+
+
+def check_card(card: ModelCard, model_dir: Path, device: torch.device) -> Iterator[Finding]:
+    """Look whether a pulled checkpoint is what its card says; ends where nothing more can be told.
+
+    Args:
+        card: Of a checkpoint that runs as windows: tags, attributes, embedding. Of beats and key,
+            whose networks are part of afa, only the weights are looked at.
+        model_dir: The model cache.
+        device: Where it is run.
+    """
+    try:
+        verify(card, model_dir)
+        yield Finding("the weights are the card's")
+        if card.role in ("beats", "key"):
+            return
+        model = load(card, model_dir, device)
+        yield Finding(f"{card.network} takes them")
+    except (CheckpointError, CardError) as error:
+        yield Finding("weights and network", str(error))
+        return
+    except (KeyError, RuntimeError, TypeError, ValueError) as error:
+        yield Finding(f"{card.network} takes the weights", _reason(error))
+        return
+    noise = LEVEL * torch.randn(
+        N_WINDOWS, card.window_length, generator=torch.Generator().manual_seed(0)
+    )
+    try:
+        outputs = _run(model, noise)
+    except Exception as error:  # noqa: BLE001  whatever a stranger's network raises
+        yield Finding(f"it runs on windows of {card.window_length} samples", _reason(error))
+        return
+    yield Finding(f"it runs on windows of {card.window_length} samples")
+    yield Finding("its outputs are the card's", _outputs_fault(card, outputs))
+    yield Finding("it answers silence with numbers", _silence_fault(model, card))
+    yield Finding("a row of a batch equals the window alone", _batch_fault(model, noise, outputs))
+    if "tags" in outputs:
+        yield Finding("its tags are probabilities", _range_fault(outputs["tags"]))
+        yield Finding("its tags have names", _names_fault(card, model_dir, outputs["tags"]))
+
+
+def _run(model: CheckpointModel, windows: Tensor) -> dict[str, Tensor]:
+    with torch.inference_mode():
+        return {name: rows.float().cpu() for name, rows in model.forward(windows).items()}
+
+
+def _reason(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+
+
+def _outputs_fault(card: ModelCard, outputs: Mapping[str, Tensor]) -> str:
+    found = {name: tuple(rows.shape[1:]) for name, rows in outputs.items()}
+    for name, n_dimensions in card.outputs.items():
+        if name not in found:
+            return f"the card has {name!r}, the network gives {', '.join(sorted(found))}"
+        if found[name] != (n_dimensions,):
+            return f"{name} has the shape {found[name]}, the card says {n_dimensions}"
+    if card.role not in card.outputs:
+        return f"a checkpoint for {card.role} needs an output {card.role!r}"
+    if card.outputs.get("embedding", 0) > EMBEDDING_DIMENSION:
+        return f"an embedding has at most {EMBEDDING_DIMENSION} dimensions"
+    if card.outputs.get("attributes", len(ATTRIBUTES)) != len(ATTRIBUTES):
+        return f"the attributes are {', '.join(ATTRIBUTES)}"
+    if not all(bool(rows.isfinite().all()) for rows in outputs.values()):
+        return "noise gives numbers that are not finite"
+    return ""
+
+
+def _silence_fault(model: CheckpointModel, card: ModelCard) -> str:
+    outputs = _run(model, torch.zeros(1, card.window_length))
+    wrong = [name for name, rows in outputs.items() if not bool(rows.isfinite().all())]
+    return f"{', '.join(wrong)}: not finite" if wrong else ""
+
+
+def _batch_fault(model: CheckpointModel, windows: Tensor, batch: Mapping[str, Tensor]) -> str:
+    for row, window in enumerate(windows):
+        for name, alone in _run(model, window[None]).items():
+            if alone.shape[1:] != batch[name].shape[1:] or len(batch[name]) != len(windows):
+                return f"{name}: {tuple(batch[name].shape)} of {len(windows)} windows"
+            apart = float((alone[0] - batch[name][row]).abs().max())
+            if apart > TOLERANCE * max(1.0, float(alone.abs().max())):
+                return (
+                    f"{name} of window {row} differs by {apart:.2g}: is something normalised over "
+                    "the batch, or drawn at random?"
+                )
+    return ""
+
+
+def _range_fault(tags: Tensor) -> str:
+    low, high = float(tags.min()), float(tags.max())
+    if low >= 0 and high <= 1:
+        return ""
+    return f"they reach from {low:.2g} to {high:.2g}: put a sigmoid behind them"
+
+
+def _names_fault(card: ModelCard, model_dir: Path, tags: Tensor) -> str:
+    try:
+        names = vocabulary_of(card, model_dir).names
+    except (CardError, CheckpointError, KeyError) as error:
+        return f"{error}: let config.json have id2label, and name it among the card's files"
+    if len(names) != tags.shape[1]:
+        return f"there are {len(names)} names for {tags.shape[1]} tags"
+    unnamed = [name for name in names if _PLACEHOLDER.fullmatch(name)]
+    if unnamed:
+        return f"{unnamed[0]!r} is no name: customers would read it; put names into id2label"
+    return ""

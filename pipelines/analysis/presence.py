@@ -1,0 +1,54 @@
+"""People beside the music: an audience, or somebody who talks, as AudioSet's tags hear them.
+
+The attribute network hears neither well: its liveness hardly moves, and acted dialogue has a
+speechiness of .2. What is heard here can only raise its answers.
+"""
+
+from dataclasses import replace
+
+from torch import Tensor
+
+from pipelines.analysis.records import EmbeddingResult, MoodResult
+from pipelines.analysis.tags.tagging import Vocabulary, scores
+
+AUDIENCE_TAGS = ("applause", "cheering", "crowd")
+SPEECH_TAGS = ("speech", "male speech", "female speech", "conversation", "narration")
+
+
+def audience(vocabulary: Vocabulary, windows: Tensor) -> float:
+    """Say how likely an audience is, from tag probabilities ``[W, K]``.
+
+    The strongest window counts: people clap before and after a song. The score reaches .5 at a
+    probability of .05. The largest probability in 259 tracks of game music is .024, at the 99th
+    percentile .011; ten seconds of music that end in one of four recorded audiences have .05 to .33
+    in the median of ten tracks.
+
+    Returns:
+        0 to 1; 0 where the vocabulary has no such tag.
+    """
+    rated = scores(vocabulary, windows.amax(dim=0))
+    return max(rated.get(tag, 0.0) for tag in AUDIENCE_TAGS)
+
+
+def speech(vocabulary: Vocabulary, windows: Tensor) -> float:
+    """Say how much of a track is speech, from tag probabilities ``[W, K]``.
+
+    The mean probability: at most .17 in 259 tracks of game music, .64 to .84 for synthesised,
+    read and acted speech (six recordings of 10 to 30 s).
+
+    Returns:
+        0 to 1; 0 where the vocabulary has no such tag.
+    """
+    probabilities: dict[str, float] = dict(
+        zip(vocabulary.names, windows.mean(dim=0).tolist(), strict=True)
+    )
+    return max(probabilities.get(tag, 0.0) for tag in SPEECH_TAGS)
+
+
+def with_presence(mood: MoodResult, embedding: EmbeddingResult) -> MoodResult:
+    """Raise liveness and speechiness to what the trunk of the embedding hears."""
+    return replace(
+        mood,
+        liveness=max(mood.liveness, embedding.audience),
+        speechiness=max(mood.speechiness, embedding.speech),
+    )

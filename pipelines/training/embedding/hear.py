@@ -1,0 +1,134 @@
+"""What the networks say of stretches of every track, each stretch altered in its own way."""
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from models.checkpoints.cards import ModelCard
+from models.projection import evidence_of
+from pipelines.analysis.embedding import EmbeddingStep
+from pipelines.analysis.tags.tagging import vocabulary_of
+from pipelines.audio.decode import DecodeLimits, decode_segments, probe
+from pipelines.audio.waveform import AudioError, Waveform
+from pipelines.batching.steps import forward_windows
+from pipelines.training.embedding.alter import alter
+from pipelines.training.embedding.plan import EmbeddingPlan
+
+Rows = NDArray[np.float32]
+
+_SUFFIXES = (".ogg", ".opus", ".mp3", ".flac")
+_LIMITS = DecodeLimits(max_seconds=3600.0)
+_BATCH = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Track:
+    """A file of music; the package is its album, and the key follows from the file's content."""
+
+    package: str
+    path: Path
+    key: str
+
+
+def tracks_of(package: str, root: Path, seed: int) -> list[Track]:
+    """Give a package's audio files below ``root`` in a drawn order, each content once."""
+    files = sorted(path for path in root.rglob("*") if path.suffix in _SUFFIXES and path.is_file())
+    Random(f"{seed} {package}").shuffle(files)  # noqa: S311
+    tracks: dict[str, Track] = {}
+    for path in files:
+        key = f"{package}-{hashlib.sha256(path.read_bytes()).hexdigest()[:16]}"
+        tracks.setdefault(key, Track(package, path, key))
+    return list(tracks.values())
+
+
+def hear_package(
+    tracks: list[Track],
+    step: EmbeddingStep,
+    plan: EmbeddingPlan,
+    folder: Path,
+    tell: Callable[[Track], None],
+) -> None:
+    """Keep the evidence of a package's tracks in ``folder``, a file each; what is there stays."""
+    n = 0
+    for track in tracks:
+        if n == plan.tracks_of_a_package:
+            return
+        kept = folder / f"{track.key}.npy"
+        if not kept.exists():
+            rows = hear(track, step, plan)
+            if rows is None:
+                continue
+            part = kept.with_suffix(".part.npy")
+            np.save(part, rows)
+            part.replace(kept)
+        n += 1
+        tell(track)
+
+
+def hear(track: Track, step: EmbeddingStep, plan: EmbeddingPlan) -> Rows | None:
+    """Give the evidence ``[n_parts, N]`` of a track's stretches, the first one unaltered.
+
+    None where the file is no music: too short or too long, silent or unreadable.
+    """
+    rng = Random(f"{plan.seed} {track.key}")  # noqa: S311
+    try:
+        duration_s = probe(track.path, _LIMITS).duration_s
+        if duration_s is None or not plan.shortest_s <= duration_s <= plan.longest_s:
+            return None
+        share_s = duration_s / plan.n_parts
+        spare_s = max(0.0, share_s - plan.part_s)
+        segments = [
+            (n * share_s + rng.uniform(0, spare_s), min(share_s, plan.part_s))
+            for n in range(plan.n_parts)
+        ]
+        parts = decode_segments(track.path, segments, _LIMITS)
+    except AudioError:
+        return None
+    rows = []
+    for n, part in enumerate(parts):
+        samples = part.mono()
+        heard = Waveform((alter(samples, rng) if n else samples)[None], part.sample_rate)
+        row = evidence(step, heard)
+        if row is None:
+            return None
+        rows.append(row)
+    return np.stack(rows) if len(rows) == plan.n_parts else None
+
+
+def evidence(step: EmbeddingStep, waveform: Waveform) -> Rows | None:
+    """Give what a step's networks say, side by side, ``[N]``; None of silence."""
+    prepared = step.prepare(waveform)
+    if not prepared.windows:
+        return None
+    said = [
+        evidence_of(forward_windows(model, prepared.windows[model.model_id], _BATCH))
+        for model in step.models
+    ]
+    return torch.cat(said).numpy()
+
+
+def load_evidence(folder: Path) -> dict[str, Rows]:
+    """Give the rows of every track that was heard, by its key."""
+    return {path.stem: np.load(path) for path in sorted(folder.glob("*.npy"))}
+
+
+def blocks_of(cards: Sequence[ModelCard], model_dir: Path) -> list[NDArray[np.int64]]:
+    """Divide the evidence of networks: each one's embedding, then the named tags of all of them.
+
+    Raises:
+        CardError: Nobody wrote down what the tags of one are.
+    """
+    blocks, named, start = [], [], 0
+    for card in cards:
+        tags = start + card.outputs["embedding"]
+        blocks.append(np.arange(start, tags))
+        names = vocabulary_of(card, model_dir).names
+        named += [tags + n for n, name in enumerate(names) if name]
+        start = tags + len(names)
+    return [*blocks, np.array(named)]

@@ -1,0 +1,191 @@
+"""Audio that a request sends or names: raw bytes, a form's file, or JSON with an asset or a URL.
+
+What a body is shows in its first bytes; the Content-Type is believed where it names audio, and is
+otherwise only a hint. Invariant: nothing of a body is read before a service asks for it.
+"""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from typing import Any
+
+from fastapi import Request
+from pydantic import ValidationError
+
+from serve_app.api.door.audio_body import LONGEST_JSON, body_chunks, check_length, is_json
+from serve_app.api.door.multipart import FORM_ROOM, file_part, is_form
+from serve_app.api.services import ApiServices
+from serve_app.api.wire.assets import AssetInput, UrlInput
+from serve_app.domain.errors import BadRequestError, UnsupportedMediaTypeError
+from serve_app.domain.keys import Caller
+from serve_app.domain.tiers import Tier
+from serve_app.ledger.jobs.types import ObjectSource, UrlSource
+from serve_app.services.audio.audio import Audio, AudioAddress, AudioAsset, AudioBody, StoredAudio
+from serve_app.services.audio.signatures import HEAD_BYTES, is_surely_no_audio, media_type_of
+
+HOW_TO_SEND = (
+    'send the bytes of an audio file, a form with the part `file`, {"asset_id": "afa_…"} or '
+    '{"url": "https://…"}'
+)
+OCTETS = "application/octet-stream"
+BINARY = {"type": "string", "format": "binary", "minLength": 1}
+AUDIO_BODY: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "description": "The Content-Type may be missing or another: what a body is shows in its "
+        "first bytes.",
+        "content": {
+            "audio/*": {"schema": BINARY},
+            OCTETS: {"schema": BINARY},
+            "multipart/form-data": {
+                "schema": {
+                    "type": "object",
+                    "required": ["file"],
+                    "properties": {
+                        "file": {
+                            "type": "string",
+                            "format": "binary",
+                            "description": "The audio file.",
+                        }
+                    },
+                }
+            },
+            "application/json": {
+                "schema": {
+                    "oneOf": [
+                        {"$ref": "#/components/schemas/AssetInput"},
+                        {"$ref": "#/components/schemas/UrlInput"},
+                    ]
+                }
+            },
+        },
+    }
+}
+
+
+def media_type(request: Request) -> str:
+    """Give the media type that a request names, lower case and without parameters; may be ""."""
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def says_audio(request: Request) -> bool:
+    """Tell whether a request names its body audio, or nothing but bytes."""
+    named = media_type(request)
+    return named.startswith("audio/") or named == OCTETS
+
+
+class SentAudio:
+    """The audio of a request, whichever way it comes."""
+
+    def __init__(self, request: Request, services: ApiServices, caller: Caller, tier: Tier) -> None:
+        """Look at the headers alone.
+
+        Raises:
+            PayloadTooLargeError: The body says itself that it is over the tier's upload size.
+            BadRequestError: It says itself that it is empty.
+        """
+        room = FORM_ROOM if is_form(request) else 0
+        check_length(request.headers.get("content-length"), tier.upload_bytes + room)
+        self._request = request
+        self._services = services
+        self._caller = caller
+        self._tier = tier
+
+    @asynccontextmanager
+    async def stored(self) -> AsyncIterator[StoredAudio]:
+        """See `Audio.stored`; raises `UnsupportedMediaTypeError` for what is surely no audio."""
+        async with self._opened() as audio, audio.stored() as stored:
+            yield stored
+
+    @asynccontextmanager
+    async def chunks(self) -> AsyncIterator[AsyncIterator[bytes]]:
+        """See `Audio.chunks`; raises as `stored`."""
+        async with self._opened() as audio, audio.chunks() as chunks:
+            yield chunks
+
+    async def source(self, job_id: str) -> ObjectSource | UrlSource:
+        """See `Audio.source`; raises as `stored`."""
+        async with self._opened() as audio:
+            return await audio.source(job_id)
+
+    @asynccontextmanager
+    async def _opened(self) -> AsyncIterator[Audio]:
+        if is_form(self._request):
+            async with file_part(self._request, self._tier.upload_bytes) as file:
+                yield self._body(file)
+            return
+        async with aclosing(body_chunks(self._request)) as body:
+            head, whole = await peeked(body)
+            if self._is_json(head):
+                yield self._named(await read_json(whole))
+            else:
+                self._check(head)
+                yield self._body(whole, head)
+
+    def _is_json(self, head: bytes) -> bool:
+        """Tell whether a body is JSON: it says so and is no known audio, or it begins so."""
+        if is_json(self._request.headers.get("content-type", "")):
+            return media_type_of(head) == OCTETS
+        return not says_audio(self._request) and head.lstrip().startswith(b"{")
+
+    def _check(self, head: bytes) -> None:
+        if not says_audio(self._request) and is_surely_no_audio(head[:HEAD_BYTES]):
+            named = media_type(self._request) or "missing"
+            raise UnsupportedMediaTypeError(
+                f"the body is no audio (its Content-Type is {named}); {HOW_TO_SEND}"
+            )
+
+    def _body(self, chunks: AsyncIterator[bytes], head: bytes = b"") -> AudioBody:
+        named = media_type(self._request)
+        known = named if named.startswith("audio/") else media_type_of(head) if head else ""
+        return AudioBody(self._services.objects, chunks, self._tier, known)
+
+    def _named(self, named: AssetInput | UrlInput) -> AudioAsset | AudioAddress:
+        services = self._services
+        if isinstance(named, AssetInput):
+            return AudioAsset(
+                services.objects, services.assets, named.asset_id, self._caller, self._tier
+            )
+        return address_of(services, self._caller, self._tier, named.url)
+
+
+def address_of(services: ApiServices, caller: Caller, tier: Tier, url: str) -> AudioAddress:
+    """Give the audio at an address."""
+    return AudioAddress(services.objects, services.audio_urls, services.bodies, caller, tier, url)
+
+
+async def peeked(chunks: AsyncIterator[bytes]) -> tuple[bytes, AsyncIterator[bytes]]:
+    """Read the first bytes of a body; give them, and the whole body."""
+    head = b""
+    async for chunk in chunks:
+        head += chunk
+        if len(head) >= HEAD_BYTES:
+            break
+
+    async def whole() -> AsyncIterator[bytes]:
+        if head:
+            yield head
+        async for chunk in chunks:
+            yield chunk
+
+    return head, whole()
+
+
+async def read_json(chunks: AsyncIterator[bytes]) -> AssetInput | UrlInput:
+    """Read what a JSON body names.
+
+    Raises:
+        BadRequestError: Neither an asset nor a URL.
+    """
+    body = bytearray()
+    async for chunk in chunks:
+        body += chunk
+        if len(body) > LONGEST_JSON:
+            raise BadRequestError(f"the JSON body is too long; {HOW_TO_SEND}")
+    try:
+        named = json.loads(body)
+        if isinstance(named, dict) and "url" in named and "asset_id" not in named:
+            return UrlInput.model_validate(named)
+        return AssetInput.model_validate(named)
+    except (ValueError, ValidationError, RecursionError) as error:
+        raise BadRequestError(f"the JSON body names no audio; {HOW_TO_SEND}") from error

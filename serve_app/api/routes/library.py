@@ -1,0 +1,224 @@
+"""The tracks this server knows: list, add, change and remove them."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query, Request, Response
+
+from serve_app.api.door.idempotency import IdempotentRoute, idempotent
+from serve_app.api.door.limits import AssetWriter, Computer, Reader
+from serve_app.api.door.request import (
+    Offered,
+    Services,
+    error_responses,
+    request_id,
+    require_gpu,
+)
+from serve_app.api.door.sent_audio import address_of
+from serve_app.api.services import ApiServices
+from serve_app.api.wire.library import (
+    CamelotKey,
+    LibraryAdded,
+    LibraryAddRequest,
+    LibraryAnswer,
+    LibraryChangeRequest,
+    LibraryList,
+    Tag,
+    TrackNames,
+    track_body,
+)
+from serve_app.api.wire.meta import meta_of
+from serve_app.domain.identity import TrackIdentity
+from serve_app.domain.keys import Caller
+from serve_app.domain.track_ids import LIBRARY_PREFIX
+from serve_app.library.query import TrackQuery
+from serve_app.library.track import Place, TrackFile
+from serve_app.services.audio.audio import Audio, AudioAsset
+from serve_app.services.jobs.submit import AnalysisOptions
+from serve_app.services.library import asset_file, identifiers
+
+router = APIRouter(tags=["Library"], route_class=IdempotentRoute)
+
+LibraryId = Annotated[
+    str,
+    Path(
+        min_length=1,
+        max_length=64,
+        description="As listed.",
+        examples=["trk_01jb3q8k6ya7rj1v6fwb2q4m9d"],
+    ),
+]
+Tempo = Annotated[
+    float | None,
+    Query(
+        ge=0,
+        le=1000,
+        description="BPM; tracks without an analysis are left out.",
+    ),
+]
+YearBound = Annotated[int | None, Query(ge=0, le=9999, description="Year of the release.")]
+
+
+def said_in(body: TrackNames) -> dict[str, object]:
+    """Give the fields of the identity that a body says something of; None where it is null.
+
+    Raises:
+        BadRequestError: One of the identifiers is none.
+    """
+    names = body.model_fields_set & {"artist", "title", "album", "year"}
+    return {name: getattr(body, name) for name in names} | identifiers(body.ids)
+
+
+@router.post(
+    "/v1/library",
+    status_code=202,
+    response_model=LibraryAdded,
+    responses=error_responses(400, 401, 402, 403, 404, 409, 413, 429, 503),
+    openapi_extra=idempotent(),
+    summary="Add a track to your library",
+)
+async def add_track(
+    request: Request,
+    caller: Computer,
+    services: Services,
+    offered: Offered,
+    body: LibraryAddRequest,
+) -> LibraryAdded:
+    """Name an asset or an address with what you know of the track; a job analyses it.
+
+    The track is yours alone: your look-ups by its identifiers or names find it at once. Audio or an
+    identifier that one of your tracks has already adds to that track. Costs what an analysis costs;
+    without the credits no track is added. Upload audio with `POST /v1/assets/upload` first.
+    """
+    tier = services.tiers[caller.tier]
+    require_gpu(services.tiers, tier)
+    said = {name: value for name, value in said_in(body).items() if value is not None}
+    audio, file = await audio_and_file(services, caller, body)
+    identity = TrackIdentity(**said)  # type: ignore[arg-type]  # names are those of its fields
+    track, is_new = await services.library.add(caller, identity, body.tags, file)
+    options = AnalysisOptions(None, False, request_id(request), track.track_id)
+    try:
+        job = await offered.analysis.submit(caller, tier, audio, options)
+    except BaseException:
+        if is_new:
+            await services.library.remove(caller, track.track_id)
+        raise
+    balance = job.balance or await services.ledger.balance(caller.account, caller.tier)
+    return LibraryAdded(
+        track=track_body(track),
+        status=job.state.value,
+        job_id=job.job_id,
+        meta=meta_of(request, "bypass", job.credits_used, balance.remaining),
+    )
+
+
+async def audio_and_file(
+    services: ApiServices, caller: Caller, body: LibraryAddRequest
+) -> tuple[Audio, TrackFile]:
+    """Give the audio that a body names, and how the library remembers where it is.
+
+    Raises:
+        AssetNotFoundError: The asset expired, never existed, or is another owner's.
+    """
+    tier = services.tiers[caller.tier]
+    if body.url is not None:
+        return address_of(services, caller, tier, body.url), TrackFile(Place.URL, body.url)
+    asset = await services.assets.get(caller, body.asset_id or "")
+    audio = AudioAsset(services.objects, services.assets, asset.asset_id, caller, tier)
+    return audio, asset_file(asset)
+
+
+@router.get(
+    "/v1/library",
+    response_model=LibraryList,
+    responses=error_responses(400, 401, 429, 503),
+    summary="List the library",
+)
+async def list_tracks(
+    request: Request,
+    caller: Reader,
+    services: Services,
+    tempo_min: Tempo = None,
+    tempo_max: Tempo = None,
+    year_min: YearBound = None,
+    year_max: YearBound = None,
+    key: Annotated[
+        list[CamelotKey] | None,
+        Query(max_length=24, description="Camelot name; several: any of them."),
+    ] = None,
+    tag: Annotated[
+        list[Tag] | None,
+        Query(max_length=16, description="The owner's, a genre, or heard; several: all of them."),
+    ] = None,
+    q: Annotated[
+        str,
+        Query(max_length=200, description="Words of artist, title, album or tags; all must match."),
+    ] = "",
+    limit: Annotated[int, Query(ge=1, le=200, description="Items in a page.")] = 50,
+    cursor: Annotated[
+        str | None,
+        Query(
+            pattern=f"^{LIBRARY_PREFIX}[0-9a-z]{{26}}$",
+            description="`next_cursor` of the page before; exclusive.",
+        ),
+    ] = None,
+) -> LibraryList:
+    """List your tracks and the operator's, newest first. Free."""
+    query = TrackQuery(tempo_min, tempo_max, year_min, year_max, key or (), tag or (), q)
+    page = await services.library.page(caller, query, limit, cursor)
+    balance = await services.ledger.balance(caller.account, caller.tier)
+    return LibraryList(
+        items=[track_body(track) for track in page.items],
+        next_cursor=page.next_cursor,
+        count=len(page.items),
+        meta=meta_of(request, "bypass", 0, balance.remaining),
+    )
+
+
+@router.get(
+    "/v1/library/{id}",
+    response_model=LibraryAnswer,
+    responses=error_responses(400, 401, 404, 429, 503),
+    summary="Read a track of the library",
+)
+async def get_track(
+    request: Request, caller: Reader, services: Services, id: LibraryId
+) -> LibraryAnswer:
+    """Give what is known of one of your tracks, or of the operator's. Free."""
+    track = services.library.get(caller, id)
+    balance = await services.ledger.balance(caller.account, caller.tier)
+    return LibraryAnswer(
+        track=track_body(track), meta=meta_of(request, "bypass", 0, balance.remaining)
+    )
+
+
+@router.patch(
+    "/v1/library/{id}",
+    response_model=LibraryAnswer,
+    responses=error_responses(400, 401, 403, 404, 429, 503),
+    summary="Change a track of your library",
+)
+async def change_track(
+    request: Request,
+    caller: AssetWriter,
+    services: Services,
+    id: LibraryId,
+    body: LibraryChangeRequest,
+) -> LibraryAnswer:
+    """Correct names, identifiers and tags. Free; the audio stays and is not analysed again."""
+    track = await services.library.change(caller, id, said_in(body), body.tags)
+    balance = await services.ledger.balance(caller.account, caller.tier)
+    return LibraryAnswer(
+        track=track_body(track), meta=meta_of(request, "bypass", 0, balance.remaining)
+    )
+
+
+@router.delete(
+    "/v1/library/{id}",
+    status_code=204,
+    responses=error_responses(400, 401, 403, 404, 429, 503),
+    summary="Remove a track from your library",
+)
+async def remove_track(caller: AssetWriter, services: Services, id: LibraryId) -> Response:
+    """Forget the track with everything that was heard in it. The asset stays until it expires."""
+    await services.library.remove(caller, id)
+    return Response(status_code=204)

@@ -1,0 +1,110 @@
+"""Similar tracks of the library, and ways from one track to another."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+
+from serve_app.api.door.idempotency import IdempotentRoute, idempotent
+from serve_app.api.door.limits import Reader
+from serve_app.api.door.request import Offered, error_responses, request_id
+from serve_app.api.routes.features import TrackIdPath
+from serve_app.api.wire.meta import meta_of
+from serve_app.api.wire.similar import (
+    MAX_PATH,
+    Filters,
+    ModelId,
+    SimilarList,
+    SimilarRequest,
+    similar_body,
+)
+from serve_app.services.similar.similar import Found
+from serve_app.services.similar.wanted import Seed
+
+router = APIRouter(tags=["Similarity"], route_class=IdempotentRoute)
+
+
+def end_of(alias: str) -> Any:
+    """Describe one end of a way."""
+    return Query(
+        alias=alias,
+        min_length=1,
+        max_length=2048,
+        description="Identifier in any form that look-ups take.",
+        examples=["isrc:QZAFA2600001"],
+    )
+
+
+def answer_of(request: Request, found: Found) -> SimilarList:
+    """Write an answer, with its cost in the headers too."""
+    meta = meta_of(request, "bypass", found.credits_used, found.balance.remaining)
+    return similar_body(found, meta)
+
+
+@router.get(
+    "/v1/similar/{id:path}",
+    response_model=SimilarList,
+    responses=error_responses(400, 401, 402, 404, 429, 500, 503),
+    summary="Tracks that sound like a track",
+)
+async def similar_to_track(
+    request: Request,
+    caller: Reader,
+    offered: Offered,
+    id: TrackIdPath,
+    filters: Annotated[Filters, Query()],
+) -> SimilarList:
+    """Give the tracks of your library and the operator's that sound most like one of them.
+
+    Each recording is there once, and never the one that was asked for. Filters are exact: where few
+    tracks meet them, those are answered, however far they are. A track without an analysis is 404;
+    add it with `POST /v1/library` first.
+    """
+    wanted = filters.wanted([Seed(track=id)])
+    return answer_of(request, await offered.similar.similar(caller, wanted, request_id(request)))
+
+
+@router.post(
+    "/v1/similar",
+    response_model=SimilarList,
+    responses=error_responses(400, 401, 402, 404, 409, 413, 429, 500, 503),
+    openapi_extra=idempotent(),
+    summary="Tracks that sound like several, or like an embedding",
+)
+async def similar_to_many(
+    request: Request, caller: Reader, offered: Offered, body: SimilarRequest
+) -> SimilarList:
+    """Search around the weighted mean of up to 20 seeds, led away from what it shall be unlike.
+
+    A seed is a track by any identifier, or an asset whose audio is in the library. An embedding is
+    compared with those of its own model alone. Vectors of two models are never mixed: a model that
+    is not known, or made no vector of a seed, is 400.
+    """
+    found = await offered.similar.similar(caller, body.search(), request_id(request))
+    return answer_of(request, found)
+
+
+@router.get(
+    "/v1/path",
+    response_model=SimilarList,
+    responses=error_responses(400, 401, 402, 404, 429, 500, 503),
+    summary="A way from one track to another",
+)
+async def path(
+    request: Request,
+    caller: Reader,
+    offered: Offered,
+    start: Annotated[str, end_of("from")],
+    end: Annotated[str, end_of("to")],
+    n: Annotated[
+        int, Query(ge=2, le=MAX_PATH, description="How many tracks, both ends among them.")
+    ] = 10,
+    model: Annotated[ModelId | None, Query(description="Whose vectors are compared.")] = None,
+) -> SimilarList:
+    """Walk through the library so that sound, tempo and key change little from track to track.
+
+    Each track is compared with the one before it. No recording comes twice; where the library has
+    too few, the way is shorter.
+    """
+    ends = (start, end)
+    found = await offered.similar.path(caller, ends, n, model, request_id(request))
+    return answer_of(request, found)

@@ -1,0 +1,88 @@
+// Plays a track sample by sample, so that the clicks lie exactly on its beats.
+
+import { schedule } from "/playground/clicks.js";
+
+let context = null; // one for the page: browsers allow few, and none before a gesture
+
+/** Decode a file; null where the browser cannot read its format. */
+export async function decode(file) {
+  context ??= new AudioContext();
+  try {
+    return await context.decodeAudioData(await file.arrayBuffer());
+  } catch {
+    return null;
+  }
+}
+
+export class Player {
+  /** `changed()` is called when it starts and stops. */
+  constructor(buffer, changed) {
+    this.buffer = buffer;
+    this.clicks = [];
+    this.isClicking = false;
+    this.isPlaying = false;
+    this.changed = changed;
+    this.offset = 0;
+    this.sources = [];
+    this.music = context.createGain();
+    this.clicking = context.createGain();
+    for (const gain of [this.music, this.clicking]) gain.connect(context.destination);
+    this.mix();
+  }
+
+  /** Where it is, seconds. */
+  get at() {
+    if (!this.isPlaying) return this.offset;
+    return Math.min(this.buffer.duration, this.offset + context.currentTime - this.began);
+  }
+
+  toggle() {
+    return this.isPlaying ? this.stop() : this.play();
+  }
+
+  async play() {
+    await context.resume();
+    if (this.offset >= this.buffer.duration - 0.05) this.offset = 0;
+    const source = context.createBufferSource();
+    source.buffer = this.buffer;
+    source.connect(this.music);
+    this.began = context.currentTime + 0.02;
+    source.start(this.began, this.offset);
+    source.addEventListener("ended", () => this.sources.includes(source) && this.stop());
+    this.sources = [source, ...schedule(context, this.clicking, this.clicks, this.offset, this.began)];
+    this.isPlaying = true;
+    this.changed();
+  }
+
+  stop() {
+    this.offset = this.at;
+    const sources = this.sources;
+    this.sources = [];
+    sources.forEach((source) => source.stop());
+    this.isPlaying = false;
+    this.changed();
+  }
+
+  seek(seconds) {
+    const wasPlaying = this.isPlaying;
+    if (wasPlaying) this.stop();
+    this.offset = Math.max(0, Math.min(seconds, this.buffer.duration));
+    if (wasPlaying) this.play();
+    else this.changed();
+  }
+
+  /** Give the clicks to sound, and whether they do; the music steps back behind them. */
+  setClicks(clicks, isClicking) {
+    const at = this.at;
+    const isSame = clicks === this.clicks;
+    this.clicks = clicks;
+    this.isClicking = isClicking;
+    this.mix();
+    if (!isSame && this.isPlaying) this.seek(at);
+  }
+
+  mix() {
+    this.clicking.gain.value = this.isClicking ? 1 : 0;
+    this.music.gain.value = this.isClicking ? 0.5 : 1;
+  }
+}

@@ -1,0 +1,180 @@
+// What is said of one track: its progress, then its numbers, pictures and lines of code.
+
+import { clock, make } from "/playground/dom.js";
+import { grid } from "/playground/clicks.js";
+import { Player, decode } from "/playground/player.js";
+import { Waveform } from "/playground/waveform.js";
+import { paintNotes, wheel } from "/playground/keys.js";
+import { samples } from "/playground/samples.js";
+import { saveJson } from "/playground/downloads.js";
+import { again } from "/playground/tracks.js";
+
+const ATTRIBUTES = ["energy", "danceability", "happiness", "acousticness", "instrumentalness", "speechiness", "liveness"];
+const RELIABLE = 0.6;
+const MOST_TAGS = 14;
+const STREAMING_LUFS = -14;
+const STAGES = [["sending", "sent"], ["queued", "waiting for a worker"], ["running", "being analysed"], ["complete", "done"]];
+
+let shown = null; // the track on view, with what sounds and moves there
+
+/** Show a track, or show again what has changed of it. */
+export function report(place, track) {
+  if (shown?.track === track && shown.isWhole) return;
+  if (shown?.track !== track) close();
+  shown = { track, isWhole: track.state === "complete" };
+  if (track.state === "complete") place.replaceChildren(...whole(track));
+  else if (track.state === "failed") place.replaceChildren(failed(track));
+  else place.replaceChildren(progress(track));
+}
+
+/** Take a track off view, and end what sounds. */
+export function close() {
+  shown?.player?.isPlaying && shown.player.stop();
+  shown = null;
+}
+
+const progress = (track) => {
+  const now = STAGES.findIndex(([state]) => state === track.state);
+  const words = track.note === "offline" ? "The service does not answer; trying again." : track.note || (track.state === "waiting" ? "Waits for the tracks before it." : track.stage);
+  return make("section", { class: "panel stages", "aria-label": `Progress of ${track.name}` },
+    make("h2", {}, track.name),
+    make("ol", {}, STAGES.map(([, name], i) => make("li", { class: i < now ? "done" : i === now ? "now" : "" }, name))),
+    make("progress", { max: 1, value: track.state === "running" ? track.progress : null, "aria-label": "Progress" }),
+    make("p", { class: "dim" }, words));
+};
+
+const failed = (track) => make("section", { class: "panel failed", "aria-label": `${track.name} failed` },
+  make("h2", {}, `${track.name} could not be analysed`),
+  make("p", {}, track.fault.message),
+  make("p", { class: "dim" }, `Nothing was charged.${track.fault.trace ? ` Trace ${track.fault.trace}` : ""}`),
+  make("p", {}, make("button", { type: "button", onclick: () => again(track) }, "Try again")));
+
+function whole(track) {
+  const result = track.result;
+  const name = result.title ? `${result.artist ? `${result.artist} – ` : ""}${result.title}` : track.name;
+  const took = track.tookS < 90 ? ` · analysed in ${track.tookS.toFixed(1)} s` : "";
+  const time = timeline(track);
+  return [
+    make("div", { class: "head" }, make("h2", { tabindex: -1, id: "report-title" }, name),
+      make("span", { class: "dim" }, `${clock(result.duration_ms / 1000)}${took} · ${[...new Set(Object.values(result.models))].join(", ")}`)),
+    tiles(result, time.setFactor),
+    time.panel,
+    make("div", { class: "columns" }, attributes(result), mixing(result), tagsAndFiles(track)),
+    samples(track),
+  ];
+}
+
+const tile = (name, value, unit, ...notes) => make("div", { class: "tile", role: "group", "aria-label": name },
+  make("h3", { class: "dim" }, name), make("b", {}, value, unit && make("small", {}, ` ${unit}`)), notes.map((note) => (typeof note === "string" ? make("p", {}, note) : note)));
+
+const sure = (confidence) => `${confidence >= 0.85 ? "sure" : confidence >= 0.6 ? "likely" : "unsure"} (${confidence.toFixed(2)})`;
+
+function tiles(result, setFactor) {
+  const level = result.loudness - STREAMING_LUFS;
+  return make("section", { class: "tiles", "aria-label": "In numbers" },
+    tempoTile(result, setFactor),
+    result.key ? tile("Key", `${result.key} ${result.mode}`, "", `Camelot ${result.camelot}`, sure(result.key_confidence)) : tile("Key", "none", "", "no notes that fit one"),
+    tile("Metre", `${result.time_signature}`, "beats a bar", `${result.bars.length} bars · ${result.beats.length} beats`, sure(result.time_signature_confidence)),
+    tile("Loudness", result.loudness.toFixed(1), "LUFS", `${Math.abs(level).toFixed(1)} dB ${level < 0 ? "under" : "over"} streaming level`, `peak ${result.true_peak.toFixed(1)} dBTP · range ${result.loudness_range.toFixed(1)} LU`),
+    tile("Mix", `${clock(result.mix_in)} → ${clock(result.mix_out)}`, "", "first bar to mix in, last to mix out"));
+}
+
+function tempoTile(result, setFactor) {
+  if (!result.tempo) return tile("Tempo", "none", "", "no beat was heard");
+  const shownTempo = make("span", {}, result.tempo.toFixed(1));
+  const buttons = [[0.5, "½×"], [1, "1×"], [2, "2×"]].map(([factor, name]) => make("button", { type: "button", "aria-pressed": factor === 1, "aria-label": `Tempo times ${name.slice(0, -1)}`, onclick: (event) => {
+    buttons.forEach((button) => button.setAttribute("aria-pressed", button === event.currentTarget));
+    shownTempo.textContent = (result.tempo * factor).toFixed(1);
+    setFactor(factor);
+  } }, name));
+  return tile("Tempo", shownTempo, "BPM", sure(result.tempo_confidence), make("div", { class: "times" }, buttons));
+}
+
+function timeline(track) {
+  const result = track.result;
+  const duration = result.duration_ms / 1000;
+  const canvas = make("canvas", { class: "wave", role: "img", "aria-label": `Waveform with ${result.bars.length} bars and ${result.sections.length} sections: ${result.sections.map((one) => `${clock(one.start)} ${one.key ?? "no key"}`).join(", ")}` });
+  const notes = make("canvas", { class: "chroma", role: "img", "aria-label": `Strength of the notes over time${result.key ? `; those of ${result.key} ${result.mode} are marked` : ""}` });
+  const play = make("button", { type: "button", class: "primary", disabled: true, "aria-keyshortcuts": "Space" }, "▶ Play");
+  const click = make("button", { type: "button", disabled: true, "aria-pressed": false }, "Click track");
+  const where = make("span", { class: "clock" }, `0:00 / ${clock(duration)}`);
+  const note = make("p", { class: "dim" }, track.file ? "Decoding…" : "Without its file the picture is drawn from the analysis, and there is no sound.");
+  const wave = new Waveform(canvas, result, (seconds) => {
+    shown.player?.seek(seconds);
+    if (!shown.player) wave.show(seconds);
+  }, () => repaintNotes());
+  const repaintNotes = paintNotes(notes, result, () => [wave.from, wave.to]);
+  const setFactor = (factor) => {
+    wave.clicks = grid(result.beats, result.bars, factor);
+    shown?.player?.setClicks(wave.clicks, shown.player.isClicking);
+    wave.paint();
+  };
+  wave.clicks = grid(result.beats, result.bars, 1);
+  const mine = shown;
+  const follow = () => {
+    if (shown !== mine) return;
+    where.textContent = `${clock(mine.player.at)} / ${clock(duration)}`;
+    play.textContent = mine.player.isPlaying ? "❚❚ Pause" : "▶ Play";
+    wave.show(mine.player.at);
+    if (mine.player.isPlaying) requestAnimationFrame(follow);
+  };
+  if (track.file) {
+    decode(track.file).then((buffer) => {
+      if (shown !== mine) return;
+      note.textContent = buffer ? "" : "This browser cannot decode the format: the picture is drawn from the analysis.";
+      if (!buffer) return;
+      wave.setPeaks(buffer);
+      mine.player = new Player(buffer, follow);
+      mine.player.setClicks(wave.clicks, false);
+      play.disabled = click.disabled = false;
+    });
+  }
+  play.addEventListener("click", () => mine.player.toggle());
+  click.addEventListener("click", () => {
+    const isOn = !mine.player.isClicking;
+    click.setAttribute("aria-pressed", isOn);
+    mine.player.setClicks(wave.clicks, isOn);
+    if (isOn && !mine.player.isPlaying) mine.player.play();
+  });
+  const zoom = (name, factor, label) => make("button", { type: "button", "aria-label": label, onclick: () => wave.zoom(factor) }, name);
+  const panel = make("section", { class: "panel", "aria-label": "In time" },
+    make("div", { class: "controls" }, play, click, where,
+      make("span", { class: "end" }, zoom("−", 2, "Show more time"), zoom("+", 0.5, "Show less time"))),
+    canvas, notes,
+    make("div", { class: "legend" }, [["i-bar", "bars"], ["i-beat", "beats, when zoomed"], ["i-loud", "loudness"], ["i-scale", "notes of the scale"]].map(([kind, name]) => make("span", {}, make("i", { class: kind }), name))),
+    note);
+  return { panel, setFactor };
+}
+
+function attributes(result) {
+  const meanings = make("dl", {});
+  const explain = async () => {
+    if (meanings.childElementCount) return;
+    const document = await (await fetch("/openapi.json")).json();
+    const fields = document.components.schemas.TrackAnalysis.properties;
+    meanings.append(...ATTRIBUTES.flatMap((name) => [make("dt", {}, name), make("dd", {}, fields[name].description)]));
+  };
+  return make("section", { class: "panel", "aria-label": "Attributes" },
+    make("h2", {}, "Attributes, 0 to 100"),
+    ATTRIBUTES.map((name) => make("div", { class: "attribute" }, make("span", {}, name), make("meter", { min: 0, max: 100, value: result[name], "aria-label": name }), make("b", {}, String(result[name])))),
+    make("details", { ontoggle: explain }, make("summary", {}, "What they mean"), meanings));
+}
+
+const mixing = (result) => make("section", { class: "panel", "aria-label": "Keys that mix" },
+  make("h2", {}, result.camelot ? `Mixes with (Camelot ${result.camelot})` : "Mixes with"), wheel(result.camelot));
+
+function tagsAndFiles(track) {
+  const tags = track.result.mood_tags.slice(0, MOST_TAGS);
+  return make("section", { class: "panel", "aria-label": "Tags" },
+    make("h2", {}, `Tags (filled: reliable, from ${RELIABLE} on)`),
+    make("ul", { class: "tags" }, tags.map((tag) => make("li", { class: tag.score >= RELIABLE ? "sure" : "" }, tag.tag, " ", make("small", {}, tag.score.toFixed(2))))),
+    make("details", { open: true }, make("summary", {}, "Take it with you"),
+      make("p", { class: "controls" }, make("button", { type: "button", onclick: () => saveJson(track) }, "Download JSON"))));
+}
+
+/** Play or stop with the space bar, unless it belongs to what has the focus. */
+addEventListener("keydown", (event) => {
+  if (event.code !== "Space" || event.target.closest("button, input, summary, a, pre") || !shown?.player) return;
+  event.preventDefault();
+  shown.player.toggle();
+});

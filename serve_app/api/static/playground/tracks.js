@@ -1,0 +1,75 @@
+// The tracks of this visit: each goes from sent to analysed, a few at a time.
+
+import { Refusal, analysis, follow, submitFile, submitUrl } from "/playground/api.js";
+
+const AT_ONCE = 3;
+const RUNNING = { queued: "in line for a worker", running: "" }; // what a job says before its end
+
+export const tracks = [];
+const waiting = [];
+const listeners = [];
+let running = 0;
+
+/** Be told whenever a track changes. */
+export const onChange = (listener) => listeners.push(listener);
+const changed = (track) => listeners.forEach((listener) => listener(track));
+
+/** Take files in; gives their tracks. */
+export const addFiles = (files) => [...files].map((file) => add(file.name, { file }));
+export const addUrl = (url) => add(decodeURIComponent(url.split("/").pop() || url), { url });
+
+/** Show a job of before again, by its id. */
+export const addJob = (jobId) => add(jobId, { jobId });
+
+/** Send a failed track once more. */
+export function again(track) {
+  Object.assign(track, { state: "waiting", fault: null, jobId: track.file || track.url ? null : track.jobId });
+  waiting.push(track);
+  changed(track);
+  next();
+}
+
+function add(name, source) {
+  const track = { id: tracks.length, name, state: "waiting", stage: "", progress: 0, note: "", fault: null, result: null, jobId: null, ...source };
+  tracks.push(track);
+  waiting.push(track);
+  changed(track);
+  next();
+  return track;
+}
+
+function next() {
+  while (running < AT_ONCE && waiting.length) {
+    running += 1;
+    run(waiting.shift()).finally(() => {
+      running -= 1;
+      next();
+    });
+  }
+}
+
+async function run(track) {
+  const set = (values) => {
+    Object.assign(track, values);
+    changed(track);
+  };
+  const told = {
+    offline: (isAway) => isAway !== (track.note === "offline") && set({ note: isAway ? "offline" : "" }),
+    paused: (left, message) => set({ note: `${message}; again in ${left} s` }),
+    stage: (job) => job.status in RUNNING && set({ state: job.status, stage: RUNNING[job.status] || job._meta.stage, progress: job._meta.progress, note: "" }),
+  };
+  const began = performance.now();
+  try {
+    if (!track.jobId) {
+      set({ state: "sending" });
+      const job = track.file ? await submitFile(track.file, told) : await submitUrl(track.url, told);
+      set({ jobId: job.job_id, state: job.status, note: "" });
+    }
+    const job = await follow(track.jobId, told);
+    const result = await analysis(track.jobId, told);
+    set({ result, credits: job._meta.credits_used, left: job._meta.credits_remaining, tookS: (performance.now() - began) / 1000, state: "complete" });
+  } catch (fault) {
+    if (!(fault instanceof Refusal)) throw fault;
+    set({ state: "failed", fault, note: "" });
+  }
+}

@@ -1,0 +1,195 @@
+// The picture of a track in time: wave, bars, beats when zoomed, sections, loudness, and where it plays.
+
+import { clock, colour, isDark } from "/playground/dom.js";
+
+const HEAD = 24; // pixels for the names of sections
+const FOOT = 18; // and for the time
+const BEATS_FROM = 22; // beats are drawn once they are so many pixels apart
+const BARS_FROM = 5;
+const QUIETEST_DB = -48;
+const SHORTEST_S = 2;
+const WIDTHS = [0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600];
+const LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ";
+
+/** Loudest sample of each of `n` parts of a decoded track. */
+function peaksOf(buffer, n) {
+  const samples = buffer.getChannelData(0);
+  const step = samples.length / n;
+  return Float32Array.from({ length: n }, (_, i) => {
+    let most = 0;
+    for (let k = Math.floor(i * step); k < (i + 1) * step && k < samples.length; k += 1) most = Math.max(most, Math.abs(samples[k]));
+    return most;
+  });
+}
+
+/** The same of a track that cannot be decoded here, from the levels that were measured. */
+function peaksOfSegments(segments, duration, n) {
+  const peaks = new Float32Array(n);
+  for (const segment of segments) {
+    const level = 10 ** (segment.loudness_max / 20);
+    const from = Math.floor((segment.start / duration) * n);
+    peaks.fill(level, from, Math.ceil(((segment.start + segment.duration) / duration) * n));
+  }
+  return peaks;
+}
+
+export class Waveform {
+  /** `seek(seconds)` hears of clicks, `moved()` of another part of the track on view. */
+  constructor(canvas, result, seek, moved) {
+    this.moved = moved;
+    this.canvas = canvas;
+    this.result = result;
+    this.duration = result.duration_ms / 1000;
+    this.clicks = [];
+    this.at = 0;
+    this.from = 0;
+    this.to = this.duration;
+    this.setPeaks(null);
+    canvas.addEventListener("click", (event) => seek(this.from + (event.offsetX / canvas.clientWidth) * (this.to - this.from)));
+    canvas.addEventListener("wheel", (event) => this.onWheel(event), { passive: false });
+    new ResizeObserver(() => this.paint()).observe(canvas);
+    isDark.addEventListener("change", () => this.paint());
+  }
+
+  /** Take a decoded track, or none. */
+  setPeaks(buffer) {
+    const n = Math.min(400_000, Math.ceil(this.duration * 200));
+    this.peaks = buffer ? peaksOf(buffer, n) : peaksOfSegments(this.result.segments, this.duration, n);
+    this.loudest = Math.max(0.05, this.peaks.reduce((most, one) => Math.max(most, one), 0));
+    this.paint();
+  }
+
+  onWheel(event) {
+    if (event.ctrlKey || event.metaKey) {
+      event.preventDefault();
+      this.zoom(event.deltaY < 0 ? 0.8 : 1.25, event.offsetX / this.canvas.clientWidth);
+    } else if (Math.abs(event.deltaX) > Math.abs(event.deltaY)) {
+      event.preventDefault();
+      this.pan((event.deltaX / this.canvas.clientWidth) * (this.to - this.from));
+    }
+  }
+
+  /** Show `factor` times as much, around a place of the picture. */
+  zoom(factor, place = (this.at - this.from) / (this.to - this.from)) {
+    const kept = place >= 0 && place <= 1 ? place : 0.5;
+    const centre = this.from + kept * (this.to - this.from);
+    const span = Math.min(this.duration, Math.max(SHORTEST_S, (this.to - this.from) * factor));
+    this.from = Math.max(0, Math.min(centre - kept * span, this.duration - span));
+    this.to = this.from + span;
+    this.paint();
+    this.moved();
+  }
+
+  pan(seconds) {
+    const span = this.to - this.from;
+    this.from = Math.max(0, Math.min(this.from + seconds, this.duration - span));
+    this.to = this.from + span;
+    this.paint();
+    this.moved();
+  }
+
+  /** Move the playhead, and the picture with it. */
+  show(at) {
+    this.at = at;
+    if (at < this.from || at > this.to) this.pan(at - this.from - 0.05 * (this.to - this.from));
+    else this.paint();
+  }
+
+  x(seconds) {
+    return ((seconds - this.from) / (this.to - this.from)) * this.width;
+  }
+
+  paint() {
+    const ratio = devicePixelRatio || 1;
+    this.width = this.canvas.clientWidth;
+    this.height = this.canvas.clientHeight;
+    if (!this.width) return;
+    this.canvas.width = this.width * ratio;
+    this.canvas.height = this.height * ratio;
+    this.pen = this.canvas.getContext("2d");
+    this.pen.scale(ratio, ratio);
+    this.pen.font = "12px system-ui, sans-serif";
+    this.paintSections();
+    this.paintWave();
+    this.paintBeats();
+    this.paintLoudness();
+    this.paintTime();
+    this.paintHead();
+  }
+
+  paintSections() {
+    this.result.sections.forEach((section, i) => {
+      const left = this.x(section.start);
+      const right = this.x(section.start + section.duration);
+      if (right < 0 || left > this.width) return;
+      this.pen.fillStyle = colour(`--s${i % 4}`);
+      this.pen.fillRect(left, 0, right - left, this.height - FOOT);
+      this.pen.fillStyle = colour("--ink");
+      const key = section.key ? ` · ${section.key}${section.mode === "minor" ? "m" : ""}` : "";
+      const name = `${LETTERS[i % 26]}${key} · ${section.loudness.toFixed(0)} dB`;
+      const room = Math.min(right, this.width) - Math.max(left, 0) - 10;
+      const text = this.pen.measureText(name).width < room ? name : LETTERS[i % 26];
+      if (room > 8) this.pen.fillText(text, Math.max(left, 0) + 6, 16);
+    });
+  }
+
+  paintWave() {
+    const middle = HEAD + (this.height - HEAD - FOOT) / 2;
+    const tall = (this.height - HEAD - FOOT) / 2 - 3;
+    const perSecond = this.peaks.length / this.duration;
+    const played = colour("--played");
+    const ahead = colour("--wave");
+    for (let px = 0; px < this.width; px += 2) {
+      const from = Math.floor((this.from + (px / this.width) * (this.to - this.from)) * perSecond);
+      const to = Math.max(from + 1, Math.floor((this.from + ((px + 2) / this.width) * (this.to - this.from)) * perSecond));
+      let most = 0;
+      for (let i = from; i < to && i < this.peaks.length; i += 1) most = Math.max(most, this.peaks[i]);
+      const half = Math.max(0.5, (most / this.loudest) * tall);
+      this.pen.fillStyle = px < this.x(this.at) ? played : ahead;
+      this.pen.fillRect(px, middle - half, 1.5, 2 * half);
+    }
+  }
+
+  paintBeats() {
+    const apart = this.clicks.length > 1 ? this.x(this.clicks[1].at) - this.x(this.clicks[0].at) : 0;
+    const ones = this.clicks.filter((click) => click.isOne);
+    const every = ones.length > 1 ? Math.ceil(BARS_FROM / Math.max(0.01, this.x(ones[1].at) - this.x(ones[0].at))) : 1;
+    const line = (at, name, width) => {
+      this.pen.fillStyle = colour(name);
+      this.pen.fillRect(this.x(at) - width / 2, HEAD, width, this.height - HEAD - FOOT);
+    };
+    if (apart >= BEATS_FROM) this.clicks.filter((click) => !click.isOne).forEach((click) => line(click.at, "--beat", 1));
+    ones.filter((_, i) => i % every === 0).forEach((click) => line(click.at, "--bar", 1.5));
+  }
+
+  paintLoudness() {
+    const floor = this.height - FOOT;
+    this.pen.strokeStyle = colour("--loud");
+    this.pen.lineWidth = 1.5;
+    this.pen.beginPath();
+    let level = null;
+    for (const segment of this.result.segments) {
+      const at = segment.start + segment.loudness_max_time;
+      level = level === null ? segment.loudness_max : 0.7 * level + 0.3 * segment.loudness_max;
+      const height = Math.max(0, 1 - level / QUIETEST_DB) * (floor - HEAD);
+      this.pen.lineTo(this.x(at), floor - height);
+    }
+    this.pen.stroke();
+  }
+
+  paintTime() {
+    const span = this.to - this.from;
+    const step = WIDTHS.find((one) => (one / span) * this.width > 64) ?? 600;
+    this.pen.fillStyle = colour("--dim");
+    for (let at = Math.ceil(this.from / step) * step; at < this.to; at += step) {
+      const text = step < 1 ? at.toFixed(1) : clock(at);
+      if (this.x(at) < this.width - 30) this.pen.fillText(text, this.x(at) + 3, this.height - 4);
+      this.pen.fillRect(this.x(at), this.height - FOOT, 1, 5);
+    }
+  }
+
+  paintHead() {
+    this.pen.fillStyle = colour("--ink");
+    this.pen.fillRect(this.x(this.at) - 1, 0, 2, this.height - FOOT);
+  }
+}

@@ -1,0 +1,175 @@
+"""Tracks of the library on the wire."""
+
+from datetime import datetime
+from typing import Annotated, Literal
+
+from pydantic import Field, StringConstraints, model_validator
+
+from pipelines.analysis.notes import mode_name, pitch_class
+from serve_app.api.wire.bodies import Meta, WireModel
+from serve_app.api.wire.meanings import ARTIST, IDS, META, TITLE
+from serve_app.domain.track_ids import LIBRARY_PREFIX
+from serve_app.library.track import OPERATOR, LibraryTrack
+
+MAX_TAGS = 64
+Name = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=500)]
+Tag = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=64)]
+Year = Annotated[int, Field(ge=1000, le=2999)]
+CamelotKey = Annotated[str, StringConstraints(pattern=r"^(?:1[0-2]|[1-9])[AB]$")]
+Ids = Annotated[
+    list[Annotated[str, Field(min_length=1, max_length=2048)]],
+    Field(
+        max_length=16,
+        description="Identifiers in any form that look-ups take, such as `isrc:QZAFA2600001`.",
+        examples=[["isrc:QZAFA2600001"]],
+    ),
+]
+
+
+class TrackNames(WireModel):
+    """What its owner says of a track."""
+
+    ids: Ids = Field(default_factory=list)
+    artist: Name | None = Field(None, description="Name of the artist.")
+    title: Name | None = Field(None, description="Title of the track.")
+    album: Name | None = Field(None, description="Album or single it is on.")
+    year: Year | None = Field(None, description="Year of that release.")
+
+
+class LibraryAddRequest(TrackNames):
+    """Audio, and what is known of it."""
+
+    asset_id: str | None = Field(
+        None,
+        pattern="^afa_",
+        max_length=64,
+        description="As returned by `POST /v1/assets/upload`.",
+        examples=["afa_01jb3q8k6ya7rj1v6fwb2q4m9d"],
+    )
+    url: str | None = Field(
+        None,
+        min_length=1,
+        max_length=4096,
+        description="Public HTTP(S) address that returns audio bytes directly.",
+        json_schema_extra={"format": "uri"},
+    )
+    tags: list[Tag] = Field(
+        default_factory=list, max_length=MAX_TAGS, description="Your own words for the track."
+    )
+
+    @model_validator(mode="after")
+    def _one_place(self) -> "LibraryAddRequest":
+        if (self.asset_id is None) == (self.url is None):
+            raise ValueError("name either asset_id or url")
+        return self
+
+
+class LibraryChangeRequest(TrackNames):
+    """What to change: fields that are left away stay, null forgets one, `ids` are added."""
+
+    tags: list[Tag] | None = Field(None, max_length=MAX_TAGS, description="All of them.")
+
+
+class LibraryFile(WireModel):
+    """Where the audio of an own track is."""
+
+    place: Literal["path", "asset", "url"] = Field(description="What `location` is.")
+    location: str = Field(description="Path, asset id or address.")
+    missing_since: datetime | None = Field(description="When it was first gone; null if there.")
+
+
+class LibraryTrackBody(WireModel):
+    """A track of the library."""
+
+    id: str = Field(
+        pattern=f"^{LIBRARY_PREFIX}",
+        description="Every look-up takes it.",
+        examples=["trk_01jb3q8k6ya7rj1v6fwb2q4m9d"],
+    )
+    shared: bool = Field(description="Whether it is the operator's, which every key sees.")
+    artist: str = Field(description=ARTIST)
+    title: str = Field(description=TITLE)
+    album: str | None = Field(description="Album or single it is on.")
+    year: int | None = Field(description="Year of that release.")
+    mbid: str | None = Field(description=IDS["mbid"])
+    isrc: str | None = Field(description=IDS["isrc"])
+    spotify_id: str | None = Field(description=IDS["spotify_id"])
+    apple_id: str | None = Field(description=IDS["apple_id"])
+    deezer_id: str | None = Field(description=IDS["deezer_id"])
+    youtube_id: str | None = Field(description=IDS["youtube_id"])
+    duration_s: float | None = Field(description="Length in seconds; null when unknown.")
+    tempo: float | None = Field(description="BPM; null before the analysis.")
+    key: str | None = Field(description="Pitch class, C to B; null when there is none.")
+    mode: str | None = Field(description="`major` or `minor`; null when there is no key.")
+    camelot: str | None = Field(description="Camelot wheel notation; null when there is no key.")
+    tags: list[str] = Field(description="The owner's.")
+    files: list[LibraryFile] = Field(description="Of an own track; empty for the operator's.")
+    sources: dict[str, str] = Field(description="Field to who said so.")
+    added_at: datetime | None = Field(description="When it was added.")
+    changed_at: datetime | None = Field(description="When anything of it changed last.")
+    analysed_at: datetime | None = Field(description="When it was analysed; null before.")
+
+
+class LibraryAnswer(WireModel):
+    """One track."""
+
+    track: LibraryTrackBody = Field(description="The track as it is now.")
+    meta: Meta = Field(alias="_meta", description=META)
+
+
+class LibraryAdded(LibraryAnswer):
+    """A track that was added, and the job that analyses it."""
+
+    status: Literal["queued", "running", "complete", "failed"] = Field(
+        description="State of that job."
+    )
+    job_id: str = Field(description="Poll `GET /v1/jobs/{job_id}`.")
+
+
+class LibraryList(WireModel):
+    """One page of tracks, newest first."""
+
+    items: list[LibraryTrackBody] = Field(description="Tracks that the query asks for.")
+    next_cursor: str | None = Field(
+        description="Pass as `cursor` to get the next page; null when there are no more items."
+    )
+    count: int = Field(ge=0, description="Number of items in this page.")
+    meta: Meta = Field(alias="_meta", description=META)
+
+
+def track_body(track: LibraryTrack) -> LibraryTrackBody:
+    """Describe a track to who may see it; where the operator's files lie is the operator's."""
+    who = track.identity
+    heard = None if track.analysis is None else track.analysis.features
+    is_shared = track.owner == OPERATOR
+    return LibraryTrackBody(
+        id=track.track_id,
+        shared=is_shared,
+        artist=who.artist,
+        title=who.title,
+        album=who.album,
+        year=who.year,
+        mbid=who.mbid,
+        isrc=who.isrc,
+        spotify_id=who.spotify_id,
+        apple_id=who.apple_id,
+        deezer_id=who.deezer_id,
+        youtube_id=who.youtube_id,
+        duration_s=who.duration_s if heard is None else heard.duration_s,
+        tempo=None if heard is None else round(heard.tempo, 3),
+        key=None if heard is None else pitch_class(heard.key),
+        mode=None if heard is None else mode_name(heard.mode),
+        camelot=None if heard is None else heard.camelot or None,
+        tags=list(track.tags),
+        files=[
+            LibraryFile(
+                place=file.place.value, location=file.location, missing_since=file.missing_since
+            )
+            for file in track.files
+            if not is_shared
+        ],
+        sources=dict(track.sources),
+        added_at=track.added_at,
+        changed_at=track.changed_at,
+        analysed_at=None if track.analysis is None else track.analysis.made_at,
+    )

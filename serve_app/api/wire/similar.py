@@ -1,0 +1,192 @@
+"""Similar tracks and ways between tracks on the wire."""
+
+import math
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field, model_validator
+
+from pipelines.analysis.records import EMBEDDING_DIMENSION
+from serve_app.api.wire.bodies import Meta, WireModel
+from serve_app.api.wire.library import CamelotKey, LibraryTrackBody, Tag, track_body
+from serve_app.library.query import TrackQuery
+from serve_app.services.similar.similar import Found
+from serve_app.services.similar.wanted import Seed, Wanted
+
+MAX_SEEDS = 20
+MAX_SIMILAR = 100
+MAX_PATH = 50
+
+
+def _some_direction(vector: list[float]) -> list[float]:
+    if not 0.0 < math.sqrt(sum(value * value for value in vector)) < math.inf:
+        raise ValueError("must not be all zeros, nor too large")
+    return vector
+
+
+Vector = Annotated[
+    list[Annotated[float, Field(allow_inf_nan=False)]],
+    Field(min_length=EMBEDDING_DIMENSION, max_length=EMBEDDING_DIMENSION),
+    AfterValidator(_some_direction),
+]
+ModelId = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=200,
+        description="Whose vectors are compared. By default the model of the first seed's last "
+        "analysis.",
+    ),
+]
+Count = Annotated[int, Field(ge=1, le=MAX_SIMILAR, description="How many tracks.")]
+Tempo = Annotated[float | None, Field(ge=0, le=1000, description="BPM.")]
+YearBound = Annotated[int | None, Field(ge=0, le=9999, description="Of the release; inclusive.")]
+Keys = Annotated[
+    list[CamelotKey], Field(max_length=24, description="Camelot names; any of them will do.")
+]
+Tags = Annotated[
+    list[Tag], Field(max_length=16, description="The owner's, genres, or heard; all of them.")
+]
+Octaves = Annotated[
+    bool, Field(description="A tempo of which half or double lies in the range will do too.")
+]
+Compatible = Annotated[
+    bool,
+    Field(
+        description="Only keys that mix with the first seed's: the same, its relative, and a fifth "
+        "up and down, as on the Camelot wheel. It takes the place of `key`."
+    ),
+]
+
+
+class Filters(WireModel):
+    """Which tracks may be answered."""
+
+    n: Count = 10
+    model: ModelId | None = Field(
+        None,
+        description="Whose vectors are compared. By default the model of the first seed's last "
+        "analysis.",
+    )
+    tempo_min: Tempo = None
+    tempo_max: Tempo = None
+    tempo_octaves: Octaves = False
+    year_min: YearBound = Field(None, description="Year of the release; inclusive.")
+    year_max: YearBound = Field(None, description="Year of the release; inclusive.")
+    key: Keys = Field(default_factory=list)
+    compatible: Compatible = False
+    tag: Tags = Field(default_factory=list)
+
+    def wanted(
+        self,
+        seeds: list[Seed],
+        unlike: list[Seed] | None = None,
+        vector: list[float] | None = None,
+    ) -> Wanted:
+        """Give what is searched for."""
+        query = TrackQuery(
+            tempo_min=self.tempo_min,
+            tempo_max=self.tempo_max,
+            year_min=self.year_min,
+            year_max=self.year_max,
+            keys=self.key,
+            tags=self.tag,
+            tempo_octaves=self.tempo_octaves,
+        )
+        return Wanted(self.n, seeds, unlike or [], vector, self.model, query, self.compatible)
+
+
+class SeedBody(WireModel):
+    """A track: of the library, or of an asset that was added to it."""
+
+    id: str | None = Field(
+        None,
+        min_length=1,
+        max_length=2048,
+        description="Identifier in any form that look-ups take.",
+        examples=["isrc:QZAFA2600001"],
+    )
+    asset_id: str | None = Field(
+        None, pattern="^afa_", max_length=64, description="An asset that was added to the library."
+    )
+    weight: float = Field(1.0, gt=0, le=100, description="Beside the others'.")
+
+    @model_validator(mode="after")
+    def _one_name(self) -> "SeedBody":
+        if (self.id is None) == (self.asset_id is None):
+            raise ValueError("name either id or asset_id")
+        return self
+
+    def seed(self) -> Seed:
+        """Give what a search takes."""
+        return Seed(self.id, self.asset_id, self.weight)
+
+
+Seeds = Annotated[
+    list[SeedBody], Field(max_length=MAX_SEEDS, description="What the tracks shall sound like.")
+]
+
+
+class SimilarRequest(Filters):
+    """What the tracks shall be like, and unlike: seeds, or an embedding with its model."""
+
+    seeds: Seeds = Field(
+        default_factory=list, description="Tracks that the answer shall sound like."
+    )
+    unlike: Seeds = Field(
+        default_factory=list, description="The search is led away from them, half as much."
+    )
+    embedding: Vector | None = Field(
+        None, description="768 numbers, in the place of seeds; `model` says who made them."
+    )
+
+    @model_validator(mode="after")
+    def _something(self) -> "SimilarRequest":
+        if (self.embedding is None) == (not self.seeds):
+            raise ValueError("send either seeds or an embedding")
+        if self.embedding is not None and self.model is None:
+            raise ValueError("an embedding needs the model that made it")
+        return self
+
+    def search(self) -> Wanted:
+        """Give what is searched for."""
+        return self.wanted(
+            [one.seed() for one in self.seeds], [one.seed() for one in self.unlike], self.embedding
+        )
+
+
+class SimilarTrack(WireModel):
+    """A track, and what it has of the one it is compared with."""
+
+    track: LibraryTrackBody = Field(description="The track, as the library knows it.")
+    distance: float = Field(ge=0, le=2, description="Cosine distance: 0 sounds the same.")
+    shared_tags: list[str] = Field(description="Tags that both have.")
+    key_relation: (
+        Literal["same", "relative", "fifth up", "fifth down", "diagonal", "parallel", "distant"]
+        | None
+    ) = Field(description="`relative` shares all notes; null where a key is unknown.")
+    tempo_ratio: float | None = Field(
+        description="Its tempo over the other's; null where one is unknown."
+    )
+
+
+class SimilarList(WireModel):
+    """The tracks that were found; similar ones nearest first, compared with the first seed."""
+
+    model: str = Field(description="Whose vectors were compared.", examples=["afa-embed-1"])
+    items: list[SimilarTrack] = Field(description="The tracks, nearest first.")
+    meta: Meta = Field(alias="_meta", description="What the answer cost, and how it came.")
+
+
+def similar_body(found: Found, meta: Meta) -> SimilarList:
+    """Write an answer."""
+    items = [
+        SimilarTrack(
+            track=track_body(one.track),
+            distance=min(2.0, round(one.distance, 6)),
+            shared_tags=one.shared_tags,
+            key_relation=one.key_relation,
+            tempo_ratio=None if one.tempo_ratio is None else round(one.tempo_ratio, 4),
+        )
+        for one in found.items
+    ]
+    return SimilarList(model=found.model, items=items, meta=meta)

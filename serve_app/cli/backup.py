@@ -1,0 +1,121 @@
+"""`afa backup` and `afa restore`: a whole installation at one moment, and back."""
+
+import asyncio
+import os
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Annotated, TypeVar
+from urllib.parse import unquote, urlsplit
+
+import typer
+
+from configs.settings import Settings
+from serve_app.cli.environment import console, fail, told
+from serve_app.cli.ledger import show_reconciled
+from serve_app.composition.files import NotRunningError, make_private
+from serve_app.domain.errors import AfaError
+from serve_app.local.backup.manifest import BackupError, Say
+from serve_app.local.backup.restore import restore_backup
+from serve_app.local.backup.take import take_backup
+from serve_app.local.embedded_redis import LocalRedisError
+from serve_app.store.snapshot import SnapshotError
+
+T = TypeVar("T")
+
+EXPECTED = (
+    *(BackupError, SnapshotError, NotRunningError, LocalRedisError),
+    *(AfaError, OSError, ValueError),
+)
+
+
+def backup(
+    place: Annotated[
+        str, typer.Argument(metavar="DEST", help="A new folder, or s3://bucket/prefix.")
+    ],
+) -> None:
+    """Back up credits, jobs, API keys, webhooks, audio and the archive as they are at one moment.
+
+    The service goes on meanwhile. The backup holds the secret that API keys are derived with, and
+    the local service's own keys: a folder is closed to other users, a bucket must be yours alone.
+    Not in it: checkpoints, the catalog, the fingerprint index, and settings that are secrets. A
+    backup without manifest.json was not finished and is not restored.
+    """
+    started, url = time.monotonic(), url_of(place)
+    if url.startswith("file:"):
+        prepare(Path(unquote(urlsplit(url).path)), Settings().data_dir.absolute())
+    done = run(lambda say: take_backup(Settings(), url, say), "backing up")
+    counts = ", ".join(f"{n} {name.replace('_', ' ')}" for name, n in done.counts)
+    console.print(f"{counts}, {len(done.parts)} parts")
+    if done.missing:
+        console.print(
+            f"{len(done.missing)} objects that the ledger names were gone, the first is "
+            f"{done.missing[0]}: unfinished jobs of them will fail and be refunded",
+            style="yellow",
+        )
+    took = f"{done.size_bytes / 1e6:.1f} MB in {time.monotonic() - started:.1f} s"
+    console.print(f"{place} holds {done.taken_at:%Y-%m-%d %H:%M:%S} UTC; {took}", style="green")
+    if done.problems:
+        fail(f"the ledger itself does not pass its audit: {done.problems[0]}")
+
+
+def restore(
+    place: Annotated[
+        str, typer.Argument(metavar="SRC", help="The backup: a folder, or s3://bucket/prefix.")
+    ],
+) -> None:
+    """Bring a backup back, into the empty data folder and Redis that the settings name.
+
+    Every part is checked before anything is written. An object store or an archive that survived
+    may stay where it is; what an archive knows of the time since the backup is brought back too. At
+    the end the ledger is audited; then start the service.
+    """
+    started, url = time.monotonic(), url_of(place)
+    if url == place or Path(place).is_dir():
+        done = run(lambda say: restore_backup(Settings(), url, say), "restoring")
+    else:
+        fail(f"there is no folder {place}")
+    audit = done.audit
+    console.print(
+        f"{audit.accounts} accounts, {audit.entries} entries, {audit.open_holds} open holds; "
+        f"journal = balance, all invariants hold"
+    )
+    console.print(
+        f"restored {done.manifest.taken_at:%Y-%m-%d %H:%M:%S} UTC in "
+        f"{time.monotonic() - started:.1f} s",
+        style="green",
+    )
+    for name, value in done.manifest.settings.items():
+        console.print(f"the service ran with AFA_{name.upper()}={value}", highlight=False)
+    for name in done.manifest.secret_settings:
+        console.print(f"the service ran with AFA_{name.upper()}, which is not in the backup")
+    if done.reconciled:
+        console.print("the archive went on after the backup; brought back:")
+        show_reconciled(done.reconciled)
+
+
+def url_of(place: str) -> str:
+    """Give the URL of a folder or prefix."""
+    return place if "://" in place else Path(place).absolute().as_uri()
+
+
+def prepare(folder: Path, data_dir: Path) -> None:
+    """Make the folder of a backup, closed to others."""
+    if folder.is_relative_to(data_dir):
+        fail(f"{folder} lies in the data folder itself: name another place, best another disk")
+    with told(OSError):
+        make_private(folder)
+
+
+def run(work: Callable[[Say], Awaitable[T]], what: str) -> T:
+    """Do it with its progress shown; expected errors are told and end the command."""
+    os.umask(0o077)  # what is written holds secrets and customers' audio
+    with (
+        told(*EXPECTED),
+        console.status(what) as status,
+    ):
+
+        async def go() -> T:
+            return await work(lambda text: status.update(f"{what}: {text}"))
+
+        return asyncio.run(go())

@@ -1,0 +1,79 @@
+"""`afa export`: the library for DJ programs, players and tables."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from configs.settings import Settings
+from serve_app.cli.environment import console, fail, told
+from serve_app.composition.files import LocalFiles
+from serve_app.library.library import Library
+from serve_app.services.export import rekordbox, tables, traktor
+from serve_app.services.export.key_names import KeyFormat
+from serve_app.services.export.tracks import ExportTrack, tracks_of
+
+
+class ExportFormat(StrEnum):
+    """What is written."""
+
+    CSV = "csv"
+    PARQUET = "parquet"
+    M3U = "m3u"
+    REKORDBOX = "rekordbox"
+    TRAKTOR = "traktor"
+
+
+def export(
+    kind: Annotated[ExportFormat, typer.Argument(help="What to write.", metavar="FORMAT")],
+    file: Annotated[Path, typer.Argument(help="File to write.")],
+    key_format: Annotated[
+        KeyFormat, typer.Option(help="How rekordbox and Traktor show keys.")
+    ] = KeyFormat.CLASSIC,
+) -> None:
+    """Write the library's tracks whose files are there: csv, parquet, m3u, rekordbox or traktor."""
+    settings = Settings()
+    files = LocalFiles(settings.data_dir.absolute())
+    with told(ValueError, OSError):
+        library = Library(files.library_url(settings), files.library_view_dir)
+        library.follow()
+    found = list(tracks_of(library))
+    if not found:
+        fail("the library has no analysed tracks with files; run `afa scan FOLDER` first")
+    with told(OSError), replaced(file) as staged:
+        write(kind, found, staged, key_format)
+    console.print(f"{len(found)} tracks: {file}", highlight=False)
+
+
+@contextmanager
+def replaced(file: Path) -> Iterator[Path]:
+    """Give a path beside a file; what is written there takes the file's place, whole."""
+    staged = file.with_name(f".{file.name}.new")
+    try:
+        yield staged
+        staged.replace(file)
+    finally:
+        staged.unlink(missing_ok=True)
+
+
+def write(kind: ExportFormat, found: list[ExportTrack], path: Path, key_format: KeyFormat) -> None:
+    """Write tracks in a format."""
+    match kind:
+        case ExportFormat.CSV:
+            with path.open("w", encoding="utf-8", newline="") as table:
+                tables.write_csv(found, table)
+        case ExportFormat.M3U:
+            with path.open("w", encoding="utf-8") as playlist:
+                tables.write_m3u(found, playlist)
+        case ExportFormat.PARQUET:
+            tables.write_parquet(found, path)
+        case ExportFormat.REKORDBOX:
+            tree = rekordbox.collection(found, version("afa"), key_format)
+            tree.write(path, encoding="UTF-8", xml_declaration=True)
+        case ExportFormat.TRAKTOR:
+            tree = traktor.collection(found, key_format)
+            tree.write(path, encoding="UTF-8", xml_declaration=True)

@@ -1,0 +1,91 @@
+"""Changes the tags of a file: whole or not at all, and never its audio.
+
+Invariant: the file is replaced in one step by a copy whose audio packets are the same, bit for bit,
+or it stays as it was.
+"""
+
+import os
+import shutil
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+
+from pipelines.audio.decode import DecodeLimits, digest_packets
+from serve_app.cli.library.tag_formats import open_tags
+from serve_app.cli.library.tag_values import Tag
+
+LIMITS = DecodeLimits(max_seconds=4 * 3600.0)
+Changes = dict[Tag, tuple[str | None, str]]
+"""What is there and what is to be; what is so already is left out."""
+
+
+class TaggingError(Exception):
+    """The file is left as it was; the message says why."""
+
+
+def changes_of(path: Path, values: Mapping[Tag, str]) -> Changes:
+    """Compare a file's tags with what they shall be.
+
+    Raises:
+        UnwritableTagsError: Its format has no tags that are known here.
+    """
+    file = open_tags(path)
+    found = {tag: (file.read(tag), text) for tag, text in values.items() if file.has(tag)}
+    return {tag: (before, after) for tag, (before, after) in found.items() if before != after}
+
+
+def write_tags(
+    path: Path, values: Mapping[Tag, str], audio_sha256: str | None, *, keep_time: bool
+) -> None:
+    """Write tags into a file.
+
+    Args:
+        path: The file; where it is a link, what it leads to is replaced.
+        values: What to write; other tags stay.
+        audio_sha256: Of the audio that the values are of; None where nobody knows.
+        keep_time: Whether the time of change stays, too.
+
+    Raises:
+        TaggingError: It is read-only, holds other audio, or its audio would not stay the same.
+        AudioError: It is no audio.
+        OSError: It cannot be read or written.
+    """
+    path = path.resolve(strict=True)
+    before = path.stat()
+    if not before.st_mode & (stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH):
+        raise TaggingError("it is read-only; nothing was written")
+    digest = digest_packets(path, LIMITS)
+    if audio_sha256 is not None and digest != audio_sha256:
+        raise TaggingError("it holds other audio than when it was scanned; scan it again")
+    staged = path.with_name(f".{path.name}.afa-tag")
+    try:
+        shutil.copyfile(path, staged)
+        open_tags(staged).write(values)
+        if digest_packets(staged, LIMITS) != digest:
+            raise TaggingError("its audio would have changed; nothing was written")
+        os.chmod(staged, stat.S_IMODE(before.st_mode))
+        _keep_owner(staged, before)
+        if keep_time:
+            os.utime(staged, ns=(before.st_atime_ns, before.st_mtime_ns))
+        _sync(staged)
+        now = path.stat()
+        if (now.st_mtime_ns, now.st_size) != (before.st_mtime_ns, before.st_size):
+            raise TaggingError("it changed meanwhile; nothing was written")
+        staged.replace(path)
+        _sync(path.parent)
+    finally:
+        staged.unlink(missing_ok=True)
+
+
+def _keep_owner(staged: Path, before: os.stat_result) -> None:
+    now = staged.stat()
+    if (now.st_uid, now.st_gid) != (before.st_uid, before.st_gid):
+        os.chown(staged, before.st_uid, before.st_gid)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

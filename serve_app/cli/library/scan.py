@@ -1,0 +1,216 @@
+"""`afa scan`: bring the music of folders, files and buckets into the library."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from configs.settings import Settings
+from models.checkpoints.cards import CardError
+from serve_app.cli.environment import ConfigOption, console, errors, fail, told
+from serve_app.cli.library.engines import WorkersEngine, service_engine
+from serve_app.cli.service import running_session
+from serve_app.composition.files import LocalFiles, NotRunningError, make_private
+from serve_app.library.library import Library, LibraryBusyError
+from serve_app.library.rows import location_term
+from serve_app.library.track import OPERATOR
+from serve_app.providers.catalog.search import Catalog
+from serve_app.providers.fingerprints.index import FingerprintIndex
+from serve_app.providers.fingerprints.manifest import is_current
+from serve_app.services.scan.naming import Naming
+from serve_app.services.scan.places import Bucket, Folder, Found, Place, SingleFile, Trouble
+from serve_app.services.scan.report import Outcome, ScanReport
+from serve_app.services.scan.scan import Engine, Scan
+
+Listed = list[tuple[Place, list[Found | Trouble]]]
+
+
+def scan(
+    sources: Annotated[
+        list[str],
+        typer.Argument(help="Folders, audio files, s3://bucket/prefix.", metavar="DIR|FILE|s3://…"),
+    ],
+    watch: Annotated[bool, typer.Option("--watch", help="Stay, and follow what changes.")] = False,
+    every: Annotated[
+        float, typer.Option(min=1, help="Seconds between two looks of --watch.")
+    ] = 10.0,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Tell what would be done; change nothing.")
+    ] = False,
+    here: Annotated[
+        bool, typer.Option("--here", help="Analyse in this process although a service runs.")
+    ] = False,
+    jobs: Annotated[
+        int, typer.Option(min=1, help="Processes that analyse, without a service.")
+    ] = 2,
+    partial: Annotated[
+        bool, typer.Option("--partial", help="Mood and embedding from 3 x 10 s of each track.")
+    ] = False,
+    again: Annotated[
+        bool, typer.Option("--again", help="Analyse what is known, too: after a swap of models.")
+    ] = False,
+    config: ConfigOption = None,
+) -> None:
+    """Bring music into the library: read tags, analyse what is new, follow what moved or went.
+
+    What is unchanged is passed over, so that a second scan does only what is new. Ctrl-C and even a
+    crash keep what is done. A file that cannot be taken up is a line with its path, and the exit
+    status is 1.
+    """
+    settings = Settings()
+    files = LocalFiles(settings.data_dir.absolute())
+    with told(ValueError):
+        places = [place_of(source) for source in sources]
+    make_private(files.data_dir)
+    with told(ValueError, OSError):
+        library = Library(files.library_url(settings), files.library_view_dir)
+        library.follow()
+    if dry_run:
+        foretell(library, listed(places))
+        return
+    is_served = running_session(files) is not None and not here
+    session = Session(library, naming_of(files), again=again)
+
+    @asynccontextmanager
+    async def engine() -> AsyncIterator[Engine]:
+        if is_served:
+            async with service_engine(settings, files) as served:
+                yield served
+            return
+        workers = WorkersEngine(jobs, config, is_partial=partial)
+        try:
+            yield workers
+        finally:
+            workers.close()
+
+    async def run() -> ScanReport:
+        async with engine() as engine_of_run:
+            report = await session.look(engine_of_run, listed(places))
+            while watch:
+                await asyncio.sleep(every)
+                report = await session.look(engine_of_run, listed(places), is_quiet=True)
+        return report
+
+    with told(CardError, NotRunningError, LibraryBusyError, OSError):
+        try:
+            report = asyncio.run(run())
+        except KeyboardInterrupt:
+            console.print("stopped; what is done is kept, and the same command goes on from there")
+            raise typer.Exit(130) from None
+    if report.has_failed:
+        raise typer.Exit(1)
+
+
+class Session:
+    """One scan after the other of the same places."""
+
+    def __init__(self, library: Library, naming: Naming, *, again: bool) -> None:
+        self._library, self._naming, self._again = library, naming, again
+
+    async def look(self, engine: Engine, found: Listed, *, is_quiet: bool = False) -> ScanReport:
+        """Take up what was listed, under a bar; tell what came of it."""
+        total = sum(len(of_place) for _, of_place in found)
+        begun_s = time.monotonic()
+        with Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[rate]}"),
+            TimeRemainingColumn(),
+            console=errors,
+            transient=True,
+            disable=is_quiet or not errors.is_terminal,
+        ) as bar:
+            task = bar.add_task("scanning", total=total, rate="")
+            tell = _Teller(lambda rate: bar.update(task, advance=1, rate=rate))
+            scan = Scan(self._library, engine, self._naming, tell, again=self._again)
+            try:
+                await scan.run(found)
+            finally:
+                self._tell(scan.report, time.monotonic() - begun_s, is_quiet=is_quiet)
+        return scan.report
+
+    def _tell(self, report: ScanReport, took_s: float, *, is_quiet: bool) -> None:
+        for trouble in report.troubles:
+            errors.print(f"{trouble.location}: {trouble.message}", markup=False, highlight=False)
+        has_news = any(outcome is not Outcome.UNCHANGED for outcome in report.counts)
+        if has_news or not is_quiet:
+            n_tracks = self._library.count([OPERATOR])
+            console.print(
+                f"{report.summary()}; {n_tracks} tracks in the library ({took_s:.1f} s)",
+                highlight=False,
+            )
+
+
+class _Teller:
+    """Moves the bar on, with the rate of files that were analysed."""
+
+    def __init__(self, advance: Callable[[str], None]) -> None:
+        self._advance = advance
+        self._begun_s = time.monotonic()
+        self._n_heard = 0
+
+    def __call__(self, location: str, outcome: Outcome) -> None:
+        """Note what became of a file."""
+        del location  # troubles are told at the end, the rest is a number
+        self._n_heard += outcome in (Outcome.ADDED, Outcome.ANALYSED)
+        rate = 60 * self._n_heard / max(time.monotonic() - self._begun_s, 1e-3)
+        self._advance(f"{rate:.1f} analysed a minute" if self._n_heard else "")
+
+
+def place_of(source: str) -> Place:
+    """Tell what kind of place an argument names.
+
+    Raises:
+        ValueError: An address of a bucket that is none.
+    """
+    if source.startswith("s3://"):
+        return Bucket(source)
+    path = Path(source)
+    if path.is_dir():
+        return Folder(path)
+    return SingleFile(path)
+
+
+def listed(places: Sequence[Place]) -> Listed:
+    """List all files, so that what is left to do is known."""
+    return [(place, list(place.find())) for place in places]
+
+
+def naming_of(files: LocalFiles) -> Naming:
+    """Open what tells who tracks are."""
+    index = None
+    if is_current(files.fingerprint_dir):
+        index = FingerprintIndex.open(files.fingerprint_dir)
+    return Naming(Catalog.open(files.catalog_dir), index)
+
+
+def foretell(library: Library, found: Listed) -> None:
+    """Tell what a scan would look at, by size and time of change."""
+    troubles = [one for _, of_place in found for one in of_place if isinstance(one, Trouble)]
+    news = 0
+    for one in (one for _, of_place in found for one in of_place):
+        if isinstance(one, Found) and not is_known(library, one):
+            news += 1
+            console.print(one.location, markup=False, highlight=False)
+    for trouble in troubles:
+        errors.print(f"{trouble.location}: {trouble.message}", markup=False, highlight=False)
+    n_known = sum(len(of_place) for _, of_place in found) - news - len(troubles)
+    console.print(f"{news} new or changed, {n_known} unchanged", highlight=False)
+    if troubles:
+        fail(f"{len(troubles)} cannot be read")
+
+
+def is_known(library: Library, found: Found) -> bool:
+    """Whether the library has the file as it was listed."""
+    return any(
+        (file.location, file.size_bytes, file.mtime_ns)
+        == (found.location, found.size_bytes, found.mtime_ns)
+        for track in library.of_term(location_term(found.location), OPERATOR)
+        for file in track.files
+    )

@@ -1,0 +1,128 @@
+"""`afa tag`: write tempo, key, energy and ReplayGain into the tags of the library's files."""
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from configs.settings import Settings
+from pipelines.audio.decode import DecoderUnavailableError
+from pipelines.audio.waveform import AudioError
+from serve_app.cli.environment import console, errors, fail, told
+from serve_app.cli.library.rewrite import Changes, TaggingError, changes_of, write_tags
+from serve_app.cli.library.tag_formats import UnwritableTagsError
+from serve_app.cli.library.tag_values import DEFAULT_FIELDS, Field, Wish, values_of
+from serve_app.composition.files import LocalFiles
+from serve_app.library.library import Library
+from serve_app.library.rows import location_term
+from serve_app.library.track import OPERATOR
+from serve_app.services.export.key_names import KeyFormat
+from serve_app.services.export.tracks import ExportTrack, files_of, tracks_of
+
+NEEDS_MUTAGEN = (
+    "writing tags needs mutagen, which is GPL-2.0-or-later and so not part of afa: "
+    "pip install 'afa[tag]'"
+)
+
+
+def tag(
+    paths: Annotated[
+        list[Path] | None, typer.Argument(help="Files of the library.", metavar="FILE…")
+    ] = None,
+    whole_library: Annotated[
+        bool, typer.Option("--library", help="All files of the library.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would change; write nothing.")
+    ] = False,
+    only: Annotated[
+        list[Field] | None, typer.Option(help="What to write; may be given several times.")
+    ] = None,
+    key_format: Annotated[KeyFormat, typer.Option(help="How keys are written.")] = (
+        KeyFormat.CLASSIC
+    ),
+    keep_time: Annotated[
+        bool, typer.Option("--keep-time", help="Leave the files' time of change as it is.")
+    ] = False,
+) -> None:
+    """Write BPM, key, energy and ReplayGain into tags; the audio stays the same, bit for bit.
+
+    Other tags stay. A file is replaced as a whole or not at all; one that cannot be written is a
+    line, and the exit status is 1. `--only comment` writes key and energy into the comment.
+    """
+    if find_spec("mutagen") is None:
+        fail(NEEDS_MUTAGEN)
+    if bool(paths) == whole_library:
+        fail("name files, or give --library")
+    settings = Settings()
+    files = LocalFiles(settings.data_dir.absolute())
+    with told(ValueError, OSError):
+        library = Library(files.library_url(settings), files.library_view_dir)
+        library.follow()
+    wish = Wish(tuple(only or DEFAULT_FIELDS), key_format)
+    tagger = Tagger(wish, dry_run=dry_run, keep_time=keep_time)
+    with told(DecoderUnavailableError):
+        for path in paths or ():
+            tagger.tag(path, known(library, path))
+        if whole_library:
+            for track in tracks_of(library):
+                for of_file in files_of(track.track):
+                    tagger.tag(of_file.path, of_file)
+    tagger.tell()
+    if tagger.n_failed:
+        raise typer.Exit(1)
+
+
+def known(library: Library, path: Path) -> ExportTrack | None:
+    """Find what the library knows of a file."""
+    location = str(path.absolute())
+    for track in library.of_term(location_term(location), OPERATOR):
+        for of_file in files_of(track):
+            if of_file.file.location == location:
+                return of_file
+    return None
+
+
+class Tagger:
+    """Tags one file after the other and counts what came of it."""
+
+    def __init__(self, wish: Wish, *, dry_run: bool, keep_time: bool) -> None:
+        self._wish, self._dry_run, self._keep_time = wish, dry_run, keep_time
+        self._table = Table("file", "tag", "before", "after", title_justify="left")
+        self._n_changed = self._n_same = self.n_failed = 0
+
+    def tag(self, path: Path, of_file: ExportTrack | None) -> None:
+        """Tag a file, or note what would change."""
+        try:
+            if of_file is None:
+                raise TaggingError(f"it is not in the library; run `afa scan {path}` first")
+            values = values_of(of_file.features, self._wish)
+            changes = changes_of(path, values)
+            if changes and not self._dry_run:
+                after = {name: text for name, (_, text) in changes.items()}
+                write_tags(path, after, of_file.file.audio_sha256, keep_time=self._keep_time)
+        except OSError as error:
+            self._fail(path, error.strerror or str(error))
+        except (AudioError, TaggingError, UnwritableTagsError) as error:
+            self._fail(path, str(error))
+        else:
+            self._note(path, changes)
+
+    def tell(self) -> None:
+        """Say what was done."""
+        if self._dry_run and self._table.rows:
+            console.print(self._table, soft_wrap=False)
+        done = "would change" if self._dry_run else "changed"
+        console.print(f"{self._n_changed} {done}, {self._n_same} were so already", highlight=False)
+
+    def _note(self, path: Path, changes: Changes) -> None:
+        self._n_changed += bool(changes)
+        self._n_same += not changes
+        for name, (before, after) in changes.items():
+            self._table.add_row(path.name, name.value, before or "none", after)
+
+    def _fail(self, path: Path, message: str) -> None:
+        self.n_failed += 1
+        errors.print(f"{path}: {message}", markup=False, highlight=False)

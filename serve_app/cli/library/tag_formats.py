@@ -1,0 +1,162 @@
+"""How ID3, Vorbis comments and MP4 keep the values; the only module that imports mutagen.
+
+mutagen is GPL-2.0-or-later and so no dependency of afa, only of the extra ``tag``.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from serve_app.cli.library.tag_values import Tag
+
+_OWN_ID3 = {
+    Tag.ENERGY: "EnergyLevel",
+    Tag.GAIN: "REPLAYGAIN_TRACK_GAIN",
+    Tag.PEAK: "REPLAYGAIN_TRACK_PEAK",
+}
+_VORBIS = {
+    Tag.BPM: "BPM",
+    Tag.KEY: "INITIALKEY",
+    Tag.ENERGY: "ENERGYLEVEL",
+    Tag.GAIN: "REPLAYGAIN_TRACK_GAIN",
+    Tag.PEAK: "REPLAYGAIN_TRACK_PEAK",
+    Tag.COMMENT: "COMMENT",
+}
+# RFC 7845 forbids the others in Opus.
+_OPUS = {Tag.GAIN: None, Tag.PEAK: None, Tag.R128_GAIN: "R128_TRACK_GAIN"}
+_MP4 = {Tag.COMMENT: "\xa9cmt"}
+_ITUNES = "----:com.apple.iTunes:"
+_OWN_MP4 = {
+    Tag.BPM: "BPM",
+    Tag.KEY: "initialkey",
+    Tag.ENERGY: "EnergyLevel",
+    Tag.GAIN: "replaygain_track_gain",
+    Tag.PEAK: "replaygain_track_peak",
+}
+
+
+class UnwritableTagsError(Exception):
+    """The file's format has no tags that are known here."""
+
+    def __init__(self) -> None:
+        super().__init__("tags are written to MP3, FLAC, OGG, Opus, M4A, WAV and AIFF alone")
+
+
+class TaggedFile(Protocol):
+    """An open file's tags."""
+
+    def read(self, tag: Tag) -> str | None:
+        """Give a value; None when it is absent."""
+        ...
+
+    def has(self, tag: Tag) -> bool:
+        """Whether the format keeps this value."""
+        ...
+
+    def write(self, values: Mapping[Tag, str]) -> None:
+        """Set values and save the file."""
+        ...
+
+
+def open_tags(path: Path) -> TaggedFile:
+    """Open the tags of a file.
+
+    Raises:
+        UnwritableTagsError: Of another format, or damaged.
+    """
+    import mutagen
+    from mutagen._vorbis import VComment
+    from mutagen.id3 import ID3
+    from mutagen.mp4 import MP4
+    from mutagen.oggopus import OggOpus
+
+    try:
+        file = mutagen.File(path)
+    except mutagen.MutagenError as error:
+        raise UnwritableTagsError from error
+    if file is None:
+        raise UnwritableTagsError
+    if file.tags is None:
+        file.add_tags()
+    if isinstance(file, MP4):
+        return _Mp4File(file)
+    if isinstance(file.tags, ID3):
+        return _Id3File(file)
+    if isinstance(file.tags, VComment):
+        return _VorbisFile(file, _VORBIS | (_OPUS if isinstance(file, OggOpus) else {}))
+    raise UnwritableTagsError
+
+
+class _Id3File:
+    def __init__(self, file: Any) -> None:
+        self._file = file
+
+    def has(self, tag: Tag) -> bool:
+        return tag is not Tag.R128_GAIN
+
+    def read(self, tag: Tag) -> str | None:
+        found = self._file.tags.getall(self._frame(tag, "").HashKey)
+        return str(found[0].text[0]) if found and found[0].text else None
+
+    def write(self, values: Mapping[Tag, str]) -> None:
+        for tag, text in values.items():
+            frame = self._frame(tag, text)
+            self._file.tags.setall(frame.HashKey, [frame])
+        self._file.save()
+
+    @staticmethod
+    def _frame(tag: Tag, text: str) -> Any:
+        from mutagen.id3 import COMM, TBPM, TKEY, TXXX, Encoding
+
+        match tag:
+            case Tag.BPM:
+                return TBPM(encoding=Encoding.UTF8, text=text)
+            case Tag.KEY:
+                return TKEY(encoding=Encoding.UTF8, text=text)
+            case Tag.COMMENT:
+                return COMM(encoding=Encoding.UTF8, lang="eng", desc="", text=text)
+            case _:
+                return TXXX(encoding=Encoding.UTF8, desc=_OWN_ID3[tag], text=text)
+
+
+class _VorbisFile:
+    def __init__(self, file: Any, names: Mapping[Tag, str | None]) -> None:
+        self._file, self._names = file, names
+
+    def has(self, tag: Tag) -> bool:
+        return self._names.get(tag) is not None
+
+    def read(self, tag: Tag) -> str | None:
+        return next(iter(self._file.tags.get(self._names[tag], [])), None)
+
+    def write(self, values: Mapping[Tag, str]) -> None:
+        for tag, text in values.items():
+            self._file.tags[self._names[tag]] = [text]
+        self._file.save()
+
+
+class _Mp4File:
+    def __init__(self, file: Any) -> None:
+        self._file = file
+
+    def has(self, tag: Tag) -> bool:
+        return tag is Tag.COMMENT or tag in _OWN_MP4
+
+    def read(self, tag: Tag) -> str | None:
+        found = self._file.tags.get(_MP4.get(tag) or _ITUNES + _OWN_MP4[tag])
+        if not found:
+            return None
+        return bytes(found[0]).decode("utf-8", "replace") if tag in _OWN_MP4 else str(found[0])
+
+    def write(self, values: Mapping[Tag, str]) -> None:
+        from mutagen.mp4 import AtomDataType, MP4FreeForm
+
+        for tag, text in values.items():
+            if tag in _MP4:
+                self._file.tags[_MP4[tag]] = [text]
+            else:
+                own = MP4FreeForm(text.encode(), AtomDataType.UTF8)
+                self._file.tags[_ITUNES + _OWN_MP4[tag]] = [own]
+            if tag is Tag.BPM:
+                self._file.tags["tmpo"] = [round(float(text))]  # whole numbers only
+        self._file.save()

@@ -1,0 +1,1 @@
+"""`afa train`: the networks of afa's own, a module each."""

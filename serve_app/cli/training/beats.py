@@ -1,0 +1,201 @@
+"""`afa train beats`: make the data, train, evaluate and export the beat network."""
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+import yaml
+from rich.progress import Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from configs.tables import load_table
+from serve_app.cli.environment import console, fail, told
+from serve_app.cli.training.embedding import embedding
+
+if TYPE_CHECKING:
+    from pipelines.training.plan import Plan
+
+app = typer.Typer(help=r"Train afa's own networks (needs afa\[train]).", no_args_is_help=True)
+
+WEIGHTS = Path("models/weights/beats.safetensors")
+_WORK = Path.home() / ".cache" / "afa" / "training" / "beats"
+_AUDIO = Path.home() / ".cache" / "afa-evalset"
+_WITHOUT_GROOVES = "without MMA-made clips"
+
+
+class Part(StrEnum):
+    """A part of a run."""
+
+    RENDER = "render"
+    TRAIN = "train"
+    EVALUATE = "evaluate"
+    EXPORT = "export"
+
+
+app.command()(embedding)
+
+
+@app.command()
+def beats(
+    parts: Annotated[
+        list[Part] | None, typer.Argument(help="Parts of the run, in this order; all when none.")
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="The run's description; configs/train_beats.yaml if none.")
+    ] = None,
+    work: Annotated[
+        Path, typer.Option(help="Folder for packages, clips and checkpoints; kept between runs.")
+    ] = _WORK,
+    jobs: Annotated[int, typer.Option(min=1, help="Rendering processes.")] = 2,
+    threads: Annotated[int, typer.Option(min=1, help="Threads of training.")] = 2,
+    device: Annotated[str, typer.Option(help="Where to train: cpu or cuda.")] = "cpu",
+    audio: Annotated[Path, typer.Option(help="The development set's audio.")] = _AUDIO,
+    target: Annotated[Path, typer.Option(help="The exported weights.")] = WEIGHTS,
+) -> None:
+    """Render music with exact truth, train the beat network on it, evaluate and export it.
+
+    A run that was stopped goes on where it was; the same description gives the same draws.
+    """
+    # Before numpy starts its own threads.
+    os.environ.setdefault("OMP_NUM_THREADS", str(threads))
+    from pipelines.training.plan import PlanError, parse_plan
+
+    with told(PlanError, OSError, yaml.YAMLError):
+        content = yaml.safe_load(config.read_text()) if config else load_table("train_beats")
+        plan = parse_plan(content)
+        work.mkdir(parents=True, exist_ok=True)
+        for part in Part:
+            if parts and part not in parts:
+                continue
+            if part is Part.RENDER:
+                _render(plan, work, jobs)
+            elif part is Part.TRAIN:
+                _train(plan, work, threads, device)
+            elif part is Part.EVALUATE:
+                _evaluate(plan, work, audio)
+            else:
+                _export(plan, work, target)
+
+
+@contextmanager
+def _bar(text: str) -> Iterator[Callable[[int, int, str], None]]:
+    """Show a bar; the function given tells (done, total, remark)."""
+    columns = (*Progress.get_default_columns()[:2], TaskProgressColumn(), TimeRemainingColumn())
+    remarks = TextColumn("{task.fields[remark]}")
+    with Progress(*columns, remarks, console=console, transient=True) as progress:
+        task = progress.add_task(text, total=None, remark="")
+
+        def tell(done: int, total: int, remark: str = "") -> None:
+            progress.update(task, completed=done, total=total, remark=remark)
+
+        yield tell
+
+
+def _checkpoint(work: Path) -> Path:
+    return work / "checkpoint.pt"
+
+
+def _render(plan: "Plan", work: Path, jobs: int) -> None:
+    try:
+        from pipelines.training.render import render
+    except ModuleNotFoundError as error:
+        fail(f"{error.name} is missing: install afa[train]")
+    with _bar("rendering") as tell:
+        failed = render(plan.render, work, jobs, lambda done, total: tell(done, total, ""))
+    console.print(f"{plan.render.hours:g} h rendered; {failed} clips could not be made")
+
+
+def _train(plan: "Plan", work: Path, threads: int, device: str) -> None:
+    import torch
+
+    from pipelines.training.dataset import Sampler, load_clips, split
+    from pipelines.training.fit import Trainer, TrainingProgress
+
+    torch.set_num_threads(threads)
+    clips = load_clips(work / "clips")
+    training, _ = split(clips, plan.render.validation_every, plan.fit.data_fraction)
+    if not training.clips:
+        fail(f"there are no clips in {work / 'clips'}; run `afa train beats render` first")
+    sampler = Sampler(training, plan.fit, plan.fit.shares or plan.render.shares)
+    trainer = Trainer(plan.fit, sampler, torch.device(device))
+    if _checkpoint(work).exists():
+        trainer.load(_checkpoint(work))
+    with _bar(f"training on {training.hours:.1f} h") as tell:
+
+        def show(reached: TrainingProgress) -> None:
+            remark = f"loss: beats {reached.beat_loss:.4f}, downbeats {reached.downbeat_loss:.4f}"
+            tell(reached.step, reached.steps, remark)
+
+        trainer.run(_checkpoint(work), show)
+    console.print(f"trained {trainer.step} steps on {training.hours:.1f} h")
+
+
+def _evaluate(plan: "Plan", work: Path, audio: Path) -> None:
+    """Score the development set, the validation clips and the held-out sounds."""
+    import torch
+
+    from pipelines.training.dataset import load_clips, split
+    from pipelines.training.evaluate import as_prediction, clip_truth, hear, predict
+    from pipelines.training.export import read_checkpoint
+    from pipelines.training.render import HELD_OUT
+
+    torch.set_num_threads(1)
+    networks = [read_checkpoint(_checkpoint(work), plan.fit.channels, plan.fit.n_blocks)]
+    sets: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {}
+    annotations = Path(plan.render.development_set)
+    if annotations.is_file():
+        truth = json.loads(annotations.read_text())
+        files = {name: audio / f"{name}.wav" for name in truth}
+        truth = {name: track for name, track in truth.items() if files[name].is_file()}
+        found = {}
+        with _bar("development set") as tell:
+            for i, name in enumerate(truth):
+                heard = hear(files[name], work / "development")
+                found[name] = as_prediction(predict(networks, heard.bands, heard.chroma))
+                tell(i + 1, len(truth), name)
+        sets["development set"] = (truth, found)
+        rest = {name: track for name, track in truth.items() if not name.startswith("dband_")}
+        sets[_WITHOUT_GROOVES] = (rest, found)
+    _, validation = split(load_clips(work / "clips"), plan.render.validation_every)
+    held_out = [clip for _, clip in load_clips(work / "clips", f"{HELD_OUT}-").values()]
+    for title, clips in (("validation", validation.clips), ("held-out sounds", held_out)):
+        usable = {str(i): clip for i, clip in enumerate(clips) if len(clip.beats) > 1}
+        sets[title] = (
+            {name: clip_truth(clip) for name, clip in usable.items()},
+            {n: as_prediction(predict(networks, clip.bands)) for n, clip in usable.items()},
+        )
+    _show_scores(sets, work / "scores.json")
+
+
+def _show_scores(sets: dict[str, tuple[dict[str, Any], dict[str, Any]]], target: Path) -> None:
+    from pipelines.training.metrics import METRICS, score_all, summarise
+
+    metrics = [metric for metric in METRICS if not metric.startswith("key")]
+    table = Table("", *metrics, title="mean [95 % interval] (tracks)")
+    content = {}
+    for title, (truth, found) in sets.items():
+        if not truth:
+            continue
+        summary = summarise(score_all(truth, found))
+        content[title] = {metric: asdict(score) for metric, score in summary.items()}
+        cells = [
+            f"{s.mean:.3f} [{s.low:.2f}, {s.high:.2f}] ({s.n})"
+            for s in (summary[metric] for metric in metrics if metric in summary)
+        ]
+        table.add_row(title, *cells)
+    target.write_text(json.dumps(content, indent=1))
+    console.print(table, soft_wrap=False)
+
+
+def _export(plan: "Plan", work: Path, target: Path) -> None:
+    from pipelines.training.export import export, read_checkpoint
+
+    network = read_checkpoint(_checkpoint(work), plan.fit.channels, plan.fit.n_blocks)
+    export([network], target, {"training": "afa train beats"})
+    console.print(f"{target}: {target.stat().st_size / 1e3:.0f} kB")

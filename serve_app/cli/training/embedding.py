@@ -1,0 +1,116 @@
+"""`afa train embedding`: fetch music, hear it and learn the projection of afa's own embedding."""
+
+import os
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+import yaml
+from rich.progress import Progress
+
+from afa.cards import known_cards
+from configs.settings import Settings
+from configs.tables import load_table
+from models.checkpoints.cards import ModelCard
+from serve_app.cli.environment import console, fail, told
+
+if TYPE_CHECKING:
+    from pipelines.training.embedding.plan import EmbeddingPlan
+
+MODEL = "afa-embed-1"
+WEIGHTS = Path(f"models/weights/{MODEL}.safetensors")
+_WORK = Path.home() / ".cache" / "afa" / "training" / "embedding"
+_WINDOWS = 2  # of a stretch and network
+
+
+class Part(StrEnum):
+    """A part of a run."""
+
+    FETCH = "fetch"
+    HEAR = "hear"
+    FIT = "fit"
+
+
+def embedding(
+    parts: Annotated[
+        list[Part] | None, typer.Argument(help="Parts of the run, in this order; all when none.")
+    ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(help="The run's description; configs/train_embedding.yaml if none."),
+    ] = None,
+    work: Annotated[
+        Path, typer.Option(help="Folder for packages and evidence; kept between runs.")
+    ] = _WORK,
+    threads: Annotated[int, typer.Option(min=1, help="Threads of the networks.")] = 2,
+    target: Annotated[Path, typer.Option(help="The exported weights.")] = WEIGHTS,
+) -> None:
+    """Learn the embedding's projection from music without labels.
+
+    A run that was stopped goes on where it was; the same description gives the same draws.
+    """
+    # Before numpy starts its own threads.
+    os.environ.setdefault("OMP_NUM_THREADS", str(threads))
+    from pipelines.training.embedding.plan import parse_embedding_plan
+    from pipelines.training.plan import PlanError
+
+    with told(PlanError, OSError, yaml.YAMLError):
+        content = yaml.safe_load(config.read_text()) if config else load_table("train_embedding")
+        plan = parse_embedding_plan(content)
+        card = known_cards(Settings().resolved_model_dir())[MODEL]
+        for part in parts or Part:
+            if part is Part.FETCH:
+                _fetch(plan, work)
+            elif part is Part.HEAR:
+                _hear(plan, card, work, threads)
+            else:
+                _fit(plan, card, work, target)
+
+
+def _fetch(plan: "EmbeddingPlan", work: Path) -> None:
+    from pipelines.training.assets import fetch_packages
+
+    with Progress(console=console, transient=True) as progress:
+        for package in progress.track(plan.packages, description="fetching"):
+            fetch_packages([package], work / "packages" / package)
+
+
+def _hear(plan: "EmbeddingPlan", card: ModelCard, work: Path, threads: int) -> None:
+    import torch
+
+    from models.checkpoints.cache import CheckpointError, pull
+    from pipelines.analysis.embedding import EmbeddingStep, load_trunks
+    from pipelines.training.embedding.hear import Track, hear_package, tracks_of
+
+    torch.set_num_threads(threads)
+    model_dir = Settings().resolved_model_dir()
+    with told(CheckpointError):
+        for of_network in card.parts:
+            pull(of_network, model_dir)
+        trunks = load_trunks(card.parts, model_dir, torch.device("cpu"), max_windows=_WINDOWS)
+    folder = work / "evidence"
+    folder.mkdir(parents=True, exist_ok=True)
+    with console.status("hearing") as status:
+
+        def tell(track: Track) -> None:
+            status.update(f"{track.package}: {track.path.name}")
+
+        for package in plan.packages:
+            tracks = tracks_of(package, work / "packages" / package, plan.seed)
+            hear_package(tracks, EmbeddingStep(MODEL, trunks), plan, folder, tell)
+
+
+def _fit(plan: "EmbeddingPlan", card: ModelCard, work: Path, target: Path) -> None:
+    import numpy as np
+
+    from pipelines.training.embedding.fit import export, fit
+    from pipelines.training.embedding.hear import blocks_of, load_evidence
+
+    heard = load_evidence(work / "evidence")
+    if not heard:
+        fail("nothing was heard; run `afa train embedding fetch hear` first")
+    blocks = blocks_of(card.parts, Settings().resolved_model_dir())
+    tensors = fit(np.stack(list(heard.values())), blocks, plan.ridge)
+    export(tensors, target, {"training": "afa train embedding", "tracks": str(len(heard))})
+    console.print(f"{target}: {len(heard)} tracks, {target.stat().st_size / 1e6:.1f} MB")

@@ -1,0 +1,177 @@
+"""One Lance dataset whose rows are keyed by track: upserts, deletions, and what is new since.
+
+Invariant: a write is in the store, and on a local disk synced, before the call returns; it is there
+whole or not at all, whoever else writes.
+"""
+
+import os
+import threading
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import TypeVar
+
+import lance
+import pyarrow as pa
+
+from serve_app.domain.ulid import new_ulid
+from serve_app.library.place import LibraryPlace
+
+T = TypeVar("T")
+
+KEY = "track_id"
+STAMP = b"afa.dataset"
+CONFLICT_RETRIES = 20
+LAST_VERSION = 2**64 - 1
+"""A manifest is named by this less its version, so that the newest sorts first."""
+
+KEPT_VERSIONS = timedelta(minutes=30)
+"""Longer than any reader needs one version."""
+
+FRAGMENT_ROWS = 20_000
+SMALL_FRAGMENTS = 32
+"""So many that are not full are joined."""
+
+CACHE_BYTES = 256 * 1024 * 1024
+
+
+class Dataset:
+    """Rows of one schema, one for each track. Safe to share between threads."""
+
+    def __init__(self, place: LibraryPlace, name: str, schema: pa.Schema) -> None:
+        """Open the dataset; it is made when it is not there."""
+        self._uri = place.dataset(name)
+        self._is_local = place.folder is not None
+        self._options = dict(place.options) or None
+        self._lock = threading.Lock()
+        self._dataset = self._open_or_make(schema)
+        self.schema: pa.Schema = self._dataset.schema
+
+    def _open_or_make(self, schema: pa.Schema) -> lance.LanceDataset:
+        stamped = schema.with_metadata({STAMP: new_ulid()})
+        with suppress(ValueError):
+            return self._open()
+        with suppress(OSError):  # another process was faster
+            lance.write_dataset(
+                stamped.empty_table(), self._uri, mode="create", storage_options=self._options
+            )
+        return self._open()
+
+    def _open(self) -> lance.LanceDataset:
+        return lance.dataset(
+            self._uri,
+            storage_options=self._options,
+            index_cache_size_bytes=CACHE_BYTES,
+            metadata_cache_size_bytes=CACHE_BYTES,
+        )
+
+    @property
+    def stamp(self) -> str:
+        """Tells this dataset from any other that lies or lay at the same place."""
+        return str((self.schema.metadata or {})[STAMP].decode())
+
+    def latest(self) -> lance.LanceDataset:
+        """The newest version, which stays as it is."""
+        with self._lock:
+            newest = self._dataset.latest_version
+            if newest != self._dataset.version:
+                self._dataset = self._dataset.checkout_version(newest)
+            return self._dataset
+
+    def upsert(self, rows: pa.Table, condition: str | None = None) -> int:
+        """Write rows, replacing those of the same tracks; tell how many were written.
+
+        Args:
+            rows: At most one of a track.
+            condition: SQL over ``source`` and ``target``: a row that is there and does not meet it
+                stays as it is. It is judged against the version that the write follows.
+        """
+
+        def merge(dataset: lance.LanceDataset) -> int:
+            done = (
+                dataset.merge_insert(KEY)
+                .when_matched_update_all(condition)
+                .when_not_matched_insert_all()
+                .conflict_retries(CONFLICT_RETRIES)
+                .execute(rows)
+            )
+            return int(done["num_inserted_rows"] + done["num_updated_rows"])
+
+        return self._write(merge)
+
+    def delete(self, track_ids: Collection[str]) -> None:
+        """Remove the rows of some tracks."""
+        if track_ids:
+            self._write(lambda dataset: dataset.delete(f"{KEY} IN ({_quoted(track_ids)})"))
+
+    def _write(self, write: Callable[[lance.LanceDataset], T]) -> T:
+        before = self.latest()
+        # A write moves the object that it is made through on to its version; readers keep theirs.
+        target = before.checkout_version(before.version)
+        done = write(target)
+        if self._is_local:
+            self._sync(before, target)
+        return done
+
+    def of_tracks(self, track_ids: Collection[str], columns: Sequence[str]) -> pa.Table:
+        """Read some columns of some tracks, in no certain order."""
+        where = f"{KEY} IN ({_quoted(track_ids)})" if track_ids else "false"
+        return self.latest().to_table(columns=[KEY, *columns], filter=where)
+
+    def maintain(self) -> None:
+        """Join small files, bring the indices up to date, forget old versions."""
+        dataset = self.latest()
+        small = [one for one in dataset.get_fragments() if one.count_rows() < FRAGMENT_ROWS]
+        if len(small) >= SMALL_FRAGMENTS:
+            dataset.optimize.compact_files(target_rows_per_fragment=FRAGMENT_ROWS)
+        if len(small) >= SMALL_FRAGMENTS or self._has_unindexed(dataset):
+            self._index(dataset)
+        dataset.cleanup_old_versions(older_than=KEPT_VERSIONS)
+
+    def _index(self, dataset: lance.LanceDataset) -> None:
+        if dataset.describe_indices():
+            dataset.optimize.optimize_indices()
+        else:
+            dataset.create_scalar_index(KEY, "BTREE")
+
+    def _has_unindexed(self, dataset: lance.LanceDataset) -> bool:
+        """Tell whether whole fragments came that no index knows, as after an import."""
+        unindexed = dataset.count_rows()
+        if dataset.describe_indices():
+            unindexed = dataset.stats.index_stats(f"{KEY}_idx")["num_unindexed_rows"]
+        return unindexed >= FRAGMENT_ROWS
+
+    def _sync(self, before: lance.LanceDataset, after: lance.LanceDataset) -> None:
+        """Have the files of a version on the disk, not only with the kernel."""
+        known = set(_files(before))
+        root = Path(self._uri)
+        written = [root / name for name in _files(after) if name not in known]
+        written.append(root / "_versions" / f"{LAST_VERSION - after.version:020d}.manifest")
+        for path in [*written, *{path.parent for path in written}]:
+            _fsync(path)
+
+
+def _files(dataset: lance.LanceDataset) -> Iterator[str]:
+    for fragment in dataset.get_fragments():
+        metadata = fragment.metadata
+        for file in metadata.files:
+            yield f"data/{file.path}"
+        deleted = metadata.deletion_file
+        if deleted is not None:
+            yield str(deleted.path(fragment.fragment_id))
+
+
+def _fsync(path: Path) -> None:
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return  # joined with others meanwhile
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _quoted(track_ids: Collection[str]) -> str:
+    return ", ".join("'" + one.replace("'", "''") + "'" for one in track_ids)

@@ -1,0 +1,71 @@
+"""One change to one track, as it is applied to whatever the track is by then."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+from pipelines.analysis.records import TrackFeatures
+from serve_app.library.track import Analysis, LibraryTrack
+
+Change = Callable[[LibraryTrack | None], LibraryTrack | None]
+"""Gives the track as it shall be, from the track as it is (None: it is not there). None removes it,
+or leaves it away. It may be called again, with a later state."""
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What an analysis gave.
+
+    Attributes:
+        features: With segments, sections and embedding.
+        made_by: Name of the checkpoint set, see `serve_app.checkpoints.choice.models_name`.
+    """
+
+    features: TrackFeatures
+    made_by: str
+
+    @property
+    def model(self) -> str | None:
+        """The model of the embedding; None where there is none, as of silence."""
+        return self.features.models.get("embedding") if any(self.features.embedding) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """One change to one track; ``heard`` becomes its analysis and its vector."""
+
+    track_id: str
+    change: Change
+    heard: Heard | None = None
+
+    def apply(self, track: LibraryTrack | None) -> LibraryTrack | None:
+        """Give the track after the change."""
+        changed = self.change(track)
+        if changed is None or self.heard is None:
+            return changed
+        features = replace(self.heard.features, segments=[], sections=[], embedding=[])
+        models = [*changed.embeddings, *([self.heard.model] if self.heard.model else [])]
+        return replace(
+            changed,
+            analysis=Analysis(features, self.heard.made_by, datetime.now(UTC)),
+            embeddings=tuple(dict.fromkeys(models)),
+        )
+
+
+def added(track: LibraryTrack) -> Change:
+    """Add a track, or replace it whole."""
+    return lambda _known: track
+
+
+def removed(_known: LibraryTrack | None) -> None:
+    """Remove a track."""
+
+
+def kept(track: LibraryTrack) -> LibraryTrack:
+    """Leave a track as it is, but for what was heard."""
+    return track
+
+
+def where_there(change: Callable[[LibraryTrack], LibraryTrack]) -> Change:
+    """Change a track, unless it was removed meanwhile."""
+    return lambda known: None if known is None else change(known)

@@ -1,0 +1,247 @@
+"""The library: tracks that any node may add, change and remove while all of them answer.
+
+Invariant: what a write returned for is in the shared datasets, and in this machine's view. A track
+tells of an analysis or a vector only after that is stored.
+"""
+
+import logging
+import sqlite3
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from threading import Event, Lock, Thread
+
+import lance
+
+from pipelines.analysis.records import TrackFeatures
+from serve_app.domain.identity import TrackIdentity
+from serve_app.domain.track_ids import Platform, TrackId
+from serve_app.domain.ulid import new_ulid
+from serve_app.library.analyses import Analyses
+from serve_app.library.dataset import Dataset
+from serve_app.library.edit import Edit, Heard
+from serve_app.library.nearest import nearest
+from serve_app.library.place import LibraryPlace
+from serve_app.library.query import TrackQuery
+from serve_app.library.rows import SCHEMA, table_of
+from serve_app.library.track import LibraryTrack, stamped
+from serve_app.library.vectors import Near, Vectors
+from serve_app.library.view import FORMAT, View
+
+logger = logging.getLogger(__name__)
+
+FOLLOW_S = 1.0
+"""How old another node's write may be before it is seen here, and some milliseconds."""
+
+NEXT_REVISION = "source.revision = target.revision + 1"
+MAX_ATTEMPTS = 50
+
+
+class LibraryBusyError(RuntimeError):
+    """Others changed the same tracks again and again; some of the changes are not stored."""
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryHit:
+    """Who a track of the library is."""
+
+    track_id: str
+    owner: str
+    identity: TrackIdentity
+
+
+@dataclass(frozen=True, slots=True)
+class TrackPage:
+    """One page of a listing; ``next_cursor`` is None at the end."""
+
+    items: list[LibraryTrack]
+    next_cursor: str | None
+
+
+class Library:
+    """Look-ups are answered by the view; the rest blocks: call it in a thread. Thread-safe."""
+
+    def __init__(self, url: str, view_dir: Path) -> None:
+        """Open a library; one that is not there is made.
+
+        Args:
+            url: See `LibraryPlace.parse`.
+            view_dir: A folder of this machine; its processes share the view in it.
+        """
+        self._place = LibraryPlace.parse(url)
+        self._tracks = Dataset(self._place, "tracks", SCHEMA)
+        self._analyses = Analyses(self._place)
+        self._vectors: dict[str, Vectors] = {}
+        self._lock = Lock()
+        self._closing = Event()
+        self._follower: Thread | None = None
+        self._view = View(view_dir / f"view-{FORMAT}-{self._tracks.stamp}.sqlite")
+
+    def close(self) -> None:
+        """Stop following, and close the view."""
+        self._closing.set()
+        if self._follower is not None:
+            self._follower.join()
+        self._view.close()
+
+    def follow_on(self) -> None:
+        """Follow every second from now on, in a thread."""
+        self._follower = Thread(target=self._follow_on, name="library", daemon=True)
+        self._follower.start()
+
+    def _follow_on(self) -> None:
+        while not self._closing.wait(FOLLOW_S):
+            try:
+                self.follow()
+            except (OSError, ValueError, sqlite3.Error):
+                # The shared datasets are away; what this machine has seen is answered meanwhile.
+                logger.warning("the library could not be followed", exc_info=True)
+
+    def follow(self) -> None:
+        """Bring the view up to the newest version of the shared dataset."""
+        dataset = self._tracks.latest()
+        if dataset.version == self._view.version:
+            return
+        if dataset.version < self._view.version:
+            self._view.empty()  # the shared dataset was set back, by a crash or a backup
+        fragments = {one.fragment_id: one for one in dataset.get_fragments()}
+        for number in self._view.lacking(fragments):
+            self._view.take_in(number, self._news(fragments[number]))
+        self._view.reached(dataset.version, fragments)
+
+    def _news(self, fragment: lance.LanceFragment) -> Iterable[dict[str, object]]:
+        """Give the rows of a fragment, unless all are known: joined fragments bring nothing new."""
+        known = fragment.to_table(columns=["track_id", "revision"]).to_pylist()
+        if self._view.knows((row["track_id"], row["revision"]) for row in known):
+            return
+        for batch in fragment.to_batches(batch_size=1000):
+            yield from batch.to_pylist()
+
+    def count(self, owners: Sequence[str]) -> int:
+        """How many tracks these owners have."""
+        return self._view.count(owners)
+
+    def by_id(self, track_id: TrackId, owners: Sequence[str]) -> list[LibraryHit]:
+        """Tracks of an identifier that these owners have, the oldest first."""
+        if track_id.platform is Platform.LIBRARY:
+            found = self._view.identity(track_id.value, owners)
+        else:
+            found = self._view.identities(str(track_id), owners)
+        return [LibraryHit(*one) for one in found]
+
+    def named(self, artist: str, title: str, owners: Sequence[str]) -> list[LibraryHit]:
+        """Tracks of that artist and title, however they are spelt, the best first."""
+        return [LibraryHit(*one) for one in self._view.named(artist, title, owners)]
+
+    def get(self, track_id: str) -> LibraryTrack | None:
+        """Everything but the analysis' details and the vectors."""
+        return self._view.track(track_id)[0]
+
+    def of_term(self, term: str, owner: str) -> list[LibraryTrack]:
+        """An owner's tracks of a term; `serve_app.library.rows` makes terms."""
+        return self._view.of_term(term, owner)
+
+    def page(
+        self, query: TrackQuery, owners: Sequence[str], limit: int, cursor: str | None = None
+    ) -> TrackPage:
+        """Tracks that a query asks for, newest first; ``cursor`` is the last page's."""
+        items = self._view.page(query, owners, limit + 1, cursor)
+        if len(items) <= limit:
+            return TrackPage(items, None)
+        return TrackPage(items[:limit], items[limit - 1].track_id)
+
+    def whole(self, track_id: str) -> TrackFeatures | None:
+        """What was heard in a track, with segments, sections and embedding."""
+        features = self._analyses.get(track_id)
+        if features is None:
+            return None
+        vector = self.vectors(features.models["embedding"]).get([track_id]).get(track_id)
+        return features if vector is None else replace(features, embedding=vector)
+
+    def models(self) -> list[str]:
+        """The models that vectors are stored of."""
+        return self._view.models()
+
+    def vectors(self, model: str) -> Vectors:
+        """The vectors of a model."""
+        with self._lock:
+            if model not in self._vectors:
+                self._vectors[model] = Vectors(self._place, model)
+            return self._vectors[model]
+
+    def nearest(
+        self,
+        model: str,
+        vector: Sequence[float],
+        n: int,
+        owners: Sequence[str],
+        query: TrackQuery,
+    ) -> list[Near]:
+        """The ``n`` nearest tracks that a query asks for and these owners have, nearest first."""
+        return nearest(self.vectors(model), self._view, vector, n, owners, query)
+
+    def write(self, edits: Sequence[Edit]) -> list[LibraryTrack | None]:
+        """Make changes in one commit; give the tracks as they are then, in the order of the edits.
+
+        Raises:
+            LibraryBusyError: Others were always faster.
+        """
+        todo = list(dict.fromkeys(edit.track_id for edit in edits))
+        done: dict[str, LibraryTrack | None] = {}
+        for _ in range(MAX_ATTEMPTS):
+            self.follow()
+            known = {one: self._view.track(one) for one in todo}
+            current = [edit for edit in edits if edit.track_id in known]
+            changed = {one: track for one, (track, *_) in known.items()}
+            for edit in current:
+                changed[edit.track_id] = edit.apply(changed[edit.track_id])
+            done |= {
+                one: None if track is None else stamped(track, known[one][1] + 1)
+                for one, track in changed.items()
+            }
+            gone = [track for one, (track, *_) in known.items() if track and changed[one] is None]
+            here = [track for one in todo if (track := done[one]) is not None]
+            todo = self._store(here, gone, current)
+            if not todo:
+                return [done[edit.track_id] for edit in edits]
+        raise LibraryBusyError(", ".join(todo))
+
+    def _store(
+        self, here: Sequence[LibraryTrack], gone: Sequence[LibraryTrack], edits: Sequence[Edit]
+    ) -> list[str]:
+        """Write the tracks as they shall be; name those that somebody else wrote first."""
+        owners = {track.track_id: track.owner for track in here}
+        heard = {edit.track_id: edit.heard for edit in edits if edit.heard is not None}
+        heard = {one: what for one, what in heard.items() if one in owners}
+        self._store_heard(heard, owners)
+        write_id = new_ulid()
+        rows = table_of(here, gone, write_id, self._tracks.schema)
+        n_written = self._tracks.upsert(rows, NEXT_REVISION) if len(rows) else 0
+        self.follow()
+        self._delete_heard(gone)
+        if n_written == len(rows):
+            return []
+        return [one for one in rows["track_id"].to_pylist() if self._view.track(one)[2] != write_id]
+
+    def _store_heard(self, heard: Mapping[str, Heard], owners: Mapping[str, str]) -> None:
+        if not heard:
+            return
+        self._analyses.put({one: what.features for one, what in heard.items()})
+        for model in {what.model for what in heard.values()} - {None}:
+            vectors = {
+                one: what.features.embedding for one, what in heard.items() if what.model == model
+            }
+            self.vectors(str(model)).put(vectors, [owners[one] for one in vectors])
+
+    def _delete_heard(self, gone: Sequence[LibraryTrack]) -> None:
+        self._analyses.rows.delete([track.track_id for track in gone if track.analysis])
+        for model in {model for track in gone for model in track.embeddings}:
+            of_model = [track.track_id for track in gone if model in track.embeddings]
+            self.vectors(model).delete(of_model)
+
+    def maintain(self) -> None:
+        """Join small files, bring the indices up to date, forget old versions."""
+        datasets = [self._tracks, self._analyses.rows, *map(self.vectors, self.models())]
+        for dataset in datasets:
+            dataset.maintain()
+        self.follow()

@@ -1,0 +1,40 @@
+"""Tempo, key and length of a track: what a person vouches for, else what was heard."""
+
+from dataclasses import dataclass
+
+from pipelines.analysis import notes
+from serve_app.library.track import LibraryTrack
+
+
+@dataclass(frozen=True, slots=True)
+class Measures:
+    """What a track is filtered and mixed by; None where it is not known.
+
+    Attributes:
+        tempo: BPM; 0 when there is no beat.
+        key: Pitch class, C = 0 … B = 11, or `UNKNOWN_KEY`.
+        mode: 1 major, 0 minor, -1 unknown.
+    """
+
+    tempo: float | None
+    key: int | None
+    mode: int | None
+    duration_s: float | None
+
+    @property
+    def camelot(self) -> str | None:
+        """The key's name on the Camelot wheel."""
+        if self.key is None or self.mode is None:
+            return None
+        return notes.camelot(self.key, self.mode) or None
+
+
+def measures_of(track: LibraryTrack) -> Measures:
+    """Give the measures of a track."""
+    who = track.identity
+    if track.analysis is None:
+        return Measures(who.tempo, who.key, who.mode, who.duration_s)
+    heard = track.analysis.features
+    if who.is_verified:
+        return Measures(who.tempo, who.key, who.mode, heard.duration_s)
+    return Measures(heard.tempo, heard.key, heard.mode, heard.duration_s)

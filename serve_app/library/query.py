@@ -1,0 +1,85 @@
+"""What a listing of the library asks for, as SQL over the view."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from serve_app.library.spelling import normalise
+
+OCTAVES = (1.0, 0.5, 2.0)
+"""The tempo as it is, and its half and double, which the same music may be counted in."""
+
+_WORD = re.compile(r"\w+")
+
+
+@dataclass(frozen=True, slots=True)
+class TrackQuery:
+    """Which tracks; what is empty or None asks for nothing.
+
+    Attributes:
+        tempo_octaves: Whether a tempo will do of which half or double lies between the bounds.
+        keys: Camelot names; a track in any of them will do.
+        tags: All of them, however their case.
+        text: All its words are in artist, title, album or tags; the last may be a beginning.
+    """
+
+    tempo_min: float | None = None
+    tempo_max: float | None = None
+    year_min: int | None = None
+    year_max: int | None = None
+    keys: Sequence[str] = ()
+    tags: Sequence[str] = ()
+    text: str = ""
+    tempo_octaves: bool = False
+
+    def where(self) -> tuple[list[str], list[object]]:
+        """The conditions and their values."""
+        terms: list[str] = []
+        values: list[object] = []
+        octaves = OCTAVES if self.tempo_octaves else (1.0,)
+        ranges = [self._tempo_range(octave) for octave in octaves]
+        if ranges[0][0]:
+            terms.append(f"({' OR '.join(term for term, _ in ranges)})")
+            values += [bound for _, bounds in ranges for bound in bounds]
+        bounds = (
+            ("year >= ?", self.year_min),
+            ("year <= ?", self.year_max),
+        )
+        for term, bound in bounds:
+            if bound is not None:
+                terms.append(term)
+                values.append(bound)
+        if self.keys:
+            terms.append(f"camelot IN ({', '.join('?' * len(self.keys))})")
+            values += self.keys
+        for tag in self.tags:
+            terms.append("n IN (SELECT n FROM term WHERE term = ?)")
+            values.append(tag_term(tag))
+        if self.text:
+            terms.append("n IN (SELECT rowid FROM word WHERE word MATCH ?)")
+            values.append(matching(self.text))
+        return terms, values
+
+    def _tempo_range(self, octave: float) -> tuple[str, list[float]]:
+        bounds = (("tempo >= ?", self.tempo_min), ("tempo <= ?", self.tempo_max))
+        known = [(term, bound * octave) for term, bound in bounds if bound is not None]
+        return " AND ".join(term for term, _ in known), [bound for _, bound in known]
+
+
+def tag_term(tag: str) -> str:
+    """The term under which the tracks of a tag are found."""
+    return f"tag:{normalise(tag)}"
+
+
+def matching(text: str) -> str:
+    """The full-text query for all words of a text, the last as a beginning."""
+    words = _WORD.findall(normalise(text))
+    if not words:
+        return '""'
+    return " ".join([*(f'"{word}"' for word in words[:-1]), f'"{words[-1]}"*'])
+
+
+def in_column(column: str, text: str, *, any_word: bool = False) -> str:
+    """The full-text query for the words of a normalised text in one column."""
+    words = [f'"{word}"' for word in _WORD.findall(text)]
+    return f"{{{column}}}: ({(' OR ' if any_word else ' ').join(words)})" if words else '""'

@@ -1,0 +1,186 @@
+"""A track of the library: who it is, where its audio lies, what was heard in it."""
+
+import json
+import zlib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from enum import StrEnum
+from functools import lru_cache
+
+from pipelines.analysis import features as feature_json
+from pipelines.analysis.records import TrackFeatures
+from serve_app.domain import identity as identity_json
+from serve_app.domain.identity import TrackIdentity
+from serve_app.domain.track_ids import LIBRARY_PREFIX
+from serve_app.domain.ulid import new_ulid
+
+OPERATOR = ""
+"""Owner of the tracks that every key may see; any other owner's are its own."""
+
+UNPACKED = 1024
+"""Records that stay unpacked, for tracks that are asked for again and again."""
+
+FORMAT = 1
+"""Of the record; raised when a field changes its meaning."""
+
+
+class Place(StrEnum):
+    """Where a file lies: a path or S3 address, an asset of its owner, or a web address."""
+
+    PATH = "path"
+    ASSET = "asset"
+    URL = "url"
+
+
+@dataclass(frozen=True, slots=True)
+class TrackFile:
+    """One file that holds the recording.
+
+    Attributes:
+        location: An absolute path or ``s3://`` address, an asset id, or a web address.
+        content_sha256: Of all bytes.
+        audio_sha256: Of the demuxed audio packets, so that other tags do not change it.
+        missing_since: When the file was first not found where it was.
+    """
+
+    place: Place
+    location: str
+    content_sha256: str | None = None
+    audio_sha256: str | None = None
+    size_bytes: int | None = None
+    mtime_ns: int | None = None
+    missing_since: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Analysis:
+    """What was heard in the track, and by which checkpoints.
+
+    Attributes:
+        features: Without segments, sections and embedding, which are kept apart.
+        made_by: Name of the checkpoint set, see `serve_app.checkpoints.choice.models_name`.
+    """
+
+    features: TrackFeatures
+    made_by: str
+    made_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryTrack:
+    """One recording, however many files hold it.
+
+    Attributes:
+        owner: `OPERATOR`, or the one account whose keys see the track.
+        sources: Field of ``identity`` to who said so: ``tags``, ``owner``, a provider's name.
+        tags: The owner's own words for it.
+        embeddings: Models whose vectors of the track are stored.
+        fingerprint: Chromaprint of its beginning, base64url.
+        cover: Object key or web address of its picture.
+        revision: Counts the changes; 0 before the track is stored.
+    """
+
+    track_id: str
+    identity: TrackIdentity
+    owner: str = OPERATOR
+    sources: Mapping[str, str] = field(default_factory=dict)
+    files: tuple[TrackFile, ...] = ()
+    tags: tuple[str, ...] = ()
+    analysis: Analysis | None = None
+    embeddings: tuple[str, ...] = ()
+    fingerprint: str | None = None
+    cover: str | None = None
+    added_at: datetime | None = None
+    changed_at: datetime | None = None
+    revision: int = 0
+
+
+def new_track_id() -> str:
+    """Make an id; ids sort by creation time."""
+    return LIBRARY_PREFIX + new_ulid()
+
+
+def stamped(track: LibraryTrack, revision: int) -> LibraryTrack:
+    """Give a track as it is stored now."""
+    now = datetime.now(UTC)
+    return replace(track, added_at=track.added_at or now, changed_at=now, revision=revision)
+
+
+def pack(track: LibraryTrack) -> bytes:
+    """Write a track as compressed JSON."""
+    content = {
+        "format": FORMAT,
+        "track_id": track.track_id,
+        "owner": track.owner,
+        "revision": track.revision,
+        "identity": json.loads(identity_json.to_json(track.identity)),
+        "sources": dict(track.sources),
+        "files": [asdict(file) for file in track.files],
+        "tags": track.tags,
+        "analysis": None if track.analysis is None else _analysis_fields(track.analysis),
+        "embeddings": track.embeddings,
+        "fingerprint": track.fingerprint,
+        "cover": track.cover,
+        "added_at": track.added_at,
+        "changed_at": track.changed_at,
+    }
+    known = {name: value for name, value in content.items() if value}
+    text = json.dumps(known, ensure_ascii=False, separators=(",", ":"), default=datetime.isoformat)
+    return zlib.compress(text.encode())
+
+
+@lru_cache(maxsize=UNPACKED)
+def unpack(record: bytes) -> LibraryTrack:
+    """Read what `pack` wrote.
+
+    Raises:
+        ValueError: It is of another format.
+    """
+    content = json.loads(zlib.decompress(record))
+    if content.pop("format", None) != FORMAT:
+        raise ValueError(f"the record of a library track must have format {FORMAT}")
+    analysis = content.get("analysis")
+    return LibraryTrack(
+        track_id=content["track_id"],
+        owner=content.get("owner", OPERATOR),
+        revision=content["revision"],
+        identity=identity_json.from_json(json.dumps(content.get("identity", {})).encode()),
+        sources=content.get("sources", {}),
+        files=tuple(_file(one) for one in content.get("files", ())),
+        tags=tuple(content.get("tags", ())),
+        analysis=None if analysis is None else _analysis(analysis),
+        embeddings=tuple(content.get("embeddings", ())),
+        fingerprint=content.get("fingerprint"),
+        cover=content.get("cover"),
+        added_at=_time(content.get("added_at")),
+        changed_at=_time(content.get("changed_at")),
+    )
+
+
+def _analysis_fields(analysis: Analysis) -> dict[str, object]:
+    return {
+        "features": json.loads(feature_json.to_json(analysis.features)),
+        "made_by": analysis.made_by,
+        "made_at": analysis.made_at,
+    }
+
+
+def _analysis(fields: Mapping[str, object]) -> Analysis | None:
+    try:
+        features = feature_json.from_json(json.dumps(fields["features"]))
+    except feature_json.RecordFormatError:
+        return None  # of another version of the pipelines: to be analysed again
+    return Analysis(
+        features, str(fields["made_by"]), datetime.fromisoformat(str(fields["made_at"]))
+    )
+
+
+def _file(fields: Mapping[str, object]) -> TrackFile:
+    missing = _time(fields["missing_since"])
+    known = {**fields, "place": Place(str(fields["place"])), "missing_since": missing}
+    return TrackFile(**known)  # type: ignore[arg-type]  # names and types are those of `asdict`
+
+
+def _time(text: object) -> datetime | None:
+    return datetime.fromisoformat(text) if isinstance(text, str) else None

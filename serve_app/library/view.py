@@ -1,0 +1,301 @@
+"""The library as this machine sees it: an SQLite file that answers look-ups without the network.
+
+Invariant: the view holds nothing of its own. It is made from the shared dataset, fragment by
+fragment, and may be deleted at any time. Of two revisions of a track it keeps the later one,
+whatever order they come in, so several processes may fill one view.
+"""
+
+import json
+import sqlite3
+import threading
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from serve_app.domain import identity as identity_json
+from serve_app.domain.identity import TrackIdentity
+from serve_app.library.query import TrackQuery, in_column
+from serve_app.library.rows import MODEL, name_term
+from serve_app.library.spelling import normalise, normalise_artist, normalise_title, ranked
+from serve_app.library.track import LibraryTrack, unpack
+
+FORMAT = 1
+"""In the file's name, so that a view of another shape is not misread."""
+
+Known = tuple[str, str, TrackIdentity]
+"""Track id, owner and identity."""
+
+BUSY_S = 60.0
+MAX_SAME = 16
+MAX_NAMED = 50
+
+_TABLES = """
+CREATE TABLE IF NOT EXISTS version(seen INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS fragment(id INTEGER PRIMARY KEY);
+CREATE TABLE IF NOT EXISTS amount(owner TEXT PRIMARY KEY, tracks INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS track(
+    n INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, owner TEXT NOT NULL, revision INTEGER NOT NULL,
+    write_id TEXT NOT NULL, identity BLOB, tempo REAL, camelot TEXT, year INTEGER
+);
+CREATE TABLE IF NOT EXISTS record(n INTEGER PRIMARY KEY, record BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS term(term TEXT NOT NULL, n INTEGER NOT NULL, PRIMARY KEY(term, n))
+    WITHOUT ROWID;
+CREATE VIRTUAL TABLE IF NOT EXISTS word USING fts5(artist, title, album, tags);
+CREATE INDEX IF NOT EXISTS term_n ON term(n);
+CREATE INDEX IF NOT EXISTS track_owner ON track(owner, id) WHERE identity IS NOT NULL;
+CREATE INDEX IF NOT EXISTS track_tempo ON track(owner, tempo) WHERE identity IS NOT NULL;
+"""
+_PUT_TRACK = """
+INSERT INTO track(id, owner, revision, write_id, identity, tempo, camelot, year)
+VALUES(:track_id, :owner, :revision, :write_id, :identity, :tempo, :camelot, :year)
+ON CONFLICT(id) DO UPDATE SET owner = excluded.owner, revision = excluded.revision,
+    write_id = excluded.write_id, identity = excluded.identity, tempo = excluded.tempo,
+    camelot = excluded.camelot, year = excluded.year
+RETURNING n
+"""
+_COUNT = """
+INSERT INTO amount VALUES(?, ?) ON CONFLICT(owner) DO UPDATE SET tracks = tracks + excluded.tracks
+"""
+
+
+class View:
+    """Reads and fills one file. Safe to share between threads and processes."""
+
+    def __init__(self, path: Path) -> None:
+        """Open the file; it is made when it is not there."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._path = path
+        self._threads = threading.local()
+        self._opened: list[sqlite3.Connection] = []
+        connection = self._connection()
+        connection.execute("PRAGMA journal_mode=WAL")
+        connection.executescript(_TABLES)
+
+    def close(self) -> None:
+        """Close the connections of all threads."""
+        while self._opened:
+            self._opened.pop().close()
+
+    @property
+    def version(self) -> int:
+        """The version of the shared dataset that is here whole; 0 before the first."""
+        (seen,) = self._connection().execute("SELECT max(seen) FROM version").fetchone()
+        return seen or 0
+
+    def lacking(self, fragments: Collection[int]) -> list[int]:
+        """Those fragments that are not here yet."""
+        here = {one for (one,) in self._connection().execute("SELECT id FROM fragment")}
+        return sorted(set(fragments) - here)
+
+    def knows(self, revisions: Iterable[tuple[str, int]]) -> bool:
+        """Tell whether all these tracks are here in that revision or a later one."""
+        connection = self._connection()
+        return all(
+            connection.execute(
+                "SELECT 1 FROM track WHERE id = ? AND revision >= ?", [track_id, revision]
+            ).fetchone()
+            for track_id, revision in revisions
+        )
+
+    def take_in(self, fragment: int, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Take in the rows of one fragment, all or none."""
+        with self._transaction() as connection:
+            for row in rows:
+                _put(connection, row)
+            connection.execute("INSERT OR IGNORE INTO fragment VALUES(?)", [fragment])
+
+    def reached(self, version: int, fragments: Collection[int]) -> None:
+        """Note that the view has all of a version, which consists of these fragments."""
+        with self._transaction() as connection:
+            (seen,) = connection.execute("SELECT max(seen) FROM version").fetchone()
+            if seen is not None and seen >= version:
+                return
+            connection.execute("DELETE FROM version")
+            connection.execute("INSERT INTO version VALUES(?)", [version])
+            gone = {one for (one,) in connection.execute("SELECT id FROM fragment")}
+            gone -= set(fragments)
+            connection.executemany("DELETE FROM fragment WHERE id = ?", [[one] for one in gone])
+
+    def empty(self) -> None:
+        """Forget everything."""
+        with self._transaction() as connection:
+            for table in ("version", "fragment", "amount", "track", "record", "term", "word"):
+                connection.execute(f"DELETE FROM {table}")  # noqa: S608  names of this module
+
+    def count(self, owners: Sequence[str]) -> int:
+        """How many tracks these owners have."""
+        marks = _marks(owners)
+        found = self._connection().execute(
+            f"SELECT total(tracks) FROM amount WHERE owner IN ({marks})",  # noqa: S608  marks alone
+            owners,
+        )
+        return int(found.fetchone()[0])
+
+    def identities(self, term: str, owners: Sequence[str]) -> list[Known]:
+        """Track id, owner and identity of the tracks of a term, the oldest first."""
+        found = self._connection().execute(
+            "SELECT id, owner, identity FROM term JOIN track USING(n) "  # noqa: S608  marks alone
+            f"WHERE term = ? AND owner IN ({_marks(owners)}) ORDER BY id LIMIT {MAX_SAME}",
+            [term, *owners],
+        )
+        return [(one, owner, identity_json.from_json(who)) for one, owner, who in found]
+
+    def identity(self, track_id: str, owners: Sequence[str]) -> list[Known]:
+        """As `identities`, of the library's own id."""
+        found = self._connection().execute(
+            "SELECT id, owner, identity FROM track "  # noqa: S608  marks alone
+            f"WHERE id = ? AND identity IS NOT NULL AND owner IN ({_marks(owners)})",
+            [track_id, *owners],
+        )
+        return [(one, owner, identity_json.from_json(who)) for one, owner, who in found]
+
+    def models(self) -> list[str]:
+        """The models that vectors are stored of."""
+        found = self._connection().execute(
+            "SELECT DISTINCT term FROM term WHERE term >= ? AND term < ?", [MODEL, MODEL + "\x7f"]
+        )
+        return [term.removeprefix(MODEL) for (term,) in found]
+
+    def track(self, track_id: str) -> tuple[LibraryTrack | None, int, str]:
+        """A track, its revision and the write that made it; no track where it was removed.
+
+        Revision 0 is of a track that never was.
+        """
+        found = self._connection().execute(
+            "SELECT record, revision, write_id FROM track LEFT JOIN record USING(n) WHERE id = ?",
+            [track_id],
+        )
+        record, revision, write_id = found.fetchone() or (None, 0, "")
+        return (None if record is None else unpack(record)), revision, write_id
+
+    def of_term(self, term: str, owner: str) -> list[LibraryTrack]:
+        """The tracks of a term that this owner has, the oldest first."""
+        found = self._connection().execute(
+            "SELECT record FROM term JOIN track USING(n) JOIN record USING(n) "
+            "WHERE term = ? AND owner = ? ORDER BY id LIMIT ?",
+            [term, owner, MAX_SAME],
+        )
+        return [unpack(record) for (record,) in found]
+
+    def named(self, artist: str, title: str, owners: Sequence[str]) -> list[Known]:
+        """Tracks of that artist and title, however they are spelt; the best first."""
+        exact = self.identities(name_term(artist, title), owners)
+        if exact:
+            return exact
+        by_artist, by_title = normalise_artist(artist), normalise_title(title)
+        whose = in_column("artist", by_artist)
+        queries = (
+            in_column("title", by_title),
+            f"{whose} AND {in_column('title', by_title, any_word=True)}",
+            whose,
+        )
+        found: dict[str, Known] = {}
+        for query in queries:
+            rows = self._connection().execute(
+                "SELECT id, owner, identity FROM track WHERE n IN "  # noqa: S608  marks alone
+                f"(SELECT rowid FROM word WHERE word MATCH ? LIMIT {MAX_NAMED}) "
+                f"AND owner IN ({_marks(owners)})",
+                [query, *owners],
+            )
+            for one, owner, who in rows:
+                found[one] = (one, owner, identity_json.from_json(who))
+        known = {id(identity): (one, owner, identity) for one, owner, identity in found.values()}
+        matches = ranked([identity for *_, identity in found.values()], artist, title)
+        return [known[id(match.identity)] for match in matches]
+
+    def page(
+        self, query: TrackQuery, owners: Sequence[str], limit: int, before: str | None
+    ) -> list[LibraryTrack]:
+        """Tracks that a query asks for, newest first, of those older than the track ``before``."""
+        where, values = _asked(query, owners)
+        if before is not None:
+            where += " AND id < ?"
+            values.append(before)
+        found = self._connection().execute(
+            "SELECT record FROM track JOIN record USING(n) "  # noqa: S608  conditions of `TrackQuery`
+            f"WHERE {where} ORDER BY id DESC LIMIT ?",
+            [*values, limit],
+        )
+        return [unpack(record) for (record,) in found]
+
+    def meeting(
+        self, track_ids: Sequence[str], query: TrackQuery, owners: Sequence[str]
+    ) -> list[str]:
+        """Those of some tracks that a query asks for and these owners have, in their order."""
+        where, values = _asked(query, owners)
+        found = self._connection().execute(
+            "SELECT track.id FROM json_each(?) AS given CROSS JOIN track "  # noqa: S608
+            f"ON track.id = given.value WHERE {where} ORDER BY given.key",
+            [json.dumps(track_ids), *values],
+        )
+        return [one for (one,) in found]
+
+    def matching(self, query: TrackQuery, owners: Sequence[str], limit: int) -> list[str]:
+        """The tracks that a query asks for and these owners have."""
+        where, values = _asked(query, owners)
+        found = self._connection().execute(
+            f"SELECT track.id FROM track WHERE {where} LIMIT ?",  # noqa: S608  as above
+            [*values, limit],
+        )
+        return [one for (one,) in found]
+
+    def _connection(self) -> sqlite3.Connection:
+        known: sqlite3.Connection | None = getattr(self._threads, "connection", None)
+        if known is None:
+            known = sqlite3.connect(
+                self._path, timeout=BUSY_S, isolation_level=None, check_same_thread=False
+            )
+            # The shared dataset is what lasts; a view that lost its end catches up.
+            known.execute("PRAGMA synchronous=NORMAL")
+            self._threads.connection = known
+            self._opened.append(known)
+        return known
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        connection = self._connection()
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield connection
+        except BaseException:
+            connection.execute("ROLLBACK")
+            raise
+        connection.execute("COMMIT")
+
+
+def _put(connection: sqlite3.Connection, row: Mapping[str, Any]) -> None:
+    known = connection.execute(
+        "SELECT n, revision, identity IS NOT NULL FROM track WHERE id = ?", [row["track_id"]]
+    ).fetchone()
+    n, revision, was_there = known or (None, 0, False)
+    if revision >= row["revision"]:
+        return
+    if was_there:
+        connection.execute("DELETE FROM term WHERE n = ?", [n])
+        connection.execute("DELETE FROM word WHERE rowid = ?", [n])
+        connection.execute("DELETE FROM record WHERE n = ?", [n])
+    ((n,),) = connection.execute(_PUT_TRACK, row).fetchall()
+    is_there = row["identity"] is not None
+    if is_there:
+        connection.execute("INSERT INTO record VALUES(?, ?)", [n, row["record"]])
+        connection.executemany("INSERT INTO term VALUES(?, ?)", [[one, n] for one in row["terms"]])
+        words = [normalise(row[name] or "") for name in ("artist", "title", "album")]
+        tags = " ".join(normalise(tag) for tag in row["tags"])
+        connection.execute(
+            "INSERT INTO word(rowid, artist, title, album, tags) VALUES(?, ?, ?, ?, ?)",
+            [n, *words, tags],
+        )
+    if is_there != bool(was_there):
+        connection.execute(_COUNT, [row["owner"], 1 if is_there else -1])
+
+
+def _asked(query: TrackQuery, owners: Sequence[str]) -> tuple[str, list[object]]:
+    """The condition for the tracks of a query that owners have, and its values."""
+    terms, values = query.where()
+    terms += ["identity IS NOT NULL", f"owner IN ({_marks(owners)})"]
+    return " AND ".join(terms), [*values, *owners]
+
+
+def _marks(owners: Sequence[str]) -> str:
+    return ", ".join("?" * len(owners))

@@ -1,0 +1,1 @@
+"""A whole installation at one moment: taken while it runs, and brought back."""

@@ -1,0 +1,170 @@
+"""What a backup consists of, with the digest of each part.
+
+Invariant: the manifest is written last, so that what has none was not finished; nothing is restored
+before every part has been compared with it.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable
+from datetime import datetime
+
+from pydantic import BaseModel, ConfigDict
+
+from serve_app.domain.objects import ObjectNotFoundError
+from serve_app.store.client import LEDGER_FORMAT
+from serve_app.store.objects import ObjectStore
+
+FORMAT = 1
+MANIFEST = "manifest.json"
+LEDGER = "ledger.rdb"
+SECRETS = "secrets.json"
+OBJECTS = "objects/"
+JOURNAL = "journal/"
+
+Say = Callable[[str], None]
+
+
+class BackupError(RuntimeError):
+    """A backup cannot be taken or restored; the message says what to do."""
+
+
+class Part(BaseModel):
+    """One file of a backup."""
+
+    model_config = ConfigDict(frozen=True)
+
+    size_bytes: int
+    sha256: str
+
+
+class Counts(BaseModel):
+    """What the ledger held."""
+
+    model_config = ConfigDict(frozen=True)
+
+    accounts: int
+    entries: int
+    open_holds: int
+    api_keys: int
+    webhooks: int
+    jobs: int
+    assets: int
+
+
+class Secrets(BaseModel):
+    """What an installation needs to come back and must not be seen.
+
+    Attributes:
+        pepper: What API keys and webhook secrets are derived with.
+        keys: The local service's own API keys, by tier.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    pepper: str
+    keys: dict[str, str]
+
+
+class Manifest(BaseModel):
+    """A whole backup.
+
+    Attributes:
+        format: Of the backup.
+        afa: The version that took it.
+        taken_at: Its moment.
+        ledger_format: Of what lies in Redis.
+        shards: Of the ledger.
+        settings: Those that were not the defaults, without secrets.
+        secret_settings: Names of the settings that were set and are not in the backup.
+        missing: Objects that the ledger names and the store no longer had.
+        problems: What the audit of the ledger found at that moment.
+        parts: By name.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    format: int
+    afa: str
+    taken_at: datetime
+    ledger_format: int
+    shards: int
+    settings: dict[str, str]
+    secret_settings: list[str]
+    counts: Counts
+    missing: list[str]
+    problems: list[str]
+    parts: dict[str, Part]
+
+    @property
+    def size_bytes(self) -> int:
+        """All parts together."""
+        return sum(part.size_bytes for part in self.parts.values())
+
+    def named(self, folder: str) -> dict[str, Part]:
+        """Give the parts of a folder, by their names within it."""
+        return {
+            name.removeprefix(folder): part
+            for name, part in self.parts.items()
+            if name.startswith(folder)
+        }
+
+
+async def read_manifest(source: ObjectStore) -> Manifest:
+    """Read the manifest of a backup.
+
+    Raises:
+        BackupError: There is none, it is damaged, or a later afa wrote it.
+    """
+    try:
+        plain = json.loads(await read_whole(source, MANIFEST))
+    except ObjectNotFoundError as error:
+        raise BackupError(
+            f"there is no {MANIFEST}: this is no backup, or one that was not finished"
+        ) from error
+    except ValueError as error:
+        raise BackupError(f"{MANIFEST} is damaged: use another backup") from error
+    newest = {"format": FORMAT, "ledger_format": LEDGER_FORMAT}
+    try:
+        if any(int(plain[name]) > number for name, number in newest.items()):
+            raise BackupError(
+                f"afa {plain['afa']} took this backup, in a format that this afa does not know: "
+                "install that version or a later one"
+            )
+        return Manifest.model_validate(plain)
+    except (KeyError, TypeError, ValueError) as error:
+        raise BackupError(f"{MANIFEST} is damaged: use another backup") from error
+
+
+async def check_parts(source: ObjectStore, manifest: Manifest, say: Say) -> None:
+    """Read every part and compare it with the manifest.
+
+    Raises:
+        BackupError: Some are missing or were changed.
+    """
+    damaged = []
+    for number, (name, part) in enumerate(manifest.parts.items(), 1):
+        say(f"checking part {number} of {len(manifest.parts)}")
+        if await digest_of(source, name) != part.sha256:
+            damaged.append(name)
+    if damaged:
+        raise BackupError(
+            f"{len(damaged)} of {len(manifest.parts)} parts are missing or were changed, the first "
+            f"is {damaged[0]}: use another backup"
+        )
+
+
+async def digest_of(source: ObjectStore, key: str) -> str | None:
+    """Give the hex SHA-256 of an object; None if there is none."""
+    digest = hashlib.sha256()
+    try:
+        async for chunk in source.read(key):
+            digest.update(chunk)
+    except ObjectNotFoundError:
+        return None
+    return digest.hexdigest()
+
+
+async def read_whole(source: ObjectStore, key: str) -> bytes:
+    """Read a small object."""
+    return b"".join([chunk async for chunk in source.read(key)])

@@ -1,0 +1,128 @@
+"""Reads the tags of an audio file: ID3, Vorbis comments, MP4, RIFF and ASF.
+
+Invariant: whatever a file holds, reading costs a bounded number of bytes and calls, and ends in
+tags that are clean text of bounded length; odd tags are left out, never an error.
+"""
+
+import re
+import unicodedata
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from io import RawIOBase
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from tinytag import Image, TinyTag, TinyTagException
+
+MAX_READ = 64 << 20
+"""Bytes: tags with a large cover are a tenth of it."""
+MAX_CALLS = 200_000
+MAX_TEXT = 500
+"""Characters of a value; longer ones are cut."""
+MAX_VALUES = 20
+MAX_COVER = 8 << 20
+
+_SEPARATORS = re.compile(r"[\s_\-]+")
+_GAIN = re.compile(r"\s*([+-]?\d{1,3}(?:\.\d{1,6})?)\s*(?:dB)?\s*", re.ASCII | re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Cover:
+    """A picture as it lies in the file."""
+
+    media_type: str
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Tags:
+    """What a file says of itself.
+
+    Attributes:
+        fields: Lower-case name without spaces, hyphens or underscores (``musicbrainztrackid``) to
+            its values, in the order of the file. Values are never empty.
+        cover: The front cover, else any picture; None where there is none of a bearable size.
+    """
+
+    fields: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    cover: Cover | None = None
+
+    def first(self, *names: str) -> str | None:
+        """Give the first value of the first of these fields that is there."""
+        return next((self.fields[name][0] for name in names if name in self.fields), None)
+
+    @property
+    def track_gain_db(self) -> float | None:
+        """ReplayGain of the track."""
+        match = _GAIN.fullmatch(self.first("replaygaintrackgain") or "")
+        return None if match is None else float(match[1])
+
+
+def read_tags(path: Path) -> Tags:
+    """Read the tags of a file.
+
+    Raises:
+        OSError: The file cannot be read.
+    """
+    with path.open("rb") as file:
+        bounded = cast("BinaryIO", _Bounded(file))
+        try:
+            found = TinyTag.get(file_obj=bounded, duration=False, image=True)
+        except TinyTagException:
+            return Tags()
+    fields: dict[str, tuple[str, ...]] = {}
+    for name, values in found.as_dict().items():
+        texts = tuple(filter(None, map(_clean, values if isinstance(values, list) else ())))
+        if texts:
+            key = _SEPARATORS.sub("", name.casefold())[:MAX_TEXT]
+            fields[key] = (*fields.get(key, ()), *texts)[:MAX_VALUES]
+    return Tags(fields, _cover(found.images.front_cover or found.images.any))
+
+
+def _cover(image: Image | None) -> Cover | None:
+    if image is None or not 0 < len(image.data) <= MAX_COVER:
+        return None
+    starts = {b"\xff\xd8\xff": "image/jpeg", b"\x89PNG": "image/png", b"RIFF": "image/webp"}
+    media_type = next((kind for start, kind in starts.items() if image.data.startswith(start)), "")
+    return Cover(media_type, image.data) if media_type else None
+
+
+def _clean(text: str) -> str:
+    """Undo the commonest wrong encoding, and leave out what is no text."""
+    if not text.isascii():
+        # UTF-8 that was read as Latin-1; Latin-1 text is next to never UTF-8 by chance.
+        with suppress(UnicodeError):
+            text = text.encode("latin-1").decode("utf-8")
+    shown = (" " if char.isspace() else char for char in text[: 4 * MAX_TEXT])
+    kept = "".join(char for char in shown if unicodedata.category(char)[0] != "C")
+    return " ".join(kept.replace("\ufffd", "").split())[:MAX_TEXT]
+
+
+class _Bounded(RawIOBase):
+    """A file of which only so much is read, in so many calls."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._bytes_left, self._calls_left = MAX_READ, MAX_CALLS
+
+    def read(self, size: int = -1, /) -> bytes:
+        """Read as the file does.
+
+        Raises:
+            OSError: It was too much.
+        """
+        self._calls_left -= 1
+        data = self._file.read(self._bytes_left + 1 if size < 0 else min(size, MAX_READ))
+        self._bytes_left -= len(data)
+        if self._bytes_left < 0 or self._calls_left < 0:
+            raise OSError("the tags are too large")
+        return data
+
+    def seek(self, offset: int, whence: int = 0, /) -> int:
+        """Move as the file does."""
+        return self._file.seek(offset, whence)
+
+    def tell(self) -> int:
+        """Tell the position."""
+        return self._file.tell()

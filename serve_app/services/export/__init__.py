@@ -1,0 +1,1 @@
+"""The library in the formats of DJ programs, players and tables."""

@@ -1,0 +1,34 @@
+"""A key in the notations that DJ programs and taggers know."""
+
+from enum import StrEnum
+
+from pipelines.analysis.notes import camelot
+
+_FLATS = ("C", "Db", "D", "Eb", "E", "F", "F#", "G", "Ab", "A", "Bb", "B")
+"""Spelt as taggers do: flats, but F sharp."""
+
+
+class KeyFormat(StrEnum):
+    """How a key is written: Am, 8A or 1m."""
+
+    CLASSIC = "classic"
+    CAMELOT = "camelot"
+    OPENKEY = "openkey"
+
+
+def key_name(key: int, mode: int, form: KeyFormat) -> str:
+    """Give the name of a key, "" when key or mode is unknown.
+
+    Args:
+        key: Pitch class, C = 0 … B = 11.
+        mode: 1 major, 0 minor.
+        form: The notation.
+    """
+    on_wheel = camelot(key, mode)
+    if not on_wheel or form is KeyFormat.CAMELOT:
+        return on_wheel
+    if form is KeyFormat.CLASSIC:
+        return _FLATS[key] + ("" if mode else "m")
+    # Open Key counts the same wheel from C major and A minor on.
+    number = (int(on_wheel[:-1]) - 8) % 12 + 1
+    return f"{number}{'d' if mode else 'm'}"

@@ -1,0 +1,82 @@
+"""A collection in rekordbox's XML, which rekordbox, Mixxx, djay and others import.
+
+References:
+    "rekordbox xml format", version 1.0.0, by its maker (xml_format_list.pdf).
+"""
+
+from collections.abc import Sequence
+from urllib.parse import quote
+from xml.etree.ElementTree import Element, ElementTree, SubElement, indent
+
+from serve_app.services.export.beat_grid import beat_grid
+from serve_app.services.export.key_names import KeyFormat, key_name
+from serve_app.services.export.tracks import ExportTrack
+
+PREFIX = "file://localhost"
+PLAYLIST = "afa"
+_KINDS = {
+    ".mp3": "MP3 File",
+    ".m4a": "M4A File",
+    ".flac": "FLAC File",
+    ".wav": "WAV File",
+    ".aiff": "AIFF File",
+    ".aac": "AAC File",
+}
+
+
+def collection(
+    tracks: Sequence[ExportTrack], version: str, keys: KeyFormat
+) -> "ElementTree[Element]":
+    """Write tracks, and a playlist of them.
+
+    Args:
+        tracks: In their order.
+        version: Of this program.
+        keys: How keys are written.
+    """
+    root = Element("DJ_PLAYLISTS", Version="1.0.0")
+    SubElement(root, "PRODUCT", Name="afa", Version=version, Company="afa")
+    entries = SubElement(root, "COLLECTION", Entries=str(len(tracks)))
+    for number, track in enumerate(tracks, 1):
+        entry = SubElement(entries, "TRACK", _fields(track, number, keys))
+        metro = f"{track.features.time_signature}/4"
+        for mark in beat_grid(track.features):
+            SubElement(
+                entry,
+                "TEMPO",
+                Inizio=f"{mark.start_s:.3f}",
+                Bpm=f"{mark.bpm:.2f}",
+                Metro=metro,
+                Battito=str(mark.beat),
+            )
+    top = SubElement(SubElement(root, "PLAYLISTS"), "NODE", Type="0", Name="ROOT", Count="1")
+    playlist = SubElement(
+        top, "NODE", Name=PLAYLIST, Type="1", KeyType="0", Entries=str(len(tracks))
+    )
+    for number in range(1, len(tracks) + 1):
+        SubElement(playlist, "TRACK", Key=str(number))
+    indent(root)
+    return ElementTree(root)
+
+
+def _fields(track: ExportTrack, number: int, keys: KeyFormat) -> dict[str, str]:
+    who, heard = track.identity, track.features
+    fields = {
+        "TrackID": str(number),
+        "Name": who.title,
+        "Artist": who.artist,
+        "Album": who.album or "",
+        "Genre": ", ".join(who.genres),
+        "Kind": _KINDS.get(track.path.suffix.lower(), "Unknown Format"),
+        "Size": str(track.file.size_bytes or 0),
+        "TotalTime": str(round(heard.duration_s)),
+        "Year": str(who.year or 0),
+        "AverageBpm": f"{heard.tempo:.2f}",
+        "Comments": f"Energy {round(100 * heard.energy)}",
+        "Location": PREFIX + quote(track.path.as_posix()),
+        "Tonality": key_name(heard.key, heard.mode, keys),
+        "Label": who.label or "",
+    }
+    if track.track.added_at is not None:
+        fields["DateAdded"] = f"{track.track.added_at:%Y-%m-%d}"
+    return fields

@@ -1,0 +1,78 @@
+"""The library as a table: CSV for people, Parquet for programs, M3U for players."""
+
+import csv
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipelines.analysis.notes import mode_name, pitch_class
+from serve_app.services.export.tracks import ExportTrack
+
+_ATTRIBUTES = (
+    *("energy", "danceability", "valence", "acousticness"),
+    *("instrumentalness", "speechiness", "liveness"),
+)
+_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
+
+
+def row_of(track: ExportTrack) -> dict[str, Any]:
+    """Give what a table says of a track; columns keep this order."""
+    who, heard = track.identity, track.features
+    return {
+        "track_id": track.track.track_id,
+        "file": track.file.location,
+        "artist": who.artist,
+        "title": who.title,
+        "album": who.album,
+        "year": who.year,
+        "genres": "; ".join(who.genres),
+        "duration_s": round(heard.duration_s, 3),
+        "tempo": round(heard.tempo, 3),
+        "tempo_confidence": round(heard.tempo_confidence, 3),
+        "time_signature": heard.time_signature,
+        "key": pitch_class(heard.key),
+        "mode": mode_name(heard.mode),
+        "camelot": heard.camelot or None,
+        "loudness_lufs": round(heard.loudness_lufs, 2),
+        **{name: round(100 * getattr(heard, name)) for name in _ATTRIBUTES},
+        "tags": "; ".join(tag.tag for tag in heard.mood_tags if tag.score >= 0.1),
+        "isrc": who.isrc,
+        "mbid": who.mbid,
+        "spotify_id": who.spotify_id,
+    }
+
+
+def write_csv(tracks: Iterable[ExportTrack], file: IO[str]) -> None:
+    """Write rows with a head; text that a spreadsheet would compute is quoted by an apostrophe."""
+    writer = None
+    for row in map(row_of, tracks):
+        if writer is None:
+            writer = csv.DictWriter(file, list(row))
+            writer.writeheader()
+        writer.writerow({name: _harmless(value) for name, value in row.items()})
+
+
+def _harmless(value: object) -> object:
+    is_formula = isinstance(value, str) and value.startswith(_FORMULA_STARTS)
+    return f"'{value}" if is_formula else value
+
+
+def write_parquet(tracks: Iterable[ExportTrack], path: Path) -> None:
+    """Write rows, with the beats and downbeats beside them."""
+    rows = [
+        row_of(one) | {"beats": one.features.beats, "downbeats": one.features.downbeats}
+        for one in tracks
+    ]
+    pq.write_table(pa.Table.from_pylist(rows), path)
+
+
+def write_m3u(tracks: Sequence[ExportTrack], file: IO[str]) -> None:
+    """Write an extended playlist, UTF-8."""
+    file.write("#EXTM3U\n")
+    for track in tracks:
+        who = track.identity
+        name = f"{who.artist} - {who.title}" if who.artist else who.title
+        file.write(f"#EXTINF:{round(track.features.duration_s)},{name}\n{track.file.location}\n")

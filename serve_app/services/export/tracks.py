@@ -1,0 +1,57 @@
+"""Which of a library's tracks can be exported: analysed, with a file that is there."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipelines.analysis.records import TrackFeatures
+from serve_app.domain.identity import TrackIdentity
+from serve_app.library.library import Library
+from serve_app.library.query import TrackQuery
+from serve_app.library.track import OPERATOR, LibraryTrack, Place, TrackFile
+
+PAGE = 500
+
+
+@dataclass(frozen=True, slots=True)
+class ExportTrack:
+    """A track with one of its files."""
+
+    track: LibraryTrack
+    file: TrackFile
+    features: TrackFeatures
+
+    @property
+    def identity(self) -> TrackIdentity:
+        """Who it is."""
+        return self.track.identity
+
+    @property
+    def path(self) -> Path:
+        """Where its file lies."""
+        return Path(self.file.location)
+
+
+def files_of(track: LibraryTrack) -> list[ExportTrack]:
+    """Give an analysed track with each of its files on this machine."""
+    if track.analysis is None:
+        return []
+    return [
+        ExportTrack(track, file, track.analysis.features)
+        for file in track.files
+        if file.place is Place.PATH
+        and file.missing_since is None
+        and not file.location.startswith("s3://")
+    ]
+
+
+def tracks_of(library: Library) -> Iterator[ExportTrack]:
+    """Give the operator's tracks, one for each recording, newest first."""
+    cursor: str | None = None
+    while True:
+        page = library.page(TrackQuery(), [OPERATOR], PAGE, cursor)
+        for track in page.items:
+            yield from files_of(track)[:1]
+        cursor = page.next_cursor
+        if cursor is None:
+            return

@@ -1,0 +1,67 @@
+"""A collection in Traktor's NML, with a grid marker for each change of tempo."""
+
+from collections.abc import Sequence
+from pathlib import PurePath
+from xml.etree.ElementTree import Element, ElementTree, SubElement, indent
+
+from serve_app.services.export.beat_grid import beat_grid
+from serve_app.services.export.key_names import KeyFormat, key_name
+from serve_app.services.export.tracks import ExportTrack
+
+VERSION = "19"
+"""Of the format, as Traktor 3 writes it; Traktor 4 reads it."""
+GRID_MARKER = "4"
+
+
+def collection(tracks: Sequence[ExportTrack], keys: KeyFormat) -> "ElementTree[Element]":
+    """Write tracks; keys are told both as Traktor counts them and as written."""
+    root = Element("NML", VERSION=VERSION)
+    SubElement(root, "HEAD", COMPANY="www.native-instruments.com", PROGRAM="Traktor")
+    SubElement(root, "MUSICFOLDERS")
+    entries = SubElement(root, "COLLECTION", ENTRIES=str(len(tracks)))
+    for track in tracks:
+        _add(entries, track, keys)
+    indent(root)
+    return ElementTree(root)
+
+
+def _add(entries: Element, track: ExportTrack, keys: KeyFormat) -> None:
+    who, heard = track.identity, track.features
+    entry = SubElement(entries, "ENTRY", TITLE=who.title, ARTIST=who.artist)
+    SubElement(entry, "LOCATION", DIR=_folder(track.path), FILE=track.path.name, VOLUME="")
+    if who.album:
+        SubElement(entry, "ALBUM", TITLE=who.album)
+    info = {
+        "GENRE": ", ".join(who.genres),
+        "LABEL": who.label or "",
+        "KEY": key_name(heard.key, heard.mode, keys),
+        "COMMENT": f"Energy {round(100 * heard.energy)}",
+        "PLAYTIME": str(round(heard.duration_s)),
+        "PLAYTIME_FLOAT": f"{heard.duration_s:.6f}",
+        "RELEASE_DATE": f"{who.year}/1/1" if who.year else "",
+    }
+    SubElement(entry, "INFO", {name: value for name, value in info.items() if value})
+    if heard.tempo:
+        quality = f"{100 * heard.tempo_confidence:.6f}"
+        SubElement(entry, "TEMPO", BPM=f"{heard.tempo:.6f}", BPM_QUALITY=quality)
+    if 0 <= heard.key <= 11 and heard.mode in (0, 1):
+        # Traktor counts twelve major keys from C, then twelve minor ones.
+        SubElement(entry, "MUSICAL_KEY", VALUE=str(heard.key + 12 * (1 - heard.mode)))
+    for order, mark in enumerate(beat_grid(heard)):
+        cue = SubElement(
+            entry,
+            "CUE_V2",
+            NAME="AutoGrid",
+            DISPL_ORDER=str(order),
+            TYPE=GRID_MARKER,
+            START=f"{1000 * mark.start_s:.6f}",
+            LEN="0.000000",
+            REPEATS="-1",
+            HOTCUE="-1",
+        )
+        SubElement(cue, "GRID", BPM=f"{mark.bpm:.6f}")
+
+
+def _folder(path: PurePath) -> str:
+    """Write a folder as Traktor does: every part behind ``/:``."""
+    return "".join(f"/:{part}" for part in path.parent.parts[1:]) + "/:"

@@ -1,0 +1,228 @@
+"""The library as accounts use it: what they add, see, change and remove.
+
+Invariant: an account changes its own tracks alone, and sees beside them the operator's.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from typing import Any, Literal
+
+from serve_app.domain.assets import AssetRecord
+from serve_app.domain.errors import BadRequestError, LibraryClosedError, TrackNotFoundError
+from serve_app.domain.identity import ID_FIELDS, TrackIdentity
+from serve_app.domain.keys import Caller
+from serve_app.domain.track_ids import (
+    InvalidTrackIdError,
+    TrackId,
+    parse_track_id,
+)
+from serve_app.library.edit import Edit, added, removed, where_there
+from serve_app.library.library import Library, TrackPage
+from serve_app.library.query import TrackQuery
+from serve_app.library.rows import content_term
+from serve_app.library.track import OPERATOR, LibraryTrack, Place, TrackFile, new_track_id
+from serve_app.library.writer import LibraryWriter
+from serve_app.providers.identities.resolver import Resolver, visible_to
+from serve_app.services.simulation.resolver import SimulatedResolver
+
+Adding = Literal["accounts", "operator"]
+BY_OWNER = "owner"
+CLOSED = (
+    "only the operator adds tracks to this server's library; analyse the audio with POST "
+    "/v1/audio-features/upload"
+)
+NO_TRACK = "no such track is in your library or the operator's"
+
+
+class LibraryService:
+    """Answers for one account at a time."""
+
+    def __init__(
+        self,
+        library: Library,
+        writer: LibraryWriter,
+        resolver: Resolver | SimulatedResolver,
+        adding: Adding,
+    ) -> None:
+        """Use the stores; ``adding`` says who may add tracks."""
+        self._library = library
+        self._writer = writer
+        self._resolver = resolver
+        self._adding = adding
+
+    async def page(
+        self, caller: Caller, query: TrackQuery, limit: int, cursor: str | None
+    ) -> TrackPage:
+        """List what the caller sees, newest first."""
+        return await asyncio.to_thread(
+            self._library.page, query, visible_to(caller.owner), limit, cursor
+        )
+
+    def get(self, caller: Caller, track_id: str) -> LibraryTrack:
+        """Read a track that the caller sees.
+
+        Raises:
+            TrackNotFoundError: There is none of that id.
+        """
+        track = self._library.get(track_id)
+        if track is None or track.owner not in visible_to(caller.owner):
+            raise TrackNotFoundError(NO_TRACK)
+        return track
+
+    async def add(
+        self, caller: Caller, identity: TrackIdentity, tags: Sequence[str], file: TrackFile
+    ) -> tuple[LibraryTrack, bool]:
+        """Add a track, or a file and what is said of it to the own track that it is.
+
+        Returns:
+            The track, and whether it is new.
+
+        Raises:
+            LibraryClosedError: The operator alone adds tracks.
+        """
+        if self._adding == "operator":
+            raise LibraryClosedError(CLOSED)
+        known = self._same(caller.owner, identity, file)
+        sources = dict.fromkeys(said(identity), BY_OWNER)
+        if known is None:
+            track = LibraryTrack(
+                new_track_id(),
+                replace(identity, source="library"),
+                caller.owner,
+                sources,
+                (file,),
+                tuple(tags),
+            )
+            return await self._written(Edit(track.track_id, added(track))), True
+
+        def extended(track: LibraryTrack) -> LibraryTrack:
+            return replace(
+                track,
+                identity=replace(identity.filled_from(track.identity), source="library"),
+                sources={**track.sources, **sources},
+                files=with_file(track.files, file),
+                tags=tuple(dict.fromkeys([*track.tags, *tags])),
+            )
+
+        return await self._written(Edit(known.track_id, where_there(extended))), False
+
+    async def link(self, caller: Caller, asset: AssetRecord, track: str | None) -> None:
+        """Make the track that an asset is said to be, if any, known to the asset's owner.
+
+        Where the operator alone adds tracks, and for test keys, nothing is done: the asset is then
+        used for tracks that are known otherwise.
+        """
+        if track is None or caller.is_test or self._adding == "operator":
+            return
+        track_id = parse_track_id(track)
+        if not isinstance(track_id, TrackId) or track_id.platform not in ID_FIELDS:
+            return
+        named: dict[str, Any] = {ID_FIELDS[track_id.platform]: track_id.value}
+        identity, file = TrackIdentity(**named), asset_file(asset)
+        known = self._resolver.at_hand(track_id, caller.owner)
+        if known is not None and self._same(caller.owner, identity, file) is None:
+            identity = identity.filled_from(replace(known, library_id=None))
+        await self.add(caller, identity, (), file)
+
+    async def change(
+        self,
+        caller: Caller,
+        track_id: str,
+        known: dict[str, object],
+        tags: Sequence[str] | None,
+    ) -> LibraryTrack:
+        """Change fields of the identity, and the tags, of an own track.
+
+        Args:
+            caller: Whose track it is.
+            track_id: The library's id.
+            known: Fields of `TrackIdentity` to their values; None forgets one.
+            tags: What they shall be; None leaves them.
+
+        Raises:
+            TrackNotFoundError: There is none of that id.
+            LibraryClosedError: It is the operator's.
+        """
+        self._own(caller, track_id)
+        defaults = {field.name: field.default for field in fields(TrackIdentity)}
+        values = {name: defaults[name] if one is None else one for name, one in known.items()}
+
+        def changed(track: LibraryTrack) -> LibraryTrack:
+            return replace(
+                track,
+                identity=replace(track.identity, **values),  # type: ignore[arg-type]  # by name
+                sources={**track.sources, **dict.fromkeys(values, BY_OWNER)},
+                tags=track.tags if tags is None else tuple(dict.fromkeys(tags)),
+            )
+
+        return await self._written(Edit(track_id, where_there(changed)))
+
+    async def remove(self, caller: Caller, track_id: str) -> None:
+        """Remove an own track with everything that was heard in it; raises as `change`."""
+        self._own(caller, track_id)
+        await self._writer.write(Edit(track_id, removed))
+
+    def _own(self, caller: Caller, track_id: str) -> None:
+        if self.get(caller, track_id).owner == OPERATOR:
+            raise LibraryClosedError("the track is the operator's; only your own can be changed")
+
+    def _same(self, owner: str, identity: TrackIdentity, file: TrackFile) -> LibraryTrack | None:
+        """The owner's track that has one of the identifiers, or these bytes."""
+        terms = [str(one) for one in identity.ids()]
+        if file.content_sha256 is not None:
+            terms.append(content_term(file.content_sha256))
+        for term in terms:
+            found = self._library.of_term(term, owner)
+            if found:
+                return found[0]
+        return None
+
+    async def _written(self, edit: Edit) -> LibraryTrack:
+        track = await self._writer.write(edit)
+        if track is None:
+            raise TrackNotFoundError(NO_TRACK)
+        return track
+
+
+def asset_file(asset: AssetRecord) -> TrackFile:
+    """Give an asset as a file of a track."""
+    return TrackFile(
+        Place.ASSET, asset.asset_id, content_sha256=asset.sha256, size_bytes=asset.size_bytes
+    )
+
+
+def with_file(known: Sequence[TrackFile], file: TrackFile) -> tuple[TrackFile, ...]:
+    """Give the files with one more, which takes the place of an earlier one at its location."""
+    return (*(one for one in known if one.location != file.location), file)
+
+
+def said(identity: TrackIdentity) -> list[str]:
+    """Name the fields that an identity says something of."""
+    return [
+        field.name
+        for field in fields(identity)
+        if field.name not in ("source", "library_id")
+        and getattr(identity, field.name) != field.default
+    ]
+
+
+def identifiers(texts: Sequence[str]) -> dict[str, object]:
+    """Give the fields that hold some identifiers.
+
+    Raises:
+        BadRequestError: One is not an identifier, is of both Apple and Deezer, or of no platform
+            that tracks are known by.
+    """
+    known: dict[str, object] = {}
+    for text in texts:
+        try:
+            track_id = parse_track_id(text)
+        except InvalidTrackIdError as error:
+            raise BadRequestError(f"ids: {error}") from error
+        if not isinstance(track_id, TrackId):
+            raise BadRequestError(f"ids: write {track_id.apple} or {track_id.deezer}")
+        if track_id.platform not in ID_FIELDS:
+            raise BadRequestError(f"ids: tracks are not kept by {track_id.platform.value} ids")
+        known[ID_FIELDS[track_id.platform]] = track_id.value
+    return known

@@ -1,0 +1,89 @@
+"""Payment for tracks that have to be computed: once for each account and track.
+
+Invariant: of all requests of an account for a track, by whatever route, at once or until the ledger
+has forgotten the charge, one is charged for what the dearest of them costs.
+"""
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+from serve_app.domain.credits import Balance
+from serve_app.domain.keys import Caller
+from serve_app.services.charging import Charging, Hold
+
+Step = tuple[int, int]
+"""A part of a price, from and to how many credits; see `Prices.steps`."""
+
+
+def step_name(key: str, step: Step) -> str:
+    """Name the charge of a step for what a cache key names: track, audio and checkpoints."""
+    low, high = step
+    return f"track:{hashlib.sha256(key.encode()).hexdigest()[:32]}:{low}-{high}"
+
+
+class Misses:
+    """The holds of tracks by cache key; ``charged`` and ``balance`` are final at the end."""
+
+    def __init__(self, holds: list[tuple[str, Hold]]) -> None:
+        self._holds = holds
+        self._unanswered: set[str] = set()
+
+    def give_back(self, key: str) -> None:
+        """Have a track that is not answered not charged."""
+        self._unanswered.add(key)
+
+    def holds(self, *, answered: bool) -> list[Hold]:
+        """Give the holds of the tracks that are answered, or of the others."""
+        return [hold for key, hold in self._holds if (key not in self._unanswered) == answered]
+
+    @property
+    def charged(self) -> int:
+        """What these requests were charged, beyond what others were for the same tracks."""
+        return sum(hold.charged for _, hold in self._holds)
+
+    @property
+    def balance(self) -> Balance:
+        """The account after the last charge, where there was anything to compute."""
+        balances = (hold.balance for _, hold in self._holds)
+        return max(balances, key=lambda balance: balance.journal_length)
+
+
+@asynccontextmanager
+async def held(
+    charging: Charging, caller: Caller, steps: Sequence[Step], keys: Sequence[str]
+) -> AsyncIterator[Misses]:
+    """Hold the price of tracks while the body runs; charge it at its end, give back if it raises.
+
+    Args:
+        charging: Makes the holds.
+        caller: Who pays.
+        steps: Of the price of each track.
+        keys: What is computed; see `FeatureCache.key`.
+
+    Raises:
+        InsufficientCreditsError: Not all are covered; nothing was charged.
+        ServiceUnavailableError: The ledger is away; nothing was charged.
+    """
+    parts = [(key, step) for key in keys for step in steps]
+    opened = await asyncio.gather(
+        *(charging.open(caller, step[1] - step[0], step_name(key, step)) for key, step in parts),
+        return_exceptions=True,
+    )
+    holds = [hold for hold in opened if isinstance(hold, Hold)]
+    try:
+        for fault in opened:
+            if isinstance(fault, BaseException):
+                raise fault
+        misses = Misses([(key, hold) for (key, _), hold in zip(parts, holds, strict=True)])
+        yield misses
+    except BaseException:
+        await asyncio.shield(_give_back(charging, caller, holds))
+        raise
+    await _give_back(charging, caller, misses.holds(answered=False))
+    await asyncio.gather(*(charging.charge(caller, hold) for hold in misses.holds(answered=True)))
+
+
+async def _give_back(charging: Charging, caller: Caller, holds: Sequence[Hold]) -> None:
+    await asyncio.gather(*(charging.give_back(caller, hold) for hold in holds))

@@ -1,0 +1,119 @@
+"""The changes of library tracks that a scan makes, as pure functions of the track as it is."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, fields, replace
+from datetime import UTC, datetime
+
+from serve_app.domain.identity import TrackIdentity
+from serve_app.library.edit import Change
+from serve_app.library.track import LibraryTrack, TrackFile
+from serve_app.providers.tags.identity import FILE_NAME, TAGS, TaggedIdentity
+from serve_app.services.scan.naming import CATALOG, SOUND
+
+OURS = {TAGS, FILE_NAME, CATALOG, SOUND}
+"""Sources that a scan speaks for; what anybody else said stays."""
+
+LIBRARY = "library"
+
+
+@dataclass(frozen=True, slots=True)
+class FileOf:
+    """A file that belongs to a track.
+
+    Attributes:
+        replaces: Where it lay before.
+        is_another: Beside the track's other files, so that it only adds to what is known.
+    """
+
+    track_id: str
+    file: TrackFile
+    named: TaggedIdentity
+    replaces: Collection[str] = ()
+    is_another: bool = False
+    fingerprint: str | None = None
+
+    def change(self) -> Change:
+        """Give the change that puts the file into its track, new or not."""
+
+        def put(track: LibraryTrack | None) -> LibraryTrack | None:
+            if track is None:
+                return LibraryTrack(
+                    self.track_id,
+                    replace(self.named.identity, source=LIBRARY),
+                    sources=dict(self.named.sources),
+                    files=(self.file,),
+                    fingerprint=self.fingerprint,
+                )
+            gone = {self.file.location, *self.replaces}
+            kept = tuple(file for file in track.files if file.location not in gone)
+            identity, sources = _added(track, self.named)
+            if not self.is_another:
+                identity, sources = _renamed(track, self.named)
+            return replace(
+                track,
+                identity=replace(identity, source=LIBRARY),
+                sources=sources,
+                files=(*kept, self.file),
+                fingerprint=track.fingerprint or self.fingerprint,
+            )
+
+        return put
+
+
+def without_file(location: str) -> Change:
+    """Take a file from the track that it no longer holds; a track without any other goes."""
+
+    def take(track: LibraryTrack | None) -> LibraryTrack | None:
+        if track is None:
+            return None
+        kept = tuple(file for file in track.files if file.location != location)
+        return replace(track, files=kept) if kept or track.tags else None
+
+    return take
+
+
+def with_mark(location: str, since: datetime | None) -> Change:
+    """Mark a file as missing, or as found again."""
+
+    def mark(track: LibraryTrack | None) -> LibraryTrack | None:
+        if track is None:
+            return None
+        files = (
+            replace(file, missing_since=since) if file.location == location else file
+            for file in track.files
+        )
+        return replace(track, files=tuple(files))
+
+    return mark
+
+
+def now() -> datetime:
+    """The time, for a mark."""
+    return datetime.now(UTC)
+
+
+def _added(track: LibraryTrack, named: TaggedIdentity) -> tuple[TrackIdentity, Mapping[str, str]]:
+    identity = track.identity.filled_from(named.identity)
+    new = {
+        name: source
+        for name, source in named.sources.items()
+        if getattr(identity, name) != getattr(track.identity, name)
+    }
+    return identity, {**track.sources, **new}
+
+
+def _renamed(track: LibraryTrack, named: TaggedIdentity) -> tuple[TrackIdentity, Mapping[str, str]]:
+    """Follow changed tags: what they said before is replaced, what others said stays."""
+    said = {name: source for name, source in track.sources.items() if source not in OURS}
+    kept = {name: getattr(track.identity, name) for name in said}
+    known = {
+        field.name: getattr(named.identity, field.name)
+        for field in fields(TrackIdentity)
+        if field.name in named.sources and field.name not in said
+    }
+    measured = {
+        name: getattr(track.identity, name)
+        for name in ("duration_s", "tempo", "key", "mode", "beats", "downbeats", "is_verified")
+    }
+    identity = TrackIdentity(**{**measured, **known, **kept})
+    return identity, {**named.sources, **said}

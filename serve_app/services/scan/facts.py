@@ -1,0 +1,79 @@
+"""What a file is: its bytes, its audio and its tags, read while it did not change."""
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipelines.audio.decode import DecodeLimits, digest_packets
+from serve_app.providers.tags.reader import Tags, read_tags
+
+LIMITS = DecodeLimits(max_seconds=4 * 3600.0)
+
+
+class FileChangedError(Exception):
+    """The file was written while it was read; it is taken up the next time."""
+
+    def __init__(self) -> None:
+        super().__init__("it changed while it was read; scan again")
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """By what a file that was written is told from the file before."""
+
+    size_bytes: int
+    mtime_ns: int
+    inode: int
+
+    @classmethod
+    def of(cls, path: Path) -> "Stamp":
+        """Read the stamp of a file.
+
+        Raises:
+            OSError: It cannot be read.
+        """
+        status = path.stat()
+        return cls(status.st_size, status.st_mtime_ns, status.st_ino)
+
+    def check(self, path: Path) -> None:
+        """See that the file is still the one.
+
+        Raises:
+            FileChangedError: It is not.
+            OSError: It cannot be read.
+        """
+        if Stamp.of(path) != self:
+            raise FileChangedError
+
+
+def hash_bytes(path: Path) -> str:
+    """Give the hex SHA-256 of a file.
+
+    Raises:
+        OSError: It cannot be read.
+    """
+    with path.open("rb", buffering=0) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What a file is, apart from where it lies.
+
+    Attributes:
+        audio_sha256: Of the packets; see `pipelines.audio.decode.Decoder.digest_packets`.
+    """
+
+    content_sha256: str
+    audio_sha256: str
+    tags: Tags
+
+    @classmethod
+    def of(cls, path: Path, content_sha256: str) -> "Facts":
+        """Read audio and tags of a file.
+
+        Raises:
+            AudioError: It is no audio.
+            OSError: It cannot be read.
+        """
+        return cls(content_sha256, digest_packets(path, LIMITS), read_tags(path))

@@ -1,0 +1,75 @@
+"""Who the track of a file is, without the internet: its tags, its sound, its name."""
+
+from dataclasses import fields, replace
+from pathlib import Path
+
+from pipelines.audio.decode import decode_segments
+from pipelines.audio.waveform import AudioError
+from pipelines.fingerprint.clip import EXCERPT_S
+from pipelines.fingerprint.make import Fingerprinter
+from serve_app.domain.identity import TrackIdentity
+from serve_app.providers.catalog.search import Catalog
+from serve_app.providers.fingerprints.index import FingerprintIndex
+from serve_app.providers.fingerprints.track_keys import FILE_PREFIX, identity_of_key
+from serve_app.providers.recognisers.own_index import MIN_CONFIDENCE
+from serve_app.providers.tags.identity import TaggedIdentity, identity_of
+from serve_app.providers.tags.reader import Tags
+from serve_app.services.scan.facts import LIMITS
+
+CATALOG, SOUND = "catalog", "fingerprint"
+CLIP_START_S = 30.0
+
+
+class Naming:
+    """Asks tags, then the fingerprint index if they hold no identifier, then the catalog."""
+
+    def __init__(self, catalog: Catalog, index: FingerprintIndex | None) -> None:
+        self._catalog = catalog
+        self._index = index
+        self._fingerprinter = Fingerprinter()
+
+    def name(self, tags: Tags, path: Path, location: Path) -> TaggedIdentity:
+        """Tell who a track is.
+
+        Args:
+            tags: What the file says.
+            path: Where to read it.
+            location: Where it lies; its name counts when it has no title.
+        """
+        named = identity_of(tags, location)
+        if not any(named.identity.ids()):
+            heard = self._by_sound(path)
+            if heard is not None:
+                named = _filled(named, heard, SOUND)
+        found = next(filter(None, map(self._catalog.by_id, named.identity.ids())), None)
+        if found is None:
+            matches = self._catalog.find_exact(named.identity.artist, named.identity.title, 1)
+            found = matches[0].identity if matches else None
+        return named if found is None else _filled(named, found, CATALOG)
+
+    def _by_sound(self, path: Path) -> TrackIdentity | None:
+        if self._index is None or not self._index.n_tracks:
+            return None
+        try:
+            clip = decode_segments(path, [(CLIP_START_S, EXCERPT_S)], LIMITS)[0]
+        except AudioError:
+            return None
+        if clip.duration_s < EXCERPT_S / 2:
+            return None
+        matches = self._index.query(self._fingerprinter.make_fingerprints([clip])[0])
+        if not matches or matches[0].confidence < MIN_CONFIDENCE:
+            return None
+        key = matches[0].track_key
+        return None if key.startswith(FILE_PREFIX) else identity_of_key(self._catalog, key)
+
+
+def _filled(named: TaggedIdentity, other: TrackIdentity, source: str) -> TaggedIdentity:
+    """Take from ``other`` what is unknown; what a curator measured is not a file's."""
+    names = replace(other, tempo=None, key=None, mode=None, beats=(), downbeats=(), audio_url=None)
+    identity = named.identity.filled_from(names)
+    new = {
+        field.name: source
+        for field in fields(identity)
+        if getattr(identity, field.name) != getattr(named.identity, field.name)
+    }
+    return TaggedIdentity(identity, {**named.sources, **new})

@@ -1,0 +1,175 @@
+"""Where a scan looks for audio: a folder, single files, a bucket.
+
+Invariant: looking changes nothing. A file that cannot be listed is told by its name, and so is a
+folder; what lies below it is then unknown, not missing.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Protocol
+from urllib.parse import urlsplit
+
+import obstore
+
+from serve_app.store.objects import open_backend
+
+AUDIO_ENDINGS = {
+    *(".mp3", ".wav", ".flac", ".ogg", ".opus", ".m4a", ".mp4", ".aac", ".aiff", ".webm", ".mka"),
+    *(".wma", ".ac3", ".eac3", ".wv", ".tta", ".au", ".caf", ".w64", ".ape", ".amr", ".3gp"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A file as it was listed.
+
+    Attributes:
+        location: An absolute path, or an ``s3://`` address.
+    """
+
+    location: str
+    size_bytes: int
+    mtime_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """What is wrong with a file or a folder."""
+
+    location: str
+    message: str
+
+
+class Place(Protocol):
+    """Something that holds audio files."""
+
+    def find(self) -> Iterator[Found | Trouble]:
+        """List the audio files."""
+        ...
+
+    def holds(self, location: str) -> bool:
+        """Whether a file at this location would have been listed."""
+        ...
+
+    def at_hand(self, found: Found) -> AbstractContextManager[Path]:
+        """Give a path to read the file from.
+
+        Raises:
+            OSError: It cannot be read.
+        """
+        ...
+
+
+class Folder:
+    """All audio below a folder; what begins with a dot is passed over."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root.absolute()
+
+    def find(self) -> Iterator[Found | Trouble]:
+        """See `Place`."""
+        troubles: list[Trouble] = []
+
+        def note(error: OSError) -> None:
+            troubles.append(Trouble(str(error.filename), _told(error)))
+
+        for folder, names, files in os.walk(self._root, onerror=note):
+            names[:] = sorted(name for name in names if not name.startswith("."))
+            for name in sorted(files):
+                path = Path(folder, name)
+                if not name.startswith(".") and path.suffix.lower() in AUDIO_ENDINGS:
+                    yield _listed(path)
+            yield from troubles
+            troubles.clear()
+        yield from troubles
+
+    def holds(self, location: str) -> bool:
+        """See `Place`."""
+        return location.startswith(f"{self._root}{os.sep}".replace("//", "/"))
+
+    def at_hand(self, found: Found) -> AbstractContextManager[Path]:
+        """See `Place`."""
+        return nullcontext(Path(found.location))
+
+
+class SingleFile:
+    """One file, whatever its ending."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path.absolute()
+
+    def find(self) -> Iterator[Found | Trouble]:
+        """See `Place`."""
+        yield _listed(self._path)
+
+    def holds(self, location: str) -> bool:
+        """See `Place`."""
+        return location == str(self._path)
+
+    def at_hand(self, found: Found) -> AbstractContextManager[Path]:
+        """See `Place`."""
+        return nullcontext(Path(found.location))
+
+
+class Bucket:
+    """All audio below a prefix of an S3 store; fetched to read it, and let go of again."""
+
+    def __init__(self, url: str) -> None:
+        """Open the store.
+
+        Args:
+            url: As `serve_app.store.objects.open_backend` takes it.
+
+        Raises:
+            ValueError: It takes no such address.
+        """
+        parts = urlsplit(url)
+        self._root = f"s3://{parts.netloc}{parts.path}".rstrip("/") + "/"
+        self._backend = open_backend(url)
+
+    def find(self) -> Iterator[Found | Trouble]:
+        """See `Place`."""
+        try:
+            for page in obstore.list(self._backend):
+                for entry in page:
+                    if Path(entry["path"]).suffix.lower() in AUDIO_ENDINGS:
+                        mtime_ns = int(entry["last_modified"].timestamp() * 1e9)
+                        yield Found(self._root + entry["path"], entry["size"], mtime_ns)
+        except OSError as error:
+            yield Trouble(self._root, _told(error))
+
+    def holds(self, location: str) -> bool:
+        """See `Place`."""
+        return location.startswith(self._root)
+
+    @contextmanager
+    def at_hand(self, found: Found) -> Iterator[Path]:
+        """See `Place`."""
+        key = found.location.removeprefix(self._root)
+        with TemporaryDirectory(prefix="afa-scan-") as folder:
+            path = Path(folder) / Path(key).name
+            with path.open("wb") as file:
+                for block in obstore.get(self._backend, key):
+                    file.write(block)
+            yield path
+
+
+def _listed(path: Path) -> Found | Trouble:
+    location = str(path)
+    try:
+        location.encode()
+        status = path.stat()
+    except UnicodeEncodeError:
+        readable = location.encode(errors="replace").decode()
+        return Trouble(readable, "the name is not UTF-8; rename the file")
+    except OSError as error:
+        return Trouble(location, _told(error))
+    return Found(location, status.st_size, status.st_mtime_ns)
+
+
+def _told(error: OSError) -> str:
+    return error.strerror or str(error)

@@ -1,0 +1,86 @@
+"""Whether two files hold the same recording, as an MP3 and a FLAC of one master do.
+
+Invariant: two tracks are joined only if their landmarks agree wherever they are compared. Covers,
+remixes and other takes sound alike, and so does an instrumental version; their landmarks do not
+agree everywhere, or they are named otherwise.
+"""
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from models.fingerprint.sketch import likeness, sketch
+from pipelines.analysis.records import TrackFeatures
+from pipelines.audio.decode import decode_segments
+from pipelines.audio.waveform import AudioError
+from pipelines.fingerprint.make import Fingerprinter
+from serve_app.library.library import Library
+from serve_app.library.spelling import normalise_title, version_words
+from serve_app.library.track import OPERATOR, LibraryTrack, Place
+from serve_app.providers.tags.identity import TAGS, TaggedIdentity
+from serve_app.services.scan.facts import LIMITS
+
+N_NEAREST = 8
+MAX_DISTANCE = 0.05
+"""Cosine distance of two embeddings; a codec moves one by less than .01."""
+MAX_DIFFERENCE_S = 1.0
+"""Of durations; an encoder pads a tenth of a second."""
+CLIPS, CLIP_S = 4, 12.0
+SAME_CLIP = 0.18
+"""Least share of landmarks' sketches, 12 of 64, that every pair of clips has to have."""
+
+
+class SameRecording:
+    """Finds the track of the library that a new file is another copy of."""
+
+    def __init__(self, library: Library) -> None:
+        self._library = library
+        self._fingerprinter = Fingerprinter()
+
+    def find(self, named: TaggedIdentity, features: TrackFeatures, path: Path) -> str | None:
+        """Give the id of the operator's track of the same recording, if there is one for sure."""
+        model = features.models.get("embedding")
+        if model is None or not any(features.embedding) or model not in self._library.models():
+            return None
+        near = self._library.vectors(model).nearest(features.embedding, N_NEAREST, [OPERATOR])
+        for track_id, distance in near:
+            track = self._library.get(track_id) if distance <= MAX_DISTANCE else None
+            if track is not None and may_be_same(track, named, features.duration_s):
+                others = [Path(file.location) for file in track.files if file.place is Place.PATH]
+                if any(self.sounds_same(path, other, features.duration_s) for other in others):
+                    return track_id
+        return None
+
+    def sounds_same(self, one: Path, other: Path, duration_s: float) -> bool:
+        """Compare the landmarks of both files at the same places."""
+        try:
+            pairs = list(
+                zip(self._sketches(one, duration_s), self._sketches(other, duration_s), strict=True)
+            )
+        except (AudioError, OSError):
+            return False
+        return all(likeness(mine, theirs) >= SAME_CLIP for mine, theirs in pairs)
+
+    def _sketches(self, path: Path, duration_s: float) -> list[NDArray[np.uint32]]:
+        n = max(1, min(CLIPS, int(duration_s / CLIP_S)))
+        room_s = max(0.0, duration_s - CLIP_S)
+        starts = [room_s * (2 * k + 1) / (2 * n) for k in range(n)]
+        clips = decode_segments(path, [(start, CLIP_S) for start in starts], LIMITS)
+        return [sketch(found) for found in self._fingerprinter.make_fingerprints(clips)]
+
+
+def may_be_same(track: LibraryTrack, named: TaggedIdentity, duration_s: float) -> bool:
+    """Whether durations, identifiers and tagged names allow that two files are one recording."""
+    heard = track.analysis
+    if heard is None or abs(heard.features.duration_s - duration_s) > MAX_DIFFERENCE_S:
+        return False
+    for name in ("mbid", "isrc"):
+        mine, theirs = getattr(track.identity, name), getattr(named.identity, name)
+        if mine and theirs:
+            return bool(mine == theirs)
+    if not track.sources.get("title") == named.sources.get("title") == TAGS:
+        return True
+    one, other = track.identity.title, named.identity.title
+    is_alike = normalise_title(one) == normalise_title(other)
+    return is_alike and version_words(one) == version_words(other)

@@ -1,0 +1,100 @@
+"""What a search is for: tracks to be like and unlike, or a vector; and the point they make."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from serve_app.domain.errors import BadRequestError
+from serve_app.library.measures import measures_of
+from serve_app.library.query import TrackQuery
+from serve_app.library.track import LibraryTrack
+from serve_app.services.similar.harmony import compatible_keys
+from serve_app.services.similar.neighbours import Neighbour
+
+AWAY = 0.5
+"""How much of the way to what is not wanted is taken back; what is wanted counts one.
+
+References:
+    J. Rocchio, "Relevance feedback in information retrieval" (1971).
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Seed:
+    """A track that others shall be like, or unlike: one of the two names it.
+
+    Attributes:
+        track: An identifier in any form.
+        asset_id: An asset of the caller.
+    """
+
+    track: str | None = None
+    asset_id: str | None = None
+    weight: float = 1.0
+
+    @property
+    def name(self) -> str:
+        """What it was called."""
+        return self.track or self.asset_id or ""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What to search for.
+
+    Attributes:
+        seeds: What the answers shall be like.
+        unlike: What they shall be unlike.
+        vector: In the place of seeds, made by ``model``.
+        model: Whose vectors are compared; None, where there are seeds: that of the first one's
+            last analysis if it made all that is needed, else another that did.
+        in_key: Only keys that mix with the first seed's on the Camelot wheel.
+    """
+
+    n: int
+    seeds: Sequence[Seed] = ()
+    unlike: Sequence[Seed] = ()
+    vector: Sequence[float] | None = None
+    model: str | None = None
+    query: TrackQuery = field(default_factory=TrackQuery)
+    in_key: bool = False
+
+
+def middle(wanted: Wanted, likes: Sequence[Neighbour], dislikes: Sequence[Neighbour]) -> np.ndarray:
+    """Give the unit vector to search around: the seeds' mean, led away from what is not wanted.
+
+    Raises:
+        BadRequestError: Nothing is left of it.
+    """
+    if wanted.vector is not None:
+        vector = np.asarray(wanted.vector, np.float64)
+    else:
+        vector = mean_of(likes, wanted.seeds)
+    if dislikes:
+        vector = vector / (np.linalg.norm(vector) or 1.0)
+        vector = vector - AWAY * mean_of(dislikes, wanted.unlike)
+    norm = np.linalg.norm(vector)
+    if norm < 1e-6:
+        raise BadRequestError("what is wanted and what is not cancel out; leave some away")
+    return np.asarray(vector / norm, np.float32)
+
+
+def mean_of(tracks: Sequence[Neighbour], seeds: Sequence[Seed]) -> np.ndarray:
+    """The mean of some vectors, by the seeds' weights."""
+    weights = [seed.weight for seed in seeds]
+    return np.average([one.vector for one in tracks], axis=0, weights=weights)
+
+
+def in_key(query: TrackQuery, track: LibraryTrack | None) -> TrackQuery:
+    """Narrow a query to the keys that mix with a track's.
+
+    Raises:
+        BadRequestError: There is no track, or it has no key.
+    """
+    key = None if track is None else measures_of(track).camelot
+    if key is None:
+        raise BadRequestError(
+            "compatible: the first seed has no key; name the keys with `key` instead"
+        )
+    return replace(query, keys=compatible_keys(key))

@@ -1,0 +1,210 @@
+"""`import afa` on real files with the real checkpoints."""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from torch import Tensor
+from typer.testing import CliRunner
+
+import afa
+from serve_app.cli.main import app
+from tests.conftest import DEMO_TRACK, REPOSITORY
+from tests.data.audio_files import click_track, encode, write_wav
+from tests.data.small_checkpoints import add_own_ast
+
+DEFAULTS = ("vibenet", "musicnn-mtt", "musicnn-msd-768")
+
+
+@pytest.fixture(scope="module")
+def analyzer(checkpoint: Callable[[str], dict[str, Tensor]]) -> afa.Analyzer:
+    for model_id in DEFAULTS:
+        checkpoint(model_id)
+    return afa.Analyzer(device="cpu")
+
+
+@pytest.fixture(scope="module")
+def clips(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    folder = tmp_path_factory.mktemp("clips")
+    return [
+        encode(folder / f"{bpm}.ogg", click_track(bpm, 8), "ogg", "vorbis")
+        for bpm in (96, 120, 144)
+    ]
+
+
+@pytest.fixture(scope="module")
+def demo(analyzer: afa.Analyzer) -> afa.Track:
+    return analyzer.analyze(DEMO_TRACK)
+
+
+def test_what_is_public_is_listed() -> None:
+    assert afa.__all__ == sorted(afa.__all__, key=lambda name: (name.islower(), name))
+    ours = {
+        name
+        for name, value in vars(afa).items()
+        if getattr(value, "__module__", "").startswith("afa") and not name.startswith("_")
+    }
+    assert ours == set(afa.__all__)
+    for name in afa.__all__:
+        assert getattr(afa, name).__doc__
+
+
+def test_importing_it_is_quick_and_loads_no_network() -> None:
+    heavy = ("torch", "transformers", "ray", "fastapi", "pydantic", "matplotlib")
+    code = (
+        "import sys, time, afa; "
+        f"print(time.process_time(), [name for name in {heavy} if name in sys.modules])"
+    )
+    line = [sys.executable, "-c", code]
+    done = subprocess.run(line, cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    took_s, _, loaded = done.stdout.strip().partition(" ")
+    assert loaded == "[]"
+    assert float(took_s) < 0.5
+
+
+def test_a_track_says_what_the_command_says(demo: afa.Track) -> None:
+    told = json.loads(
+        CliRunner().invoke(app, ["analyze", str(DEMO_TRACK), "--json", "--embedding"]).stdout
+    )
+    assert demo.tempo == pytest.approx(told["tempo"], abs=1e-3)
+    assert demo.key == f"{told['key']} {told['mode']}" == "A minor"
+    assert demo.camelot == "8A"
+    assert demo.loudness_lufs == pytest.approx(told["loudness"], abs=0.01)
+    np.testing.assert_allclose(demo.beats, told["beats"], atol=1e-3)
+    np.testing.assert_allclose(demo.embedding, told["embedding"], atol=1e-6)
+    assert list(demo.tags) == [tag["tag"] for tag in told["mood_tags"]]
+    assert round(100 * demo.attributes["valence"]) == told["happiness"]
+    assert demo.models == told["models"]
+    assert set(demo.downbeats) <= set(demo.beats)
+    assert (demo.embedding.dtype, demo.embedding.shape) == (np.float32, (768,))
+
+
+def test_a_track_prints_as_a_line_and_shows_as_a_table(demo: afa.Track) -> None:
+    assert repr(demo).startswith("<Track demo.mp3: 124.")
+    assert "BPM, A minor, " in repr(demo)
+    table = demo._repr_html_()
+    assert "<td>A minor (8A)</td>" in table
+    assert "<th>danceability</th>" in table
+    assert table.count("<tr>") == table.count("</tr>") == 12
+
+
+def test_a_name_of_a_file_is_no_html(analyzer: afa.Analyzer, clips: list[Path]) -> None:
+    nasty = clips[0].with_name("<b>&.ogg")
+    nasty.write_bytes(clips[0].read_bytes())
+    shown = analyzer.analyze(nasty)._repr_html_()
+    nasty.unlink()
+    assert "<caption>&lt;b&gt;&amp;.ogg</caption>" in shown
+
+
+def test_a_track_draws_itself(demo: afa.Track, tmp_path: Path) -> None:
+    picture = demo.plot()
+    png = picture._repr_png_()
+    assert png.startswith(b"\x89PNG")
+    picture.savefig(tmp_path / "demo.png")
+    assert (tmp_path / "demo.png").stat().st_size > len(png) > 20_000
+    wave, chroma, bars = picture.axes
+    assert "124" in wave.get_title(loc="left")
+    assert "A minor" in chroma.get_title(loc="left")
+    assert len(bars.patches) == 7
+
+
+def test_many_files_give_what_each_gives_alone(
+    analyzer: afa.Analyzer, clips: list[Path], tmp_path: Path
+) -> None:
+    bad = tmp_path / "bad.mp3"
+    bad.write_bytes(b"nothing to hear")
+    outcomes = list(analyzer.stream([*clips, bad, tmp_path / "absent.wav"]))
+    tracks = {one.path: one for one in outcomes if isinstance(one, afa.Track)}
+    errors = {one.path.name: one.code for one in outcomes if isinstance(one, afa.AudioError)}
+    assert errors == {"bad.mp3": "unprocessable_audio", "absent.wav": "unreadable"}
+    assert set(tracks) == set(clips)
+    for clip in clips:
+        alone = analyzer.analyze(clip)
+        assert tracks[clip].tempo == pytest.approx(float(clip.stem), rel=0.02)
+        np.testing.assert_array_equal(tracks[clip].beats, alone.beats)
+        np.testing.assert_allclose(tracks[clip].embedding, alone.embedding, atol=1e-5)
+
+
+def test_embeddings_are_rows_in_the_order_of_the_files(
+    analyzer: afa.Analyzer, clips: list[Path], demo: afa.Track
+) -> None:
+    rows = analyzer.embed([DEMO_TRACK, *clips, DEMO_TRACK])
+    assert (rows.shape, rows.dtype) == ((5, 768), np.float32)
+    np.testing.assert_allclose(rows[0], demo.embedding, atol=1e-5)
+    np.testing.assert_array_equal(rows[0], rows[4])
+    np.testing.assert_allclose(np.linalg.norm(rows, axis=1), 1.0, atol=1e-5)
+    assert analyzer.embed([]).shape == (0, 768)
+    with pytest.raises(TypeError, match=r"embed\(\[path\]\)"):
+        analyzer.embed(str(DEMO_TRACK))
+
+
+def test_files_are_begun_as_results_are_taken(analyzer: afa.Analyzer, tmp_path: Path) -> None:
+    begun: list[Path] = []
+
+    def endless() -> Iterator[Path]:
+        clip = write_wav(tmp_path / "short.wav", click_track(120, 2))
+        while True:
+            begun.append(clip)
+            yield clip
+
+    results = analyzer.stream(endless())
+    first = next(results)
+    assert isinstance(first, afa.Track)
+    deadline = time.monotonic() + 60
+    seen = -1
+    while len(begun) > seen and time.monotonic() < deadline:
+        seen = len(begun)
+        time.sleep(1.5)
+    assert seen == len(begun) < 100
+    results.close()  # type: ignore[attr-defined]
+    ended = len(begun)
+    time.sleep(0.3)
+    assert len(begun) == ended
+
+
+def test_the_functions_share_one_analyzer(analyzer: afa.Analyzer, demo: afa.Track) -> None:
+    assert afa.analyze(str(DEMO_TRACK)).tempo == demo.tempo
+    np.testing.assert_allclose(afa.embed([DEMO_TRACK])[0], demo.embedding, atol=1e-5)
+
+
+def test_a_checkpoint_of_ones_own_is_chosen_by_role(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model_dir: Path, clips: list[Path]
+) -> None:
+    models = tmp_path / "models"
+    models.mkdir()
+    for name in DEFAULTS:
+        (models / name).symlink_to(model_dir / name)
+    add_own_ast(models, tmp_path, "own-ast")
+    monkeypatch.setenv("AFA_MODEL_DIR", str(models))
+    with pytest.raises(afa.ModelError, match="Run `afa models pull own-ast`"):
+        afa.Analyzer(models={"embedding": "own-ast"})
+    assert CliRunner().invoke(app, ["models", "pull", "own-ast"]).exit_code == 0
+    track = afa.Analyzer(models={"embedding": "own-ast"}).analyze(clips[0])
+    assert track.models["embedding"] == "own-ast"
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "text"),
+    [
+        ({"models": {"embedding": "nobodys"}}, afa.ModelError, "no model is called 'nobodys'"),
+        ({"models": {"mood": "vibenet"}}, afa.ModelError, "no such role: mood"),
+        ({"device": "cuda:9"}, afa.MachineError, "no device 'cuda:9' here"),
+        ({"device": "toaster"}, afa.MachineError, "no device 'toaster' here"),
+    ],
+)
+def test_a_wrong_choice_is_named(settings: dict[str, object], error: type, text: str) -> None:
+    with pytest.raises(error, match=text):
+        afa.Analyzer(**settings)  # type: ignore[arg-type]
+
+
+def test_without_checkpoints_the_command_that_fetches_them_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AFA_MODEL_DIR", str(tmp_path))
+    with pytest.raises(afa.ModelError, match="Run `afa models pull musicnn-msd-768`"):
+        afa.Analyzer()

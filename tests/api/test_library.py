@@ -1,0 +1,260 @@
+"""Tracks of the library over HTTP: added by their owner, found by look-ups, seen by nobody else."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from serve_app.checkpoints.choice import models_name
+from serve_app.composition.options import StoreOptions
+from serve_app.domain.keys import Caller
+from serve_app.library.track import LibraryTrack, Place, TrackFile
+from tests.api.application import MODELS, Application, open_application
+from tests.library.library_setting import adding, heard, track
+
+pytestmark = pytest.mark.redis
+
+SPOTIFY = "4uLU6hMCjMI75M1A2tKUQC"
+ISRC = "QZAAA2600099"
+MP3 = {"Content-Type": "audio/mpeg"}
+
+
+async def upload(client: httpx.AsyncClient, body: bytes, **query: str) -> str:
+    answer = await client.post("/v1/assets/upload", content=body, headers=MP3, params=query)
+    assert answer.status_code == 201, answer.text
+    return str(answer.json()["asset_id"])
+
+
+async def add(client: httpx.AsyncClient, **body: Any) -> dict[str, Any]:
+    answer = await client.post("/v1/library", json=body)
+    assert answer.status_code == 202, answer.text
+    return dict(answer.json())
+
+
+async def ended(client: httpx.AsyncClient, job_id: str) -> None:
+    job = (await client.get(f"/v1/jobs/{job_id}", params={"wait": 20})).json()
+    assert job["status"] == "complete", job
+
+
+def shared(api: Application, one: LibraryTrack, *, made_by: str | None = None) -> None:
+    """Put an analysed track into the operator's library, as a scan does."""
+    what = replace(heard(one.track_id), made_by=made_by or models_name(MODELS))
+    api.library.write([adding(one, what)])
+
+
+async def test_an_added_track_is_found_by_all_that_names_it(
+    api: Application, demo_audio: bytes
+) -> None:
+    client = api.client("pro")
+    before = await api.remaining("pro")
+    asset_id = await upload(client, demo_audio)
+    body = await add(
+        client, asset_id=asset_id, ids=[f"isrc:{ISRC}"], artist="Ada", title="Own", tags=["night"]
+    )
+    assert body["_meta"]["credits_used"] == 10
+    await ended(client, body["job_id"])
+    assert before - await api.remaining("pro") == 10
+    track_id = body["track"]["id"]
+    read = (await client.get(f"/v1/library/{track_id}")).json()["track"]
+    assert (read["tempo"], read["camelot"], read["shared"]) == (120.0, "8A", False)
+    assert read["analysed_at"] is not None
+    assert read["sources"]["isrc"] == "owner"
+    for path in (
+        f"/v1/audio-features/{track_id}",
+        f"/v1/audio-features/{ISRC}",
+        "/v1/audio-features?artist=Ada&song=Own",
+        "/v1/key-bpm?artist=Ada&song=Own",
+        f"/v1/beatgrid/{ISRC}",
+    ):
+        found = await client.get(path)
+        assert (found.status_code, found.json()["_meta"]["cache"]) == (200, "hit"), path
+    assert api.backend.n_calls == 1
+
+
+async def test_nobody_else_sees_an_account_s_track(api: Application, demo_audio: bytes) -> None:
+    mine, other = api.client("pro"), api.client("scale")
+    body = await add(
+        mine, asset_id=await upload(mine, demo_audio), ids=[ISRC], artist="Ada", title="Own"
+    )
+    track_id = body["track"]["id"]
+    await ended(mine, body["job_id"])
+    assert (await other.get("/v1/library")).json()["items"] == []
+    for path in (
+        f"/v1/library/{track_id}",
+        f"/v1/audio-features/{ISRC}",
+        f"/v1/resolve/{track_id}",
+    ):
+        assert (await other.get(path)).status_code == 404, path
+    assert (await other.patch(f"/v1/library/{track_id}", json={"title": "x"})).status_code == 404
+    assert (await other.delete(f"/v1/library/{track_id}")).status_code == 404
+    assert (await mine.get(f"/v1/library/{track_id}")).json()["track"]["title"] == "Own"
+
+
+async def test_the_operator_s_tracks_are_everybody_s(api: Application) -> None:
+    one = track(spotify_id=SPOTIFY, isrc=ISRC)
+    shared(api, one)
+    client = api.client("free")
+    found = await client.get(f"/v1/audio-features/{SPOTIFY}")
+    assert found.json()["_meta"]["cache"] == "hit"
+    assert found.json()["title"] == "A Forest"
+    spotify = await client.get(f"/spotify/v1/audio-features/{SPOTIFY}")
+    assert spotify.json()["id"] == SPOTIFY
+    assert (await client.get(f"/spotify/v1/tracks/{SPOTIFY}")).json()["name"] == "A Forest"
+    listed = (await client.get("/v1/library")).json()["items"]
+    assert [(row["id"], row["shared"], row["files"]) for row in listed] == [
+        (one.track_id, True, [])
+    ]
+    for answer in (
+        await client.patch(f"/v1/library/{one.track_id}", json={"title": "Mine"}),
+        await client.delete(f"/v1/library/{one.track_id}"),
+    ):
+        assert (answer.status_code, answer.json()["error"]) == (403, "library_closed")
+
+
+async def test_what_other_checkpoints_heard_is_no_hit(api: Application) -> None:
+    one = track(isrc=ISRC)
+    shared(api, one, made_by="of-other-days")
+    answer = await api.client("pro").get(f"/v1/audio-features/{ISRC}")
+    assert (answer.status_code, answer.json()["error"]) == (404, "track_not_found")
+    assert "no audio available" in answer.json()["message"]
+
+
+async def test_a_file_is_heard_again_by_the_checkpoints_in_use(
+    api: Application, demo_audio: bytes, tmp_path: Path
+) -> None:
+    file = tmp_path / "demo.mp3"
+    file.write_bytes(demo_audio)
+    one = replace(track(isrc=ISRC), files=(TrackFile(Place.PATH, str(file)),))
+    shared(api, one, made_by="of-other-days")
+    answer = await api.client("pro").get(f"/v1/audio-features/{ISRC}")
+    assert (answer.json()["_meta"]["cache"], answer.json()["tempo"]) == ("miss", 120.0)
+    assert (await api.client("free").get(f"/v1/audio-features/{ISRC}")).status_code == 200
+    kept = api.library.get(one.track_id)
+    assert kept is not None
+    assert kept.analysis is not None
+    assert kept.analysis.made_by == models_name(MODELS)
+
+
+async def test_an_upload_with_an_id_makes_the_id_known_to_its_owner(
+    api: Application, demo_audio: bytes
+) -> None:
+    client = api.client("pro")
+    await upload(client, demo_audio, track=f"https://open.spotify.com/track/{SPOTIFY}")
+    found = await client.get(f"/v1/audio-features/{SPOTIFY}")
+    assert (found.status_code, found.json()["_meta"]["cache"]) == (200, "miss")
+    assert (await client.get(f"/v1/audio-features/{SPOTIFY}")).json()["_meta"]["cache"] == "hit"
+    assert (await api.client("scale").get(f"/v1/audio-features/{SPOTIFY}")).status_code == 404
+    await upload(client, demo_audio, track=f"isrc:{ISRC}")
+    (own,) = (await client.get("/v1/library")).json()["items"]
+    assert (own["spotify_id"], own["isrc"]) == (SPOTIFY, ISRC)
+
+
+async def test_a_track_is_corrected_and_removed(api: Application, demo_audio: bytes) -> None:
+    client = api.client("pro")
+    asset_id = await upload(client, demo_audio)
+    body = await add(client, asset_id=asset_id, ids=[ISRC], artist="Ada", title="Onw", year=1999)
+    await ended(client, body["job_id"])
+    track_id = body["track"]["id"]
+    change = {"title": "Own", "year": None, "tags": ["night", "night"], "ids": [SPOTIFY]}
+    changed = (await client.patch(f"/v1/library/{track_id}", json=change)).json()["track"]
+    expected = {"title": "Own", "year": None, "tags": ["night"], "isrc": ISRC}
+    assert {name: changed[name] for name in expected} == expected
+    assert changed["artist"] == "Ada"
+    assert (await client.get(f"/v1/resolve/{SPOTIFY}")).json()["title"] == "Own"
+    assert (await client.delete(f"/v1/library/{track_id}")).status_code == 204
+    for path in (f"/v1/library/{track_id}", f"/v1/audio-features/{ISRC}"):
+        assert (await client.get(path)).status_code == 404
+    assert (await client.delete(f"/v1/library/{track_id}")).status_code == 404
+
+
+async def test_a_listing_filters_and_pages(api: Application) -> None:
+    tracks = [track(f"Song {n}", album="Wild Mood", year=1980 + n) for n in range(5)]
+    for one in tracks:
+        shared(api, one)
+    client = api.client("free")
+    everything: list[str] = []
+    cursor: dict[str, str] = {}
+    while True:
+        page = (await client.get("/v1/library", params={"limit": 2, **cursor})).json()
+        everything += [row["id"] for row in page["items"]]
+        if page["next_cursor"] is None:
+            break
+        cursor = {"cursor": page["next_cursor"]}
+    assert sorted(everything) == sorted(one.track_id for one in tracks)
+    rows = (await client.get("/v1/library", params={"q": "wild", "year_min": 1983})).json()["items"]
+    assert sorted(row["title"] for row in rows) == ["Song 3", "Song 4"]
+    one = rows[0]
+    around = {"tempo_min": one["tempo"] - 0.01, "tempo_max": one["tempo"] + 0.01}
+    same = (await client.get("/v1/library", params={**around, "key": one["camelot"]})).json()
+    assert one["id"] in [row["id"] for row in same["items"]]
+    for wrong in ({"key": "H"}, {"cursor": "x"}, {"limit": 0}, {"tempo_min": "x"}):
+        assert (await client.get("/v1/library", params=wrong)).status_code == 400
+
+
+async def test_what_cannot_be_paid_is_not_added(api: Application, demo_audio: bytes) -> None:
+    client = api.client("basic")
+    asset_id = await upload(client, demo_audio)
+    payer = Caller("k", "owner-basic", "owner-basic", "basic", frozenset(), is_test=False)
+    left = await api.remaining("basic")
+    await api.stores.ledger.reserve(payer, "all", left + api.stores.tiers["basic"].grace_credits)
+    answer = await client.post("/v1/library", json={"asset_id": asset_id, "ids": [ISRC]})
+    assert answer.status_code == 402
+    assert (await client.get("/v1/library")).json()["items"] == []
+
+
+async def test_a_body_that_says_too_little_or_too_much_is_refused(api: Application) -> None:
+    client = api.client("pro")
+    for wrong in (
+        {},
+        {"asset_id": "afa_x", "url": "https://example.org/a.mp3"},
+        {"url": "http://127.0.0.1:1/a.mp3", "ids": ["nonsense"]},
+        {"url": "http://127.0.0.1:1/a.mp3", "year": 12},
+    ):
+        assert (await client.post("/v1/library", json=wrong)).status_code == 400
+    missing = {"asset_id": "afa_00000000000000000000000000"}
+    assert (await client.post("/v1/library", json=missing)).status_code == 404
+    assert (await client.get("/v1/library")).json()["items"] == []
+
+
+async def test_a_404_says_what_is_known_and_what_to_do(api: Application) -> None:
+    shared(api, track())
+    answer = await api.client("pro").get(f"/v1/audio-features/{SPOTIFY}")
+    message = answer.json()["message"]
+    assert "library (tracks: 1) or catalog (30); no provider is on" in message
+    assert "/v1/assets/upload?track=ID" in message
+
+
+async def test_a_deleted_asset_is_gone_and_counts_no_longer(
+    api: Application, demo_audio: bytes
+) -> None:
+    client, other = api.client("pro"), api.client("scale")
+    asset_id = await upload(client, demo_audio)
+    path = f"/v1/assets/{asset_id}"
+    assert (await other.delete(path)).status_code == 404
+    assert (await client.delete(path)).status_code == 204
+    for answer in (await client.get(path), await client.delete(path)):
+        assert (answer.status_code, answer.json()["error"]) == (404, "asset_not_found")
+    assert (await client.get("/v1/assets")).json()["items"] == []
+    caller = await api.stores.accounts.authenticate(api.keys["pro"])
+    assert await api.services.assets.stored_bytes(caller) == 0
+    assert [info.key async for info in api.stores.objects.scan("assets/")] == []
+    again = await upload(client, demo_audio)
+    assert again != asset_id
+    assert await api.services.assets.stored_bytes(caller) == len(demo_audio)
+    assert await api.services.assets.delete_expired() == 0
+    assert (await client.get(f"/v1/assets/{again}")).status_code == 200
+
+
+async def test_the_operator_may_keep_adding_for_itself(
+    api_stores: StoreOptions, demo_catalog: Path, demo_audio: bytes
+) -> None:
+    closed = open_application(api_stores, demo_catalog, library_adding="operator")
+    async with closed as api:
+        client = api.client("pro")
+        asset_id = await upload(client, demo_audio, track=f"isrc:{ISRC}")
+        answer = await client.post("/v1/library", json={"asset_id": asset_id})
+        assert (answer.status_code, answer.json()["error"]) == (403, "library_closed")
+        assert await api.remaining("pro") == 60_000
+        assert (await client.get("/v1/library")).json()["items"] == []

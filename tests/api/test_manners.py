@@ -1,0 +1,168 @@
+"""What HTTP and its clients expect: HEAD, Allow, slashes, other origins, and messages that help."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import httpx
+import pytest
+
+from serve_app.api.asgi import create_app
+from tests.api.application import PUBLIC_URL, Application
+
+pytestmark = pytest.mark.redis
+
+DEMO = "0AfaDemoTrack000000001"
+PAGE = "https://page.example"
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/healthz", "/docs", "/openapi.json", "/v1/account", f"/v1/resolve/{DEMO}", "/v1/nothing"],
+)
+async def test_head_is_get_without_its_body(api: Application, path: str) -> None:
+    client = api.client()
+    get, head = await client.get(path), await client.head(path)
+    assert head.status_code == get.status_code
+    assert head.content == b""
+    assert head.headers["Content-Type"] == get.headers["Content-Type"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("PUT", "/v1/audio-features", "GET, HEAD, POST"),
+        ("POST", "/v1/account/webhook", "DELETE, GET, HEAD, PUT"),
+        ("GET", "/v1/bpm", "POST"),
+        ("DELETE", "/v1/account", "GET, HEAD"),
+    ],
+)
+async def test_405_names_what_the_path_takes(
+    api: Application, method: str, path: str, allowed: str
+) -> None:
+    answer = await api.client().request(method, path)
+    assert (answer.status_code, answer.headers["Allow"]) == (405, allowed)
+    assert allowed in answer.json()["message"]
+
+
+async def test_a_slash_at_the_end_leads_to_the_path_without(api: Application) -> None:
+    client = api.client()
+    answer = await client.get("/v1/audio-features/", params={"song": "a b", "artist": "ü"})
+    assert answer.status_code == 308
+    assert answer.headers["Location"] == "/v1/audio-features?song=a+b&artist=%C3%BC"
+    posted = await client.post("/v1/bpm/", content=b"x", follow_redirects=False)
+    assert (posted.status_code, posted.headers["Location"]) == (308, "/v1/bpm")
+    assert (await client.get("/healthz/", follow_redirects=True)).json()["status"] == "ok"
+
+
+@pytest.mark.parametrize("path", ["//evil.example/", "/\\evil.example/", "/%5Cevil.example/"])
+async def test_no_slash_leads_to_another_host(api: Application, path: str) -> None:
+    request = httpx.Request("GET", PUBLIC_URL)
+    request.url = request.url.copy_with(raw_path=path.encode())
+    answer = await api.client().send(request)
+    assert "Location" not in answer.headers or answer.headers["Location"].startswith("/%")
+
+
+def client_of(api: Application, origins: Sequence[str]) -> httpx.AsyncClient:
+    app = create_app(api.services, cors_origins=origins)
+    client = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=PUBLIC_URL)
+    api.clients.append(client)
+    return client
+
+
+def preflight(origin: str) -> dict[str, Any]:
+    asked = {"Access-Control-Request-Method": "POST"}
+    asked["Access-Control-Request-Headers"] = "authorization,content-type,idempotency-key"
+    return {"headers": {"Origin": origin, **asked}}
+
+
+async def test_pages_of_named_origins_may_call(api: Application, demo_audio: bytes) -> None:
+    client = client_of(api, [PAGE])
+    allowed = await client.options("/v1/bpm", **preflight(PAGE))
+    assert (allowed.status_code, allowed.headers["Access-Control-Allow-Origin"]) == (200, PAGE)
+    headers = {"Origin": PAGE, "Authorization": f"Bearer {api.keys['pro']}"}
+    answer = await client.post("/v1/bpm", content=demo_audio, headers=headers)
+    assert answer.headers["Access-Control-Allow-Origin"] == PAGE
+    assert "X-Credits-Used" in answer.headers["Access-Control-Expose-Headers"]
+    refused = await client.get("/v1/account", headers={"Origin": PAGE})
+    assert (refused.status_code, refused.headers["Access-Control-Allow-Origin"]) == (401, PAGE)
+    other = await client.options("/v1/bpm", **preflight("https://other.example"))
+    assert other.status_code == 400
+    assert "Access-Control-Allow-Origin" not in other.headers
+
+
+async def test_no_page_may_call_by_default(api: Application) -> None:
+    answer = await api.client(None).options("/v1/bpm", **preflight(PAGE))
+    assert answer.status_code == 405
+    headers = {"Origin": PAGE}
+    plain = await api.client().get("/v1/account", headers=headers)
+    assert "Access-Control-Allow-Origin" not in plain.headers
+
+
+@pytest.mark.parametrize(
+    ("headers", "params", "told"),
+    [
+        ({}, {}, "there is no Authorization header"),
+        ({"Authorization": "KEY"}, {}, "lacks `Bearer `"),
+        ({"Authorization": "Basic KEY"}, {}, "another scheme"),
+        ({"Authorization": "Bearer "}, {}, "no key behind"),
+        ({"X-API-Key": "KEY"}, {}, "X-API-Key is not read"),
+        ({}, {"api_key": "KEY"}, "keys in the address are not read"),
+    ],
+)
+async def test_401_says_what_was_seen_and_repeats_no_key(
+    api: Application, headers: dict[str, str], params: dict[str, str], told: str
+) -> None:
+    key = api.keys["pro"]
+    sent = {name: value.replace("KEY", key) for name, value in headers.items()}
+    asked = {name: value.replace("KEY", key) for name, value in params.items()}
+    answer = await api.client(None).get("/v1/account", headers=sent, params=asked)
+    assert (answer.status_code, answer.headers["WWW-Authenticate"]) == (401, "Bearer")
+    message = answer.json()["message"]
+    assert told in message
+    assert "Authorization: Bearer afa_live_" in message
+    assert key not in answer.text
+
+
+@pytest.mark.parametrize("kind", [None, "application/x-www-form-urlencoded", "text/plain"])
+async def test_json_needs_no_content_type(api: Application, kind: str | None) -> None:
+    headers = {} if kind is None else {"Content-Type": kind}
+    body = b'{"ids": ["%s"]}' % DEMO.encode()
+    answer = await api.client().post("/v1/audio-features", content=body, headers=headers)
+    assert answer.status_code == 200, answer.text
+    keyed = headers | {"Idempotency-Key": f"one-{kind}"}
+    again = await api.client().post("/v1/audio-features", content=body, headers=keyed)
+    assert again.status_code == 200, again.text
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "told"),
+    [
+        ("/v1/audio-features", b"ids=1", "the body is no JSON"),
+        ("/v1/audio-features", b"[]", "send a JSON object"),
+        ("/v1/audio-features", b"{}", "ids is missing"),
+        ("/v1/audio-features/url", b'{"url": 5}', "not 5"),
+        (f"/v1/audio-features/{DEMO}?format=xml", None, "format: should be 'spotify', not 'xml'"),
+        ("/v1/assets?limit=500", None, "less than or equal to 200, not '500'"),
+    ],
+)
+async def test_400_says_what_was_seen(
+    api: Application, path: str, body: bytes | None, told: str
+) -> None:
+    method = "GET" if body is None else "POST"
+    answer = await api.client().request(method, path, content=body)
+    assert answer.status_code == 400, answer.text
+    assert told in answer.json()["message"]
+
+
+async def test_answers_to_test_keys_say_so(api: Application, demo_audio: bytes) -> None:
+    for who, test in (("test", True), ("pro", None)):
+        client = api.client(who)
+        plain = await client.get(f"/v1/audio-features/{DEMO}")
+        spotify = await client.get(f"/spotify/v1/audio-features/{DEMO}")
+        job = await client.post(
+            "/v1/audio-features/upload", content=demo_audio, params={"wait": 20}
+        )
+        for body in (plain.json(), job.json()):
+            assert body["_meta"].get("test") is test
+        for answer in (plain, spotify, job):
+            assert answer.headers.get("X-Test") == ("true" if test else None)

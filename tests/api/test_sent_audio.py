@@ -1,0 +1,232 @@
+"""Audio is taken however it comes: bytes of any declared type, a form, an asset, an address."""
+
+import asyncio
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from serve_app.services.audio.signatures import HEAD_BYTES, media_type_of
+from tests.api.application import Application
+
+pytestmark = pytest.mark.redis
+
+ROUTES = ("/v1/audio-features/upload", "/v1/bpm", "/v1/identify", "/v1/assets/upload")
+TAKEN = {
+    "/v1/audio-features/upload": 202,
+    "/v1/bpm": 200,
+    "/v1/identify": 502,  # no recogniser is set up here: nobody could answer what was heard
+    "/v1/assets/upload": 201,
+}
+CURLS_DEFAULT = "application/x-www-form-urlencoded"
+
+
+@pytest.fixture
+def audio_host(demo_audio: bytes) -> Iterator[str]:
+    class Host(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            is_audio = self.path == "/demo.mp3"
+            body = demo_audio if is_audio else b"<html>hello</html>"
+            self.send_response(200)
+            self.send_header("Content-Type", "audio/mpeg" if is_audio else "text/html")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *args: Any) -> None:
+            """Stay silent."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Host) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize("path", ROUTES)
+@pytest.mark.parametrize(
+    "kind", [None, CURLS_DEFAULT, "audio/wav", "application/json", "video/mp4"]
+)
+async def test_bytes_are_taken_whatever_their_type_is_called(
+    api: Application, demo_audio: bytes, path: str, kind: str | None
+) -> None:
+    headers = {} if kind is None else {"Content-Type": kind}
+    answer = await api.client().post(path, content=demo_audio, headers=headers)
+    assert answer.status_code == TAKEN[path], answer.text
+
+
+@pytest.mark.parametrize("path", ROUTES)
+async def test_a_form_is_taken(api: Application, demo_audio: bytes, path: str) -> None:
+    answer = await api.client().post(path, files={"file": ("a.mp3", demo_audio)})
+    assert answer.status_code == TAKEN[path], answer.text
+
+
+@pytest.mark.parametrize("path", ROUTES)
+@pytest.mark.parametrize("kind", ["application/json", CURLS_DEFAULT, None])
+async def test_json_names_an_asset_or_an_address(
+    api: Application, demo_audio: bytes, audio_host: str, path: str, kind: str | None
+) -> None:
+    client = api.client()
+    asset = (await client.post("/v1/assets/upload", content=demo_audio)).json()["asset_id"]
+    headers = {} if kind is None else {"Content-Type": kind}
+    for named in ({"asset_id": asset}, {"url": f"{audio_host}/demo.mp3"}):
+        answer = await client.post(path, content=json.dumps(named), headers=headers)
+        assert answer.status_code == TAKEN[path], answer.text
+        if path == "/v1/assets/upload":  # the same bytes are the same asset
+            assert answer.json()["asset_id"] == asset
+
+
+@pytest.mark.parametrize("path", ["/v1/bpm", "/v1/identify", "/v1/assets/upload"])
+async def test_an_address_that_gives_no_audio_is_400_and_free(
+    api: Application, audio_host: str, path: str
+) -> None:
+    for url in (f"{audio_host}/page.html", "http://10.0.0.1/a.mp3", "ftp://a.org/x"):
+        answer = await api.client().post(path, json={"url": url})
+        assert answer.status_code == 400, answer.text
+        assert answer.json()["message"].startswith("url: ")
+    assert await api.remaining("pro") == 60_000
+
+
+async def test_a_slow_address_takes_a_place_of_its_owner(
+    api: Application, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, release = asyncio.Event(), asyncio.Event()
+
+    async def fetch(url: str, path: Any, max_bytes: int) -> None:
+        begun.set()
+        await release.wait()
+
+    monkeypatch.setattr(api.services.audio_urls, "fetch", fetch)
+    slow = [
+        asyncio.create_task(api.client("free").post("/v1/bpm", json={"url": "https://a.org/x"}))
+        for _ in range(api.services.tiers["free"].uploads_in_flight)
+    ]
+    await begun.wait()
+    await asyncio.sleep(0.1)
+    refused = await api.client("free").post("/v1/bpm", json={"url": "https://a.org/x"})
+    assert (refused.status_code, refused.json()["error"]) == (429, "concurrency_exceeded")
+    for task in slow:
+        task.cancel()
+    await asyncio.gather(*slow, return_exceptions=True)
+
+
+async def test_a_test_key_fetches_nothing(
+    api: Application, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fetch(*_: object) -> None:
+        raise AssertionError("fetched")
+
+    monkeypatch.setattr(api.services.audio_urls, "fetch", fetch)
+    body = {"url": "https://example.org/a.mp3"}
+    first, again = [await api.client("test").post("/v1/bpm", json=body) for _ in range(2)]
+    assert first.status_code == 200, first.text
+    assert first.json()["tempo"] == again.json()["tempo"]
+
+
+@pytest.mark.parametrize("path", ROUTES)
+async def test_text_of_no_known_type_is_415_and_says_what_to_send(
+    api: Application, path: str
+) -> None:
+    headers = {"Content-Type": CURLS_DEFAULT}
+    answer = await api.client().post(path, content=b"# A page\n" * 100, headers=headers)
+    assert (answer.status_code, answer.json()["error"]) == (415, "unsupported_media_type")
+
+
+async def test_an_asset_is_refused_that_says_it_is_something_else(
+    api: Application, demo_audio: bytes
+) -> None:
+    for kind in ("text/plain", "image/png", "application/pdf"):
+        answer = await api.client().post(
+            "/v1/assets/upload", content=demo_audio, headers={"Content-Type": kind}
+        )
+        assert answer.status_code == 415
+        assert kind in answer.json()["message"]
+
+
+async def test_an_asset_keeps_the_type_that_its_bytes_show(
+    api: Application, demo_audio: bytes
+) -> None:
+    client = api.client()
+    asset = (await client.post("/v1/assets/upload", content=demo_audio)).json()["asset_id"]
+    assert (await client.get(f"/v1/assets/{asset}")).json()["content_type"] == "audio/mpeg"
+
+
+@pytest.mark.parametrize(
+    ("head", "kind"),
+    [
+        (b"RIFF\0\0\0\0WAVE", "audio/wav"),
+        (b"\0\0\0\x20ftypM4A ", "audio/mp4"),
+        (b"\xff\xfb\x90\x64", "audio/mpeg"),
+        (b"\xff\xf1\x50\x80", "audio/aac"),
+        (b"OggS", "audio/ogg"),
+        (bytes(HEAD_BYTES), "application/octet-stream"),
+        (b"", "application/octet-stream"),
+    ],
+)
+def test_the_first_bytes_show_the_type(head: bytes, kind: str) -> None:
+    assert media_type_of(head) == kind
+
+
+@pytest.mark.parametrize(
+    ("sent", "told"),
+    [
+        ({"files": [("file", b"a"), ("file", b"b")]}, "several files"),
+        ({"files": {"audio": b"x"}}, "no part `file`, but `audio`"),
+        ({"data": {"file": "x"}, "files": {"other": b"y"}}, "-F file=@NAME"),
+        ({"content": b"x", "headers": {"Content-Type": "multipart/form-data"}}, "boundary"),
+        ({"json": {"id": "afa_1"}}, "asset_id"),
+        ({"content": b"", "headers": {"Content-Type": "audio/mpeg"}}, "empty"),
+    ],
+)
+@pytest.mark.parametrize("path", ["/v1/bpm", "/v1/audio-features/upload"])
+async def test_a_body_that_cannot_be_used_is_told_what_is_wrong(
+    api: Application, path: str, sent: dict[str, Any], told: str
+) -> None:
+    answer = await api.client().post(path, **sent)
+    assert answer.status_code == 400, answer.text
+    assert told in answer.json()["message"]
+
+
+@pytest.mark.parametrize("by", ["bytes", "url"])
+async def test_waiting_for_the_end_of_a_job_answers_200_with_its_result(
+    api: Application, demo_audio: bytes, audio_host: str, by: str
+) -> None:
+    client = api.client()
+    if by == "bytes":
+        sent: dict[str, Any] = {"url": "/v1/audio-features/upload", "content": demo_audio}
+    else:
+        body = {"url": f"{audio_host}/demo.mp3"}
+        sent = {"url": "/v1/audio-features/url", "json": body}
+    answer = await client.post(**sent, params={"wait": 30})
+    assert answer.status_code == 200, answer.text
+    done = answer.json()
+    assert (done["status"], done["result"]["tempo"]) == ("complete", 120.0)
+    assert done["_meta"]["credits_used"] == 10
+    again = await client.get(f"/v1/jobs/{done['job_id']}")
+    assert again.json()["result"] == done["result"]
+
+
+async def test_waiting_too_short_a_time_answers_202(api: Application, demo_audio: bytes) -> None:
+    api.backend.gate = asyncio.Event()
+    client = api.client()
+    answer = await client.post(
+        "/v1/audio-features/upload", content=demo_audio, params={"wait": 0.2}
+    )
+    assert answer.status_code == 202
+    assert answer.json()["status"] in ("queued", "running")
+    api.backend.gate.set()
+
+
+async def test_waiting_for_what_fails_answers_200_with_the_error(api: Application) -> None:
+    answer = await api.client().post(
+        "/v1/audio-features/upload",
+        content=b"no audio" * 50,
+        headers={"Content-Type": "audio/mpeg"},
+        params={"wait": 30},
+    )
+    assert answer.status_code == 200
+    assert (answer.json()["status"], answer.json()["_meta"]["credits_used"]) == ("failed", 0)

@@ -1,0 +1,83 @@
+"""Nothing that axe finds to stand in the way of a person, on either page, in light and in dark."""
+
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import BrowserContext, Page
+
+from tests.api.live import LiveApplication
+from tests.browser.test_playground import ANALYSED_MS, DEMO, PHONE, analyse_demo
+
+pytestmark = [pytest.mark.redis, pytest.mark.npm]
+
+AXE = "axe-core@4.14.1"
+OFFLINE = ("ENOTFOUND", "EAI_AGAIN", "ETIMEDOUT", "ECONNREFUSED")
+RUN = """async () => (await axe.run(document, { resultTypes: ["violations"] })).violations.map(
+  (one) => `${one.id}: ${one.nodes.map((node) => node.html.slice(0, 120)).join(" | ")}`)"""
+
+
+@pytest.fixture(scope="module")
+def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
+    npm = shutil.which("npm")
+    if npm is None:
+        pytest.skip("no npm on this machine")
+    folder = tmp_path_factory.mktemp("axe")
+    install = [npm, "install", "--no-audit", "--no-fund", "--ignore-scripts", AXE]
+    installed = subprocess.run(
+        install, cwd=folder, capture_output=True, text=True, timeout=240, check=False
+    )
+    if any(code in installed.stderr for code in OFFLINE):
+        pytest.skip("the npm registry cannot be reached")
+    assert installed.returncode == 0, installed.stderr
+    return (folder / "node_modules" / "axe-core" / "axe.min.js").read_text()
+
+
+@pytest.fixture
+def violations(axe: str) -> Callable[[Page], Any]:
+    def check(page: Page) -> Any:
+        page.evaluate(axe)
+        return page.evaluate(RUN)
+
+    return check
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_playground_has_no_barrier(
+    page: Page, violations: Callable[[Page], Any], scheme: Any, tmp_path: Path
+) -> None:
+    page.emulate_media(color_scheme=scheme)
+    assert violations(page) == []
+    analyse_demo(page)
+    assert violations(page) == []
+    broken = tmp_path / "broken.mp3"
+    broken.write_bytes(b"no audio" * 100)
+    page.set_input_files("#files", [str(broken), str(DEMO)])
+    page.wait_for_selector(".failed", timeout=ANALYSED_MS)
+    page.wait_for_selector("text=3 tracks, 2 analysed", timeout=ANALYSED_MS)
+    assert violations(page) == []
+    page.set_viewport_size(PHONE)
+    assert violations(page) == []
+
+
+def test_the_way_in_has_no_barrier(
+    context: BrowserContext, live: LiveApplication, violations: Callable[[Page], Any]
+) -> None:
+    page = context.new_page()
+    page.goto(live.url)
+    page.wait_for_selector("#door", state="visible")
+    assert violations(page) == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_reference_has_no_barrier(
+    context: BrowserContext, live: LiveApplication, violations: Callable[[Page], Any], scheme: Any
+) -> None:
+    page = context.new_page()
+    page.emulate_media(color_scheme=scheme)
+    page.goto(f"{live.url}/docs")
+    page.wait_for_selector("section")
+    assert violations(page) == []

@@ -1,0 +1,285 @@
+"""The playground as a person meets it: a file dropped, read, heard, listed, refused."""
+
+import asyncio
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, Request, expect
+
+from tests.api.live import LiveApplication
+from tests.browser.real_backend import RealBackend
+
+pytestmark = pytest.mark.redis
+
+DEMO = Path(__file__).parents[2] / "serve_app" / "data" / "demo.mp3"
+PHONE = {"width": 390, "height": 844}
+ANALYSED_MS = 120_000
+FIRST_VIEW_BYTES = 250_000
+FIRST_VIEW_MS = 1000
+FIRST_PAINT = "performance.getEntriesByName('first-contentful-paint')[0].startTime"
+CLICK_HZ = {"one": 1600, "other": 1000}
+
+DROP = """([name, data]) => {
+  const bytes = Uint8Array.from(atob(data), (letter) => letter.charCodeAt(0));
+  const transfer = new DataTransfer();
+  transfer.items.add(new File([bytes], name, { type: "audio/mpeg" }));
+  for (const kind of ["dragover", "drop"])
+    document.body.dispatchEvent(
+      new DragEvent(kind, { dataTransfer: transfer, bubbles: true, cancelable: true }));
+}"""
+RENDER_CLICKS = """async ([jobId, seconds, factor]) => {
+  const { grid, schedule } = await import("/playground/clicks.js");
+  const { analysis } = await import("/playground/api.js");
+  const found = await analysis(jobId);
+  const context = new OfflineAudioContext(1, seconds * 8000, 8000);
+  schedule(context, context.destination, grid(found.beats, found.bars, factor), 0, 0);
+  const rendered = await context.startRendering();
+  return {
+    samples: [...rendered.getChannelData(0)],
+    beats: found.beats,
+    ones: found.bars.map((bar) => bar.start),
+  };
+}"""
+
+
+def drop(page: Page, path: Path) -> None:
+    page.evaluate(DROP, [path.name, base64.b64encode(path.read_bytes()).decode()])
+
+
+def analyse_demo(page: Page) -> None:
+    drop(page, DEMO)
+    page.wait_for_selector(".tiles", timeout=ANALYSED_MS)
+
+
+def tile(page: Page, name: str) -> str:
+    return page.get_by_role("group", name=name, exact=True).inner_text()
+
+
+def test_a_dropped_file_is_analysed_and_told(page: Page) -> None:
+    faults: list[str] = []
+    page.on("pageerror", lambda error: faults.append(str(error)))
+    page.on("console", lambda line: faults.append(line.text) if line.type == "error" else None)
+    analyse_demo(page)
+    assert "124.0 BPM" in tile(page, "Tempo")
+    assert "A minor" in tile(page, "Key")
+    assert "Camelot 8A" in tile(page, "Key")
+    assert "66 beats" in tile(page, "Metre")
+    assert "LUFS" in tile(page, "Loudness")
+    wheel = page.get_by_role("img", name="Camelot wheel: 8A; it mixes with 8B, 9A, 7A")
+    expect(wheel).to_be_visible()
+    expect(page.get_by_role("button", name="Play")).to_be_enabled(timeout=20_000)
+    assert page.evaluate("location.hash").startswith("#job_")
+    assert faults == []
+
+
+def test_half_and_double_change_the_number_and_the_beats(page: Page) -> None:
+    analyse_demo(page)
+    for name, told in (("½", "62.0 BPM"), ("2", "248.0 BPM"), ("1", "124.0 BPM")):
+        button = page.get_by_role("button", name=f"Tempo times {name}", exact=True)
+        button.click()
+        assert told in tile(page, "Tempo")
+        expect(button).to_have_attribute("aria-pressed", "true")
+
+
+def level_at(samples: Any, seconds: float, hertz: int) -> float:
+    """Amplitude of a tone in the 40 ms from a moment on."""
+    start = round(seconds * 8000)
+    part = samples[start : start + 320]
+    at = np.arange(len(part)) / 8000
+    return float(abs(np.dot(part, np.exp(-2j * np.pi * hertz * at))) / 160)
+
+
+@pytest.mark.parametrize(("factor", "n_clicks"), [(1, 66), (0.5, 33), (2, 131)])
+def test_the_click_track_sounds_on_the_beats_and_louder_on_the_one(
+    page: Page, factor: float, n_clicks: int
+) -> None:
+    analyse_demo(page)
+    job = page.evaluate("location.hash").removeprefix("#")
+    heard = page.evaluate(RENDER_CLICKS, [job, 33, factor])
+    samples = np.array(heard["samples"])
+    onsets = np.flatnonzero(np.abs(samples) > 0.02)
+    starts = onsets[np.insert(np.diff(onsets) > 800, 0, True)] / 8000
+    assert len(starts) == n_clicks
+    if factor == 1:
+        assert np.abs(starts - np.array(heard["beats"])).max() < 0.005
+        others = [beat for beat in heard["beats"] if beat not in heard["ones"]]
+        ones = [level_at(samples, one, CLICK_HZ["one"]) for one in heard["ones"]]
+        rest = [level_at(samples, beat, CLICK_HZ["other"]) for beat in others]
+        assert min(ones) > 1.5 * max(rest) > 0.05
+
+
+def test_it_plays_and_the_clicks_follow(page: Page) -> None:
+    analyse_demo(page)
+    play = page.get_by_role("button", name="Play")
+    expect(play).to_be_enabled(timeout=20_000)
+    page.get_by_role("button", name="Click track").click()
+    expect(page.get_by_role("button", name="Pause")).to_be_visible()
+    expect(page.locator(".clock")).to_have_text("0:02 / 0:31", timeout=10_000)
+    page.locator("canvas.wave").click(position={"x": 900, "y": 100})
+    page.get_by_role("button", name="Pause").click()
+    at = page.locator(".clock").inner_text()
+    assert int(at.split(":")[1][:2]) > 20
+
+
+def test_several_files_are_a_table_that_sorts_and_filters(page: Page, tmp_path: Path) -> None:
+    broken = tmp_path / "broken.mp3"
+    broken.write_bytes(b"no audio" * 100)
+    copy = tmp_path / "another.mp3"
+    copy.write_bytes(DEMO.read_bytes())
+    page.set_input_files("#files", [str(DEMO), str(broken), str(copy)])
+    expect(page.locator("#tracks h2")).to_have_text("3 tracks, 2 analysed", timeout=ANALYSED_MS)
+    names = page.locator("#tracks tbody tr td:first-child")
+    page.get_by_role("button", name="Track", exact=True).click()
+    expect(names).to_have_text(["another.mp3", "broken.mp3 failed", "demo.mp3"])
+    page.get_by_role("button", name="BPM").click()
+    expect(names.last).to_have_text("broken.mp3 failed")
+    page.get_by_role("searchbox").fill("8a another")
+    expect(names).to_have_text(["another.mp3"])
+    page.get_by_role("searchbox").fill("")
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Download CSV").click()
+    header, *rows = download.value.path().read_text().splitlines()
+    assert header.startswith("file,artist,title,tempo")
+    assert {row.split(",")[0] for row in rows} == {"demo.mp3", "another.mp3"}
+    page.get_by_role("button", name="broken.mp3").click()
+    failed = page.get_by_role("region", name="broken.mp3 failed")
+    expect(failed).to_contain_text("Nothing was charged.")
+    expect(failed).to_contain_text("audio file")
+
+
+def test_the_code_has_the_key_and_the_id(page: Page, live: LiveApplication) -> None:
+    analyse_demo(page)
+    job = page.evaluate("location.hash").removeprefix("#")
+    for name in ("curl", "Python", "spotipy", "JavaScript"):
+        page.get_by_role("tab", name=name, exact=True).click()
+        text = page.get_by_role("tabpanel").inner_text()
+        assert live.key("pro") in text
+        assert job in text
+        assert live.url in text
+    page.get_by_role("tab", name="JavaScript").press("ArrowRight")
+    expect(page.get_by_role("tab", name="JSON")).to_have_attribute("aria-selected", "true")
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Download JSON").click()
+    assert len(json.loads(download.value.path().read_text())["beats"]) == 66
+
+
+def test_a_recording_is_analysed(page: Page) -> None:
+    page.get_by_role("button", name="Record").click()
+    stop = page.get_by_role("button", name="Stop and analyse")
+    expect(stop).to_be_visible()
+    page.wait_for_timeout(2500)
+    stop.click()
+    page.wait_for_selector(".tiles", timeout=ANALYSED_MS)
+    expect(page.locator("#report-title")).to_contain_text("recording")
+
+
+def test_the_key_is_in_no_request_line_and_leaves_the_address(
+    context: BrowserContext, live: LiveApplication
+) -> None:
+    page = context.new_page()
+    seen: list[Request] = []
+    page.on("request", lambda request: seen.append(request))
+    page.goto(f"{live.url}/#key={live.key('pro')}")
+    page.wait_for_selector("#bring", state="visible")
+    assert page.url == f"{live.url}/"
+    assert not [request for request in seen if live.key("pro") in request.url]
+    asked = [request for request in seen if "authorization" in request.headers]
+    assert {request.url for request in asked} == {f"{live.url}/v1/account"}
+
+
+def test_without_a_key_the_page_asks_for_one(
+    context: BrowserContext, live: LiveApplication
+) -> None:
+    page = context.new_page()
+    page.goto(live.url)
+    page.get_by_label("API key").fill("afa_live_wrong")
+    page.get_by_role("button", name="Use it").click()
+    expect(page.get_by_role("alert").first).to_contain_text("this API key is not valid")
+    page.get_by_label("API key").fill(live.key("pro"))
+    page.get_by_role("button", name="Use it").click()
+    expect(page.get_by_role("button", name="Choose files")).to_be_visible()
+
+
+def test_a_busy_service_is_waited_for(page: Page) -> None:
+    answers = iter([429, 503])
+
+    def refuse(route: Any) -> None:
+        status = next(answers, None)
+        if status is None:
+            route.continue_()
+            return
+        body = {"error": "busy", "message": "too much work is waiting", "trace_id": "t"}
+        route.fulfill(status=status, json=body, headers={"Retry-After": "1"})
+
+    page.route("**/v1/audio-features/upload", refuse)
+    drop(page, DEMO)
+    expect(page.locator("#report")).to_contain_text("too much work is waiting; again in 1 s")
+    page.wait_for_selector(".tiles", timeout=ANALYSED_MS)
+
+
+def test_an_absent_service_is_told_and_tried_again(page: Page) -> None:
+    page.route("**/v1/**", lambda route: route.abort())
+    drop(page, DEMO)
+    expect(page.locator("#offline")).to_be_visible()
+    page.unroute("**/v1/**")
+    page.wait_for_selector(".tiles", timeout=ANALYSED_MS)
+    expect(page.locator("#offline")).to_be_hidden()
+
+
+def test_progress_is_told_as_the_service_tells_it(
+    page: Page, live: LiveApplication, backend: RealBackend
+) -> None:
+    async def shut() -> asyncio.Event:
+        return asyncio.Event()
+
+    backend.gate = live.call(shut())
+    try:
+        drop(page, DEMO)
+        expect(page.locator(".stages li.now")).to_have_text("being analysed", timeout=20_000)
+        expect(page.locator(".stages li.done").first).to_have_text("sent")
+    finally:
+        live.loop.call_soon_threadsafe(backend.gate.set)
+        backend.gate = None
+    page.wait_for_selector(".tiles", timeout=ANALYSED_MS)
+
+
+def test_a_phone_shows_one_column_without_scrolling_sideways(page: Page) -> None:
+    page.set_viewport_size(PHONE)
+    analyse_demo(page)
+    assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+    box = page.get_by_role("region", name="Attributes").bounding_box()
+    assert box is not None
+    assert box["width"] > 0.85 * PHONE["width"]
+
+
+def test_the_first_view_is_small_fast_and_of_one_host(
+    browser: Browser, context: BrowserContext, live: LiveApplication
+) -> None:
+    context.new_page().goto(live.url)  # what the server does once
+    fresh = browser.new_context()
+    page = fresh.new_page()
+    seen: list[Request] = []
+    page.on("request", lambda request: seen.append(request))
+    page.goto(f"{live.url}/#key={live.key('pro')}")
+    page.wait_for_selector("#bring", state="visible")
+    painted_ms = page.evaluate(
+        "performance.getEntriesByName('first-contentful-paint')[0].startTime"
+    )
+    size = sum(request.sizes()["responseBodySize"] for request in seen)
+    assert {request.url.split("/")[2] for request in seen} == {live.url.split("/")[2]}
+    assert size < FIRST_VIEW_BYTES
+    assert painted_ms < FIRST_VIEW_MS
+    fresh.close()
+
+
+def test_nothing_of_another_host_is_asked_for(page: Page, live: LiveApplication) -> None:
+    hosts: set[str] = set()
+    page.on("request", lambda request: hosts.add(request.url.split("/")[2]))
+    analyse_demo(page)
+    page.get_by_text("What they mean").click()
+    expect(page.locator("dd").first).to_contain_text("How intense it sounds", timeout=30_000)
+    assert hosts == {live.url.split("/")[2]}

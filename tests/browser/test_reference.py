@@ -1,0 +1,50 @@
+"""The reference: readable on a phone, and its boxes really ask."""
+
+import pytest
+from playwright.sync_api import BrowserContext, Page, expect
+
+from tests.api.live import LiveApplication
+from tests.browser.test_playground import DEMO, PHONE
+
+pytestmark = pytest.mark.redis
+
+
+@pytest.fixture
+def reference(context: BrowserContext, live: LiveApplication) -> Page:
+    page = context.new_page()
+    page.goto(f"{live.url}/docs")
+    page.wait_for_selector("section")
+    return page
+
+
+def test_a_box_sends_a_look_up(reference: Page, live: LiveApplication) -> None:
+    reference.get_by_label("API key for the boxes below").fill(live.key("pro"))
+    section = reference.locator("section", has_text="/v1/resolve/{id}").first
+    section.get_by_text("Try it").click()
+    section.get_by_role("button", name="Send").click()
+    expect(section.get_by_text("200")).not_to_have_count(0)
+    expect(section).to_contain_text('"title": "Demo in A minor"')
+
+
+def test_a_box_sends_a_file(reference: Page, live: LiveApplication) -> None:
+    reference.get_by_label("API key for the boxes below").fill(live.key("pro"))
+    section = reference.locator("section", has_text="Detect the tempo").first
+    section.get_by_text("Try it").click()
+    section.get_by_label("Audio file").set_input_files(str(DEMO))
+    section.get_by_role("button", name="Send").click()
+    expect(section).to_contain_text('"tempo": 120', timeout=20_000)
+
+
+def test_every_operation_has_a_sample(reference: Page) -> None:
+    sections = reference.locator("section").count()
+    assert sections > 20
+    assert reference.locator("section > pre", has_text="curl").count() == sections
+
+
+def test_a_phone_reads_it_from_the_first_word(reference: Page) -> None:
+    reference.set_viewport_size(PHONE)
+    expect(reference.locator("#contents")).not_to_have_attribute("open", "")
+    assert reference.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+    heading = reference.get_by_role("heading", name="afa v1").bounding_box()
+    assert heading is not None
+    assert heading["y"] < 200

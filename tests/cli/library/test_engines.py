@@ -1,0 +1,43 @@
+"""A scan through the service: free jobs of files, by the real queue and a real worker."""
+
+from pathlib import Path
+
+import pytest
+
+from pipelines.audio.waveform import UndecodableAudioError
+from serve_app.cli.library.engines import ACCOUNT, TIER, ServiceEngine
+from serve_app.ledger.jobs.types import AnalysisJob, FileSource
+from tests.api.application import Application
+
+pytestmark = pytest.mark.redis
+DEMO = Path(__file__).parents[3] / "serve_app" / "data" / "demo.mp3"
+
+
+async def test_the_service_analyses_a_file_for_nothing_and_keeps_nothing(api: Application) -> None:
+    submitted = []
+    submit = api.stores.jobs.submit
+
+    async def watched(job):  # type: ignore[no-untyped-def]
+        submitted.append(job)
+        return await submit(job)
+
+    api.stores.jobs.submit = watched  # type: ignore[method-assign]
+    hearing = await ServiceEngine(api.stores.jobs).hear(DEMO)
+    (job,) = submitted
+    assert isinstance(job.work, AnalysisJob)
+    assert (job.work.source, job.cost) == (FileSource(str(DEMO)), 0)
+    assert hearing.features.embedding == [1.0] + [0.0] * 767
+    assert hearing.features.segments
+    assert hearing.features.duration_s == pytest.approx(31.7, abs=0.5)
+    assert await api.stores.jobs.get(ACCOUNT, job.job_id) is None
+    balance = await api.stores.ledger.balance(ACCOUNT, TIER)
+    assert (balance.held, balance.debt, balance.remaining) == (0, 0, balance.granted)
+
+
+async def test_a_file_that_is_no_audio_is_told_as_by_own_workers(
+    api: Application, tmp_path: Path
+) -> None:
+    bad = tmp_path / "bad.mp3"
+    bad.write_bytes(b"nothing to hear")
+    with pytest.raises(UndecodableAudioError, match="not an audio file"):
+        await ServiceEngine(api.stores.jobs).hear(bad)

@@ -1,0 +1,103 @@
+"""`afa scan` and `afa export` with the real checkpoints, without any server."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import mutagen
+import pytest
+from typer.testing import CliRunner
+
+from serve_app.cli.main import app
+from serve_app.library.library import Library
+from serve_app.library.query import TrackQuery
+from serve_app.library.track import OPERATOR, LibraryTrack
+from tests.data.audio_files import click_track, encode
+
+runner = CliRunner()
+SCAN = "from serve_app.cli.main import main; main()"
+
+
+@pytest.fixture
+def data_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("AFA_DATA_DIR", str(tmp_path / "data"))
+    return tmp_path / "data"
+
+
+def tracks(data_dir: Path) -> list[LibraryTrack]:
+    library = Library((data_dir / "library").as_uri(), data_dir / "library-view")
+    library.follow()
+    return library.page(TrackQuery(), [OPERATOR], 100).items
+
+
+def song(folder: Path, bpm: int) -> Path:
+    folder.mkdir(exist_ok=True)
+    path = encode(folder / f"{bpm}.ogg", click_track(bpm, 12), "ogg", "vorbis")
+    file = mutagen.File(path)
+    file["title"], file["artist"] = f"At {bpm}", "The Clicks"
+    file.save()
+    return path
+
+
+def test_a_folder_becomes_a_library_and_an_export(data_dir: Path, tmp_path: Path) -> None:
+    song(tmp_path / "music", 120)
+    (tmp_path / "music" / "bad.mp3").write_bytes(b"nothing to hear")
+    told = runner.invoke(app, ["scan", str(tmp_path / "music"), "--dry-run"])
+    assert "2 new or changed, 0 unchanged" in told.stdout
+    assert tracks(data_dir) == []
+    done = runner.invoke(app, ["scan", str(tmp_path / "music"), "--jobs", "1", "--partial"])
+    assert done.exit_code == 1
+    assert "1 added, 1 failed; 1 tracks in the library" in done.stdout
+    assert str(tmp_path / "music" / "bad.mp3") in done.stderr
+    (track,) = tracks(data_dir)
+    assert track.identity.title == "At 120"
+    assert track.analysis is not None
+    assert track.analysis.features.tempo == pytest.approx(120, rel=0.02)
+    assert track.embeddings == ("afa-embed-1",)
+    done = runner.invoke(app, ["export", "rekordbox", str(tmp_path / "dj.xml")])
+    assert done.exit_code == 0, done.output
+    assert 'Name="At 120"' in (tmp_path / "dj.xml").read_text()
+    assert sorted(path.name for path in tmp_path.glob("*dj*")) == ["dj.xml"]
+
+
+def test_a_kill_keeps_what_is_done_and_leaves_no_worker(data_dir: Path, tmp_path: Path) -> None:
+    for bpm in (90, 100, 110, 120, 130, 140):
+        song(tmp_path / "music", bpm)
+    command = [sys.executable, "-c", SCAN, "scan", str(tmp_path / "music"), "--jobs", "1"]
+    with subprocess.Popen([*command, "--partial"], process_group=0) as process:
+        while process.poll() is None and len(tracks(data_dir)) < 2:
+            time.sleep(0.2)
+        workers = children(process.pid)
+        os.kill(process.pid, signal.SIGKILL)
+    before = {track.track_id: track.analysis for track in tracks(data_dir)}
+    assert 2 <= len(before) < 6
+    deadline = time.monotonic() + 20
+    while any(is_running(worker) for worker in workers) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert workers
+    assert not any(is_running(worker) for worker in workers)
+    done = runner.invoke(app, ["scan", str(tmp_path / "music"), "--jobs", "1", "--partial"])
+    assert done.exit_code == 0, done.output
+    assert f"{len(before)} unchanged, {6 - len(before)} added" in done.stdout
+    after = {track.track_id: track.analysis for track in tracks(data_dir)}
+    assert len(after) == 6
+    assert all(after[track_id] == analysis for track_id, analysis in before.items())
+
+
+def children(pid: int) -> list[int]:
+    return [
+        int(found)
+        for task in Path(f"/proc/{pid}/task").iterdir()
+        for found in (task / "children").read_text().split()
+        if b"spawn_main" in Path(f"/proc/{found}/cmdline").read_bytes()
+    ]
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return ") Z " not in Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:
+        return False

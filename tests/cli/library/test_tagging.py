@@ -1,0 +1,163 @@
+"""Writing tags into real files, read back by a reader that did not write them."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import mutagen
+import pytest
+from typer.testing import CliRunner
+
+from pipelines.analysis.records import TrackFeatures
+from pipelines.audio.decode import DecodeLimits, digest_packets
+from serve_app.cli.library import rewrite
+from serve_app.cli.library.rewrite import TaggingError, changes_of, write_tags
+from serve_app.cli.library.tag_values import DEFAULT_FIELDS, Field, Tag, Wish, values_of
+from serve_app.cli.main import app
+from serve_app.domain.identity import TrackIdentity
+from serve_app.library.edit import Edit, Heard, added
+from serve_app.library.library import Library
+from serve_app.library.track import LibraryTrack, Place, TrackFile, new_track_id
+from serve_app.providers.tags.reader import read_tags
+from serve_app.services.export.key_names import KeyFormat
+from serve_app.services.simulation.features import simulated_features
+from tests.data.audio_files import Encoding
+
+LIMITS = DecodeLimits()
+FORMATS = {
+    "mp3": Encoding("MP3", "mp3", "libmp3lame"),
+    "flac": Encoding("FLAC", "flac", "flac", "s16"),
+    "ogg": Encoding("OGG", "ogg", "vorbis"),
+    "opus": Encoding("Opus", "ogg", "libopus", "flt", 48_000),
+    "m4a": Encoding("M4A", "ipod", "aac"),
+    "wav": Encoding("WAV", "wav", "pcm_s16le", "s16"),
+    "aiff": Encoding("AIFF", "aiff", "pcm_s16be", "s16"),
+}
+HEARD: TrackFeatures = replace(
+    simulated_features("x"),
+    tempo=123.98,
+    key=9,
+    mode=0,
+    camelot="8A",
+    energy=0.68,
+    loudness_lufs=-9.5,
+    true_peak_dbtp=-0.5,
+)
+EVERYTHING = Wish(tuple(Field), KeyFormat.CAMELOT)
+
+
+def titled(path: Path) -> Path:
+    FORMATS[path.suffix[1:]].write(path, 3)
+    if path.suffix not in (".wav", ".aiff"):
+        file = mutagen.File(path, easy=True)
+        if file.tags is None:
+            file.add_tags()
+        file["title"] = "Kept"
+        file.save()
+    return path
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_tags_are_written_and_the_audio_stays(kind: str, tmp_path: Path) -> None:
+    path = titled(tmp_path / f"a.{kind}")
+    path.chmod(0o640)
+    digest, before = digest_packets(path, LIMITS), path.stat()
+    values = values_of(HEARD, EVERYTHING)
+    wanted = changes_of(path, values)
+    assert all(was is None for was, _ in wanted.values())
+    write_tags(path, {tag: to for tag, (_, to) in wanted.items()}, digest, keep_time=False)
+    assert digest_packets(path, LIMITS) == digest
+    assert (path.stat().st_mode, path.stat().st_ino) != (before.st_mode, before.st_ino)
+    assert path.stat().st_mode == before.st_mode
+    assert changes_of(path, values) == {}
+    tags = read_tags(path)
+    assert tags.first("initialkey", "key") == "8A"
+    assert tags.first("energylevel") == "7"
+    assert tags.first("comment") == "8A - Energy 7"
+    assert tags.first("bpm") == "124" if kind == "m4a" else "123.98"
+    if kind == "opus":
+        assert tags.first("r128trackgain") == str(round(256 * (-23 + 9.5)))
+        assert tags.track_gain_db is None
+    else:
+        assert tags.track_gain_db == -8.5
+        assert tags.first("replaygaintrackpeak") == "0.944061"
+    if kind not in ("wav", "aiff"):
+        assert tags.first("title") == "Kept"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    ("form", "expected"),
+    [(KeyFormat.CLASSIC, "Am"), (KeyFormat.CAMELOT, "8A"), (KeyFormat.OPENKEY, "1m")],
+)
+def test_values(form: KeyFormat, expected: str) -> None:
+    values = values_of(HEARD, Wish(DEFAULT_FIELDS, form))
+    assert values[Tag.KEY] == expected
+    assert values[Tag.BPM] == "123.98"
+    assert Tag.COMMENT not in values
+    silent = replace(HEARD, tempo=0.0, key=-1, mode=-1, camelot="", loudness_lufs=-70.0)
+    assert set(values_of(silent, Wish(tuple(Field), form))) == {Tag.ENERGY, Tag.COMMENT}
+
+
+def test_a_file_that_cannot_be_replaced_stays_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = titled(tmp_path / "a.flac")
+    whole = path.read_bytes()
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(rewrite.shutil, "copyfile", full)
+        with pytest.raises(OSError, match="No space"):
+            write_tags(path, {Tag.BPM: "124"}, None, keep_time=False)
+    with monkeypatch.context() as patch:
+        digests = iter(["one", "another"])
+        patch.setattr(rewrite, "digest_packets", lambda *_: next(digests))
+        with pytest.raises(TaggingError, match="would have changed"):
+            write_tags(path, {Tag.BPM: "124"}, None, keep_time=False)
+    with pytest.raises(TaggingError, match="other audio"):
+        write_tags(path, {Tag.BPM: "124"}, "0" * 64, keep_time=False)
+    path.chmod(0o444)
+    with pytest.raises(TaggingError, match="read-only"):
+        write_tags(path, {Tag.BPM: "124"}, None, keep_time=False)
+    assert path.read_bytes() == whole
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_the_time_of_change_may_stay_and_a_link_stays_a_link(tmp_path: Path) -> None:
+    path = titled(tmp_path / "a.ogg")
+    os.utime(path, ns=(10**18, 10**18))
+    link = tmp_path / "link.ogg"
+    link.symlink_to(path)
+    write_tags(link, {Tag.BPM: "124"}, None, keep_time=True)
+    assert link.is_symlink()
+    assert path.stat().st_mtime_ns == 10**18
+    assert read_tags(path).first("bpm") == "124"
+
+
+def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AFA_DATA_DIR", str(tmp_path / "data"))
+    song, stranger = titled(tmp_path / "song.mp3"), titled(tmp_path / "stranger.mp3")
+    library = Library((tmp_path / "data" / "library").as_uri(), tmp_path / "data" / "library-view")
+    file = TrackFile(Place.PATH, str(song), audio_sha256=digest_packets(song, LIMITS))
+    track = LibraryTrack(new_track_id(), TrackIdentity(title="Song"), files=(file,))
+    library.write([Edit(track.track_id, added(track), Heard(HEARD, "m"))])
+    library.close()
+    runner = CliRunner()
+    before = song.read_bytes()
+    done = runner.invoke(app, ["tag", "--library", "--dry-run", "--key-format", "openkey"])
+    assert done.exit_code == 0, done.output
+    assert "123.98" in done.stdout
+    assert "1m" in done.stdout
+    assert "1 would change" in done.stdout
+    assert song.read_bytes() == before
+    done = runner.invoke(app, ["tag", str(song), str(stranger), "--only", "key", "--only", "bpm"])
+    assert done.exit_code == 1
+    assert "not in the library" in done.stderr
+    assert "1 changed" in done.stdout
+    assert read_tags(song).first("initialkey") == "Am"
+    assert read_tags(song).first("energylevel") is None
+    assert runner.invoke(app, ["tag", "--library", "--only", "key"]).stdout.startswith("0 changed")
+    assert runner.invoke(app, ["tag"]).exit_code == 1

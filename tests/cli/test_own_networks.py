@@ -1,0 +1,240 @@
+"""A network that is no part of afa: the page's example, the template, and cards that are wrong."""
+
+import re
+import runpy
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import Result
+from torch import Tensor
+from typer.testing import CliRunner
+
+import afa
+from models.checkpoints.sources import file_sha256
+from serve_app.cli.main import app
+from tests.conftest import DEMO_TRACK, REPOSITORY
+
+PAGE = REPOSITORY / "docs" / "own-networks.md"
+FILE = re.compile(r"^```\w+\n# (\S+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+HELD = [
+    "the weights are the card's",
+    "band_gru:BandGru takes them",
+    "it runs on windows of 48000 samples",
+    "its outputs are the card's",
+    "it answers silence with numbers",
+    "a row of a batch equals the window alone",
+    "its tags are probabilities",
+    "its tags have names",
+]
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(app, ["models", *arguments])
+
+
+@pytest.fixture
+def example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """The page's package in the working folder, and its card."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    monkeypatch.setenv("AFA_MODEL_DIR", str(tmp_path / "models"))
+    monkeypatch.delitem(sys.modules, "band_gru", raising=False)
+    (tmp_path / "models").mkdir()
+    for name, content in FILE.findall(PAGE.read_text()):
+        (tmp_path / name).write_text(content)
+    runpy.run_path("make_weights.py")
+    card: dict[str, Any] = yaml.safe_load(Path("cards.yaml").read_text())["band-gru"]
+    assert card["source"] == "file:///the/folder"
+    card["source"] = f"file://{tmp_path}"
+    for file in card["files"]:
+        assert file["sha256"] == f"of {file['path']}"
+        file["sha256"] = file_sha256(Path(file["path"]))
+    return card
+
+
+def write(card: dict[str, Any], path: str = "cards.yaml") -> str:
+    Path(path).write_text(yaml.safe_dump({"band-gru": card}))
+    return path
+
+
+def lines(done: Result) -> list[str]:
+    return done.output.splitlines()[1:]
+
+
+def test_the_example_of_the_page_is_checked_pulled_and_analyses_music(
+    example: dict[str, Any],
+    tmp_path: Path,
+    model_dir: Path,
+    checkpoint: Callable[[str], dict[str, Tensor]],
+) -> None:
+    done = run("check", write(example))
+    assert done.exit_code == 0, done.output
+    assert lines(done) == [f"yes  {what}" for what in HELD]
+    for name in ("vibenet", "musicnn-mtt", "musicnn-msd-768"):
+        checkpoint(name)
+        (tmp_path / "models" / name).symlink_to(model_dir / name)
+    write(example, "models/cards.yaml")
+    assert run("pull", "band-gru").exit_code == 0
+    assert "band-gru: verified" in run("verify").output
+    analyzer = afa.Analyzer("cpu", {"embedding": "band-gru", "tags": "band-gru"})
+    track = analyzer.analyze(DEMO_TRACK)
+    assert track.models["embedding"] == track.models["tags"] == "band-gru"
+    assert set(track.tags) <= {"calm", "driving", "acoustic", "electronic"} != set()
+    assert track.embedding[:96].any()
+    assert not track.embedding[96:].any()
+
+
+def test_an_entry_point_names_a_network_too(example: dict[str, Any], tmp_path: Path) -> None:
+    about = tmp_path / "band-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: band\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text("[afa.networks]\nband = band_gru:BandGru\n")
+    done = run("check", write(example | {"network": "band"}))
+    assert done.exit_code == 0, done.output
+    assert lines(done)[1] == "yes  band takes them"
+
+
+CHANGES: dict[str, tuple[dict[str, Any], str]] = {
+    "dimensions": ({"outputs": {"embedding": 512}}, "has the shape (96,), the card says 512"),
+    "outputs": ({"outputs": {"embedding": 96, "beats": 2}}, "gives embedding, tags"),
+    "role": ({"role": "attributes"}, "a checkpoint for attributes needs an output 'attributes'"),
+    "window": (
+        {"window": {"length": 300, "hop": 300}},
+        "it runs on windows of 300 samples: Runtime",
+    ),
+    "class": ({"network": "band_gru:Nobody"}, "band_gru:Nobody cannot be built: AttributeError"),
+    "module": ({"network": "no_such_module:It"}, "cannot be built: ModuleNotFoundError"),
+    "network": ({"network": "conformer"}, "nothing runs a 'conformer' network"),
+    "module-level": ({"network": "band_gru:torch"}, "cannot be built: TypeError"),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_card_that_is_wrong_is_told_what_is(name: str, example: dict[str, Any]) -> None:
+    change, told = CHANGES[name]
+    done = run("check", write(example | change))
+    assert done.exit_code == 1
+    (fault,) = [line for line in lines(done) if line.startswith("no")]
+    assert told in fault
+
+
+NETWORKS = {
+    "drawn at random": (
+        "embedding = states.mean(dim=1)",
+        "embedding = states.mean(dim=1) + torch.rand(1)",
+    ),
+    "normalised over": ("log1p(10 * bands)", "log1p(10 * bands / bands.amax())"),
+    "put a sigmoid": ("self.head(embedding).sigmoid()", "self.head(embedding) - 9"),
+    "not finite": ("log1p(10 * bands)", "log(bands)"),
+}
+
+
+@pytest.mark.parametrize("told", NETWORKS)
+def test_a_network_that_a_service_cannot_rely_on_is_found(
+    told: str, example: dict[str, Any]
+) -> None:
+    code = Path("band_gru.py").read_text()
+    assert code.count(NETWORKS[told][0]) == 1
+    Path("band_gru.py").write_text(code.replace(*NETWORKS[told]))
+    sys.modules.pop("band_gru")
+    done = run("check", write(example))
+    assert done.exit_code == 1
+    assert any(told in line for line in lines(done) if line.startswith("no"))
+
+
+@pytest.mark.parametrize(
+    ("labels", "told"),
+    [
+        ('"LABEL_0", "LABEL_1", "LABEL_2", "LABEL_3"', "'label_0' is no name"),
+        (None, "no tag vocabulary: let config.json have id2label"),
+    ],
+)
+def test_tags_without_names_are_found(
+    labels: str | None, told: str, example: dict[str, Any]
+) -> None:
+    if labels is None:
+        example["files"] = example["files"][1:]
+        code = Path("band_gru.py").read_text().replace('n_bands"]', 'n_bands", 64]')
+        code = re.sub(
+            r'config\["(\w+)"(?:, \d+)?\]',
+            r'{"n_bands": 64, "hidden_size": 96, "id2label": "abcd"}["\1"]',
+            code,
+        )
+        Path("band_gru.py").write_text(code)
+        sys.modules.pop("band_gru")
+    else:
+        text = Path("make_weights.py").read_text()
+        Path("make_weights.py").write_text(re.sub(r"labels = .*", f"labels = [{labels}]", text))
+        runpy.run_path("make_weights.py")
+        example["files"][0]["sha256"] = file_sha256(Path("config.json"))
+    done = run("check", write(example))
+    assert done.exit_code == 1
+    assert any(told in line for line in lines(done) if line.startswith("no")), done.output
+
+
+def test_a_wrong_digest_is_answered_with_the_one_that_was_found(example: dict[str, Any]) -> None:
+    found = example["files"][1]["sha256"]
+    example["files"][1]["sha256"] = "0" * 64
+    done = run("check", write(example))
+    assert done.exit_code == 1
+    assert f"its digest is {found}" in done.output
+    assert "put its digest into the card" in done.output
+    assert "afa models pull" not in done.output
+
+
+def test_a_field_that_is_missing_is_named(example: dict[str, Any]) -> None:
+    for name, told in (
+        ("licence_class", "licence_class is missing; it is one of permissive, copyleft"),
+        ("attribution", "attribution is missing; it is a str"),
+    ):
+        card = {key: value for key, value in example.items() if key != name}
+        assert told in run("check", write(card)).output
+
+
+def test_verify_looks_at_what_was_pulled_too(
+    example: dict[str, Any], tmp_path: Path, model_dir: Path
+) -> None:
+    for name in ("vibenet", "musicnn-mtt", "musicnn-msd-768"):
+        (tmp_path / "models" / name).symlink_to(model_dir / name)
+    write(example, "models/cards.yaml")
+    assert run("pull", "band-gru").exit_code == 0
+    weights = tmp_path / "models" / "band-gru" / "model.safetensors"
+    content = bytearray(weights.read_bytes())
+    content[-1] ^= 1
+    weights.write_bytes(content)
+    done = run("verify")
+    assert done.exit_code == 1
+    assert "musicnn-mtt: verified" in done.output
+    assert "checkpoint band-gru" in done.output
+    assert "the tensors are not the card's: their digest is" in done.output
+
+
+def test_the_template_holds_and_its_own_test_passes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setenv("AFA_MODEL_DIR", str(tmp_path / "models"))
+    made = run("new", "loud-net")
+    assert made.exit_code == 0, made.output
+    monkeypatch.chdir(tmp_path / "loud-net")
+    done = run("check", "cards.yaml")
+    assert done.exit_code == 0, done.output
+    test = runpy.run_path("test_loud_net.py")
+    (tmp_path / "pulled").mkdir()
+    test["test_the_card_says_what_the_network_does"](tmp_path / "pulled")
+    again = run("new", "loud-net", "--into", str(tmp_path))
+    assert again.exit_code == 1
+    assert "is there already" in again.output
+    for name in ("Loud", "../x", "torch net"):
+        assert "is no model id" in run("new", name).output
+    assert "word of Python" in run("new", "json").output
+
+
+def test_a_card_that_is_not_there_is_named(tmp_path: Path) -> None:
+    assert "no such file: none.yaml" in run("check", "none.yaml").output
+    assert "no model is called 'nobodys'" in run("check", "nobodys").output

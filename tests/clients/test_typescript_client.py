@@ -1,0 +1,77 @@
+"""The TypeScript client: built, its types compared, and its own tests run on a live application."""
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from clients.generate import TYPESCRIPT, typescript_types
+from tests.api.live import LiveApplication
+from tests.conftest import DEMO_TRACK
+
+pytestmark = [pytest.mark.redis, pytest.mark.npm]
+
+REPOSITORY = Path(__file__).parents[2]
+OFFLINE = ("ENOTFOUND", "EAI_AGAIN", "ETIMEDOUT", "ECONNREFUSED")
+
+
+def run(*command: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a command in the client's folder."""
+    return subprocess.run(
+        command,
+        cwd=TYPESCRIPT,
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def npm() -> str:
+    """What the client is built with, installed as its lock file says."""
+    npm = shutil.which("npm")
+    if npm is None or shutil.which("node") is None:
+        pytest.skip("no node and npm on this machine")
+    installed = run(npm, "ci", "--no-audit", "--no-fund", "--ignore-scripts")
+    if any(code in installed.stderr for code in OFFLINE):
+        pytest.skip("the npm registry cannot be reached")
+    assert installed.returncode == 0, installed.stderr
+    return npm
+
+
+def test_the_types_are_those_of_the_openapi_document(npm: str, tmp_path: Path) -> None:
+    typescript_types(tmp_path / "schema.ts")
+    checked_in = TYPESCRIPT / "src" / "schema.ts"
+    assert (tmp_path / "schema.ts").read_text() == checked_in.read_text(), "run `make clients`"
+
+
+def test_it_is_built_without_any_types_of_node_and_works(npm: str, live: LiveApplication) -> None:
+    settings = json.loads((TYPESCRIPT / "tsconfig.json").read_text())["compilerOptions"]
+    assert (settings["types"], "DOM" in settings["lib"]) == ([], True)
+    built = run(npm, "run", "build")
+    assert built.returncode == 0, built.stdout
+    done = run(
+        npm,
+        "test",
+        AFA_URL=live.url,
+        AFA_KEY=live.key("pro"),
+        AFA_AUDIO=str(DEMO_TRACK),
+    )
+    assert done.returncode == 0, done.stdout
+    cases = (TYPESCRIPT / "test" / "client.test.mjs").read_text().count("\ntest(")
+    assert f"# pass {cases}\n" in done.stdout
+
+
+def test_it_has_the_version_of_the_python_client_and_no_dependencies() -> None:
+    package = json.loads((TYPESCRIPT / "package.json").read_text())
+    assert "dependencies" not in package
+    assert f'version = "{package["version"]}"' in (REPOSITORY / "pyproject.toml").read_text()
+    assert (
+        package["version"] == json.loads((TYPESCRIPT / "package-lock.json").read_text())["version"]
+    )
+    assert all(version[0].isdigit() for version in package["devDependencies"].values())

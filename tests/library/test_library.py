@@ -1,0 +1,374 @@
+"""The library: what is written is there, for whom it is, after crashes and beside other writers."""
+
+import asyncio
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import pytest
+from moto.server import ThreadedMotoServer
+
+from pipelines.analysis.features import from_json, to_json
+from serve_app.domain.track_ids import parse_track_id
+from serve_app.library.edit import Edit, removed, where_there
+from serve_app.library.library import Library
+from serve_app.library.query import TrackQuery
+from serve_app.library.rows import audio_term, content_term, location_term
+from serve_app.library.track import OPERATOR, LibraryTrack, Place, TrackFile, pack, unpack
+from serve_app.library.writer import LibraryWriter
+from tests.library.library_setting import MODEL_SET, adding, heard, track
+
+REPOSITORY = Path(__file__).parents[2]
+EVERYBODY = (OPERATOR,)
+MBID = "4f0a8b3c-1d2e-4f5a-8b6c-7d8e9f0a1b2c"
+ISRC = "QZTST2100001"
+
+Opened = Callable[..., Library]
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Iterator[Opened]:
+    """Opens libraries, by default the test's own, and closes them."""
+    libraries: list[Library] = []
+
+    def open_library(url: str = "", view: str = "view") -> Library:
+        libraries.append(Library(url or (tmp_path / "shared").as_uri(), tmp_path / view))
+        return libraries[-1]
+
+    yield open_library
+    for library in libraries:
+        library.close()
+
+
+def titles(tracks: list[LibraryTrack]) -> list[str]:
+    return [one.identity.title for one in tracks]
+
+
+def test_a_record_is_read_as_it_was_written() -> None:
+    files = (
+        TrackFile(Place.PATH, "/music/a forest.mp3", "c" * 64, "a" * 64, 5_000_000, 17),
+        TrackFile(Place.ASSET, "afa_0", missing_since=datetime(2026, 5, 1, tzinfo=UTC)),
+    )
+    stored = replace(
+        track(isrc=ISRC, genres=("new wave",), beats=(0.5, 1.0)),
+        sources={"isrc": "tags"},
+        files=files,
+        tags=("night",),
+        fingerprint="AQAB",
+        cover="covers/1",
+        added_at=datetime(2026, 5, 1, 12, tzinfo=UTC),
+        revision=3,
+    )
+    assert unpack(pack(stored)) == stored
+
+
+def test_a_track_is_found_by_everything_that_names_it(opened: Opened) -> None:
+    library = opened()
+    one = replace(
+        track(isrc=ISRC, mbid=MBID, spotify_id="4uLU6hMCjMI75M1A2tKUQC"),
+        files=(
+            TrackFile(Place.PATH, "/music/a.mp3", "c" * 64, "a" * 64),
+            TrackFile(Place.PATH, "/music/a.flac", "d" * 64, "b" * 64),
+        ),
+    )
+    library.write([adding(one), adding(track("Lullaby"))])
+    for text in (ISRC, MBID, "spotify:track:4uLU6hMCjMI75M1A2tKUQC"):
+        (hit,) = library.by_id(parse_track_id(text), EVERYBODY)
+        assert (hit.track_id, hit.identity) == (one.track_id, one.identity)
+    assert library.by_id(parse_track_id(one.track_id), EVERYBODY)[0].identity == one.identity
+    for term in (location_term("/music/a.flac"), content_term("d" * 64), audio_term("a" * 64)):
+        assert [found.track_id for found in library.of_term(term, OPERATOR)] == [one.track_id]
+    for artist, title in (
+        ("the cure", "A forest"),
+        ("Cure", "A Forrest"),
+        ("The Curre", "A Forest"),
+    ):
+        assert [hit.track_id for hit in library.named(artist, title, EVERYBODY)] == [one.track_id]
+    assert library.named("The Cure", "A Forest (live)", EVERYBODY) == []
+
+
+def test_an_account_s_tracks_are_its_own(opened: Opened) -> None:
+    library = opened()
+    mine, everybody_s = track(isrc=ISRC, owner="acct_1"), track("Lullaby")
+    library.write([adding(mine), adding(everybody_s)])
+    code = parse_track_id(ISRC)
+    for owner, expected in (("acct_1", 1), ("acct_2", 0)):
+        owners = (owner, OPERATOR)
+        assert len(library.by_id(code, owners)) == expected
+        assert len(library.by_id(parse_track_id(mine.track_id), owners)) == expected
+        assert len(library.named("The Cure", "A Forest", owners)) == expected
+        assert len(library.page(TrackQuery(), owners, 10).items) == expected + 1
+        assert library.count(owners) == expected + 1
+
+
+def test_a_change_goes_by_what_the_track_is_then(opened: Opened) -> None:
+    library = opened()
+    one = track(isrc=ISRC)
+    (first,) = library.write([adding(one)])
+    (second,) = library.write(
+        [Edit(one.track_id, where_there(lambda known: replace(known, tags=("night",))))]
+    )
+    assert first is not None
+    assert second is not None
+    assert (first.revision, second.revision) == (1, 2)
+    assert second.added_at == first.added_at
+    assert library.get(one.track_id) == second
+    assert titles(library.page(TrackQuery(tags=["Night"]), EVERYBODY, 10).items) == ["A Forest"]
+
+
+def test_a_removed_track_is_gone_and_stays_so(opened: Opened) -> None:
+    library = opened()
+    one = track(isrc=ISRC)
+    library.write([adding(one, heard("one"))])
+    model = library.models()[0]
+    assert library.write([Edit(one.track_id, removed)]) == [None]
+    assert library.get(one.track_id) is None
+    assert library.by_id(parse_track_id(ISRC), EVERYBODY) == []
+    assert library.count(EVERYBODY) == 0
+    assert library.whole(one.track_id) is None
+    assert library.vectors(model).get([one.track_id]) == {}
+    late = Edit(one.track_id, where_there(lambda known: replace(known, tags=("late",))))
+    assert library.write([late]) == [None]
+    assert opened(view="another").count(EVERYBODY) == 0
+
+
+def test_what_was_heard_is_kept_whole(opened: Opened) -> None:
+    library = opened()
+    one, what = track(), heard("one")
+    library.write([adding(one, what)])
+    stored = library.get(one.track_id)
+    assert stored is not None
+    assert stored.analysis is not None
+    assert stored.analysis.made_by == MODEL_SET
+    assert stored.analysis.features == from_json(
+        to_json(replace(what.features, segments=[], sections=[], embedding=[]))
+    )
+    whole = library.whole(one.track_id)
+    assert whole is not None
+    assert whole.segments
+    assert whole.embedding == pytest.approx(what.features.embedding, abs=1e-6)
+
+
+def test_vectors_of_two_models_never_meet(opened: Opened) -> None:
+    library = opened()
+    one, other = track("One"), track("Other", owner="acct_1")
+    edits = [adding(one, heard("one", model="m/1")), adding(other, heard("other", model="m/2"))]
+    library.write(edits)
+    assert sorted(library.models()) == ["m/1", "m/2"]
+    vector = heard("one").features.embedding
+    near = library.vectors("m/1").nearest(vector, 5, ("acct_1", OPERATOR))
+    assert [(found, round(distance, 5)) for found, distance in near] == [(one.track_id, 0.0)]
+    assert library.vectors("m/2").nearest(vector, 5, EVERYBODY) == []
+
+
+def test_a_listing_filters_and_pages(opened: Opened) -> None:
+    library = opened()
+    tracks = [
+        replace(
+            track(f"Song {n}", tempo=100.0 + n, key=9, mode=0, year=1980 + n, album="Wild Mood"),
+            track_id=f"trk_{n:026d}",
+            tags=("even",) if n % 2 == 0 else (),
+        )
+        for n in range(10)
+    ]
+    library.write([adding(one) for one in tracks])
+
+    def listed(**query: object) -> list[str]:
+        return titles(library.page(TrackQuery(**query), EVERYBODY, 100).items)  # type: ignore[arg-type]
+
+    assert listed(tempo_min=103, tempo_max=105) == ["Song 5", "Song 4", "Song 3"]
+    assert listed(year_max=1981) == ["Song 1", "Song 0"]
+    assert listed(keys=["8A"], tags=["EVEN"]) == [f"Song {n}" for n in (8, 6, 4, 2, 0)]
+    assert listed(keys=["8B"]) == []
+    assert listed(text="wild mo") == [f"Song {n}" for n in range(9, -1, -1)]
+    assert listed(text='"; DROP TABLE track') == []
+    seen: list[str] = []
+    cursor = None
+    for _ in range(4):
+        page = library.page(TrackQuery(), EVERYBODY, 3, cursor)
+        seen += titles(page.items)
+        cursor = page.next_cursor
+    assert seen == [f"Song {n}" for n in range(9, -1, -1)]
+    assert cursor is None
+
+
+def test_a_view_is_made_anew_from_what_is_shared(opened: Opened) -> None:
+    library = opened()
+    tracks = [track(f"Song {n}") for n in range(3)]
+    for one in tracks:
+        library.write([adding(one)])
+    library.write([Edit(tracks[1].track_id, removed)])
+    fresh = opened(view="another")
+    fresh.follow()
+    assert sorted(titles(fresh.page(TrackQuery(), EVERYBODY, 10).items)) == ["Song 0", "Song 2"]
+
+
+def test_maintenance_changes_no_answer(opened: Opened) -> None:
+    library, other = opened(), opened(view="another")
+    tracks = [track(f"Song {n}") for n in range(40)]
+    for one in tracks:
+        library.write([adding(one, heard(one.track_id))])
+    other.follow()
+    library.write([Edit(tracks[0].track_id, removed)])
+    library.maintain()
+    library.write([adding(track("Last"))])
+    expected = {"Last", *(f"Song {n}" for n in range(1, 40))}
+    for one in (library, other, opened(view="third")):
+        one.follow()
+        assert set(titles(one.page(TrackQuery(), EVERYBODY, 100).items)) == expected
+    near = library.vectors(library.models()[0]).nearest(
+        heard(tracks[7].track_id).features.embedding, 1, EVERYBODY
+    )
+    assert near[0][0] == tracks[7].track_id
+
+
+def test_a_library_that_was_set_back_is_seen_as_it_is(opened: Opened, tmp_path: Path) -> None:
+    library = opened()
+    library.write([adding(track("Kept"))])
+    saved = tmp_path / "saved"
+    shutil.copytree(tmp_path / "shared", saved)
+    library.write([adding(track("Lost"))])
+    shutil.rmtree(tmp_path / "shared")
+    saved.rename(tmp_path / "shared")
+    again = opened()
+    again.follow()
+    assert titles(again.page(TrackQuery(), EVERYBODY, 10).items) == ["Kept"]
+
+
+async def test_changes_of_one_moment_are_one_commit(opened: Opened) -> None:
+    library = opened()
+    writer = LibraryWriter(library)
+    one = track()
+    await writer.write(adding(one))
+
+    def tagging(n: int) -> Edit:
+        return Edit(
+            one.track_id, where_there(lambda known: replace(known, tags=(*known.tags, str(n))))
+        )
+
+    tracks = await asyncio.gather(*(writer.write(tagging(n)) for n in range(50)))
+    last = tracks[-1]
+    assert last is not None
+    assert last.tags == tuple(str(n) for n in range(50))
+    assert last.revision <= 4
+
+
+async def test_who_waits_hears_of_a_failure(opened: Opened) -> None:
+    writer = LibraryWriter(opened())
+
+    def broken(_known: LibraryTrack | None) -> LibraryTrack | None:
+        raise RuntimeError("broken change")
+
+    with pytest.raises(RuntimeError, match="broken change"):
+        await writer.write(Edit("trk_x", broken))
+    one = track()
+    assert await writer.write(adding(one)) is not None
+
+
+def start(url: str, track_id: str, n: int, view: Path) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-m", "tests.library.library_setting", url, track_id, str(n), view]
+    environment = os.environ | {"PYTHONPATH": str(REPOSITORY)}
+    return subprocess.Popen(
+        command, env=environment, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True
+    )
+
+
+def ended(writer: "subprocess.Popen[str]") -> tuple[int, list[str]]:
+    written, _ = writer.communicate(timeout=240)
+    return writer.returncode, written.split()
+
+
+def test_two_processes_lose_no_change_of_each_other(opened: Opened, tmp_path: Path) -> None:
+    library = opened()
+    one = track()
+    library.write([adding(one)])
+    url = (tmp_path / "shared").as_uri()
+    writers = [start(url, one.track_id, 20, tmp_path / f"view{n}") for n in range(2)]
+    assert [ended(writer)[0] for writer in writers] == [0, 0]
+    library.follow()
+    changed = library.get(one.track_id)
+    assert changed is not None
+    assert len(set(changed.tags)) == 40
+    assert changed.revision == 41
+
+
+def test_what_was_acknowledged_outlives_kill_9(opened: Opened, tmp_path: Path) -> None:
+    url = (tmp_path / "shared").as_uri()
+    acknowledged: list[str] = []
+    for _ in range(3):
+        writer = start(url, "-", 1000, tmp_path / "view")
+        assert writer.stdout is not None
+        acknowledged += [writer.stdout.readline().strip() for _ in range(10)]
+        writer.send_signal(signal.SIGKILL)
+        with writer:
+            acknowledged += [line.strip() for line in writer.stdout if line.endswith("\n")]
+    library = opened()
+    library.follow()
+    there = library.page(TrackQuery(), EVERYBODY, 4000).items
+    assert set(acknowledged) <= {one.track_id for one in there}
+    assert len(there) <= len(acknowledged) + 3
+    model = library.models()[0]
+    for one in there:
+        assert one.analysis is not None
+        assert library.whole(one.track_id) is not None
+    vectors = library.vectors(model).get([one.track_id for one in there])
+    assert len(vectors) == len(there)
+    assert np.allclose(np.linalg.norm(list(vectors.values()), axis=1), 1.0, atol=1e-3)
+    library.write([adding(track("Next"))])
+    assert library.named("The Cure", "Next", EVERYBODY)
+
+
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[str]:
+    """A place for one test in an S3 bucket, which all servers of a process share."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0)
+    server.start()
+    host, port = server.get_host_and_port()
+    endpoint = f"http://{host}:{port}"
+    made = urllib.request.Request(f"{endpoint}/library", method="PUT")  # noqa: S310
+    urllib.request.urlopen(made).close()  # noqa: S310
+    yield f"s3://library/{tmp_path.name}?endpoint={endpoint}&region=us-east-1"
+    server.stop()
+
+
+def test_three_nodes_read_one_library_on_s3(opened: Opened, bucket: str, tmp_path: Path) -> None:
+    nodes = [opened(bucket, f"node{n}") for n in range(3)]
+    writer = start(bucket, "-", 5, tmp_path / "writer")
+    status, written = ended(writer)
+    expected = sorted(written)
+    assert (status, len(expected)) == (0, 5)
+    before = time.monotonic()
+    for node in nodes:
+        node.follow()
+        items = node.page(TrackQuery(), EVERYBODY, 10).items
+        assert sorted(one.track_id for one in items) == expected
+        assert node.whole(expected[0]) is not None
+    assert time.monotonic() - before < 30
+    nodes[0].write([Edit(expected[0], removed)])
+    nodes[2].follow()
+    assert nodes[2].get(expected[0]) is None
+
+
+def test_two_nodes_lose_no_change_of_each_other_on_s3(
+    opened: Opened, bucket: str, tmp_path: Path
+) -> None:
+    node = opened(bucket)
+    one = track()
+    node.write([adding(one)])
+    writers = [start(bucket, one.track_id, 5, tmp_path / f"view{n}") for n in range(2)]
+    assert [ended(writer)[0] for writer in writers] == [0, 0]
+    node.follow()
+    changed = node.get(one.track_id)
+    assert changed is not None
+    assert len(set(changed.tags)) == 10

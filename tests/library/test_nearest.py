@@ -1,0 +1,151 @@
+"""The nearest tracks: as exact comparison finds them, with filters and without, indexed or not."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from serve_app.library import dataset, vectors
+from serve_app.library.edit import Edit, added
+from serve_app.library.library import Library
+from serve_app.library.query import TrackQuery
+from serve_app.library.track import OPERATOR, LibraryTrack
+from serve_app.library.view import View
+from tests.library.library_setting import track
+
+MODEL = "test-model"
+N_TRACKS = 1200
+OWNERS = ("acct_1", OPERATOR)
+
+
+def one_of(number: int) -> LibraryTrack:
+    """One in ten is another account's; tempo, key, year and tags differ."""
+    owner = ("acct_2", "acct_1", *[OPERATOR] * 8)[number % 10]
+    one = track(
+        f"Song {number}",
+        owner=owner,
+        tempo=60.0 + number % 120,
+        key=number % 12,
+        mode=0,
+        year=1960 + number % 60,
+    )
+    tags = ("rare",) if number % 400 == 3 else ()
+    return replace(one, track_id=f"trk_{number:026d}", embeddings=(MODEL,), tags=tags)
+
+
+class Shelf:
+    """A library of tracks whose vectors lie around a few centres, and their exact comparison."""
+
+    def __init__(self, library: Library) -> None:
+        random = np.random.default_rng(3)
+        self.library = library
+        self.tracks = [one_of(number) for number in range(N_TRACKS)]
+        centres = random.standard_normal((40, 768))
+        rows = centres[random.integers(0, 40, N_TRACKS)]
+        rows = rows + 0.5 * random.standard_normal((N_TRACKS, 768))
+        self.rows = (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
+        names = [one.track_id for one in self.tracks]
+        library.vectors(MODEL).put(
+            dict(zip(names, self.rows, strict=True)), [one.owner for one in self.tracks]
+        )
+        library.write([Edit(one.track_id, added(one)) for one in self.tracks])
+
+    def exact(self, vector: np.ndarray, n: int, keep: list[bool]) -> list[str]:
+        order = np.argsort(1 - self.rows @ vector, kind="stable")
+        return [self.tracks[at].track_id for at in order if keep[at]][:n]
+
+
+@pytest.fixture(scope="module", params=["compared", "indexed"])
+def shelf(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Shelf]:
+    """The same tracks without an index and with one."""
+    folder: Path = tmp_path_factory.mktemp("library")
+    with pytest.MonkeyPatch.context() as patch:
+        library = Library(folder.as_uri(), folder)
+        shelf = Shelf(library)
+        if request.param == "indexed":
+            patch.setattr(dataset, "FRAGMENT_ROWS", 500)
+            patch.setattr(vectors, "INDEX_FROM", 1000)
+            patch.setattr(vectors, "PARTITION_ROWS", 100)
+            library.maintain()
+            indices = library.vectors(MODEL).latest().describe_indices()
+            assert {one.name for one in indices} == {"track_id_idx", "owner_idx", "vector_idx"}
+        yield shelf
+        library.close()
+
+
+QUERIES = {
+    "all": (TrackQuery(), lambda n: True),
+    "tempo": (TrackQuery(tempo_min=100, tempo_max=110), lambda n: 40 <= n % 120 <= 50),
+    "octaves": (
+        TrackQuery(tempo_min=150, tempo_max=155, tempo_octaves=True),
+        lambda n: 90 <= n % 120 <= 95 or 15 <= n % 120 <= 17,
+    ),
+    "keys": (TrackQuery(keys=["8A", "5A"]), lambda n: n % 12 in (9, 0)),
+    "rare": (TrackQuery(tags=["Rare"]), lambda n: n % 400 == 3),
+    "narrow": (
+        TrackQuery(year_min=1965, year_max=1965, tempo_max=70),
+        lambda n: n % 60 == 5 and n % 120 <= 10,
+    ),
+    "none": (TrackQuery(year_min=2050), lambda n: False),
+}
+
+
+@pytest.mark.parametrize("name", QUERIES)
+def test_the_nearest_that_meet_a_query_are_found(shelf: Shelf, name: str) -> None:
+    query, meets = QUERIES[name]
+    keep = [one.owner in OWNERS and meets(n) for n, one in enumerate(shelf.tracks)]
+    n_found = n_expected = 0
+    for at in range(0, N_TRACKS, 120):
+        vector = shelf.rows[at]
+        found = shelf.library.nearest(MODEL, vector.tolist(), 10, OWNERS, query)
+        expected = shelf.exact(vector, 10, keep)
+        assert len(found) == len(expected)
+        assert {one.track_id for one in found} <= {
+            one.track_id for one, kept in zip(shelf.tracks, keep, strict=True) if kept
+        }
+        distances = [one.distance for one in found]
+        assert distances == sorted(distances)
+        assert [float(1 - one.vector @ vector) for one in found] == pytest.approx(
+            distances, abs=1e-5
+        )
+        n_found += len({one.track_id for one in found} & set(expected))
+        n_expected += len(expected)
+    assert n_found >= 0.95 * n_expected
+
+
+def test_only_what_a_model_made_is_near(shelf: Shelf) -> None:
+    vector = shelf.rows[0].tolist()
+    assert shelf.library.nearest("another", vector, 10, OWNERS, TrackQuery()) == []
+
+
+def test_an_import_in_great_pieces_is_indexed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dataset, "FRAGMENT_ROWS", 100)
+    monkeypatch.setattr(vectors, "INDEX_FROM", 100)
+    monkeypatch.setattr(vectors, "PARTITION_ROWS", 50)
+    stored = vectors.Vectors(Library(tmp_path.as_uri(), tmp_path)._place, MODEL)
+    random = np.random.default_rng(0)
+
+    def grow(n: int) -> int:
+        rows = random.standard_normal((n, 768))
+        stored.put({f"t{random.integers(10**12)}": row for row in rows}, [OPERATOR] * n)
+        stored.maintain()
+        return vectors._n_partitions(stored.latest())
+
+    n_first, _, n_grown = grow(150), grow(120), grow(700)
+    assert (n_first, n_grown) == (3, 19)
+    assert len(stored.nearest(random.standard_normal(768).tolist(), 5, (OPERATOR,))) == 5
+
+
+def test_a_view_answers_in_the_order_that_is_given(shelf: Shelf) -> None:
+    view: View = shelf.library._view
+    names = [f"trk_{number:026d}" for number in (9, 2, 7, 10, 5)]
+    assert view.meeting(names, TrackQuery(), OWNERS) == [names[0], names[1], names[2], names[4]]
+    assert view.matching(TrackQuery(tags=["rare"]), (OPERATOR,), 3) == [
+        f"trk_{number:026d}" for number in (3, 403, 803)
+    ]

@@ -1,0 +1,239 @@
+"""A backup of an installation at work comes back as it was at one moment."""
+
+import asyncio
+import hashlib
+import json
+import random
+import shutil
+import stat
+import subprocess
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from serve_app.composition.stores import Stores
+from serve_app.domain.credits import AccountPayer
+from serve_app.domain.ulid import new_ulid
+from serve_app.ledger.jobs.types import JobState, ObjectSource
+from serve_app.ledger.restore import verify
+from serve_app.local.backup.restore import restore_backup
+from serve_app.local.backup.take import take_backup
+from tests.local.installation import (
+    BUSY,
+    QUIET,
+    RESULT,
+    Installation,
+    Kept,
+    check_quiet,
+    finish,
+    furnish,
+    keep_asset,
+    quiet,
+    submit,
+)
+
+pytestmark = [pytest.mark.redis, pytest.mark.timeout(300)]
+
+
+@dataclass
+class Load:
+    """Customers and a worker, at work until they are told to stop; they note when things happened.
+
+    Attributes:
+        spent: Hold to owner, cost, and the seconds in which its charge was made.
+        jobs: Job to owner and the second in which it was acknowledged.
+        assets: Asset to owner, digest and the second in which it was acknowledged.
+    """
+
+    stores: Stores
+    spent: dict[str, tuple[str, int, float, float]] = field(default_factory=dict)
+    jobs: dict[str, tuple[str, float]] = field(default_factory=dict)
+    assets: dict[str, tuple[str, str, float]] = field(default_factory=dict)
+
+    async def spend(self, owner: str) -> None:
+        payer = AccountPayer(owner, "pro")
+        while True:
+            hold_id, cost, began = f"h{new_ulid()}", random.randint(1, 5), time.monotonic()
+            await self.stores.ledger.reserve(payer, hold_id, cost)
+            await self.stores.ledger.commit(owner, hold_id)
+            self.spent[hold_id] = (owner, cost, began, time.monotonic())
+
+    async def upload(self, owner: str) -> None:
+        while True:
+            job_id = await submit(self.stores, owner)
+            self.jobs[job_id] = (owner, time.monotonic())
+            body = random.randbytes(20_000)
+            asset_id = await keep_asset(self.stores, owner, body)
+            digest = hashlib.sha256(body).hexdigest()
+            self.assets[asset_id] = (owner, digest, time.monotonic())
+            await asyncio.sleep(0.02)
+
+    async def work(self) -> None:
+        while True:
+            claim = await self.stores.jobs.claim("worker")
+            if claim is None or claim.account == QUIET:
+                await asyncio.sleep(0.01)
+                continue
+            await asyncio.sleep(random.uniform(0, 0.1))
+            await finish(self.stores, claim)
+
+    async def export(self, installation: Installation) -> None:
+        exporter = installation.exporter(self.stores)
+        while True:
+            await exporter.export()
+            await asyncio.sleep(0.1)
+
+    @asynccontextmanager
+    async def going_on(self, installation: Installation) -> AsyncIterator[None]:
+        """Keep them at work while the block runs."""
+        loops = [
+            *(self.spend(owner) for owner in BUSY),
+            *(self.upload(owner) for owner in BUSY[:3]),
+            *(self.work(), self.work(), self.export(installation)),
+        ]
+        tasks = [asyncio.create_task(loop) for loop in loops]
+        try:
+            yield
+            for task in tasks:
+                assert not task.done(), task.result()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def afa(installation: Installation, *words: str) -> tuple[int, str]:
+    """Run a command beside what this process does; its status and all it said."""
+    process = await asyncio.create_subprocess_exec(
+        *installation.command(*words),
+        env=installation.environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+    said, _ = await process.communicate()
+    assert process.returncode is not None
+    return process.returncode, said.decode()
+
+
+async def check_busy(stores: Stores, load: Load, began: float, ended: float) -> dict[str, JobState]:
+    """What was acknowledged before is there, what began after is not, and no charge is half."""
+    keys, store = stores.ledger_store.keys, stores.ledger_store
+    for hold_id, (owner, _, at_first, at_last) in load.spent.items():
+        is_there = await store.command("EXISTS", keys.hold(owner, hold_id))
+        assert is_there or at_last > began
+        assert not is_there or at_first < ended
+    states = {}
+    for job_id, (owner, told) in load.jobs.items():
+        record = await stores.jobs.get(owner, job_id)
+        assert record is not None or told > began
+        if record is not None:
+            assert record.state is not JobState.FAILED
+            states[job_id] = record.state
+    for asset_id, (owner, digest, told) in load.assets.items():
+        asset = await stores.assets.get(owner, asset_id)
+        assert asset is not None or told > began
+        if asset is not None:
+            parts = [chunk async for chunk in stores.objects.read(asset.object_key)]
+            assert hashlib.sha256(b"".join(parts)).hexdigest() == digest == asset.sha256
+    return states
+
+
+async def run_rest(stores: Stores) -> tuple[int, int]:
+    """Be the worker until no job is left; tell how many there were, and how many lacked audio."""
+    done = lacking = idle = 0
+    while idle < 10:
+        await stores.jobs.recover()
+        claim = await stores.jobs.claim("successor")
+        if claim is None:
+            idle += 1
+            await asyncio.sleep(0.05)
+            continue
+        assert isinstance(claim.work.source, ObjectSource)
+        try:
+            await finish(stores, claim)
+        except Exception:  # noqa: BLE001  whatever is wrong with its audio
+            lacking += 1
+            await stores.jobs.fail(claim, "unprocessable_audio", "it is gone")
+        done += 1
+    return done, lacking
+
+
+@pytest.mark.slow
+async def test_a_backup_under_load_comes_back_as_one_moment(folder: Path) -> None:
+    first, second = Installation(folder / "one"), Installation(folder / "two")
+    place = folder / "backup"
+    first.start()
+    try:
+        async with first.stores() as stores:
+            before, load = await furnish(stores), Load(stores)
+            async with load.going_on(first):
+                await asyncio.sleep(0.5)
+                began = time.monotonic()
+                status, said = await afa(first, "backup", str(place))
+                ended = time.monotonic()
+                assert status == 0, said
+                await asyncio.sleep(0.5)
+    finally:
+        first.kill()
+    shutil.rmtree(first.data_dir)
+    manifest = json.loads((place / "manifest.json").read_text())
+    assert manifest["problems"] == []
+    assert all(key.startswith("uploads/") for key in manifest["missing"])
+    for path in place.rglob("*"):
+        assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0, path
+    done = second.afa("restore", str(place))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "all invariants hold" in done.stdout
+    second.start()
+    try:
+        async with second.stores() as stores:
+            await check_quiet(stores, before)
+            states = await check_busy(stores, load, began, ended)
+            assert JobState.COMPLETE in states.values()
+            n_open = sum(not state.is_terminal for state in states.values())
+            n_done, n_lacking = await run_rest(stores)
+            assert (n_done, n_lacking) == (n_open + 1, len(manifest["missing"]))
+            waiting = await stores.jobs.get(QUIET, before.waiting_job)
+            assert waiting is not None
+            assert (waiting.state, waiting.result) == (JobState.COMPLETE, RESULT)
+            exporter = second.exporter(stores)
+            await exporter.export()
+        assert (await verify(second.journal)).problems == []
+    finally:
+        second.kill()
+
+
+async def test_what_the_archive_has_of_the_time_since_comes_back_too(
+    folder: Path, place: str, kept: Kept
+) -> None:
+    settings = kept.settings(kept.installation.data_dir)
+    manifest = await take_backup(settings, place, quiet)
+    assert (manifest.counts.accounts, manifest.counts.jobs, manifest.missing) == (7, 2, [])
+    kept.installation.start()
+    async with kept.installation.stores() as stores:
+        await stores.ledger.reserve(AccountPayer("busy0", "pro"), "later", 100)
+        await stores.ledger.commit("busy0", "later", 60)
+        await stores.ledger.topup("busy1", "pay:2", 500)
+        await stores.ledger.reserve(AccountPayer("busy2", "pro"), "still-open", 30)
+        await kept.installation.exporter(stores).export()
+        await stores.ledger.topup("busy1", "pay:3", 999)  # which nothing has
+    kept.installation.kill()
+    second = Installation(folder / "two", kept.installation.settings)
+    done = await restore_backup(kept.settings(second.data_dir), place, quiet)
+    assert {one.account: one.outcome for one in done.reconciled} == {
+        f"busy{number}": "exact" for number in range(3)
+    }
+    assert done.audit.is_clean
+    second.start()
+    async with second.stores() as stores:
+        balances = [await stores.ledger.balance(f"busy{number}") for number in range(3)]
+        assert [one.remaining for one in balances] == [59_940, 60_500, 59_970]
+        assert balances[2].held == 30
+        await check_quiet(stores, kept.before)
+        await second.exporter(stores).export()
+    assert (await verify(second.journal)).problems == []
+    second.kill()

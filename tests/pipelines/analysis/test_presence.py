@@ -1,0 +1,95 @@
+"""An audience and speech, as the tags hear them: the arithmetic, and the real network on sounds."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from scipy.signal import butter, sosfilt
+from torch import Tensor
+
+from models.checkpoints.cache import pull
+from models.checkpoints.cards import ModelCard, choose_cards
+from pipelines.analysis import embedding
+from pipelines.analysis.embedding import EmbeddingStep
+from pipelines.analysis.presence import audience, speech, with_presence
+from pipelines.analysis.records import EmbeddingResult, MoodResult
+from pipelines.analysis.tags.tagging import AUDIOSET, MSD, MTT, Vocabulary
+from pipelines.audio.waveform import Waveform
+from pipelines.batching.steps import run_local
+
+RATE = 44_100
+
+
+@pytest.fixture(scope="module")
+def step(cards: dict[str, ModelCard], model_dir: Path) -> EmbeddingStep:
+    pull(cards["afa-embed-1"], model_dir)
+    return embedding.build(choose_cards(cards), model_dir, torch.device("cpu"))
+
+
+def windows(*tags: dict[str, float]) -> Tensor:
+    return torch.tensor([[of.get(name, 0.001) for name in AUDIOSET.names] for of in tags])
+
+
+def test_one_window_of_applause_is_an_audience_and_none_is_none() -> None:
+    quiet = windows({}, {}, {}, {})
+    assert audience(AUDIOSET, quiet) < 0.05
+    assert audience(AUDIOSET, windows({}, {}, {}, {"applause": 0.3})) > 0.85
+    assert audience(AUDIOSET, windows({"cheering": 0.05}, {})) == pytest.approx(0.5, abs=1e-3)
+    assert audience(AUDIOSET, windows({"drums": 0.9})) == audience(AUDIOSET, quiet)
+
+
+def test_speech_is_what_a_whole_track_has_of_it() -> None:
+    assert speech(AUDIOSET, windows({"speech": 0.8}, {"speech": 0.9})) == pytest.approx(0.85)
+    assert speech(AUDIOSET, windows({"narration": 0.8}, {}, {}, {})) == pytest.approx(0.2, abs=0.01)
+    assert speech(AUDIOSET, windows({"singing": 0.9})) < 0.01
+
+
+@pytest.mark.parametrize("vocabulary", [MTT, MSD])
+def test_a_vocabulary_of_music_cannot_tell(vocabulary: Vocabulary) -> None:
+    everything = torch.ones(2, len(vocabulary.names))
+    assert audience(vocabulary, everything) == speech(vocabulary, everything) == 0.0
+
+
+def test_it_raises_and_never_lowers() -> None:
+    mood = MoodResult(0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, [], {})
+    heard = EmbeddingResult([], [], {}, audience=0.9, speech=0.2)
+    raised = with_presence(mood, heard)
+    assert (raised.liveness, raised.speechiness, raised.valence) == (0.9, 0.6, 0.7)
+    assert with_presence(mood, EmbeddingResult([], [], {})) == mood
+
+
+def melody(seconds: float) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """Plucked notes of a tune."""
+    t = np.arange(int(seconds * RATE)) / RATE
+    notes = 220 * 2 ** (np.random.default_rng(0).choice([0, 2, 4, 7, 9], 200) / 12)
+    phase = 2 * np.pi * np.cumsum(notes[(t / 0.3).astype(int)]) / RATE
+    return 0.1 * np.sin(phase) * np.exp(-5 * (t % 0.3))
+
+
+def clapping(seconds: float, n_claps: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """Many short bursts of noise around a kilohertz, each with its own pitch and length."""
+    rng = np.random.default_rng(1)
+    n = int(seconds * RATE)
+    claps = np.zeros(n + RATE)
+    for at in rng.integers(0, n, n_claps):
+        length = int(rng.uniform(550, 2200))
+        sos = butter(2, rng.uniform(800, 1800) * np.array([0.6, 1.8]), "bp", fs=RATE, output="sos")
+        noise = rng.standard_normal(length) * np.exp(-5 * np.arange(length) / length)
+        claps[at : at + length] += rng.uniform(0.2, 1) * sosfilt(sos, noise)
+    return 0.1 * claps[:n] / claps.std()
+
+
+def test_a_tune_that_ends_in_applause_has_an_audience_and_noise_has_none(
+    step: EmbeddingStep,
+) -> None:
+    def heard(samples: np.ndarray[tuple[int], np.dtype[np.float64]]) -> EmbeddingResult:
+        return run_local(step, Waveform(samples[None].astype(np.float32), RATE))
+
+    alone = heard(melody(20.0))
+    noise = heard(0.1 * np.random.default_rng(2).standard_normal(20 * RATE))
+    live = heard(np.concatenate([melody(12.0), clapping(8.0, 4000)]))
+    assert alone.audience < 0.2
+    assert noise.audience < 0.2
+    assert live.audience > 0.5
+    assert max(alone.speech, noise.speech, live.speech) < 0.2

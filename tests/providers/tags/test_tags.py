@@ -1,0 +1,187 @@
+"""Tags of files as taggers write them, and files that are not what they say."""
+
+import re
+from pathlib import Path
+
+import mutagen
+import pytest
+from mutagen.flac import FLAC, Picture
+from mutagen.id3 import APIC, COMM, ID3, TCON, TDRC, TIT2, TPE1, TSRC, TXXX, UFID
+from mutagen.mp4 import MP4, AtomDataType, MP4Cover, MP4FreeForm
+
+from serve_app.providers.tags import reader
+from serve_app.providers.tags.identity import FILE_NAME, TAGS, identity_of
+from serve_app.providers.tags.reader import Tags, read_tags
+from tests.data.audio_files import Encoding
+
+MBID = "b1a9c0e9-d987-4042-ae91-78d6a3267d69"
+SPOTIFY = "0AfaDemoTrack000000001"
+PNG = b"\x89PNG\r\n\x1a\n" + bytes(100)
+TEXTS = {
+    "artist": "Björk",
+    "title": "Jóga",
+    "album": "Homogenic",
+    "isrc": "GBAYE9700123",
+    "replaygain_track_gain": "-7.25 dB",
+    "musicbrainz_trackid": MBID,
+    "comment": f"bought at https://open.spotify.com/track/{SPOTIFY}?si=1, thanks",
+}
+
+
+def tagged_id3(path: Path) -> Path:
+    Encoding("MP3", "mp3", "libmp3lame").write(path, 2)
+    tags = ID3()
+    tags.add(TPE1(encoding=3, text=TEXTS["artist"]))
+    tags.add(TIT2(encoding=1, text=TEXTS["title"]))
+    tags.add(mutagen.id3.TALB(encoding=0, text=TEXTS["album"]))
+    tags.add(TDRC(encoding=3, text="1997-09-22"))
+    tags.add(TCON(encoding=3, text=["Electronic", "Art Pop"]))
+    tags.add(TSRC(encoding=3, text="GB-AYE-97-00123"))
+    tags.add(UFID(owner="http://musicbrainz.org", data=MBID.encode()))
+    tags.add(TXXX(encoding=3, desc="REPLAYGAIN_TRACK_GAIN", text="-7.25 dB"))
+    tags.add(COMM(encoding=3, lang="eng", desc="", text=TEXTS["comment"]))
+    tags.add(APIC(encoding=3, mime="image/png", type=3, desc="", data=PNG))
+    tags.save(path)
+    return path
+
+
+def tagged_vorbis(path: Path, encoding: Encoding) -> Path:
+    encoding.write(path, 2)
+    file = mutagen.File(path)
+    file.update({**TEXTS, "date": "1997", "genre": ["Electronic", "Art Pop"]})
+    if isinstance(file, FLAC):
+        picture = Picture()
+        picture.type, picture.mime, picture.data = 3, "image/png", PNG
+        file.add_picture(picture)
+    file.save()
+    return path
+
+
+def tagged_mp4(path: Path) -> Path:
+    Encoding("M4A", "ipod", "aac").write(path, 2)
+    file = MP4(path)
+    file.add_tags() if file.tags is None else None
+    file["\xa9ART"], file["\xa9nam"] = TEXTS["artist"], TEXTS["title"]
+    file["\xa9alb"], file["\xa9day"] = TEXTS["album"], "1997-09-22"
+    file["\xa9gen"], file["\xa9cmt"] = ["Electronic", "Art Pop"], TEXTS["comment"]
+    file["covr"] = [MP4Cover(PNG, MP4Cover.FORMAT_PNG)]
+    for name, text in {
+        "ISRC": TEXTS["isrc"],
+        "MusicBrainz Track Id": MBID,
+        "replaygain_track_gain": "-7.25 dB",
+    }.items():
+        value = MP4FreeForm(text.encode(), AtomDataType.UTF8)
+        file[f"----:com.apple.iTunes:{name}"] = [value]
+    file.save()
+    return path
+
+
+@pytest.mark.parametrize("kind", ["mp3", "flac", "ogg", "opus", "m4a"])
+def test_what_taggers_write_is_read(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / f"a.{kind}"
+    match kind:
+        case "mp3":
+            tagged_id3(path)
+        case "m4a":
+            tagged_mp4(path)
+        case "flac":
+            tagged_vorbis(path, Encoding("FLAC", "flac", "flac", "s16"))
+        case "ogg":
+            tagged_vorbis(path, Encoding("OGG", "ogg", "vorbis"))
+        case _:
+            tagged_vorbis(path, Encoding("Opus", "ogg", "libopus", "flt", 48_000))
+    tags = read_tags(path)
+    known = identity_of(tags, path, 2.0)
+    who = known.identity
+    assert (who.artist, who.title, who.album, who.year) == ("Björk", "Jóga", "Homogenic", 1997)
+    assert (who.mbid, who.isrc, who.spotify_id) == (MBID, "GBAYE9700123", SPOTIFY)
+    assert who.genres == ("Electronic", "Art Pop")
+    assert (who.duration_s, who.source) == (2.0, TAGS)
+    assert known.sources["isrc"] == known.sources["title"] == TAGS
+    assert tags.track_gain_db == -7.25
+    if kind in ("mp3", "m4a", "flac"):
+        assert tags.cover is not None
+        assert (tags.cover.media_type, tags.cover.data) == ("image/png", PNG)
+
+
+def named(**fields: str) -> Tags:
+    return Tags({name: (value,) for name, value in fields.items()})
+
+
+@pytest.mark.parametrize(
+    ("name", "artist", "title"),
+    [
+        ("03 - Nina Simone - Sinnerman.mp3", "Nina Simone", "Sinnerman"),
+        ("07_the_dangerous_symphony.ogg", "", "the dangerous symphony"),
+        ("99 Luftballons.mp3", "", "99 Luftballons"),
+        ("track1.opus", "", "track1"),
+        ("1999.flac", "", "1999"),
+    ],
+)
+def test_a_file_without_a_title_goes_by_its_name(name: str, artist: str, title: str) -> None:
+    known = identity_of(Tags(), Path("/music") / name)
+    assert (known.identity.artist, known.identity.title) == (artist, title)
+    assert known.sources["title"] == FILE_NAME
+
+
+def test_a_tagged_artist_is_not_replaced_by_the_file_name() -> None:
+    known = identity_of(named(artist="Wansti"), Path("Someone - Forest.ogg"))
+    assert (known.identity.artist, known.identity.title) == ("Wansti", "Forest")
+    assert (known.sources["artist"], known.sources["title"]) == (TAGS, FILE_NAME)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"isrc": "not one", "musicbrainztrackid": "1234", "spotifyid": "short", "year": "soon"},
+        {"comment": "https://open.spotify.com/artist/x http://[::1 spotify:track:"},
+        {"replaygaintrackgain": "loud", "spotify": "https://www.deezer.com/track/1"},
+    ],
+)
+def test_ids_that_are_none_are_left_out(fields: dict[str, str]) -> None:
+    known = identity_of(named(title="A", **fields), Path("a.mp3"))
+    assert list(known.identity.ids()) == []
+    assert known.identity.year is None
+    assert named(**fields).track_gain_db is None
+
+
+def test_utf8_that_was_labelled_latin1_is_read_as_meant(tmp_path: Path) -> None:
+    path = tagged_id3(tmp_path / "a.mp3")
+    raw = path.read_bytes()
+    utf8 = re.compile(rb"(TPE1.{6})\x03", re.DOTALL)
+    assert utf8.search(raw)
+    path.write_bytes(utf8.sub(lambda match: match[1] + b"\0", raw))
+    assert identity_of(read_tags(path), path).identity.artist == "Björk"
+
+
+@pytest.mark.parametrize("kind", ["mp3", "flac", "ogg", "m4a"])
+def test_damaged_tags_never_raise(kind: str, tmp_path: Path) -> None:
+    whole = {
+        "mp3": lambda path: tagged_id3(path),
+        "flac": lambda path: tagged_vorbis(path, Encoding("FLAC", "flac", "flac", "s16")),
+        "ogg": lambda path: tagged_vorbis(path, Encoding("OGG", "ogg", "vorbis")),
+        "m4a": tagged_mp4,
+    }[kind](tmp_path / f"a.{kind}").read_bytes()
+    damaged = tmp_path / f"b.{kind}"
+    for at in range(0, 2000, 13):
+        damaged.write_bytes(whole[:at] + b"\xff\xff\xff\x7f" + whole[at + 4 :])
+        texts = [text for values in read_tags(damaged).fields.values() for text in values]
+        assert all(text.isprintable() and len(text) <= reader.MAX_TEXT for text in texts)
+        damaged.write_bytes(whole[:at])
+        read_tags(damaged)
+
+
+def test_huge_tags_cost_a_bounded_read(tmp_path: Path) -> None:
+    path = tagged_id3(tmp_path / "a.mp3")
+    tags = ID3(path)
+    tags.add(TXXX(encoding=3, desc="long", text="x" * 5_000_000))
+    tags.add(TPE1(encoding=3, text=[f"artist {n}" for n in range(5000)]))
+    tags.add(APIC(encoding=3, mime="image/png", type=3, data=PNG + bytes(reader.MAX_COVER)))
+    tags.save(path)
+    found = read_tags(path)
+    assert found.cover is None
+    assert len(found.fields["long"][0]) == reader.MAX_TEXT
+    assert len(found.fields["artist"]) == reader.MAX_VALUES
+    tags.add(APIC(encoding=3, mime="image/png", type=4, desc="b", data=bytes(reader.MAX_READ)))
+    tags.save(path)
+    assert read_tags(path) == Tags()

@@ -1,0 +1,281 @@
+"""Scanning real files with real tags and fingerprints; only the networks are replaced, by a
+deterministic function of the audio."""
+
+import asyncio
+import os
+import shutil
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import mutagen
+import numpy as np
+import pytest
+
+from pipelines.audio.decode import decode
+from serve_app.library.library import Library
+from serve_app.library.query import TrackQuery
+from serve_app.library.track import OPERATOR, LibraryTrack
+from serve_app.providers.catalog.search import Catalog
+from serve_app.services.scan.facts import LIMITS
+from serve_app.services.scan.naming import Naming
+from serve_app.services.scan.places import Folder, Place, SingleFile
+from serve_app.services.scan.report import Outcome, ScanReport
+from serve_app.services.scan.scan import Hearing, Scan
+from serve_app.services.simulation.features import simulated_features
+from tests.data.audio_files import encode
+
+RATE = 44_100
+
+
+@dataclass
+class EarEngine:
+    """Really decodes; the embedding is the shape of the spectrum, the rest is simulated."""
+
+    n_at_once: int = 2
+    heard: list[str] = field(default_factory=list)
+    gate: asyncio.Event | None = None
+    meddle: bool = False
+
+    async def hear(self, path: Path) -> Hearing:
+        self.heard.append(path.name)
+        if self.gate is not None and len(self.heard) > 2:
+            await self.gate.wait()
+        waveform = await asyncio.to_thread(decode, path, LIMITS)
+        if self.meddle:
+            await asyncio.to_thread(grow, path)
+        spectrum = np.abs(np.fft.rfft(waveform.mono()[: 10 * RATE]))
+        bins = np.sqrt(np.add.reduceat(spectrum[:100_000], np.arange(768) * 130))
+        vector = (bins / np.linalg.norm(bins)).tolist()
+        features = simulated_features(path.name)
+        return Hearing(replace(features, duration_s=waveform.duration_s, embedding=vector), "print")
+
+
+def grow(path: Path) -> None:
+    path.write_bytes(path.read_bytes() + b"more")
+
+
+def melody(seed: int, seconds: float = 16.0) -> np.ndarray:
+    """Notes at random, each of a decaying chord; the same seed gives the same."""
+    rng = np.random.default_rng(seed)
+    t = np.arange(int(0.25 * RATE)) / RATE
+    pitches = 2 ** (rng.integers(96, 144, (int(seconds / 0.25), 2)) / 12)
+    notes = [
+        np.exp(-6 * t) * np.sin(2 * np.pi * chord[:, None] * t).sum(axis=0) for chord in pitches
+    ]
+    mono = 0.2 * np.concatenate(notes) + 0.002 * rng.standard_normal(len(t) * len(notes))
+    return np.stack([mono, mono]).astype(np.float32)
+
+
+def write(path: Path, seed: int, **tags: str) -> Path:
+    kind = {".mp3": ("mp3", "libmp3lame"), ".flac": ("flac", "flac"), ".ogg": ("ogg", "vorbis")}
+    sample_format = "s16" if path.suffix == ".flac" else "fltp"
+    path.parent.mkdir(exist_ok=True)
+    encode(path, melody(seed), *kind[path.suffix], sample_format=sample_format)
+    if tags:
+        file = mutagen.File(path, easy=True)
+        if file.tags is None:
+            file.add_tags()
+        file.update(tags)
+        file.save()
+    return path
+
+
+@dataclass
+class Setting:
+    library: Library
+    engine: EarEngine
+    naming: Naming
+
+    async def scan(self, *places: Place, again: bool = False) -> ScanReport:
+        scan = Scan(self.library, self.engine, self.naming, lambda *_: None, again=again)
+        await scan.run([(place, list(place.find())) for place in places])
+        return scan.report
+
+    def tracks(self) -> list[LibraryTrack]:
+        return self.library.page(TrackQuery(), [OPERATOR], 100).items
+
+    def titled(self, title: str) -> LibraryTrack:
+        (found,) = [track for track in self.tracks() if track.identity.title == title]
+        return found
+
+
+@pytest.fixture
+def setting(tmp_path: Path) -> Setting:
+    library = Library((tmp_path / "library").as_uri(), tmp_path / "view")
+    return Setting(library, EarEngine(), Naming(Catalog.open(tmp_path / "catalog"), None))
+
+
+@pytest.fixture
+def music(tmp_path: Path) -> Path:
+    write(tmp_path / "music" / "a.ogg", 1, artist="Nina", title="First", isrc="GBAYE9700123")
+    write(tmp_path / "music" / "b.mp3", 2, artist="Nina", title="Second")
+    return tmp_path / "music"
+
+
+async def test_what_is_known_is_not_analysed_again(setting: Setting, music: Path) -> None:
+    first = await setting.scan(Folder(music))
+    assert first.counts == {Outcome.ADDED: 2}
+    track = setting.titled("First")
+    assert track.identity.isrc == "GBAYE9700123"
+    assert (track.sources["title"], track.identity.source) == ("tags", "library")
+    assert track.fingerprint == "print"
+    (file,) = track.files
+    assert file.location == str(music / "a.ogg")
+    assert file.size_bytes == (music / "a.ogg").stat().st_size
+    whole = setting.library.whole(track.track_id)
+    assert whole is not None
+    assert len(whole.embedding) == 768
+    second = await setting.scan(Folder(music))
+    assert second.counts == {Outcome.UNCHANGED: 2}
+    os.utime(music / "a.ogg")
+    assert (await setting.scan(Folder(music))).counts[Outcome.RETAGGED] == 1
+    assert sorted(setting.engine.heard) == ["a.ogg", "b.mp3"]
+    assert sorted(track.revision for track in setting.tracks()) == [1, 2]
+    again = await setting.scan(Folder(music), again=True)
+    assert again.counts == {Outcome.ANALYSED: 2}
+    assert len(setting.tracks()) == 2
+
+
+async def test_moves_copies_and_tags_are_followed(setting: Setting, music: Path) -> None:
+    await setting.scan(Folder(music))
+    track_id = setting.titled("First").track_id
+    (music / "a.ogg").rename(music / "c.ogg")
+    assert (await setting.scan(Folder(music))).counts[Outcome.FOLLOWED] == 1
+    (music / "c.ogg").rename(music / "d.ogg")
+    file = mutagen.File(music / "d.ogg")
+    file["title"] = "First, renamed"
+    file.save()
+    assert (await setting.scan(Folder(music))).counts[Outcome.FOLLOWED] == 1
+    shutil.copy(music / "d.ogg", music / "e.ogg")
+    assert (await setting.scan(Folder(music))).counts[Outcome.JOINED] == 1
+    track = setting.titled("First, renamed")
+    assert track.track_id == track_id
+    assert sorted(Path(one.location).name for one in track.files) == ["d.ogg", "e.ogg"]
+    assert sorted(setting.engine.heard) == ["a.ogg", "b.mp3"]
+    assert setting.library.named("Nina", "First, renamed", [OPERATOR])[0].track_id == track_id
+
+
+async def test_two_new_copies_are_analysed_once(setting: Setting, music: Path) -> None:
+    shutil.copy(music / "a.ogg", music / "copy.ogg")
+    report = await setting.scan(Folder(music))
+    assert report.counts == {Outcome.ADDED: 2, Outcome.JOINED: 1}
+    assert len(setting.engine.heard) == 2
+
+
+async def test_what_is_gone_is_marked_and_found_again(setting: Setting, music: Path) -> None:
+    await setting.scan(Folder(music))
+    (music / "a.ogg").rename(music.parent / "aside.ogg")
+    assert (await setting.scan(Folder(music))).counts[Outcome.MISSING] == 1
+    assert setting.titled("First").files[0].missing_since is not None
+    assert (await setting.scan(Folder(music))).counts == {Outcome.UNCHANGED: 1}
+    (music.parent / "aside.ogg").rename(music / "a.ogg")
+    assert (await setting.scan(Folder(music))).counts[Outcome.RETURNED] == 1
+    assert setting.titled("First").files[0].missing_since is None
+
+
+async def test_a_folder_that_is_away_marks_nothing(setting: Setting, music: Path) -> None:
+    await setting.scan(Folder(music))
+    await asyncio.to_thread(music.rename, music.parent / "aside")
+    report = await setting.scan(Folder(music))
+    assert report.has_failed
+    assert Outcome.MISSING not in report.counts
+    await asyncio.to_thread(music.mkdir)
+    report = await setting.scan(Folder(music))
+    assert "mounted" in report.troubles[0].message
+    assert all(file.missing_since is None for track in setting.tracks() for file in track.files)
+
+
+async def test_a_bad_file_is_a_line_with_its_path(setting: Setting, music: Path) -> None:
+    (music / "bad.mp3").write_bytes(b"nothing to hear")
+    (music / "empty.flac").touch()
+    (music / "gone.ogg").symlink_to(music / "nowhere")
+    report = await setting.scan(Folder(music), SingleFile(music / "absent.mp3"))
+    assert report.counts == {Outcome.ADDED: 2, Outcome.FAILED: 4}
+    told = {Path(trouble.location).name: trouble.message for trouble in report.troubles}
+    assert set(told) == {"bad.mp3", "empty.flac", "gone.ogg", "absent.mp3"}
+    assert all(told.values())
+
+
+async def test_a_file_that_changes_while_it_is_read_is_left_for_later(
+    setting: Setting, music: Path
+) -> None:
+    setting.engine.meddle = True
+    report = await setting.scan(SingleFile(music / "a.ogg"))
+    assert report.counts == {Outcome.FAILED: 1}
+    assert "changed" in report.troubles[0].message
+    assert setting.tracks() == []
+    setting.engine.meddle = False
+    assert (await setting.scan(SingleFile(music / "a.ogg"))).counts == {Outcome.ADDED: 1}
+
+
+async def test_a_stopped_scan_keeps_what_was_done(setting: Setting, tmp_path: Path) -> None:
+    for seed in range(5):
+        write(tmp_path / "many" / f"{seed}.ogg", seed, title=f"Song {seed}")
+    setting.engine.gate = asyncio.Event()
+    running = asyncio.create_task(setting.scan(Folder(tmp_path / "many")))
+    while len(setting.tracks()) < 2:  # noqa: ASYNC110  other threads write
+        await asyncio.sleep(0.05)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    kept = {track.track_id for track in setting.tracks()}
+    assert len(kept) == 2
+    setting.engine.gate = None
+    report = await setting.scan(Folder(tmp_path / "many"))
+    assert report.counts == {Outcome.UNCHANGED: 2, Outcome.ADDED: 3}
+    assert kept < {track.track_id for track in setting.tracks()}
+
+
+async def test_a_full_disk_ends_the_scan_and_loses_nothing(
+    setting: Setting, music: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await setting.scan(SingleFile(music / "a.ogg"))
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(setting.library, "write", full)
+        with pytest.raises(OSError, match="No space"):
+            await setting.scan(Folder(music))
+    assert [track.identity.title for track in setting.tracks()] == ["First"]
+    assert (await setting.scan(Folder(music))).counts[Outcome.ADDED] == 1
+
+
+async def test_an_mp3_and_a_flac_of_one_recording_are_one_track(
+    setting: Setting, tmp_path: Path
+) -> None:
+    write(tmp_path / "one" / "x.flac", 7, artist="Nina", title="Same")
+    write(tmp_path / "one" / "x.mp3", 7, artist="Nina", title="same (Remastered)")
+    write(tmp_path / "one" / "y.mp3", 8, artist="Nina", title="Other")
+    report = await setting.scan(Folder(tmp_path / "one"))
+    assert report.counts == {Outcome.ADDED: 2, Outcome.JOINED: 1}
+    (joined,) = [track for track in setting.tracks() if len(track.files) == 2]
+    assert {Path(file.location).suffix for file in joined.files} == {".flac", ".mp3"}
+
+
+@pytest.mark.parametrize(
+    "tags",
+    [
+        {"title": "Same (live)"},
+        {"title": "Another song"},
+        {"title": "Same", "isrc": "GBAYE9700124"},
+    ],
+)
+async def test_tags_that_tell_of_two_recordings_are_believed(
+    setting: Setting, tmp_path: Path, tags: dict[str, str]
+) -> None:
+    write(tmp_path / "two" / "x.flac", 7, artist="Nina", title="Same", isrc="GBAYE9700123")
+    write(tmp_path / "two" / "x.ogg", 7, artist="Nina", **tags)
+    assert (await setting.scan(Folder(tmp_path / "two"))).counts == {Outcome.ADDED: 2}
+
+
+async def test_other_audio_in_the_place_of_a_file_is_another_track(
+    setting: Setting, music: Path
+) -> None:
+    await setting.scan(Folder(music))
+    old = setting.titled("First").track_id
+    write(music / "a.ogg", 5, artist="Nina", title="Third")
+    assert (await setting.scan(Folder(music))).counts[Outcome.ADDED] == 1
+    assert setting.library.get(old) is None
+    assert {track.identity.title for track in setting.tracks()} == {"Second", "Third"}

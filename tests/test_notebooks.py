@@ -1,0 +1,68 @@
+"""The notebooks of the pages: they run, and what they show is what they give."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+from torch import Tensor
+
+from tests.conftest import REPOSITORY
+
+NOTEBOOKS = sorted((REPOSITORY / "docs" / "notebooks").glob("*.ipynb"))
+FOLDERS = ("/root", "/home", "/tmp", "/work", ".venv")  # noqa: S108  looked for, not used
+LIMIT_S = 60.0
+"""Of processor time for all together."""
+
+
+def shown(path: Path) -> list[list[str]]:
+    """Give what every cell of code shows: the kinds of its outputs, a printed text as one."""
+    book: Any = nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
+    return [
+        sorted({output.get("name") or ", ".join(output.data) for output in cell.outputs})
+        for cell in book.cells
+        if cell.cell_type == "code"
+    ]
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_runs_and_shows_what_is_kept(
+    notebook: Path, tmp_path: Path, checkpoint: Callable[[str], dict[str, Tensor]]
+) -> None:
+    for model_id in ("vibenet", "musicnn-mtt", "musicnn-msd-768"):
+        checkpoint(model_id)
+    copy = tmp_path / notebook.name
+    copy.write_bytes(notebook.read_bytes())
+    execute = "from nbclient.cli import main; main()"
+    before = os.times()
+    done = subprocess.run(
+        [sys.executable, "-c", execute, "--inplace", copy.name],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(REPOSITORY), "IPYTHONDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    after = os.times()
+    used_s = after.children_user - before.children_user
+    assert used_s + after.children_system - before.children_system < LIMIT_S / len(NOTEBOOKS) * 2
+    assert shown(copy) == shown(notebook)
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_is_kept_executed_and_tells_nothing_of_a_machine(notebook: Path) -> None:
+    text = notebook.read_text()
+    assert any(shown(notebook))
+    assert '"execution_count": null' not in text
+    assert not any(trace in text for trace in FOLDERS)
+    assert notebook.stat().st_size < 200_000
+
+
+def test_all_three_are_there() -> None:
+    assert [path.stem for path in NOTEBOOKS] == ["analyse", "own_checkpoint", "similarity"]
