@@ -234,20 +234,27 @@ async def test_killed_processes_charge_each_track_once(
         command = [sys.executable, "-m", "tests.services.lookup.buyer"]
         return subprocess.Popen([*command, api_stores.ledger_url, str(seed)])
 
+    async def busy() -> None:
+        before = (await ledger.balance(OWNER)).journal_length
+        while (await ledger.balance(OWNER)).journal_length < before + 100:  # noqa: ASYNC110
+            await asyncio.sleep(0.02 * chance.random())
+
     buyers = [begin(seed) for seed in range(3)]
     try:
         for seed in range(3, 9):
-            before = (await ledger.balance(OWNER)).journal_length
-            while (await ledger.balance(OWNER)).journal_length < before + 100:  # noqa: ASYNC110
-                await asyncio.sleep(0.02 * chance.random())
+            await busy()
             stop(buyers.pop(0))
             buyers.append(begin(seed))
     finally:
         for buyer in buyers:
             stop(buyer)
+    while not (await ledger.balance(OWNER)).held:
+        buyer = begin(seed := seed + 1)
+        try:
+            await busy()
+        finally:
+            stop(buyer)
     tracks = [track(number) for number in range(first, number_now())]
-    before = await ledger.balance(OWNER)
-    assert before.held > 0
     charging = Charging(ledger)
     for start in range(0, len(tracks), 20):
         async with held(charging, CALLER, PRICES.steps(3), tracks[start : start + 20]):
@@ -257,6 +264,7 @@ async def test_killed_processes_charge_each_track_once(
         for entry in await journal.entries(OWNER)
         if entry.kind == "commit"
     )
+    await store.close()
     assert paid == {step_name(track, step): 1 for track in tracks for step in PRICES.steps(3)}
     balance = await ledger.balance(OWNER)
     assert (balance.remaining, balance.held) == (1_000_500 - 3 * len(tracks), 0)
