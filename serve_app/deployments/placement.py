@@ -73,7 +73,9 @@ class PlacementGauge:
 
     def __init__(self, placement: Placement) -> None:
         self._gauge = Gauge(
-            "afa_device_info", "1 for what is loaded, with its device.", ("model", "device")
+            "afa_device_info",
+            "1 for what is loaded, with its device.",
+            ("model", "device"),  # type: ignore[arg-type]  # Ray means any number of names
         )
         self._name = placement.name
         self._shown: set[str] = set()
