@@ -6,13 +6,15 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+DEV_STAMP := $(VENV)/.installed-dev
 
-.PHONY: help up down install models chromium test screenshots lint format clients bench soak gpu-check \
+.PHONY: help up down install dev models chromium test screenshots lint format clients bench soak gpu-check \
   clean
 
 help:
 	@echo "make up          start the service (installs what it needs) and analyse a bundled track"
 	@echo "make down        end it"
+	@echo "make install     what the service needs;   make dev: what its developers need as well"
 	@echo "make test        run the whole test suite"
 	@echo "make screenshots take the pictures of the pages anew, docs/screenshots/"
 	@echo "make lint        ruff, mypy, import contracts"
@@ -21,18 +23,29 @@ help:
 	@echo "make soak        long fault and load suites"
 	@echo "make gpu-check   parity, determinism and memory on a GPU"
 
-$(STAMP): pyproject.toml configs/constraints.txt
+# $(1): what of the project is installed; $(2): its size in the environment.
+define install
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 13))' \
 	  || { echo "afa needs Python 3.11 or 3.12; try: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) \
 	  || { echo "python3 -m venv failed; on Debian: apt-get install python3-venv"; exit 1; }
-	@echo "installing dependencies into $(VENV) (about 2 GB, some minutes the first time)"
+	@echo "installing dependencies into $(VENV) (about $(2), some minutes the first time)"
 	@$(BIN)/python -m pip install --progress-bar on --disable-pip-version-check \
-	  -c configs/constraints.txt -e '.[dev]' | grep -v '^Requirement already'
+	  -c configs/constraints.txt -e '$(1)' | grep -v '^Requirement already'
 	@$(BIN)/python -m serve_app.local.torchaudio_cpu
 	@touch $@
+endef
+
+$(STAMP): pyproject.toml configs/constraints.txt
+	$(call install,.,2 GB)
+
+$(DEV_STAMP): pyproject.toml configs/constraints.txt
+	$(call install,.[dev],3.5 GB)
+	@touch $(STAMP)
 
 install: $(STAMP)
+
+dev: $(DEV_STAMP)
 
 models: $(STAMP)
 	@$(BIN)/afa models pull
@@ -50,29 +63,29 @@ chromium:
 	       && apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium >/dev/null; } \
 	  || echo "NO CHROMIUM: the pages will not be tested; on Debian: apt-get install chromium"
 
-test: $(STAMP) models chromium
+test: $(DEV_STAMP) models chromium
 	$(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder -m 'not gpu and not slow'
 
-screenshots: $(STAMP) models chromium
+screenshots: $(DEV_STAMP) models chromium
 	$(BIN)/python -m pytest -q tests/browser/test_screenshots.py --screenshots docs/screenshots
 
-lint: $(STAMP)
+lint: $(DEV_STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-format: $(STAMP)
+format: $(DEV_STAMP)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-clients: $(STAMP)
+clients: $(DEV_STAMP)
 	$(BIN)/python -m clients.generate
 
-bench: $(STAMP)
+bench: $(DEV_STAMP)
 	$(BIN)/afa bench
 
-soak: $(STAMP)
+soak: $(DEV_STAMP)
 	$(BIN)/python -m pytest -m slow --timeout 0 tests/soak tests/system tests/pipelines/audio
 
 gpu-check:

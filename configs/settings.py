@@ -27,6 +27,12 @@ class Settings(BaseSettings):
     cache_url: str | None = Field(
         None, description="The cache Redis: features, rate limits. Unset: the ledger's server."
     )
+    shared: str | None = Field(
+        None,
+        description="Storage that every node of a cluster sees: s3://bucket/prefix or file:///… of "
+        "a shared file system. Audio, journal, library, payments and what `afa catalog publish` "
+        "publishes lie below it, unless they have a setting of their own. Unset: data_dir.",
+    )
     object_store: str | None = Field(
         None, description="Where uploaded audio is kept: a folder, file://… or s3://bucket/prefix."
     )

@@ -8,7 +8,7 @@ from ray.serve import Application, Deployment
 from configs.settings import Settings
 from pipelines.analysis.excerpt import Excerpt
 from serve_app.checkpoints.exchange import ids_by_role
-from serve_app.composition.files import LocalFiles
+from serve_app.composition.files import LocalFiles, require_shared
 from serve_app.composition.options import (
     BrowserOptions,
     KeeperOptions,
@@ -27,7 +27,12 @@ from serve_app.deployments.worker import AnalysisWorker
 
 
 def build_app(args: AppArgs) -> Application:
-    """Build the application; ``serve deploy`` calls this."""
+    """Build the application of a cluster; ``serve deploy`` calls this.
+
+    Raises:
+        NotSharedError: Something that must last would lie on the disk of one node.
+    """
+    require_shared(Settings())
     return bind(args, {})
 
 
@@ -84,8 +89,9 @@ def bind(args: AppArgs, overrides: Mapping[str, Mapping[str, Any]]) -> Applicati
     quick = args.model_options(ModelArgs(), settings)
     bpm = configured(Bpm).bind(options=quick, stores=stores, urls=urls)
     tracks = TrackOptions(
-        catalog_dir=files.catalog_dir,
-        fingerprint_dir=files.fingerprint_dir,
+        catalog_dir=files.served(settings).catalog_dir,
+        fingerprint_dir=files.served(settings).fingerprint_dir,
+        published=files.published_url(settings),
         batch_cached_free=settings.batch_cached_free,
         providers=settings.providers,
         recognisers=settings.recognisers,
@@ -95,7 +101,7 @@ def bind(args: AppArgs, overrides: Mapping[str, Mapping[str, Any]]) -> Applicati
         stores=stores,
         urls=urls,
         options=KeeperOptions(
-            payments_file=settings.data_dir / "payments.json",
+            payments=files.payments_url(settings),
             journal_store=files.journal_store_url(settings),
         ),
         library=library,

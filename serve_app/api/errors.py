@@ -1,5 +1,6 @@
 """The only place that makes error responses: body is always ``{error, message, trace_id}``."""
 
+import errno
 import logging
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
@@ -22,10 +23,14 @@ from serve_app.domain.errors import (
     PayloadTooLargeError,
     RetryableError,
     RouteNotFoundError,
+    ServiceUnavailableError,
     UnauthorizedError,
 )
 
 logger = logging.getLogger(__name__)
+
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
+"""Of the disk that bodies and fetched audio are written to."""
 
 PLACES = frozenset({"query", "path", "header", "body"})
 """How validation names where a field stands."""
@@ -112,9 +117,10 @@ def install(app: FastAPI, routes: Sequence[BaseRoute]) -> None:
     @app.exception_handler(Exception)
     async def on_unknown_error(request: Request, error: Exception) -> JSONResponse:
         logger.error("unhandled error, trace %s", request.state.trace_id, exc_info=error)
-        response = error_response(
-            request, InternalError("something failed on our side; nothing was charged")
-        )
+        mapped: AfaError = InternalError("something failed on our side; nothing was charged")
+        if isinstance(error, OSError) and error.errno in FULL:
+            mapped = ServiceUnavailableError("a disk of the service is full; try again later")
+        response = error_response(request, mapped)
         # This handler answers outside the middleware that otherwise adds the headers.
         response.headers["X-Trace-Id"] = request.state.trace_id
         response.headers.update(request.state.headers)

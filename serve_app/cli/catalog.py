@@ -13,6 +13,7 @@ from rich.table import Table
 from configs.settings import Settings
 from serve_app.cli.environment import console, fail, told
 from serve_app.composition.files import LocalFiles
+from serve_app.domain.errors import ServiceUnavailableError
 from serve_app.domain.identity import TrackIdentity
 from serve_app.domain.track_ids import AmbiguousTrackId, InvalidTrackIdError, parse_track_id
 from serve_app.providers.catalog.build import (
@@ -75,6 +76,22 @@ def import_command(
         console.print(f"  left out {count}: {reason}", style="yellow")
     for row in report.examples[:EXAMPLES_SHOWN]:
         console.print(f"  {row.path}, row {row.row}: {row.reason}", style="dim")
+
+
+@app.command()
+def publish() -> None:
+    """Give this machine's catalog and fingerprints to every node of a cluster (AFA_SHARED).
+
+    Running nodes have them within half a minute.
+    """
+    settings = Settings()
+    files = LocalFiles(settings.data_dir.absolute())
+    url = files.published_url(settings)
+    if url is None:
+        fail("set AFA_SHARED to the storage that every node sees: s3://bucket/prefix or file://…")
+    with told(ServiceUnavailableError):
+        generation = files.mirror(url).publish()
+    console.print(f"published: generation {generation}")
 
 
 @app.command("export")

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import httpx
 import typer
+from prometheus_client.parser import text_string_to_metric_families
 from rich.table import Table
 
 from configs.settings import Settings
@@ -34,8 +35,11 @@ DEMO_CATALOG = Path(__file__).parent.parent / "data" / "demo_catalog.parquet"
 DEMO = Path(__file__).parent.parent / "data" / "demo.mp3"
 START_LIMIT_S = 600.0
 STOP_LIMIT_S = 90.0
+ORPHANS_LIMIT_S = 10.0
+"""For what a killed service left: its Redis ends at once, Ray's helpers only after a minute."""
 DEMO_LIMIT_S = 180.0
 POLL_WAIT_S = 10
+DEVICE_GAUGE = "ray_afa_device_info"
 
 
 def up(
@@ -184,16 +188,21 @@ def down(
         return
     pids: dict[str, int] = session["pids"]
     path = files.session_path
-    if is_ours(pids["service"], path):
-        os.kill(pids["service"], signal.SIGTERM)
-    deadline = time.monotonic() + STOP_LIMIT_S
+
+    def left() -> dict[str, int]:
+        return {name: pid for name, pid in pids.items() if is_ours(pid, path)}
+
+    service = pids["service"]
+    is_whole = is_ours(service, path)
+    for pid in [service] if is_whole else left().values():  # the service ends its others itself
+        os.kill(pid, signal.SIGTERM)
+    deadline = time.monotonic() + (STOP_LIMIT_S if is_whole else ORPHANS_LIMIT_S)
     with console.status("stopping"):
-        while any(is_ours(pid, path) for pid in pids.values()):
+        while remaining := left():
             if time.monotonic() > deadline:
-                left = {name: pid for name, pid in pids.items() if is_ours(pid, path)}
-                for pid in left.values():
+                for pid in remaining.values():
                     os.kill(pid, signal.SIGKILL)
-                console.print(f"had to kill {', '.join(left)}")
+                console.print(f"had to kill {', '.join(remaining)}")
                 break
             time.sleep(0.2)
     files.session_path.unlink(missing_ok=True)
@@ -232,7 +241,25 @@ def status(
         fail(f"no answer from {session['url']}: {type(error).__name__}; see {files.log_path}")
     for part, state in checks.items():
         console.print(f"{part:<10} {state}")
+    for model, device in loaded(session.get("metrics")):
+        console.print(f"{model} on {device}")
     console.print(providers_table(Settings()), soft_wrap=False)
+
+
+def loaded(metrics_url: str | None) -> list[tuple[str, str]]:
+    """Give the checkpoints in use, each with its device, as the service's metrics tell."""
+    if metrics_url is None:
+        return []
+    try:
+        text = httpx.get(metrics_url, timeout=5).text
+    except httpx.HTTPError:
+        return []
+    return sorted(
+        (sample.labels["model"], sample.labels["device"])
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if sample.name == DEVICE_GAUGE and sample.value
+    )
 
 
 def providers_table(settings: Settings) -> Table:

@@ -6,12 +6,53 @@ import secrets
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from configs.settings import Settings
+from serve_app.providers.catalog.index import CURRENT
+from serve_app.providers.fingerprints.manifest import FILE_NAME
+from serve_app.store.mirror import Mirror, Place
 
 
 class NotRunningError(RuntimeError):
     """Nothing runs here that could be asked."""
+
+
+class NotSharedError(RuntimeError):
+    """Something that must last would lie on the disk of one node."""
+
+
+def below(url: str, name: str) -> str:
+    """Give the URL of a folder in a store; what follows a ``?`` stays."""
+    parts = urlsplit(url)
+    return parts._replace(path=f"{parts.path.rstrip('/')}/{name}").geturl()
+
+
+def require_shared(settings: Settings) -> None:
+    """See that all that must last is named as storage that every node sees.
+
+    Raises:
+        NotSharedError: Something is not: a node's disk goes with the node.
+    """
+    if settings.redis_url is None:
+        return
+    places = {
+        "AFA_SHARED": settings.shared or "",
+        "AFA_OBJECT_STORE": settings.object_store,
+        "AFA_JOURNAL_STORE": settings.journal_store,
+        "AFA_LIBRARY": settings.library,
+    }
+    local = [name for name, place in places.items() if place is not None and "://" not in place]
+    if local:
+        raise NotSharedError(
+            f"{', '.join(local)}: not on storage that every node sees, and a node's disk goes with "
+            "the node. Set AFA_SHARED to s3://bucket/prefix, or to file:///folder of a file system "
+            "that every node mounts. To try this on one machine, use `afa up`."
+        )
+
+
+PUBLISHED = (Place("catalog", CURRENT), Place("fingerprints", FILE_NAME))
+"""What every node of a cluster reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,22 +102,43 @@ class LocalFiles:
 
     def object_store_url(self, settings: Settings) -> str:
         """Give the object store as a URL."""
-        return self._as_url(settings.object_store, "objects")
+        return self._as_url(settings.object_store, settings.shared, "objects")
 
     def journal_store_url(self, settings: Settings) -> str:
         """Give the archive of the journal as a URL."""
-        return self._as_url(settings.journal_store, "journal")
+        return self._as_url(settings.journal_store, settings.shared, "journal")
 
     def library_url(self, settings: Settings) -> str:
         """Give the library as a URL."""
-        return self._as_url(settings.library, "library")
+        return self._as_url(settings.library, settings.shared, "library")
+
+    def payments_url(self, settings: Settings) -> str:
+        """Give where the sandbox payment provider keeps its charges, as a URL."""
+        if settings.shared is None:
+            return self.data_dir.absolute().as_uri()
+        return below(settings.shared, "payments")
+
+    def published_url(self, settings: Settings) -> str | None:
+        """Give where catalog and fingerprints are published, as a URL."""
+        return None if settings.shared is None else below(settings.shared, "tracks")
 
     @property
     def library_view_dir(self) -> Path:
         """What this machine sees of the library; may be deleted."""
         return self.data_dir / "library-view"
 
-    def _as_url(self, place: str | None, name: str) -> str:
+    def served(self, settings: Settings) -> "LocalFiles":
+        """Give where the service reads catalog and fingerprints: what it fetches, or our own."""
+        fetched = self.data_dir.absolute() / "published"
+        return self if settings.shared is None else LocalFiles(fetched)
+
+    def mirror(self, url: str) -> Mirror:
+        """Give what publishes catalog and fingerprints to ``url``, or fetches them from there."""
+        return Mirror(url, self.data_dir, PUBLISHED)
+
+    def _as_url(self, place: str | None, shared: str | None, name: str) -> str:
+        if place is None and shared is not None:
+            return below(shared, name)
         if place is not None and "://" in place:
             return place
         folder = Path(place) if place is not None else self.data_dir / name

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from afa.cards import known_cards
 from models.checkpoints.cards import ModelCard, choose_cards
+from serve_app.composition.files import LocalFiles
 from serve_app.ledger.jobs.records import JobPolicy
 from serve_app.ledger.ledger import OverAllowance
 from serve_app.library.library import Library
@@ -113,7 +114,7 @@ class KeeperOptions(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    payments_file: Path = Field(description="Charges of the sandbox payment provider.")
+    payments: str = Field(description="Where the sandbox payment provider keeps charges, as a URL.")
     journal_store: str = Field(description="Archive of the journal, as a URL.")
 
 
@@ -162,6 +163,9 @@ class TrackOptions(BaseModel):
 
     catalog_dir: Path
     fingerprint_dir: Path
+    published: str | None = Field(
+        None, description="Where both are published, as a URL; None: they are this machine's own."
+    )
     batch_cached_free: bool = Field(False, description="Do not charge cached slots of a batch.")
     providers: dict[str, bool | str] = Field(
         {}, repr=False, description="Fields of `ProviderSettings`."
@@ -169,6 +173,15 @@ class TrackOptions(BaseModel):
     recognisers: dict[str, str | int | bool] = Field(
         {}, repr=False, description="Fields of `RecogniserSettings`."
     )
+
+    def follow(self) -> None:
+        """Bring catalog and fingerprints to what is published, now and from now on.
+
+        Raises:
+            ServiceUnavailableError: Where they are published is away.
+        """
+        if self.published is not None:
+            LocalFiles(self.catalog_dir.parent).mirror(self.published).follow_on()
 
     def provider_settings(self) -> ProviderSettings:
         """Give the providers' settings."""

@@ -212,5 +212,7 @@ def compose_services(stores: Stores, around: Surroundings) -> ApiServices:
         simulated=operations(
             stores, test_features, simulated, assets, batch_cached_free=cached_free
         ),
-        readiness=Readiness({"ledger": stores.ping_ledger} | dict(around.probes)),
+        readiness=Readiness(
+            {"ledger": stores.ping_ledger, "objects": stores.objects.ping} | dict(around.probes)
+        ),
     )

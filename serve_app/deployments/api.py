@@ -58,6 +58,7 @@ class Api:
             handles: The other deployments, by the names that ``/readyz`` shows.
         """
         self._browsers = browsers
+        tracks.follow()
         self._services = compose_services(
             open_stores(stores, replicas=most_replicas()),
             Surroundings(

@@ -14,7 +14,7 @@ from pipelines.audio.decode import DecodeLimits, decode
 from pipelines.audio.waveform import AudioError
 from serve_app.composition.options import ModelOptions, StoreOptions, UrlOptions
 from serve_app.deployments.following import QUICK_ROLES, follow, quick_exchange
-from serve_app.deployments.model_server import assigned_cpus
+from serve_app.deployments.placement import assigned_cpus
 from serve_app.domain.errors import UrlFetchError
 from serve_app.domain.redaction import redact_logs
 from serve_app.ledger.jobs.types import source_from_json

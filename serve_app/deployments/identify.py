@@ -13,7 +13,7 @@ from serve_app.checkpoints.watch import ChoiceWatch
 from serve_app.composition.options import ModelOptions, StoreOptions, TrackOptions
 from serve_app.composition.stores import open_stores
 from serve_app.deployments.following import QUICK_ROLES, follow, quick_exchange
-from serve_app.deployments.model_server import assigned_cpus
+from serve_app.deployments.placement import assigned_cpus
 from serve_app.domain.identification import TempoAndKey
 from serve_app.domain.identity import TrackIdentity
 from serve_app.providers.catalog.search import Catalog
@@ -50,6 +50,7 @@ class Identify:
         cap = SpendCap(
             opened.ledger_store, settings.monthly_calls, MonthlyCap(settings.monthly_calls)
         )
+        await asyncio.to_thread(tracks.follow)
         catalog = Catalog.open(tracks.catalog_dir)
         local = LocalRecogniser(tracks.fingerprint_dir, lambda key: identity_of_key(catalog, key))
         await asyncio.to_thread(local.warm)

@@ -19,6 +19,7 @@ from serve_app.services.audio.assets import AssetsService
 from serve_app.services.jobs.recover import recover
 from serve_app.services.payments import PaymentsWorker
 from serve_app.services.upkeep import Chore, Upkeep
+from serve_app.store.objects import ObjectStore
 
 SWEEP_S, DELIVER_S, EXPORT_S = 1.0, 1.0, 1.0
 FORGET_S, ORPHANS_S, AUDIT_S, CLOCK_S, LIBRARY_S = 10.0, 3600.0, 300.0, 60.0, 60.0
@@ -40,7 +41,9 @@ class Keeper:
         webhooks = Webhooks(
             opened.ledger_store, opened.jobs, WebhookSender(urls.guard()), pepper=stores.key_pepper
         )
-        payments = PaymentsWorker(opened.topups, SandboxPayments(path=options.payments_file))
+        payments = PaymentsWorker(
+            opened.topups, SandboxPayments(store=ObjectStore(options.payments))
+        )
         assets = AssetsService(opened.assets, opened.objects)
         self._journal = Journal(opened.ledger_store)
         self._mismatch = ""

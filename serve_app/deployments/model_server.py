@@ -8,12 +8,10 @@ from traceback import clear_frames
 from typing import ClassVar, Generic, TypeVar
 
 import numpy as np
-import ray
 import torch
 from numpy.typing import NDArray
 from ray import ObjectRef
 
-from afa.device import resolve_device
 from models.checkpoints.cache import stored_bytes
 from models.checkpoints.cards import CardError
 from pipelines.audio.waveform import Waveform
@@ -29,6 +27,12 @@ from serve_app.composition.options import ModelOptions, StoreOptions
 from serve_app.deployments.autoscaling import BACKLOG, BUSY
 from serve_app.deployments.batch_metrics import BatchMetrics
 from serve_app.deployments.following import follow
+from serve_app.deployments.placement import (
+    Placement,
+    PlacementGauge,
+    assigned_cpus,
+    replica_device,
+)
 from serve_app.domain.redaction import redact_logs
 
 EMBEDDING = "embedding"
@@ -67,12 +71,6 @@ class NamedEmbedding:
         return self.model_id
 
 
-def assigned_cpus() -> int:
-    """Whole CPUs of this replica, at least one."""
-    resources = ray.get_runtime_context().get_assigned_resources()  # type: ignore[no-untyped-call]
-    return max(1, int(resources.get("CPU", 1)))
-
-
 class ModelServer(Generic[R]):
     """Runs one step for many tracks at once, with the checkpoints that are chosen."""
 
@@ -84,8 +82,9 @@ class ModelServer(Generic[R]):
         redact_logs()
         torch.set_num_threads(assigned_cpus())
         self._options = options
-        self._device = resolve_device(options.device)
+        self._device = replica_device(options.device)
         self._execution = execution_on(self._device, options)
+        self._placement = PlacementGauge(Placement(self._device, self._execution))
         self._turns = Turns()
         self._metrics = BatchMetrics()
         self._device_s = 0.0
@@ -102,6 +101,7 @@ class ModelServer(Generic[R]):
             self._expected_bytes,
         )
         self._measured = time.monotonic(), 0.0
+        self._show()
 
     @abstractmethod
     def build(self, cards: Cards) -> Step[R]:
@@ -142,11 +142,16 @@ class ModelServer(Generic[R]):
 
     async def check_health(self) -> None:
         """Fail when the device no longer computes, so that Serve replaces the replica."""
-        self._metrics.show_queues(step.metrics() for step in self._steps)
+        self._show()
         if self._fault is not None:
             raise DeviceFaultError(str(self._fault)) from self._fault
         for step in self._steps:
             step.check_health()
+
+    def _show(self) -> None:
+        metrics = [step.metrics() for step in self._steps]
+        self._metrics.show_queues(metrics)
+        self._placement.show({model_id for step in metrics for model_id in step})
 
     async def record_autoscaling_stats(self) -> dict[str, float]:
         """Give Serve's controller what `QueueDelayPolicy` goes by."""

@@ -202,7 +202,7 @@ class LocalService:
         deadline = time.monotonic() + READY_LIMIT_S
         while True:
             try:
-                answer = httpx.get(f"{self.url}/readyz", timeout=5)
+                answer = httpx.get(f"{self.url}/readyz?strict=1", timeout=5)
                 if answer.is_success:
                     return
                 state = answer.text

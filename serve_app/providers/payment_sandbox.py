@@ -5,11 +5,15 @@ Invariant: like a real one, it makes at most one charge per intent id, whatever 
 
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
-from pathlib import Path
 
+from serve_app.domain.objects import ObjectNotFoundError
 from serve_app.domain.payments import PaymentOutcome
+from serve_app.store.objects import ObjectStore
+
+KEPT = "payments.json"
 
 
 class Behaviour(StrEnum):
@@ -31,22 +35,19 @@ class SandboxPayments:
         outcomes: What is known of each intent.
         charged: Amount actually taken per intent.
         calls: Every intent id that ``charge`` was called with.
-        path: Where charges are kept over restarts; None keeps them in memory.
+        store: Keeps charges over restarts, as ``payments.json``; None keeps them in memory.
     """
 
     behaviours: Iterator[Behaviour] = field(default_factory=lambda: iter(()))
     outcomes: dict[str, PaymentOutcome] = field(default_factory=dict)
     charged: dict[str, int] = field(default_factory=dict)
     calls: list[str] = field(default_factory=list)
-    path: Path | None = None
-
-    def __post_init__(self) -> None:
-        if self.path is not None and self.path.is_file():
-            self.charged = json.loads(self.path.read_text(encoding="utf-8"))
-            self.outcomes = dict.fromkeys(self.charged, PaymentOutcome.SUCCEEDED)
+    store: ObjectStore | None = None
+    _is_recalled: bool = False
 
     async def charge(self, intent_id: str, account: str, amount_minor: int) -> PaymentOutcome:
         """Charge, or misbehave; a second call for one intent answers like the first."""
+        await self._recall()
         self.calls.append(intent_id)
         if intent_id in self.outcomes:
             return self.outcomes[intent_id]
@@ -54,7 +55,7 @@ class SandboxPayments:
             case Behaviour.TIME_OUT_BEFORE:
                 raise TimeoutError(f"{account}: no answer, nothing charged")
             case Behaviour.TIME_OUT_AFTER:
-                self._take(intent_id, amount_minor)
+                await self._take(intent_id, amount_minor)
                 raise TimeoutError(f"{account}: no answer, but charged")
             case Behaviour.DECLINE:
                 self.outcomes[intent_id] = PaymentOutcome.DECLINED
@@ -62,18 +63,28 @@ class SandboxPayments:
                 self.outcomes[intent_id] = PaymentOutcome.PENDING
                 self.charged[intent_id] = amount_minor
             case Behaviour.SUCCEED:
-                self._take(intent_id, amount_minor)
+                await self._take(intent_id, amount_minor)
         return self.outcomes[intent_id]
 
     async def look_up(self, intent_id: str) -> PaymentOutcome:
         """Say what became of an intent; one that succeeds late has succeeded the next time."""
+        await self._recall()
         known = self.outcomes.get(intent_id, PaymentOutcome.NOT_FOUND)
         if known is PaymentOutcome.PENDING:
             self.outcomes[intent_id] = PaymentOutcome.SUCCEEDED
         return known
 
-    def _take(self, intent_id: str, amount_minor: int) -> None:
+    async def _recall(self) -> None:
+        if self.store is None or self._is_recalled:
+            return
+        with suppress(ObjectNotFoundError):
+            kept = b"".join([chunk async for chunk in self.store.read(KEPT)])
+            self.charged = json.loads(kept)
+            self.outcomes = dict.fromkeys(self.charged, PaymentOutcome.SUCCEEDED)
+        self._is_recalled = True
+
+    async def _take(self, intent_id: str, amount_minor: int) -> None:
         self.charged[intent_id] = amount_minor
         self.outcomes[intent_id] = PaymentOutcome.SUCCEEDED
-        if self.path is not None:
-            self.path.write_text(json.dumps(self.charged), encoding="utf-8")
+        if self.store is not None:
+            await self.store.put(KEPT, json.dumps(self.charged).encode())

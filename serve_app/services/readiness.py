@@ -1,4 +1,4 @@
-"""Whether the service can do its work, asked by `/readyz`."""
+"""Which parts of the service can do their work, asked by `/readyz`."""
 
 import asyncio
 import time

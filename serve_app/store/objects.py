@@ -6,18 +6,22 @@ its limit leaves nothing behind under its key (the store writes aside and publis
 
 import asyncio
 import hashlib
+import logging
 import re
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from datetime import datetime
+import secrets
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from datetime import datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import IO
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 import obstore
+from obstore.exceptions import BaseError as StoreError
 from obstore.store import LocalStore, S3Store
 
+from serve_app.domain.errors import ServiceUnavailableError
 from serve_app.domain.objects import (
     KeepCheck,
     ObjectInfo,
@@ -25,6 +29,8 @@ from serve_app.domain.objects import (
     StoredObject,
     TooLargeError,
 )
+
+logger = logging.getLogger(__name__)
 
 PART_BYTES = 5 * 1024 * 1024
 """The smallest multipart part S3 takes, so the memory that one upload costs is a few of these."""
@@ -34,6 +40,27 @@ SWEEP_BATCH = 500
 KEY_PATTERN = re.compile(r"[A-Za-z0-9._-]+(?:/[A-Za-z0-9._-]+)*")
 STAGED_PATTERN = re.compile(r".+#[0-9]+")
 """How the local store names a file it has not published yet."""
+
+
+RETRIES = 3
+RETRY_LIMIT = timedelta(seconds=10)
+"""A request is not held longer by a store that is away; its client is told to come back."""
+
+
+@contextmanager
+def answering() -> Iterator[None]:
+    """Say plainly that the store is full or away.
+
+    Raises:
+        ServiceUnavailableError: It did not do what was asked in the block.
+    """
+    try:
+        yield
+    except StoreError as error:
+        logger.warning("object store: %s", str(error).partition("\n")[0])
+        raise ServiceUnavailableError(
+            "the store of audio is full or away; nothing was kept; try again"
+        ) from error
 
 
 def check_key(key: str) -> str:
@@ -75,6 +102,7 @@ def open_backend(url: str) -> LocalStore | S3Store:
     return S3Store.from_url(
         f"s3://{parts.hostname}{parts.path}",
         config=config,  # type: ignore[arg-type]  # a TypedDict of literals, filled dynamically
+        retry_config={"max_retries": RETRIES, "retry_timeout": RETRY_LIMIT},
         client_options={"allow_http": bool(endpoint and endpoint.startswith("http://"))},
     )
 
@@ -84,6 +112,7 @@ class ObjectStore:
 
     def __init__(self, url: str) -> None:
         self._backend = open_backend(url)
+        self._probe_key = f"probes/{secrets.token_hex(8)}"
         self._folder = Path(unquote(urlsplit(url).path)) if url.startswith("file:") else None
 
     async def put_stream(
@@ -98,6 +127,7 @@ class ObjectStore:
 
         Raises:
             TooLargeError: The stream is longer than ``max_bytes``; nothing was stored.
+            ServiceUnavailableError: The store is full or away; nothing was stored.
         """
         digest = hashlib.sha256()
         size_bytes = 0
@@ -116,22 +146,42 @@ class ObjectStore:
                         digest.update(chunk)
                     yield chunk
 
-        await obstore.put_async(
-            self._backend, check_key(key), counted(), chunk_size=PART_BYTES, max_concurrency=2
-        )
+        checked = check_key(key)
+        with answering():
+            await obstore.put_async(
+                self._backend, checked, counted(), chunk_size=PART_BYTES, max_concurrency=2
+            )
         return StoredObject(key, size_bytes, digest.hexdigest())
+
+    async def put(self, key: str, body: bytes) -> None:
+        """Store a few bytes under ``key``, replacing what was there.
+
+        Raises:
+            ServiceUnavailableError: The store is full or away.
+        """
+        checked = check_key(key)
+        with answering():
+            await obstore.put_async(self._backend, checked, body)
 
     async def read(self, key: str) -> AsyncIterator[bytes]:
         """Yield the object's bytes in chunks of about 1 MiB.
 
         Raises:
             ObjectNotFoundError: No object has that key.
+            ServiceUnavailableError: The store is away.
         """
+        checked = check_key(key)
         try:
-            found = await obstore.get_async(self._backend, check_key(key))
+            with answering():
+                found = await obstore.get_async(self._backend, checked)
+                chunks = aiter(found.stream(min_chunk_size=READ_BYTES))
         except FileNotFoundError as error:
             raise ObjectNotFoundError(key) from error
-        async for chunk in found.stream(min_chunk_size=READ_BYTES):
+        while True:
+            with answering():
+                chunk = await anext(chunks, None)
+            if chunk is None:
+                return
             yield bytes(chunk)
 
     async def download(self, key: str, path: Path) -> int:
@@ -173,11 +223,23 @@ class ObjectStore:
             yield copy
 
     async def delete(self, key: str) -> None:
-        """Remove the object; a missing one is not an error."""
-        try:
-            await obstore.delete_async(self._backend, check_key(key))
-        except FileNotFoundError:
-            return
+        """Remove the object; a missing one is not an error.
+
+        Raises:
+            ServiceUnavailableError: The store is away.
+        """
+        checked = check_key(key)
+        with suppress(FileNotFoundError), answering():
+            await obstore.delete_async(self._backend, checked)
+
+    async def ping(self) -> None:
+        """Write and remove a small object, each process its own.
+
+        Raises:
+            ServiceUnavailableError: The store is full or away.
+        """
+        await self.put(self._probe_key, b"afa")
+        await self.delete(self._probe_key)
 
     async def scan(self, prefix: str = "") -> AsyncIterator[ObjectInfo]:
         """Yield every published object below ``prefix``, which is a whole number of key parts."""

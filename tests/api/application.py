@@ -2,7 +2,7 @@
 behind the model deployments are replaced, by deterministic functions of the audio."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -192,6 +192,7 @@ async def open_application(
     recognisers: Sequence[Recogniser] = (),
     fingerprint_dir: Path | None = None,
     backend: FakeBackend | None = None,
+    probes: Mapping[str, Callable[[], Awaitable[object]]] | None = None,
 ) -> AsyncIterator[Application]:
     """Empty the servers, build the application, and run a worker beside it.
 
@@ -206,6 +207,7 @@ async def open_application(
         recognisers: The identification services, in order.
         fingerprint_dir: The index that the recognisers ask; in the catalog's folder by default.
         backend: What analyses; nothing real by default.
+        probes: The deployments that `/readyz` asks.
         rate: Requests a minute of every class and tier, where not the real ones.
     """
     stores = open_stores(options)
@@ -253,7 +255,7 @@ async def open_application(
             models=MODELS,
             library=library,
             library_adding=library_adding,
-            probes={},
+            probes=probes or {},
             lookup_wait_s=lookup_wait_s,
         ),
     )

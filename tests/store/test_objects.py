@@ -1,6 +1,7 @@
 import asyncio
 import hashlib
 import os
+import socket
 import urllib.request
 from collections.abc import AsyncIterator, Collection, Iterator
 from datetime import UTC, datetime, timedelta
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 from moto.server import ThreadedMotoServer
 
+from serve_app.domain.errors import ServiceUnavailableError
 from serve_app.domain.objects import ObjectNotFoundError, TooLargeError
 from serve_app.store.objects import ObjectStore, check_key
 
@@ -189,3 +191,32 @@ async def test_an_object_is_at_hand_as_a_file(store: ObjectStore) -> None:
     with pytest.raises(ObjectNotFoundError):
         async with store.at_hand("a/c"):
             pass
+
+
+async def test_a_store_that_is_away_is_told_and_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        port = nobody.getsockname()[1]
+        away = ObjectStore(f"s3://bucket/x?endpoint=http://127.0.0.1:{port}&region=us-east-1")
+        for call in (
+            away.ping(),
+            away.put_stream("a", chunks_of(b"audio")),
+            read_all(away, "a"),
+            away.delete("a"),
+        ):
+            with pytest.raises(ServiceUnavailableError, match="full or away"):
+                await asyncio.wait_for(call, 30)
+
+
+async def test_a_store_without_its_folder_is_told(tmp_path: Path) -> None:
+    (tmp_path / "objects").mkdir()
+    store = ObjectStore(f"file://{tmp_path}/objects")
+    await store.ping()
+    assert files_in(tmp_path) == []
+    (tmp_path / "objects" / "probes").rmdir()
+    (tmp_path / "objects").rmdir()
+    (tmp_path / "objects").write_text("something else")
+    with pytest.raises(ServiceUnavailableError, match="full or away"):
+        await store.ping()

@@ -1135,10 +1135,10 @@ export interface components {
         Health: {
             /**
              * Status
-             * @description `ok` when every part is.
+             * @description `ok` when every part is, `degraded` when requests are taken although a part is away, `unavailable` when none should be sent here.
              * @enum {string}
              */
-            status: "ok" | "unavailable";
+            status: "ok" | "degraded" | "unavailable";
             /**
              * Checks
              * @description Part to `ok` or what is wrong with it.
@@ -1146,6 +1146,11 @@ export interface components {
             checks: {
                 [key: string]: string;
             };
+            /**
+             * Degraded
+             * @description The parts that are away.
+             */
+            degraded: string[];
         };
         /**
          * Identification

@@ -1,29 +1,46 @@
 """Liveness and readiness, for probes and operators; no key needed."""
 
-from fastapi import APIRouter, Response
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Response
 
 from serve_app.api.door.request import Services
-from serve_app.api.wire.bodies import Health
+from serve_app.api.wire.bodies import Health, HealthStatus
 
 router = APIRouter(tags=["Health"])
+
+ESSENTIAL = "ledger"
+"""Without it no request can be admitted; every other part only takes some answers with it."""
 
 
 @router.get("/healthz", response_model=Health, summary="Is the process alive?")
 async def healthz() -> Health:
     """Answer as long as the process can; looks at nothing else."""
-    return Health(status="ok", checks={})
+    return Health(status="ok", checks={}, degraded=[])
 
 
 @router.get(
     "/readyz",
     response_model=Health,
-    responses={503: {"model": Health, "description": "Some part is not ready."}},
-    summary="Can the service do its work?",
+    responses={503: {"model": Health, "description": "Send no requests here."}},
+    summary="Can the service take requests?",
 )
-async def readyz(response: Response, services: Services) -> Health:
-    """Check the ledger, the object store and every model deployment."""
+async def readyz(
+    response: Response,
+    services: Services,
+    strict: Annotated[
+        bool, Query(description="`true`: 503 also where only a part is away.")
+    ] = False,
+) -> Health:
+    """Check the ledger, the object store and every deployment.
+
+    200 as long as requests are taken here: where a model is away, jobs wait for it and look-ups go
+    on. `degraded` names the parts that are away.
+    """
     checks = await services.readiness.check()
-    is_ready = all(state == "ok" for state in checks.values())
+    degraded = [part for part, state in checks.items() if state != "ok"]
+    is_ready = ESSENTIAL not in degraded and not (strict and degraded)
     if not is_ready:
         response.status_code = 503
-    return Health(status="ok" if is_ready else "unavailable", checks=checks)
+    status: HealthStatus = "unavailable" if not is_ready else "degraded" if degraded else "ok"
+    return Health(status=status, checks=checks, degraded=degraded)

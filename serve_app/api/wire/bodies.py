@@ -43,8 +43,15 @@ class Meta(WireModel):
     )
 
 
+HealthStatus = Literal["ok", "degraded", "unavailable"]
+
+
 class Health(WireModel):
     """State of the service."""
 
-    status: Literal["ok", "unavailable"] = Field(description="`ok` when every part is.")
+    status: HealthStatus = Field(
+        description="`ok` when every part is, `degraded` when requests are taken although a part "
+        "is away, `unavailable` when none should be sent here."
+    )
     checks: dict[str, str] = Field(description="Part to `ok` or what is wrong with it.")
+    degraded: list[str] = Field(description="The parts that are away.")

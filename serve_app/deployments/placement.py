@@ -1,0 +1,90 @@
+"""What a replica was given to run on, and whether it is there."""
+
+import logging
+from dataclasses import dataclass
+
+import ray
+import torch
+from ray.serve.metrics import Gauge
+
+from afa.device import resolve_device
+from pipelines.analysis.checkpoint_model import Execution
+
+logger = logging.getLogger(__name__)
+
+
+class DeviceMissingError(RuntimeError):
+    """A GPU was asked for, and CUDA finds none."""
+
+
+def assigned_cpus() -> int:
+    """Whole CPUs of this replica, at least one."""
+    return max(1, int(_assigned("CPU", 1)))
+
+
+def _assigned(resource: str, otherwise: float) -> float:
+    resources = ray.get_runtime_context().get_assigned_resources()  # type: ignore[no-untyped-call]
+    return float(resources.get(resource, otherwise))
+
+
+def replica_device(wanted: str) -> torch.device:
+    """Give the device of this replica.
+
+    Args:
+        wanted: The setting: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
+
+    Raises:
+        DeviceMissingError: Ray gave this replica a share of a GPU, or the setting names one, and
+            CUDA finds none: on the CPU it would take its part of the traffic at a fraction of the
+            speed.
+    """
+    n_gpus = _assigned("GPU", 0)
+    device = resolve_device(wanted)
+    is_expected = device.type == "cuda" or (wanted == "auto" and n_gpus > 0)
+    if is_expected and not torch.cuda.is_available():
+        raise DeviceMissingError(
+            f"{n_gpus:g} GPU given, AFA_DEVICE={wanted}, but torch {torch.__version__} finds no "
+            "CUDA: look at the driver (nvidia-smi), at CUDA_VISIBLE_DEVICES and whether torch is "
+            "a CPU build; AFA_DEVICE=cpu runs on the CPU all the same"
+        )
+    return device
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where and how a replica runs its checkpoints."""
+
+    device: torch.device
+    execution: Execution
+
+    @property
+    def name(self) -> str:
+        """Device as its maker calls it, precision and the compiled batch sizes."""
+        on_gpu = self.device.type == "cuda"
+        words = [torch.cuda.get_device_name(self.device) if on_gpu else "cpu"]
+        words.append(str(self.execution.dtype).removeprefix("torch."))
+        if self.execution.batch_sizes:
+            words.append(f"compiled for {', '.join(map(str, self.execution.batch_sizes))}")
+        return " ".join(words)
+
+
+class PlacementGauge:
+    """Shows operators what serves where: 1 for each checkpoint in use."""
+
+    def __init__(self, placement: Placement) -> None:
+        self._gauge = Gauge(
+            "afa_device_info",
+            "1 for what is loaded, with its device.",
+            ("model", "device"),  # type: ignore[arg-type]  # Ray means any number of names
+        )
+        self._name = placement.name
+        self._shown: set[str] = set()
+
+    def show(self, model_ids: set[str]) -> None:
+        """Record that these, and no others, are loaded."""
+        for model_id in self._shown - model_ids:
+            self._gauge.set(0, {"model": model_id, "device": self._name})
+        for model_id in model_ids - self._shown:
+            logger.info("%s on %s", model_id, self._name)
+            self._gauge.set(1, {"model": model_id, "device": self._name})
+        self._shown = model_ids

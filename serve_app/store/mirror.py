@@ -1,0 +1,185 @@
+"""Folders that every node of a cluster reads, published once and fetched by each.
+
+A publication is a listing of files by digest. It is written after all that it names, and a node
+puts what switches its readers over (a symbolic link, a manifest) in place after every other file: a
+reader finds one publication or the next, never a mixture. Files never change but for the switches.
+"""
+
+import fcntl
+import hashlib
+import json
+import logging
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any
+
+import obstore
+
+from serve_app.domain.errors import ServiceUnavailableError
+from serve_app.store.objects import answering, open_backend
+
+logger = logging.getLogger(__name__)
+
+LISTING = "current.json"
+FETCHED = "published.json"
+LOCK = "published.lock"
+FOLLOW_S = 30.0
+BLOCK_BYTES = 1 << 20
+
+
+class DamagedPublicationError(RuntimeError):
+    """What was fetched is not what was published."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A folder that is published.
+
+    Attributes:
+        name: Below the data folder.
+        switch: What its readers look at first: a link into the folder, or a small file.
+    """
+
+    name: str
+    switch: str
+
+
+def digest_of(path: Path) -> str:
+    """Give the SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+class Mirror:
+    """Publishes the places of a folder to a store, or brings a folder to what is published.
+
+    Args:
+        url: As `open_backend` takes it.
+        folder: That the places lie below, on this machine.
+        places: The folders that belong together.
+    """
+
+    def __init__(self, url: str, folder: Path, places: Sequence[Place]) -> None:
+        self._backend = open_backend(url)
+        self._folder = folder
+        self._places = places
+        self._closing = Event()
+
+    def publish(self) -> str:
+        """Publish what lies here; give its generation.
+
+        Raises:
+            ServiceUnavailableError: The store is full or away; what was published before stays.
+        """
+        files, links = {}, {}
+        for place in self._places:
+            switch = self._folder / place.name / place.switch
+            if switch.is_symlink():
+                links[f"{place.name}/{place.switch}"] = str(switch.readlink())
+            found = switch.resolve() if switch.is_symlink() else switch.parent
+            for path in sorted(found.rglob("*")) if switch.exists() else ():
+                if path.is_file() and path.name != "lock":
+                    name = path.relative_to(self._folder.resolve()).as_posix()
+                    files[name] = {"sha256": digest_of(path), "bytes": path.stat().st_size}
+        with answering():
+            there = {
+                Path(meta["path"]).name
+                for batch in obstore.list(self._backend, "blobs")
+                for meta in batch
+            }
+            for name, entry in files.items():
+                if entry["sha256"] not in there:
+                    obstore.put(self._backend, f"blobs/{entry['sha256']}", self._folder / name)
+            listing = json.dumps({"version": 1, "files": files, "links": links}).encode()
+            obstore.put(self._backend, LISTING, listing)
+        return generation_of(listing)
+
+    def fetch(self) -> str:
+        """Bring this machine to what is published; give its generation, "" where there is none.
+
+        Raises:
+            ServiceUnavailableError: The store is away; what was fetched before stays.
+            DamagedPublicationError: A file is not what the listing says; likewise.
+        """
+        try:
+            with answering():
+                listing = bytes(obstore.get(self._backend, LISTING).bytes())
+        except FileNotFoundError:
+            return ""
+        with self._alone():
+            fetched = self._folder / FETCHED
+            if fetched.exists() and fetched.read_bytes() == listing:
+                self._prune(json.loads(listing))
+            else:
+                self._take(json.loads(listing))
+                fetched.write_bytes(listing)
+                logger.info("catalog and fingerprints of generation %s", generation_of(listing))
+        return generation_of(listing)
+
+    def follow_on(self) -> None:
+        """Fetch now, and again every half minute in a thread.
+
+        Raises:
+            ServiceUnavailableError, DamagedPublicationError: As `fetch`.
+        """
+        self.fetch()
+        Thread(target=self._follow_on, name="mirror", daemon=True).start()
+
+    def close(self) -> None:
+        """End the thread."""
+        self._closing.set()
+
+    def _follow_on(self) -> None:
+        while not self._closing.wait(FOLLOW_S):
+            try:
+                self.fetch()
+            except (ServiceUnavailableError, DamagedPublicationError, OSError) as error:
+                logger.warning("the published catalog could not be followed: %s", error)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        with (self._folder / LOCK).open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+    def _take(self, listing: dict[str, Any]) -> None:
+        switches = {f"{place.name}/{place.switch}" for place in self._places}
+        for name, entry in sorted(listing["files"].items(), key=lambda item: item[0] in switches):
+            path = self._folder / name
+            if name not in switches and path.exists() and path.stat().st_size == entry["bytes"]:
+                continue
+            path.parent.mkdir(parents=True, exist_ok=True)
+            part = path.with_name(path.name + ".part")
+            with answering(), part.open("wb") as file:
+                blob = obstore.get(self._backend, f"blobs/{entry['sha256']}")
+                for block in blob.stream(min_chunk_size=BLOCK_BYTES):
+                    file.write(block)
+            if digest_of(part) != entry["sha256"]:
+                part.unlink()
+                raise DamagedPublicationError(f"{name} is damaged in the store; publish it again")
+            part.replace(path)
+        for name, target in listing["links"].items():
+            fresh = self._folder / f"{name}.part"
+            fresh.unlink(missing_ok=True)
+            fresh.parent.mkdir(parents=True, exist_ok=True)
+            os.symlink(target, fresh)
+            fresh.replace(self._folder / name)
+
+    def _prune(self, listing: dict[str, Any]) -> None:
+        """Delete what the publication before left; whoever had it open has switched since."""
+        kept = {*listing["files"], *listing["links"]}
+        for place in self._places:
+            for path in (self._folder / place.name).rglob("*"):
+                is_file = path.is_file() or path.is_symlink()
+                if is_file and path.relative_to(self._folder).as_posix() not in kept:
+                    path.unlink()
+
+
+def generation_of(listing: bytes) -> str:
+    """Name a publication: another name after every change."""
+    return hashlib.sha256(listing).hexdigest()[:16]

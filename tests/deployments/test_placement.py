@@ -1,0 +1,34 @@
+import pytest
+import torch
+
+from pipelines.analysis.checkpoint_model import EAGER, Execution
+from serve_app.deployments import placement
+from serve_app.deployments.placement import DeviceMissingError, Placement, replica_device
+
+
+@pytest.mark.parametrize(("wanted", "n_gpus"), [("auto", 0.2), ("cuda", 0.0), ("cuda:1", 1.0)])
+def test_a_replica_that_should_have_a_gpu_and_has_none_says_why(
+    monkeypatch: pytest.MonkeyPatch, wanted: str, n_gpus: float
+) -> None:
+    monkeypatch.setattr(placement, "_assigned", lambda _resource, _otherwise: n_gpus)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(DeviceMissingError, match="nvidia-smi") as told:
+        replica_device(wanted)
+    assert f"{n_gpus:g} GPU given, AFA_DEVICE={wanted}" in str(told.value)
+
+
+@pytest.mark.parametrize(("wanted", "n_gpus"), [("auto", 0.0), ("cpu", 0.5)])
+def test_the_cpu_is_taken_where_it_is_meant(
+    monkeypatch: pytest.MonkeyPatch, wanted: str, n_gpus: float
+) -> None:
+    monkeypatch.setattr(placement, "_assigned", lambda _resource, _otherwise: n_gpus)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert replica_device(wanted).type == "cpu"
+
+
+def test_a_placement_says_device_precision_and_compiled_sizes() -> None:
+    cpu = torch.device("cpu")
+    assert Placement(cpu, EAGER).name == "cpu float32"
+    assert (
+        Placement(cpu, Execution(torch.bfloat16, (1, 8))).name == "cpu bfloat16 compiled for 1, 8"
+    )
