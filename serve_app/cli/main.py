@@ -8,6 +8,7 @@ from serve_app.cli import (
     bench,
     catalog,
     credits,
+    doctor,
     embed,
     identify,
     keys,
@@ -28,7 +29,7 @@ app = typer.Typer(
 app.command()(service.up)
 app.command()(service.down)
 app.command()(service.status)
-app.command()(service.doctor)
+app.command()(doctor.doctor)
 app.command()(backup.backup)
 app.command()(backup.restore)
 app.command()(analyze.analyze)

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, get_args
 
@@ -189,29 +189,48 @@ class SwapProgress:
 @app.command("verify")
 def verify_command(config: ConfigOption = None) -> None:
     """Check the digests of every checkpoint that is default, chosen, swapped in or pulled."""
+    faults = []
+    with told(CardError):
+        for model_id, fault in digests(Settings(), config):
+            if fault:
+                faults.append(fault)
+            else:
+                console.print(f"{model_id}: verified", highlight=False)
+    if faults:
+        fail("\n".join(faults))
+
+
+def digests(settings: Settings, config: Path | None) -> Iterator[tuple[str, str]]:
+    """Compare every checkpoint that is default, chosen, swapped in or pulled with its digest.
+
+    Args:
+        settings: Where checkpoints lie.
+        config: A Serve file that chooses some.
+
+    Yields:
+        Model ids, each with what is wrong; "" where nothing is.
+
+    Raises:
+        CardError: A card is wrong, or the licence policy refuses one.
+    """
     from models.checkpoints.cache import CheckpointError, verify
 
-    settings = Settings()
     model_dir = settings.resolved_model_dir()
-    with told(CardError):
-        known = known_cards(model_dir)
-        used = {card.model_id for card in default_cards(settings)}
-        used |= set(profile_of(config).models.values())
-        used |= {
-            model_id for ids in asyncio.run(serving_ids(settings)).values() for model_id in ids
-        }
-        used |= {card.model_id for card in known.values() if is_here(card, model_dir)}
-    faults = [f"no model is called {model_id!r}" for model_id in sorted(used - known.keys())]
+    known = known_cards(model_dir)
+    used = {card.model_id for card in default_cards(settings)}
+    used |= set(profile_of(config).models.values())
+    used |= {model_id for ids in asyncio.run(serving_ids(settings)).values() for model_id in ids}
+    used |= {card.model_id for card in known.values() if is_here(card, model_dir)}
+    for model_id in sorted(used - known.keys()):
+        yield model_id, f"no model is called {model_id!r}"
     for card in known.values():
         if card.model_id in used:
             try:
                 verify(card, model_dir)
             except CheckpointError as error:
-                faults.append(str(error))
+                yield card.model_id, str(error)
             else:
-                console.print(f"{card.model_id}: verified", highlight=False)
-    if faults:
-        fail("\n".join(faults))
+                yield card.model_id, ""
 
 
 app.command("new")(own_networks.new_command)

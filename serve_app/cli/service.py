@@ -1,4 +1,4 @@
-"""`afa up`, `down`, `status`, `doctor`: the local service and its state."""
+"""`afa up`, `down`, `status`: the local service and its state."""
 
 import os
 import signal
@@ -23,7 +23,7 @@ from serve_app.cli.models import pull_defaults
 from serve_app.cli.output.table import features_table
 from serve_app.composition.files import LocalFiles, make_private
 from serve_app.composition.options import TrackOptions
-from serve_app.local.embedded_redis import LocalRedisError, find_binary, is_alive
+from serve_app.local.embedded_redis import is_alive
 from serve_app.providers.fingerprints.manifest import is_current
 from serve_app.providers.identities.registry import build_providers
 from serve_app.providers.recognisers.calls import MonthlyCap
@@ -281,22 +281,3 @@ def providers_table(settings: Settings) -> Table:
     for name in sources.order:
         table.add_row(f"identify: {name}", "yes" if name in asked else "", "")
     return table
-
-
-def doctor() -> None:
-    """Check what this machine offers: Redis, checkpoints' folder, device, the decoder's walls."""
-    import torch
-
-    settings = Settings()
-    console.print(f"python     {sys.version.split()[0]}")
-    console.print(f"torch      {torch.__version__}, CUDA {torch.cuda.is_available()}")
-    try:
-        console.print(f"redis      {settings.redis_url or find_binary()}")
-    except LocalRedisError as error:
-        console.print(f"redis      {error}", style="red")
-    console.print(f"models     {settings.resolved_model_dir()}")
-    try:
-        for wall, state in active_walls().items():
-            console.print(f"decoder    {wall}: {state}")
-    except DecoderUnavailableError as error:
-        console.print(f"decoder    {error}", style="red")

@@ -112,7 +112,7 @@ class ObjectStore:
 
     def __init__(self, url: str) -> None:
         self._backend = open_backend(url)
-        self._probe_key = f"probes/{secrets.token_hex(8)}"
+        self._probe_key = f"probe-{secrets.token_hex(8)}"
         self._folder = Path(unquote(urlsplit(url).path)) if url.startswith("file:") else None
 
     async def put_stream(

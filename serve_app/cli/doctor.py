@@ -1,0 +1,245 @@
+"""`afa doctor`: what this machine and the storage of an installation offer, and what to mend."""
+
+import asyncio
+import os
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import typer
+from rich.markup import escape
+
+from configs.settings import Settings
+from models.checkpoints.cards import CardError
+from pipelines.audio.decode import DecoderUnavailableError, active_walls
+from serve_app.cli.environment import ConfigOption, console
+from serve_app.cli.models import digests
+from serve_app.composition.files import (
+    LocalFiles,
+    NotRunningError,
+    NotSharedError,
+    require_shared,
+)
+from serve_app.domain.errors import ServiceUnavailableError
+from serve_app.local.embedded_redis import LocalRedisError, find_binary
+from serve_app.store.client import Store, connect
+from serve_app.store.objects import ObjectStore
+
+LEDGER_SETTINGS = {
+    "appendonly": "yes",
+    "appendfsync": "always",
+    "maxmemory-policy": "noeviction",
+    "aof-load-truncated": "no",
+}
+"""Each of another value may lose or double what was acknowledged."""
+
+LEAST_FREE_GB, COMFORTABLE_GB = 2, 20
+MOST_SKEW_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at.
+
+    Attributes:
+        part: What it belongs to.
+        state: How it is.
+        remedy: What to do; "" where nothing has to be done.
+        is_fault: Whether the installation is wrong as it is; else the remedy is advice.
+    """
+
+    part: str
+    state: str
+    remedy: str = ""
+    is_fault: bool = False
+
+
+def fault(part: str, state: str, remedy: str) -> Finding:
+    """Make a finding of something wrong."""
+    return Finding(part, state, remedy, is_fault=True)
+
+
+def doctor(config: ConfigOption = None) -> None:
+    """Check this machine and the storage behind it, and say what to mend.
+
+    Exits with status 1 if anything is wrong; advice alone does not count.
+    """
+    settings = Settings()
+    n_faults = 0
+    for finding in findings(settings, config):
+        style = "red" if finding.is_fault else "yellow" if finding.remedy else ""
+        console.print(f"{finding.part:<10} {escape(finding.state)}", style=style, highlight=False)
+        if finding.remedy:
+            console.print(f"           {escape(finding.remedy)}", style="dim", highlight=False)
+        n_faults += finding.is_fault
+    if n_faults:
+        raise typer.Exit(1)
+
+
+def findings(settings: Settings, config: Path | None) -> Iterator[Finding]:
+    """Look at everything."""
+    files = LocalFiles(settings.data_dir.absolute())
+    yield Finding("python", sys.version.split()[0])
+    yield of_device(settings)
+    yield from of_decoder()
+    yield of_disk(files.data_dir)
+    yield from asyncio.run(of_redis(settings, files))
+    yield from of_places(settings, files)
+    yield from of_cluster(settings)
+    yield from of_checkpoints(settings, config)
+
+
+def of_device(settings: Settings) -> Finding:
+    """Look at the GPU, its driver and the build of torch."""
+    import torch
+
+    build = f"torch {torch.__version__}, built for " + (
+        f"CUDA {torch.version.cuda}" if torch.version.cuda else "the CPU"
+    )
+    if torch.cuda.is_available():
+        names = [torch.cuda.get_device_name(n) for n in range(torch.cuda.device_count())]
+        return Finding("device", f"{build}; {', '.join(names)}")
+    has_driver = Path("/proc/driver/nvidia/version").exists()
+    is_wanted = settings.device.startswith("cuda")
+    if not has_driver and not is_wanted:
+        return Finding("device", f"{build}; no GPU")
+    return fault(
+        "device",
+        f"{build}; a GPU is {'asked for' if is_wanted else 'there'}, and CUDA finds none",
+        "look at nvidia-smi (driver too old for this CUDA?), CUDA_VISIBLE_DEVICES, and whether "
+        "torch is a CPU build",
+    )
+
+
+def of_decoder() -> Iterator[Finding]:
+    """Look at the walls around the decoder of untrusted audio."""
+    try:
+        for wall, state in active_walls().items():
+            yield Finding("decoder", f"{wall}: {state}")
+    except DecoderUnavailableError as error:
+        yield fault("decoder", str(error), "no audio is taken until this is mended")
+
+
+def of_disk(data_dir: Path) -> Finding:
+    """Look at the room of the disk that the data folder lies on, or would."""
+    folder = next(path for path in (data_dir, *data_dir.parents) if path.exists())
+    if not os.access(folder, os.W_OK):
+        return fault("disk", f"{folder} cannot be written to", "set AFA_DATA_DIR, or --data-dir")
+    free_gb = shutil.disk_usage(folder).free / 1e9
+    state = f"{free_gb:.0f} GB free at {folder}"
+    if free_gb < LEAST_FREE_GB:
+        return fault("disk", state, "a full disk stops the ledger: make room")
+    return Finding("disk", state, "" if free_gb > COMFORTABLE_GB else "uploads and logs take room")
+
+
+async def of_redis(settings: Settings, files: LocalFiles) -> list[Finding]:
+    """Look at both roles of Redis."""
+    found: list[Finding] = []
+    if settings.redis_url is None:
+        try:
+            found.append(Finding("ledger", f"embedded: {find_binary()}"))
+        except LocalRedisError as error:
+            found.append(fault("ledger", str(error), "or set AFA_REDIS_URL"))
+    for role, url in (("ledger", files.ledger_url), ("cache", files.cache_url)):
+        try:
+            store = connect(url(settings))
+        except NotRunningError:
+            continue  # embedded, and not started
+        try:
+            await store.command("PING")
+            found.append(Finding(role, "answers"))
+            if role == "ledger":
+                found += await of_ledger(store, settings)
+        except ServiceUnavailableError:
+            remedy = "is it running, and are address and password right?"
+            is_own = settings.redis_url is None  # embedded, and ended
+            found.append(Finding(role, "no answer", "" if is_own else remedy, not is_own))
+        finally:
+            await store.close()
+    return found
+
+
+def of_places(settings: Settings, files: LocalFiles) -> Iterator[Finding]:
+    """Look at every store of objects."""
+    for name, url in (
+        ("objects", files.object_store_url(settings)),
+        ("journal", files.journal_store_url(settings)),
+        ("library", files.library_url(settings)),
+    ):
+        parts = urlsplit(url)
+        place = parts._replace(query="").geturl()
+        if parts.scheme == "file" and not Path(unquote(parts.path)).exists():
+            yield Finding(name, f"{place} is not there yet")
+            continue
+        try:
+            asyncio.run(ObjectStore(url).ping())
+        except ServiceUnavailableError as error:
+            why = str(error.__cause__).partition("\n")[0]
+            remedy = "is the bucket there, and are the AWS_* credentials?"
+            yield fault(name, f"{place}: {why}", remedy)
+        else:
+            yield Finding(name, f"{place} can be written to")
+
+
+async def of_ledger(store: Store, settings: Settings) -> list[Finding]:
+    """Look at what keeps credits safe: the ledger's settings, its replicas and its clock."""
+    found = []
+    for name, wanted in LEDGER_SETTINGS.items() if not store.is_cluster else ():
+        told = await store.command("CONFIG", "GET", name)
+        pairs = told.items() if isinstance(told, dict) else zip(told[::2], told[1::2], strict=True)
+        value = {_text(key): _text(of) for key, of in pairs}.get(name)
+        if value is None:
+            found.append(Finding("ledger", f"{name} cannot be read", f"see that it is {wanted}"))
+        elif value != wanted:
+            found.append(fault("ledger", f"{name} is {value}", f"CONFIG SET {name} {wanted}"))
+    if settings.redis_url is not None and not store.is_cluster:
+        told = await store.command("INFO", "replication")
+        if isinstance(told, dict) and not told.get("connected_slaves"):
+            found.append(
+                Finding("ledger", "has no replica", "a lost machine loses the newest credits")
+            )
+    skew_s = await store.now_ms() / 1000 - time.time()
+    if abs(skew_s) > MOST_SKEW_S:
+        found.append(fault("ledger", f"its clock differs by {skew_s:.0f} s", "keep clocks by NTP"))
+    return found
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def of_cluster(settings: Settings) -> Iterator[Finding]:
+    """Look at what nodes must share and must not leave open."""
+    if settings.redis_url is None:
+        return
+    try:
+        require_shared(settings)
+    except NotSharedError as error:
+        yield Finding("cluster", "one machine only", str(error))
+        return
+    if os.environ.get("RAY_AUTH_MODE") != "token" or not os.environ.get("RAY_AUTH_TOKEN"):
+        yield fault(
+            "cluster",
+            "Ray's ports have no token",
+            "set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN: whoever reaches them runs code",
+        )
+    if settings.key_pepper is None:
+        yield fault("cluster", "no AFA_KEY_PEPPER", "each node would make one of its own")
+    if urlsplit(settings.redis_url).password is None:
+        yield Finding("cluster", "the ledger has no password", "set one, and name it in the URL")
+
+
+def of_checkpoints(settings: Settings, config: Path | None) -> Iterator[Finding]:
+    """Compare every checkpoint in use with its digest."""
+    try:
+        for model_id, told in digests(settings, config):
+            if told:
+                yield fault("models", told, f"`afa models pull {model_id}` fetches it again")
+            else:
+                yield Finding("models", f"{model_id} verified")
+    except CardError as error:
+        yield fault("models", str(error), "see `afa models list`")

@@ -1,0 +1,82 @@
+"""What is wrong is told with its remedy."""
+
+import os
+from pathlib import Path
+
+import pytest
+from redis import Redis
+from typer.testing import CliRunner
+
+from serve_app.cli.main import app
+from serve_app.composition.options import StoreOptions
+
+runner = CliRunner()
+
+
+def consult(monkeypatch: pytest.MonkeyPatch, folder: Path, **settings: str) -> tuple[int, str]:
+    """Ask the doctor with these settings; give exit status and what it says."""
+    monkeypatch.setenv("AFA_DATA_DIR", str(folder / "data"))
+    for name in ("AFA_REDIS_URL", "REDIS_URL", "AFA_CACHE_URL", "AFA_SHARED"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in settings.items():
+        monkeypatch.setenv(name, value)
+    done = runner.invoke(app, ["doctor"])
+    return done.exit_code, done.output
+
+
+def test_a_machine_of_its_own_is_well(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    status, told = consult(monkeypatch, tmp_path)
+    assert status == 0, told
+    assert "decoder    network: on" in told
+    assert "afa-beats-2 verified" in told
+    assert "objects    file://" in told
+    assert "is not there yet" in told
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.redis
+def test_a_ledger_that_may_lose_credits_is_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, api_stores: StoreOptions
+) -> None:
+    url = api_stores.ledger_url
+    with Redis.from_url(url) as redis:
+        before = redis.config_get("maxmemory-policy")["maxmemory-policy"]
+        redis.config_set("maxmemory-policy", "allkeys-lru")
+        try:
+            status, told = consult(monkeypatch, tmp_path, AFA_REDIS_URL=url)
+        finally:
+            redis.config_set("maxmemory-policy", before)
+    assert status == 1
+    assert "maxmemory-policy is allkeys-lru" in told
+    assert "CONFIG SET maxmemory-policy noeviction" in told
+    assert "has no replica" in told
+    assert "Set AFA_SHARED" in told
+
+
+def test_a_cluster_without_token_and_pepper_is_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("RAY_AUTH_TOKEN", raising=False)
+    shared = (tmp_path / "shared").as_uri()
+    away = {"AFA_REDIS_URL": "redis://127.0.0.1:9", "AFA_SHARED": shared}
+    status, told = consult(monkeypatch, tmp_path, **away)
+    assert status == 1
+    assert "ledger     no answer" in told
+    assert "RAY_AUTH_TOKEN" in told
+    assert "AFA_KEY_PEPPER" in told
+
+
+def test_a_gpu_that_is_asked_for_is_missed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    status, told = consult(monkeypatch, tmp_path, AFA_DEVICE="cuda")
+    assert status == 1
+    assert "nvidia-smi" in told
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_that_cannot_be_written_to_is_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    tmp_path.chmod(0o500)
+    status, told = consult(monkeypatch, tmp_path)
+    assert status == 1
+    assert "cannot be written to" in told
