@@ -25,6 +25,7 @@ PAGES = [
     *sorted((REPOSITORY / "docs").rglob("*.md")),
     *sorted((REPOSITORY / ".github").rglob("*.md")),
     *sorted((REPOSITORY / "clients").glob("*/README.md")),
+    *sorted((REPOSITORY / "integrations").glob("*/README.md")),
     *ROOMS,
 ]
 FENCE = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)

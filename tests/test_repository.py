@@ -13,7 +13,7 @@ REPOSITORY = Path(__file__).parents[1]
 TOP_LEVEL = {
     *("pyproject.toml", "README.md", "CHANGELOG.md", "LICENSE", "Makefile", "cluster.yaml"),
     *("configs", "models", "pipelines", "serve_app", "benchmarks", "tests", "docs"),
-    *("afa", "clients", "deploy"),
+    *("afa", "clients", "integrations", "deploy"),
 }
 
 

@@ -10,6 +10,7 @@ from serve_app.api.door.idempotency import HEADER as IDEMPOTENCY_KEY
 from serve_app.api.manners import HeadMiddleware, SlashMiddleware
 from serve_app.api.routes import (
     account,
+    acousticbrainz,
     analysis,
     assets,
     bpm,
@@ -32,7 +33,7 @@ from serve_app.store.limits import FAILED_AUTH_PER_MINUTE, JOB_POLL_BURST, JOB_P
 # The upload and URL routes stand before the look-ups, whose path takes any identifier.
 GROUPS = (
     *(health, analysis, jobs, features, tracks, assets, bpm, identify, library, similar),
-    *(account, spotify),
+    *(account, spotify, acousticbrainz),
 )
 
 SENT_HEADERS = ("Authorization", "Content-Type", "traceparent", IDEMPOTENCY_KEY)

@@ -9,6 +9,9 @@ SOLD = ("free", "basic", "pro", "scale")
 LOCAL = "local"
 """Of the machine's own user: without limits, and for callers on this machine alone."""
 
+LOCAL_OWNER = f"local-{LOCAL}"
+"""Whom the key that `afa up` prints belongs to."""
+
 ORDER = (*SOLD, LOCAL)
 
 

@@ -14,6 +14,7 @@ from serve_app.domain.identity import ID_FIELDS, TrackIdentity
 from serve_app.domain.keys import Caller
 from serve_app.domain.track_ids import (
     InvalidTrackIdError,
+    Platform,
     TrackId,
     parse_track_id,
 )
@@ -23,6 +24,7 @@ from serve_app.library.query import TrackQuery
 from serve_app.library.rows import content_term
 from serve_app.library.track import OPERATOR, LibraryTrack, Place, TrackFile, new_track_id
 from serve_app.library.writer import LibraryWriter
+from serve_app.providers.dumps.acousticbrainz import identity_in
 from serve_app.providers.identities.resolver import Resolver, visible_to
 from serve_app.services.simulation.resolver import SimulatedResolver
 
@@ -31,6 +33,10 @@ BY_OWNER = "owner"
 CLOSED = (
     "only the operator adds tracks to this server's library; analyse the audio with POST "
     "/v1/audio-features/upload"
+)
+NO_DOCUMENT = (
+    "no low-level document with a tempo or a key: send the JSON that streaming_extractor_music "
+    "writes, with rhythm.bpm, tonal.key_key and tonal.key_scale"
 )
 NO_TRACK = "no such track is in your library or the operator's"
 
@@ -106,6 +112,48 @@ class LibraryService:
             )
 
         return await self._written(Edit(known.track_id, where_there(extended))), False
+
+    async def submit(self, caller: Caller, mbid: str, document: object) -> None:
+        """Keep what a low-level document of AcousticBrainz' extractor says of a recording.
+
+        Of several documents the last counts; names that are known already stay.
+
+        Args:
+            caller: Whose library.
+            mbid: MusicBrainz recording id, as we write it.
+            document: The JSON value that was sent.
+
+        Raises:
+            BadRequestError: It is no such document, or of another recording.
+            LibraryClosedError: The operator alone adds tracks.
+        """
+        measured = identity_in(document)
+        if measured is None or (measured.tempo is None and measured.key is None):
+            raise BadRequestError(NO_DOCUMENT)
+        if measured.mbid not in (None, mbid):
+            raise BadRequestError(
+                f"the document's tags say it is of the recording {measured.mbid}, not {mbid}"
+            )
+        if self._adding == "operator":
+            raise LibraryClosedError(CLOSED)
+        measured = replace(measured, mbid=mbid)
+        sources = dict.fromkeys(said(measured), measured.source)
+        known = self._library.of_term(str(TrackId(Platform.MBID, mbid)), caller.owner)
+        if not known:
+            track = LibraryTrack(new_track_id(), measured, caller.owner, sources)
+            await self._written(Edit(track.track_id, added(track)))
+            return
+
+        def measured_again(track: LibraryTrack) -> LibraryTrack:
+            who = replace(
+                track.identity.filled_from(measured),
+                tempo=measured.tempo,
+                key=measured.key,
+                mode=measured.mode,
+            )
+            return replace(track, identity=who, sources={**sources, **track.sources})
+
+        await self._written(Edit(known[0].track_id, where_there(measured_again)))
 
     async def link(self, caller: Caller, asset: AssetRecord, track: str | None) -> None:
         """Make the track that an asset is said to be, if any, known to the asset's owner.

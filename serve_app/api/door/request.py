@@ -1,13 +1,14 @@
 """What routes need of a request: who is calling, what they may do, and the services."""
 
 import time
-from ipaddress import ip_address
 from typing import Annotated, Any, Literal
 
 from fastapi import Depends, Query, Request, Security
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from models.rhythm.tempo import RANGE_FORM, TempoRange
+from serve_app.api.door import headerless
+from serve_app.api.door.headerless import is_from_here, key_without_header, local_user
 from serve_app.api.services import ApiServices, Operations
 from serve_app.api.wire.bodies import Error
 from serve_app.domain.errors import (
@@ -118,19 +119,6 @@ def rate_headers(*decisions: Decision) -> dict[str, str]:
     }
 
 
-FORWARDED = ("forwarded", "via", "x-forwarded-for", "x-real-ip")
-
-
-def is_from_here(request: Request) -> bool:
-    """Tell whether a request comes from this machine, and through no proxy."""
-    if request.client is None or any(name in request.headers for name in FORWARDED):
-        return False
-    try:
-        return ip_address(request.client.host).is_loopback
-    except ValueError:
-        return False
-
-
 def what_was_seen(request: Request) -> str:
     """Say why no key was found, by where and how one was sent; keys themselves are not repeated."""
     sent = request.headers.get("authorization", "")
@@ -148,6 +136,13 @@ def what_was_seen(request: Request) -> str:
     return "there is no Authorization header"
 
 
+def how_to_authenticate(request: Request) -> str:
+    """Say how a key is sent; below the mount of programs without a header, how they send it."""
+    is_mounted = request.url.path.startswith(headerless.MOUNT)
+    more = f", {headerless.HOW_TO_AUTHENTICATE}" if is_mounted else ""
+    return HOW_TO_AUTHENTICATE + more
+
+
 async def authenticate(
     request: Request,
     services: Services,
@@ -160,8 +155,12 @@ async def authenticate(
         RateLimitError: Too many failed attempts from this address.
     """
     caller: Caller | None = getattr(request.state, "caller", None)
-    if caller is None and credentials is not None:
-        caller = await services.accounts.authenticate(credentials.credentials)
+    key = key_without_header(request) if credentials is None else credentials.credentials
+    if caller is None:
+        if key is None:
+            caller = await local_user(request, services)
+        else:
+            caller = await services.accounts.authenticate(key)
     if caller is not None:
         if caller.tier == LOCAL and not is_from_here(request):
             raise UnauthorizedError(
@@ -177,8 +176,8 @@ async def authenticate(
         raise RateLimitError(
             "too many requests without a valid API key from this address", decision.retry_after_s
         )
-    if credentials is None:
-        raise UnauthorizedError(f"{what_was_seen(request)}; {HOW_TO_AUTHENTICATE}")
+    if key is None:
+        raise UnauthorizedError(f"{what_was_seen(request)}; {how_to_authenticate(request)}")
     raise UnauthorizedError("this API key is not valid; it may have been revoked or mistyped")
 
 

@@ -24,6 +24,7 @@ from serve_app.library.query import TrackQuery
 from serve_app.library.spelling import normalise, ranked, text_key
 from serve_app.library.track import OPERATOR
 from serve_app.providers.catalog.search import Catalog
+from serve_app.providers.dumps.acousticbrainz import SOURCE as SUBMITTED
 from serve_app.providers.identities.memo import Memo
 from serve_app.providers.identities.resolution import Resolution, is_same_name
 
@@ -309,9 +310,8 @@ def visible_to(owner: str) -> tuple[str, str]:
 
 
 def best_of(hits: Sequence[LibraryHit]) -> TrackIdentity:
-    """The identity of the first own track, else of the first."""
-    own = [hit for hit in hits if hit.owner != OPERATOR]
-    hit = (own or hits)[0]
+    """The identity of the first own track, else of the first; of what has no audio, the last."""
+    hit = min(hits, key=lambda one: (one.identity.source == SUBMITTED, one.owner == OPERATOR))
     return replace(hit.identity, library_id=hit.track_id)
 
 

@@ -1,0 +1,73 @@
+"""Callers whose programs send no header of their own: those of the AcousticBrainz mount.
+
+Their key comes by HTTP Basic, from an address such as `http://x:KEY@host/acousticbrainz/`. To read,
+programs on this machine need none: they ask as the owner of the key that `afa up` prints.
+
+Invariant: no web page gets in this way, though its browser runs on this machine and may remember
+the password.
+"""
+
+import base64
+from ipaddress import ip_address
+
+from fastapi import Request
+
+from serve_app.api.services import ApiServices
+from serve_app.domain.keys import Caller
+from serve_app.domain.tiers import LOCAL, LOCAL_OWNER
+
+MOUNT = "/acousticbrainz/"
+FORWARDED = ("forwarded", "via", "x-forwarded-for", "x-real-ip")
+OF_A_PAGE = ("origin", "sec-fetch-site")
+"""Browsers add one of these, or both, to what a page requests of an address of this machine."""
+
+HOW_TO_AUTHENTICATE = "or write it into the address: http://x:afa_live_…@HOST/acousticbrainz/"
+
+
+def is_from_here(request: Request) -> bool:
+    """Tell whether a request comes from this machine, and through no proxy."""
+    if request.client is None or any(name in request.headers for name in FORWARDED):
+        return False
+    return is_loopback(request.client.host)
+
+
+def is_loopback(host: str) -> bool:
+    """Tell whether an address, not a name, is this machine's own."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def is_headerless(request: Request) -> bool:
+    """Tell whether a request is of a program that cannot send the header."""
+    is_of_a_page = any(name in request.headers for name in OF_A_PAGE)
+    return request.url.path.startswith(MOUNT) and not is_of_a_page
+
+
+def key_without_header(request: Request) -> str | None:
+    """Give the key that was sent by HTTP Basic: the password, or the name where there is none."""
+    scheme, _, encoded = request.headers.get("authorization", "").partition(" ")
+    if scheme.lower() != "basic" or not is_headerless(request):
+        return None
+    try:
+        name, _, password = base64.b64decode(encoded).decode().partition(":")
+    except ValueError:
+        return ""
+    return password or name
+
+
+async def local_user(request: Request, services: ApiServices) -> Caller | None:
+    """Give whoever runs afa on this machine to a program on it that reads; None to anybody else.
+
+    Of the names that lead to this machine `localhost` alone counts: any other may be the origin of
+    a page, whose requests then look like those of a program.
+    """
+    host = request.url.hostname or ""
+    is_here = is_from_here(request) and (host == "localhost" or is_loopback(host))
+    is_anonymous = is_headerless(request) and "authorization" not in request.headers
+    if not (is_here and is_anonymous and request.method in ("GET", "HEAD")):
+        return None
+    if await services.accounts.tier_of(LOCAL_OWNER) != LOCAL:
+        return None
+    return Caller("", LOCAL_OWNER, LOCAL_OWNER, LOCAL, frozenset({"read"}), is_test=False)

@@ -1,0 +1,128 @@
+"""AcousticBrainz's shapes, for the reference; `services.export.acousticbrainz` makes the values."""
+
+from typing import Any
+
+from pydantic import Field
+
+from serve_app.api.wire.bodies import Unit, WireModel
+from serve_app.api.wire.meanings import ARTIST, IDS, KEY_CONFIDENCE, LOUDNESS, MODELS, TITLE
+
+
+class AudioProperties(WireModel):
+    """The audio that was measured."""
+
+    length: float | None = Field(None, description="Seconds.")
+
+
+class RecordingTags(WireModel):
+    """Who the recording is; each name in a list, as tags are."""
+
+    artist: list[str] | None = Field(None, description=ARTIST)
+    title: list[str] | None = Field(None, description=TITLE)
+    album: list[str] | None = Field(None, description="Album or single it is on.")
+    isrc: list[str] | None = Field(None, description=IDS["isrc"])
+    musicbrainz_recordingid: list[str] | None = Field(None, description=IDS["mbid"])
+
+
+class ExtractorVersion(WireModel):
+    """What measured it."""
+
+    extractor: str = Field(description="`afa`, or who else said so, such as `acousticbrainz`.")
+    models: dict[str, str] | None = Field(None, description=MODELS)
+
+
+class RecordingMetadata(WireModel):
+    """What the document is of."""
+
+    audio_properties: AudioProperties = Field(description="The audio that was measured.")
+    tags: RecordingTags = Field(description="Who the recording is.")
+    version: ExtractorVersion = Field(description="What measured it.")
+
+
+class LoudnessEbu128(WireModel):
+    """Loudness by EBU R 128."""
+
+    integrated: float = Field(description=LOUDNESS)
+    loudness_range: float = Field(description="LU (EBU Tech 3342).")
+
+
+class LowLevelSignal(WireModel):
+    """The part of AcousticBrainz's `lowlevel` that afa measures."""
+
+    loudness_ebu128: LoudnessEbu128 | None = Field(None, description="Loudness by EBU R 128.")
+
+
+class Rhythm(WireModel):
+    """Tempo and beats."""
+
+    bpm: float | None = Field(None, description="Beats a minute; left out when there is no beat.")
+    beats_count: int | None = Field(None, description="How many beats there are.")
+    beats_position: list[float] | None = Field(None, description="Seconds of every beat.")
+
+
+class Tonal(WireModel):
+    """The key; empty when there is none."""
+
+    key_key: str | None = Field(None, description="Pitch class, C to B, in sharps.")
+    key_scale: str | None = Field(None, description="`major` or `minor`.")
+    key_strength: Unit | None = Field(None, description=KEY_CONFIDENCE)
+
+
+class LowLevel(WireModel):
+    """The low-level document of a recording, with what afa measures."""
+
+    lowlevel: LowLevelSignal = Field(description="Loudness.")
+    metadata: RecordingMetadata = Field(description="What the document is of.")
+    rhythm: Rhythm = Field(description="Tempo and beats.")
+    tonal: Tonal = Field(description="The key.")
+
+
+class Classified(WireModel):
+    """One of two classes."""
+
+    all: dict[str, float] = Field(description="Class to its probability.")
+    probability: Unit = Field(description="That of `value`.")
+    value: str = Field(description="The likelier class.")
+
+
+class HighLevel(WireModel):
+    """The high-level document of a recording, with what afa measures."""
+
+    highlevel: dict[str, Classified] = Field(
+        description="`danceability`, `mood_acoustic`, `mood_happy` and `voice_instrumental`; "
+        "`mood_aggressive`, `mood_electronic`, `mood_party`, `mood_relaxed`, `mood_sad` and "
+        "`gender` where they were heard. Empty where afa has not heard the recording."
+    )
+    metadata: RecordingMetadata = Field(description="What the document is of.")
+
+
+class DocumentCount(WireModel):
+    """How many documents there are of a recording."""
+
+    count: int = Field(ge=0, le=1, description="1, or 0 where nothing is known of it.")
+
+
+class RecordingCount(DocumentCount):
+    """How many documents there are of one recording."""
+
+    mbid: str = Field(description=IDS["mbid"])
+
+
+class LowLevelSubmission(WireModel):
+    """A low-level document, as `streaming_extractor_music` writes it; the rest of it is ignored."""
+
+    rhythm: dict[str, Any] = Field(description="`bpm` is kept.")
+    tonal: dict[str, Any] = Field(
+        description="`key_key` and `key_scale` are kept, or of newer extractors `key_edma`."
+    )
+    metadata: dict[str, Any] = Field(
+        default_factory=dict,
+        description="Of `tags`, artist, title, album and ISRC are kept, and of `audio_properties` "
+        "the length.",
+    )
+
+
+class Submitted(WireModel):
+    """The document was kept."""
+
+    message: str = Field(description="`ok`.")

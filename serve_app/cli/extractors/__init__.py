@@ -1,0 +1,1 @@
+"""Commands that other programs know by name; `integrations/afa-extractors` installs them."""

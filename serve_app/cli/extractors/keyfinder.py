@@ -1,0 +1,72 @@
+"""`keyfinder-cli FILE`: tell the key of a file, as libKeyFinder's command of that name does.
+
+References:
+    https://github.com/evanpurkhiser/keyfinder-cli: its arguments, output and statuses.
+"""
+
+import getopt
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+import typer
+
+from afa.cards import known_cards
+from configs.settings import Settings
+from models.checkpoints.cache import CheckpointError
+from models.checkpoints.cards import CardError, choose_cards
+from pipelines.audio.decode import DecoderUnavailableError, decode
+from pipelines.audio.waveform import AudioError
+from serve_app.cli.analyze import LIMITS
+from serve_app.services.export.key_names import KeyFormat, key_name
+
+USAGE = "Usage: keyfinder-cli [-h] [-n key-notation] filename"
+NOTATIONS = {
+    "standard": KeyFormat.CLASSIC,
+    "camelot": KeyFormat.CAMELOT,
+    "openkey": KeyFormat.OPENKEY,
+}
+
+
+def main() -> None:
+    """Print the key of the file that is named on the command line; of silence nothing."""
+    try:
+        options, paths = getopt.getopt(sys.argv[1:], "n:h", ["notation=", "help"])
+    except getopt.GetoptError:
+        stop(USAGE)
+    asked = dict(options)
+    if asked.keys() & {"-h", "--help"}:
+        typer.echo(USAGE)
+        return
+    notation = asked.get("-n", asked.get("--notation", "standard"))
+    if notation not in NOTATIONS:
+        stop("Invalid key notation")
+    if not paths:
+        stop(USAGE)
+    try:
+        key, mode = key_of(Path(paths[0]))
+    except (AudioError, OSError, DecoderUnavailableError, CardError, CheckpointError) as error:
+        stop(str(error))
+    name = key_name(key, mode, NOTATIONS[notation])
+    if name:
+        typer.echo(name.replace("F#", "Gb"))  # the command writes no sharps
+
+
+def key_of(path: Path) -> tuple[int, int]:
+    """Give pitch class and mode of a file, -1 where there is no key; raises as the steps do."""
+    from afa.device import resolve_device
+    from pipelines.analysis import quick
+
+    waveform = decode(path, LIMITS)
+    settings = Settings()
+    model_dir = settings.resolved_model_dir()
+    cards = choose_cards(known_cards(model_dir), settings.model_licences)
+    analyzer = quick.build(cards, model_dir, resolve_device(settings.device))
+    heard = analyzer.analyse(waveform, with_key=True)
+    return heard.key, heard.mode
+
+
+def stop(message: str) -> NoReturn:
+    """Tell what is wrong and end with status 1."""
+    typer.echo(message, err=True)
+    sys.exit(1)
