@@ -189,6 +189,33 @@ SIMILAR: dict[str, Any] = {
     "_meta": META | {"cache": "bypass", "credits_used": 1},
 }
 
+MBID = "afa00000-0000-4000-8000-000000000001"
+AB_METADATA = {
+    "audio_properties": {"length": 31.718},
+    "tags": {
+        "artist": ["The afa Demo Band"],
+        "title": ["Demo in A minor"],
+        "musicbrainz_recordingid": [MBID],
+    },
+    "version": {"extractor": "afa", "models": {"beats": "afa-beats-2", "key": "hpcp"}},
+}
+LOW_LEVEL = {
+    "lowlevel": {"loudness_ebu128": {"integrated": -11.2, "loudness_range": 4.1}},
+    "metadata": AB_METADATA,
+    "rhythm": {"bpm": 124.0, "beats_count": 3, "beats_position": [0.25, 0.7339, 1.2177]},
+    "tonal": {"key_key": "A", "key_scale": "minor", "key_strength": 0.71},
+}
+HIGH_LEVEL = {
+    "highlevel": {
+        "danceability": {
+            "all": {"danceable": 0.78, "not_danceable": 0.22},
+            "probability": 0.78,
+            "value": "danceable",
+        }
+    },
+    "metadata": AB_METADATA,
+}
+
 EXAMPLES: dict[tuple[str, str], Any] = {
     ("/v1/audio-features", "get"): CANONICAL | {"_meta": META},
     ("/v1/audio-features/{id}", "get"): CANONICAL | {"_meta": META},
@@ -276,6 +303,12 @@ EXAMPLES: dict[tuple[str, str], Any] = {
     ("/v1/path", "get"): SIMILAR | {"_meta": SIMILAR["_meta"] | {"credits_used": 2}},
     ("/v1/account/webhook", "get"): WEBHOOK,
     ("/v1/account/webhook", "put"): WEBHOOK,
+    ("/acousticbrainz/low-level", "get"): {MBID: {"0": LOW_LEVEL}},
+    ("/acousticbrainz/high-level", "get"): {MBID: {"0": HIGH_LEVEL}},
+    ("/acousticbrainz/count", "get"): {MBID: {"count": 1}},
+    ("/acousticbrainz/{mbid}/low-level", "get"): LOW_LEVEL,
+    ("/acousticbrainz/{mbid}/high-level", "get"): HIGH_LEVEL,
+    ("/acousticbrainz/{mbid}/low-level", "post"): {"message": "ok"},
     ("/spotify/v1/audio-features", "get"): {"audio_features": [SPOTIFY_SHAPE, None]},
     ("/spotify/v1/audio-features/{id}", "get"): SPOTIFY_SHAPE,
 }

@@ -19,6 +19,7 @@ DEMO = "0AfaDemoTrack000000001"
 SILENT = "1StUbTrAcK0000000000Aa"
 UNKNOWN = "7unknownTrack000000000"
 NAMES = {"song": "Demo in A minor", "artist": "The afa Demo Band"}
+MBID = "5f0d3c3e-8a6b-4c8e-9a51-0c7a1b2d3e4f"
 NO_ASSET = "afa_00000000000000000000000000"
 MP3 = {"Content-Type": "audio/mpeg"}
 NUMBER = (int, float)
@@ -499,6 +500,13 @@ ROUTES = [
     ("GET", f"/v1/path?from={DEMO}&to={DEMO}"),
     ("GET", "/v1/account"),
     ("GET", "/v1/account/webhook"),
+    ("GET", f"/acousticbrainz/{MBID}/low-level"),
+    ("GET", f"/acousticbrainz/{MBID}/high-level"),
+    ("GET", f"/acousticbrainz/{MBID}/count"),
+    ("POST", f"/acousticbrainz/{MBID}/low-level"),
+    ("GET", f"/acousticbrainz/low-level?recording_ids={MBID}"),
+    ("GET", f"/acousticbrainz/high-level?recording_ids={MBID}"),
+    ("GET", f"/acousticbrainz/count?recording_ids={MBID}"),
 ]
 BAD_KEYS = ["", "Bearer ", "Bearer afa_live_wrong", "Basic YTpi", "Bearer " + "x" * 5000]
 

@@ -34,9 +34,9 @@ class ExtractorVersion(WireModel):
 class RecordingMetadata(WireModel):
     """What the document is of."""
 
-    audio_properties: AudioProperties = Field(description="The audio that was measured.")
-    tags: RecordingTags = Field(description="Who the recording is.")
-    version: ExtractorVersion = Field(description="What measured it.")
+    audio_properties: AudioProperties = Field(description="Its length.")
+    tags: RecordingTags = Field(description="Its names and identifiers.")
+    version: ExtractorVersion = Field(description="Who measured it, and with what.")
 
 
 class LoudnessEbu128(WireModel):
@@ -61,7 +61,7 @@ class Rhythm(WireModel):
 
 
 class Tonal(WireModel):
-    """The key; empty when there is none."""
+    """The key."""
 
     key_key: str | None = Field(None, description="Pitch class, C to B, in sharps.")
     key_scale: str | None = Field(None, description="`major` or `minor`.")
@@ -71,10 +71,10 @@ class Tonal(WireModel):
 class LowLevel(WireModel):
     """The low-level document of a recording, with what afa measures."""
 
-    lowlevel: LowLevelSignal = Field(description="Loudness.")
-    metadata: RecordingMetadata = Field(description="What the document is of.")
-    rhythm: Rhythm = Field(description="Tempo and beats.")
-    tonal: Tonal = Field(description="The key.")
+    lowlevel: LowLevelSignal = Field(description="Its loudness.")
+    metadata: RecordingMetadata = Field(description="Which recording, and who measured it.")
+    rhythm: Rhythm = Field(description="Its tempo, and where its beats are.")
+    tonal: Tonal = Field(description="Its key; empty when there is none.")
 
 
 class Classified(WireModel):
@@ -93,7 +93,7 @@ class HighLevel(WireModel):
         "`mood_aggressive`, `mood_electronic`, `mood_party`, `mood_relaxed`, `mood_sad` and "
         "`gender` where they were heard. Empty where afa has not heard the recording."
     )
-    metadata: RecordingMetadata = Field(description="What the document is of.")
+    metadata: RecordingMetadata = Field(description="Which recording, and who measured it.")
 
 
 class DocumentCount(WireModel):

@@ -46,8 +46,8 @@ def document_of(audio: Path) -> dict[str, Any]:
     """Analyse a file, and describe it with the tags that it carries; raises as the steps do."""
     heard = afa.analyze(audio).record
     tagged = identity_of(read_tags(audio), audio)
-    guessed = [name for name, source in tagged.sources.items() if source != TAGS]
-    identity = replace(tagged.identity, **dict.fromkeys(guessed, ""))
+    guessed: dict[str, Any] = {name: "" for name, said in tagged.sources.items() if said != TAGS}
+    identity = replace(tagged.identity, **guessed)
     document = low_level(identity, heard) | high_level(identity, heard)
     document["metadata"]["tags"]["file_name"] = audio.name
     return document

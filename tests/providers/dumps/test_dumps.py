@@ -11,7 +11,7 @@ from serve_app.domain.track_ids import Platform, TrackId
 from serve_app.providers.catalog.build import build_catalog
 from serve_app.providers.catalog.index import identities_in_order
 from serve_app.providers.catalog.search import Catalog
-from serve_app.providers.dumps.acousticbrainz import import_features, import_lowlevel
+from serve_app.providers.dumps.acousticbrainz import identity_in, import_features, import_lowlevel
 from serve_app.providers.dumps.files import DumpFormatError
 from serve_app.providers.dumps.musicbrainz import import_recordings
 
@@ -135,6 +135,20 @@ TONAL = (
     f"{TWO},1,,,,\r\n"
     f"{THREE},0,H,minor,440.0,0.1\r\n"
 )
+
+
+def test_newer_extractors_name_their_keys_otherwise() -> None:
+    document = {"rhythm": {"bpm": 90.5}, "tonal": {"key_edma": {"key": "Bb", "scale": "minor"}}}
+    assert identity_in(document) == TrackIdentity(
+        tempo=90.5, key=10, mode=0, source="acousticbrainz"
+    )
+    for other in (
+        [],
+        {"rhythm": {}},
+        document | {"tonal": 1},
+        document | {"metadata": {"tags": 1}},
+    ):
+        assert identity_in(other) is None
 
 
 def test_the_feature_dump_gives_the_median_tempo_and_the_commonest_key(tmp_path: Path) -> None:
