@@ -1,6 +1,7 @@
 """The AcousticBrainz mount: its documents, who gets in without a header, what may be submitted."""
 
 import base64
+import json
 from typing import Any
 
 import httpx
@@ -131,10 +132,13 @@ async def test_a_submission_answers_until_the_recording_is_heard(
     (kept,) = (await client.get("/v1/library")).json()["items"]
     assert (kept["title"], kept["sources"]["tempo"]) == ("Lanterns", "acousticbrainz")
     assert (await api.client().get(f"{MOUNT}/{MBID}/low-level")).status_code == 404
-    again = low_level_of(title="Other") | {"rhythm": {"bpm": "90"}}
-    await client.post(f"{MOUNT}/{MBID}/low-level", json=again)
+    again = low_level_of(title="Other", album="\ud800B") | {"rhythm": {"bpm": "90"}}
+    sent = await client.post(f"{MOUNT}/{MBID}/low-level", content=json.dumps(again))
+    assert sent.status_code == 200
     low = (await client.get(f"{MOUNT}/{MBID}/low-level")).json()
-    assert (low["rhythm"]["bpm"], low["metadata"]["tags"]["title"]) == (90.0, ["Lanterns"])
+    assert low["rhythm"]["bpm"] == 90.0
+    named = low["metadata"]["tags"]
+    assert (named["title"], named["album"]) == (["Lanterns"], ["B"])
     assert len((await client.get("/v1/library")).json()["items"]) == 1
 
 
@@ -156,6 +160,7 @@ async def test_what_is_no_document_is_refused(api: Application) -> None:
         good | {"rhythm": {}},
         good | {"rhythm": {"bpm": "fast"}},
         good | {"rhythm": {"bpm": 0}, "tonal": {}},
+        good | {"rhythm": {"bpm": 10**400}},
         good | {"tonal": {"key_key": ["A"]}},
         good | {"metadata": {"tags": []}},
         low_level_of(musicbrainz_trackid=OTHER),
@@ -193,9 +198,12 @@ async def test_programs_of_this_machine_read_without_a_key(api: Application) -> 
         assert (await client_at(api, url).get(path)).status_code == 200, url
     for refused in (
         client_at(api, "http://rebound.example"),
+        client_at(api, "http://127.0.0.1.rebound.example"),
         client_at(api, host="10.0.0.7"),
     ):
         assert (await refused.get(path)).status_code == 401
+    garbled = await client_at(api).get(path, headers={"Host": "["})
+    assert garbled.status_code == 401
     assert (await client_at(api).get("/v1/account")).status_code == 401
     assert (await client_at(api).post(path, json=low_level_of())).status_code == 401
     await api.issue(LOCAL_OWNER, "pro")

@@ -24,6 +24,7 @@ from tests.data.audio_files import click_track, encode
 
 pytestmark = pytest.mark.redis
 
+EXTRACTORS = REPOSITORY / "integrations" / "afa-extractors"
 PLUGIN = REPOSITORY / "integrations" / "beets-afa"
 MBIDS = {
     "Demo": "5f0d3c3e-8a6b-4c8e-9a51-0c7a1b2d3e4f",
@@ -142,8 +143,17 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def entry_points() -> dict[str, str]:
-    described = (REPOSITORY / "integrations" / "afa-extractors" / "pyproject.toml").read_text()
-    return dict(tomllib.loads(described)["project"]["scripts"])
+    described = tomllib.loads((EXTRACTORS / "pyproject.toml").read_text())
+    return dict(described["project"]["scripts"])
+
+
+def test_the_extra_names_the_commands_of_this_version() -> None:
+    ours = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    commands = tomllib.loads((EXTRACTORS / "pyproject.toml").read_text())["project"]
+    assert ours["optional-dependencies"]["extractors"] == [
+        f"{commands['name']}=={commands['version']}"
+    ]
+    assert commands["dependencies"] == [f"{ours['name']}=={ours['version']}"]
 
 
 def test_keyfinder_and_absubmit_run_our_commands(

@@ -9,6 +9,7 @@ the password.
 
 import base64
 from ipaddress import ip_address
+from urllib.parse import urlsplit
 
 from fastapi import Request
 
@@ -42,7 +43,7 @@ def is_loopback(host: str) -> bool:
 def is_headerless(request: Request) -> bool:
     """Tell whether a request is of a program that cannot send the header."""
     is_of_a_page = any(name in request.headers for name in OF_A_PAGE)
-    return request.url.path.startswith(MOUNT) and not is_of_a_page
+    return request.scope["path"].startswith(MOUNT) and not is_of_a_page
 
 
 def key_without_header(request: Request) -> str | None:
@@ -57,16 +58,24 @@ def key_without_header(request: Request) -> str | None:
     return password or name
 
 
+def is_named_local(request: Request) -> bool:
+    """Tell whether a request names this machine by `localhost` or a loopback number."""
+    try:
+        host = urlsplit(f"//{request.headers.get('host', '')}").hostname or ""
+    except ValueError:
+        return False
+    return host == "localhost" or is_loopback(host)
+
+
 async def local_user(request: Request, services: ApiServices) -> Caller | None:
     """Give whoever runs afa on this machine to a program on it that reads; None to anybody else.
 
-    Of the names that lead to this machine `localhost` alone counts: any other may be the origin of
-    a page, whose requests then look like those of a program.
+    Another name that leads to this machine may be the origin of a page, whose requests to it then
+    look like those of a program.
     """
-    host = request.url.hostname or ""
-    is_here = is_from_here(request) and (host == "localhost" or is_loopback(host))
-    is_anonymous = is_headerless(request) and "authorization" not in request.headers
-    if not (is_here and is_anonymous and request.method in ("GET", "HEAD")):
+    is_reading = is_headerless(request) and request.method in ("GET", "HEAD")
+    is_anonymous = is_from_here(request) and "authorization" not in request.headers
+    if not (is_reading and is_anonymous and is_named_local(request)):
         return None
     if await services.accounts.tier_of(LOCAL_OWNER) != LOCAL:
         return None

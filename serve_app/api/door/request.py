@@ -138,7 +138,7 @@ def what_was_seen(request: Request) -> str:
 
 def how_to_authenticate(request: Request) -> str:
     """Say how a key is sent; below the mount of programs without a header, how they send it."""
-    is_mounted = request.url.path.startswith(headerless.MOUNT)
+    is_mounted = request.scope["path"].startswith(headerless.MOUNT)
     more = f", {headerless.HOW_TO_AUTHENTICATE}" if is_mounted else ""
     return HOW_TO_AUTHENTICATE + more
 

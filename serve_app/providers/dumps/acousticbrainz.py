@@ -249,13 +249,13 @@ def identity_in(document: Any) -> TrackIdentity | None:
             mode=MODES.index(scale) if has_key else None,
             source=SOURCE,
         )
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
         return None
 
 
 def _first(tags: dict[str, object], name: str) -> str:
-    """The first value of a tag, which is a list of text or a text."""
+    """The first value of a tag, which is a list of text or a text; what is no Unicode left out."""
     value = tags.get(name)
     if isinstance(value, list):
         value = value[0] if value else ""
-    return value[:MAX_TEXT] if isinstance(value, str) else ""
+    return value[:MAX_TEXT].encode(errors="ignore").decode() if isinstance(value, str) else ""

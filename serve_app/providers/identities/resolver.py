@@ -310,7 +310,7 @@ def visible_to(owner: str) -> tuple[str, str]:
 
 
 def best_of(hits: Sequence[LibraryHit]) -> TrackIdentity:
-    """The identity of the first own track, else of the first; of what has no audio, the last."""
+    """The identity of the first own track, else of the first; one only submitted is the last."""
     hit = min(hits, key=lambda one: (one.identity.source == SUBMITTED, one.owner == OPERATOR))
     return replace(hit.identity, library_id=hit.track_id)
 
