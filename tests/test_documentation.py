@@ -30,7 +30,8 @@ PAGES = [
 ]
 FENCE = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
-PATH = re.compile(rf"`((?:{'|'.join((*CODE, 'clients', 'tests', 'docs'))})/[^\s`:]*)`")
+FOLDERS = "|".join((*CODE, "clients", "integrations", "tests", "docs"))
+PATH = re.compile(rf"`((?:{FOLDERS})/[^\s`:]*)`")
 PLACEHOLDER = re.compile("NAME|SUBJECT")
 """What stands for any name in a path: ``routes/NAME.py``."""
 
