@@ -79,7 +79,7 @@ class Beets:
         """Run a command."""
         line = [sys.executable, "-m", "beets", *map(str, arguments)]
         done = subprocess.run(
-            line, env=self._environment, capture_output=True, text=True, timeout=120
+            line, env=self._environment, capture_output=True, text=True, timeout=200
         )
         assert done.returncode == 0, done.stderr
         return done
