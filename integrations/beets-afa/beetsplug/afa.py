@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from afa_client import AfaError, BadRequestError, Client, JobFailedError
 from beets import plugins, ui
 from beets.dbcore import types
+from beets.exceptions import UserError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -71,13 +72,13 @@ class AfaPlugin(plugins.BeetsPlugin):
         try:
             self.describe(items, write=ui.should_write())
         except AfaError as error:
-            raise ui.UserError(f"afa: {error}") from error
+            raise UserError(f"afa: {error}") from error
 
     def imported(self, _session: ImportSession, task: ImportTask) -> None:
         """Describe what is imported; an import goes on without the service."""
         try:
             self.describe(task.imported_items(), write=False)
-        except (AfaError, ui.UserError) as error:
+        except (AfaError, UserError) as error:
             self._log.error("not described: {}", error)
 
     def describe(self, items: Sequence[Item], *, write: bool) -> None:
@@ -89,7 +90,7 @@ class AfaPlugin(plugins.BeetsPlugin):
         """
         key = self.config["key"].as_str() or os.environ.get("AFA_API_KEY", "")
         if not key:
-            raise ui.UserError("afa: set `key` in the section `afa`, or AFA_API_KEY")
+            raise UserError("afa: set `key` in the section `afa`, or AFA_API_KEY")
         url = self.config["url"].as_str()
         with Client(url, key) as client, ThreadPoolExecutor(AT_ONCE) as pool:
             waiting = {pool.submit(heard_in, client, one.filepath): one for one in items}

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from beets import config
+from beets.exceptions import UserError
 from beets.library import Item, Library
-from beets.ui import UserError
 from beetsplug.afa import PERCENTS, AfaPlugin
 
 HEARD = {
