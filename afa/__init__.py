@@ -5,6 +5,7 @@
     track = afa.analyze("song.mp3")
     vectors = afa.embed(["a.flac", "b.flac"])
     for track in afa.Analyzer(device="cuda").stream(paths): ...
+    similar = afa.Library().similar(track)
 
 Importing it is quick: networks and torch are loaded when the first track is analysed.
 """
@@ -14,15 +15,20 @@ from functools import cache
 from os import PathLike
 
 from afa.analyzer import Analyzer
-from afa.errors import AfaError, AudioError, MachineError, ModelError
+from afa.errors import AfaError, AudioError, LibraryError, MachineError, ModelError
+from afa.library import Library, LibraryTrack, Similar
 from afa.track import Track, Vector
 
 __all__ = [
     "AfaError",
     "Analyzer",
     "AudioError",
+    "Library",
+    "LibraryError",
+    "LibraryTrack",
     "MachineError",
     "ModelError",
+    "Similar",
     "Track",
     "analyze",
     "embed",

@@ -3,7 +3,8 @@
 AfaError
 ├── AudioError     a file cannot be read or analysed: ``path``, ``code``
 ├── ModelError     a checkpoint is not known, not here, or not what its card says
-└── MachineError   the decoder or the device does not work on this machine
+├── MachineError   the decoder or the device does not work on this machine
+└── LibraryError   a library cannot be opened, or does not have what is asked for
 """
 
 from pathlib import Path
@@ -38,3 +39,7 @@ class ModelError(AfaError):
 
 class MachineError(AfaError):
     """The decoder or the device does not work on this machine."""
+
+
+class LibraryError(AfaError):
+    """A library cannot be opened, or does not have what is asked for."""

@@ -13,6 +13,7 @@ from serve_app.api.routes import (
     acousticbrainz,
     analysis,
     assets,
+    audiomuse,
     bpm,
     features,
     health,
@@ -33,7 +34,7 @@ from serve_app.store.limits import FAILED_AUTH_PER_MINUTE, JOB_POLL_BURST, JOB_P
 # The upload and URL routes stand before the look-ups, whose path takes any identifier.
 GROUPS = (
     *(health, analysis, jobs, features, tracks, assets, bpm, identify, library, similar),
-    *(account, spotify, acousticbrainz),
+    *(account, spotify, acousticbrainz, audiomuse),
 )
 
 SENT_HEADERS = ("Authorization", "Content-Type", "traceparent", IDEMPOTENCY_KEY)

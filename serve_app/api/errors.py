@@ -13,8 +13,8 @@ from starlette.exceptions import HTTPException
 from starlette.routing import BaseRoute
 
 from serve_app.api.manners import allowed_methods
-from serve_app.api.wire.spotify import PREFIX as SPOTIFY_PREFIX
-from serve_app.api.wire.spotify import spotify_error
+from serve_app.api.wire.dialects.spotify import PREFIX as SPOTIFY_PREFIX
+from serve_app.api.wire.dialects.spotify import spotify_error
 from serve_app.domain.errors import (
     AfaError,
     BadRequestError,

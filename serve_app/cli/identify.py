@@ -16,6 +16,7 @@ from pipelines.audio.waveform import AudioError
 from serve_app.cli.catalog import AudioAnywhere, audio_policy
 from serve_app.cli.environment import console, existing, fail, told
 from serve_app.composition.files import LocalFiles
+from serve_app.domain.identity import TrackIdentity
 from serve_app.providers.catalog.rows import DEFAULT_AUDIO, AudioPolicy, RowError, parse_row
 from serve_app.providers.catalog.search import Catalog
 from serve_app.providers.fingerprints.manifest import (
@@ -32,6 +33,7 @@ from serve_app.services.scan.places import AUDIO_ENDINGS
 
 if TYPE_CHECKING:
     from models.fingerprint.landmarks import Fingerprint
+    from serve_app.providers.fingerprints.index import IndexMatch
 
 FILE_SCHEME = "file://"
 LIMITS = DecodeLimits(max_seconds=3600)
@@ -43,22 +45,33 @@ Track = tuple[str, Path]
 
 def identify(file: Annotated[str, typer.Argument(help="Audio, three seconds or more.")]) -> None:
     """Tell which track of the own index a recording is."""
+    with told(AudioError, FingerprintIndexError):
+        found = best_match(LocalFiles(Settings().data_dir.absolute()), existing(file))
+    if found is None:
+        console.print("no match")
+        raise typer.Exit(1)
+    who, match = found
+    name = f"{who.artist} - {who.title}" if who.artist else who.title
+    console.print(f"{name}, at {match.offset_s:.1f} s, confidence {match.confidence}")
+
+
+def best_match(files: LocalFiles, path: Path) -> "tuple[TrackIdentity, IndexMatch] | None":
+    """Give the track of the own index that a recording is, if one is sure.
+
+    Raises:
+        AudioError: It cannot be decoded.
+        FingerprintIndexError: There is no index that can be read.
+    """
     from pipelines.fingerprint.make import Fingerprinter
     from serve_app.providers.fingerprints.index import FingerprintIndex
     from serve_app.providers.recognisers.own_index import MIN_CONFIDENCE
 
-    files = LocalFiles(Settings().data_dir.absolute())
-    catalog = Catalog.open(files.catalog_dir)
-    with told(AudioError, FingerprintIndexError):
-        clip = Fingerprinter().make_clip(decode(existing(file), LIMITS))
-        matches = FingerprintIndex.open(files.fingerprint_dir).query(clip.fingerprint)
+    clip = Fingerprinter().make_clip(decode(path, LIMITS))
+    matches = FingerprintIndex.open(files.fingerprint_dir).query(clip.fingerprint)
     if not matches or matches[0].confidence < MIN_CONFIDENCE:
-        console.print("no match")
-        raise typer.Exit(1)
-    best = matches[0]
-    who = identity_of_key(catalog, best.track_key)
-    name = f"{who.artist} - {who.title}" if who is not None else best.track_key
-    console.print(f"{name}, at {best.offset_s:.1f} s, confidence {best.confidence}")
+        return None
+    who = identity_of_key(Catalog.open(files.catalog_dir), matches[0].track_key)
+    return who or TrackIdentity(title=matches[0].track_key), matches[0]
 
 
 def fingerprint(

@@ -16,7 +16,8 @@ from serve_app.cli import (
     models,
     service,
 )
-from serve_app.cli.library import export, scan, tag
+from serve_app.cli.library import export, link, scan, tag
+from serve_app.cli.mcp import command as mcp
 from serve_app.cli.training import beats
 from serve_app.domain.redaction import redact_logs
 
@@ -35,9 +36,11 @@ app.command()(backup.restore)
 app.command()(analyze.analyze)
 app.command()(embed.embed)
 app.command()(scan.scan)
+app.command()(link.link)
 app.command()(export.export)
 app.command()(tag.tag)
 app.command()(identify.identify)
+app.command()(mcp.mcp)
 app.command(cls=bench.ListingCommand)(bench.bench)
 catalog.app.command("fingerprint")(identify.fingerprint)
 app.add_typer(keys.app, name="keys")

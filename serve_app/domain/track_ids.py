@@ -177,6 +177,18 @@ def parse_track_id(text: str) -> TrackId | AmbiguousTrackId:
     return _parse_prefixed(text) if ":" in text else _parse_bare(text)
 
 
+def readings(text: str) -> list[TrackId]:
+    """Give the identifiers that a text may be: one, or two of bare digits.
+
+    Raises:
+        InvalidTrackIdError: None of the forms.
+    """
+    track_id = parse_track_id(text)
+    if isinstance(track_id, AmbiguousTrackId):
+        return [track_id.apple, track_id.deezer]
+    return [track_id]
+
+
 def track_id_of(platform: Platform, text: str) -> TrackId:
     """Validate and normalise an id whose platform is known.
 

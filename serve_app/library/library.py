@@ -6,7 +6,7 @@ tells of an analysis or a vector only after that is stored.
 
 import logging
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Event, Lock, Thread
@@ -22,8 +22,8 @@ from serve_app.library.dataset import Dataset
 from serve_app.library.edit import Edit, Heard
 from serve_app.library.nearest import nearest
 from serve_app.library.place import LibraryPlace
-from serve_app.library.query import TrackQuery
-from serve_app.library.rows import SCHEMA, table_of
+from serve_app.library.query import SERVER, TrackQuery
+from serve_app.library.rows import MODEL, SCHEMA, table_of
 from serve_app.library.track import LibraryTrack, stamped
 from serve_app.library.vectors import Near, Vectors
 from serve_app.library.view import FORMAT, View
@@ -32,6 +32,8 @@ logger = logging.getLogger(__name__)
 
 FOLLOW_S = 1.0
 """How old another node's write may be before it is seen here, and some milliseconds."""
+
+PAGE = 500
 
 NEXT_REVISION = "source.revision = target.revision + 1"
 MAX_ATTEMPTS = 50
@@ -150,6 +152,16 @@ class Library:
             return TrackPage(items, None)
         return TrackPage(items[:limit], items[limit - 1].track_id)
 
+    def all(self, owners: Sequence[str]) -> Iterator[LibraryTrack]:
+        """Every track that these owners have, newest first."""
+        cursor: str | None = None
+        while True:
+            page = self.page(TrackQuery(), owners, PAGE, cursor)
+            yield from page.items
+            cursor = page.next_cursor
+            if cursor is None:
+                return
+
     def whole(self, track_id: str) -> TrackFeatures | None:
         """What was heard in a track, with segments, sections and embedding."""
         features = self._analyses.get(track_id)
@@ -160,7 +172,11 @@ class Library:
 
     def models(self) -> list[str]:
         """The models that vectors are stored of."""
-        return self._view.models()
+        return self._view.terms(MODEL)
+
+    def servers(self) -> list[str]:
+        """The media servers whose items are known."""
+        return self._view.terms(SERVER)
 
     def vectors(self, model: str) -> Vectors:
         """The vectors of a model."""

@@ -9,6 +9,9 @@ from serve_app.library.spelling import normalise
 OCTAVES = (1.0, 0.5, 2.0)
 """The tempo as it is, and its half and double, which the same music may be counted in."""
 
+SERVER = "server:"
+"""Begins the term of all tracks that a media server has."""
+
 _WORD = re.compile(r"\w+")
 
 
@@ -21,6 +24,7 @@ class TrackQuery:
         keys: Camelot names; a track in any of them will do.
         tags: All of them, however their case.
         text: All its words are in artist, title, album or tags; the last may be a beginning.
+        server: A media server that has the tracks.
     """
 
     tempo_min: float | None = None
@@ -31,6 +35,7 @@ class TrackQuery:
     tags: Sequence[str] = ()
     text: str = ""
     tempo_octaves: bool = False
+    server: str = ""
 
     def where(self) -> tuple[list[str], list[object]]:
         """The conditions and their values."""
@@ -52,9 +57,12 @@ class TrackQuery:
         if self.keys:
             terms.append(f"camelot IN ({', '.join('?' * len(self.keys))})")
             values += self.keys
-        for tag in self.tags:
+        named = [tag_term(tag) for tag in self.tags]
+        if self.server:
+            named.append(f"{SERVER}{self.server}")
+        for term in named:
             terms.append("n IN (SELECT n FROM term WHERE term = ?)")
-            values.append(tag_term(tag))
+            values.append(term)
         if self.text:
             terms.append("n IN (SELECT rowid FROM word WHERE word MATCH ?)")
             values.append(matching(self.text))

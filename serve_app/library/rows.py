@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from serve_app.domain import identity as identity_json
 from serve_app.library.measures import measures_of
-from serve_app.library.query import tag_term
+from serve_app.library.query import SERVER, tag_term
 from serve_app.library.spelling import text_key
 from serve_app.library.track import LibraryTrack, pack
 
@@ -99,6 +99,11 @@ def audio_term(sha256: str) -> str:
     return f"audio:{sha256}"
 
 
+def item_term(item_id: str) -> str:
+    """The term of the tracks that media servers call so."""
+    return f"item:{item_id}"
+
+
 def model_term(model: str) -> str:
     """The term of all tracks that have a vector of a model."""
     return f"{MODEL}{model}"
@@ -113,6 +118,9 @@ def _terms(track: LibraryTrack) -> Iterator[str]:
         yield tag_term(tag)
     for model in track.embeddings:
         yield model_term(model)
+    for item in track.items:
+        yield item_term(item.item_id)
+        yield f"{SERVER}{item.server}"
     for file in track.files:
         yield location_term(file.location)
         if file.content_sha256 is not None:

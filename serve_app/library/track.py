@@ -54,6 +54,14 @@ class TrackFile:
 
 
 @dataclass(frozen=True, slots=True)
+class ServerItem:
+    """What a media server calls the track; one with two files of it has two items."""
+
+    server: str
+    item_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class Analysis:
     """What was heard in the track, and by which checkpoints.
 
@@ -75,6 +83,7 @@ class LibraryTrack:
         owner: `OPERATOR`, or the one account whose keys see the track.
         sources: Field of ``identity`` to who said so: ``tags``, ``owner``, a provider's name.
         tags: The owner's own words for it.
+        items: What media servers call it; see `serve_app.services.media_servers`.
         embeddings: Models whose vectors of the track are stored.
         fingerprint: Chromaprint of its beginning, base64url.
         cover: Object key or web address of its picture.
@@ -87,6 +96,7 @@ class LibraryTrack:
     sources: Mapping[str, str] = field(default_factory=dict)
     files: tuple[TrackFile, ...] = ()
     tags: tuple[str, ...] = ()
+    items: tuple[ServerItem, ...] = ()
     analysis: Analysis | None = None
     embeddings: tuple[str, ...] = ()
     fingerprint: str | None = None
@@ -118,6 +128,7 @@ def pack(track: LibraryTrack) -> bytes:
         "sources": dict(track.sources),
         "files": [asdict(file) for file in track.files],
         "tags": track.tags,
+        "items": [asdict(item) for item in track.items],
         "analysis": None if track.analysis is None else _analysis_fields(track.analysis),
         "embeddings": track.embeddings,
         "fingerprint": track.fingerprint,
@@ -149,6 +160,7 @@ def unpack(record: bytes) -> LibraryTrack:
         sources=content.get("sources", {}),
         files=tuple(_file(one) for one in content.get("files", ())),
         tags=tuple(content.get("tags", ())),
+        items=tuple(ServerItem(**one) for one in content.get("items", ())),
         analysis=None if analysis is None else _analysis(analysis),
         embeddings=tuple(content.get("embeddings", ())),
         fingerprint=content.get("fingerprint"),

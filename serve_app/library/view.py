@@ -16,7 +16,7 @@ from typing import Any
 from serve_app.domain import identity as identity_json
 from serve_app.domain.identity import TrackIdentity
 from serve_app.library.query import TrackQuery, in_column
-from serve_app.library.rows import MODEL, name_term
+from serve_app.library.rows import name_term
 from serve_app.library.spelling import normalise, normalise_artist, normalise_title, ranked
 from serve_app.library.track import LibraryTrack, unpack
 
@@ -150,12 +150,12 @@ class View:
         )
         return [(one, owner, identity_json.from_json(who)) for one, owner, who in found]
 
-    def models(self) -> list[str]:
-        """The models that vectors are stored of."""
+    def terms(self, kind: str) -> list[str]:
+        """What follows the beginning ``kind`` in the terms that it begins."""
         found = self._connection().execute(
-            "SELECT DISTINCT term FROM term WHERE term >= ? AND term < ?", [MODEL, MODEL + "\x7f"]
+            "SELECT DISTINCT term FROM term WHERE term >= ? AND term < ?", [kind, kind + "\x7f"]
         )
-        return [term.removeprefix(MODEL) for (term,) in found]
+        return [term.removeprefix(kind) for (term,) in found]
 
     def track(self, track_id: str) -> tuple[LibraryTrack | None, int, str]:
         """A track, its revision and the write that made it; no track where it was removed.

@@ -21,7 +21,7 @@ from serve_app.domain.track_ids import (
 from serve_app.library.edit import Edit, added, removed, where_there
 from serve_app.library.library import Library, TrackPage
 from serve_app.library.query import TrackQuery
-from serve_app.library.rows import content_term
+from serve_app.library.rows import content_term, item_term
 from serve_app.library.track import OPERATOR, LibraryTrack, Place, TrackFile, new_track_id
 from serve_app.library.writer import LibraryWriter
 from serve_app.providers.dumps.acousticbrainz import identity_in
@@ -37,6 +37,9 @@ CLOSED = (
 NO_DOCUMENT = (
     "no low-level document with a tempo or a key: send the JSON that streaming_extractor_music "
     "writes, with rhythm.bpm, tonal.key_key and tonal.key_scale"
+)
+NOT_LINKED = (
+    "no such {name} is linked with this library; the operator links a media server with `afa link`"
 )
 NO_TRACK = "no such track is in your library or the operator's"
 
@@ -75,6 +78,53 @@ class LibraryService:
         if track is None or track.owner not in visible_to(caller.owner):
             raise TrackNotFoundError(NO_TRACK)
         return track
+
+    def named(self, caller: Caller, artist: str, title: str) -> LibraryTrack:
+        """Give the track of that artist and title, however they are spelt; raises as `get`."""
+        hits = self._library.named(artist, title, visible_to(caller.owner))
+        if not hits:
+            raise TrackNotFoundError(NO_TRACK)
+        return self.get(caller, hits[0].track_id)
+
+    def of_item(self, caller: Caller, item_id: str, server: str | None) -> tuple[LibraryTrack, str]:
+        """Give the track that a media server calls so, and that server.
+
+        Args:
+            caller: Who asks.
+            item_id: The server's id of it.
+            server: Its name, where several use the same ids.
+
+        Raises:
+            TrackNotFoundError: None is called so.
+            BadRequestError: Several servers call tracks so.
+        """
+        found = {
+            item.server: track
+            for owner in visible_to(caller.owner)
+            for track in self._library.of_term(item_term(item_id), owner)
+            for item in track.items
+            if item.item_id == item_id and server in (None, item.server)
+        }
+        if not found:
+            raise TrackNotFoundError(NOT_LINKED.format(name=f"item {item_id[:80]!r}"))
+        if len(found) > 1:
+            raise BadRequestError(f"server: name one of {', '.join(sorted(found))}")
+        ((its_server, track),) = found.items()
+        return track, its_server
+
+    def server(self, asked: str | None) -> str:
+        """Give the media server that is meant: the one asked for, or the only one.
+
+        Raises:
+            TrackNotFoundError: None of that name, or none at all, is linked.
+            BadRequestError: There are several.
+        """
+        known = sorted(self._library.servers())
+        if asked in known or (asked is None and len(known) == 1):
+            return asked or known[0]
+        if asked is None and known:
+            raise BadRequestError(f"server: name one of {', '.join(known)}")
+        raise TrackNotFoundError(NOT_LINKED.format(name=f"server {asked!r}" if asked else "server"))
 
     async def add(
         self, caller: Caller, identity: TrackIdentity, tags: Sequence[str], file: TrackFile

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from pipelines.analysis.records import TrackFeatures
+from serve_app.api.wire.dialects.spotify import audio_analysis, time_signature
 from serve_app.api.wire.features import to_spotify
-from serve_app.api.wire.spotify import audio_analysis, time_signature
 from serve_app.services.simulation.features import simulated_features
 
 

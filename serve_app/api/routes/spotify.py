@@ -10,10 +10,8 @@ from serve_app.api.door.limits import Reader
 from serve_app.api.door.request import Offered, Services, request_id
 from serve_app.api.routes.tracks import features_of, identity_of
 from serve_app.api.services import Operations
-from serve_app.api.wire.features import SpotifyFeatures, to_spotify
-from serve_app.api.wire.meta import meta_of
-from serve_app.api.wire.spotify import audio_analysis, search_page, track_object
-from serve_app.api.wire.spotify_shapes import (
+from serve_app.api.wire.dialects.spotify import audio_analysis, search_page, track_object
+from serve_app.api.wire.dialects.spotify_shapes import (
     AudioAnalysis,
     SpotifyBatch,
     SpotifySearch,
@@ -21,6 +19,8 @@ from serve_app.api.wire.spotify_shapes import (
     SpotifyTracks,
     spotify_error_responses,
 )
+from serve_app.api.wire.features import SpotifyFeatures, to_spotify
+from serve_app.api.wire.meta import meta_of
 from serve_app.domain.errors import (
     BadRequestError,
     NotFoundError,

@@ -7,6 +7,7 @@ from pydantic import BeforeValidator, Field
 from pipelines.analysis.notes import mode_name, pitch_class
 from pipelines.analysis.records import TrackFeatures
 from serve_app.api.wire.bodies import KeyName, Meta, Percent, Unit, WireModel
+from serve_app.api.wire.dialects.spotify import time_signature
 from serve_app.api.wire.meanings import (
     ARTIST,
     ATTRIBUTE,
@@ -21,7 +22,6 @@ from serve_app.api.wire.meanings import (
     TITLE,
     UNIT,
 )
-from serve_app.api.wire.spotify import time_signature
 
 TRACK_ID_EXAMPLE = "0AfaDemoTrack000000001"
 

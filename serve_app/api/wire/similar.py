@@ -9,6 +9,7 @@ from pipelines.analysis.records import EMBEDDING_DIMENSION
 from serve_app.api.wire.bodies import Meta, WireModel
 from serve_app.api.wire.library import CamelotKey, LibraryTrackBody, Tag, track_body
 from serve_app.library.query import TrackQuery
+from serve_app.services.similar.search import Similar
 from serve_app.services.similar.similar import Found
 from serve_app.services.similar.wanted import Seed, Wanted
 
@@ -179,14 +180,16 @@ class SimilarList(WireModel):
 
 def similar_body(found: Found, meta: Meta) -> SimilarList:
     """Write an answer."""
-    items = [
-        SimilarTrack(
-            track=track_body(one.track),
-            distance=min(2.0, round(one.distance, 6)),
-            shared_tags=one.shared_tags,
-            key_relation=one.key_relation,
-            tempo_ratio=None if one.tempo_ratio is None else round(one.tempo_ratio, 4),
-        )
-        for one in found.items
-    ]
+    items = [similar_track(one) for one in found.items]
     return SimilarList(model=found.model, items=items, meta=meta)
+
+
+def similar_track(one: Similar) -> SimilarTrack:
+    """Write one track of an answer."""
+    return SimilarTrack(
+        track=track_body(one.track),
+        distance=min(2.0, round(one.distance, 6)),
+        shared_tags=one.shared_tags,
+        key_relation=one.key_relation,
+        tempo_ratio=None if one.tempo_ratio is None else round(one.tempo_ratio, 4),
+    )

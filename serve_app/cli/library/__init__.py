@@ -1,1 +1,1 @@
-"""The commands of the library: scan, tag, export."""
+"""The commands of the library: scan, link, tag, export."""

@@ -19,9 +19,6 @@ from serve_app.composition.files import LocalFiles, NotRunningError, make_privat
 from serve_app.library.library import Library, LibraryBusyError
 from serve_app.library.rows import location_term
 from serve_app.library.track import OPERATOR
-from serve_app.providers.catalog.search import Catalog
-from serve_app.providers.fingerprints.index import FingerprintIndex
-from serve_app.providers.fingerprints.manifest import is_current
 from serve_app.services.scan.naming import Naming
 from serve_app.services.scan.places import Bucket, Folder, Found, Place, SingleFile, Trouble
 from serve_app.services.scan.report import Outcome, ScanReport
@@ -74,7 +71,8 @@ def scan(
         foretell(library, listed(places))
         return
     is_served = running_session(files) is not None and not here
-    session = Session(library, naming_of(files), again=again)
+    naming = Naming.open(files.catalog_dir, files.fingerprint_dir)
+    session = Session(library, naming, again=again)
 
     @asynccontextmanager
     async def engine() -> AsyncIterator[Engine]:
@@ -180,14 +178,6 @@ def place_of(source: str) -> Place:
 def listed(places: Sequence[Place]) -> Listed:
     """List all files, so that what is left to do is known."""
     return [(place, list(place.find())) for place in places]
-
-
-def naming_of(files: LocalFiles) -> Naming:
-    """Open what tells who tracks are."""
-    index = None
-    if is_current(files.fingerprint_dir):
-        index = FingerprintIndex.open(files.fingerprint_dir)
-    return Naming(Catalog.open(files.catalog_dir), index)
 
 
 def foretell(library: Library, found: Listed) -> None:

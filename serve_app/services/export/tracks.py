@@ -7,10 +7,7 @@ from pathlib import Path
 from pipelines.analysis.records import TrackFeatures
 from serve_app.domain.identity import TrackIdentity
 from serve_app.library.library import Library
-from serve_app.library.query import TrackQuery
 from serve_app.library.track import OPERATOR, LibraryTrack, Place, TrackFile
-
-PAGE = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +44,5 @@ def files_of(track: LibraryTrack) -> list[ExportTrack]:
 
 def tracks_of(library: Library) -> Iterator[ExportTrack]:
     """Give the operator's tracks, one for each recording, newest first."""
-    cursor: str | None = None
-    while True:
-        page = library.page(TrackQuery(), [OPERATOR], PAGE, cursor)
-        for track in page.items:
-            yield from files_of(track)[:1]
-        cursor = page.next_cursor
-        if cursor is None:
-            return
+    for track in library.all([OPERATOR]):
+        yield from files_of(track)[:1]

@@ -10,6 +10,7 @@ from pipelines.fingerprint.make import Fingerprinter
 from serve_app.domain.identity import TrackIdentity
 from serve_app.providers.catalog.search import Catalog
 from serve_app.providers.fingerprints.index import FingerprintIndex
+from serve_app.providers.fingerprints.manifest import is_current
 from serve_app.providers.fingerprints.track_keys import FILE_PREFIX, identity_of_key
 from serve_app.providers.recognisers.own_index import MIN_CONFIDENCE
 from serve_app.providers.tags.identity import TaggedIdentity, identity_of
@@ -27,6 +28,12 @@ class Naming:
         self._catalog = catalog
         self._index = index
         self._fingerprinter = Fingerprinter()
+
+    @classmethod
+    def open(cls, catalog_dir: Path, fingerprint_dir: Path) -> "Naming":
+        """Open what there is of catalog and fingerprint index."""
+        index = FingerprintIndex.open(fingerprint_dir) if is_current(fingerprint_dir) else None
+        return cls(Catalog.open(catalog_dir), index)
 
     def name(self, tags: Tags, path: Path, location: Path) -> TaggedIdentity:
         """Tell who a track is.

@@ -16,7 +16,6 @@ from serve_app.checkpoints.choice import models_name
 from serve_app.domain.errors import AfaError
 from serve_app.library.edit import Edit, Heard
 from serve_app.library.library import Library
-from serve_app.library.query import TrackQuery
 from serve_app.library.rows import audio_term, content_term, location_term
 from serve_app.library.track import OPERATOR, LibraryTrack, TrackFile, new_track_id
 from serve_app.library.track import Place as Kind
@@ -273,7 +272,7 @@ class Scan:
         seen = {one.location for one in listed}
         lost = [
             (track.track_id, file.location)
-            for track in await asyncio.to_thread(self._tracks)
+            for track in await asyncio.to_thread(lambda: list(self._library.all([OPERATOR])))
             for file in track.files
             if file.missing_since is None
             and file.place is Kind.PATH
@@ -294,16 +293,6 @@ class Scan:
             await asyncio.to_thread(self._library.write, edits)
             for _, location in part:
                 self._note(location, Outcome.MISSING)
-
-    def _tracks(self) -> list[LibraryTrack]:
-        tracks: list[LibraryTrack] = []
-        cursor: str | None = None
-        while True:
-            page = self._library.page(TrackQuery(), [OPERATOR], PAGE, cursor)
-            tracks += page.items
-            cursor = page.next_cursor
-            if cursor is None:
-                return tracks
 
     def _note(self, location: str, outcome: Outcome) -> None:
         self.report.note(outcome)

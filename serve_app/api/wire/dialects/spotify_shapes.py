@@ -1,4 +1,4 @@
-"""Spotify's Web API shapes, for the reference; values are made in `serve_app.api.wire.spotify`."""
+"""Spotify's Web API shapes, for the reference; values are made in `spotify.py` beside it."""
 
 from typing import Any
 

@@ -1,0 +1,406 @@
+"""The library that `afa scan` fills and the service answers from, in this process.
+
+Its code is the service's own and is imported when a library is opened, so that `import afa` stays
+quick and needs none of it (decision 0033).
+"""
+
+import asyncio
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from html import escape
+from os import PathLike
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from afa.analyzer import Analyzer
+from afa.errors import AudioError, LibraryError
+from afa.track import Track, Vector
+from pipelines.analysis.notes import mode_name, pitch_class
+from pipelines.analysis.records import EMBEDDING_DIMENSION
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from serve_app.library.library import Library as Stores
+    from serve_app.library.query import TrackQuery
+    from serve_app.library.track import LibraryTrack as Stored
+    from serve_app.services.scan.scan import Hearing
+
+OPERATOR = ""
+OWNERS = (OPERATOR,)
+"""As `serve_app.library.track.OPERATOR`: whose tracks every key may see."""
+
+SHOWN = 20
+COLUMNS = ("artist", "title", "album", "year", "tempo", "key", "camelot")
+Range = tuple[float | None, float | None]
+
+
+@dataclass(frozen=True)
+class LibraryTrack:
+    """A track of a library: one recording, however many files hold it.
+
+    Attributes:
+        id: The library's own, ``trk_…``.
+        ids: ``mbid``, ``isrc``, ``spotify_id`` and so on to the identifier, where it is known.
+        paths: Its files, as they were last seen.
+        tags: The owner's words, genres, and what was clearly heard.
+        duration_s: Length in seconds; None before the analysis, as what follows.
+        tempo: BPM; 0 when there is no beat.
+        key: Such as ``A minor``; None when there is none.
+        camelot: Its name on the Camelot wheel.
+    """
+
+    id: str
+    artist: str
+    title: str
+    album: str | None
+    year: int | None
+    ids: dict[str, str]
+    paths: tuple[Path, ...]
+    tags: tuple[str, ...]
+    duration_s: float | None
+    tempo: float | None
+    key: str | None
+    camelot: str | None
+
+    def __repr__(self) -> str:
+        tempo = "not analysed" if self.tempo is None else f"{self.tempo:.1f} BPM"
+        return f"<LibraryTrack {self.artist} - {self.title}: {tempo}, {self.key or 'no key'}>"
+
+
+@dataclass(frozen=True)
+class Similar:
+    """A track that sounds like another; cosine ``distance`` 0 sounds the same, 2 is opposite."""
+
+    track: LibraryTrack
+    distance: float
+
+
+class Library:
+    """The tracks of one installation that every key may see: the operator's.
+
+        library = afa.Library()
+        library.search("cure", tempo=(120, 130), key="8A")
+        library.similar(library["isrc:GBAAA8000001"])
+        library.add("song.mp3")
+        library.table().to_pandas()
+
+    A service or a scan may use the same library meanwhile; what they write is seen at once.
+
+    Args:
+        data_dir: The data folder of the installation; None means as ``AFA_DATA_DIR`` says, and then
+            ``AFA_LIBRARY`` counts too. One that is not there is made, with an empty library.
+
+    Raises:
+        LibraryError: It cannot be opened.
+    """
+
+    def __init__(self, data_dir: str | PathLike[str] | None = None) -> None:
+        from configs.settings import Settings
+        from serve_app.composition.files import LocalFiles, make_private
+        from serve_app.library.library import Library as Stores
+
+        settings = (
+            Settings() if data_dir is None else Settings(data_dir=Path(data_dir), library=None)
+        )
+        self._files = LocalFiles(settings.data_dir.absolute())
+        try:
+            make_private(self._files.data_dir)
+            self._stores = Stores(self._files.library_url(settings), self._files.library_view_dir)
+        except (OSError, ValueError) as error:
+            raise LibraryError(f"the library cannot be opened: {error}") from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        fault: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close its files."""
+        self._stores.close()
+
+    def __len__(self) -> int:
+        return self._followed().count(OWNERS)
+
+    def __iter__(self) -> Iterator[LibraryTrack]:
+        """Go through all tracks, newest first."""
+        return map(_described, self._followed().all(OWNERS))
+
+    def __getitem__(self, track_id: str) -> LibraryTrack:
+        """Give the track of an identifier in any form that look-ups take.
+
+        Raises:
+            KeyError: There is none.
+        """
+        found = self.get(track_id)
+        if found is None:
+            raise KeyError(track_id)
+        return found
+
+    def get(self, track_id: str) -> LibraryTrack | None:
+        """Give the track of an identifier in any form that look-ups take, or None."""
+        stored = self._stored(track_id)
+        return None if stored is None else _described(stored)
+
+    def search(
+        self,
+        text: str = "",
+        *,
+        tempo: Range = (None, None),
+        year: Range = (None, None),
+        key: str | Sequence[str] = (),
+        tags: Sequence[str] = (),
+        limit: int = 50,
+    ) -> list[LibraryTrack]:
+        """Find tracks, newest first; what is left away asks for nothing.
+
+        Args:
+            text: Words of artist, title, album or tags, all of them; the last may be a beginning.
+            tempo: BPM from, to; None at an open end.
+            year: Of the release, likewise.
+            key: Camelot name, or several of which any will do.
+            tags: All of them.
+            limit: How many at most.
+        """
+        query = _query(text, tempo, year, key, tags)
+        return [_described(one) for one in self._followed().page(query, OWNERS, limit).items]
+
+    def similar(
+        self,
+        track: LibraryTrack | Track | str,
+        n: int = 10,
+        *,
+        tempo: Range = (None, None),
+        key: str | Sequence[str] = (),
+        tags: Sequence[str] = (),
+    ) -> list[Similar]:
+        """Find the tracks that sound most like one, nearest first, each recording once.
+
+        Args:
+            track: Of this library, an identifier of one, or one that `Analyzer.analyze` gave.
+            n: How many at most.
+            tempo: BPM from, to; this and what follows as of `search`.
+            key: Camelot name, or several.
+            tags: All of them.
+
+        Raises:
+            LibraryError: It is not known here, or has no analysis.
+        """
+        from serve_app.domain.errors import AfaError
+        from serve_app.services.similar.neighbours import LibraryNeighbours
+        from serve_app.services.similar.search import Search
+        from serve_app.services.similar.wanted import Seed, Wanted
+
+        query = _query("", tempo, (None, None), key, tags)
+        if isinstance(track, Track):
+            model, vector = track.models["embedding"], track.embedding.tolist()
+            seeds, wanted = [], Wanted(n, vector=vector, model=model, query=query)
+        else:
+            seeds = [self._analysed(track)]
+            wanted = Wanted(n, [Seed(seeds[0].track_id)], query=query)
+        search = Search(LibraryNeighbours(self._followed()))
+        try:
+            _, found = search.similar(OPERATOR, wanted, seeds)
+        except AfaError as error:
+            raise LibraryError(error.message) from error
+        return [Similar(_described(one.track), one.distance) for one in found]
+
+    def add(self, path: str | PathLike[str], analyzer: Analyzer | None = None) -> LibraryTrack:
+        """Bring a file into the library as `afa scan` does, and give its track.
+
+        What is known is not analysed again; another copy of a recording joins its track.
+
+        Args:
+            path: An audio file. It stays where it is.
+            analyzer: Analyses it; a new one by default, so give one to add many.
+
+        Raises:
+            AudioError: It cannot be read or analysed.
+        """
+        from serve_app.library.rows import location_term
+        from serve_app.services.scan.naming import Naming
+        from serve_app.services.scan.places import SingleFile
+        from serve_app.services.scan.scan import Scan
+
+        path = Path(path).absolute()
+        if not path.is_file():
+            raise AudioError(path, "unreadable", "is no file; `afa scan` takes folders")
+        engine = _Engine(analyzer)
+        naming = Naming.open(self._files.catalog_dir, self._files.fingerprint_dir)
+        scan = Scan(self._stores, engine, naming, lambda _location, _outcome: None)
+        place = SingleFile(path)
+        with ThreadPoolExecutor(1) as pool:  # a notebook has an event loop of its own
+            pool.submit(asyncio.run, scan.run([(place, list(place.find()))])).result()
+        if engine.error is not None:
+            raise engine.error
+        if scan.report.has_failed:
+            raise AudioError(path, "unprocessable_audio", scan.report.troubles[0].message)
+        return _described(self._stores.of_term(location_term(str(path)), OPERATOR)[0])
+
+    def embeddings(self, tracks: Iterable[LibraryTrack], model: str | None = None) -> Vector:
+        """Give the embeddings of tracks.
+
+        Args:
+            tracks: Of this library.
+            model: Whose; by default that of the first track's last analysis.
+
+        Returns:
+            float32 ``[n, 768]``, a row of norm 1 for each track in their order.
+
+        Raises:
+            LibraryError: The model made none of one of them.
+        """
+        from serve_app.services.similar.search import models_of
+
+        wanted = [one.id for one in tracks]
+        if not wanted:
+            return np.empty((0, EMBEDDING_DIMENSION), np.float32)
+        if model is None:
+            model = models_of(self._analysed(wanted[0]))[0]
+        known = self._stores.vectors(model).get(wanted)
+        lacking = [one for one in wanted if one not in known]
+        if lacking:
+            raise LibraryError(f"{model} made no embedding of {', '.join(lacking[:3])}")
+        return np.array([known[one] for one in wanted], np.float32)
+
+    def table(self, tracks: Iterable[LibraryTrack] | None = None) -> "pa.Table":
+        """Give tracks, or all, as an Arrow table, a row each; ``.to_pandas()`` turns it over."""
+        import pyarrow as pa
+
+        return pa.Table.from_pylist([_row(one) for one in (self if tracks is None else tracks)])
+
+    def __repr__(self) -> str:
+        return f"<Library {self._files.data_dir}: {len(self)} tracks>"
+
+    def _repr_html_(self) -> str:
+        shown = self.search(limit=SHOWN)
+        head = "".join(f"<th>{name}</th>" for name in COLUMNS)
+        rows = "".join(
+            "<tr>" + "".join(f"<td>{_cell(getattr(one, name))}</td>" for name in COLUMNS) + "</tr>"
+            for one in shown
+        )
+        caption = f"{len(self)} tracks, the newest {len(shown)} of them"
+        return f"<table><caption>{caption}</caption><tr>{head}</tr>{rows}</table>"
+
+    def _followed(self) -> "Stores":
+        self._stores.follow()
+        return self._stores
+
+    def _stored(self, text: str) -> "Stored | None":
+        from serve_app.domain.track_ids import InvalidTrackIdError, readings
+
+        try:
+            track_ids = readings(text)
+        except InvalidTrackIdError:
+            return None
+        hits = [hit for one in track_ids for hit in self._followed().by_id(one, OWNERS)]
+        return self._stores.get(hits[0].track_id) if hits else None
+
+    def _analysed(self, track: LibraryTrack | str) -> "Stored":
+        """Give what is stored of a track that has an embedding."""
+        name = track if isinstance(track, str) else track.id
+        stored = self._stored(name)
+        if stored is None:
+            raise LibraryError(f"{name} is not in this library; `add` its file, or `afa scan` it")
+        if not stored.embeddings:
+            raise LibraryError(f"{name} has no embedding; analyse it with `afa scan --again`")
+        return stored
+
+
+class _Engine:
+    """Analyses for a scan; keeps what a file was refused for."""
+
+    n_at_once = 1
+
+    def __init__(self, analyzer: Analyzer | None) -> None:
+        self._analyzer = analyzer
+        self.error: AudioError | None = None
+
+    async def hear(self, path: Path) -> "Hearing":
+        from pipelines.audio.waveform import UndecodableAudioError
+
+        try:
+            return await asyncio.to_thread(self._hear, path)
+        except AudioError as error:
+            self.error = error
+            raise UndecodableAudioError(error.message) from error
+
+    def _hear(self, path: Path) -> "Hearing":
+        from afa.reading import read
+        from pipelines.fingerprint.make import make_chromaprint
+        from serve_app.services.scan.scan import Hearing
+
+        if self._analyzer is None:
+            self._analyzer = Analyzer()
+        track = self._analyzer.analyze(path)
+        return Hearing(track.record, make_chromaprint(read(path)))
+
+
+def _query(
+    text: str, tempo: Range, year: Range, key: str | Sequence[str], tags: Sequence[str]
+) -> "TrackQuery":
+    from serve_app.library.query import TrackQuery
+
+    return TrackQuery(
+        tempo_min=tempo[0],
+        tempo_max=tempo[1],
+        year_min=None if year[0] is None else int(year[0]),
+        year_max=None if year[1] is None else int(year[1]),
+        keys=[key] if isinstance(key, str) else key,
+        tags=tags,
+        text=text,
+    )
+
+
+def _described(stored: "Stored") -> LibraryTrack:
+    from serve_app.domain.identity import ID_FIELDS
+    from serve_app.library.measures import measures_of
+    from serve_app.library.rows import tags_of
+    from serve_app.library.track import Place
+
+    who, measures = stored.identity, measures_of(stored)
+    note = None if measures.key is None else pitch_class(measures.key)
+    mode = None if measures.mode is None else mode_name(measures.mode)
+    ids = {name: getattr(who, name) for name in ID_FIELDS.values() if getattr(who, name)}
+    return LibraryTrack(
+        id=stored.track_id,
+        artist=who.artist,
+        title=who.title,
+        album=who.album,
+        year=who.year,
+        ids=ids,
+        paths=tuple(Path(one.location) for one in stored.files if one.place is Place.PATH),
+        tags=tuple(tags_of(stored)),
+        duration_s=measures.duration_s,
+        tempo=measures.tempo,
+        key=f"{note} {mode}" if note and mode else None,
+        camelot=measures.camelot,
+    )
+
+
+def _row(track: LibraryTrack) -> dict[str, Any]:
+    return {
+        "id": track.id,
+        **{name: getattr(track, name) for name in COLUMNS},
+        "duration_s": track.duration_s,
+        "tags": list(track.tags),
+        "path": str(track.paths[0]) if track.paths else None,
+        "mbid": track.ids.get("mbid"),
+        "isrc": track.ids.get("isrc"),
+    }
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return ""
+    return f"{value:.1f}" if isinstance(value, float) else escape(str(value))

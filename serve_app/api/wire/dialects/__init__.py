@@ -1,0 +1,1 @@
+"""The shapes of other services, whose clients ask this one."""

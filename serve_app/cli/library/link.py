@@ -1,0 +1,63 @@
+"""`afa link`: learn what a media server calls the tracks of the library."""
+
+from typing import Annotated
+from urllib.parse import urlsplit
+
+import typer
+
+from configs.settings import Settings
+from serve_app.cli.environment import console, fail, is_url, told
+from serve_app.composition.files import LocalFiles
+from serve_app.library.library import Library, LibraryBusyError
+from serve_app.library.track import OPERATOR
+from serve_app.providers.subsonic import Subsonic, SubsonicError
+from serve_app.services.media_servers import link as link_songs
+
+
+def link(
+    url: Annotated[str, typer.Argument(help="Address of the server, as a browser opens it.")],
+    user: Annotated[str, typer.Option(help="A user of the server.")],
+    password: Annotated[
+        str,
+        typer.Option(
+            envvar="AFA_LINK_PASSWORD", prompt=True, hide_input=True, help="The user's password."
+        ),
+    ],
+    name: Annotated[str, typer.Option(help="What to call the server; its host by default.")] = "",
+    plain_password: Annotated[
+        bool, typer.Option("--plain-password", help="For servers that know no login tokens.")
+    ] = False,
+) -> None:
+    """Read the songs of a Navidrome or other Subsonic server, and note which tracks they are.
+
+    Players that ask this server for similar music by the media server's ids are then answered.
+    Repeat it after `afa scan`, or when the server gave its songs new ids.
+    """
+    if not is_url(url):
+        fail(f"{url} is no address; write it as http://HOST:PORT")
+    settings = Settings()
+    files = LocalFiles(settings.data_dir.absolute())
+    with told(ValueError, OSError):
+        library = Library(files.library_url(settings), files.library_view_dir)
+        library.follow()
+    if not library.count([OPERATOR]):
+        fail("the library has no tracks yet; run `afa scan FOLDER` first")
+    server = name or urlsplit(url).netloc
+    with (
+        told(SubsonicError, LibraryBusyError, OSError),
+        Subsonic(url, user, password, plain=plain_password) as source,
+    ):
+        ways = link_songs(library, server, source.songs())
+    n_linked = ways["path"] + ways["mbid"] + ways["name"]
+    console.print(
+        f"{n_linked} of {ways.total()} songs of {server} are tracks of the library: "
+        f"{ways['path']} by path, {ways['mbid']} by MusicBrainz id, {ways['name']} by name",
+        highlight=False,
+    )
+    if ways["ambiguous"]:
+        console.print(f"{ways['ambiguous']} may be more than one track", highlight=False)
+    if ways["unknown"]:
+        console.print(
+            f"{ways['unknown']} are not in the library; `afa scan` their folder, then link again",
+            highlight=False,
+        )

@@ -1,0 +1,1 @@
+"""`afa mcp`: the tools, who answers them, and how."""

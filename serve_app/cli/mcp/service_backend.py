@@ -1,0 +1,88 @@
+"""Tools answered by the service, over its HTTP API."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+
+from serve_app.api.wire.features import AnalysisFeatures, Features
+from serve_app.api.wire.identification import Identification
+from serve_app.api.wire.library import LibraryList, LibraryTrackBody
+from serve_app.api.wire.similar import Filters, SimilarList, SimilarTrack
+from serve_app.cli.mcp.answers import Identified
+from serve_app.library.query import TrackQuery
+
+WAIT_S = 30
+TIMEOUT_S = 2.0 * WAIT_S
+
+
+class RefusedError(RuntimeError):
+    """The service did not do what was asked; the text is its own."""
+
+
+class ServiceBackend:
+    """See `serve_app.cli.mcp.server.Backend`."""
+
+    def __init__(self, http: httpx.AsyncClient) -> None:
+        """Take a client with the service's address and a key."""
+        self._http = http
+
+    async def analyse(self, path: Path) -> AnalysisFeatures:
+        """Submit a file and wait for its job."""
+        audio = await asyncio.to_thread(path.read_bytes)
+        job = await self._ask(
+            "POST", "/v1/audio-features/upload", params={"wait": WAIT_S}, content=audio
+        )
+        while job["status"] in ("queued", "running"):
+            job = await self._ask("GET", f"/v1/jobs/{job['job_id']}", params={"wait": WAIT_S})
+        if job["status"] == "failed":
+            raise RefusedError(job["error"]["message"])
+        return AnalysisFeatures.model_validate(job["result"])
+
+    async def look_up(self, track_id: str) -> Features:
+        """Give the features of a track by its id."""
+        return Features(**await self._ask("GET", f"/v1/audio-features/{quote(track_id, safe='')}"))
+
+    async def look_up_name(self, artist: str, title: str) -> Features:
+        """Give the features of a track by its names."""
+        names = {"artist": artist, "song": title}
+        return Features(**await self._ask("GET", "/v1/audio-features", params=names))
+
+    async def similar(self, track_id: str, filters: Filters) -> list[SimilarTrack]:
+        """Find tracks that sound like one."""
+        path = f"/v1/similar/{quote(track_id, safe='')}"
+        params = filters.model_dump(exclude_defaults=True)
+        return SimilarList(**await self._ask("GET", path, params=params)).items
+
+    async def identify(self, path: Path) -> Identified:
+        """Tell who a recording is."""
+        audio = await asyncio.to_thread(path.read_bytes)
+        found = Identification(**await self._ask("POST", "/v1/identify", content=audio))
+        return Identified(**found.model_dump(include=set(Identified.model_fields)))
+
+    async def search(self, query: TrackQuery, limit: int) -> list[LibraryTrackBody]:
+        """Find tracks of the library."""
+        params: dict[str, Any] = {
+            "q": query.text,
+            "tempo_min": query.tempo_min,
+            "tempo_max": query.tempo_max,
+            "key": query.keys,
+            "tag": query.tags,
+            "limit": limit,
+        }
+        asked = {name: value for name, value in params.items() if value not in (None, "", ())}
+        return LibraryList(**await self._ask("GET", "/v1/library", params=asked)).items
+
+    async def _ask(self, method: str, path: str, **sent: Any) -> dict[str, Any]:
+        try:
+            answer = await self._http.request(method, path, timeout=TIMEOUT_S, **sent)
+            body: dict[str, Any] = answer.json()
+        except (httpx.HTTPError, ValueError) as error:
+            raise RefusedError(
+                "the service does not answer; see `afa status`, and start afa mcp again"
+            ) from error
+        if not answer.is_success:
+            raise RefusedError(body["message"])
+        return body

@@ -1,0 +1,141 @@
+"""The songs of a media server that speaks the Subsonic API: Navidrome, Gonic, Airsonic, Supysonic.
+
+References:
+    https://www.subsonic.org/pages/api.jsp and https://opensubsonic.netlify.app.
+"""
+
+import hashlib
+import secrets
+from collections.abc import Iterator, Mapping
+from types import TracebackType
+from typing import Self
+
+import httpx
+from pydantic import AliasPath, Field, ValidationError
+
+from serve_app.domain.track_ids import Platform
+from serve_app.providers.web.wire import Wire, known_id
+
+API_VERSION = "1.13.0"
+"""The first whose passwords travel as tokens."""
+
+PAGE = 500
+"""The most albums that a server gives at once."""
+
+TIMEOUT_S = 30.0
+TOKENS_REFUSED = {10, 41}
+"""Errors of servers that cannot check a token: "parameter missing", "token not supported"."""
+
+
+class SubsonicError(RuntimeError):
+    """The server cannot be read; the text says what to do."""
+
+
+class Song(Wire):
+    """One song of a media server.
+
+    Attributes:
+        path: As the server tells it: below its folder, absolute, or made up of the tags.
+        duration_s: In whole seconds.
+        mbid: MusicBrainz recording id; OpenSubsonic servers tell it.
+    """
+
+    item_id: str = Field(alias="id", coerce_numbers_to_str=True)
+    artist: str = ""
+    title: str = ""
+    path: str = ""
+    duration_s: float | None = Field(None, alias="duration")
+    mbid: str | None = Field(None, alias="musicBrainzId")
+
+
+class _Album(Wire):
+    album_id: str = Field(alias="id", coerce_numbers_to_str=True)
+
+
+class _Problem(Wire):
+    code: int = 0
+    message: str = "it does not say why"
+
+
+class _Answer(Wire):
+    status: str
+    problem: _Problem = Field(_Problem(), alias="error")
+    albums: list[_Album] = Field([], validation_alias=AliasPath("albumList2", "album"))
+    songs: list[Song] = Field([], validation_alias=AliasPath("album", "song"))
+
+
+class Subsonic:
+    """Reads one server, as one of its users."""
+
+    def __init__(self, url: str, user: str, password: str, *, plain: bool = False) -> None:
+        """Take the address that a browser opens.
+
+        Args:
+            url: Such as ``https://music.example``.
+            user: Sees the folders that shall be read.
+            password: Sent as a token, MD5 of it and a salt.
+            plain: Send the password itself, to servers that know no tokens.
+        """
+        self._url = url.rstrip("/")
+        self._login = plain_login(user, password) if plain else token_login(user, password)
+        self._http = httpx.Client(timeout=TIMEOUT_S, trust_env=False)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        fault: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._http.close()
+
+    def songs(self) -> Iterator[Song]:
+        """Give all songs, album by album.
+
+        Raises:
+            SubsonicError: The server is away, refuses the login, or does not speak the API.
+        """
+        offset = 0
+        while True:
+            page = {"type": "alphabeticalByName", "size": str(PAGE), "offset": str(offset)}
+            albums = self._ask("getAlbumList2", page).albums
+            for album in albums:
+                for song in self._ask("getAlbum", {"id": album.album_id}).songs:
+                    yield song.model_copy(update={"mbid": known_id(Platform.MBID, song.mbid)})
+            offset += len(albums)
+            if len(albums) < PAGE:
+                return
+
+    def _ask(self, method: str, params: Mapping[str, str]) -> _Answer:
+        sent = {**self._login, "v": API_VERSION, "c": "afa", "f": "json", **params}
+        try:
+            # The login in a body stays out of the logs of servers and proxies.
+            reply = self._http.post(f"{self._url}/rest/{method}.view", data=sent)
+            answer = _Answer.model_validate(reply.json()["subsonic-response"])
+        except httpx.HTTPError as error:
+            raise SubsonicError(f"{self._url} does not answer: {error}") from error
+        except (ValueError, KeyError, TypeError, ValidationError) as error:
+            raise SubsonicError(
+                f"{self._url} does not speak the Subsonic API (status {reply.status_code}); give "
+                "the address that a browser opens, without /rest"
+            ) from error
+        if answer.status != "ok":
+            advice = ""
+            if answer.problem.code in TOKENS_REFUSED and "t" in self._login:
+                advice = "; if the server knows no tokens, add --plain-password"
+            raise SubsonicError(f"{self._url} refuses: {answer.problem.message}{advice}")
+        return answer
+
+
+def token_login(user: str, password: str, salt: str | None = None) -> dict[str, str]:
+    """Give the parameters of a login by token."""
+    salt = salt or secrets.token_hex(8)
+    token = hashlib.md5(f"{password}{salt}".encode(), usedforsecurity=False).hexdigest()
+    return {"u": user, "t": token, "s": salt}
+
+
+def plain_login(user: str, password: str) -> dict[str, str]:
+    """Give the parameters of a login by password, in hexadecimal digits as servers read it."""
+    return {"u": user, "p": f"enc:{password.encode().hex()}"}

@@ -1,0 +1,138 @@
+"""`afa link` with a real media server, Supysonic, in processes of its own."""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import mutagen
+import pytest
+from typer.testing import CliRunner
+
+from serve_app.cli.main import app
+from serve_app.library.library import Library
+from serve_app.library.track import OPERATOR, Place, TrackFile
+from tests.data.audio_files import click_track, encode
+from tests.library.library_setting import adding, track
+
+USER, PASSWORD = "joe", "correct horse"
+LOGIN = {"u": USER, "p": PASSWORD, "v": "1.12.0", "c": "test", "f": "json"}
+CLI = """
+import sys
+from contextlib import suppress
+from supysonic.cli import main
+for command in sys.argv[1].splitlines():
+    sys.argv[1:] = command.split("|")
+    with suppress(SystemExit):
+        main()
+"""
+FLASK = [sys.executable, "-m", "flask", "--app", "supysonic.web:create_application", "run"]
+START_LIMIT_S = 60.0
+
+runner = CliRunner()
+
+
+@pytest.fixture(scope="module")
+def music(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("music")
+    for bpm, album in ((90, "Slow"), (120, "Fast"), (150, "Fast")):
+        (folder / album).mkdir(exist_ok=True)
+        path = encode(folder / album / f"{bpm}.ogg", click_track(bpm, 3), "ogg", "vorbis")
+        file = mutagen.File(path)
+        file.update({"title": f"At {bpm}", "artist": "The Clicks", "album": album})
+        file.save()
+    return folder
+
+
+@pytest.fixture(scope="module")
+def server(music: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a Supysonic that has scanned the music."""
+    home = tmp_path_factory.mktemp("supysonic")
+    (home / "supysonic.conf").write_text(
+        f"[base]\ndatabase_uri = sqlite:///{home}/music.db\n"
+        f"[webapp]\ncache_dir = {home}\n[daemon]\nsocket = {home}/daemon.sock\n"
+    )
+    commands = f"user|add|{USER}|-p|{PASSWORD}\nfolder|add|Music|{music}\nfolder|scan|--foreground"
+    prepare = [sys.executable, "-c", CLI, commands]
+    subprocess.run(prepare, cwd=home, check=True, capture_output=True)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    url = f"http://127.0.0.1:{port}"
+    quiet = {"cwd": home, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen([*FLASK, "--port", str(port)], **quiet) as process:  # type: ignore[call-overload]
+        try:
+            wait_for(url)
+            yield url
+        finally:
+            process.terminate()
+
+
+def wait_for(url: str) -> None:
+    deadline = time.monotonic() + START_LIMIT_S
+    while True:
+        try:
+            httpx.get(f"{url}/rest/ping.view", params=LOGIN).raise_for_status()
+        except httpx.HTTPError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
+        else:
+            return
+
+
+@pytest.fixture
+def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Library]:
+    """The library that the command opens."""
+    data = tmp_path / "data"
+    monkeypatch.setenv("AFA_DATA_DIR", str(data))
+    monkeypatch.setenv("AFA_LINK_PASSWORD", PASSWORD)
+    library = Library((data / "library").as_uri(), data / "library-view")
+    yield library
+    library.close()
+
+
+def linked(url: str, *options: str) -> Any:
+    return runner.invoke(app, ["link", url, "--user", USER, *options], env=dict(os.environ))
+
+
+def test_tracks_learn_what_the_server_calls_them(
+    library: Library, server: str, music: Path
+) -> None:
+    by_path = replace(
+        track("Another Name"),
+        files=(TrackFile(Place.PATH, str(music / "Fast" / "120.ogg")),),
+    )
+    by_name = track("At 90", artist="The Clicks", album="Slow")
+    library.write([adding(by_path), adding(by_name)])
+    told = linked(server, "--plain-password", "--name", "home")
+    assert told.exit_code == 0, told.output
+    assert (
+        "2 of 3 songs of home are tracks of the library: 1 by path, 0 by MusicBrainz id, 1 by name"
+    ) in told.stdout
+    assert "1 are not in the library; `afa scan` their folder" in told.stdout
+    library.follow()
+    called = {one.track_id: item.item_id for one in library.all([OPERATOR]) for item in one.items}
+    for one, title in ((by_path, "At 120"), (by_name, "At 90")):
+        params = {**LOGIN, "id": called[one.track_id]}
+        song = httpx.get(f"{server}/rest/getSong.view", params=params).json()
+        assert song["subsonic-response"]["song"]["title"] == title
+    assert library.servers() == ["home"]
+
+
+def test_what_is_wrong_is_told(library: Library, server: str) -> None:
+    empty = linked(server)
+    assert (empty.exit_code, "run `afa scan FOLDER` first" in empty.stderr) == (1, True)
+    library.write([adding(track())])
+    without_token = linked(server)
+    assert without_token.exit_code == 1
+    assert "if the server knows no tokens, add --plain-password" in without_token.stderr
+    nowhere = linked("music.example")
+    assert "music.example is no address" in nowhere.stderr
+    assert PASSWORD not in without_token.output + empty.output
