@@ -188,6 +188,13 @@ SIMILAR: dict[str, Any] = {
     ],
     "_meta": META | {"cache": "bypass", "credits_used": 1},
 }
+ITEM = {
+    "item_id": "4NRXx6gZPPGGUBKMlqE5OT",
+    "title": "Demo in A minor",
+    "author": "The afa Demo Band",
+    "album": "Demos",
+}
+SIMILAR_ITEM = ITEM | {"distance": 0.1132}
 
 MBID = "afa00000-0000-4000-8000-000000000001"
 AB_METADATA = {
@@ -311,6 +318,10 @@ EXAMPLES: dict[tuple[str, str], Any] = {
     ("/acousticbrainz/{mbid}/low-level", "post"): {"message": "ok"},
     ("/spotify/v1/audio-features", "get"): {"audio_features": [SPOTIFY_SHAPE, None]},
     ("/spotify/v1/audio-features/{id}", "get"): SPOTIFY_SHAPE,
+    ("/api/similar_tracks", "get"): [SIMILAR_ITEM],
+    ("/api/alchemy", "post"): {"results": [SIMILAR_ITEM]},
+    ("/api/find_path", "get"): {"path": [SIMILAR_ITEM], "total_distance": 0.1132},
+    ("/api/search_tracks", "get"): [ITEM],
 }
 ERROR_MESSAGES = {
     400: ("bad_request", "ids: must be an array of 1 to 100 track ids"),

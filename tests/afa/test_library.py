@@ -208,3 +208,31 @@ def test_without_checkpoints_the_command_that_fetches_them_is_named(
     monkeypatch.setenv("AFA_MODEL_DIR", str(tmp_path))
     with pytest.raises(afa.ModelError, match="Run `afa models pull musicnn-msd-768`"):
         afa.Analyzer()
+
+
+def test_a_file_is_added_to_a_library_once_and_followed(
+    analyzer: afa.Analyzer, clips: list[Path], tmp_path: Path
+) -> None:
+    song = tmp_path / "Kraftwerk - Computer Love.ogg"
+    song.write_bytes(clips[1].read_bytes())
+    with afa.Library(tmp_path / "data") as library:
+        added = library.add(song, analyzer)
+        assert (added.artist, added.title) == ("Kraftwerk", "Computer Love")
+        assert added.tempo == pytest.approx(120, rel=0.02)
+        assert added.paths == (song,)
+        moved = song.rename(tmp_path / "b.ogg")
+        again = library.add(moved, analyzer)
+        assert (again.id, again.paths, len(library)) == (added.id, (moved,), 1)
+        heard = analyzer.analyze(clips[1])
+        np.testing.assert_allclose(library.embeddings([added])[0], heard.embedding, atol=1e-5)
+        (itself,) = library.similar(heard)
+        assert (itself.track.id, itself.distance) == (added.id, pytest.approx(0, abs=1e-5))
+        for name, content, code in (
+            ("a.mp3", b"no", "unprocessable_audio"),
+            ("b", None, "unreadable"),
+        ):
+            if content is not None:
+                (tmp_path / name).write_bytes(content)
+            with pytest.raises(afa.AudioError) as caught:
+                library.add(tmp_path / name, analyzer)
+            assert (caught.value.code, caught.value.path) == (code, tmp_path / name)

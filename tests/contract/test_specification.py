@@ -507,6 +507,10 @@ ROUTES = [
     ("GET", f"/acousticbrainz/low-level?recording_ids={MBID}"),
     ("GET", f"/acousticbrainz/high-level?recording_ids={MBID}"),
     ("GET", f"/acousticbrainz/count?recording_ids={MBID}"),
+    ("GET", "/api/similar_tracks?item_id=a"),
+    ("POST", "/api/alchemy"),
+    ("GET", "/api/find_path?start_song_id=a&end_song_id=b"),
+    ("GET", "/api/search_tracks?search_query=a"),
 ]
 BAD_KEYS = ["", "Bearer ", "Bearer afa_live_wrong", "Basic YTpi", "Bearer " + "x" * 5000]
 

@@ -59,6 +59,23 @@ export interface components {
             grace_ends: string | null;
         };
         /**
+         * AlchemyRequest
+         * @description Tracks to be like and unlike.
+         */
+        AlchemyRequest: {
+            /**
+             * Items
+             * @description At most 20 of each `op`, and one `ADD` at least.
+             */
+            items: components["schemas"]["Ingredient"][];
+            /**
+             * N
+             * @description How many tracks; at most 500 are given.
+             * @default 25
+             */
+            n: number;
+        };
+        /**
          * AnalysisFeatures
          * @description Result of an analysis job.
          */
@@ -1294,6 +1311,30 @@ export interface components {
             _meta: components["schemas"]["Meta"];
         };
         /**
+         * Ingredient
+         * @description A track that the answer shall sound like, or not.
+         */
+        Ingredient: {
+            /**
+             * Id
+             * @description The media server's id of a track.
+             */
+            id: string;
+            /**
+             * Op
+             * @description Like it, or unlike it.
+             * @enum {string}
+             */
+            op: "ADD" | "SUBTRACT";
+            /**
+             * Type
+             * @description Songs alone; artists are not kept here.
+             * @default song
+             * @constant
+             */
+            type: "song";
+        };
+        /**
          * Interval
          * @description A bar, beat or tatum.
          */
@@ -1313,6 +1354,59 @@ export interface components {
              * @description 0 to 1.
              */
             confidence: number;
+        };
+        /**
+         * Item
+         * @description A track by its name at the media server.
+         */
+        Item: {
+            /**
+             * Item Id
+             * @description The media server's id.
+             */
+            item_id: string;
+            /**
+             * Title
+             * @description Title.
+             */
+            title: string;
+            /**
+             * Author
+             * @description Artist.
+             */
+            author: string;
+            /**
+             * Album
+             * @description Album or single it is on; `unknown` where nothing is known.
+             */
+            album: string;
+        };
+        /**
+         * ItemPath
+         * @description A way from one track to another.
+         */
+        ItemPath: {
+            /**
+             * Path
+             * @description The tracks, each compared with the one before.
+             */
+            path: components["schemas"]["SimilarItem"][];
+            /**
+             * Total Distance
+             * @description Sum of the distances.
+             */
+            total_distance: number;
+        };
+        /**
+         * ItemResults
+         * @description The tracks that were found.
+         */
+        ItemResults: {
+            /**
+             * Results
+             * @description The tracks, nearest first.
+             */
+            results: components["schemas"]["SimilarItem"][];
         };
         /**
          * JobEnvelope
@@ -2048,6 +2142,37 @@ export interface components {
              * @default 1
              */
             weight: number;
+        };
+        /**
+         * SimilarItem
+         * @description A track that sounds alike.
+         */
+        SimilarItem: {
+            /**
+             * Item Id
+             * @description The media server's id.
+             */
+            item_id: string;
+            /**
+             * Title
+             * @description Title.
+             */
+            title: string;
+            /**
+             * Author
+             * @description Artist.
+             */
+            author: string;
+            /**
+             * Album
+             * @description Album or single it is on; `unknown` where nothing is known.
+             */
+            album: string;
+            /**
+             * Distance
+             * @description Cosine distance: 0 sounds the same.
+             */
+            distance: number;
         };
         /**
          * SimilarList

@@ -64,7 +64,9 @@ async def similar_tracks(
     caller: Reader,
     services: Services,
     offered: Offered,
-    item_id: Annotated[ItemId | None, Query()] = None,
+    item_id: Annotated[
+        ItemId | None, Query(description="The media server's id of a track.")
+    ] = None,
     title: Annotated[Words, Query(description="With `artist`, in the place of `item_id`.")] = "",
     artist: Annotated[Words, Query(description="With `title`, in the place of `item_id`.")] = "",
     n: Annotated[N, Query()] = 10,

@@ -12,6 +12,10 @@ KEY = "Such as `A minor`; null when there is none."
 CAMELOT = "The key's name on the Camelot wheel."
 
 
+class UnansweredError(RuntimeError):
+    """A tool cannot answer; the text says what to do instead."""
+
+
 class LookedUp(BaseModel):
     """Audio features of a track."""
 

@@ -9,7 +9,7 @@ from serve_app.api.wire.features import ExtendedFeatures, Features, to_canonical
 from serve_app.api.wire.library import LibraryTrackBody, track_body
 from serve_app.api.wire.similar import Filters, SimilarTrack, similar_track
 from serve_app.cli.identify import best_match
-from serve_app.cli.mcp.answers import Identified
+from serve_app.cli.mcp.answers import Identified, UnansweredError
 from serve_app.composition.files import LocalFiles
 from serve_app.domain.track_ids import readings
 from serve_app.library.library import Library
@@ -20,10 +20,6 @@ from serve_app.services.similar.search import Search
 from serve_app.services.similar.wanted import Seed
 
 OWNERS = (OPERATOR,)
-
-
-class UnknownTrackError(LookupError):
-    """The library does not have the track, or not its analysis."""
 
 
 class HereBackend:
@@ -96,20 +92,20 @@ def analysed(track: LibraryTrack | None, name: str) -> LibraryTrack:
     """Give a track that is there with its analysis.
 
     Raises:
-        UnknownTrackError: It is not.
+        UnansweredError: It is not.
     """
     if track is None:
-        raise UnknownTrackError(
+        raise UnansweredError(
             f"{name} is not in the library; find tracks with library_search, or add music with "
             "`afa scan FOLDER`"
         )
     if track.analysis is None:
-        raise UnknownTrackError(f"{name} is not analysed yet; run `afa scan` on its folder")
+        raise UnansweredError(f"{name} is not analysed yet; run `afa scan` on its folder")
     return track
 
 
 def features_of(track: LibraryTrack) -> Features:
     """Give the features of a track that is analysed."""
     if track.analysis is None:
-        raise UnknownTrackError(track.track_id)
+        raise UnansweredError(track.track_id)
     return to_canonical(track.analysis.features, track.identity.artist, track.identity.title)

@@ -1,18 +1,27 @@
 """The tools of `afa mcp`, whoever answers them."""
 
+from collections.abc import Awaitable, Callable
+from functools import wraps
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Protocol
+from typing import Annotated, ParamSpec, Protocol, TypeVar
 
 from mcp.server import MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
 from mcp.types import ToolAnnotations
 from pydantic import Field
 
+from afa.errors import AfaError as LibraryAfaError
+from pipelines.audio.decode import DecoderUnavailableError
+from pipelines.audio.waveform import AudioError
 from serve_app.api.wire.features import ExtendedFeatures, Features
 from serve_app.api.wire.library import CamelotKey, LibraryTrackBody
 from serve_app.api.wire.similar import Filters, SimilarTrack
 from serve_app.cli.mcp import answers
+from serve_app.domain.errors import AfaError
+from serve_app.domain.track_ids import InvalidTrackIdError
 from serve_app.library.query import TrackQuery
+from serve_app.providers.fingerprints.manifest import FingerprintIndexError
 
 INSTRUCTIONS = (
     "afa hears music: tempo, key, mood and likeness of files and of the tracks in its library. "
@@ -22,6 +31,15 @@ READS = ToolAnnotations(read_only_hint=True, open_world_hint=False)
 
 PITCH_RANGE = 0.06
 """Of tempo: what the pitch faders of decks have at their usual setting."""
+
+EXPECTED = (
+    *(AfaError, LibraryAfaError, AudioError, DecoderUnavailableError),
+    *(FingerprintIndexError, InvalidTrackIdError, answers.UnansweredError),
+)
+"""Errors whose texts say what to do."""
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 AudioPath = Annotated[str, Field(description="Absolute path of an audio file on this machine.")]
 TrackName = Annotated[
@@ -62,57 +80,55 @@ class Backend(Protocol):
         ...
 
 
-def build(backend: Backend) -> MCPServer:
-    """Make the server of six tools."""
-    server = MCPServer("afa", version=version("afa"), instructions=INSTRUCTIONS)
+class Tools:
+    """The tools; an agent reads their names, their docstrings and what their arguments say."""
 
-    @server.tool(annotations=READS)
-    async def analyse_file(path: AudioPath) -> answers.Analysed:
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    async def analyse_file(self, path: AudioPath) -> answers.Analysed:
         """Hear an audio file: tempo, key, loudness, mood, tags, mix points. Takes some seconds."""
-        return answers.analysed(await backend.analyse(file_at(path)))
+        return answers.analysed(await self._backend.analyse(file_at(path)))
 
-    @server.tool(annotations=READS)
     async def look_up(
-        track: Annotated[TrackName, Field()] = "",
+        self,
+        track: TrackName = "",
         artist: Annotated[str, Field(description="With `title`, in the place of `track`.")] = "",
         title: Annotated[str, Field(description="With `artist`, in the place of `track`.")] = "",
     ) -> answers.LookedUp:
         """Tell tempo, key and mood of a track that is known, by its id or by artist and title."""
         if track:
-            return answers.looked_up(await backend.look_up(track))
+            return answers.looked_up(await self._backend.look_up(track))
         if artist and title:
-            return answers.looked_up(await backend.look_up_name(artist, title))
-        raise ValueError("give track, or artist and title")
+            return answers.looked_up(await self._backend.look_up_name(artist, title))
+        raise answers.UnansweredError("give track, or artist and title")
 
-    @server.tool(annotations=READS)
-    async def similar(track: TrackName, n: Count = 10) -> answers.Neighbours:
+    async def similar(self, track: TrackName, n: Count = 10) -> answers.Neighbours:
         """Find tracks of the library that sound like one of them."""
-        found = await backend.similar(track, Filters(n=n))
+        found = await self._backend.similar(track, Filters(n=n))
         return answers.Neighbours(tracks=[answers.neighbour(one) for one in found])
 
-    @server.tool(annotations=READS)
-    async def find_mixable(track: TrackName, n: Count = 10) -> answers.Neighbours:
+    async def find_mixable(self, track: TrackName, n: Count = 10) -> answers.Neighbours:
         """Find similar tracks that a DJ can mix with one: tempo within 6 %, a key that goes along.
 
         Half and double tempo count too. Where the track has no beat or no key, that is not asked.
         """
-        seed = await backend.look_up(track)
+        seed = await self._backend.look_up(track)
         filters = Filters(n=n, compatible=seed.camelot is not None)
         if seed.tempo:
             low, high = seed.tempo * (1 - PITCH_RANGE), seed.tempo * (1 + PITCH_RANGE)
             filters = filters.model_copy(
                 update={"tempo_min": low, "tempo_max": high, "tempo_octaves": True}
             )
-        found = await backend.similar(track, filters)
+        found = await self._backend.similar(track, filters)
         return answers.Neighbours(tracks=[answers.neighbour(one) for one in found])
 
-    @server.tool(annotations=READS)
-    async def identify(path: AudioPath) -> answers.Identified:
+    async def identify(self, path: AudioPath) -> answers.Identified:
         """Tell which track a recording is, from three seconds of it or more."""
-        return await backend.identify(file_at(path))
+        return await self._backend.identify(file_at(path))
 
-    @server.tool(annotations=READS)
     async def library_search(
+        self,
         text: Annotated[
             str, Field(description="Words of artist, title, album or tags; all must match.")
         ] = "",
@@ -124,19 +140,46 @@ def build(backend: Backend) -> MCPServer:
     ) -> answers.Tracks:
         """Find tracks of the library by words, tempo, key and tags; without any, the newest."""
         query = TrackQuery(tempo_min, tempo_max, keys=keys or (), tags=tags or (), text=text)
-        found = await backend.search(query, limit)
+        found = await self._backend.search(query, limit)
         return answers.Tracks(tracks=[answers.track(one) for one in found])
 
+
+def build(backend: Backend) -> MCPServer:
+    """Make the server of all tools."""
+    server = MCPServer(
+        "afa", version=version("afa"), instructions=INSTRUCTIONS, log_level="WARNING"
+    )
+    tools = Tools(backend)
+    offer = server.tool(annotations=READS)
+    for tool in (tools.analyse_file, tools.look_up, tools.similar, tools.find_mixable):
+        offer(saying(tool))
+    offer(saying(tools.identify))
+    offer(saying(tools.library_search))
     return server
+
+
+def saying(answer: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
+    """Have a tool tell the agent what it is expected to fail with, and nothing else."""
+
+    @wraps(answer)
+    async def answer_or_say(*said: P.args, **named: P.kwargs) -> T:
+        try:
+            return await answer(*said, **named)
+        except EXPECTED as error:
+            raise ToolError(str(error)) from error
+
+    return answer_or_say
 
 
 def file_at(path: str) -> Path:
     """Give the file of a path.
 
     Raises:
-        ValueError: There is none.
+        UnansweredError: There is none.
     """
     file = Path(path).expanduser()
     if not file.is_file():
-        raise ValueError(f"no such file: {path}; give the absolute path of an audio file")
+        raise answers.UnansweredError(
+            f"no such file: {path}; give the absolute path of an audio file"
+        )
     return file

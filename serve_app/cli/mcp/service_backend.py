@@ -11,15 +11,11 @@ from serve_app.api.wire.features import AnalysisFeatures, Features
 from serve_app.api.wire.identification import Identification
 from serve_app.api.wire.library import LibraryList, LibraryTrackBody
 from serve_app.api.wire.similar import Filters, SimilarList, SimilarTrack
-from serve_app.cli.mcp.answers import Identified
+from serve_app.cli.mcp.answers import Identified, UnansweredError
 from serve_app.library.query import TrackQuery
 
 WAIT_S = 30
 TIMEOUT_S = 2.0 * WAIT_S
-
-
-class RefusedError(RuntimeError):
-    """The service did not do what was asked; the text is its own."""
 
 
 class ServiceBackend:
@@ -38,7 +34,7 @@ class ServiceBackend:
         while job["status"] in ("queued", "running"):
             job = await self._ask("GET", f"/v1/jobs/{job['job_id']}", params={"wait": WAIT_S})
         if job["status"] == "failed":
-            raise RefusedError(job["error"]["message"])
+            raise UnansweredError(job["error"]["message"])
         return AnalysisFeatures.model_validate(job["result"])
 
     async def look_up(self, track_id: str) -> Features:
@@ -80,9 +76,9 @@ class ServiceBackend:
             answer = await self._http.request(method, path, timeout=TIMEOUT_S, **sent)
             body: dict[str, Any] = answer.json()
         except (httpx.HTTPError, ValueError) as error:
-            raise RefusedError(
+            raise UnansweredError(
                 "the service does not answer; see `afa status`, and start afa mcp again"
             ) from error
         if not answer.is_success:
-            raise RefusedError(body["message"])
+            raise UnansweredError(body["message"])
         return body

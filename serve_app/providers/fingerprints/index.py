@@ -183,7 +183,7 @@ class FingerprintIndex:
         try:
             status = (self._folder / FILE_NAME).stat()
         except FileNotFoundError as error:
-            raise NoIndexError(f"{self._folder} holds no fingerprint index.") from error
+            raise NoIndexError(self._folder) from error
         return status.st_mtime_ns, status.st_ino
 
 

@@ -24,6 +24,11 @@ class FingerprintIndexError(Exception):
 class NoIndexError(FingerprintIndexError):
     """The folder holds no index yet."""
 
+    def __init__(self, folder: Path) -> None:
+        super().__init__(
+            f"{folder} holds no fingerprint index; `afa catalog fingerprint FOLDER` makes one"
+        )
+
 
 class OutdatedIndexError(FingerprintIndexError):
     """The index was made by another fingerprint: its tracks must be fingerprinted again."""
@@ -69,7 +74,7 @@ def read_manifest(folder: Path) -> Manifest:
     try:
         raw = json.loads((folder / FILE_NAME).read_text("utf-8"))
     except FileNotFoundError as error:
-        raise NoIndexError(f"{folder} holds no fingerprint index.") from error
+        raise NoIndexError(folder) from error
     except ValueError as error:
         raise FingerprintIndexError(f"{folder / FILE_NAME} is damaged: {error}") from error
     if raw["model_id"] != MODEL_ID:
