@@ -54,6 +54,8 @@ AUDIO_BODIES = {
     "GET /acousticbrainz/low-level",
     "GET /acousticbrainz/high-level",
     "GET /acousticbrainz/count",
+    # Nor "an id, or title and artist".
+    "GET /api/similar_tracks",
 }
 
 load_all_checks()
