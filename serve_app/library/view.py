@@ -29,6 +29,8 @@ Known = tuple[str, str, TrackIdentity]
 BUSY_S = 60.0
 MAX_SAME = 16
 MAX_NAMED = 50
+LAST = "\U0010ffff"
+"""Sorts behind whatever a name may go on with."""
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS version(seen INTEGER NOT NULL);
@@ -151,11 +153,14 @@ class View:
         return [(one, owner, identity_json.from_json(who)) for one, owner, who in found]
 
     def terms(self, kind: str) -> list[str]:
-        """What follows the beginning ``kind`` in the terms that it begins."""
-        found = self._connection().execute(
-            "SELECT DISTINCT term FROM term WHERE term >= ? AND term < ?", [kind, kind + "\x7f"]
-        )
-        return [term.removeprefix(kind) for (term,) in found]
+        """What follows the beginning ``kind`` in the terms that it begins, ascending."""
+        connection, found = self._connection(), [kind]
+        while True:  # from term to term by the index, however many tracks each has
+            next_one = "SELECT min(term) FROM term WHERE term > ? AND term < ?"
+            (term,) = connection.execute(next_one, [found[-1], kind + LAST]).fetchone()
+            if term is None:
+                return [term.removeprefix(kind) for term in found[1:]]
+            found.append(term)
 
     def track(self, track_id: str) -> tuple[LibraryTrack | None, int, str]:
         """A track, its revision and the write that made it; no track where it was removed.

@@ -41,9 +41,9 @@ class Song(Wire):
     """
 
     item_id: str = Field(alias="id", coerce_numbers_to_str=True)
-    artist: str = ""
-    title: str = ""
-    path: str = ""
+    artist: str | None = None
+    title: str | None = None
+    path: str | None = None
     duration_s: float | None = Field(None, alias="duration")
     mbid: str | None = Field(None, alias="musicBrainzId")
 

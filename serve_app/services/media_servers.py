@@ -51,9 +51,9 @@ class Matcher:
     def find(self, song: Song) -> tuple[LibraryTrack | None, Way]:
         """Give the track that a song is, and how it was found, or why not."""
         ways: dict[Way, Callable[[], Sequence[LibraryTrack]]] = {
-            "path": lambda: self._at(song.path),
+            "path": lambda: self._at(song.path or ""),
             "mbid": lambda: self._by_mbid.get(song.mbid or "", ()),
-            "name": lambda: self._by_name.get(text_key(song.artist, song.title), ()),
+            "name": lambda: self._by_name.get(text_key(song.artist or "", song.title or ""), ()),
         }
         is_ambiguous = False
         for way, candidates in ways.items():

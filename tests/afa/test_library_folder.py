@@ -30,7 +30,7 @@ def put(folder: Path, title: str, away: float, **who: object) -> str:
     said = heard(title, model=MODEL).features
     features = replace(said, embedding=unit, key=9, mode=0, mood_tags=[], **measured)  # type: ignore[arg-type]
     one = replace(track(title, **who), files=(TrackFile(Place.PATH, f"/music/{title}.flac"),))
-    stores = Stores((folder / "library").as_uri(), folder / "library-view")
+    stores = Stores((folder / "library").as_uri(), folder / "view-of-another-machine")
     stores.write([adding(one, Heard(features, MODEL_SET))])
     stores.close()
     return one.track_id

@@ -76,6 +76,10 @@ async def test_a_way_leads_over_the_servers_tracks_alone(home: Application) -> N
         home.client(), "/api/find_path", start_song_id=SEED, end_song_id="far", max_steps=400
     )
     assert [one["item_id"] for one in body["path"]] == [SEED, "near", "far"]
+    short = await asked(
+        home.client(), "/api/find_path", start_song_id=SEED, end_song_id="far", max_steps=3
+    )
+    assert [one["item_id"] for one in short["path"]] == [SEED, "near", "far"]
     assert body["total_distance"] == pytest.approx(sum(one["distance"] for one in body["path"]))
 
 

@@ -32,7 +32,7 @@ async def answer(request: Request) -> Response:
         albums = [{"id": str(n), "name": f"Album {n}"} for n in range(N_ALBUMS)]
         return ok({"albumList2": {"album": albums[offset : offset + size]}})
     n = int(asked["id"])
-    songs = [] if n == 1 else [{"id": n, "title": f"Song {n}", "duration": 200}]
+    songs = [] if n == 1 else [{"id": n, "title": f"Song {n}", "artist": None, "duration": 200}]
     if n == 0:
         known = {"artist": "The Cure", "path": "a/b.flac", "musicBrainzId": MBID, "bpm": 0}
         songs = [songs[0] | known | {"genres": [{"name": "x"}]}]
@@ -69,7 +69,7 @@ def test_all_songs_of_all_pages_are_read(url: str) -> None:
     first = songs[0]
     assert (first.artist, first.title, first.path) == ("The Cure", "Song 0", "a/b.flac")
     assert (first.duration_s, first.mbid) == (200.0, MBID.lower())
-    assert (songs[1].artist, songs[1].path, songs[1].mbid) == ("", "", None)
+    assert (songs[1].artist, songs[1].path, songs[1].mbid) == (None, None, None)
 
 
 def test_a_token_is_that_of_the_documentation() -> None:

@@ -91,17 +91,17 @@ def test_items_are_noted_and_forgotten_by_server(library: Library) -> None:
     elsewhere = song("9", path="Other/03.flac")
     songs = [song("a", path="Live/01.flac"), song("b", path="Live/02.flac"), elsewhere]
     assert link(library, "home", songs) == {"path": 2, "unknown": 1}
-    link(library, "work", [song("a", path="Live/02.flac")])
+    link(library, "über", [song("a", path="Live/02.flac")])
     assert items(library, one) == [ServerItem("home", "a")]
-    assert items(library, other) == [ServerItem("home", "b"), ServerItem("work", "a")]
-    assert sorted(library.servers()) == ["home", "work"]
-    of_work = library.page(TrackQuery(server="work"), [OPERATOR], 10).items
+    assert items(library, other) == [ServerItem("home", "b"), ServerItem("über", "a")]
+    assert sorted(library.servers()) == ["home", "über"]
+    of_work = library.page(TrackQuery(server="über"), [OPERATOR], 10).items
     assert [found.track_id for found in of_work] == [other.track_id]
 
     link(library, "home", [song("c", path="Live/02.flac"), song("d", path="Live/02.flac")])
     assert items(library, one) == []
     assert items(library, other) == [
-        *(ServerItem("work", "a"), ServerItem("home", "c"), ServerItem("home", "d"))
+        *(ServerItem("über", "a"), ServerItem("home", "c"), ServerItem("home", "d"))
     ]
 
 
