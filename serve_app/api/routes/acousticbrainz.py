@@ -11,7 +11,7 @@ from serve_app.api.door.idempotency import IdempotentRoute, idempotent
 from serve_app.api.door.limits import AssetWriter, Reader
 from serve_app.api.door.request import Offered, Services, error_responses, request_id
 from serve_app.api.services import ApiServices, Operations
-from serve_app.api.wire.acousticbrainz import (
+from serve_app.api.wire.dialects.acousticbrainz import (
     DocumentCount,
     HighLevel,
     LowLevel,
