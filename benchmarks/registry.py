@@ -37,6 +37,7 @@ MODULES = {
     "overload": "benchmarks.overload.overload",
     "partial": "benchmarks.accuracy.partial",
     "restore": "benchmarks.lookup.restore",
+    "scaling": "benchmarks.serving.scaling",
     "similar": "benchmarks.lookup.similar",
     "upload": "benchmarks.serving.upload",
 }

@@ -1,4 +1,4 @@
-"""Scale model deployments by the delay that a newcomer would meet, not by the count of requests.
+"""Scale deployments by the delay that a newcomer would meet, not by the count of requests.
 
 One request may be one window or a thousand; a replica's backlog in seconds of its own measured pace
 is the same for a CPU and a GPU, for short tracks and long ones. Serve's ``upscale_delay_s``,
@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 BACKLOG, BUSY = "backlog_s", "busy"
-"""What `ModelServer.record_autoscaling_stats` gives of each replica: seconds of work that wait, and
-the share of the time in which its device worked."""
+"""What `record_autoscaling_stats` gives of each replica: seconds of work that wait, and the share
+of the time in which its device, or its slots for jobs, worked."""
 
 
 class Context(Protocol):
@@ -20,6 +20,11 @@ class Context(Protocol):
     @property
     def current_num_replicas(self) -> int:
         """Replicas that run."""
+        ...
+
+    @property
+    def target_num_replicas(self) -> int:
+        """Replicas that run or are starting."""
         ...
 
     @property
@@ -41,11 +46,13 @@ class Context(Protocol):
 class QueueDelayPolicy:
     """Asks for so many replicas that what waits is done within a target time.
 
+    Nothing is given up while a replica is starting: it was asked for because of what waits.
+
     Args:
         target_s: Longest delay that a newcomer should meet before its own work starts.
-        idle_share: A replica is given up when the others would then work for less than this share
+        idle_share: Replicas are given up as long as the others then work for less than this share
             of the time, and hardly anything waits.
-        max_growth: At most so many times the present replicas at once.
+        max_growth: At most so many times the present replicas at once, or so small a part of them.
     """
 
     def __init__(
@@ -63,12 +70,14 @@ class QueueDelayPolicy:
         if n == 0 or not backlogs:
             return n, {}
         delay_s = _delay_s(context, list(backlogs.values()))
+        target = context.target_num_replicas
         if delay_s > self._target_s:
-            return math.ceil(n * min(delay_s / self._target_s, self._max_growth)), {}
-        is_quiet = delay_s < self._target_s / 4
-        if n > 1 and is_quiet and sum(busy.values()) < self._idle_share * (n - 1):
-            return n - 1, {}
-        return n, {}
+            growth = min(delay_s / self._target_s, self._max_growth)
+            return max(target, math.ceil(n * growth)), {}
+        if delay_s > self._target_s / 4 or target > n:
+            return max(target, n), {}
+        needed = math.floor(sum(busy.values()) / self._idle_share) + 1
+        return min(n, max(needed, math.ceil(n / self._max_growth))), {}
 
 
 def _delay_s(context: Context, backlogs: list[float]) -> float:

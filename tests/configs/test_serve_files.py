@@ -43,7 +43,7 @@ def paths_of(value: Any) -> Iterator[str]:
             yield from paths_of(inner)
 
 
-@pytest.mark.parametrize(("name", "n_named"), [("serve.local.yaml", 1), ("serve.gpu.yaml", 3)])
+@pytest.mark.parametrize(("name", "n_named"), [("serve.local.yaml", 1), ("serve.gpu.yaml", 4)])
 def test_what_a_file_names_by_its_path_can_be_imported(name: str, n_named: int) -> None:
     named = list(paths_of(load(REPOSITORY / "configs" / name)))
     assert len(named) == n_named

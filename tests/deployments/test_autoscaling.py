@@ -19,10 +19,12 @@ class Context:
     total_num_requests: float = 10.0
     total_queued_requests: float | None = 0.0
     current_num_replicas: int = 0
+    target_num_replicas: int = 0
     aggregated_metrics: dict[str, dict[str, float]] | None = field(init=False)
 
     def __post_init__(self) -> None:
         self.current_num_replicas = self.current_num_replicas or len(self.busy)
+        self.target_num_replicas = self.target_num_replicas or self.current_num_replicas
         self.aggregated_metrics = {
             BACKLOG: {str(i): value for i, value in enumerate(self.backlogs)},
             BUSY: {str(i): value for i, value in enumerate(self.busy)},
@@ -45,11 +47,14 @@ def policy() -> QueueDelayPolicy:
         (Context([0.0, 8.0], [0.5, 1.0]), 4),  # the mean counts: 4 s
         (Context([0.0, 0.0, 0.0], [0.2, 0.3, 0.4]), 2),  # two would work .45 of the time each
         (Context([0.0, 0.0, 0.0], [0.4, 0.4, 0.4]), 3),  # two would work .6 of the time
+        (Context([0.0] * 8, [0.0] * 8), 4),  # by half at once
         (Context([0.6, 0.6], [0.1, 0.1]), 2),  # something waits, so nobody goes
         (Context([0.0], [0.0]), 1),
         (Context([], [], current_num_replicas=3), 3),  # no news is no reason
         (Context([1.2], [1.0], total_num_requests=30, total_queued_requests=20), 2),  # at handles
         (Context([1.2], [1.0], total_num_requests=30, total_queued_requests=None), 1),
+        (Context([0.0, 0.0], [0.1, 0.1], target_num_replicas=4), 4),  # two are starting
+        (Context([5.0, 5.0], [1.0, 1.0], target_num_replicas=6), 6),
     ],
 )
 def test_the_number_follows_the_delay(

@@ -1,0 +1,281 @@
+"""How the shipped scaling policies meet a burst: waiting time, replicas and cost, simulated.
+
+Jobs arrive at random, fifty times as many for ten minutes. They wait in the lanes, are decoded by
+workers and analysed by two deployments that share cards. The policies, bounds and delays are those
+of ``configs/serve.gpu.yaml``; service times are the project's own, measured on a CPU where a CPU
+works, and worked out from operations and peak rate where a GPU would. Nothing here ran on a GPU.
+"""
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from math import ceil
+from pathlib import Path
+from statistics import mean, quantiles
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import yaml
+from ray.serve.config import AutoscalingConfig
+
+from benchmarks.report import Options, Result, Target
+from serve_app.deployments.autoscaling import BACKLOG, BUSY
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+NAME = "scaling"
+
+SERVE_FILE = Path(__file__).parents[2] / "configs" / "serve.gpu.yaml"
+TRACK_S = 180.0
+DECODE_S = 0.07 * TRACK_S / 60
+"""CPU seconds of a track, measured: .07 per minute."""
+HOST_S = 0.16
+"""CPU seconds of `Spectral` around its forwards, measured for 180 s."""
+DEVICE_S = 0.015
+"""Of a card for a track's AST: 261 GFLOP a window at .4 of 790 TFLOP/s. Arithmetic."""
+START_S: Mapping[str, float] = {"AnalysisWorker": 20.0}
+GPU_START_S = 90.0
+"""A node, an environment, checkpoints and warm-up, where one has to be added."""
+
+BASE_PER_S, BURST = 0.4, 50
+BEFORE_S, BURST_S, AFTER_S = 300.0, 600.0, 2700.0
+STEP_S = 0.5
+CARDS = (1, 2, 4, 8, 16)
+MOST_P95_S = 120.0
+MAIN_CARDS = 16
+
+
+@dataclass(slots=True)
+class Job:
+    """One track on its way."""
+
+    came_s: float
+    began_s: float = 0.0
+    left: int = 2
+
+
+@dataclass
+class Deployment:
+    """Replicas of one deployment: a queue, a rate, and Serve's autoscaler around the policy."""
+
+    name: str
+    row: Mapping[str, Any]
+    tracks_per_s: float
+    queue: deque[Job] = field(default_factory=deque)
+    running: int = 0
+    starting: list[float] = field(default_factory=list)
+    credit: float = 0.0
+    seen: deque[tuple[float, float]] = field(default_factory=deque)
+    wished_s: float = 0.0
+    wish: int = 0
+    n_changes: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.config = AutoscalingConfig(**self.row["autoscaling_config"])
+        self.policy = self.config.policy.get_policy()(**self.config.policy.policy_kwargs)
+        self.running = self.config.min_replicas
+        self.share = self.row["ray_actor_options"].get("num_gpus", 0.0)
+        self.start_s = START_S.get(self.name, GPU_START_S)
+
+    @property
+    def target_num_replicas(self) -> int:
+        """Those that run and those that start."""
+        return self.running + len(self.starting)
+
+    @property
+    def current_num_replicas(self) -> int:
+        """Those that run."""
+        return self.running
+
+    total_num_requests = 1.0
+    total_queued_requests = 0.0
+
+    @property
+    def aggregated_metrics(self) -> dict[str, dict[str, float]]:
+        """The mean over the period that Serve looks back, of each replica."""
+        backlog, busy = (mean(values) for values in zip(*self.seen, strict=True))
+        names = [str(n) for n in range(self.running)]
+        return {BACKLOG: dict.fromkeys(names, backlog), BUSY: dict.fromkeys(names, busy)}
+
+    def serve(self) -> Iterator[Job]:
+        """Do one step's work; give the jobs that are done."""
+        capacity = self.running * self.tracks_per_s * STEP_S
+        self.credit = min(self.credit, 1.0) + capacity
+        n_done = min(int(self.credit), len(self.queue))
+        self.credit -= n_done
+        self.busy = min(1.0, n_done / capacity)
+        for _ in range(n_done):
+            yield self.queue.popleft()
+
+    def backlog_s(self) -> float:
+        """Seconds of work that wait at each replica."""
+        return len(self.queue) / (self.running * self.tracks_per_s)
+
+    def scale(self, now_s: float, backlog_s: float, busy: float, room: float) -> None:
+        """Note what a replica would tell, and do what the policy has asked for long enough.
+
+        Args:
+            now_s: The time.
+            backlog_s: See `BACKLOG`.
+            busy: See `BUSY`.
+            room: Cards that are free for this deployment's share.
+        """
+        ready = [at for at in self.starting if at <= now_s]
+        self.running += len(ready)
+        self.starting = [at for at in self.starting if at > now_s]
+        self.seen.append((backlog_s, busy))
+        while len(self.seen) > self.config.look_back_period_s / STEP_S:
+            self.seen.popleft()
+        wanted, _ = self.policy(self)
+        wanted = min(max(int(wanted), self.config.min_replicas), self.config.max_replicas)
+        target = self.target_num_replicas
+        direction = (wanted > target) - (wanted < target)
+        if direction != self.wish:
+            self.wish, self.wished_s = direction, now_s
+        is_up = direction > 0
+        delay_s = self.config.upscale_delay_s if is_up else self.config.downscale_delay_s
+        if direction == 0 or now_s - self.wished_s < delay_s:
+            return
+        self.wished_s = now_s
+        if is_up:
+            n_more = wanted - target
+            if self.share:
+                n_more = min(n_more, int(room / self.share + 1e-9))
+            self.starting += [now_s + self.start_s] * n_more
+        else:
+            n_fewer = target - wanted
+            self.running -= n_fewer
+        if wanted != target:
+            self.n_changes.append(direction)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What a simulated hour looked like, step by step."""
+
+    times_s: list[float]
+    waiting: list[int]
+    replicas: Mapping[str, list[int]]
+    waits_s: list[float]
+    card_hours: float
+    flaps: int
+
+
+def simulate(cards: int, seed: int = 0) -> Run:
+    """Play a burst on so many cards."""
+    chance = np.random.default_rng(seed)
+    content = yaml.safe_load(SERVE_FILE.read_text(encoding="utf-8"))["applications"][0]
+    rows = {row["name"]: row for row in content["deployments"]}
+    slots = content["args"]["worker"]["concurrent_jobs"]
+    cpus = rows["AnalysisWorker"]["ray_actor_options"]["num_cpus"]
+    worker = Deployment("AnalysisWorker", rows["AnalysisWorker"], cpus / DECODE_S)
+    models = [
+        Deployment("Spectral", rows["Spectral"], 1 / HOST_S),
+        Deployment("MoodAndEmbedding", rows["MoodAndEmbedding"], 1 / DEVICE_S),
+    ]
+    lane: deque[Job] = deque()
+    run = Run([], [], {one.name: [] for one in (worker, *models)}, [], 0.0, 0)
+    card_steps, n_in_flight, n_steps = 0.0, 0, int((BEFORE_S + BURST_S + AFTER_S) / STEP_S)
+    for step in range(n_steps):
+        now_s = step * STEP_S
+        is_burst = BEFORE_S <= now_s < BEFORE_S + BURST_S
+        rate = BASE_PER_S * (BURST if is_burst else 1)
+        lane.extend(Job(now_s) for _ in range(chance.poisson(rate * STEP_S)))
+        while lane and n_in_flight < worker.running * slots:
+            job = lane.popleft()
+            job.began_s = now_s
+            run.waits_s.append(now_s - job.came_s)
+            worker.queue.append(job)
+            n_in_flight += 1
+        for job in worker.serve():
+            for model in models:
+                model.queue.append(job)
+        for model in models:
+            for job in model.serve():
+                job.left -= 1
+                n_in_flight -= job.left == 0
+        used = sum(one.share * one.target_num_replicas for one in models)
+        wait_s = now_s - lane[0].came_s if lane else 0.0
+        worker.scale(now_s, wait_s, n_in_flight / (worker.running * slots), room=0.0)
+        for model in models:
+            model.scale(now_s, model.backlog_s(), model.busy, room=max(0.0, cards - used))
+            used = sum(one.share * one.target_num_replicas for one in models)
+        card_steps += ceil(used - 1e-9)
+        if step % 20 == 0:
+            run.times_s.append(now_s)
+            run.waiting.append(len(lane))
+            for one in (worker, *models):
+                run.replicas[one.name].append(one.running)
+    flaps = sum(
+        before > 0 > now
+        for one in (worker, *models)
+        for before, now in zip(one.n_changes, one.n_changes[1:], strict=False)
+    )
+    hours = card_steps * STEP_S / 3600
+    return Run(run.times_s, run.waiting, run.replicas, run.waits_s, hours, flaps)
+
+
+def run(options: Options) -> Result:
+    """Play the burst on 1 to 16 cards."""
+    runs = {cards: simulate(cards) for cards in ((1, MAIN_CARDS) if options.is_quick else CARDS)}
+    hours = (BEFORE_S + BURST_S + AFTER_S) / 3600
+    rows, values = [], {}
+    for cards, played in runs.items():
+        p50, p95 = (quantiles(played.waits_s, n=20)[n] for n in (9, 18))
+        most = {name: max(counts) for name, counts in played.replicas.items()}
+        values[f"{cards} cards"] = {
+            "jobs": len(played.waits_s),
+            "wait_p50_s": round(p50, 1),
+            "wait_p95_s": round(p95, 1),
+            "wait_max_s": round(max(played.waits_s), 1),
+            "most_replicas": most,
+            "card_hours": round(played.card_hours, 2),
+            "of_always_on": round(played.card_hours / (cards * hours), 3),
+        }
+        rows.append(
+            (
+                cards,
+                p50,
+                p95,
+                max(played.waits_s),
+                " / ".join(str(count) for count in most.values()),
+                played.card_hours,
+                played.card_hours / (cards * hours),
+            )
+        )
+    main = runs[MAIN_CARDS]
+    return Result(
+        NAME,
+        values=values,
+        columns=(
+            "cards at most",
+            "wait p50 s",
+            "wait p95 s",
+            "longest s",
+            "most workers / spectral / mood",
+            "card hours",
+            "of always on",
+        ),
+        rows=rows,
+        targets=(
+            Target(
+                "p95 wait with 16 cards, s",
+                quantiles(main.waits_s, n=20)[18],
+                MOST_P95_S,
+                at_least=False,
+            ),
+        ),
+        draw=lambda axes: _draw(axes, main),
+    )
+
+
+def _draw(axes: "Axes", played: Run) -> None:
+    minutes = [at / 60 for at in played.times_s]
+    axes.fill_between(minutes, played.waiting, color="0.85", label="jobs that wait")
+    axes.set(xlabel="minutes", ylabel="jobs that wait", title="A 50-fold burst on 16 cards")
+    beside = axes.twinx()
+    for name, counts in played.replicas.items():
+        beside.step(minutes, counts, where="post", label=name)
+    beside.set_ylabel("replicas")
+    beside.legend(loc="upper right")
