@@ -16,7 +16,7 @@ help:
 	@echo "make down        end it"
 	@echo "make install     what the service needs;   make dev: what its developers need as well"
 	@echo "make test        run the whole test suite"
-	@echo "make screenshots take the pictures of the pages anew, docs/screenshots/"
+	@echo "make screenshots take the pictures of the pages and of a plot anew, docs/screenshots/"
 	@echo "make docs        the book as a site, build/site/, with every link checked"
 	@echo "make lint        ruff, mypy, import contracts"
 	@echo "make clients     write what the clients take from the OpenAPI document (needs npm)"
@@ -68,12 +68,13 @@ test: $(DEV_STAMP) models chromium
 	$(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder -m 'not gpu and not slow'
 
 screenshots: $(DEV_STAMP) models chromium
-	$(BIN)/python -m pytest -q tests/browser/test_screenshots.py --screenshots docs/screenshots
+	$(BIN)/python -m pytest -q tests/browser/test_screenshots.py \
+	  tests/afa/test_library.py::test_a_track_draws_itself --screenshots docs/screenshots
 
 docs: $(STAMP)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check \
 	  -c configs/constraints.txt -e '.[docs]'
-	$(BIN)/mkdocs build --strict --quiet -f docs/site/mkdocs.yml
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet -f docs/site/mkdocs.yml
 
 lint: $(DEV_STAMP)
 	$(BIN)/ruff check .

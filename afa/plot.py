@@ -27,6 +27,9 @@ MOST_LINES = 160
 SHOWN_TAGS = 7
 RELIABLE = 0.6
 LOUDNESS_SPAN_DB = 40.0
+LEVELS, LEVEL_STEPS = 60, 20
+"""Points of the curve of loudness, and places over which each is a mean."""
+
 FLATS = ("C", "D♭", "D", "E♭", "E", "F", "G♭", "G", "A♭", "A", "B♭", "B")
 MAJOR = (0, 2, 4, 5, 7, 9, 11)
 MINOR = (0, 2, 3, 5, 7, 8, 10)
@@ -143,7 +146,9 @@ def _draw_wave(axes: Axes, waveform: Waveform, features: TrackFeatures, colours:
         starts = [segment.start_s for segment in features.segments]
         levels = [segment.loudness_max_db for segment in features.segments]
         top = max(levels) + 3
-        level.step(starts, levels, where="post", color=colours.loudness, linewidth=1)
+        fine = np.linspace(0, features.duration_s, LEVELS * LEVEL_STEPS)
+        curve = np.interp(fine, starts, levels).reshape(LEVELS, LEVEL_STEPS).mean(axis=1)
+        level.plot(fine[::LEVEL_STEPS], curve, color=colours.loudness, linewidth=1.2)
         level.set(ylim=(top - LOUDNESS_SPAN_DB, top), ylabel="loudness, dB")
     axes.plot([], [], color=colours.loudness, label="loudness")
     axes.legend(

@@ -5,7 +5,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-import click
 import pytest
 import typer.main
 from fastapi import FastAPI
@@ -186,7 +185,7 @@ def fault_of(line: str) -> str | None:
     """Tell which command or option of a line there is not."""
     words = [word for word in line.replace("\\", " ").split() if word != "…"]
     command: Any = typer.main.get_command(app)
-    while words and isinstance(command, click.Group):
+    while words and hasattr(command, "commands"):
         name = words.pop(0)
         if name not in command.commands:
             return name

@@ -102,12 +102,15 @@ def test_a_name_of_a_file_is_no_html(analyzer: afa.Analyzer, clips: list[Path]) 
     assert "<caption>&lt;b&gt;&amp;.ogg</caption>" in shown
 
 
-def test_a_track_draws_itself(demo: afa.Track, tmp_path: Path) -> None:
+def test_a_track_draws_itself(
+    demo: afa.Track, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     picture = demo.plot()
     png = picture._repr_png_()
     assert png.startswith(b"\x89PNG")
-    picture.savefig(tmp_path / "demo.png")
-    assert (tmp_path / "demo.png").stat().st_size > len(png) > 20_000
+    kept = (request.config.getoption("--screenshots") or tmp_path) / "plot.png"
+    picture.savefig(kept)
+    assert kept.stat().st_size > len(png) > 20_000
     headline = picture.get_suptitle()
     assert "124.0 BPM (or 62.0" in headline
     assert "A minor · 8A" in headline

@@ -11,6 +11,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import warnings
 from collections.abc import Iterator
 from contextlib import redirect_stdout
 from pathlib import Path
@@ -43,9 +44,9 @@ VOLATILE = (
     (re.compile(r"\b(job|key|trk|afa)_[0-9a-z]{26}\b"), r"\1_01…"),
     (re.compile(r"\b[0-9a-f]{32}\b"), "…"),
     (re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?Z?)?"), "2026-01-01 12:00"),
+    (re.compile(r"(?<= in )\d+\.\d s$|(?<=\()\d+\.\d s(?=\))", re.MULTILINE), "… s"),
     (re.compile(r"[ \t]+$", re.MULTILINE), ""),
 )
-TIMES = re.compile(r"\d+\.\d+ s\b|\"latency_ms\": ?\d+")
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 WIDTH = "96"
 
@@ -55,22 +56,31 @@ class Reader:
 
     def __init__(self, service: Service, folder: Path) -> None:
         self._url, self._folder = service.url, folder
-        (folder / "Music").mkdir()
         shutil.copy(DEMO_TRACK, folder / "song.mp3")
-        shutil.copy(DEMO_TRACK, folder / "Music" / "demo.mp3")
-        encode(folder / "Music" / "Clicks - At 132.ogg", click_track(132, 12), "ogg", "vorbis")
-        (folder / "Music" / "broken.mp3").write_bytes(b"nothing to hear")
+        for name, bpm in (("Music", 132), ("Music", 96), ("Downloads", 150)):
+            (folder / name).mkdir(exist_ok=True)
+            path = folder / name / f"The Clicks - At {bpm}.ogg"
+            encode(path, click_track(bpm, 8), "ogg", "vorbis")
+        (folder / "Downloads" / "broken.mp3").write_bytes(b"nothing to hear")
+        self._enter_installation(service.data_dir, folder / ".afa")
         bin_folder = folder / ".bin"
         bin_folder.mkdir()
         shim = bin_folder / "afa"
         shim.write_text(f'#!/bin/sh\nexec {shlex.join(AFA)} "$@"\n')
         shim.chmod(0o755)
         self._environment = service.environment | {
-            "AFA_DATA_DIR": str(service.data_dir),
+            "AFA_DATA_DIR": ".afa",
             "COLUMNS": WIDTH,
             "PATH": f"{bin_folder}:{os.environ['PATH']}",
             "PYTHONPATH": str(REPOSITORY),
         }
+
+    @staticmethod
+    def _enter_installation(service: Path, own: Path) -> None:
+        """Make a data folder whose service is the one that runs, and whose library is empty."""
+        own.mkdir(mode=0o700)
+        for name in ("session.json", "redis.url", "pepper", "catalog", "fingerprints"):
+            (own / name).symlink_to(service / name)
 
     def type(self, command: str) -> str:
         """Give what a command prints."""
@@ -83,7 +93,11 @@ class Reader:
     def run(self, code: str) -> str:
         """Give what a piece of Python prints."""
         printed = io.StringIO()
-        with redirect_stdout(printed), pytest.MonkeyPatch.context() as patch:
+        with (
+            redirect_stdout(printed),
+            pytest.MonkeyPatch.context() as patch,
+            warnings.catch_warnings(action="ignore"),  # spotipy's, that Spotify dropped the routes
+        ):
             self._enter(patch)
             exec(compile(code.replace(NOMINAL_URL, self._url), "book", "exec"), {})  # noqa: S102
         return self._tidy(printed.getvalue())
@@ -139,10 +153,9 @@ def numbers(text: str) -> list[float]:
 
 
 def check_alike(written: str, printed: str) -> None:
-    """Times may differ; numbers may a little, as networks do from machine to machine."""
-    one, other = (TIMES.sub("…", text) for text in (written, printed))
-    assert NUMBER.sub("#", one) == NUMBER.sub("#", other)
-    assert numbers(one) == pytest.approx(numbers(other), rel=0.05, abs=0.06)
+    """Numbers may differ a little, as networks do from machine to machine."""
+    assert NUMBER.sub("#", written) == NUMBER.sub("#", printed)
+    assert numbers(written) == pytest.approx(numbers(printed), rel=0.05, abs=0.06)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(REPOSITORY).as_posix())
@@ -160,7 +173,7 @@ def test_a_page_shows_what_its_commands_print(
 
 
 def test_a_wrong_page_is_noticed() -> None:
-    check_alike("tempo 124.0, in 1.2 s", "tempo 124.1, in 9.9 s")
-    for wrong in ("tempo 62.0, in 1.2 s", "key 124.0, in 1.2 s"):
+    check_alike("tempo 124.0", "tempo 124.1")
+    for wrong in ("tempo 62.0", "key 124.0"):
         with pytest.raises(AssertionError):
-            check_alike("tempo 124.0, in 1.2 s", wrong)
+            check_alike("tempo 124.0", wrong)

@@ -3,7 +3,8 @@
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, contextmanager
 from multiprocessing import get_context
 from pathlib import Path
@@ -37,7 +38,7 @@ PICTURES = (".png", ".svg", ".pdf")
 
 Done = Callable[[str, TrackFeatures | Exception], None]
 Analyse = Callable[[Sequence[str], TempoRange | None, Done], None]
-"""Analyses files and tells of each as it is done."""
+"""Analyses files and tells of each, in their order."""
 
 
 def drawable(path: Path | None) -> Path | None:
@@ -121,8 +122,9 @@ def analyze(
             if not isinstance(file, str):
                 told_of.absent(file)
         if names:
-            with told(DecoderUnavailableError, NotRunningError):
+            with told(DecoderUnavailableError, NotRunningError, BrokenProcessPool):
                 analyse(names, within, told_of.done)
+        if names and not as_json:
             n_done, took_s = len(files) - told_of.n_failed, time.monotonic() - begun_s
             errors.print(f"{n_done} analysed {by} in {took_s:.1f} s", style="dim", highlight=False)
 
@@ -227,25 +229,22 @@ def by_service(files: LocalFiles) -> Analyse:
         asyncio.run(analyse_all(names, within, done))
 
     async def analyse_all(names: Sequence[str], within: TempoRange | None, done: Done) -> None:
-        todo = iter(names)
         async with service_engine(Settings(), files) as engine:
+            slots = asyncio.Semaphore(engine.n_at_once)
 
-            async def take() -> None:
-                for name in todo:
+            async def of(name: str) -> TrackFeatures | Exception:
+                async with slots:
                     try:
-                        outcome: TrackFeatures | Exception = await of(name)
+                        with ExitStack() as stack:
+                            opened = local_file(name)
+                            path = await asyncio.to_thread(stack.enter_context, opened)
+                            return await engine.analyze(path, within)
                     except Exception as error:  # noqa: BLE001  one file must not end the run
-                        outcome = error
-                    done(name, outcome)
+                        return error
 
-            async def of(name: str) -> TrackFeatures:
-                with ExitStack() as stack:
-                    path = await asyncio.to_thread(stack.enter_context, local_file(name))
-                    return await engine.analyze(path, within)
-
-            async with asyncio.TaskGroup() as takers:
-                for _ in range(engine.n_at_once):
-                    takers.create_task(take())
+            async with asyncio.TaskGroup() as tasks:
+                for name, task in [(name, tasks.create_task(of(name))) for name in names]:
+                    done(name, await task)
 
     return analyse
 
@@ -278,14 +277,15 @@ def in_processes(n_workers: int, loading: tuple[int, Path | None, bool]) -> Anal
             initializer=start_worker,
             initargs=loading,
         ) as pool:
-            futures: dict[Future[TrackFeatures], str] = {
-                pool.submit(analyse_one, name, within): name for name in names
-            }
-            for future in as_completed(futures):
-                error = future.exception()
-                if error is not None and not isinstance(error, Exception):
-                    raise error
-                done(futures[future], error or future.result())
+            futures = [pool.submit(analyse_one, name, within) for name in names]
+            for name, future in zip(names, futures, strict=True):
+                try:
+                    outcome: TrackFeatures | Exception = future.result()
+                except (DecoderUnavailableError, BrokenProcessPool):
+                    raise
+                except Exception as error:  # noqa: BLE001  one file must not end the run
+                    outcome = error
+                done(name, outcome)
 
     return analyse_here if n_workers < 2 else analyse_beside
 

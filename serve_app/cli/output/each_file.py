@@ -1,6 +1,6 @@
 """One rule for commands on many files.
 
-Each is shown as it is done. A bad one is a line on standard error that names it, the others go on,
+Each is shown. A bad one is a line on standard error that names it, the others go on,
 and the exit status is 1 in the end.
 """
 
@@ -33,7 +33,9 @@ class Failure:
     def of(cls, error: Exception) -> "Failure":
         """Tell what an exception says of a file."""
         match error:
-            case AudioError() | AfaError():
+            case AfaError():
+                return cls(error.code, error.message)
+            case AudioError():
                 return cls(error.code, str(error))
             case UrlError():
                 return cls("url_fetch_failed", str(error))
@@ -48,7 +50,7 @@ Show = Callable[[str, R | Failure], None]
 
 
 class EachFile(Generic[R]):
-    """Shows files in the order in which they are done; what failed is told on standard error."""
+    """Shows one file after the other; what failed is told on standard error."""
 
     def __init__(self, show: Show[R], advance: Callable[[], None]) -> None:
         self.n_failed = 0
