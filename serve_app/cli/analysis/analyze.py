@@ -114,7 +114,7 @@ def analyze(
         shows = list(shown(stack, as_json, jsonl, csv, with_embedding))
         if plot is not None:
             shows.append(drawing(plot, is_dark=dark))
-        is_shown_here = jsonl is None and csv is None
+        is_shown_here = as_json or (jsonl is None and csv is None)
         told_of = stack.enter_context(
             each_file(len(files), together(shows), is_shown_here=is_shown_here)
         )
@@ -244,7 +244,8 @@ def by_service(files: LocalFiles) -> Analyse:
 
             async with asyncio.TaskGroup() as tasks:
                 for name, task in [(name, tasks.create_task(of(name))) for name in names]:
-                    done(name, await task)
+                    # In a thread: what is shown may be fetched again, in a loop of its own.
+                    await asyncio.to_thread(done, name, await task)
 
     return analyse
 
