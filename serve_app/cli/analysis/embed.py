@@ -12,7 +12,6 @@ import typer
 from configs.settings import Settings
 from models.checkpoints.cards import CardError
 from pipelines.analysis.excerpt import Excerpt, decode_excerpt
-from pipelines.analysis.presence import with_presence
 from pipelines.analysis.records import EmbeddingResult, MoodResult
 from pipelines.audio.decode import DecodeLimits, DecoderUnavailableError, decode
 from pipelines.audio.waveform import Waveform
@@ -115,6 +114,8 @@ async def describe(
 
 def record_of(described: Described, excerpt: Excerpt | None) -> dict[str, Any]:
     """Give the line of one file, less its name."""
+    from pipelines.analysis.presence import with_presence
+
     mood, vector = described
     mood = with_presence(mood, vector)
     if excerpt is not None:
