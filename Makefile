@@ -8,15 +8,16 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DEV_STAMP := $(VENV)/.installed-dev
 
-.PHONY: help up down install dev models chromium test screenshots lint format clients bench soak gpu-check \
-  clean
+.PHONY: help up down install dev models chromium test screenshots docs lint format clients bench soak \
+  gpu-check clean
 
 help:
 	@echo "make up          start the service (installs what it needs) and analyse a bundled track"
 	@echo "make down        end it"
 	@echo "make install     what the service needs;   make dev: what its developers need as well"
 	@echo "make test        run the whole test suite"
-	@echo "make screenshots take the pictures of the pages anew, docs/screenshots/"
+	@echo "make screenshots take the pictures of the pages and of a plot anew, docs/screenshots/"
+	@echo "make docs        the book as a site, build/site/, with every link checked"
 	@echo "make lint        ruff, mypy, import contracts"
 	@echo "make clients     write what the clients take from the OpenAPI document (needs npm)"
 	@echo "make bench       benchmarks, results below benchmarks/results/"
@@ -67,7 +68,13 @@ test: $(DEV_STAMP) models chromium
 	$(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder -m 'not gpu and not slow'
 
 screenshots: $(DEV_STAMP) models chromium
-	$(BIN)/python -m pytest -q tests/browser/test_screenshots.py --screenshots docs/screenshots
+	$(BIN)/python -m pytest -q tests/browser/test_screenshots.py \
+	  tests/afa/test_library.py::test_a_track_draws_itself --screenshots docs/screenshots
+
+docs: $(STAMP)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check \
+	  -c configs/constraints.txt -e '.[docs]'
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet -f docs/site/mkdocs.yml
 
 lint: $(DEV_STAMP)
 	$(BIN)/ruff check .

@@ -1,10 +1,17 @@
-"""Draw an analysis: waveform with beats, chroma with the key, attributes."""
+"""Draw an analysis: waveform with sections, bars and loudness, chroma with its scale, attributes.
 
+What would be a blur is left out: beats of a long track, bars of a very long one.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
 from io import BytesIO
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
 
 from afa.track import ATTRIBUTES
 from pipelines.analysis.notes import MODES, PITCH_CLASSES
@@ -14,10 +21,49 @@ from pipelines.audio.waveform import Waveform
 COLUMNS = 2000
 SAVED_DPI = 110
 SHOWN_DPI = 60
+MOST_LINES = 160
+"""Across a picture; more of them run together."""
+
+SHOWN_TAGS = 7
+RELIABLE = 0.6
+LOUDNESS_SPAN_DB = 40.0
+LEVELS, LEVEL_STEPS = 60, 20
+"""Points of the curve of loudness, and places over which each is a mean."""
+
+FLATS = ("C", "D♭", "D", "E♭", "E", "F", "G♭", "G", "A♭", "A", "B♭", "B")
+MAJOR = (0, 2, 4, 5, 7, 9, 11)
+MINOR = (0, 2, 3, 5, 7, 8, 10)
+
+
+@dataclass(frozen=True, slots=True)
+class Colours:
+    """Of a light or a dark ground."""
+
+    ground: str
+    text: str
+    quiet: str
+    wave: str
+    bars: str
+    loudness: str
+    scale: str
+    sections: tuple[str, str]
+    map: str
+
+
+LIGHT = Colours(
+    *("#ffffff", "#16181d", "#8a93a3", "#3b82a0", "#b45309", "#7c3aed", "#0f766e"),
+    ("#eef2f6", "#fbf3df"),
+    "Greys",
+)
+DARK = Colours(
+    *("#14171c", "#e8eaee", "#7b8494", "#5aa9c7", "#f0a35e", "#b794f6", "#4fd1c0"),
+    ("#1c2128", "#28241b"),
+    "bone",
+)
 
 
 class Picture(Figure):
-    """A figure that a notebook shows; `savefig` writes it to a file."""
+    """A figure that a notebook shows; `savefig` writes it to a file, SVG and PDF too."""
 
     def _repr_png_(self) -> bytes:
         png = BytesIO()
@@ -25,56 +71,145 @@ class Picture(Figure):
         return png.getvalue()
 
 
-def draw(waveform: Waveform, features: TrackFeatures, title: str) -> Picture:
-    """Draw an analysis."""
+def draw(
+    waveform: Waveform, features: TrackFeatures, title: str, *, is_dark: bool = False
+) -> Picture:
+    """Draw an analysis.
+
+    Args:
+        waveform: The audio.
+        features: What was found in it.
+        title: Its name.
+        is_dark: On a dark ground.
+    """
+    colours = DARK if is_dark else LIGHT
     figure = Picture(figsize=(13, 8), dpi=SAVED_DPI, layout="constrained")
     FigureCanvasAgg(figure)
-    wave, chroma, bars = figure.subplots(3, 1, height_ratios=[2, 1.6, 1.4])
-    duration = features.duration_s
+    figure.set_facecolor(colours.ground)
+    grid = figure.add_gridspec(3, 2, height_ratios=[2.2, 1.7, 1.3])
+    wave = figure.add_subplot(grid[0, :])
+    chroma = figure.add_subplot(grid[1, :], sharex=wave)
+    attributes, tags = figure.add_subplot(grid[2, 0]), figure.add_subplot(grid[2, 1])
+    for axes in (wave, chroma, attributes, tags):
+        _quieten(axes, colours)
+    figure.suptitle(_headline(features, title), x=0.01, ha="left", color=colours.text)
+    _draw_wave(wave, waveform, features, colours)
+    _draw_chroma(chroma, features, colours)
+    values = [100 * getattr(features, name) for name in ATTRIBUTES]
+    _draw_rows(attributes, ATTRIBUTES, values, "%.0f", colours)
+    attributes.set(xlim=(0, 112))
+    attributes.set_title("attributes, 0 to 100", loc="left", color=colours.text)
+    best = features.mood_tags[:SHOWN_TAGS]
+    _draw_rows(tags, [tag.tag for tag in best], [tag.score for tag in best], "%.2f", colours)
+    tags.axvline(RELIABLE, color=colours.quiet, linewidth=0.8, linestyle=":")
+    tags.set(xlim=(0, 1.12))
+    tags.set_title(f"tags; reliable from {RELIABLE} on", loc="left", color=colours.text)
+    return figure
 
+
+def _headline(features: TrackFeatures, title: str) -> str:
+    others = " or ".join(f"{other.tempo:.1f}" for other in features.tempo_alternatives[:2])
+    tempo = f"{features.tempo:.1f} BPM" + (f" (or {others})" if others else "")
+    key = "no key"
+    if features.key >= 0:
+        name = f"{_names(features)[features.key]} {MODES[features.mode]}"
+        key = f"{name} · {features.camelot} (confidence {features.key_confidence:.2f})"
+    metre = f"{features.time_signature}/4"
+    return f"{title} · {tempo} · {metre} · {key} · {features.loudness_lufs:.1f} LUFS"
+
+
+def _draw_wave(axes: Axes, waveform: Waveform, features: TrackFeatures, colours: Colours) -> None:
     mono = waveform.mono()
     step = max(1, mono.size // COLUMNS)
     blocks = mono[: mono.size // step * step].reshape(-1, step)
     at = np.arange(len(blocks)) * step / waveform.sample_rate
-    wave.fill_between(at, blocks.min(axis=1), blocks.max(axis=1), color="#4b6cb7", linewidth=0)
-    limit = max(0.05, float(np.abs(blocks).max(initial=0.0)) * 1.05)
-    downbeats = set(features.downbeats)
-    beats = [beat for beat in features.beats if beat not in downbeats]
-    wave.vlines(beats, -limit, limit, color="#e07a1f", linewidth=0.5, alpha=0.6, label="beats")
-    wave.vlines(features.downbeats, -limit, limit, color="#b3001b", linewidth=1, label="downbeats")
-    wave.set(xlim=(0, duration), ylim=(-limit, limit), ylabel="amplitude")
-    wave.set_title(
-        f"{title} · {features.tempo:.1f} BPM · {features.time_signature}/4 · "
-        f"{features.loudness_lufs:.1f} LUFS",
-        loc="left",
+    limit = max(0.05, float(np.abs(blocks).max(initial=0.0)) * 1.25)
+    for number, section in enumerate(features.sections):
+        end = section.start_s + section.duration_s
+        axes.axvspan(section.start_s, end, color=colours.sections[number % 2], linewidth=0)
+        axes.text(section.start_s, limit, f" {_letter(number)}", va="top", color=colours.text)
+    axes.fill_between(
+        at, blocks.min(axis=1), blocks.max(axis=1), color=colours.wave, linewidth=0, label="wave"
     )
-    wave.legend(loc="upper right", ncols=2, frameon=False)
+    for seconds, width, name in (
+        (features.beats, 0.4, "beats"),
+        (features.downbeats, 1.0, "bars"),
+    ):
+        if 0 < len(seconds) <= MOST_LINES:
+            axes.vlines(seconds, -limit, limit * 0.86, colours.bars, linewidth=width, label=name)
+    marks = [features.mix_in_s, features.mix_out_s]
+    axes.plot(marks, [-limit, -limit], "^", color=colours.scale, label="mix in, mix out")
+    axes.set(xlim=(0, features.duration_s), ylim=(-limit, limit), yticks=[])
+    if features.segments:
+        level = axes.twinx()
+        _quieten(level, colours)
+        starts = [segment.start_s for segment in features.segments]
+        levels = [segment.loudness_max_db for segment in features.segments]
+        top = max(levels) + 3
+        fine = np.linspace(0, features.duration_s, LEVELS * LEVEL_STEPS)
+        curve = np.interp(fine, starts, levels).reshape(LEVELS, LEVEL_STEPS).mean(axis=1)
+        level.plot(fine[::LEVEL_STEPS], curve, color=colours.loudness, linewidth=1.2)
+        level.set(ylim=(top - LOUDNESS_SPAN_DB, top), ylabel="loudness, dB")
+    axes.plot([], [], color=colours.loudness, label="loudness")
+    axes.legend(
+        loc="lower left", bbox_to_anchor=(0, 1), ncols=6, frameon=False, labelcolor=colours.text
+    )
 
+
+def _draw_chroma(axes: Axes, features: TrackFeatures, colours: Colours) -> None:
     for segment in features.segments:
         end = segment.start_s + segment.duration_s
-        chroma.imshow(
+        axes.imshow(
             np.array(segment.pitches)[:, None],
             extent=(segment.start_s, end, -0.5, 11.5),
             origin="lower",
             aspect="auto",
-            cmap="magma",
+            cmap=colours.map,
             vmin=0,
             vmax=1,
         )
-    chroma.set(xlim=(0, duration), ylim=(-0.5, 11.5), yticks=range(12), yticklabels=PITCH_CLASSES)
+    axes.set(xlim=(0, features.duration_s), ylim=(-0.5, 11.5), yticks=range(12))
+    axes.set_yticklabels(_names(features), fontsize=8)
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda s, _: f"{s // 60:.0f}:{s % 60:02.0f}"))
+    told = (
+        "notes; the darker, the stronger"
+        if colours is LIGHT
+        else "notes; the lighter, the stronger"
+    )
     if features.key >= 0:
-        chroma.axhline(features.key, color="#4de0c0", linewidth=1.5)
-        name = f"{PITCH_CLASSES[features.key]} {MODES[features.mode]} · {features.camelot}"
-        chroma.set_title(f"key {name} (confidence {features.key_confidence:.2f})", loc="left")
-    else:
-        chroma.set_title("no key", loc="left")
-    chroma.set_xlabel("seconds")
+        scale = {(features.key + step) % 12 for step in (MINOR, MAJOR)[features.mode]}
+        for note, label in enumerate(axes.get_yticklabels()):
+            if note in scale:
+                label.set(color=colours.scale, fontweight="bold")
+        told += f". Bold: the scale of {_names(features)[features.key]} {MODES[features.mode]}"
+    axes.set_title(told, loc="left", color=colours.text)
 
-    values = [getattr(features, name) for name in ATTRIBUTES]
-    rows = bars.barh(ATTRIBUTES, values, color="#4b6cb7")
-    bars.bar_label(rows, fmt="%.2f", padding=3)
-    bars.invert_yaxis()
-    bars.set(xlim=(0, 1.08))
-    tags = ", ".join(tag.tag for tag in features.mood_tags[:8])
-    bars.set_title(f"tags: {tags or 'none'}", loc="left")
-    return figure
+
+def _draw_rows(
+    axes: Axes, names: Sequence[str], values: Sequence[float], form: str, colours: Colours
+) -> None:
+    rows = axes.barh(range(len(names)), values, color=colours.wave, height=0.6)
+    axes.bar_label(rows, fmt=form, padding=3, color=colours.text)
+    axes.set(yticks=range(len(names)), xticks=[])
+    axes.set_yticklabels(names)
+    axes.invert_yaxis()
+
+
+def _quieten(axes: Axes, colours: Colours) -> None:
+    axes.set_facecolor(colours.ground)
+    axes.tick_params(colors=colours.text, length=2)
+    axes.yaxis.label.set_color(colours.text)
+    for side in axes.spines.values():
+        side.set_visible(False)
+
+
+def _names(features: TrackFeatures) -> Sequence[str]:
+    """Name the notes as the key writes them: with flats on the left of the circle of fifths."""
+    if features.key < 0:
+        return PITCH_CLASSES
+    relative_major = (features.key + (0 if features.mode == 1 else 3)) % 12
+    return FLATS if relative_major in (5, 10, 3, 8, 1) else PITCH_CLASSES
+
+
+def _letter(number: int) -> str:
+    return chr(ord("A") + number % 26)

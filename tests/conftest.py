@@ -43,6 +43,7 @@ class ByModule(LoadScopeScheduling):
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--screenshots", type=Path, help="keep the pictures of the pages here")
+    parser.addoption("--write-book", action="store_true", help="paste what its commands print")
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByModule:

@@ -6,22 +6,25 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+import typer.main
 from fastapi import FastAPI
 
 from configs.tables import load_table
 from serve_app.api.asgi import create_app
+from serve_app.cli.main import app
 from serve_app.domain import errors
 from serve_app.domain.tiers import SOLD, Tiers
 from tests.data.audio_files import ENCODINGS
 
 REPOSITORY = Path(__file__).parents[1]
-README = (REPOSITORY / "README.md").read_text()
+README = REPOSITORY / "README.md"
+API = (REPOSITORY / "docs" / "api.md").read_text()
 CODE = ("afa", "serve_app", "pipelines", "models", "configs", "benchmarks")
 AUDIO_CODES = {"unprocessable_audio", "audio_too_long", "audio_too_short"}
 
 ROOMS = [page for folder in CODE for page in sorted((REPOSITORY / folder).rglob("README.md"))]
 PAGES = [
-    REPOSITORY / "README.md",
+    README,
     *sorted((REPOSITORY / "docs").rglob("*.md")),
     *sorted((REPOSITORY / ".github").rglob("*.md")),
     *sorted((REPOSITORY / "clients").glob("*/README.md")),
@@ -36,11 +39,15 @@ PLACEHOLDER = re.compile("NAME|SUBJECT")
 """What stands for any name in a path: ``routes/NAME.py``."""
 
 LONGEST_ROOM = 30
+FRONT_PAGE_WORDS = 1200
+
+SHELL = re.compile(r"^```(?:sh|console)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+COMMAND = re.compile(r"^(?:\$ )?(?:\.venv/bin/)?afa ([^#|>\n]*)", re.MULTILINE)
 
 
 def test_every_format_that_is_read_is_named() -> None:
     route = described_app().openapi()["paths"]["/v1/audio-features/upload"]["post"]["description"]
-    for text in (README, route):
+    for text in (API, route):
         named = set(re.findall(r"[\w-]+", text))
         assert {encoding.name for encoding in ENCODINGS} | {"APE"} <= named
 
@@ -90,14 +97,14 @@ def codes() -> list[str]:
 
 
 @pytest.mark.parametrize("path", routes())
-def test_every_route_stands_in_the_readme(path: str) -> None:
+def test_every_route_stands_in_the_reference(path: str) -> None:
     short = path.removeprefix("/spotify/v1") if path.startswith("/spotify") else path
-    assert f"{short}`" in README
+    assert f"{short}`" in API
 
 
 @pytest.mark.parametrize("code", codes())
-def test_every_error_code_stands_in_the_readme(code: str) -> None:
-    assert f"`{code}`" in README
+def test_every_error_code_stands_in_the_reference(code: str) -> None:
+    assert f"`{code}`" in API
 
 
 @pytest.mark.parametrize(
@@ -118,16 +125,16 @@ def test_every_error_code_stands_in_the_readme(code: str) -> None:
         ("POST /v1/assets/upload", "asset_upload"),
     ],
 )
-def test_every_price_stands_in_the_readme(row: str, price: str) -> None:
-    line = next(line for line in README.splitlines() if line.startswith(f"| `{row}` "))
+def test_every_price_stands_in_the_reference(row: str, price: str) -> None:
+    line = next(line for line in API.splitlines() if line.startswith(f"| `{row}` "))
     assert re.search(
         rf"\b{load_table('prices')[price]}\b", line.rpartition("|")[0].rpartition("|")[2]
     )
 
 
 @pytest.mark.parametrize("tier", SOLD)
-def test_the_tiers_numbers_stand_in_the_readme(tier: str) -> None:
-    line = next(line for line in README.splitlines() if line.startswith(f"| {tier} "))
+def test_the_tiers_numbers_stand_in_the_reference(tier: str) -> None:
+    line = next(line for line in API.splitlines() if line.startswith(f"| {tier} "))
     numbers = line.replace(" ", "")
     row = load_table("tiers")[tier]
     for name in ("monthly_credits", "cache_lookups", "grace_credits"):
@@ -136,10 +143,10 @@ def test_the_tiers_numbers_stand_in_the_readme(tier: str) -> None:
 
 
 @pytest.mark.parametrize("tier", SOLD)
-def test_the_rates_stand_in_the_readme(tier: str) -> None:
+def test_the_rates_stand_in_the_reference(tier: str) -> None:
     rate = load_table("tiers")[tier]["rate"]
     rates = f"{tier} {rate['read']} / {rate['compute']} / {rate['poll']}"
-    assert rates in " ".join(README.split())
+    assert rates in " ".join(API.split())
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
@@ -168,6 +175,36 @@ def test_paths_and_links_are_noticed() -> None:
 @pytest.mark.parametrize("page", ROOMS, ids=name_of)
 def test_the_page_of_a_room_is_short(page: Path) -> None:
     assert len(page.read_text().splitlines()) <= LONGEST_ROOM
+
+
+def test_the_front_page_is_short() -> None:
+    assert len(README.read_text().split()) <= FRONT_PAGE_WORDS
+
+
+def fault_of(line: str) -> str | None:
+    """Tell which command or option of a line there is not."""
+    words = [word for word in line.replace("\\", " ").split() if word != "…"]
+    command: Any = typer.main.get_command(app)
+    while words and hasattr(command, "commands"):
+        name = words.pop(0)
+        if name not in command.commands:
+            return name
+        command = command.commands[name]
+    known = {option for parameter in command.params for option in parameter.opts} | {"--help"}
+    options = [word.partition("=")[0] for word in words if word.startswith("--") and word != "--"]
+    return next((option for option in options if option not in known), None)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_command_that_is_shown_exists(page: Path) -> None:
+    blocks = SHELL.findall(page.read_text())
+    lines = [line for block in blocks for line in COMMAND.findall(block)]
+    assert [fault for line in lines if (fault := fault_of(line))] == []
+
+
+def test_a_wrong_command_is_noticed() -> None:
+    lines = COMMAND.findall("afa scan x --here\n$ afa scn x\n.venv/bin/afa keys list --al  # all\n")
+    assert [fault_of(line) for line in lines] == [None, "scn", "--al"]
 
 
 def test_the_decisions_are_numbered_and_listed() -> None:

@@ -80,7 +80,10 @@ EXTENDED = {
     "mix_out": 29.03,
     "mood_tags": [{"tag": "electronic", "score": 0.91}],
     "loudness": -11.2,
+    "loudness_range": 4.1,
+    "true_peak": -1.2,
     "time_signature": 4,
+    "time_signature_confidence": 0.88,
     "duration_ms": 31_718,
     "speechiness": 4,
     "liveness": 12,
@@ -278,9 +281,6 @@ EXAMPLES: dict[tuple[str, str], Any] = {
     ("/v1/analysis/{id}", "get"): CANONICAL
     | EXTENDED
     | {
-        "loudness_range": 4.1,
-        "true_peak": -1.2,
-        "time_signature_confidence": 0.88,
         "beats": [0.25, 0.7339, 1.2177, 1.7016, 2.1855],
         "bars": [{"start": 0.25, "duration": 1.9355}],
         "sections": [SECTION],

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from serve_app.cli.environment import console, fail
+from serve_app.cli.environment import console, fail, writable
 
 
 class ListingCommand(TyperCommand):
@@ -30,7 +30,8 @@ def bench(
         list[str] | None, typer.Argument(metavar="[NAME]…", help="Benchmarks; all when none.")
     ] = None,
     json_path: Annotated[
-        Path | None, typer.Option("--json", help="Result file, when one benchmark is named.")
+        Path | None,
+        typer.Option("--json", callback=writable, help="Result file, when one benchmark is named."),
     ] = None,
     rounds: Annotated[int, typer.Option(min=1, help="Interleaved repetitions.")] = 5,
     quick: Annotated[

@@ -11,7 +11,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from configs.settings import Settings
-from serve_app.cli.environment import console, fail, told
+from serve_app.cli.environment import console, fail, told, writable
 from serve_app.composition.files import LocalFiles
 from serve_app.domain.errors import ServiceUnavailableError
 from serve_app.domain.identity import TrackIdentity
@@ -43,6 +43,11 @@ def folder() -> Path:
 
 AudioAnywhere = Annotated[
     bool, typer.Option(help="Take audio files outside the catalog file's folder; if you trust it.")
+]
+
+
+Written = Annotated[
+    Path, typer.Argument(callback=writable, help="Catalog file (Parquet) to write.")
 ]
 
 
@@ -95,7 +100,7 @@ def publish() -> None:
 
 
 @app.command("export")
-def export_command(file: Annotated[Path, typer.Argument(help="Parquet file to write.")]) -> None:
+def export_command(file: Written) -> None:
     """Write the catalog to one Parquet file."""
     with told(FileNotFoundError), row_progress("exporting") as progress:
         n_rows = export_catalog(folder(), file, progress)
@@ -137,7 +142,7 @@ def identity_table(identity: TrackIdentity) -> Table:
 @app.command("musicbrainz")
 def musicbrainz_command(
     dump: Annotated[Path, typer.Argument(help="MusicBrainz JSON dump of recordings.")],
-    file: Annotated[Path, typer.Argument(help="Catalog file (Parquet) to write.")],
+    file: Written,
 ) -> None:
     """Turn a MusicBrainz dump into a catalog file."""
     with console.status("reading"):
@@ -148,7 +153,7 @@ def musicbrainz_command(
 def acousticbrainz_command(
     rhythm: Annotated[Path, typer.Argument(help="The dump's rhythm CSV.")],
     tonal: Annotated[Path, typer.Argument(help="The dump's tonal CSV.")],
-    file: Annotated[Path, typer.Argument(help="Catalog file (Parquet) to write.")],
+    file: Written,
 ) -> None:
     """Turn AcousticBrainz's feature dumps into a catalog file of tempos and keys."""
     with console.status("reading"):

@@ -4,6 +4,7 @@ import getpass
 from typing import Annotated
 
 import typer
+from rich.box import SIMPLE
 from rich.table import Table
 
 from serve_app.cli.environment import console
@@ -68,8 +69,16 @@ def show_topup(status: TopupStatus | None) -> None:
 
 
 @app.command()
-def show(account: Account) -> None:
-    """Show an account's balance by bucket, and its automatic top-up."""
+def show(
+    account: Annotated[
+        str | None,
+        typer.Argument(help="The owner's name; `test~NAME` for test keys; all when not given."),
+    ] = None,
+) -> None:
+    """Show an account's balance by bucket and its automatic top-up, or a line for each account."""
+    if account is None:
+        show_all()
+        return
 
     async def run(access: LedgerAccess) -> tuple[Balance, TopupStatus | None]:
         tier = await access.accounts.tier_of(account.removeprefix(TEST_NAMESPACE))
@@ -79,6 +88,24 @@ def show(account: Account) -> None:
     balance, topup_status = with_ledger(run)
     show_balance(balance)
     show_topup(topup_status)
+
+
+def show_all() -> None:
+    """Print a line for the account of every owner's live keys."""
+
+    async def run(access: LedgerAccess) -> list[tuple[str, Balance]]:
+        tiers = {
+            owner: await access.accounts.tier_of(owner) for owner in await access.accounts.owners()
+        }
+        return [
+            (tier or "", await access.ledger.balance(owner, tier)) for owner, tier in tiers.items()
+        ]
+
+    table = Table("owner", "tier", "remaining", "grant", "packs", "debt", "held", box=SIMPLE)
+    for tier, balance in with_ledger(run):
+        values = (balance.remaining, balance.grant, balance.packs, balance.debt, balance.held)
+        table.add_row(balance.account, tier, *map(str, values))
+    console.print(table, soft_wrap=False)
 
 
 @app.command()

@@ -1,5 +1,6 @@
 """What the commands share: settings, cards, and how failures are told."""
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -54,6 +55,21 @@ def is_url(text: str) -> bool:
 def existing(path: str) -> Path:
     """Give the path of a file that is there."""
     found = Path(path)
+    if found.is_dir():
+        fail(f"{path} is a folder; name a file")
     if not found.is_file():
         fail(f"no such file: {path}")
     return found
+
+
+def writable(path: Path | None) -> Path | None:
+    """Refuse a file that could not be written, before any work is done for it."""
+    if path is None:
+        return None
+    if path.is_dir():
+        fail(f"cannot write {path}: it is a folder")
+    if not path.parent.is_dir():
+        fail(f"cannot write {path}: there is no folder {path.parent}")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        fail(f"cannot write {path}: permission denied")
+    return path

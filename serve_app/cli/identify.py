@@ -13,8 +13,10 @@ from rich.progress import Progress
 from configs.settings import Settings
 from pipelines.audio.decode import DecodeLimits, decode
 from pipelines.audio.waveform import AudioError
+from serve_app.cli.analysis.sources import SOURCES_HELP, audio_files, expanded
 from serve_app.cli.catalog import AudioAnywhere, audio_policy
-from serve_app.cli.environment import console, existing, fail, told
+from serve_app.cli.environment import console, errors, existing, fail, told
+from serve_app.cli.output.each_file import Failure, each_file
 from serve_app.composition.files import LocalFiles
 from serve_app.domain.identity import TrackIdentity
 from serve_app.providers.catalog.rows import DEFAULT_AUDIO, AudioPolicy, RowError, parse_row
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from serve_app.providers.fingerprints.index import IndexMatch
 
 FILE_SCHEME = "file://"
+CATALOG_ENDING = ".parquet"
 LIMITS = DecodeLimits(max_seconds=3600)
 N_THREADS = min(4, os.cpu_count() or 1)
 """Tracks decoded and fingerprinted at once; an hour of music takes 1.3 GB meanwhile."""
@@ -43,40 +46,80 @@ N_THREADS = min(4, os.cpu_count() or 1)
 Track = tuple[str, Path]
 
 
-def identify(file: Annotated[str, typer.Argument(help="Audio, three seconds or more.")]) -> None:
-    """Tell which track of the own index a recording is."""
-    with told(AudioError, FingerprintIndexError):
-        found = best_match(LocalFiles(Settings().data_dir.absolute()), existing(file))
-    if found is None:
-        console.print("no match")
-        raise typer.Exit(1)
-    who, match = found
-    name = f"{who.artist} - {who.title}" if who.artist else who.title
-    console.print(f"{name}, at {match.offset_s:.1f} s, confidence {match.confidence}")
-
-
-def best_match(files: LocalFiles, path: Path) -> "tuple[TrackIdentity, IndexMatch] | None":
-    """Give the track of the own index that a recording is, if one is sure.
+class OwnIndex:
+    """The fingerprint index of this installation, with the catalog that names its tracks.
 
     Raises:
-        AudioError: It cannot be decoded.
         FingerprintIndexError: There is no index that can be read.
     """
-    from pipelines.fingerprint.make import Fingerprinter
-    from serve_app.providers.fingerprints.index import FingerprintIndex
-    from serve_app.providers.recognisers.own_index import MIN_CONFIDENCE
 
-    clip = Fingerprinter().make_clip(decode(path, LIMITS))
-    matches = FingerprintIndex.open(files.fingerprint_dir).query(clip.fingerprint)
-    if not matches or matches[0].confidence < MIN_CONFIDENCE:
-        return None
-    who = identity_of_key(Catalog.open(files.catalog_dir), matches[0].track_key)
-    return who or TrackIdentity(title=matches[0].track_key), matches[0]
+    def __init__(self, files: LocalFiles) -> None:
+        from pipelines.fingerprint.make import Fingerprinter
+        from serve_app.providers.fingerprints.index import FingerprintIndex
+
+        self._catalog = Catalog.open(files.catalog_dir)
+        self._index = FingerprintIndex.open(files.fingerprint_dir)
+        self._fingerprinter = Fingerprinter()
+
+    def best_match(self, path: Path) -> "tuple[TrackIdentity, IndexMatch] | None":
+        """Give the track that a recording is, if one is sure.
+
+        Raises:
+            AudioError: It cannot be decoded.
+        """
+        from serve_app.providers.recognisers.own_index import MIN_CONFIDENCE
+
+        clip = self._fingerprinter.make_clip(decode(path, LIMITS))
+        matches = self._index.query(clip.fingerprint)
+        if not matches or matches[0].confidence < MIN_CONFIDENCE:
+            return None
+        who = identity_of_key(self._catalog, matches[0].track_key)
+        return who or TrackIdentity(title=matches[0].track_key), matches[0]
+
+
+def identify(
+    sources: Annotated[
+        list[str],
+        typer.Argument(help=f"Audio, three seconds or more. {SOURCES_HELP}", metavar="SOURCE…"),
+    ],
+) -> None:
+    """Tell which track of the own index a recording is; the status is 1 where one is none."""
+    with told(FingerprintIndexError):
+        index = OwnIndex(LocalFiles(Settings().data_dir.absolute()))
+    files = audio_files(sources)
+    is_all_known = True
+
+    def name_of(file: str) -> str:
+        nonlocal is_all_known
+        found = index.best_match(Path(file))
+        if found is None:
+            is_all_known = False
+            return "no match"
+        who, match = found
+        name = f"{who.artist} - {who.title}" if who.artist else who.title
+        return f"{name}, at {match.offset_s:.1f} s, confidence {match.confidence}"
+
+    def show(file: str, name: str | Failure) -> None:
+        if isinstance(name, str):
+            console.print(f"{file}: {name}" if len(files) > 1 else name, markup=False)
+
+    with each_file(len(files), show) as told_of:
+        for file in files:
+            if not isinstance(file, str):
+                told_of.absent(file)
+                continue
+            try:
+                told_of.done(file, name_of(file))
+            except (AudioError, OSError) as error:
+                told_of.done(file, error)
+    if not is_all_known:
+        raise typer.Exit(1)
 
 
 def fingerprint(
-    source: Annotated[
-        Path, typer.Argument(help="Folder of audio files, or a catalog file (Parquet).")
+    sources: Annotated[
+        list[str],
+        typer.Argument(help=f"{SOURCES_HELP} Or catalog files (.parquet).", metavar="SOURCE…"),
     ],
     again: Annotated[bool, typer.Option(help="Also tracks that are in the index.")] = False,
     audio_anywhere: AudioAnywhere = False,
@@ -86,35 +129,50 @@ def fingerprint(
     Files of a folder are named by `Artist - Title.ext`; rows of a catalog file by their identifier,
     with audio at a path relative to the file.
     """
-    tracks = list(tracks_of(source, audio_policy(audio_anywhere)))
+    policy = audio_policy(audio_anywhere)
+    tracks = [track for source in expanded(sources) for track in tracks_of(Path(source), policy)]
     if not tracks:
-        fail(f"no audio in {source}")
+        fail(f"no audio in {', '.join(sources)}")
     folder = LocalFiles(Settings().data_dir.absolute()).fingerprint_dir
     with told(FingerprintIndexError):
-        n_added = build(folder, tracks, again=again)
-    console.print(f"{n_added} added, {len(tracks) - n_added} left as they were or not audio")
+        n_added, n_failed = build(folder, tracks, again=again)
+    n_left = len(tracks) - n_added - n_failed
+    console.print(f"{n_added} added, {n_left} left as they were, {n_failed} failed")
+    if n_failed:
+        raise typer.Exit(1)
 
 
 def tracks_of(source: Path, audio: AudioPolicy = DEFAULT_AUDIO) -> Iterator[Track]:
-    """Give keys and files of a folder or a catalog file."""
-    if source.is_dir():
+    """Give keys and files of a folder, of a catalog file, or of one audio file."""
+    if source.suffix != CATALOG_ENDING and not source.is_dir():
+        yield key_of_file(Path(source.name)), source
+    elif source.is_dir():
         for path in sorted(source.rglob("*")):
             if path.suffix.lower() in AUDIO_ENDINGS:
                 yield key_of_file(path.relative_to(source)), path
-        return
-    for row in pq.read_table(existing(str(source))).to_pylist():
+    else:
+        yield from rows_of(source, audio)
+
+
+def rows_of(file: Path, audio: AudioPolicy) -> Iterator[Track]:
+    """Give keys and files of a catalog file."""
+    for row in pq.read_table(existing(str(file))).to_pylist():
         try:
-            identity = parse_row(row, source.parent, audio)
+            identity = parse_row(row, file.parent, audio)
         except RowError as error:
-            console.print(f"row left out: {error}", style="yellow")
+            errors.print(f"{file}: row left out: {error}", markup=False, highlight=False)
             continue
         key = key_of_identity(identity)
         if key is not None and (identity.audio_url or "").startswith(FILE_SCHEME):
             yield key, Path((identity.audio_url or "").removeprefix(FILE_SCHEME))
 
 
-def build(folder: Path, tracks: list[Track], *, again: bool = False) -> int:
-    """Fingerprint tracks into the index; unreadable ones are told and left out."""
+def build(folder: Path, tracks: list[Track], *, again: bool = False) -> tuple[int, int]:
+    """Fingerprint tracks into the index; each that cannot be read is a line with its name.
+
+    Returns:
+        How many were added, and how many could not be read.
+    """
     import torch
 
     from pipelines.fingerprint.make import Fingerprinter
@@ -145,17 +203,22 @@ def build(folder: Path, tracks: list[Track], *, again: bool = False) -> int:
             if again or key not in builder:
                 wanted.setdefault(key, path)
         task = progress.add_task("fingerprinting", total=len(wanted))
+        n_failed = 0
         results = pool.map(fingerprint_of, wanted.values())
 
         def fingerprints() -> "Iterator[tuple[str, Fingerprint]]":
+            nonlocal n_failed
             for (key, path), found in zip(wanted.items(), results, strict=True):
                 progress.advance(task)
                 if isinstance(found, Exception):
-                    console.print(f"{path}: {found}", style="yellow")
+                    n_failed += 1
+                    message = Failure.of(found).message
+                    errors.print(f"{path}: {message}", markup=False, highlight=False)
                 else:
                     yield key, found
 
         try:
-            return builder.build(fingerprints())
+            n_added = builder.build(fingerprints())
         finally:
             pool.shutdown(cancel_futures=True)
+    return n_added, n_failed

@@ -6,11 +6,13 @@ import typer
 from rich.box import SIMPLE
 from rich.table import Column, Table
 
-from serve_app.cli.environment import console
-from serve_app.cli.ledger_access import with_ledger
-from serve_app.domain.keys import SCOPES
+from configs.settings import Settings
+from serve_app.cli.environment import console, fail
+from serve_app.cli.ledger_access import LedgerAccess, with_ledger
+from serve_app.composition.files import LocalFiles
+from serve_app.domain.keys import SCOPES, KeyInfo
 
-app = typer.Typer(help="API keys: create, list, rotate, revoke.", no_args_is_help=True)
+app = typer.Typer(help="API keys: local, create, list, rotate, revoke.", no_args_is_help=True)
 
 Owner = Annotated[str, typer.Argument(help="Whom the key belongs to.")]
 KeyId = Annotated[str, typer.Argument(help="Key id, as `afa keys list` shows it.")]
@@ -35,14 +37,33 @@ def create(
     console.print(f"{issued.key}\nkey id {issued.key_id}", highlight=False)
 
 
+@app.command()
+def local() -> None:
+    """Print the key of this machine's own service, which has no limits: `KEY=$(afa keys local)`."""
+    files = LocalFiles(Settings().data_dir.absolute())
+    session = files.read_session()
+    if session is None:
+        fail("no service runs here; start it with `afa up`")
+    typer.echo(session["local_key"])
+
+
 @app.command("list")
-def list_command(owner: Owner) -> None:
-    """List the keys of an owner."""
-    table = Table(
-        Column("key id", no_wrap=True), "kind", "scopes", "created", "expires", "state", box=SIMPLE
-    )
-    for info in with_ledger(lambda ledger: ledger.accounts.list(owner)):
+def list_command(
+    owner: Annotated[
+        str | None, typer.Argument(help="Whose keys; everybody's when not given.")
+    ] = None,
+) -> None:
+    """List the keys of an owner, or all."""
+
+    async def run(ledger: LedgerAccess) -> list[KeyInfo]:
+        owners = await ledger.accounts.owners() if owner is None else [owner]
+        return [info for one in owners for info in await ledger.accounts.list(one)]
+
+    columns = ("kind", "scopes", "created", "expires", "state")
+    table = Table("owner", Column("key id", no_wrap=True), *columns, box=SIMPLE)
+    for info in with_ledger(run):
         table.add_row(
+            info.owner,
             info.key_id,
             "test" if info.is_test else "live",
             " ".join(sorted(info.scopes)),

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from serve_app.cli.environment import console
+from serve_app.cli.environment import console, writable
 from serve_app.cli.ledger_access import with_ledger
 from serve_app.ledger.archive import Archive
 from serve_app.ledger.parquet import write_parquet
@@ -91,7 +91,9 @@ def verify_archive(place: Place) -> None:
 @app.command("export")
 def export_archive(
     place: Place,
-    parquet: Annotated[Path, typer.Option("--parquet", help="The file to write.")],
+    parquet: Annotated[
+        Path, typer.Option("--parquet", callback=writable, help="The file to write.")
+    ],
 ) -> None:
     """Write the entries of an archive as one Parquet file, with the same sums."""
     n_rows = asyncio.run(write_parquet(open_archive(place), parquet))

@@ -3,19 +3,18 @@
 import typer
 
 from serve_app.cli import (
-    analyze,
     backup,
     bench,
     catalog,
     credits,
     doctor,
-    embed,
     identify,
     keys,
     ledger,
     models,
     service,
 )
+from serve_app.cli.analysis import analyze, embed
 from serve_app.cli.library import export, link, scan, tag
 from serve_app.cli.mcp import command as mcp
 from serve_app.cli.training import beats
@@ -34,6 +33,7 @@ app.command()(doctor.doctor)
 app.command()(backup.backup)
 app.command()(backup.restore)
 app.command()(analyze.analyze)
+app.command("analyse", hidden=True)(analyze.analyze)
 app.command()(embed.embed)
 app.command()(scan.scan)
 app.command()(link.link)

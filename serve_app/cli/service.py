@@ -231,7 +231,7 @@ def status(
     files = LocalFiles(data_dir.absolute())
     session = files.read_session()
     if session is None or not is_alive(session["pids"]["service"]):
-        console.print("not running; start it with `make up`")
+        console.print("not running; start it with `afa up`")
         raise typer.Exit(1)
     console.print(f"url      {session['url']}\nservice  pid {session['pids']['service']}")
     console.print(f"metrics  {session.get('metrics', 'started by an older afa')}")

@@ -93,7 +93,7 @@ class LocalFiles:
             return (self.data_dir / "redis.url").read_text(encoding="utf-8").strip()
         except FileNotFoundError as error:
             raise NotRunningError(
-                "no Redis: set REDIS_URL, or start the service with `make up`"
+                "no Redis: set REDIS_URL, or start the service with `afa up`"
             ) from error
 
     def cache_url(self, settings: Settings) -> str:

@@ -135,6 +135,12 @@ class Accounts:
             self._cache[digest] = (caller, time.monotonic() + life_s)
         return caller
 
+    async def owners(self) -> list[str]:
+        """Give the names of all owners, sorted; every key of the store is looked at."""
+        names = await self._store.names(self._store.keys.any_owner)
+        # A name has no colon; what has one more part is the owner's list of keys.
+        return sorted(name.rpartition(":")[2] for name in names if name.count(":") == 2)
+
     async def tier_of(self, owner: str) -> str | None:
         """Give the name of an owner's tier; None for an unknown owner."""
         tier = await self._store.command("HGET", self._store.keys.owner(owner), "tier")

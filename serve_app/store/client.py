@@ -289,6 +289,19 @@ class Store:
             pipeline.execute_command(*command)
         return cast("list[Any]", await self.guard(pipeline.execute(), max(self.timeout_s, 5.0)))
 
+    async def names(self, pattern: str, timeout_s: float = 30.0) -> list[str]:
+        """Give the names of all keys that match, of every shard: for operators, never for requests.
+
+        Raises:
+            ServiceUnavailableError: Not all were seen in time.
+        """
+
+        async def found() -> list[str]:
+            names = self.redis.scan_iter(match=pattern, count=1000)
+            return [name.decode() async for name in names]
+
+        return await self.guard(found(), timeout_s)
+
     async def now_ms(self) -> int:
         """Give the time that the role's scripts go by, in Unix milliseconds."""
         return int(await self.run("now", []))

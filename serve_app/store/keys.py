@@ -152,6 +152,9 @@ class Keyspace:
         """Key of an owner's record."""
         return f"own:{self.tag(owner)}:{owner}"
 
+    any_owner = "own:*"
+    """Pattern of `owner` and `owner_keys` for anybody."""
+
     def owner_keys(self, owner: str) -> str:
         """Key of the list of an owner's API keys."""
         return f"own:{self.tag(owner)}:{owner}:keys"

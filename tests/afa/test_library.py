@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -101,16 +102,38 @@ def test_a_name_of_a_file_is_no_html(analyzer: afa.Analyzer, clips: list[Path]) 
     assert "<caption>&lt;b&gt;&amp;.ogg</caption>" in shown
 
 
-def test_a_track_draws_itself(demo: afa.Track, tmp_path: Path) -> None:
+def test_a_track_draws_itself(
+    demo: afa.Track, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     picture = demo.plot()
     png = picture._repr_png_()
     assert png.startswith(b"\x89PNG")
-    picture.savefig(tmp_path / "demo.png")
-    assert (tmp_path / "demo.png").stat().st_size > len(png) > 20_000
-    wave, chroma, bars = picture.axes
-    assert "124" in wave.get_title(loc="left")
-    assert "A minor" in chroma.get_title(loc="left")
-    assert len(bars.patches) == 7
+    kept = (request.config.getoption("--screenshots") or tmp_path) / "plot.png"
+    picture.savefig(kept)
+    assert kept.stat().st_size > len(png) > 20_000
+    headline = picture.get_suptitle()
+    assert "124.0 BPM (or 62.0" in headline
+    assert "A minor · 8A" in headline
+    assert "LUFS" in headline
+    wave, chroma, attributes, tags, loudness = picture.axes
+    assert wave.get_legend_handles_labels()[1] == [
+        *("wave", "beats", "bars", "mix in, mix out", "loudness")
+    ]
+    bold = [one.get_text() for one in chroma.get_yticklabels() if one.get_fontweight() == "bold"]
+    assert bold == ["C", "D", "E", "F", "G", "A", "B"]
+    assert len(attributes.patches) == 7
+    assert len(tags.patches) == 7
+    assert len(loudness.lines) == 1
+
+
+def test_a_long_track_is_drawn_with_bars_alone(demo: afa.Track) -> None:
+    record = replace(demo.record, beats=[n / 8 for n in range(240)], key=5, mode=1)
+    picture = replace(demo, record=record).plot()
+    wave, chroma = picture.axes[:2]
+    assert "beats" not in wave.get_legend_handles_labels()[1]
+    assert "bars" in wave.get_legend_handles_labels()[1]
+    bold = [one.get_text() for one in chroma.get_yticklabels() if one.get_fontweight() == "bold"]
+    assert bold == ["C", "D", "E", "F", "G", "A", "B♭"]
 
 
 def test_many_files_give_what_each_gives_alone(

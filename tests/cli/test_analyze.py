@@ -1,16 +1,25 @@
 """`afa analyze` on real files with the real checkpoints, without any server."""
 
+import csv
 import json
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
+from afa.plot import DARK
+from serve_app.api.wire.features import AnalysisFeatures
 from serve_app.cli.main import app
 from tests.data.audio_files import click_track, encode
 
 DEMO = Path(__file__).parents[2] / "serve_app" / "data" / "demo.mp3"
 runner = CliRunner()
+
+
+@pytest.fixture(autouse=True)
+def no_service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No service of whoever runs the tests is asked."""
+    monkeypatch.setenv("AFA_DATA_DIR", str(tmp_path / "data"))
 
 
 @pytest.fixture(scope="module")
@@ -50,34 +59,76 @@ def test_the_table_names_tempo_and_key() -> None:
     assert "124." in done.stdout or "123.9" in done.stdout
 
 
-def test_many_files_give_one_record_each_and_a_bad_one_an_error(clip: Path, tmp_path: Path) -> None:
-    bad = tmp_path / "bad.mp3"
+def test_sources_of_all_kinds_share_one_schema_and_one_rule(clip: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "music"
+    folder.mkdir()
+    song = folder / "The Clicks - At 132.ogg"
+    song.write_bytes(clip.read_bytes())
+    bad = folder / "bad.mp3"
     bad.write_bytes(b"nothing to hear")
-    output = tmp_path / "out.jsonl"
-    arguments = ["analyze", str(clip), str(bad), "--jsonl", str(output), "--jobs", "1"]
-    done = runner.invoke(app, arguments)
-    assert done.exit_code == 0, done.output
-    records = {Path(r["file"]).name: r for r in map(json.loads, output.read_text().splitlines())}
-    assert records["bad.mp3"]["error"] == "unprocessable_audio"
-    good = records["a.ogg"]
-    for field in (
-        *("tempo", "tempo_confidence", "beats", "downbeats", "time_signature", "key", "mode"),
-        *("key_confidence", "loudness", "duration_s", "time_signature_confidence"),
-        *("true_peak_dbtp", "loudness_range_lu", "mix_in", "mix_out", "camelot", "mood_tags"),
-    ):
-        assert field in good
-    assert good["tempo"] == pytest.approx(132, rel=0.02)
-
-
-def test_bad_input_is_told_not_thrown(tmp_path: Path) -> None:
-    done = runner.invoke(app, ["analyze", str(tmp_path / "absent.mp3")])
-    assert done.exit_code == 1
-    assert "no such file" in done.stderr
-    text = tmp_path / "text.mp3"
-    text.write_bytes(b"hello")
-    done = runner.invoke(app, ["analyze", str(text)])
+    (folder / "cover.jpg").write_bytes(b"no audio")
+    lines, table = tmp_path / "out.jsonl", tmp_path / "out.csv"
+    done = runner.invoke(
+        app,
+        [
+            *("analyze", str(folder), str(tmp_path / "absent.mp3"), str(tmp_path / "*.none"), "-"),
+            *("--json", "--jsonl", str(lines), "--csv", str(table), "--jobs", "1"),
+        ],
+        input=f"{clip}\n",
+    )
     assert done.exit_code == 1
     assert "Traceback" not in done.output
+    assert f"{bad}: This is not an audio file" in done.stderr
+    assert "absent.mp3: no such file" in done.stderr
+    assert "*.none: no such file" in done.stderr
+    assert "3 of 5 files failed" in done.stderr
+    assert done.stdout == lines.read_text()
+    records = {r["file"]: r for r in map(json.loads, done.stdout.splitlines())}
+    assert len(records) == 5
+    assert records[str(bad)]["error"] == "unprocessable_audio"
+    for name in (str(song), str(clip)):
+        good = records[name]
+        shape = set(AnalysisFeatures.model_fields) - {"embedding", "embedding_model"}
+        assert set(good) == shape | {"file"}
+        assert good["tempo"] == pytest.approx(132, rel=0.02)
+        assert good["true_peak"] > good["loudness"]
+        assert good["loudness_range"] >= 0
+    assert (records[str(song)]["artist"], records[str(song)]["title"]) == ("The Clicks", "At 132")
+    rows = {row["file"]: row for row in csv.DictReader(table.read_text().splitlines())}
+    assert set(rows) == {str(song), str(clip)}
+    assert float(rows[str(song)]["tempo"]) == records[str(song)]["tempo"]
+    assert "beats" not in rows[str(song)]
+
+
+@pytest.mark.parametrize("option", ["--jsonl", "--csv", "--plot"])
+def test_an_output_that_cannot_be_written_is_refused_before_the_work(
+    option: str, clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AFA_MODEL_DIR", str(tmp_path))  # the work would fail
+    (tmp_path / "folder.png").mkdir()
+    places = {
+        tmp_path / "no" / "x.png": "there is no folder",
+        tmp_path / "folder.png": "it is a folder",
+    }
+    for place, message in places.items():
+        done = runner.invoke(app, ["analyze", str(clip), option, str(place)])
+        assert done.exit_code == 1
+        assert done.stderr.startswith(f"afa: cannot write {place}: ")
+        assert message in done.stderr
+    done = runner.invoke(app, ["analyze", str(clip), "--plot", str(tmp_path / "plot.doc")])
+    assert "must end in .png, .svg, .pdf" in done.stderr
+
+
+def test_a_plot_may_be_a_dark_svg(clip: Path, tmp_path: Path) -> None:
+    plot = tmp_path / "plot.svg"
+    done = runner.invoke(app, ["analyse", str(clip), "--plot", str(plot), "--dark"])
+    assert done.exit_code == 0, done.output
+    assert DARK.ground in plot.read_text()
+
+
+def test_an_empty_folder_is_told(tmp_path: Path) -> None:
+    done = runner.invoke(app, ["analyze", str(tmp_path)])
+    assert (done.exit_code, done.stderr) == (1, f"{tmp_path}: no audio files in this folder\n")
 
 
 def test_a_part_of_a_long_track_is_enough_for_mood(tmp_path: Path) -> None:

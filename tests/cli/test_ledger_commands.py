@@ -57,6 +57,18 @@ def test_another_key_leaves_its_owners_tier(url: str) -> None:
     assert "500 of 500" in afa("credits", "show", "amy").output
 
 
+def test_without_an_owner_all_are_shown(url: str) -> None:
+    for owner, tier in (("bob", "pro"), ("amy.b@c", "free")):
+        assert afa("keys", "create", owner, "--tier", tier).exit_code == 0
+    listed = [
+        line.split()[:2] for line in afa("keys", "list").output.splitlines() if "key_" in line
+    ]
+    assert [owner for owner, *_ in listed] == ["amy.b@c", "bob"]
+    rows = [line.split() for line in afa("credits", "show").output.splitlines()]
+    assert ["amy.b@c", "free", "500", "500", "0", "0", "0"] in rows
+    assert ["bob", "pro", "60000", "60000", "0", "0", "0"] in rows
+
+
 def test_keys_are_rotated_and_revoked_by_their_ids(url: str) -> None:
     key_id = afa("keys", "create", "bob").output.split()[-1]
     rotated = afa("keys", "rotate", key_id, "--overlap-h", "1")

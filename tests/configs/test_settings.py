@@ -1,4 +1,4 @@
-"""Settings come from the environment, once, and each is described in the README."""
+"""Settings come from the environment, once, and each is described in the book."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from configs.settings import Settings
 
-README = (Path(__file__).parents[2] / "README.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "operating" / "README.md").read_text()
 
 
 def test_the_environment_names_the_stores(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -38,6 +38,6 @@ def test_trusted_proxies_are_addresses_or_networks(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("name", Settings.model_fields)
-def test_every_setting_stands_in_the_readme(name: str) -> None:
-    assert f"AFA_{name.upper()}" in README
+def test_every_setting_stands_in_the_book(name: str) -> None:
+    assert f"AFA_{name.upper()}" in PAGE
     assert Settings.model_fields[name].description

@@ -64,7 +64,12 @@ class AnalysisFeatures(Answer):
     loudness: float = Field(
         description="Integrated loudness, LUFS (ITU-R BS.1770-4): -70 silence, about -23 broadcast, -14 streaming, -8 loud pop."
     )
+    loudness_range: float = Field(
+        description="Loudness range, LU (EBU Tech 3342): quiet parts against loud ones."
+    )
+    true_peak: float = Field(description="Highest peak between samples too, dBTP (BS.1770-4).")
     time_signature: int = Field(description="Beats in a bar, 2 to 7.")
+    time_signature_confidence: float = Field(description="How clear the metre is, 0 to 1.")
     duration_ms: int = Field(description="Length of the decoded audio in milliseconds.")
     speechiness: int = Field(description="0 to 100. How much of it is spoken words.")
     liveness: int = Field(description="0 to 100. How likely it was recorded before an audience.")
@@ -243,7 +248,12 @@ class ExtendedFeatures(Answer):
     loudness: float = Field(
         description="Integrated loudness, LUFS (ITU-R BS.1770-4): -70 silence, about -23 broadcast, -14 streaming, -8 loud pop."
     )
+    loudness_range: float = Field(
+        description="Loudness range, LU (EBU Tech 3342): quiet parts against loud ones."
+    )
+    true_peak: float = Field(description="Highest peak between samples too, dBTP (BS.1770-4).")
     time_signature: int = Field(description="Beats in a bar, 2 to 7.")
+    time_signature_confidence: float = Field(description="How clear the metre is, 0 to 1.")
     duration_ms: int = Field(description="Length of the decoded audio in milliseconds.")
     speechiness: int = Field(description="0 to 100. How much of it is spoken words.")
     liveness: int = Field(description="0 to 100. How likely it was recorded before an audience.")
@@ -700,7 +710,12 @@ class TrackAnalysis(Answer):
     loudness: float = Field(
         description="Integrated loudness, LUFS (ITU-R BS.1770-4): -70 silence, about -23 broadcast, -14 streaming, -8 loud pop."
     )
+    loudness_range: float = Field(
+        description="Loudness range, LU (EBU Tech 3342): quiet parts against loud ones."
+    )
+    true_peak: float = Field(description="Highest peak between samples too, dBTP (BS.1770-4).")
     time_signature: int = Field(description="Beats in a bar, 2 to 7.")
+    time_signature_confidence: float = Field(description="How clear the metre is, 0 to 1.")
     duration_ms: int = Field(description="Length of the decoded audio in milliseconds.")
     speechiness: int = Field(description="0 to 100. How much of it is spoken words.")
     liveness: int = Field(description="0 to 100. How likely it was recorded before an audience.")
@@ -714,11 +729,6 @@ class TrackAnalysis(Answer):
         description="How much better this key fits the notes than the next best, 0 to 1."
     )
     models: dict[str, str] = Field(description="Role to id of the checkpoint that made it.")
-    loudness_range: float = Field(
-        description="Loudness range, LU (EBU Tech 3342): quiet parts against loud ones."
-    )
-    true_peak: float = Field(description="Highest peak between samples too, dBTP (BS.1770-4).")
-    time_signature_confidence: float = Field(description="How clear the metre is, 0 to 1.")
     beats: list[float] = Field(description="Seconds of every beat, ascending.")
     bars: list[Span] = Field(description="The bars, each from a first beat to the next.")
     sections: list[TrackSection] = Field(description="The large parts, in order.")

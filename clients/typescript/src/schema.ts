@@ -157,10 +157,25 @@ export interface components {
              */
             loudness: number;
             /**
+             * Loudness Range
+             * @description Loudness range, LU (EBU Tech 3342): quiet parts against loud ones.
+             */
+            loudness_range: number;
+            /**
+             * True Peak
+             * @description Highest peak between samples too, dBTP (BS.1770-4).
+             */
+            true_peak: number;
+            /**
              * Time Signature
              * @description Beats in a bar, 2 to 7.
              */
             time_signature: number;
+            /**
+             * Time Signature Confidence
+             * @description How clear the metre is, 0 to 1.
+             */
+            time_signature_confidence: number;
             /**
              * Duration Ms
              * @description Length of the decoded audio in milliseconds.
@@ -868,10 +883,25 @@ export interface components {
              */
             loudness: number;
             /**
+             * Loudness Range
+             * @description Loudness range, LU (EBU Tech 3342): quiet parts against loud ones.
+             */
+            loudness_range: number;
+            /**
+             * True Peak
+             * @description Highest peak between samples too, dBTP (BS.1770-4).
+             */
+            true_peak: number;
+            /**
              * Time Signature
              * @description Beats in a bar, 2 to 7.
              */
             time_signature: number;
+            /**
+             * Time Signature Confidence
+             * @description How clear the metre is, 0 to 1.
+             */
+            time_signature_confidence: number;
             /**
              * Duration Ms
              * @description Length of the decoded audio in milliseconds.
@@ -2793,10 +2823,25 @@ export interface components {
              */
             loudness: number;
             /**
+             * Loudness Range
+             * @description Loudness range, LU (EBU Tech 3342): quiet parts against loud ones.
+             */
+            loudness_range: number;
+            /**
+             * True Peak
+             * @description Highest peak between samples too, dBTP (BS.1770-4).
+             */
+            true_peak: number;
+            /**
              * Time Signature
              * @description Beats in a bar, 2 to 7.
              */
             time_signature: number;
+            /**
+             * Time Signature Confidence
+             * @description How clear the metre is, 0 to 1.
+             */
+            time_signature_confidence: number;
             /**
              * Duration Ms
              * @description Length of the decoded audio in milliseconds.
@@ -2834,21 +2879,6 @@ export interface components {
             models: {
                 [key: string]: string;
             };
-            /**
-             * Loudness Range
-             * @description Loudness range, LU (EBU Tech 3342): quiet parts against loud ones.
-             */
-            loudness_range: number;
-            /**
-             * True Peak
-             * @description Highest peak between samples too, dBTP (BS.1770-4).
-             */
-            true_peak: number;
-            /**
-             * Time Signature Confidence
-             * @description How clear the metre is, 0 to 1.
-             */
-            time_signature_confidence: number;
             /**
              * Beats
              * @description Seconds of every beat, ascending.

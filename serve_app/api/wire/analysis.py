@@ -48,11 +48,6 @@ class TrackSegment(Span):
 class TrackAnalysis(ExtendedFeatures):
     """Everything that was found in a track's audio but its embedding."""
 
-    loudness_range: float = Field(
-        ge=0, description="Loudness range, LU (EBU Tech 3342): quiet parts against loud ones."
-    )
-    true_peak: float = Field(description="Highest peak between samples too, dBTP (BS.1770-4).")
-    time_signature_confidence: Unit = Field(description="How clear the metre is, 0 to 1.")
     beats: list[float] = Field(description="Seconds of every beat, ascending.")
     bars: list[Span] = Field(description="The bars, each from a first beat to the next.")
     sections: list[TrackSection] = Field(description="The large parts, in order.")
@@ -63,9 +58,6 @@ class TrackAnalysis(ExtendedFeatures):
 def track_analysis(features: TrackFeatures, artist: str, title: str) -> dict[str, Any]:
     """Give the fields of a `TrackAnalysis` but its ``_meta``."""
     return extended_fields(features, artist, title) | {
-        "loudness_range": round(features.loudness_range_lu, 2),
-        "true_peak": round(features.true_peak_dbtp, 2),
-        "time_signature_confidence": round(features.time_signature_confidence, 3),
         "beats": [round(beat, 4) for beat in features.beats],
         "bars": bars(features.downbeats, features.duration_s),
         "sections": [_section(section) for section in features.sections],

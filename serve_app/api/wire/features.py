@@ -65,7 +65,12 @@ class ExtendedFeatures(Features):
     mix_out: float = Field(description="Seconds; where to start mixing out.")
     mood_tags: list[MoodTagBody] = Field(description="By falling score.")
     loudness: float = Field(description=LOUDNESS)
+    loudness_range: float = Field(
+        ge=0, description="Loudness range, LU (EBU Tech 3342): quiet parts against loud ones."
+    )
+    true_peak: float = Field(description="Highest peak between samples too, dBTP (BS.1770-4).")
     time_signature: int = Field(description="Beats in a bar, 2 to 7.")
+    time_signature_confidence: Unit = Field(description="How clear the metre is, 0 to 1.")
     duration_ms: int = Field(ge=0, description=DURATION_MS)
     speechiness: Percent = Field(description=PERCENT + ATTRIBUTE["speechiness"])
     liveness: Percent = Field(description=PERCENT + ATTRIBUTE["liveness"])
@@ -218,7 +223,10 @@ def extended_fields(features: TrackFeatures, artist: str, title: str) -> dict[st
         "mix_out": round(features.mix_out_s, 3),
         "mood_tags": [MoodTagBody(tag=t.tag, score=_unit(t.score)) for t in features.mood_tags],
         "loudness": round(features.loudness_lufs, 2),
+        "loudness_range": round(features.loudness_range_lu, 2),
+        "true_peak": round(features.true_peak_dbtp, 2),
         "time_signature": features.time_signature,
+        "time_signature_confidence": _unit(features.time_signature_confidence),
         "duration_ms": round(1000 * features.duration_s),
         "speechiness": _percent(features.speechiness),
         "liveness": _percent(features.liveness),
@@ -242,10 +250,10 @@ def to_extended(features: TrackFeatures, artist: str, title: str) -> ExtendedFea
     return ExtendedFeatures(**extended_fields(features, artist, title))
 
 
-def to_analysis(features: TrackFeatures) -> AnalysisFeatures:
+def to_analysis(features: TrackFeatures, artist: str = "", title: str = "") -> AnalysisFeatures:
     """Give the result of an analysis job; the embedding is there if the record has it."""
     return AnalysisFeatures(
-        **extended_fields(features, "", ""),
+        **extended_fields(features, artist, title),
         beats=[round(beat, 3) for beat in features.beats],
         downbeats=[round(beat, 3) for beat in features.downbeats],
         embedding=features.embedding or None,

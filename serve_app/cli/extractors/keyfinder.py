@@ -17,7 +17,7 @@ from models.checkpoints.cache import CheckpointError
 from models.checkpoints.cards import CardError, choose_cards
 from pipelines.audio.decode import DecoderUnavailableError, decode
 from pipelines.audio.waveform import AudioError
-from serve_app.cli.analyze import LIMITS
+from serve_app.cli.analysis.loaded import LIMITS
 from serve_app.services.export.key_names import KeyFormat, key_name
 
 USAGE = "Usage: keyfinder-cli [-h] [-n key-notation] filename"

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from configs.settings import Settings
-from serve_app.cli.environment import console, fail, told
+from serve_app.cli.environment import console, fail, told, writable
 from serve_app.composition.files import LocalFiles
 from serve_app.library.library import Library
 from serve_app.services.export import rekordbox, tables, traktor
@@ -30,7 +30,7 @@ class ExportFormat(StrEnum):
 
 def export(
     kind: Annotated[ExportFormat, typer.Argument(help="What to write.", metavar="FORMAT")],
-    file: Annotated[Path, typer.Argument(help="File to write.")],
+    file: Annotated[Path, typer.Argument(callback=writable, help="File to write.")],
     key_format: Annotated[
         KeyFormat, typer.Option(help="How rekordbox and Traktor show keys.")
     ] = KeyFormat.CLASSIC,

@@ -12,8 +12,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from configs.settings import Settings
 from models.checkpoints.cards import CardError
+from serve_app.cli.analysis.by_service import service_engine
+from serve_app.cli.analysis.sources import SOURCES_HELP, expanded
 from serve_app.cli.environment import ConfigOption, console, errors, fail, told
-from serve_app.cli.library.engines import WorkersEngine, service_engine
+from serve_app.cli.library.workers import WorkersEngine
 from serve_app.cli.service import running_session
 from serve_app.composition.files import LocalFiles, NotRunningError, make_private
 from serve_app.library.library import Library, LibraryBusyError
@@ -30,7 +32,7 @@ Listed = list[tuple[Place, list[Found | Trouble]]]
 def scan(
     sources: Annotated[
         list[str],
-        typer.Argument(help="Folders, audio files, s3://bucket/prefix.", metavar="DIR|FILE|s3://…"),
+        typer.Argument(help=f"{SOURCES_HELP} Or s3://bucket/prefix.", metavar="SOURCE…"),
     ],
     watch: Annotated[bool, typer.Option("--watch", help="Stay, and follow what changes.")] = False,
     every: Annotated[
@@ -62,7 +64,7 @@ def scan(
     settings = Settings()
     files = LocalFiles(settings.data_dir.absolute())
     with told(ValueError):
-        places = [place_of(source) for source in sources]
+        places = [place_of(source) for source in expanded(sources)]
     make_private(files.data_dir)
     with told(ValueError, OSError):
         library = Library(files.library_url(settings), files.library_view_dir)

@@ -10,6 +10,7 @@ from rich.table import Table
 from configs.settings import Settings
 from pipelines.audio.decode import DecoderUnavailableError
 from pipelines.audio.waveform import AudioError
+from serve_app.cli.analysis.sources import SOURCES_HELP, audio_files
 from serve_app.cli.environment import console, errors, fail, told
 from serve_app.cli.library.rewrite import Changes, TaggingError, changes_of, write_tags
 from serve_app.cli.library.tag_formats import UnwritableTagsError
@@ -20,6 +21,7 @@ from serve_app.library.rows import location_term
 from serve_app.library.track import OPERATOR
 from serve_app.services.export.key_names import KeyFormat
 from serve_app.services.export.tracks import ExportTrack, files_of, tracks_of
+from serve_app.services.scan.places import Trouble
 
 NEEDS_MUTAGEN = (
     "writing tags needs mutagen, which is GPL-2.0-or-later and so not part of afa: "
@@ -28,8 +30,8 @@ NEEDS_MUTAGEN = (
 
 
 def tag(
-    paths: Annotated[
-        list[Path] | None, typer.Argument(help="Files of the library.", metavar="FILE…")
+    sources: Annotated[
+        list[str] | None, typer.Argument(help=SOURCES_HELP, metavar="SOURCE…")
     ] = None,
     whole_library: Annotated[
         bool, typer.Option("--library", help="All files of the library.")
@@ -54,7 +56,7 @@ def tag(
     """
     if find_spec("mutagen") is None:
         fail(NEEDS_MUTAGEN)
-    if bool(paths) == whole_library:
+    if bool(sources) == whole_library:
         fail("name files, or give --library")
     settings = Settings()
     files = LocalFiles(settings.data_dir.absolute())
@@ -64,8 +66,11 @@ def tag(
     wish = Wish(tuple(only or DEFAULT_FIELDS), key_format)
     tagger = Tagger(wish, dry_run=dry_run, keep_time=keep_time)
     with told(DecoderUnavailableError):
-        for path in paths or ():
-            tagger.tag(path, known(library, path))
+        for file in audio_files(sources or ()):
+            if isinstance(file, Trouble):
+                tagger.fail(file.location, file.message)
+            else:
+                tagger.tag(Path(file), known(library, Path(file)))
         if whole_library:
             for track in tracks_of(library):
                 for of_file in files_of(track.track):
@@ -104,9 +109,9 @@ class Tagger:
                 after = {name: text for name, (_, text) in changes.items()}
                 write_tags(path, after, of_file.file.audio_sha256, keep_time=self._keep_time)
         except OSError as error:
-            self._fail(path, error.strerror or str(error))
+            self.fail(path, error.strerror or str(error))
         except (AudioError, TaggingError, UnwritableTagsError) as error:
-            self._fail(path, str(error))
+            self.fail(path, str(error))
         else:
             self._note(path, changes)
 
@@ -123,6 +128,7 @@ class Tagger:
         for name, (before, after) in changes.items():
             self._table.add_row(path.name, name.value, before or "none", after)
 
-    def _fail(self, path: Path, message: str) -> None:
+    def fail(self, file: object, message: str) -> None:
+        """Tell of a file that stays as it is."""
         self.n_failed += 1
-        errors.print(f"{path}: {message}", markup=False, highlight=False)
+        errors.print(f"{file}: {message}", markup=False, highlight=False)

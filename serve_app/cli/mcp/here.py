@@ -8,7 +8,7 @@ from afa.analyzer import Analyzer
 from serve_app.api.wire.features import ExtendedFeatures, Features, to_canonical, to_extended
 from serve_app.api.wire.library import LibraryTrackBody, track_body
 from serve_app.api.wire.similar import Filters, SimilarTrack, similar_track
-from serve_app.cli.identify import best_match
+from serve_app.cli.identify import OwnIndex
 from serve_app.cli.mcp.answers import Identified, UnansweredError
 from serve_app.composition.files import LocalFiles
 from serve_app.domain.track_ids import readings
@@ -65,7 +65,7 @@ class HereBackend:
 
     async def identify(self, path: Path) -> Identified:
         """Tell which track of the own index a recording is."""
-        found = await asyncio.to_thread(best_match, self._files, path)
+        found = await asyncio.to_thread(lambda: OwnIndex(self._files).best_match(path))
         if found is None:
             return Identified(matched=False)
         who, match = found

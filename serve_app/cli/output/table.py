@@ -22,7 +22,8 @@ def features_table(features: AnalysisFeatures, title: str) -> Table:
         "time signature": f"{features.time_signature}/4",
         "beats, downbeats": f"{len(features.beats)}, {len(features.downbeats)}",
         "key": f"{key} (confidence {features.key_confidence:.2f})",
-        "loudness": f"{features.loudness:.1f} LUFS",
+        "loudness": f"{features.loudness:.1f} LUFS, range {features.loudness_range:.1f} LU, "
+        f"true peak {features.true_peak:.1f} dBTP",
         "mix in, mix out": f"{features.mix_in:.1f} s, {features.mix_out:.1f} s",
     }
     for name, text in rows.items():

@@ -52,10 +52,11 @@ def write_csv(tracks: Iterable[ExportTrack], file: IO[str]) -> None:
         if writer is None:
             writer = csv.DictWriter(file, list(row))
             writer.writeheader()
-        writer.writerow({name: _harmless(value) for name, value in row.items()})
+        writer.writerow({name: harmless(value) for name, value in row.items()})
 
 
-def _harmless(value: object) -> object:
+def harmless(value: object) -> object:
+    """Quote by an apostrophe what a spreadsheet would compute."""
     is_formula = isinstance(value, str) and value.startswith(_FORMULA_STARTS)
     return f"'{value}" if is_formula else value
 

@@ -6,7 +6,6 @@ from pathlib import Path
 from pipelines.audio.decode import decode_segments
 from pipelines.audio.waveform import AudioError
 from pipelines.fingerprint.clip import EXCERPT_S
-from pipelines.fingerprint.make import Fingerprinter
 from serve_app.domain.identity import TrackIdentity
 from serve_app.providers.catalog.search import Catalog
 from serve_app.providers.fingerprints.index import FingerprintIndex
@@ -25,6 +24,8 @@ class Naming:
     """Asks tags, then the fingerprint index if they hold no identifier, then the catalog."""
 
     def __init__(self, catalog: Catalog, index: FingerprintIndex | None) -> None:
+        from pipelines.fingerprint.make import Fingerprinter  # brings torch, which takes seconds
+
         self._catalog = catalog
         self._index = index
         self._fingerprinter = Fingerprinter()

@@ -14,7 +14,6 @@ from models.fingerprint.sketch import likeness, sketch
 from pipelines.analysis.records import TrackFeatures
 from pipelines.audio.decode import decode_segments
 from pipelines.audio.waveform import AudioError
-from pipelines.fingerprint.make import Fingerprinter
 from serve_app.library.library import Library
 from serve_app.library.spelling import normalise_title, version_words
 from serve_app.library.track import OPERATOR, LibraryTrack, Place
@@ -35,6 +34,8 @@ class SameRecording:
     """Finds the track of the library that a new file is another copy of."""
 
     def __init__(self, library: Library) -> None:
+        from pipelines.fingerprint.make import Fingerprinter  # brings torch, which takes seconds
+
         self._library = library
         self._fingerprinter = Fingerprinter()
 

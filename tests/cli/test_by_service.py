@@ -1,16 +1,16 @@
-"""A scan through the service: free jobs of files, by the real queue and a real worker."""
+"""Analysis by the service: free jobs of files, by the real queue and a real worker."""
 
 from pathlib import Path
 
 import pytest
 
-from pipelines.audio.waveform import UndecodableAudioError
-from serve_app.cli.library.engines import ACCOUNT, TIER, ServiceEngine
+from serve_app.cli.analysis.by_service import ACCOUNT, TIER, ServiceEngine
+from serve_app.domain.errors import UnprocessableAudioError
 from serve_app.ledger.jobs.types import AnalysisJob, FileSource
 from tests.api.application import Application
 
 pytestmark = pytest.mark.redis
-DEMO = Path(__file__).parents[3] / "serve_app" / "data" / "demo.mp3"
+DEMO = Path(__file__).parents[2] / "serve_app" / "data" / "demo.mp3"
 
 
 async def test_the_service_analyses_a_file_for_nothing_and_keeps_nothing(api: Application) -> None:
@@ -39,5 +39,6 @@ async def test_a_file_that_is_no_audio_is_told_as_by_own_workers(
 ) -> None:
     bad = tmp_path / "bad.mp3"
     bad.write_bytes(b"nothing to hear")
-    with pytest.raises(UndecodableAudioError, match="not an audio file"):
-        await ServiceEngine(api.stores.jobs).hear(bad)
+    with pytest.raises(UnprocessableAudioError, match="not an audio file") as told:
+        await ServiceEngine(api.stores.jobs).analyze(bad)
+    assert told.value.code == "unprocessable_audio"

@@ -12,12 +12,13 @@ import typer
 from configs.settings import Settings
 from models.checkpoints.cards import CardError
 from pipelines.analysis.excerpt import Excerpt, decode_excerpt
-from pipelines.analysis.presence import with_presence
 from pipelines.analysis.records import EmbeddingResult, MoodResult
 from pipelines.audio.decode import DecodeLimits, DecoderUnavailableError, decode
 from pipelines.audio.waveform import Waveform
-from serve_app.cli.environment import ConfigOption, existing, profile_of, told
-from serve_app.cli.output.json_lines import json_lines
+from serve_app.cli.analysis.sources import SOURCES_HELP, audio_files
+from serve_app.cli.environment import ConfigOption, profile_of, told
+from serve_app.cli.output.each_file import each_file
+from serve_app.cli.output.records import json_lines
 
 if TYPE_CHECKING:
     from pipelines.batching.runner import BatchedStep
@@ -30,7 +31,7 @@ Described = tuple[MoodResult, EmbeddingResult]
 
 
 def embed(
-    files: Annotated[list[str], typer.Argument(help="Audio files.", metavar="FILE…")],
+    sources: Annotated[list[str], typer.Argument(help=SOURCES_HELP, metavar="SOURCE…")],
     whole: Annotated[
         bool, typer.Option("--whole", help="Hear all of each track, not 3 x 10 s.")
     ] = False,
@@ -46,7 +47,8 @@ def embed(
     from models.checkpoints.cache import CheckpointError
     from pipelines.batching.batcher import DeviceFaultError
 
-    paths = [existing(file) for file in files]
+    files = audio_files(sources)
+    paths = [Path(file) for file in files if isinstance(file, str)]
     excerpt = None if whole else Excerpt()
     read = partial(decode, limits=LIMITS)
     if excerpt is not None:
@@ -57,9 +59,13 @@ def embed(
 
     with (
         told(CardError, CheckpointError, DecoderUnavailableError, DeviceFaultError),
-        json_lines(len(paths), record) as lines,
+        each_file(len(files), json_lines(record)) as told_of,
     ):
-        asyncio.run(describe(load(config), paths, read, lines.write))
+        for file in files:
+            if not isinstance(file, str):
+                told_of.absent(file)
+        if paths:
+            asyncio.run(describe(load(config), paths, read, told_of.done))
 
 
 def load(config: Path | None) -> "BatchedStep[Described]":
@@ -108,6 +114,8 @@ async def describe(
 
 def record_of(described: Described, excerpt: Excerpt | None) -> dict[str, Any]:
     """Give the line of one file, less its name."""
+    from pipelines.analysis.presence import with_presence
+
     mood, vector = described
     mood = with_presence(mood, vector)
     if excerpt is not None:

@@ -1,0 +1,297 @@
+"""`afa analyze`: the features of files and addresses, by the running service or by itself."""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import ExitStack, contextmanager
+from multiprocessing import get_context
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import IO, Annotated, Any
+
+import typer
+
+from configs.settings import Settings
+from models.rhythm.tempo import TempoRange
+from pipelines.analysis.records import TrackFeatures
+from pipelines.audio.decode import DecoderUnavailableError, decode
+from serve_app.api.wire.features import AnalysisFeatures, to_analysis
+from serve_app.cli.analysis.by_service import service_engine
+from serve_app.cli.analysis.loaded import LIMITS, load_analyzer, loaded, start_worker
+from serve_app.cli.analysis.sources import SOURCES_HELP, audio_files
+from serve_app.cli.environment import ConfigOption, console, errors, fail, is_url, told, writable
+from serve_app.cli.output.each_file import Failure, Show, each_file
+from serve_app.cli.output.records import csv_rows, json_lines
+from serve_app.cli.output.table import features_table
+from serve_app.cli.service import running_session
+from serve_app.composition.files import LocalFiles, NotRunningError
+from serve_app.composition.options import UrlOptions
+from serve_app.providers.tags.identity import identity_of
+from serve_app.providers.tags.reader import read_tags
+from serve_app.providers.web.audio_url import AudioUrlFetcher
+
+MAX_URL_BYTES = 500_000_000
+
+PICTURES = (".png", ".svg", ".pdf")
+
+Done = Callable[[str, TrackFeatures | Exception], None]
+Analyse = Callable[[Sequence[str], TempoRange | None, Done], None]
+"""Analyses files and tells of each, in their order."""
+
+
+def drawable(path: Path | None) -> Path | None:
+    """Refuse a picture that could not be drawn, before any work is done for it."""
+    if path is not None and path.suffix.lower() not in PICTURES:
+        fail(f"cannot draw {path}: its name must end in {', '.join(PICTURES)}")
+    return writable(path)
+
+
+def analyze(
+    sources: Annotated[
+        list[str], typer.Argument(help=f"{SOURCES_HELP} Or http(s) URLs.", metavar="SOURCE…")
+    ],
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print a line of JSON for each file, not a table.")
+    ] = False,
+    jsonl: Annotated[
+        Path | None, typer.Option(callback=writable, help="Write those lines to this file.")
+    ] = None,
+    csv: Annotated[
+        Path | None, typer.Option(callback=writable, help="Write a row for each file to this file.")
+    ] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(callback=drawable, help="Draw one track to this file: .png, .svg or .pdf."),
+    ] = None,
+    dark: Annotated[bool, typer.Option("--dark", help="Draw on a dark ground.")] = False,
+    with_embedding: Annotated[
+        bool, typer.Option("--embedding", help="Include the 768-d embedding.")
+    ] = False,
+    tempo_range: Annotated[
+        str | None,
+        typer.Option(help="BPM between which the tempo is looked for.", metavar="80-160"),
+    ] = None,
+    here: Annotated[
+        bool, typer.Option("--here", help="Analyse in this process although a service runs.")
+    ] = False,
+    jobs: Annotated[
+        int, typer.Option(min=1, help="Processes that analyse many files, without a service.")
+    ] = 2,
+    partial: Annotated[
+        bool, typer.Option("--partial", help="Mood and embedding from 3 x 10 s, without a service.")
+    ] = False,
+    max_windows: Annotated[
+        int,
+        typer.Option(min=0, help="Windows for mood and embedding, without a service; 0: all."),
+    ] = 0,
+    config: ConfigOption = None,
+) -> None:
+    """Tell tempo, key, beats, loudness, attributes and mood of audio.
+
+    The service that `afa up` started does it if it runs, in a second; else this command loads the
+    networks itself. A file that cannot be analysed is a line that names it, the others go on, and
+    the exit status is 1.
+    """
+    with told(ValueError):
+        within = None if tempo_range is None else TempoRange.parse(tempo_range)
+    files = audio_files(sources)
+    if plot is not None and len(files) != 1:
+        fail("--plot draws one track; name one file")
+    names = [file for file in files if isinstance(file, str)]
+    is_own = here or partial or max_windows > 0 or config is not None
+    local = LocalFiles(Settings().data_dir.absolute())
+    session = None if is_own else running_session(local)
+    if session is not None:
+        analyse, by = by_service(local), f"by the service at {session['url']}"
+    else:
+        n_workers = min(jobs, len(names))
+        analyse = in_processes(n_workers, (max_windows, config, partial))
+        by = "in this process" if n_workers < 2 else f"in {n_workers} processes"
+    begun_s = time.monotonic()
+    with ExitStack() as stack:
+        shows = list(shown(stack, as_json, jsonl, csv, with_embedding))
+        if plot is not None:
+            shows.append(drawing(plot, is_dark=dark))
+        is_shown_here = as_json or (jsonl is None and csv is None)
+        told_of = stack.enter_context(
+            each_file(len(files), together(shows), is_shown_here=is_shown_here)
+        )
+        for file in files:
+            if not isinstance(file, str):
+                told_of.absent(file)
+        if names:
+            with told(DecoderUnavailableError, NotRunningError, BrokenProcessPool):
+                analyse(names, within, told_of.done)
+        if names and not as_json:
+            n_done, took_s = len(files) - told_of.n_failed, time.monotonic() - begun_s
+            errors.print(f"{n_done} analysed {by} in {took_s:.1f} s", style="dim", highlight=False)
+
+
+def shown(
+    stack: ExitStack, as_json: bool, jsonl: Path | None, csv: Path | None, with_embedding: bool
+) -> Iterator[Show[TrackFeatures]]:
+    """Give what is done with each result; a table is printed where nothing else was asked for."""
+
+    def record_of(features: AnalysisFeatures) -> dict[str, Any]:
+        left_out = set() if with_embedding else {"embedding", "embedding_model"}
+        return features.model_dump(mode="json", exclude=left_out)
+
+    def opened(path: Path) -> IO[str]:
+        return stack.enter_context(path.open("w", encoding="utf-8", newline=""))
+
+    if as_json:
+        yield named(json_lines(record_of))
+    if jsonl is not None:
+        yield named(json_lines(record_of, opened(jsonl)))
+    if csv is not None:
+        yield named(csv_rows(record_of, opened(csv)))
+    if not as_json and jsonl is None and csv is None:
+        yield named(tables(with_embedding))
+
+
+def named(show: Show[AnalysisFeatures]) -> Show[TrackFeatures]:
+    """Show results in the API's shape, with artist and title from the file's tags."""
+
+    def show_named(file: str, result: TrackFeatures | Failure) -> None:
+        if isinstance(result, Failure):
+            show(file, result)
+            return
+        artist = title = ""
+        if not is_url(file):
+            who = identity_of(read_tags(Path(file)), Path(file)).identity
+            artist, title = who.artist, who.title
+        show(file, to_analysis(result, artist, title))
+
+    return show_named
+
+
+def tables(with_embedding: bool) -> Show[AnalysisFeatures]:
+    """Print a table for each file."""
+
+    def show(file: str, result: AnalysisFeatures | Failure) -> None:
+        if isinstance(result, AnalysisFeatures):
+            if not with_embedding:
+                result = result.model_copy(update={"embedding": None})
+            console.print(features_table(result, Path(file).name), soft_wrap=False)
+
+    return show
+
+
+def drawing(path: Path, *, is_dark: bool) -> Show[TrackFeatures]:
+    """Draw a track that was analysed."""
+
+    def show(file: str, result: TrackFeatures | Failure) -> None:
+        if isinstance(result, TrackFeatures):
+            from afa.plot import draw
+
+            with local_file(file) as audio:
+                picture = draw(decode(audio, LIMITS), result, Path(file).name, is_dark=is_dark)
+                picture.savefig(path)
+            errors.print(f"plot: {path}", highlight=False)
+
+    return show
+
+
+def together(shows: Iterable[Show[TrackFeatures]]) -> Show[TrackFeatures]:
+    """Do several things with each result."""
+
+    def show(file: str, result: TrackFeatures | Failure) -> None:
+        for one in shows:
+            one(file, result)
+
+    return show
+
+
+@contextmanager
+def local_file(source: str) -> Iterator[Path]:
+    """Give a path to the audio, fetched first if it is a URL.
+
+    Raises:
+        UrlError: It cannot be fetched.
+    """
+    if not is_url(source):
+        yield Path(source).absolute()
+        return
+    settings = Settings()
+    guard = UrlOptions(ports=settings.url_ports, networks=settings.url_networks).guard()
+    with TemporaryDirectory(prefix="afa-") as folder:
+        path = Path(folder) / "audio"
+        asyncio.run(AudioUrlFetcher(guard).fetch(source, path, MAX_URL_BYTES))
+        yield path
+
+
+def by_service(files: LocalFiles) -> Analyse:
+    """Have the running service analyse, several files at a time."""
+
+    def analyse(names: Sequence[str], within: TempoRange | None, done: Done) -> None:
+        asyncio.run(analyse_all(names, within, done))
+
+    async def analyse_all(names: Sequence[str], within: TempoRange | None, done: Done) -> None:
+        async with service_engine(Settings(), files) as engine:
+            slots = asyncio.Semaphore(engine.n_at_once)
+
+            async def of(name: str) -> TrackFeatures | Exception:
+                async with slots:
+                    try:
+                        with ExitStack() as stack:
+                            opened = local_file(name)
+                            path = await asyncio.to_thread(stack.enter_context, opened)
+                            return await engine.analyze(path, within)
+                    except Exception as error:  # noqa: BLE001  one file must not end the run
+                        return error
+
+            async with asyncio.TaskGroup() as tasks:
+                for name, task in [(name, tasks.create_task(of(name))) for name in names]:
+                    # In a thread: what is shown may be fetched again, in a loop of its own.
+                    await asyncio.to_thread(done, name, await task)
+
+    return analyse
+
+
+def in_processes(n_workers: int, loading: tuple[int, Path | None, bool]) -> Analyse:
+    """Load the networks and analyse: in this process, or side by side in several.
+
+    Args:
+        n_workers: How many.
+        loading: What `start_worker` takes.
+    """
+
+    def analyse_here(names: Sequence[str], within: TempoRange | None, done: Done) -> None:
+        max_windows, config, is_partial = loading
+        analyzer = load_analyzer(max_windows, config, is_partial=is_partial)
+        for name in names:
+            try:
+                with local_file(name) as path:
+                    outcome: TrackFeatures | Exception = analyzer.analyze(path, LIMITS, within)[0]
+            except DecoderUnavailableError:
+                raise
+            except Exception as error:  # noqa: BLE001  one file must not end the run
+                outcome = error
+            done(name, outcome)
+
+    def analyse_beside(names: Sequence[str], within: TempoRange | None, done: Done) -> None:
+        with ProcessPoolExecutor(
+            n_workers,
+            mp_context=get_context("spawn"),
+            initializer=start_worker,
+            initargs=loading,
+        ) as pool:
+            futures = [pool.submit(analyse_one, name, within) for name in names]
+            for name, future in zip(names, futures, strict=True):
+                try:
+                    outcome: TrackFeatures | Exception = future.result()
+                except (DecoderUnavailableError, BrokenProcessPool):
+                    raise
+                except Exception as error:  # noqa: BLE001  one file must not end the run
+                    outcome = error
+                done(name, outcome)
+
+    return analyse_here if n_workers < 2 else analyse_beside
+
+
+def analyse_one(name: str, within: TempoRange | None) -> TrackFeatures:
+    """Analyse a file in a process of the pool."""
+    with local_file(name) as path:
+        return loaded().analyze(path, LIMITS, within)[0]

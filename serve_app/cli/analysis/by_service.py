@@ -1,0 +1,118 @@
+"""Analysis by the service that runs on this machine: free jobs of files, which touch no credits."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from configs.settings import Settings
+from configs.tables import load_table
+from models.rhythm.tempo import TempoRange
+from pipelines.analysis.features import from_json
+from pipelines.analysis.records import TrackFeatures
+from pipelines.audio.decode import decode_segments
+from serve_app.composition.files import LocalFiles
+from serve_app.domain.errors import InternalError, ServiceUnavailableError, UnprocessableAudioError
+from serve_app.domain.tiers import Tiers
+from serve_app.domain.ulid import new_ulid
+from serve_app.ledger.jobs.queue import Jobs
+from serve_app.ledger.jobs.types import AnalysisJob, FileSource, NewJob
+from serve_app.services.scan.facts import LIMITS
+from serve_app.services.scan.scan import Hearing
+from serve_app.store.client import connect
+
+JOBS_AT_ONCE = 8
+"""Jobs of one command that wait or run: enough for the workers, and no long queue."""
+
+ACCOUNT = "library"
+"""Whose lane the jobs wait in. They are free, so that it needs no credits."""
+
+TIER = "scale"
+TIMEOUT_S = 5.0
+JOB_LIMIT_S = 1800.0
+MAX_BYTES = 1 << 40
+"""Only addresses are held to it, never a file."""
+
+BUSY_PAUSE_S = 2.0
+BUSY_TRIES = 300
+
+
+class ServiceEngine:
+    """Has the running service analyse, as free jobs that touch no credits."""
+
+    def __init__(self, jobs: Jobs) -> None:
+        self.n_at_once = JOBS_AT_ONCE
+        self._jobs = jobs
+
+    async def hear(self, path: Path) -> Hearing:
+        """See `Engine`."""
+        fingerprint = asyncio.create_task(asyncio.to_thread(_fingerprint_of, path))
+        return Hearing(await self.analyze(path), await fingerprint)
+
+    async def analyze(self, path: Path, within: TempoRange | None = None) -> TrackFeatures:
+        """Have a file analysed, with its embedding; its tempo lies in the range, if there is one.
+
+        Args:
+            path: Absolute, as the service runs elsewhere.
+            within: The range.
+
+        Raises:
+            UnprocessableAudioError: It is not fit for analysis; ``code`` tells why.
+            ServiceUnavailableError: The service did not do it in time.
+        """
+        job_id = await self._submit(path, within)
+        job = await self._jobs.wait(ACCOUNT, job_id, JOB_LIMIT_S)
+        if job is None or not job.state.is_terminal:
+            raise ServiceUnavailableError("the service did not analyse it in time; try again", 60)
+        await self._jobs.forget(ACCOUNT, job_id)  # else results would pile up for days
+        if job.error is not None:
+            raise UnprocessableAudioError(job.error.message, job.error.code)
+        if job.result is None:
+            raise InternalError("the service lost what it had analysed; try again")
+        return from_json(job.result)
+
+    async def _submit(self, path: Path, within: TempoRange | None) -> str:
+        job = NewJob(
+            job_id=f"job_{new_ulid()}",
+            account=ACCOUNT,
+            tier=TIER,
+            kind="analysis",
+            work=AnalysisJob(
+                source=FileSource(str(path)),
+                max_audio_s=LIMITS.max_seconds,
+                max_bytes=MAX_BYTES,
+                include_embedding=True,
+                is_for_lookup=True,
+                tempo_range=None if within is None else (within.low, within.high),
+            ),
+            cost=0,
+        )
+        for _ in range(BUSY_TRIES - 1):
+            try:
+                return (await self._jobs.submit(job)).job_id
+            except ServiceUnavailableError:
+                await asyncio.sleep(BUSY_PAUSE_S)
+        return (await self._jobs.submit(job)).job_id
+
+
+def _fingerprint_of(path: Path) -> str | None:
+    from pipelines.fingerprint.make import CHROMAPRINT_S, make_chromaprint
+
+    return make_chromaprint(decode_segments(path, [(0.0, CHROMAPRINT_S)], LIMITS)[0])
+
+
+@asynccontextmanager
+async def service_engine(settings: Settings, files: LocalFiles) -> AsyncIterator[ServiceEngine]:
+    """Connect to the jobs of the service of this installation.
+
+    Raises:
+        NotRunningError: There is no Redis.
+    """
+    store = connect(files.ledger_url(settings), timeout_s=TIMEOUT_S, shards=settings.ledger_shards)
+    jobs = Jobs(store, Tiers(load_table("tiers")))
+    try:
+        await store.claim_shards()
+        yield ServiceEngine(jobs)
+    finally:
+        await jobs.close()
+        await store.close()

@@ -1,0 +1,53 @@
+"""Which files a command's arguments name: files, folders, patterns, and names on standard input.
+
+Invariant: what cannot be found or listed is one `Trouble` with its name, and the rest goes on.
+"""
+
+import glob
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from serve_app.cli.environment import is_url
+from serve_app.services.scan.places import Folder, Found, Trouble
+
+STANDARD_INPUT = "-"
+SOURCES_HELP = "Files, folders, patterns such as '*.flac'; - reads names from standard input."
+
+
+def expanded(arguments: Sequence[str]) -> Iterator[str]:
+    """Give the names that arguments stand for: those on standard input, those that match."""
+    for argument in arguments:
+        if argument == STANDARD_INPUT:
+            yield from filter(None, (line.rstrip("\r\n") for line in sys.stdin))
+        elif glob.has_magic(argument) and not is_url(argument) and not Path(argument).exists():
+            yield from sorted(glob.glob(argument, recursive=True)) or [argument]
+        else:
+            yield argument
+
+
+def audio_files(arguments: Sequence[str]) -> list[str | Trouble]:
+    """Give the audio files and addresses that arguments name.
+
+    Of a folder these are all audio files below it, by their endings; what is named itself is taken
+    whatever its ending.
+    """
+    return [one for name in expanded(arguments) for one in _below(name)]
+
+
+def _below(name: str) -> Iterator[str | Trouble]:
+    path = Path(name)
+    if path.is_dir():
+        root = path.absolute()
+        found = list(Folder(path).find())
+        for one in found:
+            if isinstance(one, Found):
+                yield str(path / Path(one.location).relative_to(root))
+            else:
+                yield one
+        if not found:
+            yield Trouble(name, "no audio files in this folder")
+    elif is_url(name) or path.exists():
+        yield name
+    else:
+        yield Trouble(name, "no such file")

@@ -1,0 +1,70 @@
+"""How a scan without a service analyses: in processes of its own."""
+
+import asyncio
+import os
+import signal
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import get_context
+from pathlib import Path
+
+from pipelines.analysis.features import from_json, to_json
+from pipelines.audio.sandbox import end_with_parent
+from serve_app.cli.analysis.loaded import loaded, start_worker
+from serve_app.domain.errors import InternalError
+from serve_app.services.scan.facts import LIMITS
+from serve_app.services.scan.scan import Hearing
+
+
+class WorkersEngine:
+    """Analyses in processes of its own, which end with this one, however it ends."""
+
+    def __init__(self, n_workers: int, config: Path | None, *, is_partial: bool) -> None:
+        self.n_at_once = n_workers
+        self._loading = (config, is_partial, os.getpid())
+        self._pool = self._new_pool()
+
+    def _new_pool(self) -> ProcessPoolExecutor:
+        return ProcessPoolExecutor(
+            self.n_at_once,
+            mp_context=get_context("spawn"),
+            initializer=_start,
+            initargs=self._loading,
+        )
+
+    async def hear(self, path: Path) -> Hearing:
+        """See `Engine`."""
+        pool = self._pool
+        try:
+            record, fingerprint = await asyncio.get_running_loop().run_in_executor(
+                pool, _hear, path
+            )
+        except BrokenProcessPool as error:
+            if pool is self._pool:
+                self._pool = self._new_pool()
+            raise InternalError(
+                "the process that analysed it ended, for want of memory perhaps; scan again"
+            ) from error
+        return Hearing(from_json(record), fingerprint)
+
+    def close(self) -> None:
+        """End the workers, without waiting for what they do."""
+        workers = list(self._pool._processes.values())
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        for worker in workers:
+            worker.terminate()
+
+
+def _start(config: Path | None, is_partial: bool, parent: int) -> None:
+    end_with_parent(parent)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends its workers
+    start_worker(0, config, is_partial)
+
+
+def _hear(path: Path) -> tuple[bytes, str | None]:
+    from pipelines.audio.decode import decode
+    from pipelines.fingerprint.make import make_chromaprint
+
+    waveform = decode(path, LIMITS)
+    features, _ = loaded().hear(waveform)
+    return to_json(features), make_chromaprint(waveform)

@@ -1,0 +1,103 @@
+"""One rule for commands on many files.
+
+Each is shown. A bad one is a line on standard error that names it, the others go on,
+and the exit status is 1 in the end.
+"""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import typer
+from rich.progress import Progress
+
+from pipelines.audio.waveform import AudioError
+from serve_app.cli.environment import errors
+from serve_app.domain.errors import AfaError
+from serve_app.providers.web.url_guard import UrlError
+from serve_app.services.scan.places import Trouble
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What is wrong with a file, with a code as the API's errors have."""
+
+    code: str
+    message: str
+
+    @classmethod
+    def of(cls, error: Exception) -> "Failure":
+        """Tell what an exception says of a file."""
+        match error:
+            case AfaError():
+                return cls(error.code, error.message)
+            case AudioError():
+                return cls(error.code, str(error))
+            case UrlError():
+                return cls("url_fetch_failed", str(error))
+            case OSError():
+                return cls("unreadable", error.strerror or str(error))
+            case _:
+                return cls("internal_error", repr(error))
+
+
+Show = Callable[[str, R | Failure], None]
+"""What is done with a file's name and its result, or what was wrong with it."""
+
+
+class EachFile(Generic[R]):
+    """Shows one file after the other; what failed is told on standard error."""
+
+    def __init__(self, show: Show[R], advance: Callable[[], None]) -> None:
+        self.n_failed = 0
+        self._show = show
+        self._advance = advance
+
+    def done(self, file: object, outcome: R | Exception) -> None:
+        """Show the result of a file, or what was wrong with it."""
+        if isinstance(outcome, Exception):
+            self._fail(str(file), Failure.of(outcome))
+        else:
+            self._show(str(file), outcome)
+        self._advance()
+
+    def absent(self, trouble: Trouble) -> None:
+        """Tell of what could not be found or listed."""
+        self._fail(trouble.location, Failure("unreadable", trouble.message))
+        self._advance()
+
+    def _fail(self, file: str, failure: Failure) -> None:
+        self.n_failed += 1
+        errors.print(f"{file}: {failure.message}", highlight=False, markup=False)
+        self._show(file, failure)
+
+
+@contextmanager
+def each_file(n_files: int, show: Show[R], *, is_shown_here: bool = True) -> Iterator[EachFile[R]]:
+    """Go through files under a bar of progress, and exit with status 1 in the end if one failed.
+
+    The bar is on standard error, and only where that is a terminal which the results do not go to.
+
+    Args:
+        n_files: How many there are.
+        show: What is done with each.
+        is_shown_here: Whether that writes to standard output.
+    """
+    is_bare = errors.is_terminal and not (is_shown_here and sys.stdout.isatty())
+    with Progress(
+        console=errors,
+        disable=n_files < 2 or not is_bare,
+        redirect_stdout=False,
+        redirect_stderr=False,
+    ) as bar:
+        task = bar.add_task("analysing", total=n_files)
+        files: EachFile[R] = EachFile(show, lambda: bar.advance(task))
+        yield files
+    if files.n_failed:
+        if n_files > 1:
+            errors.print(f"{files.n_failed} of {n_files} files failed", highlight=False)
+        raise typer.Exit(1)

@@ -1,0 +1,60 @@
+"""Results as records: a line of JSON for each file, or a row of a table."""
+
+import csv
+import json
+from collections.abc import Callable
+from typing import IO, Any, TypeVar
+
+import typer
+
+from serve_app.cli.output.each_file import Failure, Show
+from serve_app.services.export.tables import harmless
+
+R = TypeVar("R")
+
+RELIABLE = 0.6
+"""From this score on a tag stands in a table."""
+
+
+def json_lines(record_of: Callable[[R], dict[str, Any]], output: IO[str] | None = None) -> Show[R]:
+    """Write a line for each file, whole and at once; one that failed has its error.
+
+    Args:
+        record_of: Gives the record of a result, less the file's name.
+        output: Where to; None is standard output.
+    """
+
+    def show(file: str, result: R | Failure) -> None:
+        if isinstance(result, Failure):
+            record: dict[str, Any] = {"error": result.code, "message": result.message}
+        else:
+            record = record_of(result)
+        typer.echo(json.dumps({"file": file} | record), output)
+        if output is not None:
+            output.flush()
+
+    return show
+
+
+def csv_rows(record_of: Callable[[R], dict[str, Any]], output: IO[str]) -> Show[R]:
+    """Write a row for each file that did not fail, below a head: what fits into a cell."""
+    writer: csv.DictWriter[str] | None = None
+
+    def show(file: str, result: R | Failure) -> None:
+        nonlocal writer
+        if isinstance(result, Failure):
+            return
+        row = {"file": file} | _cells(record_of(result))
+        if writer is None:
+            writer = csv.DictWriter(output, list(row))
+            writer.writeheader()
+        writer.writerow({name: harmless(value) for name, value in row.items()})
+        output.flush()
+
+    return show
+
+
+def _cells(record: dict[str, Any]) -> dict[str, Any]:
+    tags = [tag["tag"] for tag in record["mood_tags"] if tag["score"] >= RELIABLE]
+    plain = {name: value for name, value in record.items() if not isinstance(value, list | dict)}
+    return plain | {"tags": "; ".join(tags)}
