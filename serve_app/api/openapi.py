@@ -160,6 +160,7 @@ LIBRARY_TRACK = {
     "key": "A",
     "mode": "minor",
     "camelot": "8A",
+    "energy": 71,
     "tags": ["night"],
     "files": [
         {
@@ -296,6 +297,24 @@ EXAMPLES: dict[tuple[str, str], Any] = {
     },
     ("/v1/library", "post"): LIBRARY_ANSWER
     | {"status": "queued", "job_id": "job_01jb3q8k6ya7rj1v6fwb2q4m9d"},
+    ("/v1/library/map", "get"): {
+        "model": "afa-embed-1",
+        "items": [
+            {
+                "id": "trk_01jb3q8k6ya7rj1v6fwb2q4m9d",
+                "x": -0.31,
+                "y": 0.72,
+                "artist": "The afa Demo Band",
+                "title": "Demo in A minor",
+                "tempo": 124.0,
+                "camelot": "8A",
+                "energy": 71,
+            }
+        ],
+        "total": 1,
+        "variance_shown": 0.27,
+        "_meta": META | {"cache": "bypass"},
+    },
     ("/v1/library/{id}", "get"): LIBRARY_ANSWER,
     ("/v1/library/{id}", "patch"): LIBRARY_ANSWER,
     ("/v1/similar/{id}", "get"): SIMILAR,

@@ -3,11 +3,26 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from serve_app.library.spelling import normalise
 
 OCTAVES = (1.0, 0.5, 2.0)
 """The tempo as it is, and its half and double, which the same music may be counted in."""
+
+Sort = Literal[
+    "added", "-added", "name", "-name", "tempo", "-tempo", "key", "-key", "energy", "-energy"
+]
+"""What a listing goes by, ascending; behind ``-`` descending. What has no value comes last."""
+
+NEWEST: Sort = "-added"
+SORT_VALUES = {
+    "name": "(SELECT artist || ' ' || title FROM word WHERE word.rowid = track.n)",
+    "tempo": "tempo",
+    "key": "2 * CAST(camelot AS INTEGER) + (camelot LIKE '%B')",
+    "energy": "energy",
+}
+"""SQL for what tracks are sorted by; by when they were added their ids sort them."""
 
 _WORD = re.compile(r"\w+")
 
@@ -18,6 +33,7 @@ class TrackQuery:
 
     Attributes:
         tempo_octaves: Whether a tempo will do of which half or double lies between the bounds.
+        energy_min: 0 to 100, as ``energy_max``.
         keys: Camelot names; a track in any of them will do.
         tags: All of them, however their case.
         text: All its words are in artist, title, album or tags; the last may be a beginning.
@@ -31,6 +47,9 @@ class TrackQuery:
     tags: Sequence[str] = ()
     text: str = ""
     tempo_octaves: bool = False
+    energy_min: int | None = None
+    energy_max: int | None = None
+    sort: Sort = NEWEST
 
     def where(self) -> tuple[list[str], list[object]]:
         """The conditions and their values."""
@@ -44,6 +63,8 @@ class TrackQuery:
         bounds = (
             ("year >= ?", self.year_min),
             ("year <= ?", self.year_max),
+            ("energy >= ?", self.energy_min),
+            ("energy <= ?", self.energy_max),
         )
         for term, bound in bounds:
             if bound is not None:

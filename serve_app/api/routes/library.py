@@ -22,15 +22,17 @@ from serve_app.api.wire.library import (
     LibraryAnswer,
     LibraryChangeRequest,
     LibraryList,
+    LibraryMapBody,
     Tag,
     TrackNames,
+    map_body,
     track_body,
 )
 from serve_app.api.wire.meta import meta_of
 from serve_app.domain.identity import TrackIdentity
 from serve_app.domain.keys import Caller
 from serve_app.domain.track_ids import LIBRARY_PREFIX
-from serve_app.library.query import TrackQuery
+from serve_app.library.query import NEWEST, Sort, TrackQuery
 from serve_app.library.track import Place, TrackFile
 from serve_app.services.audio.audio import Audio, AudioAsset
 from serve_app.services.jobs.submit import AnalysisOptions
@@ -54,6 +56,10 @@ Tempo = Annotated[
         le=1000,
         description="BPM; tracks without an analysis are left out.",
     ),
+]
+Energy = Annotated[
+    int | None,
+    Query(ge=0, le=100, description="Inclusive; tracks without an analysis are left out."),
 ]
 YearBound = Annotated[int | None, Query(ge=0, le=9999, description="Year of the release.")]
 
@@ -141,6 +147,8 @@ async def list_tracks(
     tempo_max: Tempo = None,
     year_min: YearBound = None,
     year_max: YearBound = None,
+    energy_min: Energy = None,
+    energy_max: Energy = None,
     key: Annotated[
         list[CamelotKey] | None,
         Query(max_length=24, description="Camelot name; several: any of them."),
@@ -153,17 +161,35 @@ async def list_tracks(
         str,
         Query(max_length=200, description="Words of artist, title, album or tags; all must match."),
     ] = "",
+    sort: Annotated[
+        Sort,
+        Query(
+            description="By what; behind `-` descending. `-added` is newest first, `key` goes "
+            "round the Camelot wheel. Tracks without a value come last."
+        ),
+    ] = NEWEST,
     limit: Annotated[int, Query(ge=1, le=200, description="Items in a page.")] = 50,
     cursor: Annotated[
         str | None,
         Query(
             pattern=f"^{LIBRARY_PREFIX}[0-9a-z]{{26}}$",
-            description="`next_cursor` of the page before; exclusive.",
+            description="`next_cursor` of the page before, of the same query; exclusive.",
         ),
     ] = None,
 ) -> LibraryList:
-    """List your tracks and the operator's, newest first. Free."""
-    query = TrackQuery(tempo_min, tempo_max, year_min, year_max, key or (), tag or (), q)
+    """List your tracks and the operator's. Free."""
+    query = TrackQuery(
+        tempo_min=tempo_min,
+        tempo_max=tempo_max,
+        year_min=year_min,
+        year_max=year_max,
+        keys=key or (),
+        tags=tag or (),
+        text=q,
+        energy_min=energy_min,
+        energy_max=energy_max,
+        sort=sort,
+    )
     page = await services.library.page(caller, query, limit, cursor)
     balance = await services.ledger.balance(caller.account, caller.tier)
     return LibraryList(
@@ -172,6 +198,22 @@ async def list_tracks(
         count=len(page.items),
         meta=meta_of(request, "bypass", 0, balance.remaining),
     )
+
+
+@router.get(
+    "/v1/library/map",
+    response_model=LibraryMapBody,
+    responses=error_responses(401, 429, 503),
+    summary="The library as a map",
+)
+async def map_tracks(request: Request, caller: Reader, services: Services) -> LibraryMapBody:
+    """Lay your tracks and the operator's on a plane, so that what sounds alike lies together. Free.
+
+    It is a principal component analysis of their embeddings, drawn anew when the library changes.
+    """
+    drawn = await services.library.map(caller)
+    balance = await services.ledger.balance(caller.account, caller.tier)
+    return map_body(drawn, meta_of(request, "bypass", 0, balance.remaining))
 
 
 @router.get(

@@ -25,6 +25,7 @@ from serve_app.ledger.jobs.queue import Jobs
 from serve_app.ledger.jobs.types import AnalysisJob, Claim, ObjectSource, SimulatedSource
 from serve_app.library.edit import Edit, Heard, kept, where_there
 from serve_app.library.writer import LibraryWriter
+from serve_app.providers.tags.reader import Tags, read_tags
 from serve_app.services.audio.intake import UPLOADS
 from serve_app.services.audio.sources import SourceFetcher
 from serve_app.services.lookup.feature_cache import FeatureCache, light
@@ -178,10 +179,13 @@ class JobRunner:
             progress.advance(0.15, "decode")
             limits = DecodeLimits(max_seconds=job.max_audio_s, min_seconds=MIN_AUDIO_S)
             waveform = await asyncio.to_thread(self._decode, path, limits)
+            tags = await asyncio.to_thread(tags_of, path)
         progress.advance(0.3, "analyse")
         found = await self._backend.analyse(waveform, tempo_range_of(job))
         progress.advance(0.95, "finish")
         features = merge(waveform.duration_s, found.spectral, found.mood, found.embedding)
+        artist, title = tags.first("artist", "albumartist"), tags.first("title")
+        features = replace(features, artist=artist or "", title=title or "")
         return features, models_name(found.models) if found.models else ""
 
     async def _keep_alive(self, claim: Claim, progress: "Progress") -> None:
@@ -203,6 +207,14 @@ class JobRunner:
         match claim.work.source:
             case ObjectSource(key) | SimulatedSource(key=key) if key.startswith(f"{UPLOADS}/"):
                 await self._objects.delete(key)
+
+
+def tags_of(path: Path) -> Tags:
+    """Read the tags of a file; none where they cannot be read, as the audio can be all the same."""
+    try:
+        return read_tags(path)
+    except OSError:
+        return Tags()
 
 
 def tempo_range_of(job: AnalysisJob) -> TempoRange | None:

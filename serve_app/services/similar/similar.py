@@ -13,14 +13,16 @@ import numpy as np
 
 from serve_app.domain.credits import Balance
 from serve_app.domain.errors import BadRequestError, TrackNotFoundError
+from serve_app.domain.identity import TrackIdentity
 from serve_app.domain.keys import Caller
 from serve_app.domain.prices import Prices
 from serve_app.library.measures import measures_of
 from serve_app.library.query import TrackQuery
 from serve_app.library.rows import tags_of
-from serve_app.library.track import LibraryTrack
+from serve_app.library.track import Analysis, LibraryTrack
 from serve_app.services.audio.assets import AssetsService
 from serve_app.services.charging import Charging
+from serve_app.services.jobs.submit import AnalysisService
 from serve_app.services.lookup.lookup import LookupService
 from serve_app.services.similar.harmony import KeyRelation, key_relation
 from serve_app.services.similar.neighbours import LibraryNeighbours, Neighbour
@@ -37,6 +39,10 @@ MAX_ASKED = 2000
 NO_ANALYSIS = (
     "the library has no analysis of {name}: add it with POST /v1/library, wait for its job, and "
     "ask again"
+)
+NO_EMBEDDING = (
+    "the result of {name} has no embedding: submit the audio with include_embedding=true, and wait "
+    "for the end of its job"
 )
 
 
@@ -73,12 +79,14 @@ class SimilarService:
         neighbours: LibraryNeighbours | SimulatedNeighbours,
         lookup: LookupService,
         assets: AssetsService,
+        analysis: AnalysisService,
         charging: Charging,
         prices: Prices,
     ) -> None:
         self._neighbours = neighbours
         self._lookup = lookup
         self._assets = assets
+        self._analysis = analysis
         self._charging = charging
         self._prices = prices
 
@@ -88,6 +96,7 @@ class SimilarService:
         Raises:
             TrackNotFoundError: A seed is not known, or has no analysis.
             AssetNotFoundError: The asset expired, never existed, or is another owner's.
+            JobNotFoundError: So is the job.
             BadRequestError: No such model, or it made no vector of a seed; a seed without a key.
             InsufficientCreditsError: Not covered.
         """
@@ -122,7 +131,9 @@ class SimilarService:
         return Found(model, items, hold.charged, hold.balance)
 
     async def _track(self, caller: Caller, seed: Seed) -> LibraryTrack:
-        """Give the library's track of a seed, which has an analysis."""
+        """Give the library's track of a seed, which has an analysis; of a job what it heard."""
+        if seed.job_id is not None:
+            return await self._heard_by(caller, seed.job_id)
         if seed.asset_id is not None:
             asset = await self._assets.get(caller, seed.asset_id)
             track = await asyncio.to_thread(self._neighbours.of_audio, caller.owner, asset.sha256)
@@ -132,6 +143,15 @@ class SimilarService:
         if track is None or not track.embeddings:
             raise TrackNotFoundError(NO_ANALYSIS.format(name=seed.name))
         return track
+
+    async def _heard_by(self, caller: Caller, job_id: str) -> LibraryTrack:
+        job = await self._analysis.get_job(caller, job_id)
+        features = self._analysis.features_of(job)
+        if features is None or not any(features.embedding):
+            raise BadRequestError(NO_EMBEDDING.format(name=job_id))
+        who = TrackIdentity(artist=features.artist, title=features.title, source="tags")
+        heard = Analysis(features, "", job.finished_at or job.created_at)
+        return LibraryTrack(job_id, who, analysis=heard, embeddings=(features.models["embedding"],))
 
     def _search(
         self,
@@ -186,12 +206,16 @@ class SimilarService:
         ]
 
     def _vectors(self, model: str, tracks: Sequence[LibraryTrack]) -> list[Neighbour]:
-        found = self._neighbours.vectors(model, tracks)
-        if len(found) < len(tracks):
+        stored = [track for track in tracks if not own_vector(track)]
+        found = {one.track.track_id: one for one in self._neighbours.vectors(model, stored)}
+        for track in tracks:
+            if own := own_vector(track):
+                found[track.track_id] = Neighbour(track, 0.0, np.asarray(own, np.float32))
+        if any(track.track_id not in found for track in tracks):
             raise TrackNotFoundError(
                 "a track that was named was removed from the library meanwhile"
             )
-        return found
+        return [found[track.track_id] for track in tracks]
 
     def _model(self, asked: str | None, seeds: Sequence[LibraryTrack]) -> str:
         """Choose the model whose vectors are compared.
@@ -213,6 +237,11 @@ class SimilarService:
             "model: vectors of two models cannot be compared, and no one model made all that this "
             f"needs ({made}); analyse the tracks again, or name others"
         )
+
+
+def own_vector(track: LibraryTrack) -> list[float]:
+    """The vector that a track has with it: of a job's; the library keeps those of its own apart."""
+    return [] if track.analysis is None else track.analysis.features.embedding
 
 
 def models_of(track: LibraryTrack) -> list[str]:
