@@ -28,7 +28,7 @@ export function library(place, open) {
   const head = make("thead");
   const body = make("tbody");
   const plan = map(open);
-  const filters = make("form", { class: "filters", onsubmit: (event) => event.preventDefault(), oninput: () => {
+  const filters = make("form", { class: "filters", hidden: true, onsubmit: (event) => event.preventDefault(), oninput: () => {
     clearTimeout(timer);
     timer = setTimeout(ask, TYPING_MS);
   } },
@@ -38,9 +38,9 @@ export function library(place, open) {
     make("fieldset", {}, make("legend", {}, "Key"),
       make("select", { name: "key", "aria-label": "Key" }, make("option", { value: "" }, "any"), HOURS.flatMap((hour) => ["A", "B"].map((letter) => make("option", {}, `${hour}${letter}`)))),
       make("label", { class: "check" }, make("input", { type: "checkbox", name: "mixing" }), "and what mixes with it")));
-  const wanted = () => items.slice(0, MOST_EXPORTED).map(({ id }) => ({ id }));
+  const wanted = () => items.filter((track) => track.analysed_at).slice(0, MOST_EXPORTED).map(({ id }) => ({ id }));
   const exporting = make("span", { class: "controls" });
-  const list = make("section", { class: "panel", "aria-label": "Tracks of the library" },
+  const list = make("section", { class: "panel", "aria-label": "Tracks of the library", hidden: true },
     make("div", { class: "tableHead" }, status, exporting), fault,
     make("div", { class: "scroll", tabindex: 0, role: "group", "aria-label": "Table of the library" }, make("table", {}, head, body)), more);
   const empty = make("div", { class: "panel", hidden: true },

@@ -88,11 +88,11 @@ function tiles(track, setFactor) {
 
 /** Ways to count the beats: half, as found, double, and what else the analysis took into account. */
 function countings({ tempo, tempo_alternatives: others }) {
-  const ways = [[0.5, "½×", "Tempo times ½"], [1, "1×", "Tempo times 1"], [2, "2×", "Tempo times 2"]];
+  const ways = [[0.5, "½×"], [1, "1×"], [2, "2×"]];
   const isSame = (one, other) => Math.abs(Math.log(one / other)) < SAME_TEMPO;
-  const scored = ways.map(([factor, ...names]) => [factor, others.find((other) => isSame(other.tempo, tempo * factor))?.score, ...names]);
+  const scored = ways.map(([factor, name]) => [factor, name, others.find((other) => isSame(other.tempo, tempo * factor))?.score]);
   const odd = others.filter((other) => !ways.some(([factor]) => isSame(other.tempo, tempo * factor)));
-  return [...scored, ...odd.map(({ tempo: bpm, score }) => [bpm / tempo, score, bpm.toFixed(1), `Tempo ${bpm.toFixed(1)}`])];
+  return [...scored, ...odd.map(({ tempo: bpm, score }) => [bpm / tempo, bpm.toFixed(1), score])];
 }
 
 function tempoTile(track, setFactor) {
@@ -105,10 +105,10 @@ function tempoTile(track, setFactor) {
     shownTempo.textContent = (result.tempo * chosen).toFixed(1);
     setFactor(chosen);
   };
-  const buttons = countings(result).map(([factor, score, name, label]) => {
-    const odds = score >= LEAST_ODDS ? `${Math.round(100 * score)} %` : "";
-    const title = `${(result.tempo * factor).toFixed(1)} BPM${odds && `, likely to ${odds}`}`;
-    return [make("button", { type: "button", "aria-label": label, title, onclick: () => choose(factor) }, name, odds && make("small", {}, ` ${odds}`)), factor];
+  const buttons = countings(result).map(([factor, name, score]) => {
+    const odds = score >= LEAST_ODDS ? ` ${Math.round(100 * score)} %` : "";
+    const says = `${name}${odds}, ${(result.tempo * factor).toFixed(1)} BPM`;
+    return [make("button", { type: "button", "aria-label": says, title: says, onclick: () => choose(factor) }, name, odds && make("small", {}, odds)), factor];
   });
   choose(track.factor);
   return tile("Tempo", shownTempo, "BPM", sure(result.tempo_confidence), make("div", { class: "times" }, buttons.map(([button]) => button)));
