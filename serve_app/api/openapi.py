@@ -7,6 +7,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from serve_app.api.wire.assets import AssetInput, UrlInput
+from serve_app.api.wire.library import LibraryAddRequest
 
 OPEN_PATHS = frozenset({"/healthz", "/readyz"})
 SPOTIFY = "/spotify/"
@@ -427,7 +428,7 @@ def complete(document: dict[str, Any]) -> dict[str, Any]:
     schemas = document["components"]["schemas"]
     for name in ("HTTPValidationError", "ValidationError"):
         schemas.pop(name, None)
-    for named in (AssetInput, UrlInput):
+    for named in (AssetInput, UrlInput, LibraryAddRequest):
         schemas.setdefault(named.__name__, named.model_json_schema())
     return document
 

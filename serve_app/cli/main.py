@@ -16,7 +16,7 @@ from serve_app.cli import (
     models,
     service,
 )
-from serve_app.cli.library import export, scan, tag
+from serve_app.cli.library import export, scan, similar, tag
 from serve_app.cli.training import beats
 from serve_app.domain.redaction import redact_logs
 
@@ -37,6 +37,7 @@ app.command()(embed.embed)
 app.command()(scan.scan)
 app.command()(export.export)
 app.command()(tag.tag)
+app.command()(similar.similar)
 app.command()(identify.identify)
 app.command(cls=bench.ListingCommand)(bench.bench)
 catalog.app.command("fingerprint")(identify.fingerprint)

@@ -155,8 +155,7 @@ class LibraryService:
         Raises:
             LibraryClosedError: The operator alone adds tracks.
         """
-        if self._adding == "operator":
-            raise LibraryClosedError(CLOSED)
+        self.check_open()
         known = self._same(caller.owner, identity, file)
         sources = dict.fromkeys(said(identity), BY_OWNER)
         if known is None:
@@ -202,8 +201,7 @@ class LibraryService:
             raise BadRequestError(
                 f"the document's tags say it is of the recording {measured.mbid}, not {mbid}"
             )
-        if self._adding == "operator":
-            raise LibraryClosedError(CLOSED)
+        self.check_open()
         measured = replace(measured, mbid=mbid)
         sources = dict.fromkeys(said(measured), measured.source)
         known = self._library.of_term(str(TrackId(Platform.MBID, mbid)), caller.owner)
@@ -222,6 +220,15 @@ class LibraryService:
             return replace(track, identity=who, sources={**sources, **track.sources})
 
         await self._written(Edit(known[0].track_id, where_there(measured_again)))
+
+    def check_open(self) -> None:
+        """Refuse to add tracks where accounts may not.
+
+        Raises:
+            LibraryClosedError: The operator alone adds tracks.
+        """
+        if self._adding == "operator":
+            raise LibraryClosedError(CLOSED)
 
     async def link(self, caller: Caller, asset: AssetRecord, track: str | None) -> None:
         """Make the track that an asset is said to be, if any, known to the asset's owner.

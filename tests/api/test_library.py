@@ -335,3 +335,32 @@ async def test_the_map_shows_what_the_account_sees(api: Application) -> None:
     assert others["total"] == 5
     api.library.write([Edit(own.track_id, removed)])
     assert (await api.client("pro").get("/v1/library/map")).json()["total"] == 5
+
+
+async def test_sent_audio_becomes_a_track_named_by_its_owner_or_its_tags(
+    api: Application, demo_audio: bytes
+) -> None:
+    client = api.client("pro")
+    said = {"title": "Mine", "ids": ISRC, "tags": ["a", "b"]}
+    sent = await client.post("/v1/library", content=demo_audio, headers=MP3, params=said)
+    assert sent.status_code == 202, sent.text
+    body = sent.json()
+    assert (body["track"]["title"], body["track"]["isrc"]) == ("Mine", ISRC)
+    assert body["track"]["tags"] == ["a", "b"]
+    await ended(client, body["job_id"])
+    (asset,) = (await client.get("/v1/assets")).json()["items"]
+    assert body["track"]["files"][0]["location"] == asset["asset_id"]
+    assert (await client.delete(f"/v1/library/{body['track']['id']}")).status_code == 204
+    form = await client.post("/v1/library", files={"file": ("a.mp3", demo_audio)})
+    await ended(client, form.json()["job_id"])
+    track_id = form.json()["track"]["id"]
+    named = (await client.get(f"/v1/library/{track_id}")).json()["track"]
+    assert (named["artist"], named["title"]) == ("The afa Demo Band", "Demo in A minor")
+    assert named["sources"]["title"] == "tags"
+    text = await client.post("/v1/library", content=b"<html>" * 50)
+    assert (text.status_code, text.json()["error"]) == (415, "unsupported_media_type")
+    for wrong in ('{"asset_id": 1}', '{"ids": []}', "[]", '{"asset_id": '):
+        answer = await client.post(
+            "/v1/library", content=wrong, headers={"Content-Type": "application/json"}
+        )
+        assert (answer.status_code, answer.json()["error"]) == (400, "bad_request"), answer.text

@@ -135,7 +135,7 @@ def test_several_files_are_a_table_that_sorts_and_filters(page: Page, tmp_path: 
     names = page.locator("#tracks tbody tr td:first-child")
     page.get_by_role("button", name="Track", exact=True).click()
     expect(names).to_have_text(["another.mp3", "broken.mp3 failed", "demo.mp3"])
-    page.get_by_role("button", name="BPM").click()
+    page.get_by_role("button", name="BPM", exact=True).click()
     expect(names.last).to_have_text("broken.mp3 failed")
     page.get_by_role("searchbox").fill("8a another")
     expect(names).to_have_text(["another.mp3"])

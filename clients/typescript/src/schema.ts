@@ -453,17 +453,6 @@ export interface components {
             segments: components["schemas"]["AnalysisSegment"][];
         };
         /**
-         * AudioProperties
-         * @description The audio that was measured.
-         */
-        AudioProperties: {
-            /**
-             * Length
-             * @description Seconds.
-             */
-            length?: number | null;
-        };
-        /**
          * AutoTopup
          * @description Packs bought automatically; amounts in the currency's minor unit.
          */
@@ -609,29 +598,6 @@ export interface components {
             _meta: components["schemas"]["Meta"];
         };
         /**
-         * Classified
-         * @description One of two classes.
-         */
-        Classified: {
-            /**
-             * All
-             * @description Class to its probability.
-             */
-            all: {
-                [key: string]: number;
-            };
-            /**
-             * Probability
-             * @description That of `value`.
-             */
-            probability: number;
-            /**
-             * Value
-             * @description The likelier class.
-             */
-            value: string;
-        };
-        /**
          * Credits
          * @description The account's credits.
          */
@@ -661,17 +627,6 @@ export interface components {
              * @description Set aside for what runs now; not part of the others.
              */
             held: number;
-        };
-        /**
-         * DocumentCount
-         * @description How many documents there are of a recording.
-         */
-        DocumentCount: {
-            /**
-             * Count
-             * @description 1, or 0 where nothing is known of it.
-             */
-            count: number;
         };
         /**
          * EnrichmentBody
@@ -768,6 +723,46 @@ export interface components {
              * @description Quote it when you ask for help.
              */
             trace_id?: string | null;
+        };
+        /**
+         * ExportItem
+         * @description A track to export.
+         */
+        ExportItem: {
+            /**
+             * Id
+             * @description Of a track of the library, or of an own analysis.
+             * @example job_01jb3q8k6ya7rj1v6fwb2q4m9d
+             */
+            id: string;
+            /**
+             * Location
+             * @description Path of its file on the machine where the export will be used. Of the library's tracks it is known where the service runs on that machine.
+             * @example /Users/ada/Music/demo.mp3
+             */
+            location?: string | null;
+        };
+        /**
+         * ExportRequest
+         * @description What to write, and of which tracks.
+         */
+        ExportRequest: {
+            /**
+             * Format
+             * @description `csv` for spreadsheets, `rekordbox` for an XML collection with beat grids, which Mixxx, djay and others read too.
+             * @enum {string}
+             */
+            format: "csv" | "rekordbox";
+            /**
+             * Tracks
+             * @description In their order.
+             */
+            tracks: components["schemas"]["ExportItem"][];
+            /**
+             * @description How rekordbox shows keys: Am, 8A or 1m.
+             * @default classic
+             */
+            key_format: components["schemas"]["KeyFormat"];
         };
         /**
          * ExtendedFeatures
@@ -1048,24 +1043,6 @@ export interface components {
             };
         };
         /**
-         * ExtractorVersion
-         * @description What measured it.
-         */
-        ExtractorVersion: {
-            /**
-             * Extractor
-             * @description `afa`, or who else said so, such as `acousticbrainz`.
-             */
-            extractor: string;
-            /**
-             * Models
-             * @description Role to id of the checkpoint that made it.
-             */
-            models?: {
-                [key: string]: string;
-            } | null;
-        };
-        /**
          * Features
          * @description Audio features in the canonical shape.
          */
@@ -1214,21 +1191,6 @@ export interface components {
              * @description The parts that are away.
              */
             degraded: string[];
-        };
-        /**
-         * HighLevel
-         * @description The high-level document of a recording, with what afa measures.
-         */
-        HighLevel: {
-            /**
-             * Highlevel
-             * @description `danceability`, `mood_acoustic`, `mood_happy` and `voice_instrumental`; `mood_aggressive`, `mood_electronic`, `mood_party`, `mood_relaxed`, `mood_sad` and `gender` where they were heard. Empty where afa has not heard the recording.
-             */
-            highlevel: {
-                [key: string]: components["schemas"]["Classified"];
-            };
-            /** @description Which recording, and who measured it. */
-            metadata: components["schemas"]["RecordingMetadata"];
         };
         /**
          * Identification
@@ -1443,6 +1405,12 @@ export interface components {
             _meta: components["schemas"]["Meta"];
         };
         /**
+         * KeyFormat
+         * @description How a key is written: Am, 8A or 1m.
+         * @enum {string}
+         */
+        KeyFormat: "classic" | "camelot" | "openkey";
+        /**
          * LibraryAddRequest
          * @description Audio, and what is known of it.
          */
@@ -1587,7 +1555,7 @@ export interface components {
         };
         /**
          * LibraryList
-         * @description One page of tracks, newest first.
+         * @description One page of tracks, in the order that was asked for.
          */
         LibraryList: {
             /**
@@ -1605,6 +1573,35 @@ export interface components {
              * @description Number of items in this page.
              */
             count: number;
+            /** @description How the request was served, and what it cost. */
+            _meta: components["schemas"]["Meta"];
+        };
+        /**
+         * LibraryMapBody
+         * @description The library on a plane: its embeddings along the two directions in which they differ most.
+         */
+        LibraryMapBody: {
+            /**
+             * Model
+             * @description Whose embeddings they are: the model that most tracks have one of; null where no track has.
+             * @example afa-embed-1
+             */
+            model: string | null;
+            /**
+             * Items
+             * @description At most 2,000; of more, an even sample.
+             */
+            items: components["schemas"]["MappedTrackBody"][];
+            /**
+             * Total
+             * @description Tracks that have such an embedding, shown or not.
+             */
+            total: number;
+            /**
+             * Variance Shown
+             * @description How much of the embeddings' variance the plane shows: with less, tracks that lie together may still sound different.
+             */
+            variance_shown: number;
             /** @description How the request was served, and what it cost. */
             _meta: components["schemas"]["Meta"];
         };
@@ -1700,6 +1697,11 @@ export interface components {
              */
             camelot: string | null;
             /**
+             * Energy
+             * @description 0 to 100; null before the analysis.
+             */
+            energy: number | null;
+            /**
              * Tags
              * @description The owner's.
              */
@@ -1779,69 +1781,50 @@ export interface components {
             finished_at: string | null;
         };
         /**
-         * LoudnessEbu128
-         * @description Loudness by EBU R 128.
+         * MappedTrackBody
+         * @description A track and where it lies on the map; tracks that sound alike lie together.
          */
-        LoudnessEbu128: {
+        MappedTrackBody: {
             /**
-             * Integrated
-             * @description Integrated loudness, LUFS (ITU-R BS.1770-4): -70 silence, about -23 broadcast, -14 streaming, -8 loud pop.
+             * Id
+             * @description Every look-up takes it.
              */
-            integrated: number;
+            id: string;
             /**
-             * Loudness Range
-             * @description LU (EBU Tech 3342).
+             * X
+             * @description To the right.
              */
-            loudness_range: number;
-        };
-        /**
-         * LowLevel
-         * @description The low-level document of a recording, with what afa measures.
-         */
-        LowLevel: {
-            /** @description Its loudness. */
-            lowlevel: components["schemas"]["LowLevelSignal"];
-            /** @description Which recording, and who measured it. */
-            metadata: components["schemas"]["RecordingMetadata"];
-            /** @description Its tempo, and where its beats are. */
-            rhythm: components["schemas"]["Rhythm"];
-            /** @description Its key; empty when there is none. */
-            tonal: components["schemas"]["Tonal"];
-        };
-        /**
-         * LowLevelSignal
-         * @description The part of AcousticBrainz's `lowlevel` that afa measures.
-         */
-        LowLevelSignal: {
-            /** @description Loudness by EBU R 128. */
-            loudness_ebu128?: components["schemas"]["LoudnessEbu128"] | null;
-        };
-        /**
-         * LowLevelSubmission
-         * @description A low-level document, as `streaming_extractor_music` writes it; the rest of it is ignored.
-         */
-        LowLevelSubmission: {
+            x: number;
             /**
-             * Rhythm
-             * @description `bpm` is kept.
+             * Y
+             * @description Upwards.
              */
-            rhythm: {
-                [key: string]: unknown;
-            };
+            y: number;
             /**
-             * Tonal
-             * @description `key_key` and `key_scale` are kept, or of newer extractors `key_edma`.
+             * Artist
+             * @description Name of the artist; empty when unknown.
              */
-            tonal: {
-                [key: string]: unknown;
-            };
+            artist: string;
             /**
-             * Metadata
-             * @description Of `tags`, artist, title, album and ISRC are kept, and of `audio_properties` the length.
+             * Title
+             * @description Title of the track; empty when unknown.
              */
-            metadata?: {
-                [key: string]: unknown;
-            };
+            title: string;
+            /**
+             * Tempo
+             * @description BPM.
+             */
+            tempo: number | null;
+            /**
+             * Camelot
+             * @description Camelot wheel notation; null when there is no key.
+             */
+            camelot: string | null;
+            /**
+             * Energy
+             * @description 0 to 100.
+             */
+            energy: number | null;
         };
         /**
          * Meta
@@ -1898,65 +1881,6 @@ export interface components {
             score: number;
         };
         /**
-         * RecordingCount
-         * @description How many documents there are of one recording.
-         */
-        RecordingCount: {
-            /**
-             * Count
-             * @description 1, or 0 where nothing is known of it.
-             */
-            count: number;
-            /**
-             * Mbid
-             * @description MusicBrainz recording ID.
-             */
-            mbid: string;
-        };
-        /**
-         * RecordingMetadata
-         * @description What the document is of.
-         */
-        RecordingMetadata: {
-            /** @description Its length. */
-            audio_properties: components["schemas"]["AudioProperties"];
-            /** @description Its names and identifiers. */
-            tags: components["schemas"]["RecordingTags"];
-            /** @description Who measured it, and with what. */
-            version: components["schemas"]["ExtractorVersion"];
-        };
-        /**
-         * RecordingTags
-         * @description Who the recording is; each name in a list, as tags are.
-         */
-        RecordingTags: {
-            /**
-             * Artist
-             * @description Name of the artist; empty when unknown.
-             */
-            artist?: string[] | null;
-            /**
-             * Title
-             * @description Title of the track; empty when unknown.
-             */
-            title?: string[] | null;
-            /**
-             * Album
-             * @description Album or single it is on.
-             */
-            album?: string[] | null;
-            /**
-             * Isrc
-             * @description International Standard Recording Code.
-             */
-            isrc?: string[] | null;
-            /**
-             * Musicbrainz Recordingid
-             * @description MusicBrainz recording ID.
-             */
-            musicbrainz_recordingid?: string[] | null;
-        };
-        /**
          * ResolvedTrack
          * @description One track's identifiers on every platform; null where unknown.
          */
@@ -2006,29 +1930,8 @@ export interface components {
             _meta: components["schemas"]["Meta"];
         };
         /**
-         * Rhythm
-         * @description Tempo and beats.
-         */
-        Rhythm: {
-            /**
-             * Bpm
-             * @description Beats a minute; left out when there is no beat.
-             */
-            bpm?: number | null;
-            /**
-             * Beats Count
-             * @description How many beats there are.
-             */
-            beats_count?: number | null;
-            /**
-             * Beats Position
-             * @description Seconds of every beat.
-             */
-            beats_position?: number[] | null;
-        };
-        /**
          * SeedBody
-         * @description A track: of the library, or of an asset that was added to it.
+         * @description A track: of the library, of an asset that was added to it, or one that a job analysed.
          */
         SeedBody: {
             /**
@@ -2042,6 +1945,11 @@ export interface components {
              * @description An asset that was added to the library.
              */
             asset_id?: string | null;
+            /**
+             * Job Id
+             * @description An own analysis that was submitted with `include_embedding`; its audio need not be in the library.
+             */
+            job_id?: string | null;
             /**
              * Weight
              * @description Beside the others'.
@@ -2466,17 +2374,6 @@ export interface components {
             tracks: (components["schemas"]["SpotifyTrack"] | null)[];
         };
         /**
-         * Submitted
-         * @description The document was kept.
-         */
-        Submitted: {
-            /**
-             * Message
-             * @description `ok`.
-             */
-            message: string;
-        };
-        /**
          * TempoAlternativeBody
          * @description Another tempo that the beats may be counted in.
          */
@@ -2564,27 +2461,6 @@ export interface components {
              * @description From one address.
              */
             failed_authentications_per_minute: number;
-        };
-        /**
-         * Tonal
-         * @description The key.
-         */
-        Tonal: {
-            /**
-             * Key Key
-             * @description Pitch class, C to B, in sharps.
-             */
-            key_key?: string | null;
-            /**
-             * Key Scale
-             * @description `major` or `minor`.
-             */
-            key_scale?: string | null;
-            /**
-             * Key Strength
-             * @description How much better this key fits the notes than the next best, 0 to 1.
-             */
-            key_strength?: number | null;
         };
         /**
          * TrackAnalysis

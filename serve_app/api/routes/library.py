@@ -1,8 +1,11 @@
 """The tracks this server knows: list, add, change and remove them."""
 
+import json
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi.exceptions import RequestValidationError
+from pydantic import ValidationError
 
 from serve_app.api.door.idempotency import IdempotentRoute, idempotent
 from serve_app.api.door.limits import AssetWriter, Computer, Reader
@@ -13,7 +16,7 @@ from serve_app.api.door.request import (
     request_id,
     require_gpu,
 )
-from serve_app.api.door.sent_audio import address_of
+from serve_app.api.door.sent_audio import SentAudio, address_of, audio_body
 from serve_app.api.services import ApiServices
 from serve_app.api.wire.library import (
     CamelotKey,
@@ -23,14 +26,17 @@ from serve_app.api.wire.library import (
     LibraryChangeRequest,
     LibraryList,
     LibraryMapBody,
+    LibraryNames,
     Tag,
     TrackNames,
     map_body,
     track_body,
 )
 from serve_app.api.wire.meta import meta_of
+from serve_app.domain.errors import BadRequestError
 from serve_app.domain.identity import TrackIdentity
 from serve_app.domain.keys import Caller
+from serve_app.domain.tiers import Tier
 from serve_app.domain.track_ids import LIBRARY_PREFIX
 from serve_app.library.query import NEWEST, Sort, TrackQuery
 from serve_app.library.track import Place, TrackFile
@@ -78,8 +84,8 @@ def said_in(body: TrackNames) -> dict[str, object]:
     "/v1/library",
     status_code=202,
     response_model=LibraryAdded,
-    responses=error_responses(400, 401, 402, 403, 404, 409, 413, 429, 503),
-    openapi_extra=idempotent(),
+    responses=error_responses(400, 401, 402, 403, 404, 409, 413, 415, 429, 503),
+    openapi_extra=idempotent(audio_body("LibraryAddRequest")),
     summary="Add a track to your library",
 )
 async def add_track(
@@ -87,16 +93,20 @@ async def add_track(
     caller: Computer,
     services: Services,
     offered: Offered,
-    body: LibraryAddRequest,
+    names: Annotated[LibraryNames, Query()],
 ) -> LibraryAdded:
-    """Name an asset or an address with what you know of the track; a job analyses it.
+    """Send audio, or name an asset or an address, with what you know; a job analyses it.
+
+    Bytes or a form's `file` become an asset; what you know stands in the query then, and in the
+    body of JSON. What you do not say of artist and title, the tags of the file do.
 
     The track is yours alone: your look-ups by its identifiers or names find it at once. Audio or an
     identifier that one of your tracks has already adds to that track. Costs what an analysis costs;
-    without the credits no track is added. Upload audio with `POST /v1/assets/upload` first.
+    without the credits no track is added.
     """
     tier = services.tiers[caller.tier]
     require_gpu(services.tiers, tier)
+    body = await added_in(request, services, caller, tier, names)
     said = {name: value for name, value in said_in(body).items() if value is not None}
     audio, file = await audio_and_file(services, caller, body)
     identity = TrackIdentity(**said)  # type: ignore[arg-type]  # names are those of its fields
@@ -115,6 +125,33 @@ async def add_track(
         job_id=job.job_id,
         meta=meta_of(request, "bypass", job.credits_used, balance.remaining),
     )
+
+
+async def added_in(
+    request: Request, services: ApiServices, caller: Caller, tier: Tier, names: LibraryNames
+) -> LibraryAddRequest:
+    """Read what a request adds; audio that it sends is kept as an asset.
+
+    Raises:
+        RequestValidationError: It is not as it must be.
+        UnsupportedMediaTypeError: The body is no audio.
+    """
+    said = names.model_dump(exclude_unset=True)
+    async with SentAudio(request, services, caller, tier).body() as body:
+        if body.json is None:
+            services.library.check_open()
+            asset = await services.assets.upload(caller, tier, body.chunks)
+            return LibraryAddRequest(**said, asset_id=asset.asset_id)
+    try:
+        sent = json.loads(body.json)
+    except ValueError:
+        sent = None
+    if not isinstance(sent, dict):
+        raise BadRequestError("body: send a JSON object, as /docs shows it, or audio")
+    try:
+        return LibraryAddRequest.model_validate(said | sent)
+    except ValidationError as error:
+        raise RequestValidationError(error.errors()) from error
 
 
 async def audio_and_file(

@@ -38,7 +38,15 @@ class TrackNames(WireModel):
     year: Year | None = Field(None, description="Year of that release.")
 
 
-class LibraryAddRequest(TrackNames):
+class LibraryNames(TrackNames):
+    """What its owner says of a track that is new."""
+
+    tags: list[Tag] = Field(
+        default_factory=list, max_length=MAX_TAGS, description="Your own words for the track."
+    )
+
+
+class LibraryAddRequest(LibraryNames):
     """Audio, and what is known of it."""
 
     asset_id: str | None = Field(
@@ -54,9 +62,6 @@ class LibraryAddRequest(TrackNames):
         max_length=4096,
         description="Public HTTP(S) address that returns audio bytes directly.",
         json_schema_extra={"format": "uri"},
-    )
-    tags: list[Tag] = Field(
-        default_factory=list, max_length=MAX_TAGS, description="Your own words for the track."
     )
 
     @model_validator(mode="after")

@@ -5,20 +5,20 @@ Invariant: where the operator's files lie is told to callers on the operator's o
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from io import BytesIO, StringIO
 from pathlib import PureWindowsPath
 from typing import Literal
 
 from serve_app.domain.errors import BadRequestError, TrackNotFoundError
-from serve_app.domain.identity import TrackIdentity
 from serve_app.domain.keys import Caller
 from serve_app.domain.tiers import LOCAL
-from serve_app.library.track import Analysis, LibraryTrack, Place, TrackFile
+from serve_app.library.track import LibraryTrack, Place, TrackFile
 from serve_app.services.export import rekordbox, tables
 from serve_app.services.export.key_names import KeyFormat
 from serve_app.services.export.tracks import ExportTrack, files_of
+from serve_app.services.jobs.heard import heard_track
 from serve_app.services.jobs.submit import AnalysisService
 from serve_app.services.library import LibraryService
 
@@ -77,7 +77,7 @@ class ExportService:
         else:
             track = self._library.get(caller, one.track)
         if track.analysis is None:
-            raise TrackNotFoundError(f"{one.track} has no analysis yet; wait for its job to end")
+            raise TrackNotFoundError(f"{one.track} has no analysis yet")
         known = files_of(track) if caller.tier == LOCAL else []
         if one.location is None and known:
             return known[0]
@@ -89,11 +89,10 @@ async def _analysed(caller: Caller, analysis: AnalysisService, one: Wanted) -> L
     job = await analysis.get_job(caller, one.track)
     features = analysis.features_of(job)
     if features is None:
-        return LibraryTrack(job.job_id, TrackIdentity())
+        raise TrackNotFoundError(f"{one.track} is {job.state.value}; wait for its end")
+    track = heard_track(job.job_id, features, job.finished_at or job.created_at)
     title = features.title or PureWindowsPath(one.location or "").stem
-    who = TrackIdentity(artist=features.artist, title=title, source="tags")
-    heard = Analysis(features, "", job.finished_at or job.created_at)
-    return LibraryTrack(job.job_id, who, analysis=heard, added_at=job.created_at)
+    return replace(track, identity=replace(track.identity, title=title), added_at=job.created_at)
 
 
 def _csv(tracks: Sequence[ExportTrack]) -> bytes:

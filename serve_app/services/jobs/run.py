@@ -9,6 +9,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Protocol, TypeVar
@@ -23,8 +24,10 @@ from serve_app.checkpoints.choice import models_name
 from serve_app.domain.errors import AfaError, RetryableError, ServiceUnavailableError
 from serve_app.ledger.jobs.queue import Jobs
 from serve_app.ledger.jobs.types import AnalysisJob, Claim, ObjectSource, SimulatedSource
-from serve_app.library.edit import Edit, Heard, kept, where_there
+from serve_app.library.edit import Edit, Heard, where_there
+from serve_app.library.track import LibraryTrack
 from serve_app.library.writer import LibraryWriter
+from serve_app.providers.tags.identity import TAGS
 from serve_app.providers.tags.reader import Tags, read_tags
 from serve_app.services.audio.intake import UPLOADS
 from serve_app.services.audio.sources import SourceFetcher
@@ -162,7 +165,8 @@ class JobRunner:
             features, made_by = await self._compute(job, progress)
             if job.library_id and made_by:
                 heard = Heard(features, made_by)
-                await self._library.write(Edit(job.library_id, where_there(kept), heard))
+                named = where_there(partial(named_by_tags, features))
+                await self._library.write(Edit(job.library_id, named, heard))
         if job.cache_key:
             # A catalog track: the cache gets everything, the job's record what look-ups show.
             await self._features.put(job.cache_key, features, made_by)
@@ -207,6 +211,18 @@ class JobRunner:
         match claim.work.source:
             case ObjectSource(key) | SimulatedSource(key=key) if key.startswith(f"{UPLOADS}/"):
                 await self._objects.delete(key)
+
+
+def named_by_tags(features: TrackFeatures, track: LibraryTrack) -> LibraryTrack:
+    """Name a track of the library as its file does, where nobody has said its title."""
+    who = track.identity
+    if who.title or not features.title:
+        return track
+    known = {"title": features.title}
+    if features.artist and not who.artist:
+        known["artist"] = features.artist
+    sources = {**track.sources, **dict.fromkeys(known, TAGS)}
+    return replace(track, identity=replace(who, **known), sources=sources)
 
 
 def tags_of(path: Path) -> Tags:

@@ -41,12 +41,12 @@ export function library(place, open) {
   const wanted = () => items.filter((track) => track.analysed_at).slice(0, MOST_EXPORTED).map(({ id }) => ({ id }));
   const exporting = make("span", { class: "controls" });
   const list = make("section", { class: "panel", "aria-label": "Tracks of the library", hidden: true },
-    make("div", { class: "tableHead" }, status, exporting), fault,
+    make("div", { class: "tableHead" }, status, exporting),
     make("div", { class: "scroll", tabindex: 0, role: "group", "aria-label": "Table of the library" }, make("table", {}, head, body)), more);
   const empty = make("div", { class: "panel", hidden: true },
     make("h2", {}, "Nothing is here yet"),
     make("p", {}, "On the machine of the service, ", make("code", {}, "afa scan ~/Music"), " brings your folders in: it reads the tags, analyses what is new, and leaves the files as they are. Programs add single tracks with ", make("code", {}, "POST /v1/library"), "."));
-  place.append(make("h2", { class: "title", tabindex: -1 }, "Library"), filters, empty, make("div", { class: "shelf" }, plan.panel, list));
+  place.append(make("h2", { class: "title", tabindex: -1 }, "Library"), filters, fault, empty, make("div", { class: "shelf" }, plan.panel, list));
 
   function query(after) {
     const values = Object.fromEntries(new FormData(filters));
