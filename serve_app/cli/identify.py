@@ -15,6 +15,7 @@ from pipelines.audio.decode import DecodeLimits, decode
 from pipelines.audio.waveform import AudioError
 from serve_app.cli.catalog import AudioAnywhere, audio_policy
 from serve_app.cli.environment import console, existing, fail, told
+from serve_app.cli.library.opened import opened
 from serve_app.composition.files import LocalFiles
 from serve_app.providers.catalog.rows import DEFAULT_AUDIO, AudioPolicy, RowError, parse_row
 from serve_app.providers.catalog.search import Catalog
@@ -28,6 +29,7 @@ from serve_app.providers.fingerprints.track_keys import (
     key_of_file,
     key_of_identity,
 )
+from serve_app.services.export.tracks import tracks_of as library_tracks
 from serve_app.services.scan.places import AUDIO_ENDINGS
 
 if TYPE_CHECKING:
@@ -47,7 +49,8 @@ def identify(file: Annotated[str, typer.Argument(help="Audio, three seconds or m
     from serve_app.providers.fingerprints.index import FingerprintIndex
     from serve_app.providers.recognisers.own_index import MIN_CONFIDENCE
 
-    files = LocalFiles(Settings().data_dir.absolute())
+    settings = Settings()
+    files = LocalFiles(settings.data_dir.absolute())
     catalog = Catalog.open(files.catalog_dir)
     with told(AudioError, FingerprintIndexError):
         clip = Fingerprinter().make_clip(decode(existing(file), LIMITS))
@@ -56,29 +59,40 @@ def identify(file: Annotated[str, typer.Argument(help="Audio, three seconds or m
         console.print("no match")
         raise typer.Exit(1)
     best = matches[0]
-    who = identity_of_key(catalog, best.track_key)
+    who = identity_of_key(catalog, best.track_key, opened(settings, files))
     name = f"{who.artist} - {who.title}" if who is not None else best.track_key
     console.print(f"{name}, at {best.offset_s:.1f} s, confidence {best.confidence}")
 
 
 def fingerprint(
     source: Annotated[
-        Path, typer.Argument(help="Folder of audio files, or a catalog file (Parquet).")
-    ],
+        Path | None,
+        typer.Argument(help="Folder of audio files, or a catalog file (Parquet)."),
+    ] = None,
+    whole_library: Annotated[
+        bool, typer.Option("--library", help="The library's tracks whose files are there.")
+    ] = False,
     again: Annotated[bool, typer.Option(help="Also tracks that are in the index.")] = False,
     audio_anywhere: AudioAnywhere = False,
 ) -> None:
     """Add tracks to the fingerprint index; running services see them within a second.
 
-    Files of a folder are named by `Artist - Title.ext`; rows of a catalog file by their identifier,
-    with audio at a path relative to the file.
+    Files of the library are named as the library knows them, those of a folder by
+    `Artist - Title.ext`; rows of a catalog file by their identifier, with audio at a path relative
+    to the file.
     """
-    tracks = list(tracks_of(source, audio_policy(audio_anywhere)))
+    settings = Settings()
+    files = LocalFiles(settings.data_dir.absolute())
+    if (source is None) != whole_library:
+        fail("name a folder or a catalog file, or give --library")
+    if source is None:
+        tracks = [(one.track.track_id, one.path) for one in library_tracks(opened(settings, files))]
+    else:
+        tracks = list(tracks_of(source, audio_policy(audio_anywhere)))
     if not tracks:
-        fail(f"no audio in {source}")
-    folder = LocalFiles(Settings().data_dir.absolute()).fingerprint_dir
+        fail(f"no audio in {source or 'the library'}")
     with told(FingerprintIndexError):
-        n_added = build(folder, tracks, again=again)
+        n_added = build(files.fingerprint_dir, tracks, again=again)
     console.print(f"{n_added} added, {len(tracks) - n_added} left as they were or not audio")
 
 

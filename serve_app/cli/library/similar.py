@@ -24,7 +24,7 @@ from serve_app.library.track import OPERATOR, LibraryTrack
 from serve_app.services.jobs.heard import heard_track
 from serve_app.services.similar.neighbours import LibraryNeighbours
 from serve_app.services.similar.search import Search, Similar
-from serve_app.services.similar.wanted import Wanted
+from serve_app.services.similar.wanted import Seed, Wanted
 
 TO_KNOW = "bring your music in with `afa scan FOLDER` first"
 
@@ -49,7 +49,7 @@ def similar(
     seed = seed_of(library, what, config)
     search = Search(LibraryNeighbours(library))
     with told(AfaError):
-        _, found = search.similar(OPERATOR, Wanted(n, in_key=mixes), [seed], [])
+        _, found = search.similar(OPERATOR, Wanted(n, [Seed(what)], in_key=mixes), [seed], [])
     if as_json:
         typer.echo(json.dumps([record_of(one) for one in found], ensure_ascii=False))
     elif found:

@@ -42,7 +42,9 @@ def test_an_id_and_a_file_are_compared_with_the_library(library: Library, tmp_pa
     put(library, "Far", 0.2)
     put(library, "Near", 0.9)
     for what in (seed.track_id, str(file)):
-        found = json.loads(run(what, "--json", "--mixes").stdout)
+        answer = run(what, "--json", "--mixes")
+        assert answer.exit_code == 0, answer.output
+        found = json.loads(answer.stdout)
         assert [one["track"]["title"] for one in found] == ["Near", "Far"]
         assert (found[0]["distance"], found[0]["key_relation"]) == (0.1, "same")
     table = run(seed.track_id, "-n", "1").stdout
