@@ -328,7 +328,8 @@ def _put(connection: sqlite3.Connection, row: Mapping[str, Any]) -> None:
         connection.execute("DELETE FROM term WHERE n = ?", [n])
         connection.execute("DELETE FROM word WHERE rowid = ?", [n])
         connection.execute("DELETE FROM record WHERE n = ?", [n])
-    ((n,),) = connection.execute(_PUT_TRACK, row).fetchall()
+    # A dataset that was made before energies were told has no such column.
+    ((n,),) = connection.execute(_PUT_TRACK, {"energy": None, **row}).fetchall()
     is_there = row["identity"] is not None
     if is_there:
         connection.execute("INSERT INTO record VALUES(?, ?)", [n, row["record"]])

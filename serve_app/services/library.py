@@ -97,14 +97,14 @@ class LibraryService:
         """List what the caller sees, in the query's order.
 
         Raises:
-            BadRequestError: The track that the cursor names is not there any more.
+            TrackNotFoundError: The track that the cursor names is not there any more.
         """
         try:
             return await asyncio.to_thread(
                 self._library.page, query, visible_to(caller.owner), limit, cursor
             )
         except NoSuchPlaceError as error:
-            raise BadRequestError(
+            raise TrackNotFoundError(
                 "cursor: its track was removed meanwhile; start with the first page"
             ) from error
 

@@ -312,7 +312,7 @@ async def test_a_page_does_not_follow_a_track_that_was_removed(api: Application)
     first = (await client.get("/v1/library", params=query)).json()
     api.library.write([Edit(first["next_cursor"], removed)])
     answer = await client.get("/v1/library", params=query | {"cursor": first["next_cursor"]})
-    assert (answer.status_code, answer.json()["error"]) == (400, "bad_request")
+    assert (answer.status_code, answer.json()["error"]) == (404, "track_not_found")
     assert "start with the first page" in answer.json()["message"]
 
 

@@ -173,7 +173,7 @@ async def audio_and_file(
 @router.get(
     "/v1/library",
     response_model=LibraryList,
-    responses=error_responses(400, 401, 429, 503),
+    responses=error_responses(400, 401, 404, 429, 503),
     summary="List the library",
 )
 async def list_tracks(

@@ -218,11 +218,11 @@ def named_by_tags(features: TrackFeatures, track: LibraryTrack) -> LibraryTrack:
     who = track.identity
     if who.title or not features.title:
         return track
-    known = {"title": features.title}
+    sources = {**track.sources, "title": TAGS}
     if features.artist and not who.artist:
-        known["artist"] = features.artist
-    sources = {**track.sources, **dict.fromkeys(known, TAGS)}
-    return replace(track, identity=replace(who, **known), sources=sources)
+        sources["artist"] = TAGS
+    named = replace(who, title=features.title, artist=who.artist or features.artist)
+    return replace(track, identity=named, sources=sources)
 
 
 def tags_of(path: Path) -> Tags:
