@@ -1411,57 +1411,6 @@ export interface components {
          */
         KeyFormat: "classic" | "camelot" | "openkey";
         /**
-         * LibraryAddRequest
-         * @description Audio, and what is known of it.
-         */
-        LibraryAddRequest: {
-            /**
-             * Ids
-             * @description Identifiers in any form that look-ups take, such as `isrc:QZAFA2600001`.
-             * @example [
-             *       "isrc:QZAFA2600001"
-             *     ]
-             */
-            ids?: string[];
-            /**
-             * Artist
-             * @description Name of the artist.
-             */
-            artist?: string | null;
-            /**
-             * Title
-             * @description Title of the track.
-             */
-            title?: string | null;
-            /**
-             * Album
-             * @description Album or single it is on.
-             */
-            album?: string | null;
-            /**
-             * Year
-             * @description Year of that release.
-             */
-            year?: number | null;
-            /**
-             * Asset Id
-             * @description As returned by `POST /v1/assets/upload`.
-             * @example afa_01jb3q8k6ya7rj1v6fwb2q4m9d
-             */
-            asset_id?: string | null;
-            /**
-             * Url
-             * Format: uri
-             * @description Public HTTP(S) address that returns audio bytes directly.
-             */
-            url?: string | null;
-            /**
-             * Tags
-             * @description Your own words for the track.
-             */
-            tags?: string[];
-        };
-        /**
          * LibraryAdded
          * @description A track that was added, and the job that analyses it.
          */
@@ -2840,6 +2789,63 @@ export interface components {
              * @example https://example.org/track.mp3
              */
             url: string;
+        };
+        /**
+         * LibraryAddRequest
+         * @description Audio, and what is known of it.
+         */
+        LibraryAddRequest: {
+            /**
+             * Ids
+             * @description Identifiers in any form that look-ups take, such as `isrc:QZAFA2600001`.
+             * @example [
+             *       "isrc:QZAFA2600001"
+             *     ]
+             */
+            ids?: string[];
+            /**
+             * Artist
+             * @description Name of the artist.
+             * @default null
+             */
+            artist: string | null;
+            /**
+             * Title
+             * @description Title of the track.
+             * @default null
+             */
+            title: string | null;
+            /**
+             * Album
+             * @description Album or single it is on.
+             * @default null
+             */
+            album: string | null;
+            /**
+             * Year
+             * @description Year of that release.
+             * @default null
+             */
+            year: number | null;
+            /**
+             * Tags
+             * @description Your own words for the track.
+             */
+            tags?: string[];
+            /**
+             * Asset Id
+             * @description As returned by `POST /v1/assets/upload`.
+             * @default null
+             * @example afa_01jb3q8k6ya7rj1v6fwb2q4m9d
+             */
+            asset_id: string | null;
+            /**
+             * Url
+             * Format: uri
+             * @description Public HTTP(S) address that returns audio bytes directly.
+             * @default null
+             */
+            url: string | null;
         };
     };
     responses: never;
