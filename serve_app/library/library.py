@@ -27,7 +27,7 @@ from serve_app.library.query import TrackQuery
 from serve_app.library.rows import SCHEMA, table_of
 from serve_app.library.track import LibraryTrack, stamped
 from serve_app.library.vectors import Near, Vectors
-from serve_app.library.view import FORMAT, View
+from serve_app.library.view import FORMAT, Outline, View
 
 logger = logging.getLogger(__name__)
 
@@ -176,7 +176,7 @@ class Library:
         """Of each model, how many tracks of these owners have its vector."""
         return self._view.with_vectors(owners)
 
-    def sample(self, model: str, owners: Sequence[str], n: int) -> list[LibraryTrack]:
+    def sample(self, model: str, owners: Sequence[str], n: int) -> list[Outline]:
         """Up to ``n`` tracks of these owners that have a model's vector, evenly from all."""
         return self._view.sample(model, owners, n)
 

@@ -10,6 +10,7 @@ import sqlite3
 import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,17 @@ RETURNING n
 _COUNT = """
 INSERT INTO amount VALUES(?, ?) ON CONFLICT(owner) DO UPDATE SET tracks = tracks + excluded.tracks
 """
+
+
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """A track in few words, which are read without its record; see `Measures` for the numbers."""
+
+    track_id: str
+    identity: TrackIdentity
+    tempo: float | None
+    camelot: str | None
+    energy: int | None
 
 
 class NoSuchPlaceError(LookupError):
@@ -260,17 +272,17 @@ class View:
         )
         return {term.removeprefix(MODEL): n for term, n in found}
 
-    def sample(self, model: str, owners: Sequence[str], n: int) -> list[LibraryTrack]:
+    def sample(self, model: str, owners: Sequence[str], n: int) -> list[Outline]:
         """Some tracks of these owners that have a model's vector; mostly the same every time.
 
         The end of an id is random, so that they are taken evenly from all.
         """
         found = self._connection().execute(
-            "SELECT record FROM term JOIN track USING(n) JOIN record USING(n) "  # noqa: S608
+            "SELECT id, identity, tempo, camelot, energy FROM term JOIN track USING(n) "  # noqa: S608
             f"WHERE term = ? AND owner IN ({_marks(owners)}) ORDER BY substr(id, -12) LIMIT ?",
             [model_term(model), *owners, n],
         )
-        return [unpack(record) for (record,) in found]
+        return [Outline(one, identity_json.from_json(who), *rest) for one, who, *rest in found]
 
     def meeting(
         self, track_ids: Sequence[str], query: TrackQuery, owners: Sequence[str]

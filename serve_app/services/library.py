@@ -27,7 +27,7 @@ from serve_app.library.plane import on_a_plane
 from serve_app.library.query import TrackQuery
 from serve_app.library.rows import content_term
 from serve_app.library.track import OPERATOR, LibraryTrack, Place, TrackFile, new_track_id
-from serve_app.library.view import NoSuchPlaceError
+from serve_app.library.view import NoSuchPlaceError, Outline
 from serve_app.library.writer import LibraryWriter
 from serve_app.providers.dumps.acousticbrainz import identity_in
 from serve_app.providers.identities.resolver import Resolver, visible_to
@@ -53,7 +53,7 @@ MAPS_KEPT = 32
 class MappedTrack:
     """A track and where it lies, -1 to 1 each way."""
 
-    track: LibraryTrack
+    track: Outline
     x: float
     y: float
 

@@ -177,21 +177,19 @@ class LibraryMapBody(WireModel):
 
 def map_body(drawn: LibraryMap, meta: Meta) -> LibraryMapBody:
     """Write a map."""
-    items = []
-    for one in drawn.items:
-        body = track_body(one.track)
-        items.append(
-            MappedTrackBody(
-                id=body.id,
-                x=round(one.x, 4),
-                y=round(one.y, 4),
-                artist=body.artist,
-                title=body.title,
-                tempo=body.tempo,
-                camelot=body.camelot,
-                energy=body.energy,
-            )
+    items = [
+        MappedTrackBody(
+            id=one.track.track_id,
+            x=round(one.x, 4),
+            y=round(one.y, 4),
+            artist=one.track.identity.artist,
+            title=one.track.identity.title,
+            tempo=one.track.tempo,
+            camelot=one.track.camelot,
+            energy=one.track.energy,
         )
+        for one in drawn.items
+    ]
     return LibraryMapBody(
         model=drawn.model,
         items=items,
