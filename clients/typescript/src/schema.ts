@@ -453,6 +453,17 @@ export interface components {
             segments: components["schemas"]["AnalysisSegment"][];
         };
         /**
+         * AudioProperties
+         * @description The audio that was measured.
+         */
+        AudioProperties: {
+            /**
+             * Length
+             * @description Seconds.
+             */
+            length?: number | null;
+        };
+        /**
          * AutoTopup
          * @description Packs bought automatically; amounts in the currency's minor unit.
          */
@@ -598,6 +609,29 @@ export interface components {
             _meta: components["schemas"]["Meta"];
         };
         /**
+         * Classified
+         * @description One of two classes.
+         */
+        Classified: {
+            /**
+             * All
+             * @description Class to its probability.
+             */
+            all: {
+                [key: string]: number;
+            };
+            /**
+             * Probability
+             * @description That of `value`.
+             */
+            probability: number;
+            /**
+             * Value
+             * @description The likelier class.
+             */
+            value: string;
+        };
+        /**
          * Credits
          * @description The account's credits.
          */
@@ -627,6 +661,17 @@ export interface components {
              * @description Set aside for what runs now; not part of the others.
              */
             held: number;
+        };
+        /**
+         * DocumentCount
+         * @description How many documents there are of a recording.
+         */
+        DocumentCount: {
+            /**
+             * Count
+             * @description 1, or 0 where nothing is known of it.
+             */
+            count: number;
         };
         /**
          * EnrichmentBody
@@ -1043,6 +1088,24 @@ export interface components {
             };
         };
         /**
+         * ExtractorVersion
+         * @description What measured it.
+         */
+        ExtractorVersion: {
+            /**
+             * Extractor
+             * @description `afa`, or who else said so, such as `acousticbrainz`.
+             */
+            extractor: string;
+            /**
+             * Models
+             * @description Role to id of the checkpoint that made it.
+             */
+            models?: {
+                [key: string]: string;
+            } | null;
+        };
+        /**
          * Features
          * @description Audio features in the canonical shape.
          */
@@ -1191,6 +1254,21 @@ export interface components {
              * @description The parts that are away.
              */
             degraded: string[];
+        };
+        /**
+         * HighLevel
+         * @description The high-level document of a recording, with what afa measures.
+         */
+        HighLevel: {
+            /**
+             * Highlevel
+             * @description `danceability`, `mood_acoustic`, `mood_happy` and `voice_instrumental`; `mood_aggressive`, `mood_electronic`, `mood_party`, `mood_relaxed`, `mood_sad` and `gender` where they were heard. Empty where afa has not heard the recording.
+             */
+            highlevel: {
+                [key: string]: components["schemas"]["Classified"];
+            };
+            /** @description Which recording, and who measured it. */
+            metadata: components["schemas"]["RecordingMetadata"];
         };
         /**
          * Identification
@@ -1730,6 +1808,71 @@ export interface components {
             finished_at: string | null;
         };
         /**
+         * LoudnessEbu128
+         * @description Loudness by EBU R 128.
+         */
+        LoudnessEbu128: {
+            /**
+             * Integrated
+             * @description Integrated loudness, LUFS (ITU-R BS.1770-4): -70 silence, about -23 broadcast, -14 streaming, -8 loud pop.
+             */
+            integrated: number;
+            /**
+             * Loudness Range
+             * @description LU (EBU Tech 3342).
+             */
+            loudness_range: number;
+        };
+        /**
+         * LowLevel
+         * @description The low-level document of a recording, with what afa measures.
+         */
+        LowLevel: {
+            /** @description Its loudness. */
+            lowlevel: components["schemas"]["LowLevelSignal"];
+            /** @description Which recording, and who measured it. */
+            metadata: components["schemas"]["RecordingMetadata"];
+            /** @description Its tempo, and where its beats are. */
+            rhythm: components["schemas"]["Rhythm"];
+            /** @description Its key; empty when there is none. */
+            tonal: components["schemas"]["Tonal"];
+        };
+        /**
+         * LowLevelSignal
+         * @description The part of AcousticBrainz's `lowlevel` that afa measures.
+         */
+        LowLevelSignal: {
+            /** @description Loudness by EBU R 128. */
+            loudness_ebu128?: components["schemas"]["LoudnessEbu128"] | null;
+        };
+        /**
+         * LowLevelSubmission
+         * @description A low-level document, as `streaming_extractor_music` writes it; the rest of it is ignored.
+         */
+        LowLevelSubmission: {
+            /**
+             * Rhythm
+             * @description `bpm` is kept.
+             */
+            rhythm: {
+                [key: string]: unknown;
+            };
+            /**
+             * Tonal
+             * @description `key_key` and `key_scale` are kept, or of newer extractors `key_edma`.
+             */
+            tonal: {
+                [key: string]: unknown;
+            };
+            /**
+             * Metadata
+             * @description Of `tags`, artist, title, album and ISRC are kept, and of `audio_properties` the length.
+             */
+            metadata?: {
+                [key: string]: unknown;
+            };
+        };
+        /**
          * MappedTrackBody
          * @description A track and where it lies on the map; tracks that sound alike lie together.
          */
@@ -1830,6 +1973,65 @@ export interface components {
             score: number;
         };
         /**
+         * RecordingCount
+         * @description How many documents there are of one recording.
+         */
+        RecordingCount: {
+            /**
+             * Count
+             * @description 1, or 0 where nothing is known of it.
+             */
+            count: number;
+            /**
+             * Mbid
+             * @description MusicBrainz recording ID.
+             */
+            mbid: string;
+        };
+        /**
+         * RecordingMetadata
+         * @description What the document is of.
+         */
+        RecordingMetadata: {
+            /** @description Its length. */
+            audio_properties: components["schemas"]["AudioProperties"];
+            /** @description Its names and identifiers. */
+            tags: components["schemas"]["RecordingTags"];
+            /** @description Who measured it, and with what. */
+            version: components["schemas"]["ExtractorVersion"];
+        };
+        /**
+         * RecordingTags
+         * @description Who the recording is; each name in a list, as tags are.
+         */
+        RecordingTags: {
+            /**
+             * Artist
+             * @description Name of the artist; empty when unknown.
+             */
+            artist?: string[] | null;
+            /**
+             * Title
+             * @description Title of the track; empty when unknown.
+             */
+            title?: string[] | null;
+            /**
+             * Album
+             * @description Album or single it is on.
+             */
+            album?: string[] | null;
+            /**
+             * Isrc
+             * @description International Standard Recording Code.
+             */
+            isrc?: string[] | null;
+            /**
+             * Musicbrainz Recordingid
+             * @description MusicBrainz recording ID.
+             */
+            musicbrainz_recordingid?: string[] | null;
+        };
+        /**
          * ResolvedTrack
          * @description One track's identifiers on every platform; null where unknown.
          */
@@ -1877,6 +2079,27 @@ export interface components {
             title: string;
             /** @description How the request was served, and what it cost. */
             _meta: components["schemas"]["Meta"];
+        };
+        /**
+         * Rhythm
+         * @description Tempo and beats.
+         */
+        Rhythm: {
+            /**
+             * Bpm
+             * @description Beats a minute; left out when there is no beat.
+             */
+            bpm?: number | null;
+            /**
+             * Beats Count
+             * @description How many beats there are.
+             */
+            beats_count?: number | null;
+            /**
+             * Beats Position
+             * @description Seconds of every beat.
+             */
+            beats_position?: number[] | null;
         };
         /**
          * SeedBody
@@ -2323,6 +2546,17 @@ export interface components {
             tracks: (components["schemas"]["SpotifyTrack"] | null)[];
         };
         /**
+         * Submitted
+         * @description The document was kept.
+         */
+        Submitted: {
+            /**
+             * Message
+             * @description `ok`.
+             */
+            message: string;
+        };
+        /**
          * TempoAlternativeBody
          * @description Another tempo that the beats may be counted in.
          */
@@ -2410,6 +2644,27 @@ export interface components {
              * @description From one address.
              */
             failed_authentications_per_minute: number;
+        };
+        /**
+         * Tonal
+         * @description The key.
+         */
+        Tonal: {
+            /**
+             * Key Key
+             * @description Pitch class, C to B, in sharps.
+             */
+            key_key?: string | null;
+            /**
+             * Key Scale
+             * @description `major` or `minor`.
+             */
+            key_scale?: string | null;
+            /**
+             * Key Strength
+             * @description How much better this key fits the notes than the next best, 0 to 1.
+             */
+            key_strength?: number | null;
         };
         /**
          * TrackAnalysis
