@@ -96,7 +96,9 @@ def bind(args: AppArgs, overrides: Mapping[str, Mapping[str, Any]]) -> Applicati
         providers=settings.providers,
         recognisers=settings.recognisers,
     )
-    identify = configured(Identify).bind(options=quick, stores=stores, tracks=tracks)
+    identify = configured(Identify).bind(
+        options=quick, stores=stores, tracks=tracks, library=library
+    )
     keeper = configured(Keeper).bind(
         stores=stores,
         urls=urls,

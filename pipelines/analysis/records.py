@@ -131,7 +131,8 @@ class TrackFeatures:
     """Everything known of a track's audio: the extended record, stored and cached.
 
     Attributes as in `SpectralResult` and `MoodResult`; ``camelot`` is "" when the key is unknown.
-    ``models`` maps each role to the id of the checkpoint that made it.
+    ``models`` maps each role to the id of the checkpoint that made it. ``artist`` and ``title`` are
+    what the tags of an uploaded file say, "" where they do not.
     """
 
     duration_s: float
@@ -163,6 +164,8 @@ class TrackFeatures:
     segments: list[Segment] = field(default_factory=list)
     sections: list[Section] = field(default_factory=list)
     tempo_alternatives: list[TempoAlternative] = field(default_factory=list)
+    artist: str = field(default_factory=str)
+    title: str = field(default_factory=str)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from serve_app.api.routes import (
     assets,
     audiomuse,
     bpm,
+    export,
     features,
     health,
     identify,
@@ -33,7 +34,7 @@ from serve_app.store.limits import FAILED_AUTH_PER_MINUTE, JOB_POLL_BURST, JOB_P
 
 # The upload and URL routes stand before the look-ups, whose path takes any identifier.
 GROUPS = (
-    *(health, analysis, jobs, features, tracks, assets, bpm, identify, library, similar),
+    *(health, analysis, jobs, features, tracks, assets, bpm, identify, library, similar, export),
     *(account, spotify, acousticbrainz, audiomuse),
 )
 
@@ -110,7 +111,7 @@ def create_app(
         app.add_middleware(
             CORSMiddleware,
             allow_origins=cors_origins,
-            allow_methods=("GET", "HEAD", "POST", "PUT", "DELETE"),
+            allow_methods=("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"),
             allow_headers=SENT_HEADERS,
             expose_headers=READ_HEADERS,
         )

@@ -7,6 +7,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from serve_app.api.wire.assets import AssetInput, UrlInput
+from serve_app.api.wire.library import LibraryAddRequest
 
 OPEN_PATHS = frozenset({"/healthz", "/readyz"})
 SPOTIFY = "/spotify/"
@@ -163,6 +164,7 @@ LIBRARY_TRACK = {
     "key": "A",
     "mode": "minor",
     "camelot": "8A",
+    "energy": 71,
     "tags": ["night"],
     "files": [
         {
@@ -303,6 +305,24 @@ EXAMPLES: dict[tuple[str, str], Any] = {
     },
     ("/v1/library", "post"): LIBRARY_ANSWER
     | {"status": "queued", "job_id": "job_01jb3q8k6ya7rj1v6fwb2q4m9d"},
+    ("/v1/library/map", "get"): {
+        "model": "afa-embed-1",
+        "items": [
+            {
+                "id": "trk_01jb3q8k6ya7rj1v6fwb2q4m9d",
+                "x": -0.31,
+                "y": 0.72,
+                "artist": "The afa Demo Band",
+                "title": "Demo in A minor",
+                "tempo": 124.0,
+                "camelot": "8A",
+                "energy": 71,
+            }
+        ],
+        "total": 1,
+        "variance_shown": 0.27,
+        "_meta": META | {"cache": "bypass"},
+    },
     ("/v1/library/{id}", "get"): LIBRARY_ANSWER,
     ("/v1/library/{id}", "patch"): LIBRARY_ANSWER,
     ("/v1/similar/{id}", "get"): SIMILAR,
@@ -419,7 +439,7 @@ def complete(document: dict[str, Any]) -> dict[str, Any]:
     schemas = document["components"]["schemas"]
     for name in ("HTTPValidationError", "ValidationError"):
         schemas.pop(name, None)
-    for named in (AssetInput, UrlInput):
+    for named in (AssetInput, UrlInput, LibraryAddRequest):
         schemas.setdefault(named.__name__, named.model_json_schema())
     return document
 

@@ -13,6 +13,7 @@ from serve_app.providers.web.audio_url import AudioUrlFetcher
 from serve_app.providers.web.url_guard import UrlGuard
 from serve_app.services.audio.assets import AssetsService
 from serve_app.services.bpm import BpmService
+from serve_app.services.export.export import ExportService
 from serve_app.services.gate import BodyPlaces
 from serve_app.services.identify.identify import IdentifyService
 from serve_app.services.jobs.submit import AnalysisService
@@ -63,6 +64,7 @@ class ApiServices:
     objects: ObjectStore
     assets: AssetsService
     library: LibraryService
+    export: ExportService
     bodies: BodyPlaces
     live: Operations
     simulated: Operations

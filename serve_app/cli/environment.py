@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from serve_app.composition.profile import AppArgs, ProfileError, read_profile
+from serve_app.domain.errors import AfaError
 
 console = Console(soft_wrap=True)
 errors = Console(stderr=True, soft_wrap=True)
@@ -38,7 +39,7 @@ def told(*kinds: type[Exception]) -> Iterator[None]:
     try:
         yield
     except kinds as error:
-        fail(str(error))
+        fail(error.message if isinstance(error, AfaError) else str(error))
 
 
 def profile_of(config: Path | None) -> AppArgs:

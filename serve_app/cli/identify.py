@@ -16,9 +16,11 @@ from pipelines.audio.waveform import AudioError
 from serve_app.cli.analysis.sources import SOURCES_HELP, audio_files, expanded
 from serve_app.cli.catalog import AudioAnywhere, audio_policy
 from serve_app.cli.environment import console, errors, existing, fail, told
+from serve_app.cli.library.opened import opened
 from serve_app.cli.output.each_file import Failure, each_file
 from serve_app.composition.files import LocalFiles
 from serve_app.domain.identity import TrackIdentity
+from serve_app.library.library import Library
 from serve_app.providers.catalog.rows import DEFAULT_AUDIO, AudioPolicy, RowError, parse_row
 from serve_app.providers.catalog.search import Catalog
 from serve_app.providers.fingerprints.manifest import (
@@ -31,6 +33,7 @@ from serve_app.providers.fingerprints.track_keys import (
     key_of_file,
     key_of_identity,
 )
+from serve_app.services.export.tracks import tracks_of as library_tracks
 from serve_app.services.scan.places import AUDIO_ENDINGS
 
 if TYPE_CHECKING:
@@ -47,17 +50,17 @@ Track = tuple[str, Path]
 
 
 class OwnIndex:
-    """The fingerprint index of this installation, with the catalog that names its tracks.
+    """The fingerprint index of this installation, with what names its tracks.
 
     Raises:
         FingerprintIndexError: There is no index that can be read.
     """
 
-    def __init__(self, files: LocalFiles) -> None:
+    def __init__(self, files: LocalFiles, library: Library) -> None:
         from pipelines.fingerprint.make import Fingerprinter
         from serve_app.providers.fingerprints.index import FingerprintIndex
 
-        self._catalog = Catalog.open(files.catalog_dir)
+        self._catalog, self._library = Catalog.open(files.catalog_dir), library
         self._index = FingerprintIndex.open(files.fingerprint_dir)
         self._fingerprinter = Fingerprinter()
 
@@ -73,7 +76,7 @@ class OwnIndex:
         matches = self._index.query(clip.fingerprint)
         if not matches or matches[0].confidence < MIN_CONFIDENCE:
             return None
-        who = identity_of_key(self._catalog, matches[0].track_key)
+        who = identity_of_key(self._catalog, matches[0].track_key, self._library)
         return who or TrackIdentity(title=matches[0].track_key), matches[0]
 
 
@@ -84,8 +87,10 @@ def identify(
     ],
 ) -> None:
     """Tell which track of the own index a recording is; the status is 1 where one is none."""
+    settings = Settings()
+    local = LocalFiles(settings.data_dir.absolute())
     with told(FingerprintIndexError):
-        index = OwnIndex(LocalFiles(Settings().data_dir.absolute()))
+        index = OwnIndex(local, opened(settings, local))
     files = audio_files(sources)
     is_all_known = True
 
@@ -118,24 +123,35 @@ def identify(
 
 def fingerprint(
     sources: Annotated[
-        list[str],
-        typer.Argument(help=f"{SOURCES_HELP} Or catalog files (.parquet).", metavar="SOURCE…"),
-    ],
+        list[str] | None,
+        typer.Argument(help=f"{SOURCES_HELP} Or catalog files (.parquet).", metavar="[SOURCE…]"),
+    ] = None,
+    whole_library: Annotated[
+        bool, typer.Option("--library", help="The library's tracks whose files are there.")
+    ] = False,
     again: Annotated[bool, typer.Option(help="Also tracks that are in the index.")] = False,
     audio_anywhere: AudioAnywhere = False,
 ) -> None:
     """Add tracks to the fingerprint index; running services see them within a second.
 
-    Files of a folder are named by `Artist - Title.ext`; rows of a catalog file by their identifier,
-    with audio at a path relative to the file.
+    Files of the library are named as the library knows them, those of a folder by
+    `Artist - Title.ext`; rows of a catalog file by their identifier, with audio at a path relative
+    to the file.
     """
+    settings = Settings()
+    files = LocalFiles(settings.data_dir.absolute())
+    if bool(sources) == whole_library:
+        fail("name files, folders or catalog files, or give --library")
     policy = audio_policy(audio_anywhere)
-    tracks = [track for source in expanded(sources) for track in tracks_of(Path(source), policy)]
+    tracks = [
+        track for source in expanded(sources or []) for track in tracks_of(Path(source), policy)
+    ]
+    if whole_library:
+        tracks = [(one.track.track_id, one.path) for one in library_tracks(opened(settings, files))]
     if not tracks:
-        fail(f"no audio in {', '.join(sources)}")
-    folder = LocalFiles(Settings().data_dir.absolute()).fingerprint_dir
+        fail(f"no audio in {', '.join(sources or ['the library'])}")
     with told(FingerprintIndexError):
-        n_added, n_failed = build(folder, tracks, again=again)
+        n_added, n_failed = build(files.fingerprint_dir, tracks, again=again)
     n_left = len(tracks) - n_added - n_failed
     console.print(f"{n_added} added, {n_left} left as they were, {n_failed} failed")
     if n_failed:

@@ -15,7 +15,7 @@ from serve_app.cli import (
     service,
 )
 from serve_app.cli.analysis import analyze, embed
-from serve_app.cli.library import export, link, scan, tag
+from serve_app.cli.library import export, link, scan, similar, tag
 from serve_app.cli.mcp import command as mcp
 from serve_app.cli.training import beats
 from serve_app.domain.redaction import redact_logs
@@ -39,6 +39,7 @@ app.command()(scan.scan)
 app.command()(link.link)
 app.command()(export.export)
 app.command()(tag.tag)
+app.command()(similar.similar)
 app.command()(identify.identify)
 app.command()(mcp.mcp)
 app.command(cls=bench.ListingCommand)(bench.bench)

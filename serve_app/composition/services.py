@@ -23,6 +23,7 @@ from serve_app.services.audio.assets import AssetsService
 from serve_app.services.audio.sources import TrackAudio
 from serve_app.services.bpm import BpmService, QuickBackend
 from serve_app.services.charging import Charging
+from serve_app.services.export.export import ExportService
 from serve_app.services.gate import BodyPlaces
 from serve_app.services.identify.answers import IdentifyCache
 from serve_app.services.identify.identify import IdentifyBackend, IdentifyService
@@ -163,8 +164,9 @@ def operations(
         tiers=stores.tiers,
         prices=stores.prices,
     )
+    analysis = AnalysisService(stores.jobs, stores.objects, stores.prices, backing.source_of)
     return Operations(
-        analysis=AnalysisService(stores.jobs, stores.objects, stores.prices, backing.source_of),
+        analysis=analysis,
         bpm=BpmService(backing.quick, charging, stores.prices),
         identify=IdentifyService(
             backing.identify,
@@ -176,7 +178,9 @@ def operations(
         ),
         lookup=lookup,
         batch=BatchService(lookup, stores.ledger, charging, cached_free=batch_cached_free),
-        similar=SimilarService(backing.neighbours, lookup, assets, charging, stores.prices),
+        similar=SimilarService(
+            backing.neighbours, lookup, assets, analysis, charging, stores.prices
+        ),
     )
 
 
@@ -207,6 +211,7 @@ def compose_services(stores: Stores, around: Surroundings) -> ApiServices:
         objects=stores.objects,
         assets=assets,
         library=library,
+        export=ExportService(library),
         bodies=BodyPlaces(),
         live=operations(stores, features, live, assets, batch_cached_free=cached_free),
         simulated=operations(

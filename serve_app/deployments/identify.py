@@ -10,7 +10,12 @@ from pipelines.audio.waveform import Waveform
 from pipelines.fingerprint.make import Fingerprinter
 from serve_app.checkpoints.exchange import ids_by_role
 from serve_app.checkpoints.watch import ChoiceWatch
-from serve_app.composition.options import ModelOptions, StoreOptions, TrackOptions
+from serve_app.composition.options import (
+    LibraryOptions,
+    ModelOptions,
+    StoreOptions,
+    TrackOptions,
+)
 from serve_app.composition.stores import open_stores
 from serve_app.deployments.following import QUICK_ROLES, follow, quick_exchange
 from serve_app.deployments.placement import assigned_cpus
@@ -41,7 +46,11 @@ class Identify:
     """Wires a `ClipIdentifier`."""
 
     async def __init__(  # type: ignore[misc]  # Serve awaits it; loading must not block its loop
-        self, options: ModelOptions, stores: StoreOptions, tracks: TrackOptions
+        self,
+        options: ModelOptions,
+        stores: StoreOptions,
+        tracks: TrackOptions,
+        library: LibraryOptions,
     ) -> None:
         torch.set_num_threads(assigned_cpus())
         opened = open_stores(stores)
@@ -52,7 +61,10 @@ class Identify:
         )
         await asyncio.to_thread(tracks.follow)
         catalog = Catalog.open(tracks.catalog_dir)
-        local = LocalRecogniser(tracks.fingerprint_dir, lambda key: identity_of_key(catalog, key))
+        known = library.open()
+        local = LocalRecogniser(
+            tracks.fingerprint_dir, lambda key: identity_of_key(catalog, key, known)
+        )
         await asyncio.to_thread(local.warm)
         sources = build_sources(settings, limiter, cap, local)
         providers = build_providers(tracks.provider_settings(), limiter)

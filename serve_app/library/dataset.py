@@ -4,21 +4,25 @@ Invariant: a write is in the store, and on a local disk synced, before the call 
 whole or not at all, whoever else writes.
 """
 
+import logging
 import os
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import lance
 import pyarrow as pa
 
+from serve_app.domain.errors import ServiceUnavailableError
 from serve_app.domain.ulid import new_ulid
 from serve_app.library.place import LibraryPlace
 
 T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
 
 KEY = "track_id"
 STAMP = b"afa.dataset"
@@ -34,6 +38,24 @@ SMALL_FRAGMENTS = 32
 """So many that are not full are joined."""
 
 CACHE_BYTES = 256 * 1024 * 1024
+AWAY_S = 5
+"""After which it is worth trying again."""
+
+
+@contextmanager
+def at_hand() -> Iterator[None]:
+    """Say of a store that fails that it is away: it passes, and is no fault of the request.
+
+    Raises:
+        ServiceUnavailableError: The store cannot be reached, or does not take or give what it must.
+    """
+    try:
+        yield
+    except OSError as error:
+        logger.warning("the store of the library fails", exc_info=True)
+        raise ServiceUnavailableError(
+            "the store of the library cannot be reached; try again", AWAY_S
+        ) from error
 
 
 class Dataset:
@@ -73,7 +95,7 @@ class Dataset:
 
     def latest(self) -> lance.LanceDataset:
         """The newest version, which stays as it is."""
-        with self._lock:
+        with self._lock, at_hand():
             newest = self._dataset.latest_version
             if newest != self._dataset.version:
                 self._dataset = self._dataset.checkout_version(newest)
@@ -109,15 +131,22 @@ class Dataset:
         before = self.latest()
         # A write moves the object that it is made through on to its version; readers keep theirs.
         target = before.checkout_version(before.version)
-        done = write(target)
-        if self._is_local:
-            self._sync(before, target)
+        with at_hand():
+            done = write(target)
+            if self._is_local:
+                self._sync(before, target)
         return done
 
     def of_tracks(self, track_ids: Collection[str], columns: Sequence[str]) -> pa.Table:
         """Read some columns of some tracks, in no certain order."""
         where = f"{KEY} IN ({_quoted(track_ids)})" if track_ids else "false"
-        return self.latest().to_table(columns=[KEY, *columns], filter=where)
+        return self.read(columns=[KEY, *columns], filter=where)
+
+    def read(self, **asked: Any) -> pa.Table:
+        """Read what a scanner of Lance asks for, of the newest version."""
+        dataset = self.latest()
+        with at_hand():
+            return dataset.scanner(**asked).to_table()
 
     def maintain(self) -> None:
         """Join small files, bring the indices up to date, forget old versions."""

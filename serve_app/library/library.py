@@ -14,6 +14,7 @@ from threading import Event, Lock, Thread
 import lance
 
 from pipelines.analysis.records import TrackFeatures
+from serve_app.domain.errors import ServiceUnavailableError
 from serve_app.domain.identity import TrackIdentity
 from serve_app.domain.track_ids import Platform, TrackId
 from serve_app.domain.ulid import new_ulid
@@ -26,7 +27,7 @@ from serve_app.library.query import SERVER, TrackQuery
 from serve_app.library.rows import MODEL, SCHEMA, table_of
 from serve_app.library.track import LibraryTrack, stamped
 from serve_app.library.vectors import Near, Vectors
-from serve_app.library.view import FORMAT, View
+from serve_app.library.view import FORMAT, Outline, View
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +40,7 @@ NEXT_REVISION = "source.revision = target.revision + 1"
 MAX_ATTEMPTS = 50
 
 
-class LibraryBusyError(RuntimeError):
+class LibraryBusyError(ServiceUnavailableError):
     """Others changed the same tracks again and again; some of the changes are not stored."""
 
 
@@ -95,7 +96,7 @@ class Library:
         while not self._closing.wait(FOLLOW_S):
             try:
                 self.follow()
-            except (OSError, ValueError, sqlite3.Error):
+            except (ServiceUnavailableError, OSError, ValueError, sqlite3.Error):
                 # The shared datasets are away; what this machine has seen is answered meanwhile.
                 logger.warning("the library could not be followed", exc_info=True)
 
@@ -146,7 +147,11 @@ class Library:
     def page(
         self, query: TrackQuery, owners: Sequence[str], limit: int, cursor: str | None = None
     ) -> TrackPage:
-        """Tracks that a query asks for, newest first; ``cursor`` is the last page's."""
+        """Tracks that a query asks for, in its order; ``cursor`` is the last page's.
+
+        Raises:
+            NoSuchPlaceError: The track that the cursor names is not there any more.
+        """
         items = self._view.page(query, owners, limit + 1, cursor)
         if len(items) <= limit:
             return TrackPage(items, None)
@@ -177,6 +182,19 @@ class Library:
     def servers(self) -> list[str]:
         """The media servers whose items are known."""
         return self._view.terms(SERVER)
+
+    @property
+    def version(self) -> int:
+        """Of the shared dataset, as far as this machine has seen it; another after every write."""
+        return self._view.version
+
+    def with_vectors(self, owners: Sequence[str]) -> dict[str, int]:
+        """Of each model, how many tracks of these owners have its vector."""
+        return self._view.with_vectors(owners)
+
+    def sample(self, model: str, owners: Sequence[str], n: int) -> list[Outline]:
+        """Up to ``n`` tracks of these owners that have a model's vector, evenly from all."""
+        return self._view.sample(model, owners, n)
 
     def vectors(self, model: str) -> Vectors:
         """The vectors of a model."""
@@ -220,7 +238,7 @@ class Library:
             todo = self._store(here, gone, current)
             if not todo:
                 return [done[edit.track_id] for edit in edits]
-        raise LibraryBusyError(", ".join(todo))
+        raise LibraryBusyError(f"others keep changing {', '.join(todo)}; try again")
 
     def _store(
         self, here: Sequence[LibraryTrack], gone: Sequence[LibraryTrack], edits: Sequence[Edit]

@@ -1,4 +1,4 @@
-"""Tempo, key and length of a track: what a person vouches for, else what was heard."""
+"""Tempo, key, length and energy of a track: what a person vouches for, else what was heard."""
 
 from dataclasses import dataclass
 
@@ -14,12 +14,14 @@ class Measures:
         tempo: BPM; 0 when there is no beat.
         key: Pitch class, C = 0 … B = 11, or `UNKNOWN_KEY`.
         mode: 1 major, 0 minor, -1 unknown.
+        energy: 0 to 100.
     """
 
     tempo: float | None
     key: int | None
     mode: int | None
     duration_s: float | None
+    energy: int | None = None
 
     @property
     def camelot(self) -> str | None:
@@ -35,6 +37,7 @@ def measures_of(track: LibraryTrack) -> Measures:
     if track.analysis is None:
         return Measures(who.tempo, who.key, who.mode, who.duration_s)
     heard = track.analysis.features
+    energy = round(100 * heard.energy)
     if who.is_verified:
-        return Measures(who.tempo, who.key, who.mode, heard.duration_s)
-    return Measures(heard.tempo, heard.key, heard.mode, heard.duration_s)
+        return Measures(who.tempo, who.key, who.mode, heard.duration_s, energy)
+    return Measures(heard.tempo, heard.key, heard.mode, heard.duration_s, energy)

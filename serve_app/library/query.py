@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from serve_app.library.spelling import normalise
 
@@ -11,6 +12,19 @@ OCTAVES = (1.0, 0.5, 2.0)
 
 SERVER = "server:"
 """Begins the term of all tracks that a media server has."""
+Sort = Literal[
+    "added", "-added", "name", "-name", "tempo", "-tempo", "key", "-key", "energy", "-energy"
+]
+"""What a listing goes by, ascending; behind ``-`` descending. What has no value comes last."""
+
+NEWEST: Sort = "-added"
+SORT_VALUES = {
+    "name": "(SELECT artist || ' ' || title FROM word WHERE word.rowid = track.n)",
+    "tempo": "tempo",
+    "key": "2 * CAST(camelot AS INTEGER) + (camelot LIKE '%B')",
+    "energy": "energy",
+}
+"""SQL for what tracks are sorted by; by when they were added their ids sort them."""
 
 _WORD = re.compile(r"\w+")
 
@@ -21,6 +35,7 @@ class TrackQuery:
 
     Attributes:
         tempo_octaves: Whether a tempo will do of which half or double lies between the bounds.
+        energy_min: 0 to 100, as ``energy_max``.
         keys: Camelot names; a track in any of them will do.
         tags: All of them, however their case.
         text: All its words are in artist, title, album or tags; the last may be a beginning.
@@ -36,6 +51,9 @@ class TrackQuery:
     text: str = ""
     tempo_octaves: bool = False
     server: str = ""
+    energy_min: int | None = None
+    energy_max: int | None = None
+    sort: Sort = NEWEST
 
     def where(self) -> tuple[list[str], list[object]]:
         """The conditions and their values."""
@@ -49,6 +67,8 @@ class TrackQuery:
         bounds = (
             ("year >= ?", self.year_min),
             ("year <= ?", self.year_max),
+            ("energy >= ?", self.energy_min),
+            ("energy <= ?", self.energy_max),
         )
         for term, bound in bounds:
             if bound is not None:

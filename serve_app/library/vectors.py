@@ -104,22 +104,18 @@ class Vectors(Dataset):
         options: Mapping[str, int],
     ) -> pa.Table:
         whose = ", ".join("'" + owner.replace("'", "''") + "'" for owner in owners)
-        return (
-            self.latest()
-            .scanner(
-                columns=[*columns, "_distance"],
-                filter=f"owner IN ({whose})",
-                prefilter=True,
-                nearest={
-                    "column": "vector",
-                    "q": np.asarray(vector, np.float32),
-                    "k": n,
-                    "metric": "cosine",
-                    "nprobes": N_PROBES,
-                    **options,
-                },
-            )
-            .to_table()
+        return self.read(
+            columns=[*columns, "_distance"],
+            filter=f"owner IN ({whose})",
+            prefilter=True,
+            nearest={
+                "column": "vector",
+                "q": np.asarray(vector, np.float32),
+                "k": n,
+                "metric": "cosine",
+                "nprobes": N_PROBES,
+                **options,
+            },
         )
 
     def compare(self, vector: Sequence[float], track_ids: Sequence[str]) -> list[Near]:

@@ -10,17 +10,18 @@ import sqlite3
 import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from serve_app.domain import identity as identity_json
 from serve_app.domain.identity import TrackIdentity
-from serve_app.library.query import TrackQuery, in_column
-from serve_app.library.rows import name_term
+from serve_app.library.query import SORT_VALUES, TrackQuery, in_column
+from serve_app.library.rows import MODEL, model_term, name_term
 from serve_app.library.spelling import normalise, normalise_artist, normalise_title, ranked
 from serve_app.library.track import LibraryTrack, unpack
 
-FORMAT = 1
+FORMAT = 2
 """In the file's name, so that a view of another shape is not misread."""
 
 Known = tuple[str, str, TrackIdentity]
@@ -38,7 +39,8 @@ CREATE TABLE IF NOT EXISTS fragment(id INTEGER PRIMARY KEY);
 CREATE TABLE IF NOT EXISTS amount(owner TEXT PRIMARY KEY, tracks INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS track(
     n INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, owner TEXT NOT NULL, revision INTEGER NOT NULL,
-    write_id TEXT NOT NULL, identity BLOB, tempo REAL, camelot TEXT, year INTEGER
+    write_id TEXT NOT NULL, identity BLOB, tempo REAL, camelot TEXT, year INTEGER,
+    energy INTEGER
 );
 CREATE TABLE IF NOT EXISTS record(n INTEGER PRIMARY KEY, record BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS term(term TEXT NOT NULL, n INTEGER NOT NULL, PRIMARY KEY(term, n))
@@ -49,16 +51,31 @@ CREATE INDEX IF NOT EXISTS track_owner ON track(owner, id) WHERE identity IS NOT
 CREATE INDEX IF NOT EXISTS track_tempo ON track(owner, tempo) WHERE identity IS NOT NULL;
 """
 _PUT_TRACK = """
-INSERT INTO track(id, owner, revision, write_id, identity, tempo, camelot, year)
-VALUES(:track_id, :owner, :revision, :write_id, :identity, :tempo, :camelot, :year)
+INSERT INTO track(id, owner, revision, write_id, identity, tempo, camelot, year, energy)
+VALUES(:track_id, :owner, :revision, :write_id, :identity, :tempo, :camelot, :year, :energy)
 ON CONFLICT(id) DO UPDATE SET owner = excluded.owner, revision = excluded.revision,
     write_id = excluded.write_id, identity = excluded.identity, tempo = excluded.tempo,
-    camelot = excluded.camelot, year = excluded.year
+    camelot = excluded.camelot, year = excluded.year, energy = excluded.energy
 RETURNING n
 """
 _COUNT = """
 INSERT INTO amount VALUES(?, ?) ON CONFLICT(owner) DO UPDATE SET tracks = tracks + excluded.tracks
 """
+
+
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """A track in few words, which are read without its record; see `Measures` for the numbers."""
+
+    track_id: str
+    identity: TrackIdentity
+    tempo: float | None
+    camelot: str | None
+    energy: int | None
+
+
+class NoSuchPlaceError(LookupError):
+    """The track that a listing shall go on from is not there any more."""
 
 
 class View:
@@ -210,19 +227,67 @@ class View:
         return [known[id(match.identity)] for match in matches]
 
     def page(
-        self, query: TrackQuery, owners: Sequence[str], limit: int, before: str | None
+        self, query: TrackQuery, owners: Sequence[str], limit: int, after: str | None
     ) -> list[LibraryTrack]:
-        """Tracks that a query asks for, newest first, of those older than the track ``before``."""
+        """Tracks that a query asks for, in its order, of those that come after the track ``after``.
+
+        Raises:
+            NoSuchPlaceError: That track is not there any more, and with it the place in the order.
+        """
         where, values = _asked(query, owners)
-        if before is not None:
-            where += " AND id < ?"
-            values.append(before)
+        beyond, way = ("<", "DESC") if query.sort.startswith("-") else (">", "ASC")
+        value = SORT_VALUES.get(query.sort.removeprefix("-"))
+        order = f"track.id {way}" if value is None else f"{value} IS NULL, {value} {way}, id {way}"
+        if after is not None and value is None:
+            where += f" AND id {beyond} ?"
+            values.append(after)
+        elif after is not None:
+            last = self._sorted_by(str(value), after, owners)
+            if last is None:
+                where += f" AND {value} IS NULL AND id {beyond} ?"
+                values.append(after)
+            else:
+                where += f" AND (({value}, id) {beyond} (?, ?) OR {value} IS NULL)"
+                values += [last, after]
         found = self._connection().execute(
-            "SELECT record FROM track JOIN record USING(n) "  # noqa: S608  conditions of `TrackQuery`
-            f"WHERE {where} ORDER BY id DESC LIMIT ?",
+            "SELECT record FROM track JOIN record USING(n) "  # noqa: S608  of `TrackQuery` alone
+            f"WHERE {where} ORDER BY {order} LIMIT ?",
             [*values, limit],
         )
         return [unpack(record) for (record,) in found]
+
+    def _sorted_by(self, value: str, track_id: str, owners: Sequence[str]) -> object:
+        """The value of a track that a listing is sorted by."""
+        found = self._connection().execute(
+            f"SELECT {value} FROM track WHERE id = ? "  # noqa: S608  of `TrackQuery` alone
+            f"AND identity IS NOT NULL AND owner IN ({_marks(owners)})",
+            [track_id, *owners],
+        )
+        row = found.fetchone()
+        if row is None:
+            raise NoSuchPlaceError(track_id)
+        return row[0]
+
+    def with_vectors(self, owners: Sequence[str]) -> dict[str, int]:
+        """Of each model, how many tracks of these owners have its vector."""
+        found = self._connection().execute(
+            "SELECT term, count(*) FROM term JOIN track USING(n) "  # noqa: S608  marks alone
+            f"WHERE term >= ? AND term < ? AND owner IN ({_marks(owners)}) GROUP BY term",
+            [MODEL, MODEL + "\x7f", *owners],
+        )
+        return {term.removeprefix(MODEL): n for term, n in found}
+
+    def sample(self, model: str, owners: Sequence[str], n: int) -> list[Outline]:
+        """Some tracks of these owners that have a model's vector; mostly the same every time.
+
+        The end of an id is random, so that they are taken evenly from all.
+        """
+        found = self._connection().execute(
+            "SELECT id, identity, tempo, camelot, energy FROM term JOIN track USING(n) "  # noqa: S608
+            f"WHERE term = ? AND owner IN ({_marks(owners)}) ORDER BY substr(id, -12) LIMIT ?",
+            [model_term(model), *owners, n],
+        )
+        return [Outline(one, identity_json.from_json(who), *rest) for one, who, *rest in found]
 
     def meeting(
         self, track_ids: Sequence[str], query: TrackQuery, owners: Sequence[str]
@@ -280,7 +345,8 @@ def _put(connection: sqlite3.Connection, row: Mapping[str, Any]) -> None:
         connection.execute("DELETE FROM term WHERE n = ?", [n])
         connection.execute("DELETE FROM word WHERE rowid = ?", [n])
         connection.execute("DELETE FROM record WHERE n = ?", [n])
-    ((n,),) = connection.execute(_PUT_TRACK, row).fetchall()
+    # A dataset that was made before energies were told has no such column.
+    ((n,),) = connection.execute(_PUT_TRACK, {"energy": None, **row}).fetchall()
     is_there = row["identity"] is not None
     if is_there:
         connection.execute("INSERT INTO record VALUES(?, ?)", [n, row["record"]])

@@ -5,8 +5,11 @@ Invariant: an account changes its own tracks alone, and sees beside them the ope
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 from typing import Any, Literal
+
+import numpy as np
 
 from serve_app.domain.assets import AssetRecord
 from serve_app.domain.errors import BadRequestError, LibraryClosedError, TrackNotFoundError
@@ -20,9 +23,11 @@ from serve_app.domain.track_ids import (
 )
 from serve_app.library.edit import Edit, added, removed, where_there
 from serve_app.library.library import Library, TrackPage
+from serve_app.library.plane import on_a_plane
 from serve_app.library.query import TrackQuery
 from serve_app.library.rows import content_term, item_term
 from serve_app.library.track import OPERATOR, LibraryTrack, Place, TrackFile, new_track_id
+from serve_app.library.view import NoSuchPlaceError, Outline
 from serve_app.library.writer import LibraryWriter
 from serve_app.providers.dumps.acousticbrainz import identity_in
 from serve_app.providers.identities.resolver import Resolver, visible_to
@@ -42,6 +47,34 @@ NOT_LINKED = (
     "no such {name} is linked with this library; the operator links a media server with `afa link`"
 )
 NO_TRACK = "no such track is in your library or the operator's"
+MAX_MAPPED = 2000
+"""Tracks on a map: as many as a screen can show; of more, an even sample."""
+MAPS_KEPT = 32
+
+
+@dataclass(frozen=True, slots=True)
+class MappedTrack:
+    """A track and where it lies, -1 to 1 each way."""
+
+    track: Outline
+    x: float
+    y: float
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryMap:
+    """Tracks on a plane.
+
+    Attributes:
+        model: Whose vectors were projected; None where there are none.
+        total: Tracks that have such a vector, on the map or not.
+        shown: How much of the vectors' variance the plane shows, 0 to 1.
+    """
+
+    model: str | None
+    items: list[MappedTrack]
+    total: int
+    shown: float
 
 
 class LibraryService:
@@ -59,14 +92,49 @@ class LibraryService:
         self._writer = writer
         self._resolver = resolver
         self._adding = adding
+        self._mapped = lru_cache(MAPS_KEPT)(self._draw)
 
     async def page(
         self, caller: Caller, query: TrackQuery, limit: int, cursor: str | None
     ) -> TrackPage:
-        """List what the caller sees, newest first."""
-        return await asyncio.to_thread(
-            self._library.page, query, visible_to(caller.owner), limit, cursor
-        )
+        """List what the caller sees, in the query's order.
+
+        Raises:
+            TrackNotFoundError: The track that the cursor names is not there any more.
+        """
+        try:
+            return await asyncio.to_thread(
+                self._library.page, query, visible_to(caller.owner), limit, cursor
+            )
+        except NoSuchPlaceError as error:
+            raise TrackNotFoundError(
+                "cursor: its track was removed meanwhile; start with the first page"
+            ) from error
+
+    async def map(self, caller: Caller) -> LibraryMap:
+        """Lay what the caller sees on a plane, by the model that most of it has vectors of."""
+        version = self._library.version
+        return await asyncio.to_thread(self._mapped, caller.owner, version)
+
+    def _draw(self, owner: str, version: int) -> LibraryMap:
+        """Draw a map; its ``version`` is what it is kept by."""
+        del version
+        owners = visible_to(owner)
+        counts = self._library.with_vectors(owners)
+        if not counts:
+            return LibraryMap(None, [], 0, 0.0)
+        model = max(counts, key=lambda one: (counts[one], one))
+        tracks = self._library.sample(model, owners, MAX_MAPPED)
+        known = self._library.vectors(model).get([track.track_id for track in tracks])
+        tracks = [track for track in tracks if track.track_id in known]
+        if not tracks:
+            return LibraryMap(None, [], 0, 0.0)
+        vectors = np.array([known[track.track_id] for track in tracks], np.float32)
+        points, shown = on_a_plane(vectors)
+        items = [
+            MappedTrack(track, x, y) for track, (x, y) in zip(tracks, points.tolist(), strict=True)
+        ]
+        return LibraryMap(model, items, counts[model], shown)
 
     def get(self, caller: Caller, track_id: str) -> LibraryTrack:
         """Read a track that the caller sees.
@@ -137,8 +205,7 @@ class LibraryService:
         Raises:
             LibraryClosedError: The operator alone adds tracks.
         """
-        if self._adding == "operator":
-            raise LibraryClosedError(CLOSED)
+        self.check_open()
         known = self._same(caller.owner, identity, file)
         sources = dict.fromkeys(said(identity), BY_OWNER)
         if known is None:
@@ -184,8 +251,7 @@ class LibraryService:
             raise BadRequestError(
                 f"the document's tags say it is of the recording {measured.mbid}, not {mbid}"
             )
-        if self._adding == "operator":
-            raise LibraryClosedError(CLOSED)
+        self.check_open()
         measured = replace(measured, mbid=mbid)
         sources = dict.fromkeys(said(measured), measured.source)
         known = self._library.of_term(str(TrackId(Platform.MBID, mbid)), caller.owner)
@@ -204,6 +270,15 @@ class LibraryService:
             return replace(track, identity=who, sources={**sources, **track.sources})
 
         await self._written(Edit(known[0].track_id, where_there(measured_again)))
+
+    def check_open(self) -> None:
+        """Refuse to add tracks where accounts may not.
+
+        Raises:
+            LibraryClosedError: The operator alone adds tracks.
+        """
+        if self._adding == "operator":
+            raise LibraryClosedError(CLOSED)
 
     async def link(self, caller: Caller, asset: AssetRecord, track: str | None) -> None:
         """Make the track that an asset is said to be, if any, known to the asset's owner.

@@ -10,6 +10,7 @@ import pytest
 from serve_app.checkpoints.choice import models_name
 from serve_app.composition.options import StoreOptions
 from serve_app.domain.keys import Caller
+from serve_app.library.edit import Edit, removed
 from serve_app.library.track import LibraryTrack, Place, TrackFile
 from tests.api.application import MODELS, Application, open_application
 from tests.library.library_setting import adding, heard, track
@@ -258,3 +259,108 @@ async def test_the_operator_may_keep_adding_for_itself(
         assert (answer.status_code, answer.json()["error"]) == (403, "library_closed")
         assert await api.remaining("pro") == 60_000
         assert (await client.get("/v1/library")).json()["items"] == []
+
+
+async def listed(client: httpx.AsyncClient, **query: Any) -> list[str]:
+    """Titles of all pages of two, in their order."""
+    titles: list[str] = []
+    cursor: dict[str, str] = {}
+    while True:
+        params = {"limit": 2, **query, **cursor}
+        answer = await client.get("/v1/library", params=params)
+        assert answer.status_code == 200, answer.text
+        page = answer.json()
+        titles += [row["title"] for row in page["items"]]
+        if page["next_cursor"] is None:
+            return titles
+        cursor = {"cursor": page["next_cursor"]}
+
+
+def sounding(api: Application, title: str, tempo: float, camelot: str, energy: float) -> None:
+    key, mode = {"1A": (8, 0), "1B": (11, 1), "10A": (11, 0), "2A": (3, 0)}[camelot]
+    one = track(title)
+    what = heard(title)
+    features = replace(
+        what.features, tempo=tempo, key=key, mode=mode, camelot=camelot, energy=energy
+    )
+    api.library.write([adding(one, replace(what, features=features))])
+
+
+async def test_a_listing_goes_by_what_is_asked_for_through_all_pages(api: Application) -> None:
+    sounding(api, "Delta", 90.0, "10A", 0.5)
+    sounding(api, "alpha", 120.0, "2A", 0.9)
+    sounding(api, "Charlie", 120.0, "1B", 0.1)
+    sounding(api, "Bravo", 70.0, "1A", 0.494)
+    api.library.write([adding(track("Unheard"))])
+    client = api.client("free")
+    assert await listed(client) == ["Unheard", "Bravo", "Charlie", "alpha", "Delta"]
+    assert await listed(client, sort="added") == ["Delta", "alpha", "Charlie", "Bravo", "Unheard"]
+    assert await listed(client, sort="name") == ["alpha", "Bravo", "Charlie", "Delta", "Unheard"]
+    assert await listed(client, sort="-tempo") == ["Charlie", "alpha", "Delta", "Bravo", "Unheard"]
+    assert await listed(client, sort="tempo") == ["Bravo", "Delta", "alpha", "Charlie", "Unheard"]
+    assert await listed(client, sort="key") == ["Bravo", "Charlie", "alpha", "Delta", "Unheard"]
+    assert await listed(client, sort="-energy", energy_max=50) == ["Delta", "Bravo", "Charlie"]
+    assert await listed(client, energy_min=50) == ["alpha", "Delta"]
+    assert (await client.get("/v1/library", params={"sort": "size"})).status_code == 400
+
+
+async def test_a_page_does_not_follow_a_track_that_was_removed(api: Application) -> None:
+    sounding(api, "Delta", 90.0, "10A", 0.5)
+    sounding(api, "Alpha", 120.0, "2A", 0.9)
+    client = api.client("free")
+    query = {"sort": "tempo", "limit": 1}
+    first = (await client.get("/v1/library", params=query)).json()
+    api.library.write([Edit(first["next_cursor"], removed)])
+    answer = await client.get("/v1/library", params=query | {"cursor": first["next_cursor"]})
+    assert (answer.status_code, answer.json()["error"]) == (404, "track_not_found")
+    assert "start with the first page" in answer.json()["message"]
+
+
+async def test_the_map_shows_what_the_account_sees(api: Application) -> None:
+    nothing = (await api.client("free").get("/v1/library/map")).json()
+    assert (nothing["model"], nothing["items"], nothing["total"]) == (None, [], 0)
+    for number in range(5):
+        shared(api, track(f"Song {number}"))
+    own = track("Own", owner="owner-pro")
+    api.library.write([adding(own, heard("own")), adding(track("Unheard"))])
+    drawn = (await api.client("pro").get("/v1/library/map")).json()
+    assert (len(drawn["items"]), drawn["total"]) == (6, 6)
+    assert drawn["_meta"]["credits_used"] == 0
+    assert 0 < drawn["variance_shown"] < 1
+    assert max(abs(one[axis]) for one in drawn["items"] for axis in "xy") == 1.0
+    again = (await api.client("pro").get("/v1/library/map")).json()
+    assert again["items"] == drawn["items"]
+    others = (await api.client("scale").get("/v1/library/map")).json()
+    assert own.track_id not in {one["id"] for one in others["items"]}
+    assert others["total"] == 5
+    api.library.write([Edit(own.track_id, removed)])
+    assert (await api.client("pro").get("/v1/library/map")).json()["total"] == 5
+
+
+async def test_sent_audio_becomes_a_track_named_by_its_owner_or_its_tags(
+    api: Application, demo_audio: bytes
+) -> None:
+    client = api.client("pro")
+    said = {"title": "Mine", "ids": ISRC, "tags": ["a", "b"]}
+    sent = await client.post("/v1/library", content=demo_audio, headers=MP3, params=said)
+    assert sent.status_code == 202, sent.text
+    body = sent.json()
+    assert (body["track"]["title"], body["track"]["isrc"]) == ("Mine", ISRC)
+    assert body["track"]["tags"] == ["a", "b"]
+    await ended(client, body["job_id"])
+    (asset,) = (await client.get("/v1/assets")).json()["items"]
+    assert body["track"]["files"][0]["location"] == asset["asset_id"]
+    assert (await client.delete(f"/v1/library/{body['track']['id']}")).status_code == 204
+    form = await client.post("/v1/library", files={"file": ("a.mp3", demo_audio)})
+    await ended(client, form.json()["job_id"])
+    track_id = form.json()["track"]["id"]
+    named = (await client.get(f"/v1/library/{track_id}")).json()["track"]
+    assert (named["artist"], named["title"]) == ("The afa Demo Band", "Demo in A minor")
+    assert named["sources"]["title"] == "tags"
+    text = await client.post("/v1/library", content=b"<html>" * 50)
+    assert (text.status_code, text.json()["error"]) == (415, "unsupported_media_type")
+    for wrong in ('{"asset_id": 1}', '{"ids": []}', "[]", '{"asset_id": '):
+        answer = await client.post(
+            "/v1/library", content=wrong, headers={"Content-Type": "application/json"}
+        )
+        assert (answer.status_code, answer.json()["error"]) == (400, "bad_request"), answer.text

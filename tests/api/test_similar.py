@@ -168,6 +168,7 @@ async def test_vectors_of_two_models_never_meet(api: Application) -> None:
         {"seeds": []},
         {"seeds": [{}]},
         {"seeds": [{"id": ISRC, "asset_id": "afa_1"}]},
+        {"seeds": [{"id": ISRC, "job_id": "job_1"}]},
         {"seeds": [{"id": ISRC, "weight": 0}]},
         {"seeds": [{"id": ISRC}] * 21},
         {"seeds": [{"id": ISRC}], "n": 101},
@@ -199,6 +200,32 @@ async def test_an_asset_of_the_library_is_a_seed(api: Application, demo_audio: b
     assert [item["track"]["title"] for item in answer.json()["items"]] == ["Near"]
     other = await api.client("scale").post("/v1/similar", json=body)
     assert (other.status_code, other.json()["error"]) == (404, "asset_not_found")
+
+
+async def test_an_own_analysis_is_a_seed_and_says_why(api: Application, demo_audio: bytes) -> None:
+    unit = [1.0] + [0.0] * 767
+    near = sounding(0.0, model="fake", embedding=unit, tempo=126.0, key=4, camelot="9A")
+    far = sounding(0.0, model="fake", embedding=unit[::-1], key=3, camelot="2A")
+    put(api, "Near", near, tags=("Calm",))
+    put(api, "Far", far)
+    client = api.client("pro")
+    jobs = []
+    for wanted in (True, False):
+        query = {"include_embedding": wanted, "wait": 20}
+        answer = await client.post(
+            "/v1/audio-features/upload", content=demo_audio, headers=MP3, params=query
+        )
+        jobs.append(answer.json()["job_id"])
+    body = {"seeds": [{"job_id": jobs[0]}]}
+    first, last = (await client.post("/v1/similar", json=body)).json()["items"]
+    assert (first["track"]["title"], last["track"]["title"]) == ("Near", "Far")
+    assert (first["shared_tags"], first["key_relation"]) == (["Calm"], "fifth up")
+    assert first["tempo_ratio"] == 1.05
+    mixing = await client.post("/v1/similar", json=body | {"compatible": True})
+    assert [one["track"]["title"] for one in mixing.json()["items"]] == ["Near"]
+    assert "include_embedding" in await refused(client, {"seeds": [{"job_id": jobs[1]}]})
+    other = await api.client("scale").post("/v1/similar", json=body)
+    assert (other.status_code, other.json()["error"]) == (404, "job_not_found")
 
 
 async def test_a_track_without_an_analysis_says_what_to_do(api: Application) -> None:

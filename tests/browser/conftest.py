@@ -3,14 +3,20 @@
 import os
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
+from serve_app.checkpoints.choice import models_name
 from serve_app.composition.options import StoreOptions
+from serve_app.library.edit import Edit, removed
+from serve_app.library.track import LibraryTrack
+from tests.api.application import MODELS
 from tests.api.live import LiveApplication, serve_application
 from tests.browser.real_backend import RealBackend
+from tests.library.library_setting import adding, heard, track
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 FLAGS = (
@@ -23,6 +29,15 @@ NO_BROWSER = (
     "NO CHROMIUM: the pages are not tested. On Debian: apt-get install chromium, or name one in "
     "AFA_CHROMIUM"
 )
+
+
+CAMELOT = {"8A": (9, 0), "9A": (4, 0), "3B": (1, 1)}
+SHELF = (
+    ("Night Drive", 124.0, "9A", 0.81),
+    ("Still Lake", 71.5, "3B", 0.12),
+    *((f"Filler {number}", 100.0 + number, "8A", 0.5) for number in range(4)),
+)
+"""Title, tempo, key and energy of what is in the library."""
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +64,23 @@ def live(
 ) -> Iterator[LiveApplication]:
     with serve_application(api_stores, demo_catalog, backend=backend) as live:
         yield live
+
+
+@pytest.fixture
+def shelf(live: LiveApplication) -> Iterator[list[LibraryTrack]]:
+    """Tracks of the operator, as a scan brings them in."""
+    tracks = [replace(track(title, year=1995), tags=("club",)) for title, *_ in SHELF]
+    edits = []
+    for one, (title, tempo, camelot, energy) in zip(tracks, SHELF, strict=True):
+        what = heard(title, model="afa-embed-1")
+        key, mode = CAMELOT[camelot]
+        features = replace(
+            what.features, tempo=tempo, camelot=camelot, key=key, mode=mode, energy=energy
+        )
+        edits.append(adding(one, replace(what, features=features, made_by=models_name(MODELS))))
+    live.application.library.write(edits)
+    yield tracks
+    live.application.library.write([Edit(one.track_id, removed) for one in tracks])
 
 
 @pytest.fixture

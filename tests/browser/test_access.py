@@ -63,6 +63,22 @@ def test_the_playground_has_no_barrier(
     assert violations(page) == []
 
 
+@pytest.mark.usefixtures("shelf")
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_library_has_no_barrier(
+    page: Page, violations: Callable[[Page], Any], scheme: Any
+) -> None:
+    page.emulate_media(color_scheme=scheme)
+    page.get_by_role("link", name="Library").click()
+    page.wait_for_selector(".map circle")
+    page.wait_for_selector("#library tbody tr")
+    assert violations(page) == []
+    page.get_by_role("button", name="Night Drive").click()
+    page.get_by_role("button", name="Sounds alike", exact=True).click()
+    page.wait_for_selector(".similar li")
+    assert violations(page) == []
+
+
 def test_the_way_in_has_no_barrier(
     context: BrowserContext, live: LiveApplication, violations: Callable[[Page], Any]
 ) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,11 @@ from typer.testing import CliRunner
 from pipelines.audio.decode import DecodeLimits, decode
 from serve_app.cli.main import app
 from serve_app.composition.files import LocalFiles
+from serve_app.library.library import Library
+from serve_app.library.track import Place, TrackFile
 from serve_app.providers.fingerprints.manifest import FILE_NAME
 from tests.data.audio_files import click_track, encode
+from tests.library.library_setting import adding, heard, track
 
 DEMO = Path(__file__).parents[2] / "serve_app" / "data" / "demo.mp3"
 runner = CliRunner()
@@ -33,6 +37,20 @@ def fingerprint(folder: Path, *options: str) -> str:
     assert done.exit_code == 1, done.output
     assert f"{folder / 'broken.mp3'}: " in done.stderr
     return " ".join(done.output.split())
+
+
+def test_the_library_s_tracks_are_found_by_their_sound(music: Path, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    library = Library((data / "library").as_uri(), data / "library-view")
+    song = TrackFile(Place.PATH, str(music / "album" / "Some One - A Song.mp3"))
+    one = replace(track("Known by its tags"), files=(song,))
+    library.write([adding(one, heard("one"))])
+    library.close()
+    done = runner.invoke(app, ["catalog", "fingerprint", "--library"])
+    assert "1 added" in done.output
+    found = runner.invoke(app, ["identify", str(DEMO)])
+    assert "The Cure - Known by its tags" in " ".join(found.output.split())
+    assert runner.invoke(app, ["catalog", "fingerprint"]).exit_code == 1
 
 
 def test_a_folder_is_indexed_once_and_its_clips_are_named(music: Path, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ import pytest
 from moto.server import ThreadedMotoServer
 
 from pipelines.analysis.features import from_json, to_json
+from serve_app.domain.errors import ServiceUnavailableError
 from serve_app.domain.track_ids import parse_track_id
 from serve_app.library.edit import Edit, removed, where_there
 from serve_app.library.library import Library
@@ -328,18 +329,36 @@ def test_what_was_acknowledged_outlives_kill_9(opened: Opened, tmp_path: Path) -
 
 
 @pytest.fixture
-def bucket(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[str]:
+def store() -> Iterator[ThreadedMotoServer]:
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0)
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, store: ThreadedMotoServer) -> str:
     """A place for one test in an S3 bucket, which all servers of a process share."""
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0)
-    server.start()
-    host, port = server.get_host_and_port()
+    host, port = store.get_host_and_port()
     endpoint = f"http://{host}:{port}"
     made = urllib.request.Request(f"{endpoint}/library", method="PUT")  # noqa: S310
     urllib.request.urlopen(made).close()  # noqa: S310
-    yield f"s3://library/{tmp_path.name}?endpoint={endpoint}&region=us-east-1"
-    server.stop()
+    return f"s3://library/{tmp_path.name}?endpoint={endpoint}&region=us-east-1"
+
+
+def test_a_store_that_is_away_is_told_and_what_was_seen_is_answered(
+    opened: Opened, bucket: str, store: ThreadedMotoServer
+) -> None:
+    node = opened(bucket)
+    one = track("Seen")
+    node.write([adding(one, heard("seen"))])
+    store.stop()
+    for ask in (lambda: node.whole(one.track_id), lambda: node.write([adding(track("New"))])):
+        with pytest.raises(ServiceUnavailableError, match="store of the library"):
+            ask()
+    assert node.named("The Cure", "Seen", EVERYBODY)
 
 
 def test_three_nodes_read_one_library_on_s3(opened: Opened, bucket: str, tmp_path: Path) -> None:

@@ -35,6 +35,7 @@ from afa_client.models import (
     LibraryAdded,
     LibraryAnswer,
     LibraryList,
+    LibraryMapBody,
     LibraryTrackBody,
     ListedJob,
     ResolvedTrack,
@@ -332,11 +333,14 @@ class Client:
         tempo_max: float | None = None,
         year_min: int | None = None,
         year_max: int | None = None,
+        energy_min: int | None = None,
+        energy_max: int | None = None,
         key: Sequence[str] = (),
         tag: Sequence[str] = (),
+        sort: str = "-added",
         page_size: int = 50,
     ) -> Iterator[LibraryTrackBody]:
-        """Go through the tracks that the service keeps for you, newest first.
+        """Go through the tracks that the service keeps for you.
 
         Args:
             q: Words of artist, title, album or tags; all must match.
@@ -344,8 +348,11 @@ class Client:
             tempo_max: See there.
             year_min: Of the release, as ``year_max``.
             year_max: See there.
+            energy_min: 0 to 100, as ``energy_max``.
+            energy_max: See there.
             key: Camelot names, any of which will do.
             tag: Tags, all of which must be there.
+            sort: ``added``, ``name``, ``tempo``, ``key`` or ``energy``; with ``-`` descending.
             page_size: Tracks that are read at once.
         """
         bounds = {
@@ -353,14 +360,42 @@ class Client:
             "tempo_max": tempo_max,
             "year_min": year_min,
             "year_max": year_max,
+            "energy_min": energy_min,
+            "energy_max": energy_max,
         }
         params: dict[str, Any] = {
             name: value for name, value in bounds.items() if value is not None
         }
-        params |= {"q": q, "key": list(key), "tag": list(tag), "limit": page_size}
+        params |= {"q": q, "key": list(key), "tag": list(tag), "sort": sort, "limit": page_size}
         for page in self._pages("/v1/library", params):
             for track in LibraryList.model_validate_json(page.content).items:
                 yield track
+
+    def library_map(self) -> LibraryMapBody:
+        """Give your library on a plane, where tracks that sound alike lie together."""
+        response = self._send("GET", "/v1/library/map")
+        return LibraryMapBody.model_validate_json(response.content)
+
+    def export(
+        self,
+        format: Literal["csv", "rekordbox"],
+        tracks: Sequence[str] | Mapping[str, str],
+        *,
+        key_format: Literal["classic", "camelot", "openkey"] = "classic",
+    ) -> bytes:
+        """Give tracks as a file for spreadsheets or DJ programs.
+
+        Args:
+            format: ``rekordbox`` is XML with beat grids.
+            tracks: Ids of tracks of the library and of own jobs; or those, each with the path of
+                its file, by which rekordbox finds it.
+            key_format: How rekordbox shows keys.
+        """
+        places = tracks if isinstance(tracks, Mapping) else dict.fromkeys(tracks)
+        items = [{"id": one, "location": place} for one, place in places.items()]
+        body = {"format": format, "tracks": items, "key_format": key_format}
+        response = self._send("POST", "/v1/export", json=body)
+        return response.content
 
     def library_track(self, track_id: str) -> LibraryAnswer:
         """Give a track of the library."""

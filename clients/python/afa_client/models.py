@@ -490,13 +490,27 @@ class LibraryFile(Answer):
 
 
 class LibraryList(Answer):
-    """One page of tracks, newest first."""
+    """One page of tracks, in the order that was asked for."""
 
     items: list[LibraryTrackBody] = Field(description="Tracks that the query asks for.")
     next_cursor: str | None = Field(
         description="Pass as `cursor` to get the next page; null when there are no more items."
     )
     count: int = Field(description="Number of items in this page.")
+    meta: Meta = Field(alias="_meta", description="How the request was served, and what it cost.")
+
+
+class LibraryMapBody(Answer):
+    """The library on a plane: its embeddings along the two directions in which they differ most."""
+
+    model: str | None = Field(
+        description="Whose embeddings they are: the model that most tracks have one of; null where no track has."
+    )
+    items: list[MappedTrackBody] = Field(description="At most 2,000; of more, an even sample.")
+    total: int = Field(description="Tracks that have such an embedding, shown or not.")
+    variance_shown: float = Field(
+        description="How much of the embeddings' variance the plane shows: with less, tracks that lie together may still sound different."
+    )
     meta: Meta = Field(alias="_meta", description="How the request was served, and what it cost.")
 
 
@@ -520,6 +534,7 @@ class LibraryTrackBody(Answer):
     key: str | None = Field(description="Pitch class, C to B; null when there is none.")
     mode: str | None = Field(description="`major` or `minor`; null when there is no key.")
     camelot: str | None = Field(description="Camelot wheel notation; null when there is no key.")
+    energy: int | None = Field(description="0 to 100; null before the analysis.")
     tags: list[str] = Field(description="The owner's.")
     files: list[LibraryFile] = Field(description="Of an own track; empty for the operator's.")
     sources: dict[str, str] = Field(description="Field to who said so.")
@@ -541,6 +556,19 @@ class ListedJob(Answer):
     error: Error | None = Field(description="Why it failed; null otherwise.")
     created_at: datetime = Field(description="When it was submitted.")
     finished_at: datetime | None = Field(description="When it ended; null before.")
+
+
+class MappedTrackBody(Answer):
+    """A track and where it lies on the map; tracks that sound alike lie together."""
+
+    id: str = Field(description="Every look-up takes it.")
+    x: float = Field(description="To the right.")
+    y: float = Field(description="Upwards.")
+    artist: str = Field(description="Name of the artist; empty when unknown.")
+    title: str = Field(description="Title of the track; empty when unknown.")
+    tempo: float | None = Field(description="BPM.")
+    camelot: str | None = Field(description="Camelot wheel notation; null when there is no key.")
+    energy: int | None = Field(description="0 to 100.")
 
 
 class Meta(Answer):

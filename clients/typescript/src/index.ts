@@ -72,10 +72,14 @@ export type LibraryQuery = {
   tempo_max?: number;
   year_min?: number;
   year_max?: number;
+  energy_min?: number;
+  energy_max?: number;
   /** Camelot names, any of which will do. */
   key?: readonly string[];
   /** All of them must be there. */
   tag?: readonly string[];
+  /** `added`, `name`, `tempo`, `key` or `energy`; with `-` descending. */
+  sort?: string;
 };
 
 interface Request extends Sending {
@@ -240,6 +244,16 @@ export class Afa {
   /** The tracks that the service keeps for you, newest first. */
   library(query: LibraryQuery = {}, pageSize = 50): AsyncGenerator<LibraryTrack> {
     return this.#items("/v1/library", { ...query, limit: pageSize });
+  }
+
+  /** Your library on a plane, where tracks that sound alike lie together. */
+  libraryMap(): Promise<Schemas["LibraryMapBody"]> {
+    return this.#json("GET", "/v1/library/map", {});
+  }
+
+  /** Tracks as a file: CSV, or XML for rekordbox and other DJ programs. */
+  async export(wanted: Schemas["ExportRequest"]): Promise<Blob> {
+    return (await this.#send("POST", "/v1/export", { json: wanted })).blob();
   }
 
   libraryTrack(trackId: string): Promise<Schemas["LibraryAnswer"]> {

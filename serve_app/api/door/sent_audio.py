@@ -7,6 +7,7 @@ otherwise only a hint. Invariant: nothing of a body is read before a service ask
 import json
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from fastapi import Request
@@ -29,38 +30,31 @@ HOW_TO_SEND = (
 )
 OCTETS = "application/octet-stream"
 BINARY = {"type": "string", "format": "binary", "minLength": 1}
-AUDIO_BODY: dict[str, Any] = {
-    "requestBody": {
-        "required": True,
-        "description": "The Content-Type may be missing or another: what a body is shows in its "
-        "first bytes.",
-        "content": {
-            "audio/*": {"schema": BINARY},
-            OCTETS: {"schema": BINARY},
-            "multipart/form-data": {
-                "schema": {
-                    "type": "object",
-                    "required": ["file"],
-                    "properties": {
-                        "file": {
-                            "type": "string",
-                            "format": "binary",
-                            "description": "The audio file.",
-                        }
-                    },
-                }
+
+
+def audio_body(*named: str) -> dict[str, Any]:
+    """Describe a body that is audio, or JSON of one of these schemas."""
+    schemas = [{"$ref": f"#/components/schemas/{name}"} for name in named]
+    file = {"type": "string", "format": "binary", "description": "The audio file."}
+    form = {"type": "object", "required": ["file"], "properties": {"file": file}}
+    return {
+        "requestBody": {
+            "required": True,
+            "description": "The Content-Type may be missing or another: what a body is shows in "
+            "its first bytes.",
+            "content": {
+                "audio/*": {"schema": BINARY},
+                OCTETS: {"schema": BINARY},
+                "multipart/form-data": {"schema": form},
+                "application/json": {
+                    "schema": schemas[0] if len(schemas) == 1 else {"oneOf": schemas}
+                },
             },
-            "application/json": {
-                "schema": {
-                    "oneOf": [
-                        {"$ref": "#/components/schemas/AssetInput"},
-                        {"$ref": "#/components/schemas/UrlInput"},
-                    ]
-                }
-            },
-        },
+        }
     }
-}
+
+
+AUDIO_BODY = audio_body("AssetInput", "UrlInput")
 
 
 def media_type(request: Request) -> str:
@@ -72,6 +66,21 @@ def says_audio(request: Request) -> bool:
     """Tell whether a request names its body audio, or nothing but bytes."""
     named = media_type(request)
     return named.startswith("audio/") or named == OCTETS
+
+
+@dataclass(frozen=True, slots=True)
+class SentBody:
+    """A body on its way.
+
+    Attributes:
+        chunks: The bytes of audio, read once.
+        head: Their beginning; empty where nobody looked.
+        json: All of it, where it is JSON; ``chunks`` is then read already.
+    """
+
+    chunks: AsyncIterator[bytes]
+    head: bytes = b""
+    json: bytes | None = None
 
 
 class SentAudio:
@@ -110,17 +119,26 @@ class SentAudio:
 
     @asynccontextmanager
     async def _opened(self) -> AsyncIterator[Audio]:
+        async with self.body() as body:
+            if body.json is None:
+                yield self._body(body.chunks, body.head)
+            else:
+                yield self._named(read_json(body.json))
+
+    @asynccontextmanager
+    async def body(self) -> AsyncIterator[SentBody]:
+        """Have the body as it is, for a route that reads more of its JSON; raises as `stored`."""
         if is_form(self._request):
             async with file_part(self._request, self._tier.upload_bytes) as file:
-                yield self._body(file)
+                yield SentBody(file)
             return
         async with aclosing(body_chunks(self._request)) as body:
             head, whole = await peeked(body)
             if self._is_json(head):
-                yield self._named(await read_json(whole))
+                yield SentBody(whole, head, await read_whole(whole))
             else:
                 self._check(head)
-                yield self._body(whole, head)
+                yield SentBody(whole, head)
 
     def _is_json(self, head: bytes) -> bool:
         """Tell whether a body is JSON: it says so and is no known audio, or it begins so."""
@@ -171,17 +189,26 @@ async def peeked(chunks: AsyncIterator[bytes]) -> tuple[bytes, AsyncIterator[byt
     return head, whole()
 
 
-async def read_json(chunks: AsyncIterator[bytes]) -> AssetInput | UrlInput:
-    """Read what a JSON body names.
+async def read_whole(chunks: AsyncIterator[bytes]) -> bytes:
+    """Read a JSON body.
 
     Raises:
-        BadRequestError: Neither an asset nor a URL.
+        BadRequestError: It is too long.
     """
     body = bytearray()
     async for chunk in chunks:
         body += chunk
         if len(body) > LONGEST_JSON:
             raise BadRequestError(f"the JSON body is too long; {HOW_TO_SEND}")
+    return bytes(body)
+
+
+def read_json(body: bytes) -> AssetInput | UrlInput:
+    """Read what a JSON body names.
+
+    Raises:
+        BadRequestError: Neither an asset nor a URL.
+    """
     try:
         named = json.loads(body)
         if isinstance(named, dict) and "url" in named and "asset_id" not in named:

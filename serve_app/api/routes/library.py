@@ -1,8 +1,11 @@
 """The tracks this server knows: list, add, change and remove them."""
 
+import json
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi.exceptions import RequestValidationError
+from pydantic import ValidationError
 
 from serve_app.api.door.idempotency import IdempotentRoute, idempotent
 from serve_app.api.door.limits import AssetWriter, Computer, Reader
@@ -13,7 +16,7 @@ from serve_app.api.door.request import (
     request_id,
     require_gpu,
 )
-from serve_app.api.door.sent_audio import address_of
+from serve_app.api.door.sent_audio import SentAudio, address_of, audio_body
 from serve_app.api.services import ApiServices
 from serve_app.api.wire.library import (
     CamelotKey,
@@ -22,15 +25,20 @@ from serve_app.api.wire.library import (
     LibraryAnswer,
     LibraryChangeRequest,
     LibraryList,
+    LibraryMapBody,
+    LibraryNames,
     Tag,
     TrackNames,
+    map_body,
     track_body,
 )
 from serve_app.api.wire.meta import meta_of
+from serve_app.domain.errors import BadRequestError
 from serve_app.domain.identity import TrackIdentity
 from serve_app.domain.keys import Caller
+from serve_app.domain.tiers import Tier
 from serve_app.domain.track_ids import LIBRARY_PREFIX
-from serve_app.library.query import TrackQuery
+from serve_app.library.query import NEWEST, Sort, TrackQuery
 from serve_app.library.track import Place, TrackFile
 from serve_app.services.audio.audio import Audio, AudioAsset
 from serve_app.services.jobs.submit import AnalysisOptions
@@ -55,6 +63,10 @@ Tempo = Annotated[
         description="BPM; tracks without an analysis are left out.",
     ),
 ]
+Energy = Annotated[
+    int | None,
+    Query(ge=0, le=100, description="Inclusive; tracks without an analysis are left out."),
+]
 YearBound = Annotated[int | None, Query(ge=0, le=9999, description="Year of the release.")]
 
 
@@ -72,8 +84,8 @@ def said_in(body: TrackNames) -> dict[str, object]:
     "/v1/library",
     status_code=202,
     response_model=LibraryAdded,
-    responses=error_responses(400, 401, 402, 403, 404, 409, 413, 429, 503),
-    openapi_extra=idempotent(),
+    responses=error_responses(400, 401, 402, 403, 404, 409, 413, 415, 429, 503),
+    openapi_extra=idempotent(audio_body("LibraryAddRequest")),
     summary="Add a track to your library",
 )
 async def add_track(
@@ -81,16 +93,20 @@ async def add_track(
     caller: Computer,
     services: Services,
     offered: Offered,
-    body: LibraryAddRequest,
+    names: Annotated[LibraryNames, Query()],
 ) -> LibraryAdded:
-    """Name an asset or an address with what you know of the track; a job analyses it.
+    """Send audio, or name an asset or an address, with what you know; a job analyses it.
+
+    Bytes or a form's `file` become an asset; what you know stands in the query then, and in the
+    body of JSON. What you do not say of artist and title, the tags of the file do.
 
     The track is yours alone: your look-ups by its identifiers or names find it at once. Audio or an
     identifier that one of your tracks has already adds to that track. Costs what an analysis costs;
-    without the credits no track is added. Upload audio with `POST /v1/assets/upload` first.
+    without the credits no track is added.
     """
     tier = services.tiers[caller.tier]
     require_gpu(services.tiers, tier)
+    body = await added_in(request, services, caller, tier, names)
     said = {name: value for name, value in said_in(body).items() if value is not None}
     audio, file = await audio_and_file(services, caller, body)
     identity = TrackIdentity(**said)  # type: ignore[arg-type]  # names are those of its fields
@@ -109,6 +125,33 @@ async def add_track(
         job_id=job.job_id,
         meta=meta_of(request, "bypass", job.credits_used, balance.remaining),
     )
+
+
+async def added_in(
+    request: Request, services: ApiServices, caller: Caller, tier: Tier, names: LibraryNames
+) -> LibraryAddRequest:
+    """Read what a request adds; audio that it sends is kept as an asset.
+
+    Raises:
+        RequestValidationError: It is not as it must be.
+        UnsupportedMediaTypeError: The body is no audio.
+    """
+    said = names.model_dump(exclude_unset=True)
+    async with SentAudio(request, services, caller, tier).body() as body:
+        if body.json is None:
+            services.library.check_open()
+            asset = await services.assets.upload(caller, tier, body.chunks)
+            return LibraryAddRequest(**said, asset_id=asset.asset_id)
+    try:
+        sent = json.loads(body.json)
+    except ValueError:
+        sent = None
+    if not isinstance(sent, dict):
+        raise BadRequestError("body: send a JSON object, as /docs shows it, or audio")
+    try:
+        return LibraryAddRequest.model_validate(said | sent)
+    except ValidationError as error:
+        raise RequestValidationError(error.errors()) from error
 
 
 async def audio_and_file(
@@ -130,7 +173,7 @@ async def audio_and_file(
 @router.get(
     "/v1/library",
     response_model=LibraryList,
-    responses=error_responses(400, 401, 429, 503),
+    responses=error_responses(400, 401, 404, 429, 503),
     summary="List the library",
 )
 async def list_tracks(
@@ -141,6 +184,8 @@ async def list_tracks(
     tempo_max: Tempo = None,
     year_min: YearBound = None,
     year_max: YearBound = None,
+    energy_min: Energy = None,
+    energy_max: Energy = None,
     key: Annotated[
         list[CamelotKey] | None,
         Query(max_length=24, description="Camelot name; several: any of them."),
@@ -153,17 +198,35 @@ async def list_tracks(
         str,
         Query(max_length=200, description="Words of artist, title, album or tags; all must match."),
     ] = "",
+    sort: Annotated[
+        Sort,
+        Query(
+            description="By what; behind `-` descending. `-added` is newest first, `key` goes "
+            "round the Camelot wheel. Tracks without a value come last."
+        ),
+    ] = NEWEST,
     limit: Annotated[int, Query(ge=1, le=200, description="Items in a page.")] = 50,
     cursor: Annotated[
         str | None,
         Query(
             pattern=f"^{LIBRARY_PREFIX}[0-9a-z]{{26}}$",
-            description="`next_cursor` of the page before; exclusive.",
+            description="`next_cursor` of the page before, of the same query; exclusive.",
         ),
     ] = None,
 ) -> LibraryList:
-    """List your tracks and the operator's, newest first. Free."""
-    query = TrackQuery(tempo_min, tempo_max, year_min, year_max, key or (), tag or (), q)
+    """List your tracks and the operator's. Free."""
+    query = TrackQuery(
+        tempo_min=tempo_min,
+        tempo_max=tempo_max,
+        year_min=year_min,
+        year_max=year_max,
+        keys=key or (),
+        tags=tag or (),
+        text=q,
+        energy_min=energy_min,
+        energy_max=energy_max,
+        sort=sort,
+    )
     page = await services.library.page(caller, query, limit, cursor)
     balance = await services.ledger.balance(caller.account, caller.tier)
     return LibraryList(
@@ -172,6 +235,22 @@ async def list_tracks(
         count=len(page.items),
         meta=meta_of(request, "bypass", 0, balance.remaining),
     )
+
+
+@router.get(
+    "/v1/library/map",
+    response_model=LibraryMapBody,
+    responses=error_responses(401, 429, 503),
+    summary="The library as a map",
+)
+async def map_tracks(request: Request, caller: Reader, services: Services) -> LibraryMapBody:
+    """Lay your tracks and the operator's on a plane, so that what sounds alike lies together. Free.
+
+    It is a principal component analysis of their embeddings, drawn anew when the library changes.
+    """
+    drawn = await services.library.map(caller)
+    balance = await services.ledger.balance(caller.account, caller.tier)
+    return map_body(drawn, meta_of(request, "bypass", 0, balance.remaining))
 
 
 @router.get(

@@ -75,7 +75,8 @@ async def similar_to_many(
 ) -> SimilarList:
     """Search around the weighted mean of up to 20 seeds, led away from what it shall be unlike.
 
-    A seed is a track by any identifier, or an asset whose audio is in the library. An embedding is
+    A seed is a track by any identifier, an asset whose audio is in the library, or an own analysis
+    with its embedding. An embedding is
     compared with those of its own model alone. Vectors of two models are never mixed: a model that
     is not known, or made no vector of a seed, is 400.
     """

@@ -48,7 +48,7 @@ async def key_bpm(
 
 
 async def identity_of(offered: Operations, caller: Caller, id: str) -> TrackIdentity:
-    """Give who a track is; an own analysed upload is a track without names.
+    """Give who a track is; an own analysed upload is named as the tags of its file do.
 
     Raises:
         TrackNotFoundError: Neither.
@@ -57,15 +57,21 @@ async def identity_of(offered: Operations, caller: Caller, id: str) -> TrackIden
     if not job_id.startswith("job_"):
         return await offered.lookup.identify(caller, id)
     try:
-        await offered.analysis.get_job(caller, job_id)
+        job = await offered.analysis.get_job(caller, job_id)
     except JobNotFoundError as error:
         raise TrackNotFoundError("no such track is known") from error
-    return TrackIdentity()
+    features = offered.analysis.features_of(job)
+    return TrackIdentity() if features is None else named_by_tags(features)
+
+
+def named_by_tags(features: TrackFeatures) -> TrackIdentity:
+    """Give who an upload is."""
+    return TrackIdentity(artist=features.artist, title=features.title, source="tags")
 
 
 @dataclass(frozen=True, slots=True)
 class TrackOrJob:
-    """The features of a track, or of an own analysed upload, which has no names."""
+    """The features of a track, or of an own analysed upload, and who it is."""
 
     features: TrackFeatures
     identity: TrackIdentity
@@ -99,7 +105,7 @@ async def features_of(
         features = await _job_features(caller, offered, job_id)
         balance = await services.ledger.balance(caller.account, caller.tier)
         meta = meta_of(request, "bypass", 0, balance.remaining)
-        return TrackOrJob(features, TrackIdentity(), meta)
+        return TrackOrJob(features, named_by_tags(features), meta)
     look_up = offered.lookup.analysis if whole else offered.lookup.features
     found = await look_up(caller, id, request_id(request))
     meta = meta_of(request, found.cache, found.credits_used, found.balance.remaining)

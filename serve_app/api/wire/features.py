@@ -253,7 +253,7 @@ def to_extended(features: TrackFeatures, artist: str, title: str) -> ExtendedFea
 def to_analysis(features: TrackFeatures, artist: str = "", title: str = "") -> AnalysisFeatures:
     """Give the result of an analysis job; the embedding is there if the record has it."""
     return AnalysisFeatures(
-        **extended_fields(features, artist, title),
+        **extended_fields(features, artist or features.artist, title or features.title),
         beats=[round(beat, 3) for beat in features.beats],
         downbeats=[round(beat, 3) for beat in features.downbeats],
         embedding=features.embedding or None,

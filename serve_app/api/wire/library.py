@@ -6,10 +6,12 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints, model_validator
 
 from pipelines.analysis.notes import mode_name, pitch_class
-from serve_app.api.wire.bodies import Meta, WireModel
+from serve_app.api.wire.bodies import Meta, Percent, Unit, WireModel
 from serve_app.api.wire.meanings import ARTIST, IDS, META, TITLE
 from serve_app.domain.track_ids import LIBRARY_PREFIX
+from serve_app.library.measures import measures_of
 from serve_app.library.track import OPERATOR, LibraryTrack
+from serve_app.services.library import LibraryMap
 
 MAX_TAGS = 64
 Name = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=500)]
@@ -36,7 +38,15 @@ class TrackNames(WireModel):
     year: Year | None = Field(None, description="Year of that release.")
 
 
-class LibraryAddRequest(TrackNames):
+class LibraryNames(TrackNames):
+    """What its owner says of a track that is new."""
+
+    tags: list[Tag] = Field(
+        default_factory=list, max_length=MAX_TAGS, description="Your own words for the track."
+    )
+
+
+class LibraryAddRequest(LibraryNames):
     """Audio, and what is known of it."""
 
     asset_id: str | None = Field(
@@ -52,9 +62,6 @@ class LibraryAddRequest(TrackNames):
         max_length=4096,
         description="Public HTTP(S) address that returns audio bytes directly.",
         json_schema_extra={"format": "uri"},
-    )
-    tags: list[Tag] = Field(
-        default_factory=list, max_length=MAX_TAGS, description="Your own words for the track."
     )
 
     @model_validator(mode="after")
@@ -102,6 +109,7 @@ class LibraryTrackBody(WireModel):
     key: str | None = Field(description="Pitch class, C to B; null when there is none.")
     mode: str | None = Field(description="`major` or `minor`; null when there is no key.")
     camelot: str | None = Field(description="Camelot wheel notation; null when there is no key.")
+    energy: Percent | None = Field(description="0 to 100; null before the analysis.")
     tags: list[str] = Field(description="The owner's.")
     files: list[LibraryFile] = Field(description="Of an own track; empty for the operator's.")
     sources: dict[str, str] = Field(description="Field to who said so.")
@@ -127,7 +135,7 @@ class LibraryAdded(LibraryAnswer):
 
 
 class LibraryList(WireModel):
-    """One page of tracks, newest first."""
+    """One page of tracks, in the order that was asked for."""
 
     items: list[LibraryTrackBody] = Field(description="Tracks that the query asks for.")
     next_cursor: str | None = Field(
@@ -135,6 +143,60 @@ class LibraryList(WireModel):
     )
     count: int = Field(ge=0, description="Number of items in this page.")
     meta: Meta = Field(alias="_meta", description=META)
+
+
+class MappedTrackBody(WireModel):
+    """A track and where it lies on the map; tracks that sound alike lie together."""
+
+    id: str = Field(description="Every look-up takes it.")
+    x: float = Field(ge=-1, le=1, description="To the right.")
+    y: float = Field(ge=-1, le=1, description="Upwards.")
+    artist: str = Field(description=ARTIST)
+    title: str = Field(description=TITLE)
+    tempo: float | None = Field(description="BPM.")
+    camelot: str | None = Field(description="Camelot wheel notation; null when there is no key.")
+    energy: Percent | None = Field(description="0 to 100.")
+
+
+class LibraryMapBody(WireModel):
+    """The library on a plane: its embeddings along the two directions in which they differ most."""
+
+    model: str | None = Field(
+        description="Whose embeddings they are: the model that most tracks have one of; null where "
+        "no track has.",
+        examples=["afa-embed-1"],
+    )
+    items: list[MappedTrackBody] = Field(description="At most 2,000; of more, an even sample.")
+    total: int = Field(ge=0, description="Tracks that have such an embedding, shown or not.")
+    variance_shown: Unit = Field(
+        description="How much of the embeddings' variance the plane shows: with less, tracks that "
+        "lie together may still sound different."
+    )
+    meta: Meta = Field(alias="_meta", description=META)
+
+
+def map_body(drawn: LibraryMap, meta: Meta) -> LibraryMapBody:
+    """Write a map."""
+    items = [
+        MappedTrackBody(
+            id=one.track.track_id,
+            x=round(one.x, 4),
+            y=round(one.y, 4),
+            artist=one.track.identity.artist,
+            title=one.track.identity.title,
+            tempo=one.track.tempo,
+            camelot=one.track.camelot,
+            energy=one.track.energy,
+        )
+        for one in drawn.items
+    ]
+    return LibraryMapBody(
+        model=drawn.model,
+        items=items,
+        total=drawn.total,
+        variance_shown=round(drawn.shown, 3),
+        meta=meta,
+    )
 
 
 def track_body(track: LibraryTrack) -> LibraryTrackBody:
@@ -160,6 +222,7 @@ def track_body(track: LibraryTrack) -> LibraryTrackBody:
         key=None if heard is None else pitch_class(heard.key),
         mode=None if heard is None else mode_name(heard.mode),
         camelot=None if heard is None else heard.camelot or None,
+        energy=measures_of(track).energy,
         tags=list(track.tags),
         files=[
             LibraryFile(

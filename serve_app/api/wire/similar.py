@@ -97,7 +97,7 @@ class Filters(WireModel):
 
 
 class SeedBody(WireModel):
-    """A track: of the library, or of an asset that was added to it."""
+    """A track: of the library, of an asset that was added to it, or one that a job analysed."""
 
     id: str | None = Field(
         None,
@@ -109,17 +109,24 @@ class SeedBody(WireModel):
     asset_id: str | None = Field(
         None, pattern="^afa_", max_length=64, description="An asset that was added to the library."
     )
+    job_id: str | None = Field(
+        None,
+        pattern="^job_",
+        max_length=64,
+        description="An own analysis that was submitted with `include_embedding`; its audio need "
+        "not be in the library.",
+    )
     weight: float = Field(1.0, gt=0, le=100, description="Beside the others'.")
 
     @model_validator(mode="after")
     def _one_name(self) -> "SeedBody":
-        if (self.id is None) == (self.asset_id is None):
-            raise ValueError("name either id or asset_id")
+        if sum(name is not None for name in (self.id, self.asset_id, self.job_id)) != 1:
+            raise ValueError("name one of id, asset_id and job_id")
         return self
 
     def seed(self) -> Seed:
         """Give what a search takes."""
-        return Seed(self.id, self.asset_id, self.weight)
+        return Seed(self.id, self.asset_id, self.job_id, self.weight)
 
 
 Seeds = Annotated[

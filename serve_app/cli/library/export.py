@@ -11,8 +11,8 @@ import typer
 
 from configs.settings import Settings
 from serve_app.cli.environment import console, fail, told, writable
+from serve_app.cli.library.opened import opened
 from serve_app.composition.files import LocalFiles
-from serve_app.library.library import Library
 from serve_app.services.export import rekordbox, tables, traktor
 from serve_app.services.export.key_names import KeyFormat
 from serve_app.services.export.tracks import ExportTrack, tracks_of
@@ -38,9 +38,7 @@ def export(
     """Write the library's tracks whose files are there: csv, parquet, m3u, rekordbox or traktor."""
     settings = Settings()
     files = LocalFiles(settings.data_dir.absolute())
-    with told(ValueError, OSError):
-        library = Library(files.library_url(settings), files.library_view_dir)
-        library.follow()
+    library = opened(settings, files)
     found = list(tracks_of(library))
     if not found:
         fail("the library has no analysed tracks with files; run `afa scan FOLDER` first")

@@ -15,10 +15,12 @@ from models.checkpoints.cards import CardError
 from serve_app.cli.analysis.by_service import service_engine
 from serve_app.cli.analysis.sources import SOURCES_HELP, expanded
 from serve_app.cli.environment import ConfigOption, console, errors, fail, told
+from serve_app.cli.library.opened import opened
 from serve_app.cli.library.workers import WorkersEngine
 from serve_app.cli.service import running_session
 from serve_app.composition.files import LocalFiles, NotRunningError, make_private
-from serve_app.library.library import Library, LibraryBusyError
+from serve_app.domain.errors import ServiceUnavailableError
+from serve_app.library.library import Library
 from serve_app.library.rows import location_term
 from serve_app.library.track import OPERATOR
 from serve_app.services.scan.naming import Naming
@@ -66,9 +68,7 @@ def scan(
     with told(ValueError):
         places = [place_of(source) for source in expanded(sources)]
     make_private(files.data_dir)
-    with told(ValueError, OSError):
-        library = Library(files.library_url(settings), files.library_view_dir)
-        library.follow()
+    library = opened(settings, files)
     if dry_run:
         foretell(library, listed(places))
         return
@@ -96,7 +96,7 @@ def scan(
                 report = await session.look(engine_of_run, listed(places), is_quiet=True)
         return report
 
-    with told(CardError, NotRunningError, LibraryBusyError, OSError):
+    with told(CardError, NotRunningError, ServiceUnavailableError, OSError):
         try:
             report = asyncio.run(run())
         except KeyboardInterrupt:

@@ -12,6 +12,7 @@ from pipelines.audio.decode import DecoderUnavailableError
 from pipelines.audio.waveform import AudioError
 from serve_app.cli.analysis.sources import SOURCES_HELP, audio_files
 from serve_app.cli.environment import console, errors, fail, told
+from serve_app.cli.library.opened import opened
 from serve_app.cli.library.rewrite import Changes, TaggingError, changes_of, write_tags
 from serve_app.cli.library.tag_formats import UnwritableTagsError
 from serve_app.cli.library.tag_values import DEFAULT_FIELDS, Field, Wish, values_of
@@ -60,9 +61,7 @@ def tag(
         fail("name files, or give --library")
     settings = Settings()
     files = LocalFiles(settings.data_dir.absolute())
-    with told(ValueError, OSError):
-        library = Library(files.library_url(settings), files.library_view_dir)
-        library.follow()
+    library = opened(settings, files)
     wish = Wish(tuple(only or DEFAULT_FIELDS), key_format)
     tagger = Tagger(wish, dry_run=dry_run, keep_time=keep_time)
     with told(DecoderUnavailableError):

@@ -65,7 +65,9 @@ class HereBackend:
 
     async def identify(self, path: Path) -> Identified:
         """Tell which track of the own index a recording is."""
-        found = await asyncio.to_thread(lambda: OwnIndex(self._files).best_match(path))
+        found = await asyncio.to_thread(
+            lambda: OwnIndex(self._files, self._library).best_match(path)
+        )
         if found is None:
             return Identified(matched=False)
         who, match = found

@@ -1,9 +1,11 @@
-"""Track keys of the fingerprint index: an identifier in prefixed form, or a file's name."""
+"""Track keys of the fingerprint index: an identifier, also the library's, or a file's name."""
 
 from pathlib import PurePath
 
 from serve_app.domain.identity import TrackIdentity
 from serve_app.domain.track_ids import AmbiguousTrackId, InvalidTrackIdError, parse_track_id
+from serve_app.library.library import Library
+from serve_app.library.track import OPERATOR
 from serve_app.providers.catalog.search import Catalog
 
 FILE_PREFIX = "file:"
@@ -21,8 +23,13 @@ def key_of_identity(identity: TrackIdentity) -> str | None:
     return None if best is None else str(best)
 
 
-def identity_of_key(catalog: Catalog, key: str) -> TrackIdentity | None:
-    """Who a key is: the catalog's row, or what a file's name says (``Artist - Title.mp3``)."""
+def identity_of_key(
+    catalog: Catalog, key: str, library: Library | None = None
+) -> TrackIdentity | None:
+    """Who a key is: the operator's track, the catalog's row, or what a file's name says.
+
+    A file is named by ``Artist - Title.mp3``.
+    """
     if key.startswith(FILE_PREFIX):
         stem = PurePath(key.removeprefix(FILE_PREFIX)).stem
         artist, separator, title = stem.partition(SEPARATOR)
@@ -35,4 +42,5 @@ def identity_of_key(catalog: Catalog, key: str) -> TrackIdentity | None:
         return None
     if isinstance(track_id, AmbiguousTrackId):
         return None
-    return catalog.by_id(track_id)
+    hits = library.by_id(track_id, [OPERATOR]) if library is not None else []
+    return hits[0].identity if hits else catalog.by_id(track_id)

@@ -4,6 +4,7 @@ References:
     "rekordbox xml format", version 1.0.0, by its maker (xml_format_list.pdf).
 """
 
+import re
 from collections.abc import Sequence
 from urllib.parse import quote
 from xml.etree.ElementTree import Element, ElementTree, SubElement, indent
@@ -14,6 +15,7 @@ from serve_app.services.export.tracks import ExportTrack
 
 PREFIX = "file://localhost"
 PLAYLIST = "afa"
+_DRIVE = re.compile(r"[A-Za-z]:[\\/]")
 _KINDS = {
     ".mp3": "MP3 File",
     ".m4a": "M4A File",
@@ -59,6 +61,13 @@ def collection(
     return ElementTree(root)
 
 
+def address_of(path: str) -> str:
+    """Write where a file lies, also on a Windows machine."""
+    if _DRIVE.match(path):
+        return f"{PREFIX}/{quote(path.replace(chr(92), '/'), safe='/:')}"
+    return PREFIX + quote(path)
+
+
 def _fields(track: ExportTrack, number: int, keys: KeyFormat) -> dict[str, str]:
     who, heard = track.identity, track.features
     fields = {
@@ -73,7 +82,7 @@ def _fields(track: ExportTrack, number: int, keys: KeyFormat) -> dict[str, str]:
         "Year": str(who.year or 0),
         "AverageBpm": f"{heard.tempo:.2f}",
         "Comments": f"Energy {round(100 * heard.energy)}",
-        "Location": PREFIX + quote(track.path.as_posix()),
+        "Location": address_of(track.file.location),
         "Tonality": key_name(heard.key, heard.mode, keys),
         "Label": who.label or "",
     }

@@ -9,6 +9,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Protocol, TypeVar
@@ -23,8 +24,11 @@ from serve_app.checkpoints.choice import models_name
 from serve_app.domain.errors import AfaError, RetryableError, ServiceUnavailableError
 from serve_app.ledger.jobs.queue import Jobs
 from serve_app.ledger.jobs.types import AnalysisJob, Claim, ObjectSource, SimulatedSource
-from serve_app.library.edit import Edit, Heard, kept, where_there
+from serve_app.library.edit import Edit, Heard, where_there
+from serve_app.library.track import LibraryTrack
 from serve_app.library.writer import LibraryWriter
+from serve_app.providers.tags.identity import TAGS
+from serve_app.providers.tags.reader import Tags, read_tags
 from serve_app.services.audio.intake import UPLOADS
 from serve_app.services.audio.sources import SourceFetcher
 from serve_app.services.lookup.feature_cache import FeatureCache, light
@@ -161,7 +165,8 @@ class JobRunner:
             features, made_by = await self._compute(job, progress)
             if job.library_id and made_by:
                 heard = Heard(features, made_by)
-                await self._library.write(Edit(job.library_id, where_there(kept), heard))
+                named = where_there(partial(named_by_tags, features))
+                await self._library.write(Edit(job.library_id, named, heard))
         if job.cache_key:
             # A catalog track: the cache gets everything, the job's record what look-ups show.
             await self._features.put(job.cache_key, features, made_by)
@@ -178,10 +183,13 @@ class JobRunner:
             progress.advance(0.15, "decode")
             limits = DecodeLimits(max_seconds=job.max_audio_s, min_seconds=MIN_AUDIO_S)
             waveform = await asyncio.to_thread(self._decode, path, limits)
+            tags = await asyncio.to_thread(tags_of, path)
         progress.advance(0.3, "analyse")
         found = await self._backend.analyse(waveform, tempo_range_of(job))
         progress.advance(0.95, "finish")
         features = merge(waveform.duration_s, found.spectral, found.mood, found.embedding)
+        artist, title = tags.first("artist", "albumartist"), tags.first("title")
+        features = replace(features, artist=artist or "", title=title or "")
         return features, models_name(found.models) if found.models else ""
 
     async def _keep_alive(self, claim: Claim, progress: "Progress") -> None:
@@ -203,6 +211,26 @@ class JobRunner:
         match claim.work.source:
             case ObjectSource(key) | SimulatedSource(key=key) if key.startswith(f"{UPLOADS}/"):
                 await self._objects.delete(key)
+
+
+def named_by_tags(features: TrackFeatures, track: LibraryTrack) -> LibraryTrack:
+    """Name a track of the library as its file does, where nobody has said its title."""
+    who = track.identity
+    if who.title or not features.title:
+        return track
+    sources = {**track.sources, "title": TAGS}
+    if features.artist and not who.artist:
+        sources["artist"] = TAGS
+    named = replace(who, title=features.title, artist=who.artist or features.artist)
+    return replace(track, identity=named, sources=sources)
+
+
+def tags_of(path: Path) -> Tags:
+    """Read the tags of a file; none where they cannot be read, as the audio can be all the same."""
+    try:
+        return read_tags(path)
+    except OSError:
+        return Tags()
 
 
 def tempo_range_of(job: AnalysisJob) -> TempoRange | None:

@@ -125,12 +125,16 @@ class Search:
         ]
 
     def _vectors(self, model: str, tracks: Sequence[LibraryTrack]) -> list[Neighbour]:
-        found = self._neighbours.vectors(model, tracks)
-        if len(found) < len(tracks):
+        stored = [track for track in tracks if not own_vector(track)]
+        found = {one.track.track_id: one for one in self._neighbours.vectors(model, stored)}
+        for track in tracks:
+            if own := own_vector(track):
+                found[track.track_id] = Neighbour(track, 0.0, np.asarray(own, np.float32))
+        if any(track.track_id not in found for track in tracks):
             raise TrackNotFoundError(
                 "a track that was named was removed from the library meanwhile"
             )
-        return found
+        return [found[track.track_id] for track in tracks]
 
     def _model(self, asked: str | None, seeds: Sequence[LibraryTrack]) -> str:
         """Choose the model whose vectors are compared.
@@ -152,6 +156,11 @@ class Search:
             "model: vectors of two models cannot be compared, and no one model made all that this "
             f"needs ({made}); analyse the tracks again, or name others"
         )
+
+
+def own_vector(track: LibraryTrack) -> list[float]:
+    """The vector that a track has with it: of a job's; the library keeps those of its own apart."""
+    return [] if track.analysis is None else track.analysis.features.embedding
 
 
 def models_of(track: LibraryTrack) -> list[str]:

@@ -9,13 +9,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from serve_app.domain.credits import Balance
-from serve_app.domain.errors import TrackNotFoundError
+from serve_app.domain.errors import BadRequestError, TrackNotFoundError
 from serve_app.domain.keys import Caller
 from serve_app.domain.prices import Prices
 from serve_app.library.query import TrackQuery
 from serve_app.library.track import LibraryTrack
 from serve_app.services.audio.assets import AssetsService
 from serve_app.services.charging import Charging
+from serve_app.services.jobs.heard import heard_track
+from serve_app.services.jobs.submit import AnalysisService
 from serve_app.services.lookup.lookup import LookupService
 from serve_app.services.similar.neighbours import LibraryNeighbours
 from serve_app.services.similar.search import Search, Similar
@@ -27,6 +29,10 @@ ANY = TrackQuery()
 NO_ANALYSIS = (
     "the library has no analysis of {name}: add it with POST /v1/library, wait for its job, and "
     "ask again"
+)
+NO_EMBEDDING = (
+    "the result of {name} has no embedding: submit the audio with include_embedding=true, and wait "
+    "for the end of its job"
 )
 
 
@@ -48,6 +54,7 @@ class SimilarService:
         neighbours: LibraryNeighbours | SimulatedNeighbours,
         lookup: LookupService,
         assets: AssetsService,
+        analysis: AnalysisService,
         charging: Charging,
         prices: Prices,
     ) -> None:
@@ -55,6 +62,7 @@ class SimilarService:
         self._search = Search(neighbours)
         self._lookup = lookup
         self._assets = assets
+        self._analysis = analysis
         self._charging = charging
         self._prices = prices
 
@@ -64,6 +72,7 @@ class SimilarService:
         Raises:
             TrackNotFoundError: A seed is not known, or has no analysis.
             AssetNotFoundError: The asset expired, never existed, or is another owner's.
+            JobNotFoundError: So is the job.
             BadRequestError: No such model, or it made no vector of a seed; a seed without a key.
             InsufficientCreditsError: Not covered.
         """
@@ -104,7 +113,9 @@ class SimilarService:
         return Found(model, items, hold.charged, hold.balance)
 
     async def _track(self, caller: Caller, seed: Seed) -> LibraryTrack:
-        """Give the library's track of a seed, which has an analysis."""
+        """Give the library's track of a seed, which has an analysis; of a job what it heard."""
+        if seed.job_id is not None:
+            return await self._heard_by(caller, seed.job_id)
         if seed.asset_id is not None:
             asset = await self._assets.get(caller, seed.asset_id)
             track = await asyncio.to_thread(self._neighbours.of_audio, caller.owner, asset.sha256)
@@ -114,3 +125,10 @@ class SimilarService:
         if track is None or not track.embeddings:
             raise TrackNotFoundError(NO_ANALYSIS.format(name=seed.name))
         return track
+
+    async def _heard_by(self, caller: Caller, job_id: str) -> LibraryTrack:
+        job = await self._analysis.get_job(caller, job_id)
+        features = self._analysis.features_of(job)
+        if features is None or not any(features.embedding):
+            raise BadRequestError(NO_EMBEDDING.format(name=job_id))
+        return heard_track(job_id, features, job.finished_at or job.created_at)

@@ -22,21 +22,23 @@ References:
 
 @dataclass(frozen=True, slots=True)
 class Seed:
-    """A track that others shall be like, or unlike: one of the two names it.
+    """A track that others shall be like, or unlike: one of the three names it.
 
     Attributes:
         track: An identifier in any form.
         asset_id: An asset of the caller.
+        job_id: An own analysis, whose result has the embedding.
     """
 
     track: str | None = None
     asset_id: str | None = None
+    job_id: str | None = None
     weight: float = 1.0
 
     @property
     def name(self) -> str:
         """What it was called."""
-        return self.track or self.asset_id or ""
+        return self.track or self.asset_id or self.job_id or ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,25 +16,29 @@ export class Refusal extends Error {
   }
 }
 
-/** Take the key out of the address, where it would be copied and shown. */
+/** Take the key out of the address, where it would be copied and shown; tell whether there was one. */
 export function takeKey() {
   const fragment = new URLSearchParams(location.hash.slice(1));
   const key = fragment.get("key");
-  if (key === null) return;
+  if (key === null) return false;
   setKey(key);
   fragment.delete("key");
   history.replaceState(null, "", location.pathname + (fragment.size ? `#${fragment}` : ""));
+  return true;
 }
 
 export const key = () => sessionStorage.getItem(STORED) ?? "";
 export const setKey = (value) => sessionStorage.setItem(STORED, value.trim());
 export const forgetKey = () => sessionStorage.removeItem(STORED);
 
+/** The account of the key: limits and prices; null before it is known. */
+export let mine = null;
+
 /**
  * Ask, and wait as long as a busy service says.
  * `told.paused(seconds, message)` and `told.offline(isAway)` hear of it meanwhile.
  */
-export async function ask(path, options = {}, told = {}) {
+export async function ask(path, options = {}, told = {}, read = (answer) => answer.json()) {
   for (let tries = 1; ; tries += 1) {
     let answer;
     try {
@@ -45,8 +49,8 @@ export async function ask(path, options = {}, told = {}) {
       continue;
     }
     told.offline?.(false);
+    if (answer.ok) return read(answer);
     const body = await answer.json().catch(() => ({}));
-    if (answer.ok) return body;
     if (!BUSY.has(answer.status)) throw new Refusal(answer.status, body);
     const pause = Math.min(Number(answer.headers.get("Retry-After")) || 1, LONGEST_PAUSE_S);
     for (let left = pause; left > 0; left -= 1) {
@@ -56,16 +60,22 @@ export async function ask(path, options = {}, told = {}) {
   }
 }
 
-export const account = (told) => ask("/v1/account", {}, told);
+export async function account(told) {
+  mine = await ask("/v1/account", {}, told);
+  return mine;
+}
 
 // The same request is paid once, however often it is sent again.
 const once = () => ({ "Idempotency-Key": crypto.randomUUID() });
 
-export const submitFile = (file, told) =>
-  ask("/v1/audio-features/upload", { method: "POST", body: file, headers: once() }, told);
+const sent = (body) => ({ method: "POST", body: JSON.stringify(body), headers: { "Content-Type": "application/json", ...once() } });
+// With its embedding, where the tier has it, a track can be compared with the library.
+const wants = () => ({ include_embedding: Boolean(mine?.limits.embedding) });
 
-export const submitUrl = (url, told) =>
-  ask("/v1/audio-features/url", { method: "POST", body: JSON.stringify({ url }), headers: { "Content-Type": "application/json", ...once() } }, told);
+export const submitFile = (file, told) =>
+  ask(`/v1/audio-features/upload?${new URLSearchParams(wants())}`, { method: "POST", body: file, headers: once() }, told);
+
+export const submitUrl = (url, told) => ask("/v1/audio-features/url", sent({ url, ...wants() }), told);
 
 /** Follow a job to its end; `told.stage(envelope)` hears of every look. */
 export async function follow(jobId, told) {
@@ -78,4 +88,12 @@ export async function follow(jobId, told) {
   }
 }
 
-export const analysis = (jobId, told) => ask(`/v1/analysis/${jobId}`, {}, told);
+/** Everything that was found in a track, by the id of its job or of the library. */
+export const analysis = (id, told) => ask(`/v1/analysis/${id}`, {}, told);
+
+export const library = (query) => ask(`/v1/library?${query}`);
+export const libraryMap = () => ask("/v1/library/map");
+export const similar = (seed, filters) => ask("/v1/similar", sent({ seeds: [seed], ...filters }));
+
+/** Tracks, `{id, location}` each, as a file. */
+export const exported = (format, tracks) => ask("/v1/export", sent({ format, tracks }), {}, (answer) => answer.blob());

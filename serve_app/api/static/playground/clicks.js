@@ -3,21 +3,23 @@
 const LENGTH_S = 0.04;
 const ONE = { hertz: 1600, gain: 0.9 };
 const OTHER = { hertz: 1000, gain: 0.4 };
+const ROUNDING = 1e-6;
 const SAME_S = 0.01; // a beat this close to a bar's start is its first
 
-/** Beats as `{at, isOne}`, at the marked tempo (1), half of it (0.5), or double (2). */
+/** Beats as `{at, isOne}`, at `factor` times the marked tempo; they go by the first one that is heard. */
 export function grid(beats, bars, factor) {
   const ones = bars.map((bar) => bar.start);
   const isOne = (at) => ones.some((one) => Math.abs(one - at) < SAME_S);
-  const marked = beats.map((at) => ({ at, isOne: isOne(at) }));
-  if (factor === 2) {
-    return marked.flatMap((beat, i) => (i + 1 < marked.length ? [beat, { at: (beat.at + marked[i + 1].at) / 2, isOne: false }] : [beat]));
-  }
-  if (factor === 0.5) {
-    const first = Math.max(0, marked.findIndex((beat) => beat.isOne));
-    return marked.filter((_, i) => (i - first) % 2 === 0);
-  }
-  return marked;
+  const first = Math.max(0, beats.findIndex(isOne));
+  const before = Math.floor(first * factor + ROUNDING);
+  const after = Math.floor((beats.length - 1 - first) * factor + ROUNDING);
+  return Array.from({ length: beats.length ? before + after + 1 : 0 }, (_, i) => {
+    const place = first + (i - before) / factor; // among the marked beats
+    const last = Math.floor(place + ROUNDING);
+    const part = Math.max(0, place - last);
+    if (part < ROUNDING) return { at: beats[last], isOne: isOne(beats[last]) };
+    return { at: beats[last] + part * (beats[last + 1] - beats[last]), isOne: false };
+  });
 }
 
 function clickOf(context, { hertz, gain }) {

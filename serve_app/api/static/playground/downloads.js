@@ -1,6 +1,7 @@
-// Results as files: one track as JSON, the list as CSV.
+// Results as files that the page makes by itself: a track as JSON, the list as CSV, a copy with tags.
 
 import { make } from "/playground/dom.js";
+import { tagged, tagsOf } from "/playground/tags.js";
 
 const COLUMNS = [
   ["file", (track) => track.name], ["artist"], ["title"], ["tempo"], ["tempo_confidence"], ["key"], ["mode"], ["camelot"], ["key_confidence"],
@@ -9,8 +10,9 @@ const COLUMNS = [
   ["tags", (track) => track.result.mood_tags.filter((tag) => tag.score >= 0.6).map((tag) => tag.tag).join("; ")],
 ];
 
-function save(name, text, type) {
-  const address = URL.createObjectURL(new Blob([text], { type }));
+/** Have the browser keep a file. */
+export function save(name, blob) {
+  const address = URL.createObjectURL(blob);
   make("a", { href: address, download: name }).click();
   setTimeout(() => URL.revokeObjectURL(address), 1000);
 }
@@ -28,9 +30,14 @@ export function csv(tracks) {
   return [COLUMNS.map(([name]) => name), ...rows].map((row) => row.join(",")).join("\r\n") + "\r\n";
 }
 
-export const saveCsv = (tracks) => save("afa.csv", csv(tracks), "text/csv");
+export const saveCsv = (tracks) => save("afa.csv", new Blob([csv(tracks)], { type: "text/csv" }));
 
 export function saveJson(track) {
   const { _meta, ...result } = track.result;
-  save(`${track.name.replace(/\.\w+$/, "")}.json`, JSON.stringify(result, null, 2), "application/json");
+  save(`${track.name.replace(/\.\w+$/, "")}.json`, new Blob([JSON.stringify(result, null, 2)], { type: "application/json" }));
+}
+
+/** A copy of the track's file under the same name; raises `UnwritableTags`. */
+export async function saveTagged(track) {
+  save(track.name, await tagged(track.file, tagsOf(track.result, track.factor)));
 }

@@ -1,21 +1,24 @@
-// Puts the page together: the key, what was brought, the list, and the track on view.
+// Puts the page together: the key, what was brought, the list, the track on view, and the library.
 
 import { $ } from "/playground/dom.js";
-import { Refusal, account, forgetKey, key, setKey, takeKey } from "/playground/api.js";
+import { Refusal, account, forgetKey, key, mine, setKey, takeKey } from "/playground/api.js";
 import { wireSources } from "/playground/sources.js";
-import { addJob, onChange, tracks } from "/playground/tracks.js";
+import { library } from "/playground/library.js";
+import { addKnown, idOf, onChange, tracks } from "/playground/tracks.js";
 import { report } from "/playground/report.js";
 import { table } from "/playground/table.js";
 
-const JOB = /^#(job_\w+)$/;
+const KNOWN = /^#((?:job|trk)_\w+)$/;
+const LIBRARY = "#library";
 
 let opened = null;
+let shelf = null; // the library, once it was asked for
 
 const showOffline = (isAway) => ($("offline").hidden = !isAway);
 
 function open(track) {
   opened = track;
-  if (track.jobId) history.replaceState(null, "", `#${track.jobId}`);
+  if (idOf(track) && $("library").hidden) history.replaceState(null, "", `#${idOf(track)}`);
   report($("report"), track);
   table($("tracks"), tracks, opened, open);
 }
@@ -51,14 +54,32 @@ async function enter() {
     return;
   }
   $("door").hidden = true;
-  $("bring").hidden = false;
+  $("listen").hidden = false;
   $("empty").hidden = tracks.length > 0;
-  const job = JOB.exec(location.hash);
-  if (job && !tracks.length) open(addJob(job[1]));
+  await turnTo(location.hash);
+}
+
+/** Show what the address names: the library, a track, or what was brought. */
+async function turnTo(fragment) {
+  const isLibrary = fragment === LIBRARY;
+  $("library").hidden = !isLibrary;
+  $("listen").hidden = isLibrary;
+  for (const [id, isHere] of [["to-listen", !isLibrary], ["to-library", isLibrary]]) {
+    if (isHere) $(id).setAttribute("aria-current", "page");
+    else $(id).removeAttribute("aria-current");
+  }
+  const known = KNOWN.exec(fragment);
+  if (known) {
+    open(addKnown(known[1]));
+    scrollTo(0, 0);
+  }
+  if (!isLibrary) return;
+  shelf ??= library($("library"), (id) => (location.hash = id));
+  await shelf.load();
 }
 
 function ask(fault) {
-  $("bring").hidden = $("empty").hidden = true;
+  $("listen").hidden = $("library").hidden = true;
   $("door").hidden = false;
   $("door-fault").textContent = fault;
   $("key").focus();
@@ -70,9 +91,13 @@ $("door").addEventListener("submit", (event) => {
   enter();
 });
 addEventListener("hashchange", () => {
-  takeKey();
-  enter();
+  if (takeKey() || !mine) enter();
+  else turnTo(location.hash);
 });
-wireSources((brought) => open(brought[0]));
+wireSources((brought) => {
+  if (location.hash === LIBRARY) history.pushState(null, "", location.pathname);
+  turnTo("");
+  open(brought[0]);
+});
 takeKey();
 enter();

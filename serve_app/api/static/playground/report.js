@@ -6,13 +6,18 @@ import { Player, decode } from "/playground/player.js";
 import { Waveform } from "/playground/waveform.js";
 import { paintNotes, wheel } from "/playground/keys.js";
 import { samples } from "/playground/samples.js";
-import { saveJson } from "/playground/downloads.js";
-import { again } from "/playground/tracks.js";
+import { saveCsv, saveJson, saveTagged } from "/playground/downloads.js";
+import { rekordboxForm } from "/playground/exports.js";
+import { similarTracks } from "/playground/similar.js";
+import { UnwritableTags } from "/playground/tags.js";
+import { again, nameOf } from "/playground/tracks.js";
 
 const ATTRIBUTES = ["energy", "danceability", "happiness", "acousticness", "instrumentalness", "speechiness", "liveness"];
 const RELIABLE = 0.6;
 const MOST_TAGS = 14;
 const STREAMING_LUFS = -14;
+const SAME_TEMPO = 0.04; // of two tempi, in parts
+const LEAST_ODDS = 0.01;
 const STAGES = [["sending", "sent"], ["queued", "waiting for a worker"], ["running", "being analysed"], ["complete", "done"]];
 
 let shown = null; // the track on view, with what sounds and moves there
@@ -51,15 +56,16 @@ const failed = (track) => make("section", { class: "panel failed", "aria-label":
 
 function whole(track) {
   const result = track.result;
-  const name = result.title ? `${result.artist ? `${result.artist} – ` : ""}${result.title}` : track.name;
+  const name = nameOf(result) || track.name;
   const took = track.tookS < 90 ? ` · analysed in ${track.tookS.toFixed(1)} s` : "";
   const time = timeline(track);
   return [
     make("div", { class: "head" }, make("h2", { tabindex: -1, id: "report-title" }, name),
       make("span", { class: "dim" }, `${clock(result.duration_ms / 1000)}${took} · ${[...new Set(Object.values(result.models))].join(", ")}`)),
-    tiles(result, time.setFactor),
+    tiles(track, time.setFactor),
     time.panel,
     make("div", { class: "columns" }, attributes(result), mixing(result), tagsAndFiles(track)),
+    similarTracks(track),
     samples(track),
   ];
 }
@@ -69,25 +75,43 @@ const tile = (name, value, unit, ...notes) => make("div", { class: "tile", role:
 
 const sure = (confidence) => `${confidence >= 0.85 ? "sure" : confidence >= 0.6 ? "likely" : "unsure"} (${confidence.toFixed(2)})`;
 
-function tiles(result, setFactor) {
+function tiles(track, setFactor) {
+  const result = track.result;
   const level = result.loudness - STREAMING_LUFS;
   return make("section", { class: "tiles", "aria-label": "In numbers" },
-    tempoTile(result, setFactor),
+    tempoTile(track, setFactor),
     result.key ? tile("Key", `${result.key} ${result.mode}`, "", `Camelot ${result.camelot}`, sure(result.key_confidence)) : tile("Key", "none", "", "no notes that fit one"),
     tile("Metre", `${result.time_signature}`, "beats a bar", `${result.bars.length} bars · ${result.beats.length} beats`, sure(result.time_signature_confidence)),
     tile("Loudness", result.loudness.toFixed(1), "LUFS", `${Math.abs(level).toFixed(1)} dB ${level < 0 ? "under" : "over"} streaming level`, `peak ${result.true_peak.toFixed(1)} dBTP · range ${result.loudness_range.toFixed(1)} LU`),
     tile("Mix", `${clock(result.mix_in)} → ${clock(result.mix_out)}`, "", "first bar to mix in, last to mix out"));
 }
 
-function tempoTile(result, setFactor) {
+/** Ways to count the beats: half, as found, double, and what else the analysis took into account. */
+function countings({ tempo, tempo_alternatives: others }) {
+  const ways = [[0.5, "½×"], [1, "1×"], [2, "2×"]];
+  const isSame = (one, other) => Math.abs(Math.log(one / other)) < SAME_TEMPO;
+  const scored = ways.map(([factor, name]) => [factor, name, others.find((other) => isSame(other.tempo, tempo * factor))?.score]);
+  const odd = others.filter((other) => !ways.some(([factor]) => isSame(other.tempo, tempo * factor)));
+  return [...scored, ...odd.map(({ tempo: bpm, score }) => [bpm / tempo, bpm.toFixed(1), score])];
+}
+
+function tempoTile(track, setFactor) {
+  const result = track.result;
   if (!result.tempo) return tile("Tempo", "none", "", "no beat was heard");
-  const shownTempo = make("span", {}, result.tempo.toFixed(1));
-  const buttons = [[0.5, "½×"], [1, "1×"], [2, "2×"]].map(([factor, name]) => make("button", { type: "button", "aria-pressed": factor === 1, "aria-label": `Tempo times ${name.slice(0, -1)}`, onclick: (event) => {
-    buttons.forEach((button) => button.setAttribute("aria-pressed", button === event.currentTarget));
-    shownTempo.textContent = (result.tempo * factor).toFixed(1);
-    setFactor(factor);
-  } }, name));
-  return tile("Tempo", shownTempo, "BPM", sure(result.tempo_confidence), make("div", { class: "times" }, buttons));
+  const shownTempo = make("span", {});
+  const choose = (chosen) => {
+    track.factor = chosen;
+    buttons.forEach(([button, factor]) => button.setAttribute("aria-pressed", factor === chosen));
+    shownTempo.textContent = (result.tempo * chosen).toFixed(1);
+    setFactor(chosen);
+  };
+  const buttons = countings(result).map(([factor, name, score]) => {
+    const odds = score >= LEAST_ODDS ? ` ${Math.round(100 * score)} %` : "";
+    const says = `${name}${odds}, ${(result.tempo * factor).toFixed(1)} BPM`;
+    return [make("button", { type: "button", "aria-label": says, title: says, onclick: () => choose(factor) }, name, odds && make("small", {}, odds)), factor];
+  });
+  choose(track.factor);
+  return tile("Tempo", shownTempo, "BPM", sure(result.tempo_confidence), make("div", { class: "times" }, buttons.map(([button]) => button)));
 }
 
 function timeline(track) {
@@ -109,7 +133,7 @@ function timeline(track) {
     shown?.player?.setClicks(wave.clicks, shown.player.isClicking);
     wave.paint();
   };
-  wave.clicks = grid(result.beats, result.bars, 1);
+  wave.clicks = grid(result.beats, result.bars, track.factor);
   const mine = shown;
   const follow = () => {
     if (shown !== mine) return;
@@ -168,8 +192,23 @@ function tagsAndFiles(track) {
   return make("section", { class: "panel", "aria-label": "Tags" },
     make("h2", {}, `Tags (filled: reliable, from ${RELIABLE} on)`),
     make("ul", { class: "tags" }, tags.map((tag) => make("li", { class: tag.score >= RELIABLE ? "sure" : "" }, tag.tag, " ", make("small", {}, tag.score.toFixed(2))))),
-    make("details", { open: true }, make("summary", {}, "Take it with you"),
-      make("p", { class: "controls" }, make("button", { type: "button", onclick: () => saveJson(track) }, "Download JSON"))));
+    make("details", { open: true }, make("summary", {}, "Take it with you"), files(track)));
+}
+
+function files(track) {
+  const fault = make("p", { class: "fault", role: "alert" });
+  const tag = () => saveTagged(track).then(() => (fault.textContent = ""), (error) => {
+    if (!(error instanceof UnwritableTags)) throw error;
+    fault.textContent = error.message;
+  });
+  return [
+    make("div", { class: "controls" },
+      track.file && make("button", { type: "button", onclick: tag, title: "BPM, key, energy and ReplayGain; your file stays as it is" }, "Copy with tags"),
+      make("button", { type: "button", onclick: () => saveCsv([track]) }, "CSV"),
+      make("button", { type: "button", onclick: () => saveJson(track) }, "JSON")),
+    fault,
+    track.jobId && rekordboxForm(() => [track]),
+  ];
 }
 
 /** Play or stop with the space bar, unless it belongs to what has the focus. */

@@ -2,6 +2,7 @@
 
 import { clock, make } from "/playground/dom.js";
 import { saveCsv } from "/playground/downloads.js";
+import { rekordboxForm } from "/playground/exports.js";
 
 const STATES = { waiting: "waits", sending: "sending", queued: "queued", running: "analysing", complete: "", failed: "failed" };
 const of = (name) => (track) => track.result?.[name] ?? null;
@@ -28,6 +29,7 @@ export function table(place, tracks, opened, open) {
   const done = tracks.filter((track) => track.result);
   place.querySelector("h2").textContent = `${tracks.length} tracks, ${done.length} analysed`;
   place.querySelector(".csv").disabled = !done.length;
+  place.querySelector(".crate").hidden = !done.some((track) => track.jobId);
   place.querySelector("thead").replaceChildren(headings(again));
   place.querySelector("tbody").replaceChildren(...sorted(tracks).map((track) => row(track, track === opened, open)));
 }
@@ -40,6 +42,7 @@ const frame = (place, tracks, redraw) => [
     } }),
     make("button", { type: "button", class: "csv", onclick: () => saveCsv(tracks.filter((track) => track.result)) }, "Download CSV")),
   make("div", { class: "scroll", tabindex: 0, role: "group", "aria-label": "Table of tracks" }, make("table", {}, make("thead"), make("tbody"))),
+  make("details", { class: "crate", hidden: true }, make("summary", {}, "All of them for rekordbox"), rekordboxForm(() => tracks.filter((track) => track.result))),
 ];
 
 const headings = (redraw) => make("tr", {}, COLUMNS.map(([name], i) => {

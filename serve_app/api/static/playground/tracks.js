@@ -18,8 +18,17 @@ const changed = (track) => listeners.forEach((listener) => listener(track));
 export const addFiles = (files) => [...files].map((file) => add(file.name, { file }));
 export const addUrl = (url) => add(decodeURIComponent(url.split("/").pop() || url), { url });
 
-/** Show a job of before again, by its id. */
-export const addJob = (jobId) => add(jobId, { jobId });
+/** Show a job of before again, or a track of the library, by its id; one that is here already is not brought twice. */
+export function addKnown(id) {
+  const kind = id.startsWith("job_") ? "jobId" : "libraryId";
+  return tracks.find((track) => track[kind] === id) ?? add(id, { [kind]: id });
+}
+
+/** The id by which the service knows a track; null before it does. */
+export const idOf = (track) => track.jobId ?? track.libraryId;
+
+/** Artist and title of what the service tells of a track; "" where it knows no title. */
+export const nameOf = ({ artist, title }) => (title ? `${artist ? `${artist} – ` : ""}${title}` : "");
 
 /** Send a failed track once more. */
 export function again(track) {
@@ -30,7 +39,7 @@ export function again(track) {
 }
 
 function add(name, source) {
-  const track = { id: tracks.length, name, state: "waiting", stage: "", progress: 0, note: "", fault: null, result: null, jobId: null, ...source };
+  const track = { id: tracks.length, name, state: "waiting", stage: "", progress: 0, note: "", fault: null, result: null, jobId: null, libraryId: null, factor: 1, ...source };
   tracks.push(track);
   waiting.push(track);
   changed(track);
@@ -60,6 +69,11 @@ async function run(track) {
   };
   const began = performance.now();
   try {
+    if (track.libraryId) {
+      const result = await analysis(track.libraryId, told);
+      set({ result, name: nameOf(result) || track.name, left: result._meta.credits_remaining, state: "complete" });
+      return;
+    }
     if (!track.jobId) {
       set({ state: "sending" });
       const job = track.file ? await submitFile(track.file, told) : await submitUrl(track.url, told);
@@ -67,7 +81,7 @@ async function run(track) {
     }
     const job = await follow(track.jobId, told);
     const result = await analysis(track.jobId, told);
-    set({ result, credits: job._meta.credits_used, left: job._meta.credits_remaining, tookS: (performance.now() - began) / 1000, state: "complete" });
+    set({ result, hasEmbedding: Boolean(job.result.embedding), credits: job._meta.credits_used, left: job._meta.credits_remaining, tookS: (performance.now() - began) / 1000, state: "complete" });
   } catch (fault) {
     if (!(fault instanceof Refusal)) throw fault;
     set({ state: "failed", fault, note: "" });

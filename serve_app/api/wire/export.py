@@ -1,0 +1,49 @@
+"""Which tracks to export, on the wire."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, StringConstraints
+
+from serve_app.api.wire.bodies import WireModel
+from serve_app.services.export.export import Wanted
+from serve_app.services.export.key_names import KeyFormat
+
+MAX_TRACKS = 500
+
+
+class ExportItem(WireModel):
+    """A track to export."""
+
+    id: str = Field(
+        pattern="^(trk|job)_[0-9a-z]{26}$",
+        description="Of a track of the library, or of an own analysis.",
+        examples=["job_01jb3q8k6ya7rj1v6fwb2q4m9d"],
+    )
+    location: (
+        Annotated[str, StringConstraints(pattern=r"^(/|[A-Za-z]:[\\/])[^\x00-\x1f]*$")] | None
+    ) = Field(
+        None,
+        max_length=4096,
+        description="Path of its file on the machine where the export will be used. Of the "
+        "library's tracks it is known where the service runs on that machine.",
+        examples=["/Users/ada/Music/demo.mp3"],
+    )
+
+    def wanted(self) -> Wanted:
+        """Give what the service takes."""
+        return Wanted(self.id, self.location)
+
+
+class ExportRequest(WireModel):
+    """What to write, and of which tracks."""
+
+    format: Literal["csv", "rekordbox"] = Field(
+        description="`csv` for spreadsheets, `rekordbox` for an XML collection with beat grids, "
+        "which Mixxx, djay and others read too."
+    )
+    tracks: list[ExportItem] = Field(
+        min_length=1, max_length=MAX_TRACKS, description="In their order."
+    )
+    key_format: KeyFormat = Field(
+        KeyFormat.CLASSIC, description="How rekordbox shows keys: Am, 8A or 1m."
+    )

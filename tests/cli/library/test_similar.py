@@ -1,0 +1,62 @@
+"""`afa similar` on a real library, and what it says where it cannot answer."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from serve_app.cli.main import app
+from serve_app.library.library import Library
+from serve_app.library.track import LibraryTrack, Place, TrackFile
+from tests.library.library_setting import adding, heard, track
+
+
+@pytest.fixture
+def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Library:
+    monkeypatch.setenv("AFA_LIBRARY", f"file://{tmp_path}/shared")
+    monkeypatch.setenv("AFA_DATA_DIR", str(tmp_path / "data"))
+    return Library(f"file://{tmp_path}/shared", tmp_path / "view")
+
+
+def put(library: Library, title: str, near: float, path: Path | None = None) -> LibraryTrack:
+    """A track whose vector is more or less that of the first axis."""
+    vector = [near, (1 - near**2) ** 0.5, *([0.0] * 766)]
+    what = heard(title)
+    files = () if path is None else (TrackFile(Place.PATH, str(path)),)
+    one = replace(track(title), files=files)
+    features = replace(what.features, embedding=vector, camelot="8A", key=9, mode=0)
+    library.write([adding(one, replace(what, features=features))])
+    return one
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(app, ["similar", *arguments])
+
+
+def test_an_id_and_a_file_are_compared_with_the_library(library: Library, tmp_path: Path) -> None:
+    file = tmp_path / "seed.mp3"
+    file.touch()
+    seed = put(library, "Seed", 1.0, file)
+    put(library, "Far", 0.2)
+    put(library, "Near", 0.9)
+    for what in (seed.track_id, str(file)):
+        answer = run(what, "--json", "--mixes")
+        assert answer.exit_code == 0, answer.output
+        found = json.loads(answer.stdout)
+        assert [one["track"]["title"] for one in found] == ["Near", "Far"]
+        assert (found[0]["distance"], found[0]["key_relation"]) == (0.1, "same")
+    table = run(seed.track_id, "-n", "1").stdout
+    assert "The Cure - Near" in table
+    assert "same key" in table
+    assert "Far" not in table
+
+
+def test_what_is_not_known_says_what_to_do(library: Library) -> None:
+    assert "afa scan" in run("trk_x").output
+    put(library, "Near", 0.9)
+    for what in ("isrc:QZAFA2600009", "no such file.mp3"):
+        answer = run(what)
+        assert answer.exit_code == 1, what
+        assert what in answer.output
