@@ -21,9 +21,11 @@ from xdist.scheduler import LoadScopeScheduling
 from models.checkpoints.cache import default_model_dir, load_tensors, pull
 from models.checkpoints.cards import ModelCard, parse_cards
 from serve_app.composition.options import StoreOptions
+from serve_app.domain.telemetry.metrics import show_with
 from serve_app.local import embedded_redis
 from serve_app.providers.catalog.build import build_catalog
 from tests.api.application import Application, open_application, store_options
+from tests.recorded import Recorded
 
 pytest_plugins = ["tests.redis_fixtures"]
 
@@ -119,6 +121,15 @@ async def api(api_stores: StoreOptions, demo_catalog: Path) -> AsyncIterator[App
     """The application in this process, on empty servers, with a worker."""
     async with open_application(api_stores, demo_catalog) as application:
         yield application
+
+
+@pytest.fixture
+def recorded() -> Iterator[Recorded]:
+    """What the code measures during the test."""
+    recorded = Recorded()
+    show_with(recorded.record)
+    yield recorded
+    show_with(None)
 
 
 @pytest.fixture

@@ -80,6 +80,14 @@ class DecoderUnavailableError(RuntimeError):
     """The decoding process cannot start: a fault of the installation, never of the audio."""
 
 
+class DecodingTooSlowError(UndecodableAudioError):
+    """The child was killed, for it took too long."""
+
+
+class DecoderCrashedError(UndecodableAudioError):
+    """The child ended without an answer, or with one that no honest child gives."""
+
+
 @dataclass(frozen=True, slots=True)
 class DecodeLimits:
     """What one file may cost.
@@ -188,7 +196,7 @@ class Decoder:
             child.expect(b"I")
             digest = child.expect(b"I").decode("ascii", "replace").strip('"')
         if _DIGEST.fullmatch(digest) is None:
-            raise UndecodableAudioError(_CRASHED)
+            raise DecoderCrashedError(_CRASHED)
         return digest
 
     def active_walls(self) -> dict[str, str]:
@@ -321,13 +329,13 @@ class _Child:
             if tag != b"P":
                 raise _refusal(self._payload(size))
             if channels not in (1, 2) or not size:
-                raise UndecodableAudioError(_CRASHED)
+                raise DecoderCrashedError(_CRASHED)
             if not c:
                 c = channels
                 flat = np.empty(c * capacity, np.float32)  # pages are touched only when filled
                 target = flat.data.cast("B")
             if channels != c or n + size > capacity:
-                raise UndecodableAudioError(_CRASHED)
+                raise DecoderCrashedError(_CRASHED)
             for channel in range(c):
                 begin = 4 * (channel * capacity + n)
                 self._read(target[begin : begin + 4 * size])
@@ -362,17 +370,18 @@ class _Child:
         self._wait(self._status)
         status = os.read(self._status, 4)
         if len(status) < 4:
-            return UndecodableAudioError(_CRASHED)
+            return DecoderCrashedError(_CRASHED)
         code = os.waitstatus_to_exitcode(struct.unpack("<i", status)[0])
-        slow = (-signal.SIGXCPU, -signal.SIGKILL)
-        return UndecodableAudioError(_TOO_SLOW if code in slow else _CRASHED)
+        if code in (-signal.SIGXCPU, -signal.SIGKILL):
+            return DecodingTooSlowError(_TOO_SLOW)
+        return DecoderCrashedError(_CRASHED)
 
     def _wait(self, descriptor: int) -> None:
         poll = select.poll()
         poll.register(descriptor, select.POLLIN)
         remaining_s = self._deadline - time.monotonic()
         if remaining_s <= 0 or not poll.poll(remaining_s * 1000):
-            raise UndecodableAudioError(_TOO_SLOW)
+            raise DecodingTooSlowError(_TOO_SLOW)
 
 
 def _silence_wrong(block: NDArray[np.float32]) -> int:
@@ -397,7 +406,7 @@ def _refusal(payload: bytes) -> AudioError:
         code, message = json.loads(payload)
         return _ERRORS[code](str(message))
     except (ValueError, KeyError, TypeError, RecursionError):
-        return UndecodableAudioError(_CRASHED)
+        return DecoderCrashedError(_CRASHED)
 
 
 def _claims(payload: bytes) -> AudioClaims:
@@ -409,7 +418,7 @@ def _claims(payload: bytes) -> AudioClaims:
     try:
         claims = AudioClaims(**json.loads(payload))
     except (ValueError, TypeError, RecursionError) as error:
-        raise UndecodableAudioError(_CRASHED) from error
+        raise DecoderCrashedError(_CRASHED) from error
     texts, counts = (claims.container, claims.codec), (claims.sample_rate, claims.channels)
     duration_s = claims.duration_s
     if not (
@@ -417,7 +426,7 @@ def _claims(payload: bytes) -> AudioClaims:
         and all(type(count) is int and count >= 0 for count in counts)
         and (duration_s is None or (type(duration_s) is float and math.isfinite(duration_s)))
     ):
-        raise UndecodableAudioError(_CRASHED)
+        raise DecoderCrashedError(_CRASHED)
     return claims
 
 

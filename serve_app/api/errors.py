@@ -116,7 +116,9 @@ def install(app: FastAPI, routes: Sequence[BaseRoute]) -> None:
 
     @app.exception_handler(Exception)
     async def on_unknown_error(request: Request, error: Exception) -> JSONResponse:
-        logger.error("unhandled error, trace %s", request.state.trace_id, exc_info=error)
+        # Outside the middleware that otherwise says whose request it is.
+        whose = {"trace_id": request.state.trace_id}
+        logger.error("unhandled error", exc_info=error, extra=whose)
         mapped: AfaError = InternalError("something failed on our side; nothing was charged")
         if isinstance(error, OSError) and error.errno in FULL:
             mapped = ServiceUnavailableError("a disk of the service is full; try again later")

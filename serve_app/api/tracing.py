@@ -1,12 +1,22 @@
-"""Gives every request a W3C trace id and a start time, and answers with both."""
+"""Gives every request a W3C trace id and a start time, counts it, and logs one line of it."""
 
+import logging
 import re
 import secrets
 import time
+from http import HTTPStatus
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from serve_app.domain.telemetry.facts import about, known_facts
+from serve_app.domain.telemetry.metrics import REQUEST_SECONDS, REQUESTS
+
+logger = logging.getLogger(__name__)
+
 TRACE_HEADER = b"x-trace-id"
+PROBES = frozenset({"/healthz", "/readyz"})
+"""Asked every few seconds, and not worth a line each."""
+
 TRACEPARENT = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}")
 
 
@@ -40,12 +50,15 @@ class TraceMiddleware:
         headers = dict(scope["headers"])
         trace_id = trace_id_of(headers.get(b"traceparent", b"").decode("latin-1"))
         headers_to_add: dict[str, str] = {}
+        started_at, status = time.monotonic(), 0
         scope.setdefault("state", {}).update(
-            trace_id=trace_id, started_at=time.monotonic(), headers=headers_to_add
+            trace_id=trace_id, started_at=started_at, headers=headers_to_add
         )
 
         async def send_traced(message: Message) -> None:
+            nonlocal status
             if message["type"] == "http.response.start":
+                status = message["status"]
                 message["headers"] = [
                     *message.get("headers", []),
                     *((k.lower().encode(), v.encode()) for k, v in headers_to_add.items()),
@@ -53,4 +66,17 @@ class TraceMiddleware:
                 ]
             await send(message)
 
-        await self.app(scope, receive, send_traced)
+        with about(trace_id=trace_id):
+            try:
+                await self.app(scope, receive, send_traced)
+            except Exception:
+                status = status or HTTPStatus.INTERNAL_SERVER_ERROR  # answered outside of this
+                raise
+            finally:
+                took_s = time.monotonic() - started_at
+                route = known_facts().get("route", "none")
+                REQUESTS.record(1, route=route, status=f"{status:d}")
+                REQUEST_SECONDS.record(took_s, route=route)
+                if scope["path"] not in PROBES:
+                    words = scope["method"], status, took_s * 1000
+                    logger.info("%s answered %d in %.1f ms", *words)

@@ -6,6 +6,7 @@ from configs.tables import load_table
 from serve_app.composition.options import StoreOptions
 from serve_app.domain.prices import Prices
 from serve_app.domain.redaction import redact_logs
+from serve_app.domain.telemetry.facts import use_pepper
 from serve_app.domain.tiers import Tiers
 from serve_app.ledger.jobs.queue import Jobs
 from serve_app.ledger.jobs.webhooks import Webhooks
@@ -73,6 +74,7 @@ def open_stores(options: StoreOptions, *, in_background: bool = False, replicas:
         replicas: How many processes share the rate limits while the cache is away.
     """
     redact_logs()
+    use_pepper(options.key_pepper)
     tiers = Tiers(load_table("tiers"))
     is_shared = not in_background and is_same_server(options.ledger_url, options.cache_url)
     silence = Silence() if is_shared else None

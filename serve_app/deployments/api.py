@@ -20,6 +20,7 @@ from serve_app.composition.options import (
 from serve_app.composition.services import Surroundings, compose_services
 from serve_app.composition.stores import open_stores
 from serve_app.deployments.handles import RayIdentify, RayQuick, probe
+from serve_app.deployments.telemetry import tell_operators
 
 
 def most_replicas() -> int:
@@ -57,6 +58,7 @@ class Api:
             default_models: Role to ids of the checkpoints in use where nothing is chosen.
             handles: The other deployments, by the names that ``/readyz`` shows.
         """
+        tell_operators()
         self._browsers = browsers
         tracks.follow()
         self._services = compose_services(

@@ -15,10 +15,11 @@ from pipelines.audio.waveform import AudioError
 from serve_app.composition.options import ModelOptions, StoreOptions, UrlOptions
 from serve_app.deployments.following import QUICK_ROLES, follow, quick_exchange
 from serve_app.deployments.placement import assigned_cpus
+from serve_app.deployments.telemetry import tell_operators
 from serve_app.domain.errors import UrlFetchError
-from serve_app.domain.redaction import redact_logs
 from serve_app.ledger.jobs.types import source_from_json
 from serve_app.providers.web.audio_url import AudioUrlFetcher
+from serve_app.services.audio.decoding import counted_decoding
 from serve_app.services.audio.refusal import Refusal
 from serve_app.services.audio.sources import SourceFetcher
 from serve_app.store.objects import ObjectStore
@@ -35,7 +36,7 @@ class Bpm:
     async def __init__(  # type: ignore[misc]  # Serve awaits it; loading must not block its loop
         self, options: ModelOptions, stores: StoreOptions, urls: UrlOptions
     ) -> None:
-        redact_logs()
+        tell_operators()
         torch.set_num_threads(assigned_cpus())
         self._turns = asyncio.Semaphore(CONCURRENT)
         self._sources = SourceFetcher(
@@ -76,7 +77,8 @@ class Bpm:
         with_key: bool,
         tempo_range: TempoRange | None,
     ) -> QuickFeatures:
-        waveform = decode(path, limits)
+        with counted_decoding():
+            waveform = decode(path, limits)
         return self._exchange.current.analyse(waveform, with_key=with_key, tempo_range=tempo_range)
 
     async def ready(self) -> bool:

@@ -19,6 +19,7 @@ from serve_app.composition.options import (
 from serve_app.composition.stores import open_stores
 from serve_app.deployments.following import QUICK_ROLES, follow, quick_exchange
 from serve_app.deployments.placement import assigned_cpus
+from serve_app.deployments.telemetry import tell_operators
 from serve_app.domain.identification import TempoAndKey
 from serve_app.domain.identity import TrackIdentity
 from serve_app.providers.catalog.search import Catalog
@@ -52,6 +53,7 @@ class Identify:
         tracks: TrackOptions,
         library: LibraryOptions,
     ) -> None:
+        tell_operators()
         torch.set_num_threads(assigned_cpus())
         opened = open_stores(stores)
         limiter = SharedRateLimiter(opened.cache_store, LocalRateLimiter())

@@ -1,12 +1,15 @@
 """The chores of the installation, in one replica that Serve restarts when it dies."""
 
 import asyncio
+import time
 from functools import partial
 
 from ray import serve
 
 from serve_app.composition.options import KeeperOptions, LibraryOptions, StoreOptions, UrlOptions
-from serve_app.composition.stores import open_stores
+from serve_app.composition.stores import Stores, open_stores
+from serve_app.deployments.telemetry import tell_operators
+from serve_app.domain.telemetry.metrics import AUDIT_MISMATCHES, AUDITED_AT
 from serve_app.ledger.archive import Archive
 from serve_app.ledger.clock import confirm_clock
 from serve_app.ledger.ended_holds import forget_ended
@@ -18,11 +21,12 @@ from serve_app.providers.web.webhook_sender import WebhookSender
 from serve_app.services.audio.assets import AssetsService
 from serve_app.services.jobs.recover import recover
 from serve_app.services.payments import PaymentsWorker
+from serve_app.services.survey import survey
 from serve_app.services.upkeep import Chore, Upkeep
 from serve_app.store.objects import ObjectStore
 
 SWEEP_S, DELIVER_S, EXPORT_S = 1.0, 1.0, 1.0
-FORGET_S, ORPHANS_S, AUDIT_S, CLOCK_S, LIBRARY_S = 10.0, 3600.0, 300.0, 60.0, 60.0
+SURVEY_S, FORGET_S, ORPHANS_S, AUDIT_S, CLOCK_S, LIBRARY_S = 5.0, 10.0, 3600.0, 300.0, 60.0, 60.0
 
 
 @serve.deployment
@@ -36,6 +40,7 @@ class Keeper:
         options: KeeperOptions,
         library: LibraryOptions,
     ) -> None:
+        tell_operators()
         opened = open_stores(stores, in_background=True)
         await opened.ledger_store.claim_shards()
         webhooks = Webhooks(
@@ -46,7 +51,7 @@ class Keeper:
         )
         assets = AssetsService(opened.assets, opened.objects)
         self._journal = Journal(opened.ledger_store)
-        self._mismatch = ""
+        self._mismatch, self._n_mismatches, self._audited_at = "", 0, 0.0
         exporter = Exporter(opened.ledger_store, Archive(options.journal_store))
         kept = library.open()
         self._upkeep = Upkeep(
@@ -61,6 +66,7 @@ class Keeper:
                 Chore("orphaned objects", assets.delete_orphans, ORPHANS_S),
                 Chore("journal", exporter.export, EXPORT_S),
                 Chore("audit", self._audit, AUDIT_S),
+                Chore("metrics", partial(self._measure, opened), SURVEY_S),
                 Chore("library", partial(asyncio.to_thread, kept.maintain), LIBRARY_S),
             ]
         )
@@ -68,9 +74,16 @@ class Keeper:
 
     async def _audit(self) -> None:
         report = await self._journal.audit()
+        self._n_mismatches, self._audited_at = len(report.mismatches), time.time()
         self._mismatch = "; ".join(f"{m.account}: {m.rule}" for m in report.mismatches)
         if self._mismatch:
             raise RuntimeError(f"the ledger's audit found {self._mismatch}")
+
+    async def _measure(self, opened: Stores) -> None:
+        if self._audited_at:  # told again, since Ray forgets what is not
+            AUDIT_MISMATCHES.record(self._n_mismatches)
+            AUDITED_AT.record(self._audited_at)
+        await survey(opened.ledger_store, opened.jobs)
 
     async def check_health(self) -> None:
         """Fail when a chore hangs, so that Serve replaces the replica."""

@@ -25,7 +25,7 @@ from serve_app.checkpoints.shelf import Shelf, ShelfFullError
 from serve_app.composition.execution import execution_on
 from serve_app.composition.options import ModelOptions, StoreOptions
 from serve_app.deployments.autoscaling import BACKLOG, BUSY
-from serve_app.deployments.batch_metrics import BatchMetrics
+from serve_app.deployments.batch_metrics import Queues, observe
 from serve_app.deployments.following import follow
 from serve_app.deployments.placement import (
     Placement,
@@ -33,7 +33,7 @@ from serve_app.deployments.placement import (
     assigned_cpus,
     replica_device,
 )
-from serve_app.domain.redaction import redact_logs
+from serve_app.deployments.telemetry import tell_operators
 
 EMBEDDING = "embedding"
 
@@ -79,14 +79,14 @@ class ModelServer(Generic[R]):
     async def __init__(  # type: ignore[misc]  # Serve awaits it; loading must not block its loop
         self, options: ModelOptions, stores: StoreOptions
     ) -> None:
-        redact_logs()
+        tell_operators()
         torch.set_num_threads(assigned_cpus())
         self._options = options
         self._device = replica_device(options.device)
         self._execution = execution_on(self._device, options)
         self._placement = PlacementGauge(Placement(self._device, self._execution))
         self._turns = Turns()
-        self._metrics = BatchMetrics()
+        self._queues = Queues()
         self._device_s = 0.0
         self._fault: BaseException | None = None
         self._exchange: Exchange[BatchedStep[R]] = Exchange(
@@ -150,7 +150,7 @@ class ModelServer(Generic[R]):
 
     def _show(self) -> None:
         metrics = [step.metrics() for step in self._steps]
-        self._metrics.show_queues(metrics)
+        self._queues.show(metrics)
         self._placement.show({model_id for step in metrics for model_id in step})
 
     async def record_autoscaling_stats(self) -> dict[str, float]:
@@ -171,7 +171,7 @@ class ModelServer(Generic[R]):
 
     def _observe(self, model_id: str, seen: Observation) -> None:
         self._device_s += seen.device_s
-        self._metrics.observe(model_id, seen)
+        observe(model_id, seen)
 
     async def _load(self, cards: Cards) -> BatchedStep[R]:
         """Load a step and warm it up.

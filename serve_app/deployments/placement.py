@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 import ray
 import torch
-from ray.serve.metrics import Gauge
 
 from afa.device import resolve_device
 from pipelines.analysis.checkpoint_model import Execution
+from serve_app.domain.telemetry.metrics import DEVICE
 
 logger = logging.getLogger(__name__)
 
@@ -72,19 +72,15 @@ class PlacementGauge:
     """Shows operators what serves where: 1 for each checkpoint in use."""
 
     def __init__(self, placement: Placement) -> None:
-        self._gauge = Gauge(
-            "afa_device_info",
-            "1 for what is loaded, with its device.",
-            ("model", "device"),  # type: ignore[arg-type]  # Ray means any number of names
-        )
         self._name = placement.name
         self._shown: set[str] = set()
 
     def show(self, model_ids: set[str]) -> None:
         """Record that these, and no others, are loaded."""
         for model_id in self._shown - model_ids:
-            self._gauge.set(0, {"model": model_id, "device": self._name})
+            DEVICE.record(0, model=model_id, device=self._name)
         for model_id in model_ids - self._shown:
             logger.info("%s on %s", model_id, self._name)
-            self._gauge.set(1, {"model": model_id, "device": self._name})
+        for model_id in model_ids:  # again and again: Ray forgets a gauge that is not set
+            DEVICE.record(1, model=model_id, device=self._name)
         self._shown = model_ids

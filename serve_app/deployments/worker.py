@@ -13,6 +13,7 @@ from pipelines.audio.decode import decode
 from serve_app.composition.options import LibraryOptions, StoreOptions, UrlOptions, WorkerOptions
 from serve_app.composition.stores import open_stores
 from serve_app.deployments.backend import RayBackend
+from serve_app.deployments.telemetry import tell_operators
 from serve_app.ledger.jobs.types import Claim
 from serve_app.library.writer import LibraryWriter
 from serve_app.providers.web.audio_url import AudioUrlFetcher
@@ -40,6 +41,7 @@ class AnalysisWorker:
         mood: DeploymentHandle[Any],
         embedding: DeploymentHandle[Any] | None,
     ) -> None:
+        tell_operators()
         opened = open_stores(stores, in_background=True)
         excerpt = Excerpt() if options.analysis == "partial" else None
         self._jobs = opened.jobs

@@ -18,6 +18,7 @@ from serve_app.domain.credits import (
     Payer,
 )
 from serve_app.domain.errors import InsufficientCreditsError
+from serve_app.domain.telemetry.metrics import count_charged
 from serve_app.domain.tiers import Tiers
 from serve_app.ledger.hold_operations import (
     COMMIT,
@@ -146,7 +147,9 @@ class Ledger:
             ServiceUnavailableError: As `commit`.
         """
         answer, balance = await self._end(COMMIT, account, hold_id, final_cost)
-        return Charge(final_cost if answer == "OK" else 0, balance)
+        charged = final_cost if answer == "OK" else 0
+        count_charged(charged)
+        return Charge(charged, balance)
 
     async def void(self, account: str, hold_id: str) -> Balance:
         """Give a hold back whole.
@@ -240,6 +243,7 @@ class Ledger:
             )
         if answer == "NOFUNDS":
             raise no_funds(hits * self._hit_price, balance)
+        count_charged(int(credits))
         return Charge(int(credits), balance)
 
     async def balance(self, account: str, tier: str | None = None) -> Balance:

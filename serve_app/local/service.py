@@ -162,7 +162,9 @@ class LocalService:
         self._ray_started = True
         options = self._config["http_options"] | {"host": self._host, "port": self._port}
         serve.start(
-            proxy_location=self._config["proxy_location"], http_options=HTTPOptions(**options)
+            proxy_location=self._config["proxy_location"],
+            http_options=HTTPOptions(**options),
+            logging_config=self._config["logging_config"],
         )
 
     def _deploy(self) -> None:
@@ -182,7 +184,12 @@ class LocalService:
         watcher = threading.Thread(target=self._watch_deployments, args=(done,), daemon=True)
         watcher.start()
         try:
-            serve.run(app, name=APP_NAME, route_prefix=app_config["route_prefix"])
+            serve.run(
+                app,
+                name=APP_NAME,
+                route_prefix=app_config["route_prefix"],
+                logging_config=app_config["logging_config"],
+            )
         finally:
             done.set()
             watcher.join()

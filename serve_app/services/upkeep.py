@@ -6,6 +6,8 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
+from serve_app.domain.telemetry.metrics import CHORES_FAILED
+
 logger = logging.getLogger(__name__)
 
 STALLED_AFTER = 20
@@ -64,5 +66,6 @@ class Upkeep:
                 await chore.work()
             except Exception as error:  # noqa: BLE001  the next round tries again
                 logger.warning("%s: %r", chore.name, error)
+                CHORES_FAILED.record(1, chore=chore.name)
             self._ended_at[chore.name] = self._clock()
             await asyncio.sleep(chore.every_s)

@@ -11,6 +11,7 @@ import time
 from collections.abc import AsyncIterator
 
 from serve_app.domain.errors import ServiceUnavailableError
+from serve_app.domain.telemetry.metrics import CACHE_READS
 from serve_app.store.away import Away
 from serve_app.store.client import Store
 
@@ -49,6 +50,8 @@ class Cache:
     async def get(self, space: str, key: str) -> bytes | None:
         """Give what was stored; None for a miss."""
         found = await self._try("GET", self._name(space, key))
+        outcome = "away" if self.is_away() else "miss" if found is None else "hit"
+        CACHE_READS.record(1, space=space, outcome=outcome)
         return found.removeprefix(FORMAT) if found is not None else None
 
     async def put(self, space: str, key: str, value: bytes, ttl_s: float) -> None:

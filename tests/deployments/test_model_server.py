@@ -22,9 +22,10 @@ from pipelines.batching.windows import WindowSpec
 from serve_app.checkpoints.exchange import Cards, Exchange, ids_by_role
 from serve_app.checkpoints.shelf import ShelfFullError
 from serve_app.composition.options import ModelOptions
-from serve_app.deployments import batch_metrics, model_server, placement
+from serve_app.deployments import model_server, placement
 from serve_app.deployments.autoscaling import BACKLOG, BUSY
 from serve_app.deployments.model_server import ModelServer
+from tests.recorded import Recorded
 
 pytestmark = pytest.mark.usefixtures("quick_freezing")
 
@@ -69,29 +70,6 @@ class ToyServer(ModelServer[dict[str, str]]):
         return ToyStep(cards)
 
 
-class Recorded:
-    """A Ray metric that keeps what it is told, by name and model."""
-
-    values: ClassVar[dict[tuple[str, str], list[float]]] = {}
-
-    def __init__(self, name: str, *_: Any) -> None:
-        self._name = name
-
-    def observe(self, value: float, tags: dict[str, str]) -> None:
-        self.values.setdefault((self._name, tags["model"]), []).append(value)
-
-    inc = set = observe
-
-
-@pytest.fixture
-def recorded(monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, str], list[float]]:
-    for kind in ("Counter", "Gauge", "Histogram"):
-        monkeypatch.setattr(batch_metrics, kind, Recorded)
-    monkeypatch.setattr(placement, "Gauge", Recorded)
-    monkeypatch.setattr(Recorded, "values", {})
-    return Recorded.values
-
-
 @pytest.fixture
 def follower() -> SimpleNamespace:
     return SimpleNamespace(chosen={})
@@ -102,7 +80,7 @@ async def server(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     follower: SimpleNamespace,
-    recorded: dict[tuple[str, str], list[float]],
+    recorded: Recorded,
 ) -> ToyServer:
     options = ModelOptions(model_dir=tmp_path, device="cpu", named_mib=1)
 
@@ -115,6 +93,7 @@ async def server(
         return follower
 
     monkeypatch.setattr(model_server, "follow", follow)
+    monkeypatch.setattr(model_server, "tell_operators", lambda: None)
     monkeypatch.setattr(placement, "_assigned", lambda _resource, _otherwise: 1.0)
     made = ToyServer.__new__(ToyServer)
     await made.__init__(options, None)  # type: ignore[misc]  # as Serve does
@@ -149,11 +128,10 @@ async def test_a_device_that_breaks_under_a_named_embedding_shows_in_the_health(
         await server.check_health()
 
 
-async def test_what_is_loaded_shows_with_its_device(
-    server: ToyServer, recorded: dict[tuple[str, str], list[float]]
-) -> None:
-    await server.check_health()  # once only, however often it is asked
-    assert recorded["afa_device_info", "toy"] == [1]
+async def test_what_is_loaded_shows_with_its_device(server: ToyServer, recorded: Recorded) -> None:
+    before = len(recorded.of("afa_device_info", model="toy"))
+    await server.check_health()  # Ray forgets what is not told again
+    assert recorded.of("afa_device_info", model="toy")[before:] == [1]
 
 
 async def test_work_of_named_embeddings_counts_for_scaling(server: ToyServer) -> None:
@@ -225,17 +203,17 @@ async def test_a_named_embedding_for_which_the_device_has_no_memory_is_refused(
 
 
 async def test_what_the_batchers_measure_is_published(
-    server: ToyServer, recorded: dict[tuple[str, str], list[float]]
+    server: ToyServer, recorded: Recorded
 ) -> None:
-    assert ("afa_batch_windows", "toy") not in recorded  # warming up is nobody's work
+    assert not recorded.of("afa_batch_windows")  # warming up is nobody's work
     asked = [asyncio.create_task(ask(server, sample=SLOW)) for _ in range(20)]
     await asyncio.sleep(SLOW_S / 2)
     await server.check_health()
     await asyncio.gather(*asked)
     await server.check_health()
     (measured,) = server._exchange.current.metrics().values()
-    found = {name: values for (name, model), values in recorded.items() if model == "toy"}
-    assert len(found) == len(recorded)
+    found = {name: values for (name, _), values in recorded.values.items()}
+    assert len(found) == len(recorded.values)
     n_warm = 2  # both channels of the noise
     assert sum(found["afa_batch_windows"]) == measured.windows - n_warm == 20
     assert len(found["afa_batch_windows"]) == len(found["afa_batch_seconds"]) < 20
@@ -246,7 +224,7 @@ async def test_what_the_batchers_measure_is_published(
 
 
 async def test_failures_and_what_was_dropped_are_published(
-    server: ToyServer, recorded: dict[tuple[str, str], list[float]]
+    server: ToyServer, recorded: Recorded
 ) -> None:
     ahead = [asyncio.create_task(ask(server, sample=SLOW)) for _ in range(40)]
     await asyncio.sleep(SLOW_S)
@@ -255,8 +233,8 @@ async def test_failures_and_what_was_dropped_are_published(
     await asyncio.wait(ahead)
     with pytest.raises(DeviceFaultError):
         await ask(server, sample=BREAK)
-    assert sum(recorded["afa_batch_dropped_windows", "toy"]) == 8
-    assert sum(recorded["afa_batch_failed_tracks", "toy"]) == 1
+    assert sum(recorded.of("afa_batch_dropped_windows", model="toy")) == 8
+    assert sum(recorded.of("afa_batch_failed_tracks", model="toy")) == 1
 
 
 async def test_room_for_a_named_embedding_is_made_by_the_size_of_its_file(

@@ -18,6 +18,7 @@ from serve_app.domain.errors import (
     UnauthorizedError,
 )
 from serve_app.domain.keys import Caller
+from serve_app.domain.telemetry.facts import note, pseudonym
 from serve_app.domain.tiers import LOCAL, Tier, Tiers
 from serve_app.domain.ulid import new_ulid
 from serve_app.store.limits import Decision
@@ -168,6 +169,11 @@ async def authenticate(
                 "another with `afa keys create`"
             )
         request.state.caller = caller
+        note(
+            account=pseudonym(caller.account),
+            key="test" if caller.is_test else "live",
+            route=request.scope["route"].path,
+        )
         return caller
     address = request.client.host if request.client else "unknown"
     decision = await services.limits.check_failed_auth(address, count=True)

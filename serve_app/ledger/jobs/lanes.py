@@ -9,13 +9,15 @@ from dataclasses import dataclass
 
 from serve_app.domain.tiers import Tiers
 from serve_app.store.client import Store
-from serve_app.store.keys import LANES, lane_key, split_member
+from serve_app.store.keys import LANES, SEPARATOR, lane_key, split_member
 
 STRUCTURES = (
     *("jobs", "where", "served", "busy", "depth"),
     *("delayed", "leases", "stats", "wake"),
 )
 EXPIRED_BATCH = 200
+OWNERS_LOOKED_AT = 200
+"""Of a lane, beginning with those whose turn is next."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,23 @@ class Load:
         """
         ahead = min(self.depth, (self.own_backlog + 1) * max(1, self.owners))
         return ahead * self.mean_service_s / max(1.0, self.mean_busy)
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A lane as it is now.
+
+    Attributes:
+        waiting: Jobs in line.
+        running: Jobs that workers have.
+        oldest_wait_s: Since the job was put in line that waits longest, of owners who may run one
+            more: what waits for its own owner's jobs says nothing of the service.
+    """
+
+    lane: str
+    waiting: int
+    running: int
+    oldest_wait_s: float
 
 
 class Lanes:
@@ -125,6 +144,37 @@ class Lanes:
             "lane_load", self._keys, [lane, account]
         )
         return Load(depth, owners, own, float(service_ms) / 1000, float(busy))
+
+    async def standings(self) -> list[Standing]:
+        """Look at every lane.
+
+        Raises:
+            ServiceUnavailableError: The ledger is away.
+        """
+        lanes, now_ms = list(self._weights), await self._store.now_ms()
+        waiting, running, *rings = await self._store.batch(
+            [
+                ("HMGET", lane_key("depth", self._space), *lanes),
+                ("HMGET", lane_key("busy", self._space), *(f"n:{lane}" for lane in lanes)),
+                *(
+                    ("ZRANGE", lane_key(f"ring:{lane}", self._space), 0, OWNERS_LOOKED_AT - 1)
+                    for lane in lanes
+                ),
+            ]
+        )
+        next_in_line = await self._store.batch([self._first(who) for ring in rings for who in ring])
+        since_ms = dict.fromkeys(lanes, now_ms)
+        for lane, *_, put_ms in (split_member(entry) for found in next_in_line for entry in found):
+            since_ms[lane] = min(since_ms[lane], int(put_ms))
+        return [
+            Standing(lane, int(n or 0), int(busy or 0), (now_ms - since_ms[lane]) / 1000)
+            for lane, n, busy in zip(lanes, waiting, running, strict=True)
+        ]
+
+    def _first(self, who: bytes) -> tuple[str | bytes | int, ...]:
+        """Give the command that reads the first in line of a lane's owner."""
+        jobs, begin = lane_key("jobs", self._space), b"[" + who + SEPARATOR.encode()
+        return "ZRANGEBYLEX", jobs, begin, begin + b"\xff", "LIMIT", 0, 1
 
     async def wait_for_work(self, timeout_s: float) -> None:
         """Sleep until a job comes in, or ``timeout_s`` is over."""

@@ -19,7 +19,7 @@ from serve_app.domain.errors import (
     UnansweredError,
 )
 from serve_app.domain.tiers import Tiers
-from serve_app.ledger.jobs.lanes import Lanes
+from serve_app.ledger.jobs.lanes import Lanes, Standing
 from serve_app.ledger.jobs.records import (
     JobPolicy,
     ending_keys,
@@ -405,6 +405,14 @@ class Jobs:
             share_ms: With many callers: do nothing if another one swept within this time.
         """
         return await self._sweep.recover(share_ms)
+
+    async def standings(self) -> dict[Stage, list[Standing]]:
+        """Look at the lanes of every stage.
+
+        Raises:
+            ServiceUnavailableError: The ledger is away.
+        """
+        return {stage: await lanes.standings() for stage, lanes in self._lanes.items()}
 
     async def close(self) -> None:
         """Stop listening for events."""

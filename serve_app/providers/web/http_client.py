@@ -30,6 +30,7 @@ from serve_app.domain.providers import (
     RateLimit,
     RateLimiter,
 )
+from serve_app.domain.telemetry.metrics import PROVIDER_CALLS, PROVIDER_SECONDS
 from serve_app.providers.web.breaker import CircuitBreaker
 
 logger = logging.getLogger(__name__)
@@ -230,16 +231,19 @@ class ProviderClient:
     async def _send(self, request: httpx.Request, route: str, judge: Callable[[Reply], T]) -> T:
         wait_s = self.breaker.try_pass()
         if wait_s > 0:
+            PROVIDER_CALLS.record(1, provider=self.name, outcome="skipped")
             raise ProviderSkippedError(self.name, "left alone after failures", wait_s)
         started = time.monotonic()
-        status = 0
+        status, outcome = 0, "error"
         try:
             if not await self._limiter.acquire(self.name, self._limit, self._max_wait_s):
                 self.breaker.abandon()
+                outcome = "skipped"
                 raise ProviderSkippedError(self.name, "its rate limit leaves no turn in time")
             reply = await self._exchange(request)
             status = reply.status
             result = judge(reply)
+            outcome = "ok"
         except ProviderSkippedError:
             raise
         except ProviderError as error:
@@ -253,13 +257,16 @@ class ProviderClient:
             self.breaker.abandon()
             raise
         finally:
+            taken_s = time.monotonic() - started
+            PROVIDER_CALLS.record(1, provider=self.name, outcome=outcome)
+            PROVIDER_SECONDS.record(taken_s, provider=self.name)
             logger.info(
                 "provider call",
                 extra={
                     "provider": self.name,
                     "route": route,
                     "status_class": f"{status // 100}xx" if status else "none",
-                    "latency_ms": round((time.monotonic() - started) * 1000),
+                    "latency_ms": round(taken_s * 1000),
                 },
             )
         self.breaker.succeed()

@@ -23,6 +23,7 @@ import certifi
 import httpcore
 import idna
 
+from serve_app.domain.telemetry.metrics import URLS_BLOCKED
 from serve_app.providers.web.public_address import Address, is_public, parse_address, unwrapped
 
 MAX_URL_CHARACTERS = 2048
@@ -134,6 +135,7 @@ class UrlGuard:
         address = parse_address(host)
         if address is not None:
             if "%" in host or not self.permits(address):
+                URLS_BLOCKED.record(1, by="address")
                 raise InvalidUrlError("The address does not lie on the public internet.")
             return host
         try:
@@ -146,6 +148,7 @@ class UrlGuard:
             raise InvalidUrlError("The host name of the address is not valid.")
         is_local = "." not in name or name.endswith(_LOCAL_SUFFIXES)
         if is_local and not self._networks:
+            URLS_BLOCKED.record(1, by="name")
             raise InvalidUrlError("The address does not lie on the public internet.")
         return name
 
@@ -190,6 +193,7 @@ class GuardedConnector:
             raise UrlFetchError(_NOT_PUBLIC) from fault
         addresses = [parse_address(answer) for answer in answers]
         if not addresses or not all(a is not None and self._guard.permits(a) for a in addresses):
+            URLS_BLOCKED.record(1, by="resolved")
             raise UrlFetchError(_NOT_PUBLIC)
         return [str(address) for address in addresses][:MAX_ADDRESSES_TRIED]
 

@@ -29,6 +29,7 @@ from serve_app.domain.errors import (
 from serve_app.domain.keys import Caller
 from serve_app.domain.tiers import Tier
 from serve_app.domain.ulid import new_ulid
+from serve_app.services.audio.decoding import counted_decoding
 from serve_app.services.audio.intake import UPLOADS, store_body
 from serve_app.services.audio.signatures import HEAD_BYTES, is_surely_no_audio, media_type_of
 from serve_app.store.assets import Assets
@@ -113,7 +114,8 @@ class AssetsService:
         """Have the first seconds decoded behind the decoder's walls; delete what does not."""
         try:
             async with self._objects.at_hand(key) as path:
-                await asyncio.to_thread(check_head, path, CHECK_LIMITS)
+                with counted_decoding():
+                    await asyncio.to_thread(check_head, path, CHECK_LIMITS)
         except AudioError as error:
             await self._objects.delete(key)
             raise UnprocessableAudioError(str(error), error.code) from error

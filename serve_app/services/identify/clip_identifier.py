@@ -12,6 +12,7 @@ from pipelines.audio.waveform import AudioError, Waveform
 from pipelines.fingerprint.clip import SHORTEST_CLIP_S, Clip
 from serve_app.domain.identification import TempoAndKey
 from serve_app.domain.objects import ObjectNotFoundError
+from serve_app.services.audio.decoding import counted_decoding
 from serve_app.services.audio.refusal import Refusal
 from serve_app.services.identify.answers import IdentifyCache
 from serve_app.services.identify.cascade import TOTAL_BUDGET_S, IdentifyCascade, IdentifyOutcome
@@ -91,7 +92,8 @@ class ClipIdentifier:
         return found
 
     def _hear(self, path: Path, limits: DecodeLimits) -> tuple[Clip, Waveform]:
-        waveform = decode(path, limits)
+        with counted_decoding():
+            waveform = decode(path, limits)
         return self._make_clip(waveform), middle(waveform, MEASURED_S)
 
 

@@ -6,13 +6,14 @@ only a claim that still holds its lease changes the job or removes its audio.
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Protocol, TypeVar
+from typing import Literal, Protocol, TypeVar
 
 from models.rhythm.tempo import TempoRange
 from pipelines.analysis.features import to_json
@@ -22,6 +23,14 @@ from pipelines.audio.decode import DecodeLimits
 from pipelines.audio.waveform import AudioError, Waveform
 from serve_app.checkpoints.choice import models_name
 from serve_app.domain.errors import AfaError, RetryableError, ServiceUnavailableError
+from serve_app.domain.keys import TEST_NAMESPACE
+from serve_app.domain.telemetry.facts import about, pseudonym
+from serve_app.domain.telemetry.metrics import (
+    JOB_ATTEMPTS_LOST,
+    JOB_SECONDS,
+    JOBS_ENDED,
+    count_charged,
+)
 from serve_app.ledger.jobs.queue import Jobs
 from serve_app.ledger.jobs.types import AnalysisJob, Claim, ObjectSource, SimulatedSource
 from serve_app.library.edit import Edit, Heard, where_there
@@ -29,6 +38,7 @@ from serve_app.library.track import LibraryTrack
 from serve_app.library.writer import LibraryWriter
 from serve_app.providers.tags.identity import TAGS
 from serve_app.providers.tags.reader import Tags, read_tags
+from serve_app.services.audio.decoding import counted_decoding
 from serve_app.services.audio.intake import UPLOADS
 from serve_app.services.audio.sources import SourceFetcher
 from serve_app.services.lookup.feature_cache import FeatureCache, light
@@ -103,6 +113,30 @@ class JobRunner:
 
     async def run(self, claim: Claim) -> None:
         """Bring the claimed job to an end, or give it back."""
+        with about(
+            trace_id=claim.work.trace_id,
+            job_id=claim.job_id,
+            account=pseudonym(claim.account),
+            key="test" if claim.account.startswith(TEST_NAMESPACE) else "live",
+            route="job",
+        ):
+            began = time.monotonic()
+            end = await self._end(claim)
+            taken_s = time.monotonic() - began
+            JOB_SECONDS.record(taken_s, stage=claim.work.stage, outcome=end.outcome)
+            if end.outcome == "again":
+                JOB_ATTEMPTS_LOST.record(1, code=end.code)
+            elif end.outcome in ("complete", "failed"):
+                JOBS_ENDED.record(1, outcome=end.outcome, code=end.code)
+            logger.info(
+                "attempt %d %s after %.3f s",
+                claim.attempt,
+                end.outcome,
+                taken_s,
+                extra={"stage": claim.work.stage, "code": end.code},
+            )
+
+    async def _end(self, claim: Claim) -> "End":
         progress = Progress()
         work = asyncio.create_task(self._work(claim, progress))
         beat = asyncio.create_task(self._keep_alive(claim, progress))
@@ -113,19 +147,24 @@ class JobRunner:
             done = work.result()
             if isinstance(done, ObjectSource):
                 await self._persist(self._jobs.pass_on, claim, replace(claim.work, source=done))
-            elif await self._persist(self._jobs.finish, claim, done):
-                await self._discard_upload(claim)
+                return End("passed_on")
+            if not await self._persist(self._jobs.finish, claim, done):
+                return End("lost")
+            count_charged(claim.cost)
+            await self._discard_upload(claim)
+            return End("complete")
         except LeaseLostError:
             logger.warning("lost the lease of %s", claim.job_id)
+            return End("lost")
         except AudioError as error:
-            await self._fail(claim, error.code, str(error))
+            return await self._fail(claim, error.code, str(error))
         except RetryableError as error:
-            await self._fail(claim, error.code, error.message, retryable=True)
+            return await self._fail(claim, error.code, error.message, retryable=True)
         except AfaError as error:
-            await self._fail(claim, error.code, error.message)
+            return await self._fail(claim, error.code, error.message)
         except Exception as error:
             logger.warning("job %s attempt %d failed", claim.job_id, claim.attempt, exc_info=error)
-            await self._fail(claim, "internal_error", OUR_FAULT, retryable=True)
+            return await self._fail(claim, "internal_error", OUR_FAULT, retryable=True)
         finally:
             work.cancel()
             beat.cancel()
@@ -182,7 +221,8 @@ class JobRunner:
             await self._sources.fetch(job.source, path, job.max_bytes)
             progress.advance(0.15, "decode")
             limits = DecodeLimits(max_seconds=job.max_audio_s, min_seconds=MIN_AUDIO_S)
-            waveform = await asyncio.to_thread(self._decode, path, limits)
+            with counted_decoding():
+                waveform = await asyncio.to_thread(self._decode, path, limits)
             tags = await asyncio.to_thread(tags_of, path)
         progress.advance(0.3, "analyse")
         found = await self._backend.analyse(waveform, tempo_range_of(job))
@@ -203,9 +243,11 @@ class JobRunner:
 
     async def _fail(
         self, claim: Claim, code: str, message: str, *, retryable: bool = False
-    ) -> None:
+    ) -> "End":
         if await self._jobs.fail(claim, code, message, retryable):
             await self._discard_upload(claim)
+            return End("failed", code)
+        return End("again", code) if retryable else End("lost", code)
 
     async def _discard_upload(self, claim: Claim) -> None:
         match claim.work.source:
@@ -242,6 +284,14 @@ async def _blocks(path: Path) -> AsyncIterator[bytes]:
     with await asyncio.to_thread(path.open, "rb") as file:
         while block := await asyncio.to_thread(file.read, READ_BYTES):
             yield block
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """How an attempt ended; ``code`` is the error's."""
+
+    outcome: Literal["complete", "passed_on", "failed", "again", "lost"]
+    code: str = ""
 
 
 class Progress:

@@ -17,6 +17,7 @@ from serve_app.domain.errors import (
     UrlFetchError,
 )
 from serve_app.domain.keys import Caller
+from serve_app.domain.telemetry.facts import known_facts
 from serve_app.domain.tiers import Tier
 from serve_app.domain.ulid import new_ulid
 from serve_app.ledger.jobs.queue import Jobs
@@ -141,6 +142,7 @@ class TrackJobs:
                     cache_key=key,
                     is_for_lookup=True,
                     library_id=library_id,
+                    trace_id=known_facts().get("trace_id", ""),
                 ),
                 cost=0,
             )

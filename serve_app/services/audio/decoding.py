@@ -1,0 +1,30 @@
+"""Counts what the decoder is given, and what becomes of it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from pipelines.audio.decode import DecoderCrashedError, DecodingTooSlowError
+from pipelines.audio.waveform import AudioError
+from serve_app.domain.telemetry.metrics import DECODES
+
+
+@contextmanager
+def counted_decoding() -> Iterator[None]:
+    """Count the one file that the body decodes, by how that ended."""
+    try:
+        yield
+    except AudioError as error:
+        DECODES.record(1, outcome=outcome_of(error))
+        raise
+    DECODES.record(1, outcome="ok")
+
+
+def outcome_of(error: AudioError) -> str:
+    """Name how a decoder's child was killed, or why it refused the file."""
+    match error:
+        case DecodingTooSlowError():
+            return "killed_too_slow"
+        case DecoderCrashedError():
+            return "killed_crashed"
+        case _:
+            return error.code
