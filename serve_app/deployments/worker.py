@@ -12,6 +12,7 @@ from pipelines.analysis.excerpt import Excerpt
 from pipelines.audio.decode import decode
 from serve_app.composition.options import LibraryOptions, StoreOptions, UrlOptions, WorkerOptions
 from serve_app.composition.stores import open_stores
+from serve_app.deployments.autoscaling import BACKLOG, BUSY
 from serve_app.deployments.backend import RayBackend
 from serve_app.deployments.telemetry import tell_operators
 from serve_app.ledger.jobs.types import Claim
@@ -56,6 +57,7 @@ class AnalysisWorker:
             FeatureCache(opened.cache, str),
             LibraryWriter(library.open()),
         )
+        self._n_slots, self._n_running = options.concurrent_jobs, 0
         self._loops = [
             asyncio.create_task(self._work(slot)) for slot in range(options.concurrent_jobs)
         ]
@@ -68,7 +70,11 @@ class AnalysisWorker:
             try:
                 claim = await self._jobs.claim(f"{self._worker_id}-{slot}", CLAIM_WAIT_S)
                 if claim is not None:
-                    await self._runner.run(claim)
+                    self._n_running += 1
+                    try:
+                        await self._runner.run(claim)
+                    finally:
+                        self._n_running -= 1
             except Exception:  # the ledger may be away; the lanes wait
                 logger.exception("worker %s", self._worker_id)
                 await asyncio.sleep(FAULT_PAUSE_S)
@@ -97,6 +103,12 @@ class AnalysisWorker:
             logger.exception("worker %s", self._worker_id)
         finally:
             self._fetch_places.release()
+
+    async def record_autoscaling_stats(self) -> dict[str, float]:
+        """Give Serve's controller what `QueueDelayPolicy` goes by: the wait in the lanes."""
+        standings = (await self._jobs.standings())["analyse"]
+        oldest_s = max((lane.oldest_wait_s for lane in standings), default=0.0)
+        return {BACKLOG: oldest_s, BUSY: self._n_running / self._n_slots}
 
     async def check_health(self) -> None:
         """Fail when a loop has ended, so that Serve replaces the replica."""
