@@ -53,6 +53,10 @@ class BatchedStep(Generic[R]):
         max_queued_windows: Most windows waiting for each model (see `Batcher`).
         host_threads: Tracks whose host work (`prepare`, `finish`) runs at the same time.
         turns: Shared with other steps on the same device in this process.
+
+    Attributes:
+        step: What it computes.
+        device: Where the forwards run, and in which thread.
     """
 
     def __init__(
@@ -65,9 +69,9 @@ class BatchedStep(Generic[R]):
         turns: Turns | None = None,
     ) -> None:
         self.step = step
-        self._device = TorchDevice(device, turns)
+        self.device = TorchDevice(device, turns)
         self._batchers = {
-            model.model_id: _batcher(model, max_windows, max_queued_windows, self._device)
+            model.model_id: _batcher(model, max_windows, max_queued_windows, self.device)
             for model in step.models
         }
         self._host_threads = host_threads or min(4, os.cpu_count() or 1)
@@ -82,7 +86,7 @@ class BatchedStep(Generic[R]):
         """Let every model meet its batch sizes once."""
         for model in self.step.models:
             if isinstance(model, CompiledModel):
-                await self._device.call(model.warm_up)
+                await self.device.call(model.warm_up)
 
     async def warm_up(self) -> None:
         """Compile and run everything once, so that no track waits for it."""
@@ -203,7 +207,7 @@ class BatchedStep(Generic[R]):
     def close(self) -> None:
         """End the threads after what is under way."""
         self._host.shutdown()
-        self._device.close()
+        self.device.close()
 
 
 def _timed(step: Step[R], waveform: Waveform) -> tuple[Prepared, float]:
