@@ -117,7 +117,8 @@ def served(model_id: str, device: torch.device, options: Options) -> Iterator[Se
             embedding.build({"embedding": (card,)}, model_dir, device, args.max_windows, execution),
             device,
             args.batch_windows,
-            args.queue_windows,
+            max_batch_bytes=args.batch_mib << 20,
+            max_queued_bytes=args.queue_mib << 20,
         )
         try:
             batch = max(execution.batch_sizes, default=args.batch_windows)

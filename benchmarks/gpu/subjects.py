@@ -388,11 +388,11 @@ def _maest(**size: Any) -> nn.Module:
 
 
 def _mert(**size: Any) -> nn.Module:
-    from transformers import HubertConfig, HubertModel
+    from transformers import HubertConfig
 
-    from models.trunks.mert import Mert
+    from models.trunks.mert import Mert, MertTrunk
 
-    return Mert(HubertModel(HubertConfig(**size)))
+    return Mert(MertTrunk(HubertConfig(**size)))
 
 
 def _clap(**size: Any) -> nn.Module:

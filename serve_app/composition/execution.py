@@ -40,8 +40,11 @@ class ModelArgs(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
 
     max_windows: int = Field(0, ge=0, description="Windows per track and model; 0 means all.")
-    batch_windows: int = Field(16, ge=1, description="Budget of one batch.")
-    queue_windows: int = Field(4096, ge=1, description="More waiting windows are refused.")
+    batch_windows: int = Field(16, ge=1, description="Most windows in one forward.")
+    batch_mib: int = Field(256, ge=1, description="Most MiB of windows in one forward.")
+    queue_mib: int = Field(
+        2048, ge=1, description="Most MiB of windows that wait for one model; more are refused."
+    )
     execution: ExecutionOptions = ExecutionOptions()
     named_mib: int = Field(
         0, ge=0, description="Weights of further embedding models that requests may name; 0: none."
