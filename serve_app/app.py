@@ -8,8 +8,8 @@ from ray.serve import Application, Deployment
 from configs.settings import Settings
 from pipelines.analysis.excerpt import Excerpt
 from serve_app.checkpoints.exchange import ids_by_role
-from serve_app.composition.execution import ModelArgs
 from serve_app.composition.files import LocalFiles, require_shared
+from serve_app.composition.model_args import ModelArgs
 from serve_app.composition.options import (
     BrowserOptions,
     KeeperOptions,

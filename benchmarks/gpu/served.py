@@ -31,7 +31,8 @@ from pipelines.analysis.checkpoint_model import CheckpointModel, Execution, load
 from pipelines.analysis.records import EmbeddingResult
 from pipelines.batching.runner import BatchedStep
 from pipelines.batching.steps import Prepared
-from serve_app.composition.execution import ModelArgs
+from serve_app.composition.execution import gpu_execution
+from serve_app.composition.model_args import ModelArgs
 
 PROFILE = "serve.gpu"
 SUBJECTS = {"mert-95m": "mert-95m", "ast-audioset": "ast"}
@@ -107,7 +108,7 @@ def served(model_id: str, device: torch.device, options: Options) -> Iterator[Se
         one for one in networks(is_small=options.is_dry) if one.name == SUBJECTS[model_id]
     )
     args = ModelArgs.model_validate(load_table(PROFILE)["applications"][0]["args"]["embedding"])
-    execution = args.execution.on_gpu()
+    execution = gpu_execution(args.execution)
     if options.is_dry:
         execution = replace(execution, batch_sizes=DRY_SIZES)
     with tempfile.TemporaryDirectory(prefix="afa-bench-") as name:

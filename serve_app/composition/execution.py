@@ -1,56 +1,16 @@
-"""How networks are batched and run on a device, for deployments, commands and benchmarks alike.
-
-Read from the Serve file; knows no store, so that a bare GPU machine can go by it.
-"""
-
-from typing import Literal
+"""How networks run on a device, for deployments, commands and benchmarks alike."""
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from pipelines.analysis.checkpoint_model import EAGER, Execution
-
-
-class ExecutionOptions(BaseModel):
-    """How transformers run on a GPU; on the CPU they run eagerly in float32 whatever this says."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    dtype: Literal["float32", "bfloat16"] = "float32"
-    batch_sizes: tuple[int, ...] = Field(
-        (), description="Compile for these numbers of windows, ascending; empty: do not compile."
-    )
-    cuda_graphs: bool = Field(False, description="Record a CUDA graph for each of them.")
-
-    @field_validator("batch_sizes")
-    @classmethod
-    def _ascend(cls, sizes: tuple[int, ...]) -> tuple[int, ...]:
-        if list(sizes) != sorted(set(sizes)) or any(size < 1 for size in sizes):
-            raise ValueError("batch_sizes must ascend from at least 1")
-        return sizes
-
-    def on_gpu(self) -> Execution:
-        """Give the same for the networks."""
-        return Execution(getattr(torch, self.dtype), self.batch_sizes, self.cuda_graphs)
-
-
-class ModelArgs(BaseModel):
-    """Batching and execution of one model deployment."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
-
-    max_windows: int = Field(0, ge=0, description="Windows per track and model; 0 means all.")
-    batch_windows: int = Field(16, ge=1, description="Most windows in one forward.")
-    batch_mib: int = Field(256, ge=1, description="Most MiB of windows in one forward.")
-    queue_mib: int = Field(
-        2048, ge=1, description="Most MiB of windows that wait for one model; more are refused."
-    )
-    execution: ExecutionOptions = ExecutionOptions()
-    named_mib: int = Field(
-        0, ge=0, description="Weights of further embedding models that requests may name; 0: none."
-    )
+from serve_app.composition.model_args import ExecutionOptions, ModelArgs
 
 
 def execution_on(device: torch.device, options: ModelArgs) -> Execution:
     """Give how transformers run on a device; the CPU takes no notice of the options."""
-    return EAGER if device.type == "cpu" else options.execution.on_gpu()
+    return EAGER if device.type == "cpu" else gpu_execution(options.execution)
+
+
+def gpu_execution(chosen: ExecutionOptions) -> Execution:
+    """Give how transformers run on a GPU."""
+    return Execution(getattr(torch, chosen.dtype), chosen.batch_sizes, chosen.cuda_graphs)

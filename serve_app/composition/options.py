@@ -9,8 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from afa.cards import known_cards
 from models.checkpoints.cards import ModelCard, choose_cards
-from serve_app.composition.execution import ModelArgs
 from serve_app.composition.files import LocalFiles
+from serve_app.composition.model_args import ModelArgs
 from serve_app.ledger.jobs.records import JobPolicy
 from serve_app.ledger.ledger import OverAllowance
 from serve_app.library.library import Library

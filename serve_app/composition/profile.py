@@ -6,7 +6,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field
 
 from configs.settings import Settings
-from serve_app.composition.execution import ModelArgs
+from serve_app.composition.model_args import ModelArgs
 from serve_app.composition.options import JobOptions, ModelOptions, WorkerOptions
 
 
