@@ -18,6 +18,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
+from transformers import PreTrainedModel
 
 from afa.cards import known_cards
 from benchmarks.gpu.subjects import Subject, networks
@@ -137,7 +138,7 @@ def write_checkpoint(subject: Subject, like: ModelCard, folder: Path) -> tuple[M
     source = folder / "source"
     network = subject.build(torch.device("cpu"))
     trunk = network.trunk
-    if not hasattr(trunk, "save_pretrained"):
+    if not isinstance(trunk, PreTrainedModel):
         raise TypeError(f"{subject.name} is no network of transformers")
     trunk.save_pretrained(source)
     names = ("config.json", "model.safetensors")

@@ -94,7 +94,8 @@ def front_ends(*, is_small: bool = False) -> Iterator[Subject]:
 def networks(*, is_small: bool = False) -> Iterator[Subject]:
     """Give the networks; small ones are made in an instant and hear windows of a few seconds."""
     for name, (build, n_samples, sample_rate, has_bfloat16) in _NETWORKS.items():
-        length, size = n_samples, {}
+        length = n_samples
+        size: dict[str, Any] = {}
         if is_small:
             length, size = _SMALL.get(name, (min(n_samples, SMALL_S * sample_rate), {}))
         made = _seeded(partial(build, **size))

@@ -32,7 +32,7 @@ _WEIGHT_NORM = {
 }
 
 
-class MertTrunk(HubertModel):  # type: ignore[misc]  # transformers is not typed
+class MertTrunk(HubertModel):  # type: ignore[no-untyped-call]
     """HuBERT that gives the mean of its layers over time, each added when it is made.
 
     So none of them has to be kept: 13 of a batch of 64 windows are 1 GB.
