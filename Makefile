@@ -22,7 +22,7 @@ help:
 	@echo "make clients     write what the clients take from the OpenAPI document (needs npm)"
 	@echo "make bench       benchmarks, results below benchmarks/results/"
 	@echo "make soak        long fault and load suites"
-	@echo "make gpu-check   parity, determinism and memory on a GPU"
+	@echo "make gpu-check   parity, memory and speed on a GPU; with DRY=1 a rehearsal on the CPU"
 
 # $(1): what of the project is installed; $(2): its size in the environment.
 define install
@@ -96,7 +96,7 @@ soak: $(DEV_STAMP)
 	$(BIN)/python -m pytest -m slow --timeout 0 tests/soak tests/system tests/pipelines/audio
 
 gpu-check:
-	@$(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON)) -m benchmarks.gpu.check
+	@$(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON)) -m benchmarks.gpu $(if $(DRY),--dry)
 
 clean:
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache *.egg-info

@@ -26,8 +26,6 @@ from pipelines.batching.steps import Prepared, Step
 
 AHEAD = 16
 BATCH_WINDOWS = 16
-MAX_QUEUED_WINDOWS = 1_000_000_000
-"""No limit: reading waits until the batchers want more."""
 
 Results = tuple[float, list[Any]]
 """The length of a track in seconds, and the result of every step."""
@@ -78,9 +76,7 @@ async def _run(
     done: Queue[tuple[Path, Results | Exception] | None],
 ) -> None:
     turns = Turns()
-    batched = [
-        BatchedStep(step, device, BATCH_WINDOWS, MAX_QUEUED_WINDOWS, turns=turns) for step in steps
-    ]
+    batched = [BatchedStep(step, device, BATCH_WINDOWS, turns=turns) for step in steps]
 
     def prepare(path: Path) -> tuple[float, list[Prepared]]:
         waveform: Waveform = read(path)

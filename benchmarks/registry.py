@@ -78,8 +78,8 @@ def run_benchmark(
     Args:
         name: A key of `MODULES`.
         json_path: Result file; ``benchmarks/results/NAME.json`` when None, but nothing is written
-            there by a quick or a skipped run: those keep the figures that stand. The plot lies
-            beside it.
+            there by a quick, a dry or a skipped run: those keep the figures that stand. The plot
+            lies beside it.
         options: How thoroughly.
         console: Where the table goes.
 
@@ -90,7 +90,8 @@ def run_benchmark(
     module = cast("Benchmark", importlib.import_module(MODULES[name]))
     result = module.run(options)
     show(result, console or Console())
-    if json_path is None and not result.skipped and not options.is_quick:
+    is_kept = not (result.skipped or options.is_quick or options.is_dry)
+    if json_path is None and is_kept:
         json_path = RESULTS / f"{name}{result.variant and '-'}{result.variant}.json"
     if json_path is not None:
         write(result, json_path)

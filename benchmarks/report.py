@@ -7,6 +7,7 @@ import json
 import os
 import platform
 import statistics
+import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -44,10 +45,13 @@ class Options:
     Attributes:
         rounds: Repetitions of every contender, interleaved.
         is_quick: Leave out what is only needed for plots, and shorten the rest.
+        is_dry: Run what is meant for a GPU on the CPU, with small random networks, to see that it
+            runs; its figures mean nothing, and are kept nowhere.
     """
 
     rounds: int = 5
     is_quick: bool = False
+    is_dry: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,15 +106,30 @@ def machine() -> dict[str, Any]:
         "n_cores": os.cpu_count(),
         "system": platform.system(),
         "python": platform.python_version(),
-        "gpu": _gpu(),
+        **_gpu(),
         "load_1_min": round(os.getloadavg()[0], 2),
     }
 
 
-def _gpu() -> str | None:
+def _gpu() -> dict[str, Any]:
+    """Name the GPU with its driver and the versions that compute on it; None without one."""
     import torch
 
-    return torch.cuda.get_device_name() if torch.cuda.is_available() else None
+    if not torch.cuda.is_available():
+        return {"gpu": None}
+    query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    try:
+        driver = subprocess.run(query, capture_output=True, text=True, check=True, timeout=30)  # noqa: S603
+    except (OSError, subprocess.SubprocessError):
+        drivers = []
+    else:
+        drivers = driver.stdout.split()
+    return {
+        "gpu": torch.cuda.get_device_name(),
+        "driver": drivers[0] if drivers else None,
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda,
+    }
 
 
 def as_json(result: Result) -> dict[str, Any]:

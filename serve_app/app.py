@@ -9,6 +9,7 @@ from configs.settings import Settings
 from pipelines.analysis.excerpt import Excerpt
 from serve_app.checkpoints.exchange import ids_by_role
 from serve_app.composition.files import LocalFiles, require_shared
+from serve_app.composition.model_args import ModelArgs
 from serve_app.composition.options import (
     BrowserOptions,
     KeeperOptions,
@@ -17,7 +18,7 @@ from serve_app.composition.options import (
     TrackOptions,
     UrlOptions,
 )
-from serve_app.composition.profile import AppArgs, ModelArgs
+from serve_app.composition.profile import AppArgs
 from serve_app.deployments.api import Api
 from serve_app.deployments.bpm import Bpm
 from serve_app.deployments.identify import Identify

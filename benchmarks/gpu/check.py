@@ -1,10 +1,11 @@
-"""What must be seen on a GPU: ``python -m benchmarks.gpu.check [NAME …]``.
+"""What must be seen on a GPU: ``python -m benchmarks.gpu.check [--dry] [NAME …]``.
 
 For every network and front-end: the rows of the GPU against the CPU, the same twice, a window alone
 against the same window through the batcher, half precision against single, the same compiled and
 recorded as deployments run it, and memory returned after all that is gone. Needs torch, torchaudio,
 transformers and numpy only; ends with status 1 when a check failed or could not be made, and with 0
-and "skipped" where there is no GPU.
+and "skipped" where there is no GPU. ``--dry`` checks small networks on the CPU, to see that the
+checks run.
 """
 
 import asyncio
@@ -18,14 +19,26 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.gpu.agreement import forward_alone, forward_served, lowest_cosine
+from benchmarks.gpu.dry import NO_DEVICE, device_for, kernels
 from benchmarks.gpu.subjects import Subject, subjects
+from benchmarks.report import Options
 from models.checkpoints.cards import ModelCard
 from pipelines.analysis.checkpoint_model import CheckpointModel, Execution
 from pipelines.batching.batcher import Batcher
 from pipelines.batching.device import TorchDevice
 
-N_WINDOWS, MAX_WINDOWS = 7, 4
-TIMED_BATCH, TIMED_RUNS = 16, 5
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How many windows are compared, in batches of how many, and what is timed."""
+
+    n_windows: int = 7
+    max_windows: int = 4
+    timed_batch: int = 16
+    timed_runs: int = 5
+
+
+FULL, DRY = Effort(), Effort(3, 2, 2, 1)
 MIN_COSINE = 0.9999
 MAX_LEFT_MIB = 64.0
 """Less than any network here; libraries keep a little."""
@@ -42,7 +55,7 @@ class Found:
         bfloat16: Lowest cosine of half to single precision; None where it has no such mode.
         left_mib: Memory that stayed allocated after it was gone.
         alone_per_s: Windows per second, one at a time.
-        batched_per_s: Windows per second in batches of `TIMED_BATCH`.
+        batched_per_s: Windows per second in timed batches.
         compiled: Lowest cosine of half precision, compiled with CUDA graphs and through the
             batcher, to single precision; None where it has no such mode.
     """
@@ -71,25 +84,25 @@ class Found:
         return [name for name, holds in checks.items() if not holds]
 
 
-def check(subject: Subject, device: torch.device) -> Found:
+def check(subject: Subject, device: torch.device, effort: Effort = FULL) -> Found:
     """Check one subject on ``device`` against the CPU."""
-    windows = subject.windows(N_WINDOWS)
+    windows = subject.windows(effort.n_windows)
     reference = forward_alone(subject.build(torch.device("cpu")), windows, torch.device("cpu"))
     before = _allocated(device)
     network = subject.build(device)
     alone = forward_alone(network, windows, device)
     again = forward_alone(network, windows, device)
-    served = forward_served(network, windows, device, MAX_WINDOWS)
-    alone_per_s = _windows_per_s(network, subject, device, 1)
-    batched_per_s = _windows_per_s(network, subject, device, TIMED_BATCH)
+    served = forward_served(network, windows, device, effort.max_windows)
+    alone_per_s = _windows_per_s(network, subject, device, 1, effort.timed_runs)
+    batched_per_s = _windows_per_s(network, subject, device, effort.timed_batch, effort.timed_runs)
     bfloat16 = None
     if subject.has_bfloat16:
         vars(network)["dtype"] = torch.bfloat16
         bfloat16 = lowest_cosine(alone, forward_alone(network, windows, device))
     del network
     compiled = None
-    if subject.has_bfloat16 and device.type == "cuda":
-        execution = Execution(torch.bfloat16, (1, MAX_WINDOWS), cuda_graphs=True)
+    if subject.has_bfloat16:
+        execution = Execution(torch.bfloat16, (1, effort.max_windows), cuda_graphs=True)
         compiled = lowest_cosine(alone, forward_executed(subject, windows, device, execution))
     return Found(
         subject.name,
@@ -133,9 +146,8 @@ def forward_executed(
         torch_device = TorchDevice(device)
         try:
             await torch_device.call(model.warm_up)
-            batcher = Batcher(
-                model.forward, MAX_WINDOWS, len(windows), torch_device, model.batch_sizes
-            )
+            sizes = model.batch_sizes
+            batcher = Batcher(model.forward, max(sizes), len(windows), torch_device, sizes)
             rows = await asyncio.gather(*(batcher.submit(window[None]) for window in windows))
         finally:
             torch_device.close()
@@ -145,9 +157,9 @@ def forward_executed(
 
 
 def _allocated(device: torch.device) -> int:
-    gc.collect()
     if device.type != "cuda":
         return 0
+    gc.collect()
     torch.cuda.synchronize(device)
     # cuBLAS keeps a workspace for every stream it met, 32 MiB each on an H100: nobody's leak.
     torch._C._cuda_clearCublasWorkspaces()
@@ -156,7 +168,9 @@ def _allocated(device: torch.device) -> int:
 
 
 @torch.inference_mode()
-def _windows_per_s(network: nn.Module, subject: Subject, device: torch.device, n: int) -> float:
+def _windows_per_s(
+    network: nn.Module, subject: Subject, device: torch.device, n: int, n_runs: int
+) -> float:
     windows = subject.windows(1).repeat(n, *[1] * subject.channels).to(device)
 
     def run() -> None:
@@ -165,9 +179,9 @@ def _windows_per_s(network: nn.Module, subject: Subject, device: torch.device, n
 
     run()
     begun_s = time.perf_counter()
-    for _ in range(TIMED_RUNS):
+    for _ in range(n_runs):
         run()
-    return n * TIMED_RUNS / (time.perf_counter() - begun_s)
+    return n * n_runs / (time.perf_counter() - begun_s)
 
 
 def line(found: Found) -> str:
@@ -192,27 +206,31 @@ def failed_line(name: str, error: Exception) -> str:
 
 HEAD = (
     f"{'model':14} {'CPU parity':>10} {'same':>5} {'batch = one':>11} {'bfloat16':>9} "
-    f"{'compiled':>9} {'left, MiB':>9} {'1 by 1 /s':>9} {f'by {TIMED_BATCH} /s':>10}  verdict\n"
+    f"{'compiled':>9} {'left, MiB':>9} {'1 by 1 /s':>9} {'batched /s':>10}  verdict\n"
 )
 
 
-def main(names: list[str]) -> int:
+def main(names: list[str], options: Options) -> int:
     """Check all subjects, or those named; give the exit status."""
-    if not torch.cuda.is_available():
-        sys.stdout.write("gpu-check: skipped, there is no CUDA device here\n")
+    device = device_for(options)
+    if device is None:
+        sys.stdout.write(f"gpu-check: skipped, {NO_DEVICE}\n")
         return 0
-    sys.stdout.write(f"{torch.cuda.get_device_name()}, torch {torch.__version__}\n")
-    chosen = [subject for subject in subjects() if not names or subject.name in names]
-    return 1 if check_all(chosen, torch.device("cuda")) else 0
+    name = "dry run on the CPU" if options.is_dry else torch.cuda.get_device_name()
+    sys.stdout.write(f"{name}, torch {torch.__version__}\n")
+    known = subjects(is_small=options.is_dry)
+    chosen = [subject for subject in known if not names or subject.name in names]
+    with kernels(options):
+        return 1 if check_all(chosen, device, DRY if options.is_dry else FULL) else 0
 
 
-def check_all(chosen: Iterable[Subject], device: torch.device) -> int:
+def check_all(chosen: Iterable[Subject], device: torch.device, effort: Effort = FULL) -> int:
     """Print the table, each line as soon as it is known; give how many subjects failed."""
     sys.stdout.write(HEAD)
     n_failed = 0
     for subject in chosen:
         try:
-            found = check(subject, device)
+            found = check(subject, device, effort)
         except Exception as error:  # noqa: BLE001  whatever it is, the others are to be checked too
             n_failed += 1
             told = failed_line(subject.name, error)
@@ -225,4 +243,5 @@ def check_all(chosen: Iterable[Subject], device: torch.device) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    names = sys.argv[1:]
+    sys.exit(main([name for name in names if name != "--dry"], Options(is_dry="--dry" in names)))

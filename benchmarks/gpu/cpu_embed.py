@@ -4,18 +4,23 @@ The limit is the rate at which one thread multiplies bfloat16 matrices, measured
 weights: speed does not depend on them.
 """
 
+import asyncio
 import statistics
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from benchmarks.gpu.embed import GFLOP_PER_WINDOW, gemm_flop_per_s, loop_rate, served_rate
-from benchmarks.gpu.subjects import Subject, subjects
+from benchmarks.gpu.roofs import gemm_flop_per_s
+from benchmarks.gpu.served import CALLERS, gflop_per_window, loop_rate
+from benchmarks.gpu.subjects import Subject, networks
 from benchmarks.report import Options, Result, Target, interleave, median_ratio
 from models.trunks.precision import halve_weights
+from pipelines.batching.batcher import Batcher
+from pipelines.batching.device import TorchDevice
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -34,21 +39,22 @@ def run(options: Options) -> Result:
     n_threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        subject = next(one for one in subjects() if one.name == MODEL)
-        gflop = GFLOP_PER_WINDOW[MODEL]
-        return measure(subject, gflop, QUICK_S if options.is_quick else ROUND_S, options)
+        subject = next(one for one in networks() if one.name == MODEL)
+        return measure(subject, QUICK_S if options.is_quick else ROUND_S, options)
     finally:
         torch.set_num_threads(n_threads)
 
 
-def measure(subject: Subject, gflop: float, round_s: float, options: Options) -> Result:
+def measure(subject: Subject, round_s: float, options: Options) -> Result:
     """Compare the batcher with the loop and with the matrix rate, in interleaved rounds."""
     cpu = torch.device("cpu")
-    network = half(subject.build(cpu))
+    network = subject.build(cpu)
+    gflop = gflop_per_window(network, subject)
+    network = half(network)
     windows = subject.windows(1).repeat(BATCH, 1)
     contenders: dict[str, Callable[[], float]] = {
         "bare loop": partial(loop_rate, network, windows, round_s, 1),
-        "batcher": partial(served_rate, network, windows, cpu, round_s),
+        "batcher": partial(batched_rate, network, windows, round_s),
         "matrix": partial(gemm_flop_per_s, cpu, MATRIX),
     }
     found = interleave(contenders, options.rounds)
@@ -76,6 +82,31 @@ def measure(subject: Subject, gflop: float, round_s: float, options: Options) ->
         targets=(Target("batcher / bare loop", of_loop, LEAST_OF_LOOP),),
         draw=lambda axes: _draw(axes, audio_s),
     )
+
+
+def batched_rate(network: nn.Module, windows: Tensor, duration_s: float) -> float:
+    """Windows per second through the batcher, which always has three batches waiting."""
+    n = len(windows)
+
+    async def serve() -> float:
+        device = TorchDevice("cpu")
+        batcher = Batcher(network, n, 8 * n, device, batch_sizes=(n,))
+        await batcher.submit(windows)
+        begun_s = time.perf_counter()
+        n_done = 0
+
+        async def caller() -> None:
+            nonlocal n_done
+            while time.perf_counter() < begun_s + duration_s:
+                await batcher.submit(windows)
+                n_done += n
+
+        await asyncio.gather(*(caller() for _ in range(CALLERS)))
+        rate = n_done / (time.perf_counter() - begun_s)
+        device.close()
+        return rate
+
+    return asyncio.run(serve())
 
 
 def half(network: nn.Module) -> nn.Module:

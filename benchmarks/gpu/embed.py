@@ -1,167 +1,120 @@
-"""Seconds of audio embedded per second on a GPU, through the batcher, against its limits.
+"""Seconds of audio embedded per second on a GPU, as deployments do it, against its limits.
 
-Peers are eager single precision and a bare loop over the compiled network; the limit is the rate at
-which this GPU multiplies large bfloat16 matrices, measured here. Random weights: speed does not
-depend on them. On a bare node: ``python -m benchmarks.gpu.embed``.
+Peers are eager single precision and a bare loop over the served network; the limits are the rate at
+which this GPU multiplies large bfloat16 matrices, the copies to it, and decoding on this machine,
+all measured here. Random weights: speed does not depend on them. On a bare node: ``python -m
+benchmarks.gpu``.
 """
 
 import asyncio
-import json
 import statistics
-import sys
-import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 
 import torch
-from torch import Tensor, nn
 
-from benchmarks.gpu.subjects import Subject, subjects
-from benchmarks.report import Options, Result, Target, as_json, interleave, median_ratio
-from pipelines.batching.batcher import Batcher
-from pipelines.batching.device import TorchDevice
+from benchmarks.gpu.dry import NO_DEVICE, device_for, kernels
+from benchmarks.gpu.roofs import Roofs, bound, measure_roofs
+from benchmarks.gpu.served import SUBJECTS, Served, loop_rate, served
+from benchmarks.gpu.track_file import track_file
+from benchmarks.report import Options, Result, Target, interleave, median_ratio
 
 NAME = "gpu-embed"
 
-GFLOP_PER_WINDOW = {"mert-95m": 109.0, "ast": 261.0}
-"""Forward of one window, counted analytically: 5 s for MERT, 10.24 s for AST."""
+ROUND_S, DRY_ROUND_S = 2.0, 0.02
 
-BATCH = 64
-ROUND_S = 2.0
-MATRIX = 8192
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Of one model: median windows per second by contender, and the batcher to its peers."""
+
+    rates: dict[str, float]
+    of_loop: float
+    of_single: float
+    shares: dict[str, float]
 
 
 def run(options: Options) -> Result:
     """Measure both trunks, where there is a GPU."""
-    if not torch.cuda.is_available():
-        return Result(NAME, skipped="there is no CUDA device here")
-    device = torch.device("cuda")
-    gemm = gemm_flop_per_s(device, MATRIX)
+    device = device_for(options)
+    if device is None:
+        return Result(NAME, skipped=NO_DEVICE)
     rows, by_model, targets = [], {}, []
-    for subject in subjects():
-        if subject.name not in GFLOP_PER_WINDOW:
-            continue
-        found = compare(subject, device, BATCH, options.rounds, ROUND_S, compiled=True)
-        share = found["batcher"] * GFLOP_PER_WINDOW[subject.name] * 1e9 / gemm
-        of_loop, of_single = found["batcher / bare loop"], found["batcher / one at a time"]
-        audio_s = found["batcher"] * subject.n_samples / subject.sample_rate
-        rows.append((subject.name, audio_s, share, of_loop, of_single))
-        by_model[subject.name] = {
+    for model_id in SUBJECTS:
+        with kernels(options), served(model_id, device, options) as of:
+            roofs, found = measure(of, options)
+        audio_s = found.rates["batcher"] * of.window_s
+        name, shares = model_id, found.shares
+        rows.append(
+            (name, audio_s, *shares.values(), found.of_loop, found.of_single, bound(shares))
+        )
+        by_model[name] = {
             "audio_s_per_s": audio_s,
-            "share_of_matrix_rate": share,
-            **found,
+            "shares": shares,
+            "bound_by": bound(shares),
+            "batcher_to_bare_loop": found.of_loop,
+            "batcher_to_one_at_a_time": found.of_single,
+            "windows_per_s": found.rates,
+            "gflop_per_window": of.gflop,
+            "batch": of.batch,
+            "roofs": roofs.as_values(),
         }
         targets += [
-            Target(f"{subject.name}: share of matrix rate", share, 0.45),
-            Target(f"{subject.name}: batcher / bare loop", of_loop, 0.95),
-            Target(f"{subject.name}: batcher / one at a time", of_single, 16.0),
+            Target(f"{name}: share of matrix rate", shares["matrix"], 0.45),
+            Target(f"{name}: batcher / bare loop", found.of_loop, 0.95),
+            Target(f"{name}: batcher / one at a time", found.of_single, 16.0),
         ]
     return Result(
         NAME,
-        values={
-            "matrix_tflop_per_s": gemm / 1e12,
-            "batch": BATCH,
-            "rounds": options.rounds,
-            "by_model": by_model,
-        },
-        columns=("model", "audio s/s", "of matrix rate", "of bare loop", "of one at a time"),
+        values={"rounds": options.rounds, "by_model": by_model},
+        columns=(
+            "model",
+            "audio s/s",
+            "of matrix rate",
+            "of copy roof",
+            "of decode",
+            "of bare loop",
+            "of one at a time",
+            "bound by",
+        ),
         rows=rows,
-        targets=targets,
+        targets=() if options.is_dry else targets,
     )
 
 
-def compare(
-    subject: Subject,
-    device: torch.device,
-    batch: int,
-    rounds: int,
-    round_s: float,
-    *,
-    compiled: bool,
-) -> dict[str, float]:
-    """Median windows per second of every contender, and the ratios of the batcher to its peers."""
-    network = subject.build(device)
-    windows = subject.windows(1).repeat(batch, 1)
-    single = partial(loop_rate, network, windows.to(device), round_s)
-    eager_rate = statistics.median(interleave({"eager": single}, rounds)["eager"])
-    if subject.has_bfloat16:
-        vars(network)["dtype"] = torch.bfloat16
-    fast: nn.Module = torch.compile(network, dynamic=False) if compiled else network  # type: ignore[assignment]
-    contenders: dict[str, Callable[[], float]] = {
-        "one at a time": partial(loop_rate, network, windows[:1].to(device), round_s),
-        "bare loop": partial(loop_rate, fast, windows.to(device), round_s),
-        "batcher": partial(served_rate, fast, windows, device, round_s),
-    }
-    found = interleave(contenders, rounds)
-    medians = {name: statistics.median(rates) for name, rates in found.items()}
-    return medians | {
-        "eager float32": eager_rate,
-        "batcher / bare loop": median_ratio(found["batcher"], found["bare loop"]),
-        "batcher / one at a time": median_ratio(found["batcher"], found["one at a time"]),
-    }
+def measure(of: Served, options: Options) -> tuple[Roofs, Found]:
+    """Compare the served network with its peers and the roofs, in interleaved rounds."""
+    round_s = DRY_ROUND_S if options.is_dry else ROUND_S
+    with asyncio.Runner() as runner, track_file(of.subject.sample_rate, options) as file:
+        runner.run(of.step.compile())
+
+        def read() -> float:
+            of.step.prepare(file.read(file.path))
+            return file.duration_s
+
+        roofs = measure_roofs(of.device, read, options)
+        # Freed before the next: the served network has the device to itself.
+        eager = _eager_rates(of, of.batch, torch.float32, round_s, options)
+        single = _eager_rates(of, 1, torch.bfloat16, round_s, options)
+        contenders: dict[str, Callable[[], float]] = {
+            "bare loop": lambda: runner.run(of.loop_rate(round_s)),
+            "batcher": lambda: runner.run(of.served_rate(round_s)),
+        }
+        found = interleave(contenders, options.rounds)
+    found |= {"eager float32": eager, "one at a time": single}
+    rates = {name: statistics.median(of_one) for name, of_one in found.items()}
+    return roofs, Found(
+        rates,
+        of_loop=median_ratio(found["batcher"], found["bare loop"]),
+        of_single=rates["batcher"] / rates["one at a time"],
+        shares=roofs.shares(rates["batcher"], of),
+    )
 
 
-@torch.inference_mode()
-def loop_rate(network: nn.Module, windows: Tensor, duration_s: float, n_ahead: int = 4) -> float:
-    """Windows per second of a bare loop over one batch that lies on the device.
-
-    The host may run ``n_ahead`` batches ahead of the device.
-    """
-    _wait(network(windows))
-    n_runs, begun_s = 0, time.perf_counter()
-    while time.perf_counter() - begun_s < duration_s:
-        for _ in range(n_ahead):
-            outputs = network(windows)
-        _wait(outputs)
-        n_runs += n_ahead
-    return n_runs * len(windows) / (time.perf_counter() - begun_s)
-
-
-def served_rate(
-    network: nn.Module, windows: Tensor, device: torch.device, duration_s: float
-) -> float:
-    """Windows per second through the batcher, which always has three batches waiting."""
-    n = len(windows)
-
-    async def serve() -> float:
-        torch_device = TorchDevice(device)
-        batcher = Batcher(network, n, 8 * n, torch_device, batch_sizes=(n,))
-        await batcher.submit(windows)
-        end_s = time.perf_counter() + duration_s
-        n_done = 0
-
-        async def caller() -> None:
-            nonlocal n_done
-            while time.perf_counter() < end_s:
-                await batcher.submit(windows)
-                n_done += n
-
-        begun_s = time.perf_counter()
-        await asyncio.gather(*(caller() for _ in range(4)))
-        rate = n_done / (time.perf_counter() - begun_s)
-        torch_device.close()
-        return rate
-
-    return asyncio.run(serve())
-
-
-@torch.inference_mode()
-def gemm_flop_per_s(device: torch.device, size: int) -> float:
-    """Measured rate of a square bfloat16 matrix product: the best of five."""
-    a, b = (torch.randn(size, size, device=device, dtype=torch.bfloat16) for _ in range(2))
-    best = 0.0
-    for _ in range(5):
-        begun_s = time.perf_counter()
-        for _ in range(8):
-            product = a @ b
-        product[0, 0].item()
-        best = max(best, 8 * 2 * size**3 / (time.perf_counter() - begun_s))
-    return best
-
-
-def _wait(outputs: dict[str, Tensor]) -> None:
-    next(iter(outputs.values())).flatten()[0].item()
-
-
-if __name__ == "__main__":
-    sys.stdout.write(json.dumps(as_json(run(Options())), indent=2) + "\n")
+def _eager_rates(
+    of: Served, batch: int, dtype: torch.dtype, round_s: float, options: Options
+) -> list[float]:
+    model = of.alone(dtype)
+    work = partial(loop_rate, model.forward, of.windows(batch).to(of.device), round_s)
+    return interleave({"eager": work}, options.rounds)["eager"]

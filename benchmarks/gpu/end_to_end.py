@@ -1,44 +1,28 @@
-"""Files to embedding vectors on a GPU: decoding, windows and the batched network together.
+"""Files to embedding vectors on a GPU: decoding, windows and the served network together.
 
 The peers are its two halves alone on the same machine: decoding and cutting windows with nothing
 behind, and the network with its windows ready; the limit is the slower of them. Random weights. On
-a bare node, ``python -m benchmarks.gpu.end_to_end``: without PyAV the files are raw samples at the
-network's rate, which the result tells.
+a bare node, ``python -m benchmarks.gpu``: without PyAV the files are raw samples at the network's
+rate, which the result tells.
 """
 
 import asyncio
-import importlib.util
-import json
 import os
 import statistics
-import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-import torch
-from numpy.typing import NDArray
-from torch import Tensor, nn
-
-from benchmarks.gpu.subjects import Subject, subjects
-from benchmarks.report import Options, Result, Target, as_json, interleave, median_ratio
-from benchmarks.signals import encode, music_like
-from models.trunks.precision import halve_weights
-from pipelines.analysis.embedding import unit_vector
-from pipelines.audio.decode import DecodeLimits, Decoder
-from pipelines.audio.resample import resample
-from pipelines.audio.waveform import SAMPLE_RATE
+from benchmarks.gpu.dry import NO_DEVICE, device_for, kernels
+from benchmarks.gpu.roofs import bound, measure_roofs
+from benchmarks.gpu.served import Served, served
+from benchmarks.gpu.track_file import TrackFile, track_file
+from benchmarks.report import Options, Result, Target, interleave, median_ratio
+from pipelines.analysis.records import EmbeddingResult
 from pipelines.batching.backfill import backfill
-from pipelines.batching.batcher import Batcher
-from pipelines.batching.device import TorchDevice
-from pipelines.batching.windows import WindowSpec, cut, window_starts
+from pipelines.batching.steps import Prepared
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -46,158 +30,104 @@ if TYPE_CHECKING:
 NAME = "gpu-e2e"
 
 MODEL = "mert-95m"
-N_FILES, QUICK_FILES = 64, 16
-DURATION_S = 180.0
-BATCH = 64
+N_FILES, QUICK_FILES, DRY_FILES = 64, 16, 2
 LEAST_SHARE = 0.85
-
-Read = Callable[[Path], Tensor]
-"""File to its windows ``[W, T]``."""
-
-
-@dataclass(frozen=True, slots=True)
-class Files:
-    """The files and how they become windows."""
-
-    path: Path
-    kind: str
-    read: Read
 
 
 def run(options: Options) -> Result:
     """Measure, where there is a GPU."""
-    if not torch.cuda.is_available():
-        return Result(NAME, skipped="there is no CUDA device here")
-    subject = next(one for one in subjects() if one.name == MODEL)
-    device = torch.device("cuda")
-    network = subject.build(device)
-    vars(network)["dtype"] = torch.bfloat16
-    halve_weights(network)
-    compiled: nn.Module = torch.compile(network, dynamic=False)  # type: ignore[assignment]
-    n_files = QUICK_FILES if options.is_quick else N_FILES
-    with prepared_files(subject) as files:
-        return measure(compiled, device, files, n_files, options)
+    device = device_for(options)
+    if device is None:
+        return Result(NAME, skipped=NO_DEVICE)
+    n_files = DRY_FILES if options.is_dry else QUICK_FILES if options.is_quick else N_FILES
+    with (
+        kernels(options),
+        served(MODEL, device, options) as of,
+        track_file(of.subject.sample_rate, options) as file,
+    ):
+        return measure(of, file, n_files, options)
 
 
-@contextmanager
-def prepared_files(subject: Subject) -> Iterator[Files]:
-    """Write a track and give the way to read it; the same file is read over and over."""
-    spec = WindowSpec(subject.sample_rate, subject.n_samples, subject.n_samples)
-    samples = music_like(DURATION_S)
-    with tempfile.TemporaryDirectory(prefix="afa-bench-") as name:
-        path = Path(name) / "audio"
-        if importlib.util.find_spec("av") is None:
-            n = int(DURATION_S * spec.sample_rate)
-            mono = np.interp(
-                np.arange(n) / spec.sample_rate,
-                np.arange(samples.shape[1]) / SAMPLE_RATE,
-                samples.mean(axis=0),
-            )
-            np.save(path, (32_767 * mono).astype(np.int16))
-            yield Files(path.with_suffix(".npy"), "raw int16, no decoder", partial(_load, spec))
-            return
-        encode(path, samples, "mp3", "libmp3lame", "fltp", 320_000)
-        decoder = Decoder()
-        try:
-            yield Files(path, "MP3 320k", partial(_decode, decoder, spec))
-        finally:
-            decoder.close()
-
-
-def _load(spec: WindowSpec, path: Path) -> Tensor:
-    stored: NDArray[np.int16] = np.load(path)
-    return _windows(stored.astype(np.float32) / np.float32(32_768), spec)
-
-
-def _decode(decoder: Decoder, spec: WindowSpec, path: Path) -> Tensor:
-    waveform = decoder.decode(path, DecodeLimits())
-    return _windows(resample(waveform.mono(), SAMPLE_RATE, spec.sample_rate), spec)
-
-
-def _windows(samples: NDArray[np.float32], spec: WindowSpec) -> Tensor:
-    return cut(samples, window_starts(len(samples), spec), spec.length)
-
-
-def measure(
-    network: nn.Module, device: torch.device, files: Files, n_files: int, options: Options
-) -> Result:
+def measure(of: Served, file: TrackFile, n_files: int, options: Options) -> Result:
     """Compare the whole with its halves, in interleaved rounds."""
     n_threads = os.cpu_count() or 1
-    windows = files.read(files.path)
-    audio_s = n_files * DURATION_S
+    audio_s = n_files * file.duration_s
     busy: list[float] = []
-    with ThreadPoolExecutor(n_threads) as readers:
+
+    def read(path: Path) -> Prepared:
+        return of.step.prepare(file.read(path))
+
+    windows = read(file.path)
+    with ThreadPoolExecutor(n_threads) as readers, asyncio.Runner() as runner:
+        runner.run(of.step.compile())
 
         def decode_only() -> float:
             begun_s = time.perf_counter()
-            list(readers.map(files.read, [files.path] * n_files))
+            list(readers.map(read, [file.path] * n_files))
             return audio_s / (time.perf_counter() - begun_s)
 
-        def whole(read: Read) -> float:
-            seconds, device_s = asyncio.run(serve(network, device, read, [files.path] * n_files))
-            busy.append(device_s / seconds)
+        def whole(read: Callable[[Path], Prepared]) -> float:
+            before_s = device_s(of)
+            seconds = runner.run(embed_all(of, read, [file.path] * n_files))
+            busy.append((device_s(of) - before_s) / seconds)
             return audio_s / seconds
 
-        whole(lambda _: windows)  # compiles and warms up
+        whole(lambda _: windows)  # warms up
         contenders: dict[str, Callable[[], float]] = {
             "decode alone": decode_only,
-            "network alone": partial(whole, lambda _: windows),
-            "files to vectors": partial(whole, files.read),
+            "network alone": lambda: whole(lambda _: windows),
+            "files to vectors": lambda: whole(read),
         }
         found = interleave(contenders, options.rounds)
+        roofs = measure_roofs(of.device, lambda: (read(file.path), file.duration_s)[1], options)
     limits = [min(pair) for pair in zip(found["decode alone"], found["network alone"], strict=True)]
     share = median_ratio(found["files to vectors"], limits)
     medians = {name: statistics.median(rates) for name, rates in found.items()}
+    shares = {name: roofs.shares(rate / of.window_s, of) for name, rate in medians.items()}
+    of_whole = shares["files to vectors"]
     return Result(
         NAME,
         values={
-            "share_of_slower_half": round(share, 4),
-            "audio_s_per_s": {name: round(rate, 1) for name, rate in medians.items()},
-            "device_busy": round(statistics.median(busy[2::2]), 4),
-            "files": files.kind,
+            "share_of_slower_half": share,
+            "audio_s_per_s": medians,
+            "shares": of_whole,
+            "bound_by": bound(of_whole),
+            "device_busy": statistics.median(busy[2::2]),
+            "roofs": roofs.as_values(),
+            "files": file.kind,
             "n_files": n_files,
             "decode_threads": n_threads,
             "model": MODEL,
-            "batch": BATCH,
+            "batch": of.batch,
             "rounds": options.rounds,
         },
-        columns=("contender", "audio s/s"),
-        rows=list(medians.items()),
-        targets=(Target("files to vectors / slower half", share, LEAST_SHARE),),
+        columns=("contender", "audio s/s", "of matrix rate", "of copy roof", "of decode"),
+        rows=[(name, rate, *shares[name].values()) for name, rate in medians.items()]
+        + [("bound by", bound(of_whole), "", "", "")],
+        targets=()
+        if options.is_dry
+        else (Target("files to vectors / slower half", share, LEAST_SHARE),),
         draw=lambda axes: _draw(axes, medians),
     )
 
 
-async def serve(
-    network: nn.Module, device: torch.device, read: Read, paths: Sequence[Path]
-) -> tuple[float, float]:
-    """Read and embed every file as `afa embed` does.
+def device_s(of: Served) -> float:
+    """Seconds that the device has worked so far."""
+    return sum(metrics.device_s for metrics in of.step.metrics().values())
 
-    Returns:
-        Wall-clock seconds, and seconds of device time.
-    """
-    torch_device = TorchDevice(device)
-    batcher = Batcher(network, BATCH, 1_000_000, torch_device, batch_sizes=(BATCH,))
 
-    async def embed(windows: Tensor) -> Tensor:
-        outputs = await batcher.submit(windows)
-        return unit_vector(outputs["embedding"].mean(dim=0))
+async def embed_all(of: Served, read: Callable[[Path], Prepared], paths: list[Path]) -> float:
+    """Read and embed every file as `afa embed` does; give the seconds it took."""
 
-    def check(_: Path, vector: Tensor | Exception) -> None:
-        if isinstance(vector, Exception):
-            raise vector
+    def check(_: Path, result: EmbeddingResult | Exception) -> None:
+        if isinstance(result, Exception):
+            raise result
 
     begun_s = time.perf_counter()
-    await backfill(paths, read, embed, check, batcher.wants_more)
-    seconds = time.perf_counter() - begun_s
-    torch_device.close()
-    return seconds, batcher.metrics().device_s
+    await backfill(paths, read, of.step.complete, check, of.step.wants_more)
+    return time.perf_counter() - begun_s
 
 
 def _draw(axes: "Axes", medians: dict[str, float]) -> None:
     axes.bar(list(medians), list(medians.values()), 0.5)
     axes.set(ylabel="seconds of audio per second", title=f"Files to vectors, {MODEL}")
-
-
-if __name__ == "__main__":
-    sys.stdout.write(json.dumps(as_json(run(Options())), indent=2) + "\n")

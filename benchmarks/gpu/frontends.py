@@ -2,13 +2,11 @@
 
 What a kernel must read and write is counted as it is dispatched (its tensor arguments and results,
 views left out), so the share tells how well the chain of kernels uses the memory, not how well it
-is fused. The limit is the bandwidth of a large copy, measured here. On a bare node:
-``python -m benchmarks.gpu.frontends``.
+is fused. The limit is the bandwidth of a large copy, measured here. On a bare node: ``python -m
+benchmarks.gpu``.
 """
 
-import json
 import statistics
-import sys
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -18,17 +16,18 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from benchmarks.gpu.dry import NO_DEVICE, device_for
 from benchmarks.gpu.subjects import front_ends
-from benchmarks.report import Options, Result, Target, as_json, interleave, median_ratio
+from benchmarks.report import Options, Result, Target, interleave, median_ratio
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 NAME = "gpu-frontends"
 
-BATCH = 64
-RUNS = 20
-COPY_BYTES = 1 << 30
+BATCH, DRY_BATCH = 64, 1
+RUNS, DRY_RUNS = 20, 1
+COPY_BYTES, DRY_COPY_BYTES = 1 << 30, 1 << 16
 LEAST_SHARE = 0.6
 
 
@@ -70,24 +69,28 @@ def traffic_bytes(network: nn.Module, windows: Tensor) -> int:
 
 def run(options: Options) -> Result:
     """Measure every front-end, where there is a GPU."""
-    if not torch.cuda.is_available():
-        return Result(NAME, skipped="there is no CUDA device here")
-    return measure(torch.device("cuda"), BATCH, COPY_BYTES, options)
+    device = device_for(options)
+    if device is None:
+        return Result(NAME, skipped=NO_DEVICE)
+    return measure(device, options)
 
 
-def measure(device: torch.device, batch: int, copy_bytes: int, options: Options) -> Result:
+def measure(device: torch.device, options: Options) -> Result:
     """Compare every front-end with the copy, in interleaved rounds."""
     rows: list[tuple[str, float, float, float]] = []
     values: dict[str, dict[str, float]] = {}
+    is_dry = options.is_dry
+    batch, n_runs = (DRY_BATCH, DRY_RUNS) if is_dry else (BATCH, RUNS)
+    copy_bytes = DRY_COPY_BYTES if is_dry else COPY_BYTES
     copied = torch.empty(copy_bytes // 4, device=device)
     target = torch.empty_like(copied)
-    for subject in front_ends():
+    for subject in front_ends(is_small=is_dry):
         network = subject.build(device)
         windows = subject.windows(1).repeat(batch, *[1] * subject.channels).to(device)
         n_bytes = traffic_bytes(network, windows)
         contenders: dict[str, Callable[[], float]] = {
-            "front-end": partial(seconds_of, partial(network, windows), device),
-            "copy": partial(seconds_of, partial(target.copy_, copied), device),
+            "front-end": partial(seconds_of, partial(network, windows), device, n_runs),
+            "copy": partial(seconds_of, partial(target.copy_, copied), device, n_runs),
         }
         found = interleave(contenders, options.rounds)
         bandwidths = [2 * copy_bytes / seconds for seconds in found["copy"]]
@@ -106,21 +109,21 @@ def measure(device: torch.device, batch: int, copy_bytes: int, options: Options)
         values={"batch": batch, "rounds": options.rounds, "by_front_end": values},
         columns=("front-end", "audio s/s", "GB/s moved", "of copy bandwidth"),
         rows=rows,
-        targets=[Target(name, share, LEAST_SHARE) for name, _, _, share in rows],
+        targets=[] if is_dry else [Target(name, share, LEAST_SHARE) for name, _, _, share in rows],
         draw=lambda axes: _draw(axes, rows),
     )
 
 
 @torch.inference_mode()
-def seconds_of(work: Callable[[], object], device: torch.device) -> float:
-    """Time one run, launched ahead and averaged over `RUNS`."""
+def seconds_of(work: Callable[[], object], device: torch.device, n_runs: int) -> float:
+    """Time one run, launched ahead and averaged over ``n_runs``."""
     work()
     _synchronise(device)
     begun_s = time.perf_counter()
-    for _ in range(RUNS):
+    for _ in range(n_runs):
         work()
     _synchronise(device)
-    return (time.perf_counter() - begun_s) / RUNS
+    return (time.perf_counter() - begun_s) / n_runs
 
 
 def _synchronise(device: torch.device) -> None:
@@ -133,7 +136,3 @@ def _draw(axes: "Axes", rows: list[tuple[str, float, float, float]]) -> None:
     axes.axvline(LEAST_SHARE, color="tab:red", label="wanted")
     axes.set(xlabel="share of the copy bandwidth", title=f"Front-ends, batches of {BATCH}")
     axes.legend()
-
-
-if __name__ == "__main__":
-    sys.stdout.write(json.dumps(as_json(run(Options())), indent=2) + "\n")

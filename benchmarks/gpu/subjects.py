@@ -6,7 +6,8 @@ Needs torch, torchaudio, transformers and numpy only.
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     from models.skey import Vqt
 
 Forward = Callable[[Tensor], Mapping[str, Tensor]]
+
+SMALL_S = 2
+"""Seconds of a small window, where the network does not ask for another length."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,18 +82,30 @@ class _Levels(nn.Module):
         return {"energies": step_energies(windows, 44_100), "peak": peak(windows)[:, None]}
 
 
-def front_ends() -> Iterator[Subject]:
-    """Give the front-ends."""
+def front_ends(*, is_small: bool = False) -> Iterator[Subject]:
+    """Give the front-ends; small ones have windows of a few seconds."""
     for name, (build, n_samples, sample_rate) in _FRONT_ENDS.items():
-        yield Subject(name, _seeded(_named(build)), n_samples, sample_rate)
-    yield Subject("bs1770 levels", _seeded(_Levels), 44_100 * 10, 44_100, channels=2)
+        length = min(n_samples, SMALL_S * sample_rate) if is_small else n_samples
+        yield Subject(name, _seeded(_named(build)), length, sample_rate)
+    length = 44_100 * (SMALL_S if is_small else 10)
+    yield Subject("bs1770 levels", _seeded(_Levels), length, 44_100, channels=2)
 
 
-def subjects() -> Iterator[Subject]:
+def networks(*, is_small: bool = False) -> Iterator[Subject]:
+    """Give the networks; small ones are made in an instant and hear windows of a few seconds."""
+    for name, (build, n_samples, sample_rate, has_bfloat16) in _NETWORKS.items():
+        length = n_samples
+        size: dict[str, Any] = {}
+        if is_small:
+            length, size = _SMALL.get(name, (min(n_samples, SMALL_S * sample_rate), {}))
+        made = _seeded(partial(build, **size))
+        yield Subject(name, made, length, sample_rate, has_bfloat16=has_bfloat16)
+
+
+def subjects(*, is_small: bool = False) -> Iterator[Subject]:
     """Give all of them, front-ends first."""
-    yield from front_ends()
-    for name, (network, n_samples, sample_rate, has_bfloat16) in _NETWORKS.items():
-        yield Subject(name, _seeded(network), n_samples, sample_rate, has_bfloat16=has_bfloat16)
+    yield from front_ends(is_small=is_small)
+    yield from networks(is_small=is_small)
 
 
 def _named(build: Callable[[], nn.Module]) -> Callable[[], nn.Module]:
@@ -270,10 +286,56 @@ def _vibenet() -> nn.Module:
     return Vibenet(tensors)
 
 
-def _ced() -> nn.Module:
+def _efficientat() -> nn.Module:
+    from models.efficientat import EfficientAt
+
+    # Kernel, widened channels, channels, squeezed channels of each block: table 1 of MobileNetV3,
+    # times .4, in multiples of 8.
+    blocks = [(3, 8, 8, 0), (3, 24, 16, 0), (3, 32, 16, 0), (5, 32, 16, 8), (5, 48, 16, 16)]
+    blocks += [(5, 48, 16, 16), (3, 96, 32, 0), (3, 80, 32, 0), (3, 72, 32, 0), (3, 72, 32, 0)]
+    blocks += [(3, 192, 48, 48), (3, 272, 48, 72), (5, 272, 64, 72), (5, 384, 64, 96)]
+    blocks += [(5, 384, 64, 96)]
+    tensors: dict[str, Tensor] = {}
+
+    def convolution(name: str, n_out: int, n_in: int, size: int = 1) -> None:
+        tensors[f"{name}.0.weight"] = _weights(n_out, n_in, size, size, fan_in=n_in * size**2)
+        style = (".1.weight", ".1.bias", ".1.running_mean", ".1.running_var")
+        tensors.update(_norm(name, n_out, style))
+
+    def dense(name: str, n_out: int, n_in: int) -> None:
+        tensors[f"{name}.weight"] = _weights(n_out, n_in, fan_in=n_in)
+        tensors[f"{name}.bias"] = torch.zeros(n_out)
+
+    convolution("features.0", 8, 1, 3)
+    width = 8
+    for number, (size, inner, n_out, squeezed) in enumerate(blocks, start=1):
+        name, layer = f"features.{number}.block", 0
+        if inner != width:
+            convolution(f"{name}.0", inner, width)
+            layer = 1
+        convolution(f"{name}.{layer}", inner, 1, size)
+        if squeezed:
+            layer += 1
+            dense(f"{name}.{layer}.conc_se_layers.0.fc1", squeezed, inner)
+            dense(f"{name}.{layer}.conc_se_layers.0.fc2", inner, squeezed)
+        convolution(f"{name}.{layer + 1}", n_out, inner)
+        width = n_out
+    convolution("features.16", 384, width)
+    dense("classifier.2", 512, 384)
+    dense("classifier.5", 527, 512)
+    return EfficientAt(tensors)
+
+
+def _efficientat_mel() -> nn.Module:
+    from models.efficientat import EfficientAtMel
+
+    return EfficientAtMel()
+
+
+def _ced(width: int = 768, depth: int = 12) -> nn.Module:
     from models.trunks.ced import Ced
 
-    width, n_tags = 768, 527
+    n_tags = 527
     tensors = {"encoder.init_bn.num_batches_tracked": torch.tensor(0)}
     style = (".weight", ".bias", ".running_mean", ".running_var")
     tensors |= _norm("encoder.init_bn", 64, style)
@@ -289,7 +351,7 @@ def _ced() -> nn.Module:
     layer("encoder.patch_embed.proj", width, 1, 16, 16)
     tensors["encoder.time_pos_embed"] = torch.randn(1, width, 1, 63) / 50
     tensors["encoder.freq_pos_embed"] = torch.randn(1, width, 4, 1) / 50
-    for block in range(12):
+    for block in range(depth):
         name = f"encoder.blocks.{block}"
         layer_norm(f"{name}.norm1")
         layer_norm(f"{name}.norm2")
@@ -303,43 +365,43 @@ def _ced() -> nn.Module:
     return Ced(tensors)
 
 
-def _ast() -> nn.Module:
+def _ast(**size: Any) -> nn.Module:
     from transformers import ASTConfig, ASTForAudioClassification
 
     from models.trunks.ast import AUDIOSET_MEAN, AUDIOSET_STD, AudioTransformer
 
-    config = ASTConfig()
+    config = ASTConfig(**size)
     config.num_labels = 527
     trunk = ASTForAudioClassification(config)
     return AudioTransformer(trunk, _kaldi_fbank(), AUDIOSET_MEAN, AUDIOSET_STD)
 
 
-def _maest() -> nn.Module:
+def _maest(**size: Any) -> nn.Module:
     from transformers import ASTConfig, ASTForAudioClassification
 
     from models.trunks.ast import DISCOGS_MEAN, DISCOGS_STD, AudioTransformer
 
-    config = ASTConfig(num_mel_bins=96, max_length=1876)
+    config = ASTConfig(**{"num_mel_bins": 96, "max_length": 1876} | size)
     config.num_labels = 400
     trunk = ASTForAudioClassification(config)
     front_end = nn.Sequential(_musicnn_mel(), _FramesFirst())
     return AudioTransformer(trunk, front_end, DISCOGS_MEAN, DISCOGS_STD)
 
 
-def _mert() -> nn.Module:
-    from transformers import HubertConfig, HubertModel
+def _mert(**size: Any) -> nn.Module:
+    from transformers import HubertConfig
 
-    from models.trunks.mert import Mert
+    from models.trunks.mert import Mert, MertTrunk
 
-    return Mert(HubertModel(HubertConfig()))
+    return Mert(MertTrunk(HubertConfig(**size)))
 
 
-def _clap() -> nn.Module:
+def _clap(**size: Any) -> nn.Module:
     from transformers import ClapAudioConfig, ClapAudioModelWithProjection
 
     from models.trunks.clap import Clap
 
-    return Clap(ClapAudioModelWithProjection(ClapAudioConfig()), 64)
+    return Clap(ClapAudioModelWithProjection(ClapAudioConfig(**size)), 64)
 
 
 _FRONT_ENDS: dict[str, tuple[Callable[[], nn.Module], int, int]] = {
@@ -348,6 +410,7 @@ _FRONT_ENDS: dict[str, tuple[Callable[[], nn.Module], int, int]] = {
     "kaldi fbank": (_kaldi_fbank, 164_080, 16_000),
     "ced mel": (_ced_mel, 160_000, 16_000),
     "clap mel": (_clap_mel, 480_000, 48_000),
+    "efficientat mel": (_efficientat_mel, 320_000, 32_000),
     "beat spectrum": (_beat_front_end, 661_500, 22_050),
     "beat features": (_beat_features, 661_500, 22_050),
     "hpcp": (_hpcp, 661_500, 22_050),
@@ -355,15 +418,49 @@ _FRONT_ENDS: dict[str, tuple[Callable[[], nn.Module], int, int]] = {
     "sound frames": (_sound_frames, 661_500, 22_050),
 }
 
-_NETWORKS: dict[str, tuple[Callable[[], nn.Module], int, int, bool]] = {
+_NETWORKS: dict[str, tuple[Callable[..., nn.Module], int, int, bool]] = {
     "beatnet": (_beatnet, 661_500, 22_050, False),
     "beat-tracker": (_beat_tracker, 661_500, 22_050, False),
     "skey": (_skey, 330_750, 22_050, False),
     "musicnn": (_musicnn, 48_128, 16_000, False),
     "vibenet": (_vibenet, 320_000, 16_000, False),
+    "efficientat": (_efficientat, 320_000, 32_000, False),
     "ast": (_ast, 164_080, 16_000, True),
     "maest": (_maest, 480_512, 16_000, True),
     "ced-base": (_ced, 160_000, 16_000, True),
     "clap": (_clap, 480_000, 48_000, True),
     "mert-95m": (_mert, 120_000, 24_000, True),
 }
+
+_TRUNK = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 64,
+}
+_SMALL: dict[str, tuple[int, dict[str, Any]]] = {
+    "skey": (330_750, {}),
+    "ast": (127 * 160 + 400, _TRUNK | {"max_length": 128}),
+    "maest": (127 * 256 + 512, _TRUNK | {"max_length": 128}),
+    "ced-base": (32_000, {"width": 64, "depth": 1}),
+    "clap": (
+        480_000,
+        {
+            "patch_embeds_hidden_size": 8,
+            "hidden_size": 64,
+            "depths": [1, 1, 1, 1],
+            "num_attention_heads": [1, 2, 4, 8],
+            "projection_dim": 16,
+        },
+    ),
+    "mert-95m": (
+        24_000,
+        _TRUNK
+        | {
+            "conv_dim": (32,) * 7,
+            "num_conv_pos_embeddings": 16,
+            "num_conv_pos_embedding_groups": 4,
+        },
+    ),
+}
+"""Window and size of small networks, where they differ."""

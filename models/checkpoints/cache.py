@@ -145,6 +145,23 @@ def stored_bytes(card: ModelCard, model_dir: Path) -> int:
         return of_parts
 
 
+def stored_digest(card: ModelCard, model_dir: Path) -> str:
+    """Give the digest of a checkpoint's tensors: the card's, else the one noted when it was pulled.
+
+    Raises:
+        CheckpointError: It is absent or damaged.
+    """
+    if card.tensors_sha256:
+        return card.tensors_sha256
+    manifest = model_dir / card.model_id / MANIFEST
+    if not manifest.is_file():
+        raise CheckpointError(card.model_id, card.source, f"not in {model_dir}")
+    try:
+        return str(json.loads(manifest.read_text())["tensors_sha256"])
+    except (ValueError, KeyError) as error:
+        raise CheckpointError(card.model_id, card.source, f"damaged: {error}") from error
+
+
 def load_json(card: ModelCard, model_dir: Path, name: str = "config.json") -> dict[str, Any]:
     """Load a JSON file that belongs to a checkpoint.
 

@@ -1,5 +1,7 @@
 """Checkpoints as windowed models: a network, its device, and the windows its card asks for."""
 
+import logging
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,8 +15,11 @@ from torch.nn import functional
 from models.checkpoints.cards import ModelCard
 from models.networks import build_network
 from models.trunks.precision import TransformerNetwork, halve_weights
+from pipelines.analysis.compiled import CompiledFile
 from pipelines.batching.cuda_graph import RecordedForward
 from pipelines.batching.windows import WindowSpec, cut, window_starts
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +55,7 @@ class CheckpointModel:
         device: Where it runs.
         max_windows: At most so many windows of a track; 0 means all.
         execution: Precision and compilation.
+        compiled: Where compiled forwards are kept for other replicas; None: nowhere.
     """
 
     def __init__(
@@ -59,7 +65,9 @@ class CheckpointModel:
         device: torch.device,
         max_windows: int = 0,
         execution: Execution = EAGER,
+        compiled: CompiledFile | None = None,
     ) -> None:
+        self._compiled = compiled
         self.model_id = card.model_id
         self.card = card
         self.spec = WindowSpec(
@@ -97,18 +105,26 @@ class CheckpointModel:
     def warm_up(self) -> None:
         """Run every compiled batch size (or one window) once, so that no request waits for it.
 
-        To be called in the thread and on the stream of the forwards.
+        To be called in the thread and on the stream of the forwards. What another replica has
+        compiled is taken over.
         """
+        begun_s = time.perf_counter()
+        was_kept = False
         if self._batch_sizes:
             from torch._dynamo import config
 
             config.recompile_limit = MAX_COMPILED  # holds in this thread only
+            was_kept = self._compiled is not None and self._compiled.restore()
         with torch.inference_mode():
             for size in self._batch_sizes or (1,):
                 windows = torch.zeros(size, self.spec.length, device=self.device)
                 self.forward(windows)
                 if self._cuda_graphs and self._batch_sizes:
                     self._recorded[size] = RecordedForward(self.network, windows)
+        if self._compiled is not None and self._batch_sizes and not was_kept:
+            self._compiled.keep()
+        took_s = time.perf_counter() - begun_s
+        logger.info("%s is warm after %.1f s, compiled before: %s", self.model_id, took_s, was_kept)
 
     def cut(self, samples: NDArray[np.float32]) -> Tensor:
         """Cut a track at the model's sample rate, ``[T]``, to windows ``[W, length]``.
@@ -135,4 +151,7 @@ def load(
         CheckpointError: It is not in ``model_dir``, or not what the card says.
     """
     network = build_network(card, model_dir)
-    return CheckpointModel(card, network, device, max_windows, execution)
+    compiled = None
+    if execution.batch_sizes and card.format != "none":
+        compiled = CompiledFile.of(card, model_dir, device)
+    return CheckpointModel(card, network, device, max_windows, execution, compiled)

@@ -8,6 +8,7 @@ time only full ones start, since waiting would gain them nothing.
 """
 
 import asyncio
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -87,15 +88,61 @@ class _Launched:
     keep: Tensor
 
 
+class StagingBlocks:
+    """Host memory of a fixed size that batches pass through on their way to a device, in turn.
+
+    Used by one thread. Invariant: a block is written again only when its copy has ended.
+
+    Args:
+        n_bytes: Of one block; there are `DEPTH`, made when first needed and kept.
+        is_pinned: So that the device copies them by itself.
+    """
+
+    def __init__(self, n_bytes: int, *, is_pinned: bool = True) -> None:
+        self._n_bytes = n_bytes
+        self._is_pinned = is_pinned
+        self._blocks: deque[tuple[Tensor, torch.cuda.Event | None]] = deque()
+
+    def gather(self, parts: Sequence[Tensor]) -> Tensor:
+        """Give the rows of all parts together, in the next block."""
+        shape = (sum(len(part) for part in parts), *parts[0].shape[1:])
+        wanted = math.prod(shape) * parts[0].element_size()
+        block = self._next(wanted)
+        rows = block[:wanted].view(parts[0].dtype).view(shape)
+        torch.cat([*parts], out=rows)
+        return rows
+
+    def is_copied_after(self, copied: torch.cuda.Event) -> None:
+        """Say that what was gathered last may be written again after an event."""
+        block, _ = self._blocks.pop()
+        self._blocks.append((block, copied))
+
+    def _next(self, n_bytes: int) -> Tensor:
+        block = None
+        if len(self._blocks) == DEPTH:
+            block, copied = self._blocks.popleft()
+            if copied is not None:
+                copied.synchronize()
+        if block is None or len(block) < n_bytes:
+            size = max(n_bytes, self._n_bytes)
+            block = torch.empty(size, dtype=torch.uint8, pin_memory=self._is_pinned)
+        self._blocks.append((block, None))
+        return block
+
+
 class TorchDevice:
     """A CPU or CUDA device behind threads of its own; shared by all batchers of one step.
 
     Args:
         device: Which one.
         turns: Shared with other users of the same device in this process; its own if None.
+        staging_bytes: Of the largest batch, for the pinned memory of a GPU; a larger one still
+            passes, and its block stays as large.
     """
 
-    def __init__(self, device: torch.device | str, turns: Turns | None = None) -> None:
+    def __init__(
+        self, device: torch.device | str, turns: Turns | None = None, staging_bytes: int = 0
+    ) -> None:
         self.device = torch.device(device)
         self.turns = turns or Turns()
         self._threads = [
@@ -103,6 +150,7 @@ class TorchDevice:
             for stage in ("stage", "launch", "finish")
         ]
         self._is_cuda = self.device.type == "cuda"
+        self._blocks = StagingBlocks(staging_bytes)
         if self._is_cuda:
             self._copy_stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
             self._compute_stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
@@ -160,13 +208,12 @@ class TorchDevice:
         return forward(windows), time.perf_counter() - start
 
     def _stage(self, parts: list[Tensor]) -> _Staged:
-        n = sum(len(part) for part in parts)
-        pinned = torch.empty((n, *parts[0].shape[1:]), dtype=parts[0].dtype, pin_memory=True)
-        torch.cat(parts, out=pinned)
+        pinned = self._blocks.gather(parts)
         with torch.cuda.stream(self._copy_stream):
             windows = pinned.to(self.device, non_blocking=True)
             copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
             copied.record()
+        self._blocks.is_copied_after(copied)
         return _Staged(windows, copied)
 
     @torch.inference_mode()

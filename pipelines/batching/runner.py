@@ -6,10 +6,12 @@ differs.
 
 import asyncio
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Generic, Protocol, TypeVar, runtime_checkable
 
@@ -23,6 +25,10 @@ from pipelines.batching.steps import Prepared, Step
 from pipelines.batching.windows import WindowedModel
 
 R = TypeVar("R")
+T = TypeVar("T")
+
+BATCH_BYTES = 256 << 20
+"""Of windows in one forward: on the way to a GPU twice as much is pinned."""
 
 WARM_UP_S = 12.0
 """Seconds of noise that a step analyses before anybody waits for it."""
@@ -50,9 +56,16 @@ class BatchedStep(Generic[R]):
         device: Where its models live.
         max_windows: Most windows in one forward of each model; a compiled model's largest batch
             size takes its place.
-        max_queued_windows: Most windows waiting for each model (see `Batcher`).
+        max_batch_bytes: Most bytes of windows in one forward, which holds as well; of a compiled
+            model's sizes those above are left out. One window is always allowed.
+        max_queued_bytes: Most bytes of windows waiting for each model (see `Batcher`); None where
+            the caller waits until more are wanted.
         host_threads: Tracks whose host work (`prepare`, `finish`) runs at the same time.
         turns: Shared with other steps on the same device in this process.
+
+    Attributes:
+        step: What it computes.
+        device: Where the forwards run, and in which thread.
     """
 
     def __init__(
@@ -60,20 +73,31 @@ class BatchedStep(Generic[R]):
         step: Step[R],
         device: torch.device,
         max_windows: int,
-        max_queued_windows: int,
+        *,
+        max_batch_bytes: int = BATCH_BYTES,
+        max_queued_bytes: int | None = None,
         host_threads: int = 0,
         turns: Turns | None = None,
     ) -> None:
         self.step = step
-        self._device = TorchDevice(device, turns)
+        budgets = {
+            model.model_id: _budget(model, max_windows, max_batch_bytes) for model in step.models
+        }
+        largest = max(budgets[model.model_id][0] * model.spec.n_bytes for model in step.models)
+        self.device = TorchDevice(device, turns, staging_bytes=largest)
         self._batchers = {
-            model.model_id: _batcher(model, max_windows, max_queued_windows, self._device)
+            model.model_id: Batcher(
+                model.forward,
+                budgets[model.model_id][0],
+                _queue_windows(model, max_queued_bytes),
+                self.device,
+                budgets[model.model_id][1],
+            )
             for model in step.models
         }
         self._host_threads = host_threads or min(4, os.cpu_count() or 1)
         self._host = ThreadPoolExecutor(self._host_threads, thread_name_prefix="step")
-        self._host_waiting = 0
-        self._host_s = 0.0
+        self._preparing, self._finishing = _HostStage(), _HostStage()
         self._running = 0
         self._idle = asyncio.Event()
         self._idle.set()
@@ -82,7 +106,7 @@ class BatchedStep(Generic[R]):
         """Let every model meet its batch sizes once."""
         for model in self.step.models:
             if isinstance(model, CompiledModel):
-                await self._device.call(model.warm_up)
+                await self.device.call(model.warm_up)
 
     async def warm_up(self) -> None:
         """Compile and run everything once, so that no track waits for it."""
@@ -133,18 +157,20 @@ class BatchedStep(Generic[R]):
 
     async def _complete(self, prepared: Prepared, step: Step[R]) -> R:
         outputs = await self._forward_all(prepared)
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._host, step.finish, prepared, outputs)
+        return await self._on_host(self._finishing, partial(step.finish, prepared, outputs))
 
     async def _prepare(self, waveform: Waveform, step: Step[R]) -> Prepared:
-        self._host_waiting += 1
+        return await self._on_host(self._preparing, partial(step.prepare, waveform))
+
+    async def _on_host(self, stage: "_HostStage", work: Callable[[], T]) -> T:
+        stage.waiting += 1
         try:
             loop = asyncio.get_running_loop()
-            prepared, took_s = await loop.run_in_executor(self._host, _timed, step, waveform)
+            result, took_s = await loop.run_in_executor(self._host, _timed, work)
         finally:
-            self._host_waiting -= 1
-        self._host_s = took_s if not self._host_s else 0.9 * self._host_s + 0.1 * took_s
-        return prepared
+            stage.waiting -= 1
+        stage.track_s = 0.9 * stage.track_s + 0.1 * took_s if stage.track_s else took_s
+        return result
 
     async def _forward_all(self, prepared: Prepared) -> dict[str, Mapping[str, torch.Tensor]]:
         tasks = {
@@ -189,8 +215,13 @@ class BatchedStep(Generic[R]):
         """Give the seconds of work that wait, host and device, at the pace measured so far."""
         metrics = self.metrics().values()
         for_device_s = sum(m.queued_windows * m.device_s / max(m.windows, 1) for m in metrics)
-        for_host_s = self._host_waiting * self._host_s / self._host_threads
-        return for_device_s + for_host_s
+        # What is prepared, or computed on the device, is still to be finished.
+        host_s = self._preparing.backlog_s + self._running * self._finishing.track_s
+        return for_device_s + host_s / self._host_threads
+
+    def host_s(self) -> dict[str, float]:
+        """Give the seconds of a processor that a track takes before and after the device."""
+        return {"prepare": self._preparing.track_s, "finish": self._finishing.track_s}
 
     async def retire(self) -> None:
         """Let what is under way finish, then end the threads.
@@ -203,17 +234,35 @@ class BatchedStep(Generic[R]):
     def close(self) -> None:
         """End the threads after what is under way."""
         self._host.shutdown()
-        self._device.close()
+        self.device.close()
 
 
-def _timed(step: Step[R], waveform: Waveform) -> tuple[Prepared, float]:
+@dataclass(slots=True)
+class _HostStage:
+    """Host work of one kind: tracks that wait for it or are in it, and the seconds one takes."""
+
+    waiting: int = 0
+    track_s: float = 0.0
+
+    @property
+    def backlog_s(self) -> float:
+        return self.waiting * self.track_s
+
+
+def _timed(work: Callable[[], T]) -> tuple[T, float]:
     begun_s = time.perf_counter()
-    return step.prepare(waveform), time.perf_counter() - begun_s
+    return work(), time.perf_counter() - begun_s
 
 
-def _batcher(
-    model: WindowedModel, max_windows: int, max_queued_windows: int, device: TorchDevice
-) -> Batcher:
+def _budget(model: WindowedModel, max_windows: int, max_bytes: int) -> tuple[int, Sequence[int]]:
+    """Give the most windows in a forward, and the allowed numbers where not any will do."""
+    most = max(1, max_bytes // model.spec.n_bytes)
     sizes = model.batch_sizes if isinstance(model, CompiledModel) else ()
-    budget = max(sizes, default=max_windows)
-    return Batcher(model.forward, budget, max_queued_windows, device, sizes)
+    if not sizes:
+        return min(max_windows, most), ()
+    allowed = [size for size in sizes if size <= most] or [*sizes[:1]]
+    return allowed[-1], allowed
+
+
+def _queue_windows(model: WindowedModel, max_bytes: int | None) -> int:
+    return sys.maxsize if max_bytes is None else max(1, max_bytes // model.spec.n_bytes)

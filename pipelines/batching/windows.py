@@ -33,6 +33,11 @@ class WindowSpec:
     channels: int = 1
     max_windows: int = 0
 
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of one window."""
+        return self.length * self.channels * np.dtype(np.float32).itemsize
+
 
 class WindowedModel(Protocol):
     """A network or a piece of signal processing that maps windows to outputs, row by row.

@@ -37,6 +37,9 @@ def bench(
     quick: Annotated[
         bool, typer.Option("--quick", help="A short look: two rounds, no result file but --json's.")
     ] = False,
+    dry: Annotated[
+        bool, typer.Option("--dry", help="Run those for a GPU on the CPU, small and for nothing.")
+    ] = False,
 ) -> None:
     """Run benchmarks; each prints a table and writes JSON and a plot to benchmarks/results."""
     from benchmarks.registry import MODULES, run_benchmark
@@ -48,7 +51,7 @@ def bench(
         fail(f"no benchmark is called {unknown[0]}; there are {', '.join(MODULES)}")
     if json_path is not None and len(wanted) > 1:
         fail("--json takes one benchmark")
-    options = Options(rounds=min(rounds, 2) if quick else rounds, is_quick=quick)
+    options = Options(min(rounds, 2) if quick else rounds, is_quick=quick, is_dry=dry)
     outcomes: dict[str, str] = {}
     for name in wanted:
         try:

@@ -1,14 +1,16 @@
-"""How networks run on a device, for deployments and commands alike."""
+"""How networks run on a device, for deployments, commands and benchmarks alike."""
 
 import torch
 
 from pipelines.analysis.checkpoint_model import EAGER, Execution
-from serve_app.composition.options import ModelOptions
+from serve_app.composition.model_args import ExecutionOptions, ModelArgs
 
 
-def execution_on(device: torch.device, options: ModelOptions) -> Execution:
+def execution_on(device: torch.device, options: ModelArgs) -> Execution:
     """Give how transformers run on a device; the CPU takes no notice of the options."""
-    if device.type == "cpu":
-        return EAGER
-    chosen = options.execution
+    return EAGER if device.type == "cpu" else gpu_execution(options.execution)
+
+
+def gpu_execution(chosen: ExecutionOptions) -> Execution:
+    """Give how transformers run on a GPU."""
     return Execution(getattr(torch, chosen.dtype), chosen.batch_sizes, chosen.cuda_graphs)

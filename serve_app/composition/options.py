@@ -5,11 +5,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field
 
 from afa.cards import known_cards
 from models.checkpoints.cards import ModelCard, choose_cards
 from serve_app.composition.files import LocalFiles
+from serve_app.composition.model_args import ModelArgs
 from serve_app.ledger.jobs.records import JobPolicy
 from serve_app.ledger.ledger import OverAllowance
 from serve_app.library.library import Library
@@ -20,41 +21,13 @@ from serve_app.providers.web.url_guard import UrlGuard
 from serve_app.store.keys import DEFAULT_SHARDS
 
 
-class ExecutionOptions(BaseModel):
-    """How transformers run on a GPU; on the CPU they run eagerly in float32 whatever this says."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    dtype: Literal["float32", "bfloat16"] = "float32"
-    batch_sizes: tuple[int, ...] = Field(
-        (), description="Compile for these numbers of windows, ascending; empty: do not compile."
-    )
-    cuda_graphs: bool = Field(False, description="Record a CUDA graph for each of them.")
-
-    @field_validator("batch_sizes")
-    @classmethod
-    def _ascend(cls, sizes: tuple[int, ...]) -> tuple[int, ...]:
-        if list(sizes) != sorted(set(sizes)) or any(size < 1 for size in sizes):
-            raise ValueError("batch_sizes must ascend from at least 1")
-        return sizes
-
-
-class ModelOptions(BaseModel):
+class ModelOptions(ModelArgs):
     """Which checkpoints a model deployment runs, where, and how it batches."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
 
     model_dir: Path
     licences: Literal["any", "permissive"] = "any"
     chosen: dict[str, str] = Field({}, description="Role to model id, where not the default.")
     device: str = "auto"
-    max_windows: int = Field(0, ge=0, description="Windows per track and model; 0 means all.")
-    batch_windows: int = Field(16, ge=1, description="Budget of one batch.")
-    queue_windows: int = Field(4096, ge=1, description="More waiting windows are refused.")
-    execution: ExecutionOptions = ExecutionOptions()
-    named_mib: int = Field(
-        0, ge=0, description="Weights of further embedding models that requests may name; 0: none."
-    )
 
     def cards(self, chosen: Mapping[str, str] | None = None) -> dict[str, tuple[ModelCard, ...]]:
         """Give the cards of each role.

@@ -6,28 +6,12 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field
 
 from configs.settings import Settings
-from serve_app.composition.options import (
-    ExecutionOptions,
-    JobOptions,
-    ModelOptions,
-    WorkerOptions,
-)
+from serve_app.composition.model_args import ModelArgs
+from serve_app.composition.options import JobOptions, ModelOptions, WorkerOptions
 
 
 class ProfileError(ValueError):
     """A file is not a Serve file of afa."""
-
-
-class ModelArgs(BaseModel):
-    """Batching and execution of one model deployment; see `ModelOptions`."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    max_windows: int = 0
-    batch_windows: int = 16
-    queue_windows: int = 4096
-    execution: ExecutionOptions = ExecutionOptions()
-    named_mib: int = 0
 
 
 class AppArgs(BaseModel):

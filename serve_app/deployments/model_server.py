@@ -195,7 +195,8 @@ class ModelServer(Generic[R]):
             await asyncio.to_thread(self.build, cards),
             device=self._device,
             max_windows=self._options.batch_windows,
-            max_queued_windows=self._options.queue_windows,
+            max_batch_bytes=self._options.batch_mib << 20,
+            max_queued_bytes=self._options.queue_mib << 20,
             turns=self._turns,
         )
         try:

@@ -11,7 +11,8 @@ from afa.cards import known_cards
 from models.checkpoints.cards import CardError
 from pipelines.analysis.checkpoint_model import EAGER, Execution
 from serve_app.composition.execution import execution_on
-from serve_app.composition.options import ExecutionOptions, ModelOptions
+from serve_app.composition.model_args import ExecutionOptions
+from serve_app.composition.options import ModelOptions
 from tests.data.small_checkpoints import add_own_ast
 
 FAST = ExecutionOptions(dtype="bfloat16", batch_sizes=(1, 8), cuda_graphs=True)

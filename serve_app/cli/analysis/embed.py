@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from pipelines.batching.runner import BatchedStep
 
 LIMITS = DecodeLimits(max_seconds=4 * 3600.0)
-MAX_QUEUED_WINDOWS = 1_000_000_000
-"""No limit: the back-fill waits until the batchers want more."""
 
 Described = tuple[MoodResult, EmbeddingResult]
 
@@ -87,7 +85,7 @@ def load(config: Path | None) -> "BatchedStep[Described]":
     step = mood_and_embedding.build(
         options.cards(), options.model_dir, device, options.max_windows, execution
     )
-    return BatchedStep(step, device, options.batch_windows, MAX_QUEUED_WINDOWS)
+    return BatchedStep(step, device, options.batch_windows, max_batch_bytes=options.batch_mib << 20)
 
 
 async def describe(

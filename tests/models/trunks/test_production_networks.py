@@ -1,6 +1,7 @@
 """Production networks with small random checkpoints, written as their publishers write them."""
 
 import json
+import weakref
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
@@ -33,6 +34,7 @@ from models.checkpoints.sources import file_sha256
 from models.networks import build_network
 from models.trunks.ced import Ced
 from models.trunks.clap import ClapMel
+from models.trunks.mert import MertTrunk
 from models.trunks.precision import halve_weights
 
 Build = Callable[..., nn.Module]
@@ -175,6 +177,37 @@ def test_mert_is_hubert_averaged_over_layers_and_time(build: Build, tmp_path: Pa
     torch.testing.assert_close(run(network, windows)["embedding"], want, atol=1e-4, rtol=0)
     names = dict(network.named_parameters())
     assert "trunk.encoder.pos_conv_embed.conv.weight" in names  # weight norm is folded
+
+
+def test_merts_layers_are_let_go_and_its_trunk_compiles_in_one_piece() -> None:
+    trunk = MertTrunk(HubertConfig(**HUBERT_SIZE | {"num_hidden_layers": 4})).eval()
+    alive: list[weakref.ref[Tensor]] = []
+    most = 0
+
+    def note(module: nn.Module, inputs: Any, output: Tensor) -> None:
+        nonlocal most
+        alive.append(weakref.ref(output))
+        most = max(most, sum(seen() is not None for seen in alive))
+
+    hooks = [layer.register_forward_hook(note) for layer in trunk.encoder.layers]
+    eager = run(trunk, noise(2, 12_000))
+    assert most == 2  # one layer's input and its output
+    for hook in hooks:
+        hook.remove()
+    trunk.compile(dynamic=False, fullgraph=True, backend="eager")
+    torch.testing.assert_close(run(trunk, noise(2, 12_000)), eager)
+
+
+@pytest.mark.parametrize("stable", [False, True])
+def test_merts_trunk_is_huberts_mean_over_layers_and_time(stable: bool) -> None:
+    config = HubertConfig(**HUBERT_SIZE, do_stable_layer_norm=stable)
+    published, trunk = HubertModel(config).eval(), MertTrunk(config).eval()
+    trunk.load_state_dict(published.state_dict())
+    windows = noise(2, 12_000)
+    with torch.inference_mode():
+        layers = published(windows, output_hidden_states=True).hidden_states
+    want = torch.stack([layer.mean(dim=1) for layer in layers]).mean(dim=0)
+    torch.testing.assert_close(run(trunk, windows), want, atol=1e-6, rtol=1e-5)
 
 
 def test_mert_with_extensions_or_gaps_is_refused(build: Build, tmp_path: Path) -> None:

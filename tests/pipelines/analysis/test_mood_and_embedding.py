@@ -113,7 +113,7 @@ async def test_many_tracks_share_batches_and_every_window_is_run_once(
     step = mood_and_embedding.build(*small, CPU)
     (model,) = step.models
     windows = count_windows(model, monkeypatch)
-    batched = BatchedStep(step, CPU, max_windows=8, max_queued_windows=100)
+    batched = BatchedStep(step, CPU, max_windows=8)
     results = await asyncio.gather(*(batched.run(noise()) for _ in range(3)))
     assert sum(windows) == 3 * 4
     assert batched.weight_bytes == sum(p.nbytes for p in model.network.parameters())

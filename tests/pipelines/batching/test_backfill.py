@@ -69,7 +69,7 @@ class Backfill:
 
     def __init__(self, model: SpectrumModel, n_readers: int = 2) -> None:
         self.model = model
-        self.step = BatchedStep(SpectrumStep(model), torch.device("cpu"), BATCH, 1_000_000)
+        self.step = BatchedStep(SpectrumStep(model), torch.device("cpu"), BATCH)
         self.n_readers = n_readers
         self.read: list[float] = []
         self.written: dict[float, list[float] | Exception] = {}

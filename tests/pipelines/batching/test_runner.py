@@ -85,9 +85,7 @@ async def models() -> tuple[SpectrumModel, SpectrumModel]:
 async def batched(
     models: tuple[SpectrumModel, SpectrumModel],
 ) -> AsyncIterator[BatchedStep[dict[str, list[float]]]]:
-    step = BatchedStep(
-        SpectrumStep(*models), torch.device("cpu"), max_windows=8, max_queued_windows=1000
-    )
+    step = BatchedStep(SpectrumStep(*models), torch.device("cpu"), max_windows=8)
     yield step
     step.close()
 
@@ -118,7 +116,7 @@ async def test_unfit_audio_fails_alone(batched: BatchedStep[dict[str, list[float
 
 async def test_full_queue_is_refused() -> None:
     model = SpectrumModel("fine", 100)
-    step = BatchedStep(SpectrumStep(model), torch.device("cpu"), 2, max_queued_windows=10)
+    step = BatchedStep(SpectrumStep(model), torch.device("cpu"), 2, max_queued_bytes=4_000)
     results = await asyncio.gather(
         *(step.run(track(1.0, i)) for i in range(12)), return_exceptions=True
     )
@@ -130,7 +128,7 @@ async def test_full_queue_is_refused() -> None:
 async def test_a_broken_device_shows_in_the_health() -> None:
     model = SpectrumModel("fine", 100, fails_on=0.0)
     other = SpectrumModel("coarse", 400)
-    step = BatchedStep(SpectrumStep(model, other), torch.device("cpu"), 4, 100)
+    step = BatchedStep(SpectrumStep(model, other), torch.device("cpu"), 4)
     await step.run(track(1.0, 1))
     step.check_health()
     with pytest.raises(DeviceFaultError, match="device-side assert"):
@@ -155,7 +153,7 @@ async def test_a_cancelled_track_leaves_nothing_queued(
 
 async def test_warming_up_meets_every_batch_size_on_the_thread_that_serves() -> None:
     model = CompiledModel()
-    step = BatchedStep(SpectrumStep(model), torch.device("cpu"), 64, 10_000)
+    step = BatchedStep(SpectrumStep(model), torch.device("cpu"), 64)
     await step.warm_up()
     assert model.batches[:2] == [2, 4]
     assert len(model.threads) == 1
@@ -170,7 +168,7 @@ async def test_warming_up_meets_every_batch_size_on_the_thread_that_serves() -> 
 async def test_retiring_waits_for_what_is_under_way(
     models: tuple[SpectrumModel, SpectrumModel],
 ) -> None:
-    step = BatchedStep(SpectrumStep(*models), torch.device("cpu"), 8, 1000)
+    step = BatchedStep(SpectrumStep(*models), torch.device("cpu"), 8)
     running = asyncio.create_task(step.run(track(20.0, 1)))
     await asyncio.sleep(0)
     retiring = asyncio.create_task(step.retire())
@@ -189,7 +187,7 @@ async def test_retiring_does_not_hold_up_the_loop_for_an_abandoned_track() -> No
             may_end.wait(10)
             return super().prepare(waveform)
 
-    step = BatchedStep(SlowStep(SpectrumModel("fine", 100)), torch.device("cpu"), 8, 1000)
+    step = BatchedStep(SlowStep(SpectrumModel("fine", 100)), torch.device("cpu"), 8)
     task = asyncio.create_task(step.run(track(1.0, 1)))
     await asyncio.sleep(0.05)
     task.cancel()
@@ -212,7 +210,7 @@ async def test_the_backlog_is_the_work_that_waits() -> None:
         return forward(windows)
 
     model.forward = slow  # type: ignore[method-assign]
-    step = BatchedStep(SpectrumStep(model), torch.device("cpu"), 4, 1000)
+    step = BatchedStep(SpectrumStep(model), torch.device("cpu"), 4)
     await step.run(track(1.0, 0))
     assert step.backlog_s() == 0
     jobs = [asyncio.create_task(step.run(track(1.0, i))) for i in range(6)]
@@ -223,5 +221,48 @@ async def test_the_backlog_is_the_work_that_waits() -> None:
     for job in jobs:
         job.cancel()
     await asyncio.wait(jobs)
+    assert step.backlog_s() == 0
+    step.close()
+
+
+async def test_a_forward_is_bounded_in_bytes_as_well() -> None:
+    coarse, fine = SpectrumModel("coarse", 400), SpectrumModel("fine", 100)
+    step = BatchedStep(SpectrumStep(coarse, fine), torch.device("cpu"), 64, max_batch_bytes=4_000)
+    await step.run(track(9.0, 0))
+    assert max(coarse.batches) == 2  # of 1,600 bytes each
+    assert max(fine.batches) == 10
+    compiled = CompiledModel()  # for two and four windows of 400 bytes
+    for max_bytes, largest in ((1_600, 4), (1_599, 2), (100, 2)):
+        compiled.batches.clear()
+        narrow = BatchedStep(
+            SpectrumStep(compiled), torch.device("cpu"), 64, max_batch_bytes=max_bytes
+        )
+        await narrow.run(track(3.0, 0))
+        assert set(compiled.batches) == {largest}
+        narrow.close()
+    step.close()
+
+
+async def test_the_backlog_counts_what_is_still_to_be_finished() -> None:
+    may_end, begun = threading.Event(), threading.Semaphore(0)
+
+    class SlowEnd(SpectrumStep):
+        def finish(self, prepared: Prepared, outputs: Outputs) -> dict[str, list[float]]:
+            begun.release()
+            time.sleep(0.05)
+            assert may_end.wait(10)
+            return super().finish(prepared, outputs)
+
+    may_end.set()
+    step = BatchedStep(SlowEnd(SpectrumModel("fine", 100)), torch.device("cpu"), 8, host_threads=2)
+    await step.run(track(1.0, 0))
+    assert step.host_s()["finish"] > 0.05 > step.host_s()["prepare"]
+    may_end.clear()
+    jobs = [asyncio.create_task(step.run(track(1.0, i))) for i in range(4)]
+    for _ in range(3):  # the first track, and one for each thread
+        await asyncio.to_thread(begun.acquire)
+    assert step.backlog_s() >= 4 * 0.05 / 2
+    may_end.set()
+    await asyncio.gather(*jobs)
     assert step.backlog_s() == 0
     step.close()

@@ -1,0 +1,105 @@
+"""What the machine can do at most, measured on it, and which of that bounds a rate."""
+
+import os
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import torch
+
+from benchmarks.gpu.served import Served
+from benchmarks.report import Options
+
+MATRIX, DRY_MATRIX = 8192, 64
+COPY_BYTES, DRY_COPY_BYTES = 1 << 30, 1 << 20
+NEAR = 0.5
+"""Under this share of every roof it is none of them that bounds: launches and host work do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Roofs:
+    """What the machine can do at most.
+
+    Attributes:
+        matrix_flop_per_s: A large bfloat16 matrix product.
+        copy_bytes_per_s: From pinned host memory to the device; in memory, on a CPU.
+        decode_audio_s_per_s: All processors decode and cut windows, nothing else.
+    """
+
+    matrix_flop_per_s: float
+    copy_bytes_per_s: float
+    decode_audio_s_per_s: float
+
+    def shares(self, windows_per_s: float, of: Served) -> dict[str, float]:
+        """Give how much of each roof a rate takes, by roof; that of decoding may exceed 1."""
+        return {
+            "matrix": windows_per_s * of.gflop * 1e9 / self.matrix_flop_per_s,
+            "copy": windows_per_s * of.subject.n_samples * 4 / self.copy_bytes_per_s,
+            "decode": windows_per_s * of.window_s / self.decode_audio_s_per_s,
+        }
+
+    def as_values(self) -> dict[str, float]:
+        """Give them for a result file."""
+        return {
+            "matrix_tflop_per_s": self.matrix_flop_per_s / 1e12,
+            "copy_gb_per_s": self.copy_bytes_per_s / 1e9,
+            "decode_audio_s_per_s": self.decode_audio_s_per_s,
+        }
+
+
+def measure_roofs(device: torch.device, read: Callable[[], float], options: Options) -> Roofs:
+    """Measure all of them.
+
+    Args:
+        device: The one that computes.
+        read: Reads a file and cuts its windows; gives the seconds of audio in it.
+        options: A dry run measures small ones.
+    """
+    return Roofs(
+        gemm_flop_per_s(device, DRY_MATRIX if options.is_dry else MATRIX),
+        copy_bytes_per_s(device, DRY_COPY_BYTES if options.is_dry else COPY_BYTES),
+        decode_rate(read, 1 if options.is_dry else 4),
+    )
+
+
+def bound(shares: dict[str, float]) -> str:
+    """Name the roof that a rate is nearest to."""
+    name = max(shares, key=lambda roof: shares[roof])
+    return name if shares[name] >= NEAR else "launches, host"
+
+
+@torch.inference_mode()
+def gemm_flop_per_s(device: torch.device, size: int) -> float:
+    """Measured rate of a square bfloat16 matrix product: the best of five."""
+    a, b = (torch.randn(size, size, device=device, dtype=torch.bfloat16) for _ in range(2))
+    best = 0.0
+    for _ in range(5):
+        begun_s = time.perf_counter()
+        for _ in range(8):
+            product = a @ b
+        product[0, 0].item()
+        best = max(best, 8 * 2 * size**3 / (time.perf_counter() - begun_s))
+    return best
+
+
+def copy_bytes_per_s(device: torch.device, n_bytes: int) -> float:
+    """Measured rate of copies to the device: the best of five."""
+    source = torch.zeros(n_bytes, dtype=torch.uint8, pin_memory=device.type == "cuda")
+    target = torch.empty_like(source, device=device)
+    best = 0.0
+    for _ in range(5):
+        begun_s = time.perf_counter()
+        target.copy_(source, non_blocking=True)
+        target[-1].item()
+        best = max(best, n_bytes / (time.perf_counter() - begun_s))
+    return best
+
+
+def decode_rate(read: Callable[[], float], n_each: int) -> float:
+    """Seconds of audio per second when every processor reads ``n_each`` files."""
+    n_threads = os.cpu_count() or 1
+    with ThreadPoolExecutor(n_threads) as threads:
+        begun_s = time.perf_counter()
+        audio_s = sum(threads.map(lambda _: read(), range(n_threads * n_each)))
+        return audio_s / (time.perf_counter() - begun_s)

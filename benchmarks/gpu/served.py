@@ -1,0 +1,192 @@
+"""A network as a deployment serves it: its loader, its execution and its batcher.
+
+The weights are random, of the published size, in a checkpoint that is written for the purpose; all
+else is what `serve_app.deployments.models.Embedding` runs by `configs/serve.gpu.yaml`. A dry run
+has networks of a few kilobytes on the CPU.
+"""
+
+import asyncio
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+from transformers import PreTrainedModel
+
+from afa.cards import known_cards
+from benchmarks.gpu.subjects import Subject, networks
+from benchmarks.report import Options
+from configs.tables import load_table
+from models.checkpoints.cache import pull
+from models.checkpoints.cards import CardFile, ModelCard
+from models.checkpoints.sources import file_sha256
+from pipelines.analysis import embedding
+from pipelines.analysis.checkpoint_model import CheckpointModel, Execution, load
+from pipelines.analysis.records import EmbeddingResult
+from pipelines.batching.runner import BatchedStep
+from pipelines.batching.steps import Prepared
+from serve_app.composition.execution import gpu_execution
+from serve_app.composition.model_args import ModelArgs
+
+PROFILE = "serve.gpu"
+SUBJECTS = {"mert-95m": "mert-95m", "ast-audioset": "ast"}
+"""Embedding models that are measured, and what they are called among the subjects."""
+CALLERS = 4
+"""Tracks that wait or run at a time, a full batch each."""
+DRY_SIZES = (1, 4)
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """An embedding model behind its batcher.
+
+    Attributes:
+        gflop: Of the forward of one window.
+        batch: Windows in the largest forward.
+    """
+
+    subject: Subject
+    card: ModelCard
+    model_dir: Path
+    device: torch.device
+    step: BatchedStep[EmbeddingResult]
+    gflop: float
+    batch: int
+
+    @property
+    def window_s(self) -> float:
+        """Seconds of audio in a window."""
+        return self.subject.n_samples / self.subject.sample_rate
+
+    def windows(self, n: int) -> Tensor:
+        """Make ``n`` equal windows."""
+        return self.subject.windows(1).repeat(n, 1)
+
+    def alone(self, dtype: torch.dtype) -> CheckpointModel:
+        """Load the same network once more, to be run eagerly and without a batcher."""
+        return load(self.card, self.model_dir, self.device, 0, Execution(dtype))
+
+    async def loop_rate(self, duration_s: float) -> float:
+        """Windows per second of a bare loop over the served network, in the thread that serves."""
+        (model,) = self.step.step.models
+        windows = self.windows(self.batch).to(self.device)
+        rates: list[float] = []
+        await self.step.device.call(
+            lambda: rates.append(loop_rate(model.forward, windows, duration_s))
+        )
+        return rates[0]
+
+    async def served_rate(self, duration_s: float) -> float:
+        """Windows per second of tracks of a full batch each, four of which run or wait."""
+        windows = {self.card.model_id: self.windows(self.batch)}
+        begun_s = time.perf_counter()
+        n_done = 0
+
+        async def caller() -> None:
+            nonlocal n_done
+            while time.perf_counter() < begun_s + duration_s:
+                await self.step.complete(Prepared(windows))
+                n_done += self.batch
+
+        await asyncio.gather(*(caller() for _ in range(CALLERS)))
+        return n_done / (time.perf_counter() - begun_s)
+
+
+@contextmanager
+def served(model_id: str, device: torch.device, options: Options) -> Iterator[Served]:
+    """Write a random checkpoint, load it as its deployment does, and let it go in the end.
+
+    It is neither compiled nor recorded yet: `BatchedStep.compile` does that.
+    """
+    subject = next(
+        one for one in networks(is_small=options.is_dry) if one.name == SUBJECTS[model_id]
+    )
+    args = ModelArgs.model_validate(load_table(PROFILE)["applications"][0]["args"]["embedding"])
+    execution = gpu_execution(args.execution)
+    if options.is_dry:
+        execution = replace(execution, batch_sizes=DRY_SIZES)
+    with tempfile.TemporaryDirectory(prefix="afa-bench-") as name:
+        model_dir = Path(name) / "models"
+        card, gflop = write_checkpoint(subject, known_cards(model_dir)[model_id], Path(name))
+        step = BatchedStep(
+            embedding.build({"embedding": (card,)}, model_dir, device, args.max_windows, execution),
+            device,
+            args.batch_windows,
+            max_batch_bytes=args.batch_mib << 20,
+            max_queued_bytes=args.queue_mib << 20,
+        )
+        try:
+            batch = max(execution.batch_sizes, default=args.batch_windows)
+            yield Served(subject, card, model_dir, device, step, gflop, batch)
+        finally:
+            step.close()
+
+
+def write_checkpoint(subject: Subject, like: ModelCard, folder: Path) -> tuple[ModelCard, float]:
+    """Publish a subject's random weights in a folder, and pull them into its ``models``.
+
+    Returns:
+        Its card, and the GFLOP of one window.
+    """
+    source = folder / "source"
+    network = subject.build(torch.device("cpu"))
+    trunk = network.trunk
+    if not isinstance(trunk, PreTrainedModel):
+        raise TypeError(f"{subject.name} is no network of transformers")
+    trunk.save_pretrained(source)
+    names = ("config.json", "model.safetensors")
+    card = replace(
+        like,
+        source=f"file://{source}",
+        format="safetensors",
+        files=tuple(CardFile(name, file_sha256(source / name)) for name in names),
+        tensors_sha256="",
+        window_length=subject.n_samples,
+        window_hop=subject.n_samples,
+    )
+    pull(card, folder / "models")
+    return card, gflop_per_window(network, subject)
+
+
+def gflop_per_window(network: torch.nn.Module, subject: Subject) -> float:
+    """Count the forward of one window, on tensors that have a shape and no values."""
+    with (
+        torch.inference_mode(),
+        FakeTensorMode(allow_non_fake_inputs=True),
+        sdpa_kernel(SDPBackend.MATH),  # whose products the counter knows on every device
+        FlopCounterMode(display=False) as counter,
+    ):
+        network(torch.zeros(1, subject.n_samples))
+    return float(counter.get_total_flops()) / 1e9
+
+
+@torch.inference_mode()
+def loop_rate(
+    forward: Callable[[Tensor], Mapping[str, Tensor]],
+    windows: Tensor,
+    duration_s: float,
+    n_ahead: int = 4,
+) -> float:
+    """Windows per second of a bare loop over one batch that lies on the device.
+
+    The host may run ``n_ahead`` batches ahead of the device.
+    """
+    _wait(forward(windows))
+    n_runs, begun_s = 0, time.perf_counter()
+    while time.perf_counter() - begun_s < duration_s:
+        for _ in range(n_ahead):
+            outputs = forward(windows)
+        _wait(outputs)
+        n_runs += n_ahead
+    return n_runs * len(windows) / (time.perf_counter() - begun_s)
+
+
+def _wait(outputs: Mapping[str, Tensor]) -> None:
+    next(iter(outputs.values())).flatten()[0].item()

@@ -1,0 +1,58 @@
+"""What torch has compiled for a checkpoint, kept in its folder, so that a fleet compiles it once.
+
+A file holds code: whoever may write to the model folder may run code in the service.
+"""
+
+import logging
+import os
+from pathlib import Path
+
+import torch
+
+from models.checkpoints.cache import stored_digest
+from models.checkpoints.cards import ModelCard
+
+logger = logging.getLogger(__name__)
+
+
+class CompiledFile:
+    """The compiled forwards of one checkpoint on one kind of GPU, by one torch.
+
+    Args:
+        path: Where they are kept.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def of(cls, card: ModelCard, model_dir: Path, device: torch.device) -> "CompiledFile":
+        """Give the file of a checkpoint on a device; other weights, GPU or torch give another.
+
+        Raises:
+            CheckpointError: The checkpoint is absent or damaged.
+        """
+        name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+        digest = stored_digest(card, model_dir)[:12]
+        key = f"{name.replace(' ', '-')}-torch{torch.__version__}-{digest}"
+        return cls(model_dir / card.model_id / f"compiled-{key}.bin")
+
+    def restore(self) -> bool:
+        """Give torch what is kept, before it compiles; tell whether there was something."""
+        try:
+            kept = self.path.read_bytes()
+        except OSError:
+            return False
+        return torch.compiler.load_cache_artifacts(kept) is not None
+
+    def keep(self) -> None:
+        """Keep what torch has compiled so far; a folder that cannot be written to is left alone."""
+        made = torch.compiler.save_cache_artifacts()
+        if made is None:
+            return
+        scratch = self.path.with_suffix(f".{os.getpid()}")
+        try:
+            scratch.write_bytes(made[0])
+            scratch.replace(self.path)
+        except OSError as error:
+            logger.warning("every replica compiles for itself: %s", error)

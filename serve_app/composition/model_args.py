@@ -1,0 +1,41 @@
+"""How the networks of a deployment are batched and run, as a Serve file says it; without torch."""
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+
+class ExecutionOptions(BaseModel):
+    """How transformers run on a GPU; on the CPU they run eagerly in float32 whatever this says."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    batch_sizes: tuple[int, ...] = Field(
+        (), description="Compile for these numbers of windows, ascending; empty: do not compile."
+    )
+    cuda_graphs: bool = Field(False, description="Record a CUDA graph for each of them.")
+
+    @field_validator("batch_sizes")
+    @classmethod
+    def _ascend(cls, sizes: tuple[int, ...]) -> tuple[int, ...]:
+        if list(sizes) != sorted(set(sizes)) or any(size < 1 for size in sizes):
+            raise ValueError("batch_sizes must ascend from at least 1")
+        return sizes
+
+
+class ModelArgs(BaseModel):
+    """Batching and execution of one model deployment."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
+
+    max_windows: int = Field(0, ge=0, description="Windows per track and model; 0 means all.")
+    batch_windows: int = Field(16, ge=1, description="Most windows in one forward.")
+    batch_mib: int = Field(256, ge=1, description="Most MiB of windows in one forward.")
+    queue_mib: int = Field(
+        2048, ge=1, description="Most MiB of windows that wait for one model; more are refused."
+    )
+    execution: ExecutionOptions = ExecutionOptions()
+    named_mib: int = Field(
+        0, ge=0, description="Weights of further embedding models that requests may name; 0: none."
+    )

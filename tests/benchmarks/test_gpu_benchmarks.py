@@ -1,0 +1,142 @@
+"""What is meant for a GPU, dry on the CPU: all of it but the device."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from rich.console import Console
+
+from benchmarks.gpu import __main__ as everything
+from benchmarks.gpu import check, embed, end_to_end, frontends
+from benchmarks.gpu.dry import device_for, kernels
+from benchmarks.gpu.roofs import Roofs, bound, copy_bytes_per_s
+from benchmarks.gpu.served import served
+from benchmarks.gpu.subjects import networks, subjects
+from benchmarks.gpu.track_file import track_file
+from benchmarks.registry import run_benchmark
+from benchmarks.report import Options
+from configs.tables import load_table
+
+DRY = Options(rounds=1, is_dry=True)
+CPU = torch.device("cpu")
+
+# Of inductor, on its import.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:.torch.jit.script_method. is deprecated:DeprecationWarning"
+)
+
+
+def test_every_check_runs_dry_and_holds(capsys: pytest.CaptureFixture[str]) -> None:
+    assert check.main([], DRY) == 0
+    title, _, *rows = capsys.readouterr().out.splitlines()
+    assert title.startswith("dry run on the CPU, torch ")
+    names = [subject.name for subject in subjects()]
+    assert [name for name, row in zip(names, rows, strict=True) if not row.startswith(name)] == []
+    assert all(row.endswith("  ok") for row in rows)
+    compiled = [row.split()[-5] for row in rows]  # such as have a half precision
+    assert sum(value != "-" for value in compiled) == 5
+
+
+def test_embedding_goes_through_the_deployments_own_path() -> None:
+    result = embed.run(DRY)
+    assert result.targets == ()
+    assert list(result.values["by_model"]) == ["mert-95m", "ast-audioset"]
+    for found in result.values["by_model"].values():
+        assert set(found["shares"]) == {"matrix", "copy", "decode"}
+        assert set(found["windows_per_s"]) == {
+            "eager float32",
+            "one at a time",
+            "bare loop",
+            "batcher",
+        }
+        assert min(found["windows_per_s"].values()) > 0
+        assert found["bound_by"] in {"matrix", "copy", "decode", "launches, host"}
+    assert all(len(row) == len(result.columns) for row in result.rows)
+
+
+def test_a_served_model_has_the_execution_of_the_gpu_profile() -> None:
+    profile = load_table("serve.gpu")["applications"][0]["args"]["embedding"]
+    with served("mert-95m", CPU, DRY) as of:
+        (model,) = of.step.step.models
+        assert model.model_id == "mert-95m"
+        assert str(model.network.dtype) == f"torch.{profile['execution']['dtype']}"
+        assert model.batch_sizes == (1, 4)
+        with kernels(DRY):
+            rate = asyncio.run(of.served_rate(0.01))
+        (metrics,) = of.step.metrics().values()
+        assert rate > 0
+        assert metrics.windows >= 16  # four callers of a batch each
+
+
+def test_files_become_vectors_and_the_halves_are_measured_too() -> None:
+    result = end_to_end.run(DRY)
+    rates = result.values["audio_s_per_s"]
+    assert set(rates) == {"decode alone", "network alone", "files to vectors"}
+    assert result.values["files"] == "MP3 320k"
+    assert result.values["share_of_slower_half"] > 0
+    assert 0 <= result.values["device_busy"] <= 1
+    assert all(len(row) == len(result.columns) for row in result.rows)
+
+
+def test_front_ends_are_told_in_shares_of_the_copy() -> None:
+    result = frontends.run(DRY)
+    assert len(result.values["by_front_end"]) == len(result.rows) > 10
+    for found in result.values["by_front_end"].values():
+        assert found["share_of_copy_bandwidth"] > 0
+
+
+def test_one_command_runs_them_all(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ran: list[tuple[str, Options]] = []
+    monkeypatch.setattr(check, "main", lambda names, options: ran.append(("check", options)) or 1)
+    monkeypatch.setattr(
+        everything, "run_benchmark", lambda name, options: ran.append((name, options))
+    )
+    assert everything.main(["--dry"]) == 1
+    assert [name for name, _ in ran] == ["check", "gpu-embed", "gpu-e2e", "gpu-frontends"]
+    assert all(options.is_dry for _, options in ran)
+    assert everything.main(["--wet"]) == 2
+
+
+def test_a_dry_run_leaves_no_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(frontends, "front_ends", lambda is_small: [])
+    run_benchmark("gpu-frontends", options=DRY, console=Console(quiet=True))
+    assert not any(tmp_path.iterdir())
+    run_benchmark("gpu-frontends", tmp_path / "x.json", DRY, Console(quiet=True))
+    assert json.loads((tmp_path / "x.json").read_text())["benchmark"] == "gpu-frontends"
+
+
+def test_without_a_gpu_nothing_is_measured_unless_dry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    assert device_for(Options()) is None
+    assert [module.run(Options()).skipped for module in (embed, end_to_end, frontends)] == [
+        "there is no CUDA device here"
+    ] * 3
+    assert check.main([], Options()) == 0
+
+
+def test_a_rate_is_told_in_shares_of_every_roof() -> None:
+    with served("mert-95m", CPU, DRY) as of:
+        roofs = Roofs(of.gflop * 1e9 * 100, of.subject.n_samples * 4 * 1000.0, of.window_s * 10)
+        shares = roofs.shares(20.0, of)
+    assert shares == pytest.approx({"matrix": 0.2, "copy": 0.02, "decode": 2.0})
+    assert bound(shares) == "decode"
+    assert bound({"matrix": 0.4, "copy": 0.1}) == "launches, host"
+    assert copy_bytes_per_s(CPU, 1 << 12) > 1e5
+
+
+def test_small_networks_stand_for_every_large_one() -> None:
+    assert [one.name for one in networks(is_small=True)] == [one.name for one in networks()]
+
+
+def test_a_file_is_read_as_it_is_where_there_is_no_decoder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with track_file(24_000, DRY) as file:
+        assert file.kind == "raw int16, no decoder"
+        waveform = file.read(file.path)
+    assert (waveform.sample_rate, waveform.samples.shape) == (24_000, (1, 6 * 24_000))
+    assert 0.05 < float(abs(waveform.samples).max()) < 1
