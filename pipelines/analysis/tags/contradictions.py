@@ -6,7 +6,10 @@ from pipelines.analysis.records import MoodTag
 from pipelines.analysis.vocals import VOICE_TAGS
 
 SURE = 2 / 3
-"""From here on instrumentalness, or its complement, is sure enough to speak of voices at all."""
+"""From here on instrumentalness, or its complement, is sure enough to speak of voices at all.
+
+Chosen beforehand: of 30 rendered pieces without voices (20 s) one has a tag of a voice, with .5
+three."""
 SLOW_BELOW_BPM, FAST_ABOVE_BPM = 110.0, 90.0
 """A track is not called slow from the one on, nor fast up to the other."""
 OPPOSITES = (("slow", "fast"), ("quiet", "loud"), ("soft", "loud"), ("happy", "sad"))
