@@ -77,9 +77,13 @@ class Judged:
 
     votes: int
     spans: int
-    rival: int
+    n_tracks: int
     is_right: bool
     is_held_out: bool
+
+    def confidence(self, calibration: Calibration = CALIBRATION) -> int:
+        """What the calibration says of it, in percent."""
+        return calibration.confidence(self.votes, self.spans, self.n_tracks)
 
 
 def run(options: Options) -> Result:
@@ -95,7 +99,7 @@ def run(options: Options) -> Result:
     with tempfile.TemporaryDirectory() as folder:
         index, building = _build(Path(folder), tracks, fingerprinter, clips)
         answers = [_ask(index, fingerprinter, *asked) for asked in _queries(clips)]
-    judged = [one for answer in answers for one in _judge(answer)]
+    judged = [one for answer in answers for one in _judge(answer, index.n_tracks)]
     held_out = [one for one in judged if one.is_held_out]
     return _result(answers, held_out, building | {"fitted": fit(judged)})
 
@@ -178,7 +182,7 @@ def _ask(
     return Answer(track, distortion, length_s, matches, time.process_time() - start)
 
 
-def _judge(answer: Answer) -> Iterator[Judged]:
+def _judge(answer: Answer, n_tracks: int) -> Iterator[Judged]:
     """The answer as it is; and as it would be if the clip's own track were not indexed."""
     others = [m for m in answer.matches if m.track_key != answer.track.key]
     cases = [(answer.matches, answer.is_right)]
@@ -186,25 +190,28 @@ def _judge(answer: Answer) -> Iterator[Judged]:
         cases.append((others, False))
     for matches, is_right in cases:
         if matches:
-            rival = matches[1].score if len(matches) > 1 else 0
             first = matches[0]
-            yield Judged(first.score, first.spans, rival, is_right, answer.track.is_held_out)
+            yield Judged(first.score, first.spans, n_tracks, is_right, answer.track.is_held_out)
 
 
 def fit(judged: list[Judged]) -> dict[str, float]:
-    """Fit the calibration on the tracks that are not held out: logistic regression, small ridge."""
+    """Fit the calibration on the tracks that are not held out: logistic regression, small ridge.
+
+    The number of tracks is no feature: its weight is -1, see `Calibration`.
+    """
     from scipy.optimize import minimize
 
     rows = [j for j in judged if not j.is_held_out]
-    x = np.array([[1, *np.log1p([j.votes, j.spans, j.rival])] for j in rows])
+    x = np.array([[1, *np.log1p([j.votes, j.spans])] for j in rows])
     y = np.array([j.is_right for j in rows])
+    size = np.log([j.n_tracks for j in rows])
 
     def loss(w: NDArray[np.float64]) -> float:
-        z = x @ w
+        z = x @ w - size
         return float(np.mean(np.logaddexp(0, z) - y * z) + 1e-4 * np.sum(np.square(w[1:])))
 
-    weights = minimize(loss, np.zeros(4)).x
-    names = ("bias", "votes", "spans", "rival")
+    weights = minimize(loss, np.zeros(3)).x
+    names = ("bias", "votes", "spans")
     return {name: round(float(w), 2) for name, w in zip(names, weights, strict=True)}
 
 
@@ -212,7 +219,7 @@ def reliability(
     judged: list[Judged], calibration: Calibration = CALIBRATION
 ) -> list[tuple[float, float, int]]:
     """Stated confidence, share that was right, and count, per range of `CURVE`."""
-    stated = np.array([calibration.confidence(j.votes, j.spans, j.rival) for j in judged])
+    stated = np.array([j.confidence(calibration) for j in judged])
     right = np.array([j.is_right for j in judged])
     points = []
     for low, high in pairwise(CURVE):
@@ -227,9 +234,7 @@ def reliability(
 def _false_accepts(judged: list[Judged]) -> tuple[int, int]:
     """How many wrong candidates would be accepted, of how many queries without a right one."""
     wrong = [j for j in judged if not j.is_right]
-    accepted = [
-        j for j in wrong if CALIBRATION.confidence(j.votes, j.spans, j.rival) >= MIN_CONFIDENCE
-    ]
+    accepted = [j for j in wrong if j.confidence() >= MIN_CONFIDENCE]
     return len(accepted), len(wrong)
 
 

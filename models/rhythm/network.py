@@ -33,6 +33,8 @@ _BLOCK_FRAMES_GPU = 2048
 _LEVEL_FRAMES = 512
 """Frames that a track's level is taken from at most, evenly spread."""
 _LEVEL_QUANTILE = 0.9
+_LEVEL_REACH = 1e-3
+"""Frames that far (60 dB) under a track's strongest have no say in its level."""
 _COMPRESSION = 10.0
 _SILENT = 1e-3
 """A frame all of whose features are below this is silence: 74 dB under the track's level."""
@@ -104,13 +106,16 @@ class BeatFeatures(nn.Module):
             waveform: float32 ``[B, T]`` at 22,050 Hz.
 
         Returns:
-            float32 ``[B]``: the 90th percentile over the frames of the mean over the bands, from
-            512 frames at most; positive, 1e-6 for silence.
+            float32 ``[B]``: the 90th percentile of the mean over the bands, of the frames within
+            60 dB of the strongest, so that pauses between sounds change nothing; from 512 frames
+            at most; positive, 1e-6 for silence.
         """
         frames = self._frames(waveform)
         frames = frames[:, :: -(-frames.shape[1] // _LEVEL_FRAMES)]
         means = self._project(frames, self.bank.mean(dim=1, keepdim=True))
-        level: Tensor = means[..., 0].quantile(_LEVEL_QUANTILE, dim=1) + 1e-6
+        means = means[..., 0]
+        heard = means >= _LEVEL_REACH * means.amax(dim=1, keepdim=True)
+        level: Tensor = means.where(heard, torch.nan).nanquantile(_LEVEL_QUANTILE, dim=1) + 1e-6
         return level
 
     def _frames(self, waveform: Tensor) -> Tensor:
@@ -129,6 +134,11 @@ class BeatFeatures(nn.Module):
             power = spectrum.real.square() + spectrum.imag.square()
             blocks.append(power.sqrt_() @ weights)
         return torch.cat(blocks, dim=1)
+
+
+def is_heard(features: Tensor) -> Tensor:
+    """Tell sound from silence in features ``[B, N, 83]``: 1 and 0, ``[B, N]``."""
+    return (features.amax(dim=-1) > _SILENT).to(features.dtype)
 
 
 class BeatLogits(NamedTuple):
@@ -218,7 +228,7 @@ class BeatNetwork(nn.Module):
         Args:
             features: float32 ``[B, N, 83]``, see `BeatFeatures`.
         """
-        heard = (features.amax(dim=-1) > _SILENT).to(features.dtype)[:, None]
+        heard = is_heard(features)[:, None]
         x = self._bands(features, heard)
         total = torch.zeros_like(x)
         for block in self.blocks:

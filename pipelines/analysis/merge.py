@@ -3,8 +3,8 @@
 from pipelines.analysis.notes import camelot
 from pipelines.analysis.presence import with_presence
 from pipelines.analysis.records import EmbeddingResult, MoodResult, SpectralResult, TrackFeatures
+from pipelines.analysis.tags.contradictions import consistent_tags
 from pipelines.analysis.tags.tagging import merge_tags
-from pipelines.analysis.vocals import consistent_tags
 
 
 def merge(
@@ -36,7 +36,9 @@ def merge(
         liveness=mood.liveness,
         speechiness=mood.speechiness,
         valence=mood.valence,
-        mood_tags=consistent_tags(merge_tags(mood.tags, embedding.tags), mood.instrumentalness),
+        mood_tags=consistent_tags(
+            merge_tags(mood.tags, embedding.tags), mood.instrumentalness, spectral.tempo
+        ),
         models={**embedding.models, **mood.models, **spectral.models},
         embedding=embedding.vector,
         segments=spectral.segments,

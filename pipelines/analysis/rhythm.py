@@ -174,9 +174,10 @@ def _decode_within(
 
 
 def _levels(tempo: float) -> NDArray[np.float64]:
-    """The tempo, and those of its metrical relatives that music has."""
+    """The tempo, and those of its metrical relatives that music has, to the nearest whole BPM."""
     tempi = tempo * np.array(_RELATIVES)
-    return np.asarray(tempi[(tempi == tempo) | ((tempi >= SLOWEST) & (tempi <= FASTEST))])
+    whole = np.rint(tempi)
+    return np.asarray(tempi[(tempi == tempo) | ((whole >= SLOWEST) & (whole <= FASTEST))])
 
 
 def _log_odds(

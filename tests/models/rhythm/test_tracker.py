@@ -61,6 +61,23 @@ def test_silence() -> None:
     assert torch.isfinite(outputs["activations"]).all()
 
 
+def test_no_beat_begins_in_silence() -> None:
+    samples = waveform(6)
+    samples[2 * SAMPLE_RATE : 4 * SAMPLE_RATE] = 0.0
+    activations = BeatTracker([network(0)]).eval()(samples[None])["activations"][0]
+    assert (activations[102:198] == 0).all()
+    assert (activations[:98] > 0).any(dim=1).all()
+    assert (activations[202:] > 0).any(dim=1).all()
+
+
+def test_pauses_change_no_level() -> None:
+    tracker, sound = BeatTracker([network(0)]), waveform(10)
+    sparse = torch.zeros_like(sound)
+    for start in range(0, len(sound), SAMPLE_RATE):
+        sparse[start : start + SAMPLE_RATE // 20] = sound[start : start + SAMPLE_RATE // 20]
+    assert tracker.level(sparse) == pytest.approx(tracker.level(sound), rel=0.1)
+
+
 @pytest.mark.parametrize("gain", [0.05, 4.0])
 def test_the_level_follows_the_gain(gain: float) -> None:
     tracker, samples = BeatTracker([network(0)]), waveform(5)

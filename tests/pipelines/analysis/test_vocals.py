@@ -3,12 +3,10 @@
 import pytest
 import torch
 
-from pipelines.analysis.records import MoodTag
 from pipelines.analysis.tags.tagging import AUDIOSET, MSD, MTT, Vocabulary
 from pipelines.analysis.vocals import (
     VOICE_TAGS,
     WORDLESS,
-    consistent_tags,
     instrumentalness,
     speechiness,
 )
@@ -60,19 +58,3 @@ def test_where_nobody_is_heard_nobody_speaks(
     network: float, without_vocals: float, want: float
 ) -> None:
     assert speechiness(network, without_vocals) == pytest.approx(want)
-
-
-def test_tags_and_instrumentalness_do_not_contradict_each_other() -> None:
-    names = ("rock", "female vocals", "instrumental", "vocals", "choir")
-    tags = [MoodTag(name, 0.7) for name in names]
-    assert [tag.tag for tag in consistent_tags(tags, 0.9)] == [
-        "rock",
-        "instrumental",
-        "choir",
-    ]
-    assert [tag.tag for tag in consistent_tags(tags, 0.1)] == [
-        "rock",
-        "female vocals",
-        "vocals",
-        "choir",
-    ]

@@ -134,11 +134,18 @@ def test_silence_matches_nothing(index: FingerprintIndex) -> None:
 
 
 def test_confidence_grows_with_evidence_and_never_says_100() -> None:
-    by_votes = [CALIBRATION.confidence(votes, 10, 3) for votes in (0, 5, 20, 100, 10_000)]
+    by_votes = [CALIBRATION.confidence(votes, 10, 100) for votes in (0, 5, 20, 100, 10_000)]
     assert by_votes == sorted(by_votes)
     assert by_votes[0] == 0
     assert by_votes[-1] == 99
-    assert CALIBRATION.confidence(20, 2, 3) < CALIBRATION.confidence(20, 12, 3)
+    assert CALIBRATION.confidence(20, 2, 100) < CALIBRATION.confidence(20, 12, 100)
+
+
+def test_a_larger_index_asks_for_more_evidence() -> None:
+    by_size = [CALIBRATION.confidence(10, 8, n) for n in (1, 100, 10_000, 1_000_000)]
+    assert by_size == sorted(by_size, reverse=True)
+    assert by_size[0] >= 95
+    assert by_size[-1] < 5
 
 
 def keys_found(folder: Path) -> set[str]:
