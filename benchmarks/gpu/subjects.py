@@ -270,6 +270,52 @@ def _vibenet() -> nn.Module:
     return Vibenet(tensors)
 
 
+def _efficientat() -> nn.Module:
+    from models.efficientat import EfficientAt
+
+    # Kernel, widened channels, channels, squeezed channels of each block: table 1 of MobileNetV3,
+    # times .4, in multiples of 8.
+    blocks = [(3, 8, 8, 0), (3, 24, 16, 0), (3, 32, 16, 0), (5, 32, 16, 8), (5, 48, 16, 16)]
+    blocks += [(5, 48, 16, 16), (3, 96, 32, 0), (3, 80, 32, 0), (3, 72, 32, 0), (3, 72, 32, 0)]
+    blocks += [(3, 192, 48, 48), (3, 272, 48, 72), (5, 272, 64, 72), (5, 384, 64, 96)]
+    blocks += [(5, 384, 64, 96)]
+    tensors: dict[str, Tensor] = {}
+
+    def convolution(name: str, n_out: int, n_in: int, size: int = 1) -> None:
+        tensors[f"{name}.0.weight"] = _weights(n_out, n_in, size, size, fan_in=n_in * size**2)
+        style = (".1.weight", ".1.bias", ".1.running_mean", ".1.running_var")
+        tensors.update(_norm(name, n_out, style))
+
+    def dense(name: str, n_out: int, n_in: int) -> None:
+        tensors[f"{name}.weight"] = _weights(n_out, n_in, fan_in=n_in)
+        tensors[f"{name}.bias"] = torch.zeros(n_out)
+
+    convolution("features.0", 8, 1, 3)
+    width = 8
+    for number, (size, inner, n_out, squeezed) in enumerate(blocks, start=1):
+        name, layer = f"features.{number}.block", 0
+        if inner != width:
+            convolution(f"{name}.0", inner, width)
+            layer = 1
+        convolution(f"{name}.{layer}", inner, 1, size)
+        if squeezed:
+            layer += 1
+            dense(f"{name}.{layer}.conc_se_layers.0.fc1", squeezed, inner)
+            dense(f"{name}.{layer}.conc_se_layers.0.fc2", inner, squeezed)
+        convolution(f"{name}.{layer + 1}", n_out, inner)
+        width = n_out
+    convolution("features.16", 384, width)
+    dense("classifier.2", 512, 384)
+    dense("classifier.5", 527, 512)
+    return EfficientAt(tensors)
+
+
+def _efficientat_mel() -> nn.Module:
+    from models.efficientat import EfficientAtMel
+
+    return EfficientAtMel()
+
+
 def _ced() -> nn.Module:
     from models.trunks.ced import Ced
 
@@ -348,6 +394,7 @@ _FRONT_ENDS: dict[str, tuple[Callable[[], nn.Module], int, int]] = {
     "kaldi fbank": (_kaldi_fbank, 164_080, 16_000),
     "ced mel": (_ced_mel, 160_000, 16_000),
     "clap mel": (_clap_mel, 480_000, 48_000),
+    "efficientat mel": (_efficientat_mel, 320_000, 32_000),
     "beat spectrum": (_beat_front_end, 661_500, 22_050),
     "beat features": (_beat_features, 661_500, 22_050),
     "hpcp": (_hpcp, 661_500, 22_050),
@@ -361,6 +408,7 @@ _NETWORKS: dict[str, tuple[Callable[[], nn.Module], int, int, bool]] = {
     "skey": (_skey, 330_750, 22_050, False),
     "musicnn": (_musicnn, 48_128, 16_000, False),
     "vibenet": (_vibenet, 320_000, 16_000, False),
+    "efficientat": (_efficientat, 320_000, 32_000, False),
     "ast": (_ast, 164_080, 16_000, True),
     "maest": (_maest, 480_512, 16_000, True),
     "ced-base": (_ced, 160_000, 16_000, True),

@@ -15,6 +15,7 @@ from serve_app.api.routes import (
     assets,
     audiomuse,
     bpm,
+    embedding,
     features,
     health,
     identify,
@@ -33,7 +34,7 @@ from serve_app.store.limits import FAILED_AUTH_PER_MINUTE, JOB_POLL_BURST, JOB_P
 
 # The upload and URL routes stand before the look-ups, whose path takes any identifier.
 GROUPS = (
-    *(health, analysis, jobs, features, tracks, assets, bpm, identify, library, similar),
+    *(health, analysis, jobs, features, tracks, assets, bpm, embedding, identify, library, similar),
     *(account, spotify, acousticbrainz, audiomuse),
 )
 

@@ -112,6 +112,7 @@ class AnalysisJob:
         is_for_lookup: A look-up waits for it, and nobody was told its id.
         library_id: The library's track that the features are kept with; "" for none.
         tempo_range: BPM between which the tempo is to lie; None leaves it to the audio.
+        embedding_model: Which model makes the embedding, where not the chosen one; "" for that.
     """
 
     source: Source
@@ -123,6 +124,7 @@ class AnalysisJob:
     is_for_lookup: bool = False
     library_id: str = ""
     tempo_range: tuple[float, float] | None = None
+    embedding_model: str = ""
 
     @property
     def stage(self) -> Stage:
@@ -153,6 +155,7 @@ class AnalysisJob:
             is_for_lookup=plain.get("is_for_lookup", bool(cache_key)),
             library_id=plain.get("library_id", ""),
             tempo_range=None if tempo_range is None else (tempo_range[0], tempo_range[1]),
+            embedding_model=plain.get("embedding_model", ""),
         )
 
 

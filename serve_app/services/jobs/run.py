@@ -58,11 +58,19 @@ class Analysed:
 class AnalysisBackend(Protocol):
     """The model deployments, as the runner sees them."""
 
-    async def analyse(self, waveform: Waveform, tempo_range: TempoRange | None = None) -> Analysed:
-        """Run the three analyses side by side; the tempo lies in the range, if there is one.
+    async def analyse(
+        self, waveform: Waveform, tempo_range: TempoRange | None = None, embedding_model: str = ""
+    ) -> Analysed:
+        """Run the three analyses side by side.
+
+        Args:
+            waveform: The whole track.
+            tempo_range: Where the tempo is to lie.
+            embedding_model: Which model makes the embedding; "" for the chosen one.
 
         Raises:
             AudioError: The audio is not fit for analysis.
+            ServiceUnavailableError: There is no memory for the model that is named.
             Exception: Anything else is a fault of ours, worth another try.
         """
         ...
@@ -179,7 +187,7 @@ class JobRunner:
             limits = DecodeLimits(max_seconds=job.max_audio_s, min_seconds=MIN_AUDIO_S)
             waveform = await asyncio.to_thread(self._decode, path, limits)
         progress.advance(0.3, "analyse")
-        found = await self._backend.analyse(waveform, tempo_range_of(job))
+        found = await self._backend.analyse(waveform, tempo_range_of(job), job.embedding_model)
         progress.advance(0.95, "finish")
         features = merge(waveform.duration_s, found.spectral, found.mood, found.embedding)
         return features, models_name(found.models) if found.models else ""

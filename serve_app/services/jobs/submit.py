@@ -54,6 +54,7 @@ class AnalysisOptions:
 
     Attributes:
         library_id: The library's track that the features are kept with; "" for none.
+        embedding_model: See `AnalysisJob`.
     """
 
     format: str | None = None
@@ -61,6 +62,7 @@ class AnalysisOptions:
     request_id: str = field(default_factory=new_ulid)
     library_id: str = ""
     tempo_range: TempoRange | None = None
+    embedding_model: str = ""
 
     @property
     def is_repeatable(self) -> bool:
@@ -123,6 +125,7 @@ class AnalysisService:
                 include_embedding=options.include_embedding,
                 library_id=options.library_id,
                 tempo_range=astuple(options.tempo_range) if options.tempo_range else None,
+                embedding_model=options.embedding_model,
             ),
             cost=self._prices.analysis,
             fingerprint=fingerprint(what, options),
@@ -230,6 +233,8 @@ def fingerprint(what: str, options: AnalysisOptions) -> str:
     asked: list[object] = [what, options.format, options.include_embedding]
     if options.tempo_range is not None:
         asked.append(astuple(options.tempo_range))
+    if options.embedding_model:
+        asked.append(options.embedding_model)
     return hashlib.sha256(json.dumps(asked).encode()).hexdigest()
 
 
