@@ -116,7 +116,7 @@ class ClapText:
     """
 
     def __init__(self, trunk: ClapTextModelWithProjection, tokenizer: Tokenizer) -> None:
-        self._trunk = trunk.eval().requires_grad_(False)
+        self._trunk: nn.Module = nn.Module.eval(trunk).requires_grad_(False)
         self._tokenizer = tokenizer
         self._tokenizer.enable_truncation(MOST_TOKENS)
 

@@ -7,7 +7,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from serve_app.api.wire.assets import AssetInput, UrlInput
-from serve_app.api.wire.embedding import FilesInput, NamedFile
+from serve_app.api.wire.embedding import EmbeddedFile, FilesInput, NamedFile
 
 OPEN_PATHS = frozenset({"/healthz", "/readyz"})
 SPOTIFY = "/spotify/"
@@ -438,11 +438,10 @@ def complete(document: dict[str, Any]) -> dict[str, Any]:
     schemas = document["components"]["schemas"]
     for name in ("HTTPValidationError", "ValidationError"):
         schemas.pop(name, None)
-    for named in (AssetInput, UrlInput, NamedFile):
-        schemas.setdefault(named.__name__, named.model_json_schema())
-    of_files = FilesInput.model_json_schema(ref_template="#/components/schemas/{model}")
-    of_files.pop("$defs")
-    schemas.setdefault(FilesInput.__name__, of_files)
+    for named in (AssetInput, UrlInput, NamedFile, FilesInput, EmbeddedFile):
+        schema = named.model_json_schema(ref_template="#/components/schemas/{model}")
+        schema.pop("$defs", None)  # they stand beside it
+        schemas.setdefault(named.__name__, schema)
     return document
 
 

@@ -66,7 +66,7 @@ class EmbeddingServer(ModelServer[R]):
     async def __init__(  # type: ignore[misc]  # as `ModelServer`
         self, options: ModelOptions, stores: StoreOptions
     ) -> None:
-        await super().__init__(options, stores)  # type: ignore[misc]
+        await super().__init__(options, stores)
         self._texts = Texts(options.model_dir)
 
     async def embed_text(self, text: str, model: str) -> list[float]:

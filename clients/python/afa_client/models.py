@@ -187,24 +187,6 @@ class Credits(Answer):
     held: int = Field(description="Set aside for what runs now; not part of the others.")
 
 
-class EmbeddedFile(Answer):
-    """One line of the answer: the vector of a file, or why there is none."""
-
-    name: str = Field(
-        description="The file's name in the form, its `asset_id` or its `url`; empty for raw bytes."
-    )
-    embedding: list[float] | None = Field(
-        default=None, description="768 numbers of norm 1, zeros for silence; null where it failed."
-    )
-    embedding_model: str | None = Field(
-        default=None, description="Who made it: only vectors of one model can be compared."
-    )
-    duration_s: float | None = Field(default=None, description="Of the audio, in seconds.")
-    error: Error | None = Field(
-        default=None, description="Why there is no vector; the file was not charged."
-    )
-
-
 class EnrichmentBody(Answer):
     """What is known of an identified track; fields that nobody knows are left out."""
 
@@ -821,3 +803,21 @@ class WebhookBody(Answer):
 
     url: str = Field(description="Where the end of each job is posted to.")
     secret: str = Field(description="Messages are signed with it; starts with `whsec_`.")
+
+
+class EmbeddedFile(Answer):
+    """One line of the answer: the vector of a file, or why there is none."""
+
+    name: str = Field(
+        description="The file's name in the form, its `asset_id` or its `url`; empty for raw bytes."
+    )
+    embedding: list[float] | None = Field(
+        default=None, description="768 numbers of norm 1, zeros for silence; null where it failed."
+    )
+    embedding_model: str | None = Field(
+        default=None, description="Who made it: only vectors of one model can be compared."
+    )
+    duration_s: float | None = Field(default=None, description="Of the audio, in seconds.")
+    error: Error | None = Field(
+        default=None, description="Why there is no vector; the file was not charged."
+    )

@@ -1976,6 +1976,79 @@ export interface components {
             test: boolean;
         };
         /**
+         * ModelBody
+         * @description A checkpoint that this service knows.
+         */
+        ModelBody: {
+            /**
+             * Id
+             * @description Its name in requests and results.
+             * @example afa-embed-1
+             */
+            id: string;
+            /**
+             * Role
+             * @description `embedding`, `tags`, `attributes`, `key` or `beats`.
+             */
+            role: string;
+            /**
+             * In Use
+             * @description Whether it answers where a request names no other.
+             */
+            in_use: boolean;
+            /**
+             * May Be Named
+             * @description Whether `embedding_model` may name it: it is an embedding, here, and fits.
+             */
+            may_be_named: boolean;
+            /**
+             * Reads Text
+             * @description Whether `GET /v1/similar?text=` compares words with its vectors.
+             */
+            reads_text: boolean;
+            /**
+             * Dimension
+             * @description Of its embedding, before it is padded to 768; null where it makes none.
+             */
+            dimension: number | null;
+            /**
+             * Licence
+             * @description SPDX id of the licence of its weights.
+             */
+            licence: string;
+            /**
+             * Commercial Use
+             * @description Whether a paid service may use it.
+             */
+            commercial_use: boolean;
+            /**
+             * Attribution
+             * @description Whom to name.
+             */
+            attribution: string;
+            /**
+             * Trained On
+             * @description What it learnt from; null where unknown.
+             */
+            trained_on: string | null;
+            /**
+             * Notes
+             * @description Known limits.
+             */
+            notes: string;
+        };
+        /**
+         * ModelList
+         * @description All checkpoints that this service knows.
+         */
+        ModelList: {
+            /**
+             * Items
+             * @description Every one of them.
+             */
+            items: components["schemas"]["ModelBody"][];
+        };
+        /**
          * MoodTagBody
          * @description A tag and its calibrated score.
          */
@@ -3089,6 +3162,71 @@ export interface components {
              * @example https://example.org/track.mp3
              */
             url: string;
+        };
+        /**
+         * NamedFile
+         * @description Audio that lies somewhere: an asset, or a public address.
+         */
+        NamedFile: {
+            /**
+             * Asset Id
+             * @description As returned by `POST /v1/assets/upload`.
+             * @default null
+             * @example afa_01jb3q8k6ya7rj1v6fwb2q4m9d
+             */
+            asset_id: string | null;
+            /**
+             * Url
+             * @description Public HTTP(S) address that returns audio bytes directly.
+             * @default null
+             * @example https://example.org/track.mp3
+             */
+            url: string | null;
+        };
+        /**
+         * FilesInput
+         * @description The files to embed.
+         */
+        FilesInput: {
+            /**
+             * Files
+             * @description Assets and addresses, in any order.
+             */
+            files: components["schemas"]["NamedFile"][];
+        };
+        /**
+         * EmbeddedFile
+         * @description One line of the answer: the vector of a file, or why there is none.
+         */
+        EmbeddedFile: {
+            /**
+             * Name
+             * @description The file's name in the form, its `asset_id` or its `url`; empty for raw bytes.
+             */
+            name: string;
+            /**
+             * Embedding
+             * @description 768 numbers of norm 1, zeros for silence; null where it failed.
+             * @default null
+             */
+            embedding: number[] | null;
+            /**
+             * Embedding Model
+             * @description Who made it: only vectors of one model can be compared.
+             * @default null
+             */
+            embedding_model: string | null;
+            /**
+             * Duration S
+             * @description Of the audio, in seconds.
+             * @default null
+             */
+            duration_s: number | null;
+            /**
+             * @description Why there is no vector; the file was not charged.
+             * @default null
+             */
+            error: components["schemas"]["Error"] | null;
         };
     };
     responses: never;

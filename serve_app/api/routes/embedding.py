@@ -17,7 +17,6 @@ from serve_app.api.door.request import (
 )
 from serve_app.api.door.sent_files import FILES_BODY, sent_files
 from serve_app.api.wire.embedding import (
-    EmbeddedFile,
     ModelList,
     as_arrow,
     as_lines,
@@ -31,17 +30,13 @@ router = APIRouter(tags=["Analysis"], route_class=IdempotentRoute)
 NDJSON, ARROW_STREAM = "application/x-ndjson", "application/vnd.apache.arrow.stream"
 
 
-class Lines(Response):
-    """JSON objects, one a line."""
-
-    media_type = NDJSON
-
-
 VECTORS: dict[int | str, dict[str, Any]] = {
     200: {
-        "model": EmbeddedFile,
-        "description": "A line for every file, in the order of the request.",
-        "content": {ARROW_STREAM: {"schema": {"type": "string", "format": "binary"}}},
+        "description": "A line, or a row, for every file, in the order of the request.",
+        "content": {
+            NDJSON: {"schema": {"$ref": "#/components/schemas/EmbeddedFile"}},
+            ARROW_STREAM: {"schema": {"type": "string", "format": "binary"}},
+        },
     }
 }
 
@@ -63,7 +58,7 @@ async def list_models(caller: Reader, services: Services) -> ModelList:
 
 @router.post(
     "/v1/embed",
-    response_class=Lines,
+    response_class=Response,
     responses=VECTORS | error_responses(400, 401, 402, 409, 413, 415, 429, 503),
     openapi_extra=idempotent(FILES_BODY),
     summary="Embed many files",
@@ -97,4 +92,4 @@ async def embed(
     lines = [embedded_file(file) for file in answer.files]
     if format == "arrow":
         return Response(as_arrow(lines), media_type=ARROW_STREAM)
-    return Lines(as_lines(lines))
+    return Response(as_lines(lines), media_type=NDJSON)
