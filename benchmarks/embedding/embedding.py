@@ -160,8 +160,9 @@ def summarise(found: Mapping[str, Figures], default: str, cpu_s: Mapping[str, fl
             errors = np.array([(v.mean - v.low, v.high - v.mean) for v in values]).T
             places = np.arange(len(LABELS)) + n * width
             axes.bar(places, [v.mean for v in values], width, yerr=errors, label=name)
-        axes.set_xticks(np.arange(len(LABELS)) + 0.4 - width / 2, LABELS)
-        axes.set_title("Embeddings on music they never heard, with 95 % intervals")
+        names = [label.replace("_", "\n") for label in LABELS]
+        axes.set_xticks(np.arange(len(LABELS)) + 0.4 - width / 2, names)
+        axes.set_title("Embeddings on what they never heard, with 95 % intervals")
         axes.legend()
 
     return Result(
