@@ -55,7 +55,7 @@ def build_network(card: ModelCard, model_dir: Path) -> nn.Module:
             from models.trunks.ced import build_ced
 
             return build_ced(card, model_dir)
-        case "clap":
+        case "clap" | "clap-joint":
             from models.trunks.clap import build_clap
 
             return build_clap(card, model_dir)

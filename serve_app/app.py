@@ -128,6 +128,7 @@ def bind(args: AppArgs, overrides: Mapping[str, Mapping[str, Any]]) -> Applicati
         library=library,
         browsers=BrowserOptions(cors_origins=settings.cors_origins, playground=settings.playground),
         public_url=settings.public_url,
+        models=args.model_options(args.embedding, settings),
         default_models=models,
         handles=handles,
     )

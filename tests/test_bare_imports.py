@@ -8,6 +8,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PRESENT = {"torch", "torchaudio", "transformers", "numpy", "safetensors", "models", "pipelines"}
+PRESENT |= {"tokenizers"}  # comes with transformers
 MODULES = sorted(
     path
     for folder in ("models", "pipelines")

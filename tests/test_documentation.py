@@ -120,6 +120,8 @@ def test_every_error_code_stands_in_the_reference(code: str) -> None:
         ("GET /v1/similar/{id}", "similar"),
         ("POST /v1/similar", "similar"),
         ("GET /v1/path", "path"),
+        ("POST /v1/embed", "embed"),
+        ("GET /v1/similar?text=", "similar"),
         ("POST /v1/audio-features", "batch_slot"),
         ("GET /v1/resolve/{id}", "resolve"),
         ("POST /v1/assets/upload", "asset_upload"),

@@ -1,4 +1,4 @@
-"""Embeddings on music that they never heard: the same track altered, its album, instruments, cost.
+"""Embeddings on what they never heard: tracks altered, albums, instruments, everyday sounds, cost.
 
 Contenders are the default and its two networks alone.
 """
@@ -13,7 +13,13 @@ import numpy as np
 import torch
 
 from benchmarks.embedding import music
-from benchmarks.embedding.heard import PLAIN, HeardInstruments, HeardTracks, Listener
+from benchmarks.embedding.heard import (
+    PLAIN,
+    HeardInstruments,
+    HeardSounds,
+    HeardTracks,
+    Listener,
+)
 from benchmarks.embedding.measures import (
     Interval,
     average_precision,
@@ -45,6 +51,7 @@ WINDOWS = 5
 """Of each network and sound."""
 LEAST_FOUND = 0.99
 COST_S = 60.0
+LABELS = ("found_all", "album_map", "album_nearest", "family_nearest", "kind_map", "kind_nearest")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +65,8 @@ class Figures:
         album_nearest: Share whose nearest other track is of its package.
         family_nearest: Share of rendered instruments whose nearest one of the other soundfont is of
             its family.
+        kind_map: Mean average precision of an everyday sound as a query for its kind.
+        kind_nearest: Share of everyday sounds whose nearest other one is of their kind.
         dimension: Participation ratio of the variances.
         hubness: Skewness of how often a track is among the ten nearest of others.
     """
@@ -67,6 +76,8 @@ class Figures:
     album_map: Interval
     album_nearest: Interval
     family_nearest: Interval
+    kind_map: Interval
+    kind_nearest: Interval
     dimension: float
     hubness: float
 
@@ -82,13 +93,16 @@ def run(options: Options) -> Result:
         music.fetch()
         tracks = listener.tracks(QUICK_TRACKS if options.is_quick else TRACKS)
         played = listener.instruments(QUICK_PROGRAMS if options.is_quick else PROGRAMS)
+        sounds = listener.everyday()
     except (OSError, subprocess.CalledProcessError) as fault:
         return Result(NAME, skipped=f"the music cannot be fetched: {fault}")
-    found = {name: measure(name, tracks, played) for name in played.vectors}
+    found = {name: measure(name, tracks, played, sounds) for name in played.vectors}
     return summarise(found, card.model_id, costs(trunks))
 
 
-def measure(contender: str, tracks: HeardTracks, played: HeardInstruments) -> Figures:
+def measure(
+    contender: str, tracks: HeardTracks, played: HeardInstruments, sounds: HeardSounds
+) -> Figures:
     """Give the figures of one contender."""
     versions = {name: vectors[contender] for name, vectors in tracks.versions.items()}
     plain = versions.pop(PLAIN)
@@ -102,6 +116,8 @@ def measure(contender: str, tracks: HeardTracks, played: HeardInstruments) -> Fi
         interval(average_precision(plain, tracks.albums)),
         interval(neighbours_agree(plain, tracks.albums)),
         interval(agree.astype(np.float64)),
+        interval(average_precision(sounds.vectors[contender], sounds.kinds)),
+        interval(neighbours_agree(sounds.vectors[contender], sounds.kinds)),
         effective_dimension(plain),
         hubness(plain),
     )
@@ -125,7 +141,7 @@ def costs(trunks: Sequence[Trunk]) -> dict[str, float]:
 def summarise(found: Mapping[str, Figures], default: str, cpu_s: Mapping[str, float]) -> Result:
     """Make a table of the contenders."""
     rows: list[tuple[object, ...]] = []
-    for label in ("found_all", "album_map", "album_nearest", "family_nearest"):
+    for label in LABELS:
         values = [getattr(figures, label) for figures in found.values()]
         rows.append((f"{label.replace('_', ' ')} (n = {values[0].n})", *values))
     rows += [
@@ -138,15 +154,15 @@ def summarise(found: Mapping[str, Figures], default: str, cpu_s: Mapping[str, fl
     rows.append(("CPU s per minute heard", *(cpu_s.get(name, total_s) for name in found)))
 
     def draw(axes: "Axes") -> None:
-        labels = ["found_all", "album_map", "album_nearest", "family_nearest"]
         width = 0.8 / len(found)
         for n, (name, figures) in enumerate(found.items()):
-            values: list[Interval] = [getattr(figures, label) for label in labels]
+            values: list[Interval] = [getattr(figures, label) for label in LABELS]
             errors = np.array([(v.mean - v.low, v.high - v.mean) for v in values]).T
-            places = np.arange(len(labels)) + n * width
+            places = np.arange(len(LABELS)) + n * width
             axes.bar(places, [v.mean for v in values], width, yerr=errors, label=name)
-        axes.set_xticks(np.arange(len(labels)) + 0.4 - width / 2, labels)
-        axes.set_title("Embeddings on music they never heard, with 95 % intervals")
+        names = [label.replace("_", "\n") for label in LABELS]
+        axes.set_xticks(np.arange(len(LABELS)) + 0.4 - width / 2, names)
+        axes.set_title("Embeddings on what they never heard, with 95 % intervals")
         axes.legend()
 
     return Result(

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from benchmarks.embedding import instruments, music
+from benchmarks.embedding import everyday, instruments, music
 from benchmarks.embedding.measures import Labels, Vectors
 from models.checkpoints.cache import default_model_dir, load_tensors
 from models.checkpoints.cards import ModelCard
@@ -43,6 +43,14 @@ class HeardInstruments:
 
     fonts: Labels
     families: Labels
+    vectors: OfContenders
+
+
+@dataclass(frozen=True, slots=True)
+class HeardSounds:
+    """Everyday sounds: the kind of each, and contender → vectors."""
+
+    kinds: Labels
     vectors: OfContenders
 
 
@@ -83,6 +91,15 @@ class Listener:
                 families.append(family)
                 rows.append(np.load(self._path(name)))
         return HeardInstruments(np.array(fonts), np.array(families), self._vectors(rows))
+
+    def everyday(self) -> HeardSounds:
+        """Hear everyday sounds."""
+        kinds, rows = [], []
+        for n, (kind, sound) in enumerate(everyday.sounds()):
+            if self._hear(f"everyday {n}", sound):
+                kinds.append(kind)
+                rows.append(np.load(self._path(f"everyday {n}")))
+        return HeardSounds(np.array(kinds), self._vectors(rows))
 
     def _is_heard(self, track: Track) -> bool:
         """Hear all versions of a track; False where it is too short or long, or no music."""

@@ -298,7 +298,9 @@ def _efficientat() -> nn.Module:
     tensors: dict[str, Tensor] = {}
 
     def convolution(name: str, n_out: int, n_in: int, size: int = 1) -> None:
-        tensors[f"{name}.0.weight"] = _weights(n_out, n_in, size, size, fan_in=n_in * size**2)
+        # Less than the usual gain, as in `_vibenet`: no tag is to be 0 or 1.
+        fan_in = round(1.6 * n_in * size**2)
+        tensors[f"{name}.0.weight"] = _weights(n_out, n_in, size, size, fan_in=fan_in)
         style = (".1.weight", ".1.bias", ".1.running_mean", ".1.running_var")
         tensors.update(_norm(name, n_out, style))
 

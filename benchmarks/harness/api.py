@@ -24,7 +24,7 @@ from benchmarks.server_process import (
     wait_for_port,
 )
 from pipelines.analysis.records import UNKNOWN_KEY, QuickFeatures
-from serve_app.composition.options import StoreOptions, TrackOptions, UrlOptions
+from serve_app.composition.options import ModelOptions, StoreOptions, TrackOptions, UrlOptions
 from serve_app.composition.services import Surroundings, compose_services
 from serve_app.composition.stores import open_stores
 from serve_app.library.library import Library
@@ -55,6 +55,10 @@ class Plan(BaseModel):
         """Give the catalog; no provider is on."""
         return TrackOptions(catalog_dir=self.catalog_dir, fingerprint_dir=self.catalog_dir / "none")
 
+    def models(self) -> ModelOptions:
+        """Give the cards; no embedding may be named."""
+        return ModelOptions(model_dir=self.catalog_dir / "none")
+
 
 @dataclass(frozen=True, slots=True)
 class Never:
@@ -64,7 +68,7 @@ class Never:
         """Not reached."""
         raise RuntimeError("a cache hit computes nothing")
 
-    identify = analyse
+    identify = embed = embed_text = analyse
 
 
 class Slow:
@@ -93,6 +97,9 @@ def surroundings(plan: Plan) -> Surroundings:
         tracks=plan.tracks(),
         quick=Never(),
         identify=Never(),
+        embed=Never(),
+        texts=Never(),
+        options=plan.models(),
         models=MODELS,
         library=Library(
             (plan.catalog_dir / "library").absolute().as_uri(), plan.catalog_dir / "library-view"
@@ -131,8 +138,9 @@ def bind(plan: Plan) -> Any:
         urls=UrlOptions(),
         tracks=plan.tracks(),
         public_url=f"http://127.0.0.1:{plan.port}",
+        models=plan.models(),
         default_models=MODELS,
-        handles={"bpm": bpm, "identify": idle.bind()},
+        handles={"bpm": bpm} | dict.fromkeys(("identify", "worker", "embedding"), idle.bind()),
     )
 
 

@@ -27,11 +27,9 @@ from models.checkpoints.sources import (
     is_the_cards,
     scratch_folder,
 )
+from models.checkpoints.stored import WEIGHTS, weights_path
 from models.checkpoints.weight_files import ConversionError, read_tensors
 
-SHIPPED_FOLDER = Path(__file__).parents[1] / "weights"
-"""Where weights are that come with afa."""
-WEIGHTS = "model.safetensors"
 MANIFEST = "manifest.json"
 
 
@@ -127,22 +125,6 @@ def load_tensors(card: ModelCard, model_dir: Path) -> dict[str, Tensor]:
     if card.source == SHIPPED:
         return _check_shipped(card)
     return _check(card, model_dir / card.model_id)
-
-
-def stored_bytes(card: ModelCard, model_dir: Path) -> int:
-    """Give the size of a checkpoint's weights where they lie, parts included.
-
-    What has no weights, or is not here, counts 0.
-    """
-    of_parts = sum(stored_bytes(part, model_dir) for part in card.parts)
-    if card.format == "none":
-        return of_parts
-    folder = SHIPPED_FOLDER if card.source == SHIPPED else model_dir / card.model_id
-    name = card.files[0].path if card.source == SHIPPED else WEIGHTS
-    try:
-        return of_parts + (folder / name).stat().st_size
-    except FileNotFoundError:
-        return of_parts
 
 
 def stored_digest(card: ModelCard, model_dir: Path) -> str:
@@ -241,7 +223,7 @@ def _check(card: ModelCard, folder: Path) -> dict[str, Tensor]:
 
 
 def _check_shipped(card: ModelCard) -> dict[str, Tensor]:
-    path = SHIPPED_FOLDER / card.files[0].path
+    path = weights_path(card, Path())
     if not path.is_file():
         raise CheckpointError(card.model_id, card.source, f"{path} is missing")
     if not is_the_cards(card.files[0], path):

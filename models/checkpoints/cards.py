@@ -6,6 +6,7 @@ A card is the only description of a checkpoint; nothing is loaded that has none.
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import Any, Literal, get_args
 
 Role = Literal["beats", "key", "attributes", "tags", "embedding"]
@@ -15,6 +16,9 @@ Format = Literal["none", "safetensors", "torch", "tensorflow", "onnx"]
 
 SHIPPED = "shipped://"
 """The source of weights that are part of afa itself: files under ``models/weights``."""
+
+TOKENIZER = "tokenizer.json"
+"""The file of a checkpoint that turns words into numbers."""
 
 _SOURCES = {
     "builtin": r"builtin://",
@@ -71,6 +75,7 @@ class ModelCard:
         outputs: Output name → dimension.
         state_key: Where in a pickled training checkpoint the weights are.
         notes: Known limits.
+        trained_on: What it learnt from, in words; "" where nobody wrote it down.
         parts: Cards of the checkpoints whose outputs this one combines. Their ids are fixed, so its
             own id names them too.
     """
@@ -94,12 +99,18 @@ class ModelCard:
     outputs: Mapping[str, int]
     state_key: str = ""
     notes: str = ""
+    trained_on: str = ""
     parts: tuple["ModelCard", ...] = ()
 
     @property
     def is_always_here(self) -> bool:
         """Whether it has nothing of its own to pull: no weights, or some that come with afa."""
         return self.format == "none" or self.source == SHIPPED
+
+    @property
+    def reads_text(self) -> bool:
+        """Whether words can be compared with its embeddings: it brings a tokenizer."""
+        return any(PurePath(file.path).name == TOKENIZER for file in self.files)
 
 
 def parse_cards(table: Mapping[str, Any]) -> dict[str, ModelCard]:
@@ -215,6 +226,7 @@ def _parse_card(
         outputs=take("outputs", dict),
         state_key=take("state_key", str, ""),
         notes=take("notes", str, ""),
+        trained_on=take("trained_on", str, ""),
         parts=tuple(known[part] for part in parts),
     )
     if rest:

@@ -1,4 +1,4 @@
-"""CLAP: audio embeddings in a space shared with text.
+"""CLAP: embeddings of audio and of words in one space.
 
 References:
     Wu et al., Large-Scale Contrastive Language-Audio Pretraining with Feature Fusion and
@@ -9,14 +9,23 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from tokenizers import Tokenizer
 from torch import Tensor, nn
 from torch.nn import functional
-from transformers import ClapAudioConfig, ClapAudioModelWithProjection
+from transformers import (
+    ClapAudioConfig,
+    ClapAudioModelWithProjection,
+    ClapTextConfig,
+    ClapTextModelWithProjection,
+)
 
-from models.checkpoints.cards import ModelCard
+from models.checkpoints.cards import TOKENIZER, ModelCard
 from models.checkpoints.pretrained import known_fields, load_pretrained, read_config
 from models.frontends import PowerMel
 from models.trunks.precision import trunk_precision
+
+MOST_TOKENS = 77
+"""Of a text; CLAP was trained on so many, and longer ones are cut."""
 
 
 class ClapMel(nn.Module):
@@ -49,10 +58,14 @@ class Clap(nn.Module):
     Args:
         trunk: The audio tower with its projection.
         n_mels: Bands of the front-end.
+        is_joint: Whether its embedding is the projection, so that words can be compared with it.
     """
 
-    def __init__(self, trunk: ClapAudioModelWithProjection, n_mels: int) -> None:
+    def __init__(
+        self, trunk: ClapAudioModelWithProjection, n_mels: int, *, is_joint: bool = False
+    ) -> None:
         super().__init__()
+        self.is_joint = is_joint
         self.mel = ClapMel(n_mels)
         self.trunk = trunk
         self.dtype = torch.float32
@@ -68,16 +81,17 @@ class Clap(nn.Module):
             windows: float32 ``[B, T]`` at 48 kHz, full scale ±1, of exactly the card's length.
 
         Returns:
-            ``embedding``: float32 ``[B, D]``, the pooled features. ``projection``: ``[B, P]`` in
-            the space of the text tower, with L2 norm 1. Silence gives the network's answer to
-            silence.
+            ``embedding``: float32 ``[B, D]``, the pooled features, or the projection.
+            ``projection``: ``[B, P]`` in the space of the text tower, with L2 norm 1. Silence gives
+            the network's answer to silence.
         """
         mel = self.mel(windows)
         with trunk_precision(mel, self.dtype):
             pooled = self.trunk.audio_model(input_features=mel).pooler_output
             projection = self.trunk.audio_projection(pooled)
         projection = functional.normalize(projection.float(), dim=-1)
-        return {"embedding": pooled.float(), "projection": projection}
+        embedding = projection if self.is_joint else pooled.float()
+        return {"embedding": embedding, "projection": projection}
 
 
 def build_clap(card: ModelCard, model_dir: Path) -> Clap:
@@ -90,4 +104,37 @@ def build_clap(card: ModelCard, model_dir: Path) -> Clap:
     audio = known_fields(fields.get("audio_config", fields), ClapAudioConfig)
     config = ClapAudioConfig(**audio)
     trunk = load_pretrained(ClapAudioModelWithProjection, config, card, model_dir)
-    return Clap(trunk, config.num_mel_bins)
+    return Clap(trunk, config.num_mel_bins, is_joint=card.network == "clap-joint")
+
+
+class ClapText:
+    """The text half of CLAP with its tokenizer.
+
+    Args:
+        trunk: The text tower with its projection.
+        tokenizer: Turns words into numbers, as the tower learnt them.
+    """
+
+    def __init__(self, trunk: ClapTextModelWithProjection, tokenizer: Tokenizer) -> None:
+        self._trunk: nn.Module = nn.Module.eval(trunk).requires_grad_(False)
+        self._tokenizer = tokenizer
+        self._tokenizer.enable_truncation(MOST_TOKENS)
+
+    def __call__(self, text: str) -> Tensor:
+        """Map words to float32 ``[P]``, in the space of `Clap`'s projection, with L2 norm 1."""
+        tokens = torch.tensor([self._tokenizer.encode(text).ids])
+        with torch.inference_mode():
+            embeds = self._trunk(input_ids=tokens).text_embeds
+        return functional.normalize(embeds[0].float(), dim=-1)
+
+
+def build_clap_text(card: ModelCard, model_dir: Path) -> ClapText:
+    """Load the text tower of a CLAP checkpoint, on the CPU; the audio tower stays on disk.
+
+    Raises:
+        CheckpointError: Not in the cache, not what the card says, or incomplete.
+    """
+    text = known_fields(read_config(card, model_dir).get("text_config", {}), ClapTextConfig)
+    trunk = load_pretrained(ClapTextModelWithProjection, ClapTextConfig(**text), card, model_dir)
+    tokenizer = Tokenizer.from_file(str(model_dir / card.model_id / TOKENIZER))
+    return ClapText(trunk, tokenizer)

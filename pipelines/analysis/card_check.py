@@ -8,8 +8,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from models.checkpoints.cache import CheckpointError, verify
+from models.checkpoints.cache import CheckpointError, load_tensors, verify
 from models.checkpoints.cards import CardError, ModelCard
+from models.projection import Projection, evidence_of
 from models.vibenet import ATTRIBUTES
 from pipelines.analysis.checkpoint_model import CheckpointModel, load
 from pipelines.analysis.records import EMBEDDING_DIMENSION
@@ -43,6 +44,9 @@ def check_card(card: ModelCard, model_dir: Path, device: torch.device) -> Iterat
         model_dir: The model cache.
         device: Where it is run.
     """
+    if card.parts:
+        yield from _check_parts(card, model_dir, device)
+        return
     try:
         verify(card, model_dir)
         yield Finding("the weights are the card's")
@@ -71,6 +75,24 @@ def check_card(card: ModelCard, model_dir: Path, device: torch.device) -> Iterat
     if "tags" in outputs:
         yield Finding("its tags are probabilities", _range_fault(outputs["tags"]))
         yield Finding("its tags have names", _names_fault(card, model_dir, outputs["tags"]))
+
+
+def _check_parts(card: ModelCard, model_dir: Path, device: torch.device) -> Iterator[Finding]:
+    """Look at the networks of a projection, and whether it takes what they say."""
+    for part in card.parts:
+        for finding in check_card(part, model_dir, device):
+            yield Finding(f"{part.model_id}: {finding.what}", finding.fault)
+    try:
+        projection = Projection(load_tensors(card, model_dir))
+        yield Finding("the weights are the card's")
+        names = ("embedding", "tags")
+        rows = [{name: torch.rand(1, part.outputs[name]) for name in names} for part in card.parts]
+        vector = projection([evidence_of(of_part) for of_part in rows])
+    except (CheckpointError, KeyError, RuntimeError) as error:
+        yield Finding("it projects what its parts say", _reason(error))
+        return
+    yield Finding("it projects what its parts say")
+    yield Finding("its outputs are the card's", _outputs_fault(card, {"embedding": vector[None]}))
 
 
 def _run(model: CheckpointModel, windows: Tensor) -> dict[str, Tensor]:

@@ -15,6 +15,7 @@ from serve_app.api.routes import (
     assets,
     audiomuse,
     bpm,
+    embedding,
     export,
     features,
     health,
@@ -34,8 +35,8 @@ from serve_app.store.limits import FAILED_AUTH_PER_MINUTE, JOB_POLL_BURST, JOB_P
 
 # The upload and URL routes stand before the look-ups, whose path takes any identifier.
 GROUPS = (
-    *(health, analysis, jobs, features, tracks, assets, bpm, identify, library, similar, export),
-    *(account, spotify, acousticbrainz, audiomuse),
+    *(health, analysis, jobs, features, tracks, assets, bpm, embedding, identify, library, similar),
+    *(export, account, spotify, acousticbrainz, audiomuse),
 )
 
 SENT_HEADERS = ("Authorization", "Content-Type", "traceparent", IDEMPOTENCY_KEY)

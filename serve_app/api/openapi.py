@@ -7,6 +7,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from serve_app.api.wire.assets import AssetInput, UrlInput
+from serve_app.api.wire.embedding import EmbeddedFile, FilesInput, NamedFile
 from serve_app.api.wire.library import LibraryAddRequest
 
 OPEN_PATHS = frozenset({"/healthz", "/readyz"})
@@ -326,6 +327,24 @@ EXAMPLES: dict[tuple[str, str], Any] = {
     ("/v1/library/{id}", "get"): LIBRARY_ANSWER,
     ("/v1/library/{id}", "patch"): LIBRARY_ANSWER,
     ("/v1/similar/{id}", "get"): SIMILAR,
+    ("/v1/similar", "get"): SIMILAR | {"model": "clap-joint"},
+    ("/v1/models", "get"): {
+        "items": [
+            {
+                "id": "afa-embed-1",
+                "role": "embedding",
+                "in_use": True,
+                "may_be_named": True,
+                "reads_text": False,
+                "dimension": 768,
+                "licence": "Apache-2.0",
+                "commercial_use": True,
+                "attribution": "afa; musicnn and EfficientAT, whose outputs it projects",
+                "trained_on": "280 tracks of game music without labels",
+                "notes": "Default without a hub.",
+            }
+        ]
+    },
     ("/v1/similar", "post"): SIMILAR,
     ("/v1/path", "get"): SIMILAR | {"_meta": SIMILAR["_meta"] | {"credits_used": 2}},
     ("/v1/account/webhook", "get"): WEBHOOK,
@@ -439,8 +458,10 @@ def complete(document: dict[str, Any]) -> dict[str, Any]:
     schemas = document["components"]["schemas"]
     for name in ("HTTPValidationError", "ValidationError"):
         schemas.pop(name, None)
-    for named in (AssetInput, UrlInput, LibraryAddRequest):
-        schemas.setdefault(named.__name__, named.model_json_schema())
+    for named in (AssetInput, UrlInput, NamedFile, FilesInput, EmbeddedFile, LibraryAddRequest):
+        schema = named.model_json_schema(ref_template="#/components/schemas/{model}")
+        schema.pop("$defs", None)  # they stand beside it
+        schemas.setdefault(named.__name__, schema)
     return document
 
 

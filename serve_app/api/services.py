@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from serve_app.checkpoints.named import NamedModels
 from serve_app.domain.keys import Caller
 from serve_app.domain.prices import Prices
 from serve_app.domain.tiers import Tiers
@@ -13,6 +14,7 @@ from serve_app.providers.web.audio_url import AudioUrlFetcher
 from serve_app.providers.web.url_guard import UrlGuard
 from serve_app.services.audio.assets import AssetsService
 from serve_app.services.bpm import BpmService
+from serve_app.services.embedding import EmbedService
 from serve_app.services.export.export import ExportService
 from serve_app.services.gate import BodyPlaces
 from serve_app.services.identify.identify import IdentifyService
@@ -37,6 +39,7 @@ class Operations:
     identify: IdentifyService
     lookup: LookupService
     batch: BatchService
+    embedding: EmbedService
     similar: SimilarService
 
 
@@ -65,6 +68,7 @@ class ApiServices:
     assets: AssetsService
     library: LibraryService
     export: ExportService
+    models: NamedModels
     bodies: BodyPlaces
     live: Operations
     simulated: Operations

@@ -33,6 +33,7 @@ class ChoiceWatch:
         """
         self._url = ledger_url
         self._default = dict(models)
+        self._models: Mapping[str, str] = self._default
         self._name = models_name(self._default)
         self._unsettled_until = 0.0
         self._is_known = threading.Event()
@@ -42,6 +43,10 @@ class ChoiceWatch:
     def name(self) -> str:
         """Give the short name of the checkpoints in use, for cache keys."""
         return self._name
+
+    def models(self) -> Mapping[str, str]:
+        """Give role to the ids of the checkpoints in use, joined by ``+``."""
+        return self._models
 
     def is_settled(self) -> bool:
         """Tell whether every replica surely answers with the checkpoints that `name` names."""
@@ -67,6 +72,7 @@ class ChoiceWatch:
                 self._unsettled_until = time.monotonic() + SETTLE_S
                 pause_s = SWAP_POLL_S
             if found.proposal is None or not self._is_known.is_set():
-                self._name = models_name(self._default | dict(found.chosen))
+                self._models = self._default | dict(found.chosen)
+                self._name = models_name(self._models)
             self._is_known.set()
             await asyncio.sleep(pause_s)

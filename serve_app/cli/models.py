@@ -16,6 +16,7 @@ from rich.table import Column, Table
 from afa.cards import known_cards
 from configs.settings import Settings
 from models.checkpoints.cards import CardError, ModelCard, Role, choose_cards
+from models.checkpoints.stored import is_stored
 from serve_app.checkpoints.choices import ModelChoices
 from serve_app.checkpoints.swap import ReplicaProgress, SwapError, swap
 from serve_app.cli.environment import ConfigOption, console, fail, profile_of, told
@@ -97,7 +98,7 @@ def list_command() -> None:
             card.role,
             "yes" if card.model_id in defaults else "",
             card.licence + (f" ({card.licence_class})" if card.licence_class != PERMISSIVE else ""),
-            "yes" if is_here(card, settings.resolved_model_dir()) else "",
+            "yes" if is_stored(card, settings.resolved_model_dir()) else "",
             ", ".join(roles),
         )
     console.print(table, soft_wrap=False)
@@ -141,7 +142,7 @@ def swap_command(
         if model_id != DEFAULT:
             cards = known_cards(settings.resolved_model_dir())
             (card,) = choose_cards(cards, settings.model_licences, {role: model_id})[role]
-            if not is_here(card, settings.resolved_model_dir()):
+            if not is_stored(card, settings.resolved_model_dir()):
                 pull_cards([card], settings)
             verify(card, settings.resolved_model_dir())
         chosen = "" if model_id == DEFAULT else model_id
@@ -220,7 +221,7 @@ def digests(settings: Settings, config: Path | None) -> Iterator[tuple[str, str]
     used = {card.model_id for card in default_cards(settings)}
     used |= set(profile_of(config).models.values())
     used |= {model_id for ids in asyncio.run(serving_ids(settings)).values() for model_id in ids}
-    used |= {card.model_id for card in known.values() if is_here(card, model_dir)}
+    used |= {card.model_id for card in known.values() if is_stored(card, model_dir)}
     for model_id in sorted(used - known.keys()):
         yield model_id, f"no model is called {model_id!r}"
     for card in known.values():
@@ -235,9 +236,3 @@ def digests(settings: Settings, config: Path | None) -> Iterator[tuple[str, str]
 
 app.command("new")(own_networks.new_command)
 app.command("check")(own_networks.check_command)
-
-
-def is_here(card: ModelCard, model_dir: Path) -> bool:
-    """Whether the checkpoint has been pulled, with its parts."""
-    own = card.is_always_here or (model_dir / card.model_id).is_dir()
-    return own and all(is_here(part, model_dir) for part in card.parts)

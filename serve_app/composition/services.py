@@ -4,10 +4,12 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
+from afa.cards import known_cards
 from serve_app.api.services import ApiServices, Operations
 from serve_app.checkpoints.choice import models_name
+from serve_app.checkpoints.named import NamedModels
 from serve_app.checkpoints.watch import ChoiceWatch
-from serve_app.composition.options import TrackOptions, UrlOptions
+from serve_app.composition.options import ModelOptions, TrackOptions, UrlOptions
 from serve_app.composition.stores import Stores
 from serve_app.ledger.jobs.types import Source
 from serve_app.library.library import Library
@@ -23,6 +25,7 @@ from serve_app.services.audio.assets import AssetsService
 from serve_app.services.audio.sources import TrackAudio
 from serve_app.services.bpm import BpmService, QuickBackend
 from serve_app.services.charging import Charging
+from serve_app.services.embedding import EmbedBackend, EmbedService
 from serve_app.services.export.export import ExportService
 from serve_app.services.gate import BodyPlaces
 from serve_app.services.identify.answers import IdentifyCache
@@ -38,14 +41,16 @@ from serve_app.services.lookup.track_jobs import DEFAULT_WAIT_S, TrackJobs
 from serve_app.services.readiness import Readiness
 from serve_app.services.similar.neighbours import LibraryNeighbours
 from serve_app.services.similar.similar import SimilarService
+from serve_app.services.similar.words import TextBackend, Words
 from serve_app.services.simulation.backends import (
     SimulatedAudio,
+    SimulatedEmbed,
     SimulatedIdentify,
     SimulatedQuick,
     SimulatedTracks,
     simulated_source,
 )
-from serve_app.services.simulation.neighbours import SimulatedNeighbours
+from serve_app.services.simulation.neighbours import SimulatedNeighbours, SimulatedWords
 from serve_app.services.simulation.resolver import SimulatedResolver
 from serve_app.store.cache import Cache
 from serve_app.store.spend import SharedRateLimiter
@@ -58,6 +63,9 @@ class Surroundings:
     Attributes:
         quick: The CPU deployment for tempo and key.
         identify: The CPU deployment that recognises recordings.
+        embed: The workers, for embeddings alone.
+        texts: The embedding deployment, for words.
+        options: Which embeddings there are, and what may be named.
         models: Role to ids of the checkpoints in use where nothing is chosen.
         library: The tracks this server knows.
         probes: Parts that `/readyz` asks.
@@ -71,6 +79,9 @@ class Surroundings:
     tracks: TrackOptions
     quick: QuickBackend
     identify: IdentifyBackend
+    embed: EmbedBackend
+    texts: TextBackend
+    options: ModelOptions
     models: Mapping[str, str]
     library: Library
     probes: Mapping[str, Callable[[], Awaitable[object]]]
@@ -89,6 +100,17 @@ def _feature_cache(
     return FeatureCache(cache, watch.name, watch.is_settled, is_per_owner=is_per_owner)
 
 
+def _named_models(around: Surroundings) -> NamedModels:
+    options = around.options
+    return NamedModels(
+        partial(known_cards, options.model_dir),
+        around.watch.models if around.watch else lambda: around.models,
+        options.model_dir,
+        options.licences,
+        options.named_mib << 20,
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Backing:
     """What stands behind the operations; for test keys every part of it is simulated."""
@@ -98,6 +120,8 @@ class Backing:
     tracks: TrackJobs | SimulatedTracks
     quick: QuickBackend
     identify: IdentifyBackend
+    embed: EmbedBackend
+    words: Words | SimulatedWords
     answers: IdentifyCache | None
     source_of: Callable[[UploadSource], Source]
     library: LibraryFeatures | None
@@ -105,7 +129,11 @@ class Backing:
 
 
 def live_backing(
-    stores: Stores, around: Surroundings, features: FeatureCache, assets: AssetsService
+    stores: Stores,
+    around: Surroundings,
+    features: FeatureCache,
+    assets: AssetsService,
+    models: NamedModels,
 ) -> Backing:
     """Give catalog, providers, jobs and deployments."""
     providers = build_providers(
@@ -121,6 +149,8 @@ def live_backing(
         tracks=TrackJobs(stores.jobs, features, stores.cache, around.lookup_wait_s),
         quick=around.quick,
         identify=around.identify,
+        embed=around.embed,
+        words=Words(models, around.texts),
         answers=IdentifyCache(stores.cache, partial(generation_of, around.tracks.fingerprint_dir)),
         source_of=lambda source: source,
         library=LibraryFeatures(around.library, features.models),
@@ -136,6 +166,8 @@ def simulated_backing(features: FeatureCache) -> Backing:
         tracks=SimulatedTracks(features),
         quick=SimulatedQuick(),
         identify=SimulatedIdentify(),
+        embed=SimulatedEmbed(),
+        words=SimulatedWords(),
         answers=None,
         source_of=simulated_source,
         library=None,
@@ -178,8 +210,15 @@ def operations(
         ),
         lookup=lookup,
         batch=BatchService(lookup, stores.ledger, charging, cached_free=batch_cached_free),
+        embedding=EmbedService(backing.embed, charging, stores.prices),
         similar=SimilarService(
-            backing.neighbours, lookup, assets, analysis, charging, stores.prices
+            backing.neighbours,
+            backing.words,
+            lookup,
+            assets,
+            analysis,
+            charging,
+            stores.prices,
         ),
     )
 
@@ -189,7 +228,8 @@ def compose_services(stores: Stores, around: Surroundings) -> ApiServices:
     features = _feature_cache(stores.cache, around)
     assets = AssetsService(stores.assets, stores.objects)
     cached_free = around.tracks.batch_cached_free
-    live = live_backing(stores, around, features, assets)
+    models = _named_models(around)
+    live = live_backing(stores, around, features, assets, models)
     library = LibraryService(
         around.library, LibraryWriter(around.library), live.resolver, around.library_adding
     )
@@ -212,6 +252,7 @@ def compose_services(stores: Stores, around: Surroundings) -> ApiServices:
         assets=assets,
         library=library,
         export=ExportService(library),
+        models=models,
         bodies=BodyPlaces(),
         live=operations(stores, features, live, assets, batch_cached_free=cached_free),
         simulated=operations(

@@ -13,13 +13,14 @@ from serve_app.checkpoints.watch import ChoiceWatch
 from serve_app.composition.options import (
     BrowserOptions,
     LibraryOptions,
+    ModelOptions,
     StoreOptions,
     TrackOptions,
     UrlOptions,
 )
 from serve_app.composition.services import Surroundings, compose_services
 from serve_app.composition.stores import open_stores
-from serve_app.deployments.handles import RayIdentify, RayQuick, probe
+from serve_app.deployments.handles import RayEmbed, RayIdentify, RayQuick, RayTexts, probe
 from serve_app.deployments.telemetry import tell_operators
 
 
@@ -43,6 +44,7 @@ class Api:
         library: LibraryOptions,
         browsers: BrowserOptions,
         public_url: str,
+        models: ModelOptions,
         default_models: dict[str, str],
         handles: dict[str, DeploymentHandle[Any]],
     ) -> None:
@@ -55,6 +57,7 @@ class Api:
             library: Where the tracks are that this server knows.
             browsers: What web pages may do.
             public_url: Under which customers reach this service.
+            models: Which embeddings there are, and what may be named.
             default_models: Role to ids of the checkpoints in use where nothing is chosen.
             handles: The other deployments, by the names that ``/readyz`` shows.
         """
@@ -71,6 +74,9 @@ class Api:
                 library_adding=library.adding,
                 quick=RayQuick(handles["bpm"]),
                 identify=RayIdentify(handles["identify"]),
+                embed=RayEmbed(handles["worker"]),
+                texts=RayTexts(handles["embedding"]),
+                options=models,
                 models=default_models,
                 watch=ChoiceWatch(stores.ledger_url, default_models),
                 probes={name: partial(probe, handle) for name, handle in handles.items()},

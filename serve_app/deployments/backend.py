@@ -12,10 +12,13 @@ from ray.serve.handle import DeploymentHandle
 
 from models.rhythm.tempo import TempoRange
 from pipelines.analysis.excerpt import Excerpt
+from pipelines.analysis.records import EmbeddingResult
 from pipelines.audio.waveform import Waveform
 from pipelines.batching.batcher import DeviceFaultError, DeviceGoneError, QueueFullError
+from serve_app.checkpoints.shelf import ShelfFullError
 from serve_app.deployments.handles import call_analyse, call_analyse_within
 from serve_app.deployments.model_server import Answer
+from serve_app.domain.errors import ServiceUnavailableError
 from serve_app.services.jobs.run import Analysed
 
 logger = logging.getLogger(__name__)
@@ -26,6 +29,8 @@ REPLACED_LIMIT_S = 180.0
 """Serve notices a broken replica after three failed health checks, and another has to load."""
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.25, 4.0
+SHELF_S = 30
+"""When to ask again for a model that found no memory."""
 
 
 class RayBackend:
@@ -45,14 +50,18 @@ class RayBackend:
         self._excerpt = excerpt
         self._handles = [spectral, mood] if embedding is None else [spectral, mood, embedding]
 
-    async def analyse(self, waveform: Waveform, tempo_range: TempoRange | None = None) -> Analysed:
+    async def analyse(
+        self, waveform: Waveform, tempo_range: TempoRange | None = None, embedding_model: str = ""
+    ) -> Analysed:
         """Put the samples into the object store once and analyse them side by side.
 
         The whole track has been decoded, for its tempo and key, so an excerpt is cut from it here.
+        Arguments as of `AnalysisBackend`.
 
         Raises:
             AudioError: The audio is not fit for analysis.
             DeviceFaultError: Two devices broke under this track.
+            ServiceUnavailableError: There is no memory for the model that is named.
         """
         pcm = await asyncio.to_thread(ray.put, waveform.samples)
         heard = pcm
@@ -62,6 +71,7 @@ class RayBackend:
             partial(call_analyse, handle, [ref], waveform.sample_rate)
             for handle, ref in zip(self._handles, (pcm, heard, heard), strict=False)
         ]
+        attempts[-1] = partial(attempts[-1], embedding_model)
         if tempo_range is not None:
             attempts[0] = partial(
                 call_analyse_within, self._handles[0], [pcm], waveform.sample_rate, tempo_range
@@ -69,6 +79,8 @@ class RayBackend:
         calls = [asyncio.ensure_future(retry_on_another_replica(attempt)) for attempt in attempts]
         try:
             answers = cast("list[Answer[Any]]", await asyncio.gather(*calls))
+        except ShelfFullError as error:
+            raise ServiceUnavailableError(str(error), SHELF_S) from error
         finally:
             for call in calls:
                 call.cancel()
@@ -79,6 +91,19 @@ class RayBackend:
             mood = self._excerpt.mark(mood)
             models |= self._excerpt.named()
         return Analysed(spectral, mood, embedding, models)
+
+    async def embed(self, waveform: Waveform, model: str = "") -> EmbeddingResult:
+        """Give the embedding alone; arguments and errors as in `analyse`."""
+        heard = waveform if self._excerpt is None else self._excerpt.take(waveform)
+        pcm = await asyncio.to_thread(ray.put, heard.samples)
+        try:
+            answer: Answer[Any] = await retry_on_another_replica(
+                partial(call_analyse, self._handles[-1], [pcm], heard.sample_rate, model)
+            )
+        except ShelfFullError as error:
+            raise ServiceUnavailableError(str(error), SHELF_S) from error
+        both = answer.result if isinstance(answer.result, tuple) else (answer.result,)
+        return cast("EmbeddingResult", both[-1])
 
 
 async def retry_on_another_replica(call: Callable[[], Awaitable[T]]) -> T:

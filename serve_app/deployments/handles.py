@@ -11,10 +11,15 @@ from pipelines.analysis.records import QuickFeatures
 from serve_app.domain.errors import ServiceUnavailableError
 from serve_app.ledger.jobs.types import Source, source_to_json
 from serve_app.services.audio.refusal import Refusal
+from serve_app.services.embedding import Embedded
 from serve_app.services.identify.identified import Identified
 
 QUICK_LIMIT_S = 60.0
 IDENTIFY_LIMIT_S = 30.0
+EMBED_LIMIT_S = 110.0
+"""Less than the two minutes after which Serve gives up a request."""
+TEXT_LIMIT_S = 60.0
+"""The first text waits until its tower is loaded."""
 BUSY = "too much work is waiting; try again"
 
 
@@ -67,6 +72,41 @@ class RayIdentify:
         except (BackPressureError, DeploymentUnavailableError, TimeoutError) as error:
             raise ServiceUnavailableError(BUSY, 5) from error
         return cast("Identified | Refusal", found)
+
+
+class RayEmbed:
+    """The analysis workers behind `EmbedBackend`."""
+
+    def __init__(self, worker: DeploymentHandle[Any]) -> None:
+        self._worker = worker
+
+    async def embed(
+        self, source: Source, *, max_audio_s: float, max_bytes: int, model: str
+    ) -> Embedded | Refusal:
+        """See `EmbedBackend`."""
+        plain = source_to_json(source)
+        try:
+            async with asyncio.timeout(EMBED_LIMIT_S):
+                found = await self._worker.embed.remote(plain, max_audio_s, max_bytes, model)
+        except (BackPressureError, DeploymentUnavailableError, TimeoutError) as error:
+            raise ServiceUnavailableError(BUSY, 5) from error
+        return cast("Embedded | Refusal", found)
+
+
+class RayTexts:
+    """The embedding deployment behind `TextBackend`."""
+
+    def __init__(self, embedding: DeploymentHandle[Any]) -> None:
+        self._embedding = embedding
+
+    async def embed_text(self, text: str, model: str) -> list[float]:
+        """See `TextBackend`."""
+        try:
+            async with asyncio.timeout(TEXT_LIMIT_S):
+                found = await self._embedding.embed_text.remote(text, model)
+        except (BackPressureError, DeploymentUnavailableError, TimeoutError) as error:
+            raise ServiceUnavailableError(BUSY, 5) from error
+        return cast("list[float]", found)
 
 
 async def probe(handle: DeploymentHandle[Any]) -> None:

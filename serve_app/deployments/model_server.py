@@ -12,8 +12,8 @@ import torch
 from numpy.typing import NDArray
 from ray import ObjectRef
 
-from models.checkpoints.cache import stored_bytes
 from models.checkpoints.cards import CardError
+from models.checkpoints.stored import stored_bytes
 from pipelines.audio.waveform import Waveform
 from pipelines.batching.batcher import DeviceFaultError, DeviceGoneError, Observation
 from pipelines.batching.device import Turns, is_device_fault, is_out_of_memory

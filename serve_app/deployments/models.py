@@ -4,7 +4,7 @@ Each names the roles whose checkpoints it runs, and builds its step from their c
 `ModelServer`'s. Serve files know them by their class names.
 """
 
-from typing import cast
+from typing import TypeVar, cast
 
 from ray import serve
 
@@ -15,9 +15,13 @@ from pipelines.analysis.mood import MoodStep
 from pipelines.analysis.mood_and_embedding import MoodAndEmbeddingStep
 from pipelines.analysis.records import EmbeddingResult, MoodResult, SpectralResult
 from pipelines.analysis.spectral import SpectralStep
+from pipelines.analysis.text import Texts
 from pipelines.audio.waveform import Waveform
 from serve_app.checkpoints.exchange import Cards
+from serve_app.composition.options import ModelOptions, StoreOptions
 from serve_app.deployments.model_server import Answer, ModelServer, Pcm
+
+R = TypeVar("R")
 
 
 @serve.deployment
@@ -56,8 +60,28 @@ class Mood(ModelServer[MoodResult]):
         )
 
 
+class EmbeddingServer(ModelServer[R]):
+    """Also embeds words, where a checkpoint has them in one space with audio."""
+
+    async def __init__(  # type: ignore[misc]  # as `ModelServer`
+        self, options: ModelOptions, stores: StoreOptions
+    ) -> None:
+        await super().__init__(options, stores)
+        self._texts = Texts(options.model_dir)
+
+    async def embed_text(self, text: str, model: str) -> list[float]:
+        """See `TextBackend`.
+
+        Raises:
+            CardError: There is no such embedding model, or none may be named here.
+            CheckpointError: It is not on this machine, or not what its card says.
+        """
+        (card,) = self._options.cards({"embedding": model})["embedding"]
+        return await self._texts.embed(text, card)
+
+
 @serve.deployment
-class Embedding(ModelServer[EmbeddingResult]):
+class Embedding(EmbeddingServer[EmbeddingResult]):
     """The embedding, and the tags of its trunk."""
 
     roles = ("embedding",)
@@ -71,7 +95,7 @@ class Embedding(ModelServer[EmbeddingResult]):
 
 
 @serve.deployment
-class MoodAndEmbedding(ModelServer[tuple[MoodResult, EmbeddingResult]]):
+class MoodAndEmbedding(EmbeddingServer[tuple[MoodResult, EmbeddingResult]]):
     """Takes the place of `Mood` and `Embedding`, so that a trunk of both runs once per track."""
 
     roles = ("attributes", "tags", "embedding")

@@ -15,10 +15,12 @@ from serve_app.composition.stores import open_stores
 from serve_app.deployments.autoscaling import BACKLOG, BUSY
 from serve_app.deployments.backend import RayBackend
 from serve_app.deployments.telemetry import tell_operators
-from serve_app.ledger.jobs.types import Claim
+from serve_app.ledger.jobs.types import Claim, source_from_json
 from serve_app.library.writer import LibraryWriter
 from serve_app.providers.web.audio_url import AudioUrlFetcher
+from serve_app.services.audio.refusal import Refusal
 from serve_app.services.audio.sources import SourceFetcher
+from serve_app.services.embedding import Embedded, Embedder
 from serve_app.services.jobs.run import JobRunner
 from serve_app.services.lookup.feature_cache import FeatureCache
 
@@ -47,11 +49,14 @@ class AnalysisWorker:
         excerpt = Excerpt() if options.analysis == "partial" else None
         self._jobs = opened.jobs
         self._worker_id = f"worker-{uuid.uuid4().hex[:12]}"
+        sources = SourceFetcher(opened.objects, AudioUrlFetcher(urls.guard()))
+        backend = RayBackend(spectral, mood, embedding, excerpt)
+        self._embedder = Embedder(sources, backend, decode, options.concurrent_jobs)
         self._runner = JobRunner(
             opened.jobs,
             opened.objects,
-            SourceFetcher(opened.objects, AudioUrlFetcher(urls.guard())),
-            RayBackend(spectral, mood, embedding, excerpt),
+            sources,
+            backend,
             decode,
             # Keys come with the jobs; the worker makes none.
             FeatureCache(opened.cache, str),
@@ -109,6 +114,14 @@ class AnalysisWorker:
         standings = (await self._jobs.standings())["analyse"]
         oldest_s = max((lane.oldest_wait_s for lane in standings), default=0.0)
         return {BACKLOG: oldest_s, BUSY: self._n_running / self._n_slots}
+
+    async def embed(
+        self, source: dict[str, Any], max_audio_s: float, max_bytes: int, model: str
+    ) -> Embedded | Refusal:
+        """See `EmbedBackend`; what is wrong with the audio is an answer, not an error."""
+        return await self._embedder.embed(
+            source_from_json(source), max_audio_s=max_audio_s, max_bytes=max_bytes, model=model
+        )
 
     async def check_health(self) -> None:
         """Fail when a loop has ended, so that Serve replaces the replica."""

@@ -19,6 +19,7 @@ class Prices:
     batch_slot: int
     bpm: int
     analysis: int
+    embed: int
     identify: int
     similar: int
     path: int

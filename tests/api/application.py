@@ -31,7 +31,7 @@ from pipelines.audio.waveform import AudioError, Waveform
 from pipelines.fingerprint.make import Fingerprinter
 from serve_app.api.asgi import create_app
 from serve_app.api.services import ApiServices
-from serve_app.composition.options import StoreOptions, TrackOptions, UrlOptions
+from serve_app.composition.options import ModelOptions, StoreOptions, TrackOptions, UrlOptions
 from serve_app.composition.services import Surroundings, compose_services
 from serve_app.composition.stores import Stores, open_stores
 from serve_app.domain.errors import ServiceUnavailableError
@@ -44,6 +44,7 @@ from serve_app.providers.fingerprints.manifest import generation_of
 from serve_app.providers.web.audio_url import AudioUrlFetcher
 from serve_app.services.audio.refusal import Refusal
 from serve_app.services.audio.sources import Source, SourceFetcher
+from serve_app.services.embedding import Embedder
 from serve_app.services.identify.answers import IdentifyCache
 from serve_app.services.identify.cascade import IdentifyCascade
 from serve_app.services.identify.clip_identifier import ClipIdentifier
@@ -52,7 +53,7 @@ from serve_app.services.jobs.run import Analysed, JobRunner
 from serve_app.services.lookup.feature_cache import FeatureCache
 
 PUBLIC_URL = "http://afa.test"
-MODELS = {"beats": "fake", "key": "fake"}
+MODELS = {"beats": "fake", "key": "fake", "embedding": "fake"}
 KINDS = ("free", "basic", "pro", "scale")
 
 
@@ -65,7 +66,14 @@ class FakeBackend:
     fault: Exception | None = None
     gate: asyncio.Event | None = None
 
-    async def analyse(self, waveform: Waveform, tempo_range: TempoRange | None = None) -> Analysed:
+    async def embed(self, waveform: Waveform, model: str = "") -> EmbeddingResult:
+        if self.fault is not None:
+            raise self.fault
+        return EmbeddingResult([1.0] + [0.0] * 767, [], {"embedding": model or "fake"})
+
+    async def analyse(
+        self, waveform: Waveform, tempo_range: TempoRange | None = None, embedding_model: str = ""
+    ) -> Analysed:
         self.n_calls += 1
         if self.gate is not None:
             await self.gate.wait()
@@ -97,8 +105,15 @@ class FakeBackend:
             tempo_alternatives=[TempoAlternative(60.0, 0.1)],
         )
         mood = MoodResult(0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, [MoodTag("calm", 0.9)], {})
-        vector = EmbeddingResult([1.0] + [0.0] * 767, [], {"embedding": "fake"})
+        vector = await self.embed(waveform, embedding_model)
         return Analysed(spectral, mood, vector, MODELS)
+
+
+class FakeTexts:
+    """Stands in for the text tower: a direction for each text."""
+
+    async def embed_text(self, text: str, model: str) -> list[float]:
+        return [0.0, 1.0] + [0.0] * 766
 
 
 @dataclass
@@ -193,6 +208,7 @@ async def open_application(
     fingerprint_dir: Path | None = None,
     backend: FakeBackend | None = None,
     probes: Mapping[str, Callable[[], Awaitable[object]]] | None = None,
+    model_dir: Path | None = None,
 ) -> AsyncIterator[Application]:
     """Empty the servers, build the application, and run a worker beside it.
 
@@ -208,6 +224,7 @@ async def open_application(
         fingerprint_dir: The index that the recognisers ask; in the catalog's folder by default.
         backend: What analyses; nothing real by default.
         probes: The deployments that `/readyz` asks.
+        model_dir: Checkpoints and own cards; nothing by default.
         rate: Requests a minute of every class and tier, where not the real ones.
     """
     stores = open_stores(options)
@@ -252,6 +269,11 @@ async def open_application(
             ),
             quick=quick,
             identify=identifier,
+            embed=Embedder(sources, backend, decode, at_once=2),
+            texts=FakeTexts(),
+            options=ModelOptions(
+                model_dir=model_dir or Path(library_dir.name) / "models", named_mib=16
+            ),
             models=MODELS,
             library=library,
             library_adding=library_adding,

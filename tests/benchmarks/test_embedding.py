@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import yaml
 
-from benchmarks.embedding import embedding, music
-from benchmarks.embedding.heard import PLAIN, HeardInstruments, HeardTracks
+from benchmarks.embedding import embedding, everyday, music
+from benchmarks.embedding.heard import PLAIN, HeardInstruments, HeardSounds, HeardTracks
 from benchmarks.embedding.measures import (
     average_precision,
     effective_dimension,
@@ -94,13 +94,22 @@ def test_figures_are_of_their_contender_and_the_default_is_held_to_its_bound() -
     tracks = HeardTracks(np.array(["a", "a", "b", "b"]), versions)
     fonts, families = np.array(["1", "1", "2", "2"]), np.array(["x", "y", "x", "y"])
     played = HeardInstruments(fonts, families, {"good": at(0, 90, 1, 91), "bad": at(0, 90, 91, 1)})
-    found = {name: embedding.measure(name, tracks, played) for name in ("good", "bad")}
+    kinds = np.array(["bird", "bird", "speech", "speech"])
+    sounds = HeardSounds(kinds, {"good": at(0, 1, 90, 91), "bad": at(0, 90, 1, 91)})
+    found = {name: embedding.measure(name, tracks, played, sounds) for name in ("good", "bad")}
     assert (found["good"].found_all.mean, found["bad"].found_all.mean) == (1, 0)
     assert (found["good"].family_nearest.mean, found["bad"].family_nearest.mean) == (1, 0)
+    assert (found["good"].kind_nearest.mean, found["bad"].kind_nearest.mean) == (1, 0)
     for default, is_met in (("good", True), ("bad", False)):
         result = embedding.summarise(found, default, {"bad": 1.5})
         assert [target.is_met for target in result.targets] == [is_met]
         assert result.values["contenders"]["good"]["found"]["louder"]["mean"] == 1
+
+
+def test_everyday_sounds_are_recordings_and_not_what_is_said_of_them(tmp_path: Path) -> None:
+    for name in ("owl.ogg", "owl_desc.ogg", "owl.png", "owl_desc_fr.ogg"):
+        (tmp_path / name).touch()
+    assert [path.name for path in everyday.files(tmp_path, "*.ogg")] == ["owl.ogg"]
 
 
 def test_a_machine_that_cannot_fetch_skips(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -32,7 +32,9 @@ class RealBackend(FakeBackend):
         self._embedding = embedding.build(cards, model_dir, cpu, max_windows=2)
         self._known: dict[bytes, Analysed] = {}
 
-    async def analyse(self, waveform: Waveform, tempo_range: TempoRange | None = None) -> Analysed:
+    async def analyse(
+        self, waveform: Waveform, tempo_range: TempoRange | None = None, embedding_model: str = ""
+    ) -> Analysed:
         if self.gate is not None:
             await self.gate.wait()
         return await asyncio.to_thread(self._run, waveform)

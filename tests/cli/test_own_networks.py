@@ -4,17 +4,21 @@ import re
 import runpy
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import yaml
 from click.testing import Result
 from torch import Tensor
 from typer.testing import CliRunner
 
 import afa
+from models.checkpoints.cards import ModelCard
 from models.checkpoints.sources import file_sha256
+from pipelines.analysis.card_check import check_card
 from serve_app.cli.main import app
 from tests.conftest import DEMO_TRACK, REPOSITORY
 
@@ -238,3 +242,24 @@ def test_the_template_holds_and_its_own_test_passes(
 def test_a_card_that_is_not_there_is_named(tmp_path: Path) -> None:
     assert "no such file: none.yaml" in run("check", "none.yaml").output
     assert "no model is called 'nobodys'" in run("check", "nobodys").output
+
+
+def test_a_projection_is_checked_with_its_parts(
+    checkpoint: Callable[[str], dict[str, Tensor]],
+) -> None:
+    checkpoint("afa-embed-1")
+    done = run("check", "afa-embed-1")
+    assert done.exit_code == 0, done.output
+    found = lines(done)
+    for part in ("musicnn-msd-768", "efficientat-mn04"):
+        assert f"yes  {part}: a row of a batch equals the window alone" in found
+    assert found[-2:] == ["yes  it projects what its parts say", "yes  its outputs are the card's"]
+
+
+def test_a_projection_of_other_networks_is_a_fault(
+    cards: dict[str, ModelCard], model_dir: Path
+) -> None:
+    card = replace(cards["afa-embed-1"], parts=(cards["efficientat-mn04"],))
+    *_, last = check_card(card, model_dir, torch.device("cpu"))
+    assert last.what == "it projects what its parts say"
+    assert last.fault.startswith("RuntimeError")

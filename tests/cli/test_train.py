@@ -1,4 +1,6 @@
 import json
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -6,6 +8,7 @@ import numpy as np
 import pytest
 import yaml
 from safetensors.torch import load_file
+from torch import Tensor
 from typer.testing import CliRunner
 
 from configs.tables import load_table
@@ -13,6 +16,7 @@ from models.rhythm.tracker import BeatTracker
 from pipelines.training.clips import Clip
 from serve_app.cli import environment
 from serve_app.cli.main import app
+from tests.conftest import DEMO_TRACK
 
 
 @pytest.fixture
@@ -100,3 +104,27 @@ def test_a_bad_description_is_told(tmp_path: Path) -> None:
     )
     assert result.exit_code == 1
     assert "missing" in result.output
+
+
+def test_an_embedding_is_learnt_from_a_package_and_exported(
+    tmp_path: Path, checkpoint: Callable[[str], dict[str, Tensor]]
+) -> None:
+    checkpoint("afa-embed-1")
+    content = load_table("train_embedding") | {"packages": ["demo"], "shortest_s": 5.0}
+    content |= {"n_parts": 2, "part_s": 3.0}
+    description = tmp_path / "run.yaml"
+    description.write_text(yaml.safe_dump(content))
+    package, target = tmp_path / "packages" / "demo", tmp_path / "out" / "embedding.safetensors"
+    (package / "root").mkdir(parents=True)
+    shutil.copy(DEMO_TRACK, package / "root")
+    (package / "demo.unpacked").touch()  # as when it was fetched before
+    options = ["--config", str(description), "--work", str(tmp_path), "--target", str(target)]
+    result = CliRunner().invoke(app, ["train", "embedding", *options, "--threads", "1"])
+    assert result.exit_code == 0, result.output
+    assert "1 tracks" in result.output
+    assert load_file(target)["matrix"].shape == (768, 753 + 50 + 384 + 527)
+    (package / "demo.unpacked").unlink()
+    (package / "root" / DEMO_TRACK.name).unlink()
+    gone = CliRunner().invoke(app, ["train", "embedding", "fetch", *options])
+    assert gone.exit_code == 1
+    assert "the package demo cannot be fetched" in gone.output

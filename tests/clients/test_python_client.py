@@ -192,6 +192,11 @@ def test_every_operation_of_the_service_can_be_asked(connect: Connect, audio_url
     assert b"The Clients" in afa.export("csv", [kept.id])
     assert b"/Music/a.mp3" in afa.export("rekordbox", {kept.id: "/Music/a.mp3"})
     assert afa.similar_to({"seeds": [{"id": kept.id}], "n": 3}).meta.credits_used == 1
+    with pytest.raises(afa_client.AfaError, match="reads no words"):
+        afa.similar_to_text("slow piano")
+    vectors = afa.embed([asset, audio_url], embedding_model="efficientat-mn04")
+    assert [one.embedding_model for one in vectors] == ["efficientat-mn04"] * 2
+    assert "efficientat-mn04" in {one.id for one in afa.models() if one.may_be_named}
     with pytest.raises(afa_client.AfaError, match="same recording"):
         afa.path(kept.id, kept.id)
     afa.remove_from_library(kept.id)
@@ -229,6 +234,8 @@ def test_an_embedding_comes_with_the_features(connect: Connect) -> None:
     job = afa.analyze(DEMO_TRACK, include_embedding=True)
     features = afa.wait(job)
     assert len(features.embedding) == 768
+    named = afa.wait(afa.analyze(DEMO_TRACK, embedding_model="efficientat-mn04"))
+    assert named.embedding_model == "efficientat-mn04"
     assert features.beats[:2] == [0.0, 0.5]
     spotify = afa.wait(job.job_id, format="spotify")
     assert (spotify.key, spotify.mode, spotify.energy) == (9, 0, 0.3)

@@ -44,6 +44,10 @@ AUDIO_BODIES = {
     "POST /v1/bpm",
     "POST /v1/assets/upload",
     "POST /v1/identify",
+    "POST /v1/embed",
+    # Nor which embeddings the operator has, and which of them read text.
+    "POST /v1/audio-features/url",
+    "GET /v1/similar",
     # Nor can it say "seeds or an embedding, and never nothing of both".
     "POST /v1/similar",
     # Nor "an asset or a URL", nor which identifiers make sense.

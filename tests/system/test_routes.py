@@ -1,5 +1,6 @@
 """The other routes through the real service: look-ups, tempo, identification, the Spotify mount."""
 
+import json
 import time
 from typing import Any
 
@@ -57,6 +58,37 @@ def test_the_bundled_track_is_identified(service: Service) -> None:
         body = client.post("/v1/identify", files=files).json()
     assert (body["matched"], body["isrc"], body["source_service"]) == (True, DEMO_ISRC, "local")
     assert body["_meta"]["latency_ms"] < 10_000
+
+
+def test_an_embedding_comes_alone_and_may_be_another_model_s(service: Service) -> None:
+    """Through the worker to the embedding deployment, and there to the shelf of named models."""
+    with service.client() as client:
+        known = {model["id"]: model for model in client.get("/v1/models").json()["items"]}
+        assert known["afa-embed-1"]["in_use"]
+        files = [("file", ("demo.mp3", DEMO.read_bytes())), ("file", ("no.mp3", b"no audio"))]
+        vectors = {}
+        for model_id in ("afa-embed-1", "efficientat-mn04"):
+            params = {"embedding_model": model_id}
+            answer = client.post("/v1/embed", files=files, params=params)
+            one, other = map(json.loads, answer.text.splitlines())
+            assert (one["embedding_model"], other["error"]["error"]) == (
+                model_id,
+                "unprocessable_audio",
+            )
+            assert answer.headers["X-Credits-Used"] == "5"
+            vectors[model_id] = one["embedding"]
+        assert not any(vectors["efficientat-mn04"][384:])  # padded
+        assert sum(a * b for a, b in zip(*vectors.values(), strict=True)) < 0.9
+        text = client.get("/v1/similar", params={"text": "slow piano"})
+        assert (text.status_code, text.json()["error"]) == (400, "bad_request")
+        job = client.post(
+            "/v1/audio-features/upload",
+            content=DEMO.read_bytes(),
+            params={"embedding_model": "efficientat-mn04"},
+        )
+        result = finish(client, job.json()["job_id"])["result"]
+    assert result["embedding_model"] == "efficientat-mn04"
+    assert result["embedding"] == pytest.approx(vectors["efficientat-mn04"], abs=1e-3)
 
 
 def test_an_asset_is_analysed_without_another_upload(service: Service) -> None:

@@ -27,6 +27,7 @@ from afa_client.models import (
     BatchResponse,
     BeatGridBody,
     Bpm,
+    EmbeddedFile,
     FeaturesAnswer,
     Identification,
     JobEnvelope,
@@ -38,6 +39,8 @@ from afa_client.models import (
     LibraryMapBody,
     LibraryTrackBody,
     ListedJob,
+    ModelBody,
+    ModelList,
     ResolvedTrack,
     SimilarList,
     SpotifyFeatures,
@@ -102,6 +105,7 @@ class Client:
         audio: Audio,
         *,
         include_embedding: bool = False,
+        embedding_model: str | None = None,
         progress: Progress | None = None,
         idempotency_key: str | None = None,
     ) -> JobEnvelope:
@@ -110,22 +114,36 @@ class Client:
         Args:
             audio: A path, the bytes, an open file, or an uploaded asset.
             include_embedding: Also give the 768-d embedding (tiers pro and scale).
+            embedding_model: Who makes it, where it is not to be the model in use; see `models`.
             progress: Called with the bytes sent so far, and all of them.
             idempotency_key: Your own; the same key and request give the same job for a day.
         """
-        params = {"include_embedding": True} if include_embedding else {}
+        params: dict[str, Any] = {"include_embedding": True} if include_embedding else {}
         response = self._post_audio(
-            "/v1/audio-features/upload", audio, progress, idempotency_key, params=params
+            "/v1/audio-features/upload",
+            audio,
+            progress,
+            idempotency_key,
+            params=params | _embedding_model(embedding_model),
         )
         return JobEnvelope.model_validate_json(response.content)
 
     def analyze_url(
-        self, url: str, *, include_embedding: bool = False, idempotency_key: str | None = None
+        self,
+        url: str,
+        *,
+        include_embedding: bool = False,
+        embedding_model: str | None = None,
+        idempotency_key: str | None = None,
     ) -> JobEnvelope:
         """Submit audio at a public address for analysis; `wait` gives its features."""
         body = {"url": url, "include_embedding": include_embedding}
         response = self._send(
-            "POST", "/v1/audio-features/url", json=body, idempotency_key=idempotency_key
+            "POST",
+            "/v1/audio-features/url",
+            params=_embedding_model(embedding_model),
+            json=body,
+            idempotency_key=idempotency_key,
         )
         return JobEnvelope.model_validate_json(response.content)
 
@@ -270,6 +288,46 @@ class Client:
             idempotency_key=idempotency_key,
         )
         return SimilarList.model_validate_json(response.content)
+
+    def similar_to_text(
+        self, text: str, *, n: int = 10, filters: Mapping[str, Any] | None = None
+    ) -> SimilarList:
+        """Give tracks that sound as words say, where the service has a model that reads text."""
+        params = {"text": text, "n": n, **(filters or {})}
+        response = self._send("GET", "/v1/similar", params=params)
+        return SimilarList.model_validate_json(response.content)
+
+    def embed(
+        self,
+        files: Sequence[Asset | str],
+        *,
+        embedding_model: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> list[EmbeddedFile]:
+        """Give the embeddings of up to 32 files alone, in their order.
+
+        Args:
+            files: Uploaded assets and public addresses.
+            embedding_model: Who makes them, where it is not to be the model in use.
+            idempotency_key: Makes a repeat free.
+        """
+        named = [
+            {"url": file} if isinstance(file, str) else {"asset_id": file.asset_id}
+            for file in files
+        ]
+        response = self._send(
+            "POST",
+            "/v1/embed",
+            params=_embedding_model(embedding_model),
+            json={"files": named},
+            idempotency_key=idempotency_key,
+        )
+        return [EmbeddedFile.model_validate_json(line) for line in response.content.splitlines()]
+
+    def models(self) -> list[ModelBody]:
+        """Tell which models the service knows."""
+        response = self._send("GET", "/v1/models")
+        return ModelList.model_validate_json(response.content).items
 
     def path(self, start: str, end: str, *, n: int = 10) -> SimilarList:
         """Walk from one track to another through ``n`` tracks of the library."""
@@ -546,6 +604,10 @@ def _chunks(upload: Upload) -> Iterator[bytes]:
 def _segment(text: str) -> str:
     """Write an id as one segment of a path, whatever is in it."""
     return quote(text, safe="")
+
+
+def _embedding_model(model_id: str | None) -> dict[str, str]:
+    return {"embedding_model": model_id} if model_id else {}
 
 
 def _format(format: Literal["spotify"] | None) -> dict[str, Any]:

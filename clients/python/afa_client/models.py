@@ -587,6 +587,34 @@ class Meta(Answer):
     )
 
 
+class ModelBody(Answer):
+    """A checkpoint that this service knows."""
+
+    id: str = Field(description="Its name in requests and results.")
+    role: str = Field(description="`embedding`, `tags`, `attributes`, `key` or `beats`.")
+    in_use: bool = Field(description="Whether it answers where a request names no other.")
+    may_be_named: bool = Field(
+        description="Whether `embedding_model` may name it: it is an embedding, here, and fits."
+    )
+    reads_text: bool = Field(
+        description="Whether `GET /v1/similar?text=` compares words with its vectors."
+    )
+    dimension: int | None = Field(
+        description="Of its embedding, before it is padded to 768; null where it makes none."
+    )
+    licence: str = Field(description="SPDX id of the licence of its weights.")
+    commercial_use: bool = Field(description="Whether a paid service may use it.")
+    attribution: str = Field(description="Whom to name.")
+    trained_on: str | None = Field(description="What it learnt from; null where unknown.")
+    notes: str = Field(description="Known limits.")
+
+
+class ModelList(Answer):
+    """All checkpoints that this service knows."""
+
+    items: list[ModelBody] = Field(description="Every one of them.")
+
+
 class MoodTagBody(Answer):
     """A tag and its calibrated score."""
 
@@ -813,3 +841,21 @@ class WebhookBody(Answer):
 
     url: str = Field(description="Where the end of each job is posted to.")
     secret: str = Field(description="Messages are signed with it; starts with `whsec_`.")
+
+
+class EmbeddedFile(Answer):
+    """One line of the answer: the vector of a file, or why there is none."""
+
+    name: str = Field(
+        description="The file's name in the form, its `asset_id` or its `url`; empty for raw bytes."
+    )
+    embedding: list[float] | None = Field(
+        default=None, description="768 numbers of norm 1, zeros for silence; null where it failed."
+    )
+    embedding_model: str | None = Field(
+        default=None, description="Who made it: only vectors of one model can be compared."
+    )
+    duration_s: float | None = Field(default=None, description="Of the audio, in seconds.")
+    error: Error | None = Field(
+        default=None, description="Why there is no vector; the file was not charged."
+    )

@@ -82,6 +82,13 @@ export type LibraryQuery = {
   sort?: string;
 };
 
+/** Which embedding an analysis is to have; none by default. */
+export interface Embedding {
+  includeEmbedding?: boolean;
+  /** Who makes it, where it is not to be the model in use. */
+  embeddingModel?: string;
+}
+
 interface Request extends Sending {
   query?: Query;
   json?: unknown;
@@ -108,15 +115,19 @@ export class Afa {
   }
 
   /** Submit audio for analysis; `wait` gives its features. */
-  analyze(audio: Audio, options: Sending & { includeEmbedding?: boolean } = {}): Promise<Job> {
-    const query = { include_embedding: options.includeEmbedding };
+  analyze(audio: Audio, options: Sending & Embedding = {}): Promise<Job> {
+    const query = {
+      include_embedding: options.includeEmbedding,
+      embedding_model: options.embeddingModel,
+    };
     return this.#json("POST", "/v1/audio-features/upload", { ...options, query, audio });
   }
 
   /** Submit audio at a public address for analysis. */
-  analyzeUrl(url: string, options: Sending & { includeEmbedding?: boolean } = {}): Promise<Job> {
+  analyzeUrl(url: string, options: Sending & Embedding = {}): Promise<Job> {
     const json = { url, include_embedding: options.includeEmbedding ?? false };
-    return this.#json("POST", "/v1/audio-features/url", { ...options, json });
+    const query = { embedding_model: options.embeddingModel };
+    return this.#json("POST", "/v1/audio-features/url", { ...options, query, json });
   }
 
   /** See how far a job is, now, or when it ends within `waitS`. */
@@ -206,6 +217,30 @@ export class Afa {
     options: Sending = {},
   ): Promise<Schemas["SimilarList"]> {
     return this.#json("POST", "/v1/similar", { ...options, json: wanted });
+  }
+
+  /** Tracks of the library that sound as words say, where the service has a model that reads text. */
+  similarToText(text: string, filters: Query = {}): Promise<Schemas["SimilarList"]> {
+    return this.#json("GET", "/v1/similar", { query: { ...filters, text } });
+  }
+
+  /** The embeddings of up to 32 assets and public addresses alone, in their order. */
+  async embed(
+    files: readonly ({ asset_id: string } | string)[],
+    options: Sending & { embeddingModel?: string } = {},
+  ): Promise<Schemas["EmbeddedFile"][]> {
+    const named = files.map((file) =>
+      typeof file === "string" ? { url: file } : { asset_id: file.asset_id },
+    );
+    const query = { embedding_model: options.embeddingModel };
+    const answer = await this.#send("POST", "/v1/embed", { ...options, query, json: { files: named } });
+    const lines = (await answer.text()).trimEnd().split("\n");
+    return lines.map((line) => JSON.parse(line) as Schemas["EmbeddedFile"]);
+  }
+
+  /** The models that the service knows. */
+  models(): Promise<Schemas["ModelList"]> {
+    return this.#json("GET", "/v1/models", {});
   }
 
   /** A way from one track to another through the library. */

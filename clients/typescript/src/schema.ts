@@ -157,25 +157,10 @@ export interface components {
              */
             loudness: number;
             /**
-             * Loudness Range
-             * @description Loudness range, LU (EBU Tech 3342): quiet parts against loud ones.
-             */
-            loudness_range: number;
-            /**
-             * True Peak
-             * @description Highest peak between samples too, dBTP (BS.1770-4).
-             */
-            true_peak: number;
-            /**
              * Time Signature
              * @description Beats in a bar, 2 to 7.
              */
             time_signature: number;
-            /**
-             * Time Signature Confidence
-             * @description How clear the metre is, 0 to 1.
-             */
-            time_signature_confidence: number;
             /**
              * Duration Ms
              * @description Length of the decoded audio in milliseconds.
@@ -802,46 +787,6 @@ export interface components {
             trace_id?: string | null;
         };
         /**
-         * ExportItem
-         * @description A track to export.
-         */
-        ExportItem: {
-            /**
-             * Id
-             * @description Of a track of the library, or of an own analysis.
-             * @example job_01jb3q8k6ya7rj1v6fwb2q4m9d
-             */
-            id: string;
-            /**
-             * Location
-             * @description Path of its file on the machine where the export will be used. Of the library's tracks it is known where the service runs on that machine.
-             * @example /Users/ada/Music/demo.mp3
-             */
-            location?: string | null;
-        };
-        /**
-         * ExportRequest
-         * @description What to write, and of which tracks.
-         */
-        ExportRequest: {
-            /**
-             * Format
-             * @description `csv` for spreadsheets, `rekordbox` for an XML collection with beat grids, which Mixxx, djay and others read too.
-             * @enum {string}
-             */
-            format: "csv" | "rekordbox";
-            /**
-             * Tracks
-             * @description In their order.
-             */
-            tracks: components["schemas"]["ExportItem"][];
-            /**
-             * @description How rekordbox shows keys: Am, 8A or 1m.
-             * @default classic
-             */
-            key_format: components["schemas"]["KeyFormat"];
-        };
-        /**
          * ExtendedFeatures
          * @description Features with the service's own fields.
          */
@@ -923,25 +868,10 @@ export interface components {
              */
             loudness: number;
             /**
-             * Loudness Range
-             * @description Loudness range, LU (EBU Tech 3342): quiet parts against loud ones.
-             */
-            loudness_range: number;
-            /**
-             * True Peak
-             * @description Highest peak between samples too, dBTP (BS.1770-4).
-             */
-            true_peak: number;
-            /**
              * Time Signature
              * @description Beats in a bar, 2 to 7.
              */
             time_signature: number;
-            /**
-             * Time Signature Confidence
-             * @description How clear the metre is, 0 to 1.
-             */
-            time_signature_confidence: number;
             /**
              * Duration Ms
              * @description Length of the decoded audio in milliseconds.
@@ -1607,11 +1537,56 @@ export interface components {
             _meta: components["schemas"]["Meta"];
         };
         /**
-         * KeyFormat
-         * @description How a key is written: Am, 8A or 1m.
-         * @enum {string}
+         * LibraryAddRequest
+         * @description Audio, and what is known of it.
          */
-        KeyFormat: "classic" | "camelot" | "openkey";
+        LibraryAddRequest: {
+            /**
+             * Ids
+             * @description Identifiers in any form that look-ups take, such as `isrc:QZAFA2600001`.
+             * @example [
+             *       "isrc:QZAFA2600001"
+             *     ]
+             */
+            ids?: string[];
+            /**
+             * Artist
+             * @description Name of the artist.
+             */
+            artist?: string | null;
+            /**
+             * Title
+             * @description Title of the track.
+             */
+            title?: string | null;
+            /**
+             * Album
+             * @description Album or single it is on.
+             */
+            album?: string | null;
+            /**
+             * Year
+             * @description Year of that release.
+             */
+            year?: number | null;
+            /**
+             * Asset Id
+             * @description As returned by `POST /v1/assets/upload`.
+             * @example afa_01jb3q8k6ya7rj1v6fwb2q4m9d
+             */
+            asset_id?: string | null;
+            /**
+             * Url
+             * Format: uri
+             * @description Public HTTP(S) address that returns audio bytes directly.
+             */
+            url?: string | null;
+            /**
+             * Tags
+             * @description Your own words for the track.
+             */
+            tags?: string[];
+        };
         /**
          * LibraryAdded
          * @description A track that was added, and the job that analyses it.
@@ -1706,7 +1681,7 @@ export interface components {
         };
         /**
          * LibraryList
-         * @description One page of tracks, in the order that was asked for.
+         * @description One page of tracks, newest first.
          */
         LibraryList: {
             /**
@@ -1724,35 +1699,6 @@ export interface components {
              * @description Number of items in this page.
              */
             count: number;
-            /** @description How the request was served, and what it cost. */
-            _meta: components["schemas"]["Meta"];
-        };
-        /**
-         * LibraryMapBody
-         * @description The library on a plane: its embeddings along the two directions in which they differ most.
-         */
-        LibraryMapBody: {
-            /**
-             * Model
-             * @description Whose embeddings they are: the model that most tracks have one of; null where no track has.
-             * @example afa-embed-1
-             */
-            model: string | null;
-            /**
-             * Items
-             * @description At most 2,000; of more, an even sample.
-             */
-            items: components["schemas"]["MappedTrackBody"][];
-            /**
-             * Total
-             * @description Tracks that have such an embedding, shown or not.
-             */
-            total: number;
-            /**
-             * Variance Shown
-             * @description How much of the embeddings' variance the plane shows: with less, tracks that lie together may still sound different.
-             */
-            variance_shown: number;
             /** @description How the request was served, and what it cost. */
             _meta: components["schemas"]["Meta"];
         };
@@ -1847,11 +1793,6 @@ export interface components {
              * @description Camelot wheel notation; null when there is no key.
              */
             camelot: string | null;
-            /**
-             * Energy
-             * @description 0 to 100; null before the analysis.
-             */
-            energy: number | null;
             /**
              * Tags
              * @description The owner's.
@@ -1997,52 +1938,6 @@ export interface components {
             };
         };
         /**
-         * MappedTrackBody
-         * @description A track and where it lies on the map; tracks that sound alike lie together.
-         */
-        MappedTrackBody: {
-            /**
-             * Id
-             * @description Every look-up takes it.
-             */
-            id: string;
-            /**
-             * X
-             * @description To the right.
-             */
-            x: number;
-            /**
-             * Y
-             * @description Upwards.
-             */
-            y: number;
-            /**
-             * Artist
-             * @description Name of the artist; empty when unknown.
-             */
-            artist: string;
-            /**
-             * Title
-             * @description Title of the track; empty when unknown.
-             */
-            title: string;
-            /**
-             * Tempo
-             * @description BPM.
-             */
-            tempo: number | null;
-            /**
-             * Camelot
-             * @description Camelot wheel notation; null when there is no key.
-             */
-            camelot: string | null;
-            /**
-             * Energy
-             * @description 0 to 100.
-             */
-            energy: number | null;
-        };
-        /**
          * Meta
          * @description How the request was served.
          */
@@ -2079,6 +1974,79 @@ export interface components {
              * @default false
              */
             test: boolean;
+        };
+        /**
+         * ModelBody
+         * @description A checkpoint that this service knows.
+         */
+        ModelBody: {
+            /**
+             * Id
+             * @description Its name in requests and results.
+             * @example afa-embed-1
+             */
+            id: string;
+            /**
+             * Role
+             * @description `embedding`, `tags`, `attributes`, `key` or `beats`.
+             */
+            role: string;
+            /**
+             * In Use
+             * @description Whether it answers where a request names no other.
+             */
+            in_use: boolean;
+            /**
+             * May Be Named
+             * @description Whether `embedding_model` may name it: it is an embedding, here, and fits.
+             */
+            may_be_named: boolean;
+            /**
+             * Reads Text
+             * @description Whether `GET /v1/similar?text=` compares words with its vectors.
+             */
+            reads_text: boolean;
+            /**
+             * Dimension
+             * @description Of its embedding, before it is padded to 768; null where it makes none.
+             */
+            dimension: number | null;
+            /**
+             * Licence
+             * @description SPDX id of the licence of its weights.
+             */
+            licence: string;
+            /**
+             * Commercial Use
+             * @description Whether a paid service may use it.
+             */
+            commercial_use: boolean;
+            /**
+             * Attribution
+             * @description Whom to name.
+             */
+            attribution: string;
+            /**
+             * Trained On
+             * @description What it learnt from; null where unknown.
+             */
+            trained_on: string | null;
+            /**
+             * Notes
+             * @description Known limits.
+             */
+            notes: string;
+        };
+        /**
+         * ModelList
+         * @description All checkpoints that this service knows.
+         */
+        ModelList: {
+            /**
+             * Items
+             * @description Every one of them.
+             */
+            items: components["schemas"]["ModelBody"][];
         };
         /**
          * MoodTagBody
@@ -2227,7 +2195,7 @@ export interface components {
         };
         /**
          * SeedBody
-         * @description A track: of the library, of an asset that was added to it, or one that a job analysed.
+         * @description A track: of the library, or of an asset that was added to it.
          */
         SeedBody: {
             /**
@@ -2241,11 +2209,6 @@ export interface components {
              * @description An asset that was added to the library.
              */
             asset_id?: string | null;
-            /**
-             * Job Id
-             * @description An own analysis that was submitted with `include_embedding`; its audio need not be in the library.
-             */
-            job_id?: string | null;
             /**
              * Weight
              * @description Beside the others'.
@@ -2903,25 +2866,10 @@ export interface components {
              */
             loudness: number;
             /**
-             * Loudness Range
-             * @description Loudness range, LU (EBU Tech 3342): quiet parts against loud ones.
-             */
-            loudness_range: number;
-            /**
-             * True Peak
-             * @description Highest peak between samples too, dBTP (BS.1770-4).
-             */
-            true_peak: number;
-            /**
              * Time Signature
              * @description Beats in a bar, 2 to 7.
              */
             time_signature: number;
-            /**
-             * Time Signature Confidence
-             * @description How clear the metre is, 0 to 1.
-             */
-            time_signature_confidence: number;
             /**
              * Duration Ms
              * @description Length of the decoded audio in milliseconds.
@@ -2959,6 +2907,21 @@ export interface components {
             models: {
                 [key: string]: string;
             };
+            /**
+             * Loudness Range
+             * @description Loudness range, LU (EBU Tech 3342): quiet parts against loud ones.
+             */
+            loudness_range: number;
+            /**
+             * True Peak
+             * @description Highest peak between samples too, dBTP (BS.1770-4).
+             */
+            true_peak: number;
+            /**
+             * Time Signature Confidence
+             * @description How clear the metre is, 0 to 1.
+             */
+            time_signature_confidence: number;
             /**
              * Beats
              * @description Seconds of every beat, ascending.
@@ -3201,47 +3164,10 @@ export interface components {
             url: string;
         };
         /**
-         * LibraryAddRequest
-         * @description Audio, and what is known of it.
+         * NamedFile
+         * @description Audio that lies somewhere: an asset, or a public address.
          */
-        LibraryAddRequest: {
-            /**
-             * Ids
-             * @description Identifiers in any form that look-ups take, such as `isrc:QZAFA2600001`.
-             * @example [
-             *       "isrc:QZAFA2600001"
-             *     ]
-             */
-            ids?: string[];
-            /**
-             * Artist
-             * @description Name of the artist.
-             * @default null
-             */
-            artist: string | null;
-            /**
-             * Title
-             * @description Title of the track.
-             * @default null
-             */
-            title: string | null;
-            /**
-             * Album
-             * @description Album or single it is on.
-             * @default null
-             */
-            album: string | null;
-            /**
-             * Year
-             * @description Year of that release.
-             * @default null
-             */
-            year: number | null;
-            /**
-             * Tags
-             * @description Your own words for the track.
-             */
-            tags?: string[];
+        NamedFile: {
             /**
              * Asset Id
              * @description As returned by `POST /v1/assets/upload`.
@@ -3251,11 +3177,56 @@ export interface components {
             asset_id: string | null;
             /**
              * Url
-             * Format: uri
              * @description Public HTTP(S) address that returns audio bytes directly.
              * @default null
+             * @example https://example.org/track.mp3
              */
             url: string | null;
+        };
+        /**
+         * FilesInput
+         * @description The files to embed.
+         */
+        FilesInput: {
+            /**
+             * Files
+             * @description Assets and addresses, in any order.
+             */
+            files: components["schemas"]["NamedFile"][];
+        };
+        /**
+         * EmbeddedFile
+         * @description One line of the answer: the vector of a file, or why there is none.
+         */
+        EmbeddedFile: {
+            /**
+             * Name
+             * @description The file's name in the form, its `asset_id` or its `url`; empty for raw bytes.
+             */
+            name: string;
+            /**
+             * Embedding
+             * @description 768 numbers of norm 1, zeros for silence; null where it failed.
+             * @default null
+             */
+            embedding: number[] | null;
+            /**
+             * Embedding Model
+             * @description Who made it: only vectors of one model can be compared.
+             * @default null
+             */
+            embedding_model: string | null;
+            /**
+             * Duration S
+             * @description Of the audio, in seconds.
+             * @default null
+             */
+            duration_s: number | null;
+            /**
+             * @description Why there is no vector; the file was not charged.
+             * @default null
+             */
+            error: components["schemas"]["Error"] | null;
         };
     };
     responses: never;

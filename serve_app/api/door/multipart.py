@@ -30,20 +30,37 @@ async def file_part(request: Request, limit_bytes: int) -> AsyncIterator[AsyncIt
         BadRequestError: Malformed, or without one `file` part.
         PayloadTooLargeError: Larger than ``limit_bytes``.
     """
+    async with file_parts(request, limit_bytes, 1) as files:
+        ((_, chunks),) = files
+        yield chunks
+
+
+@asynccontextmanager
+async def file_parts(
+    request: Request, limit_bytes: int, most: int
+) -> AsyncIterator[list[tuple[str, AsyncIterator[bytes]]]]:
+    """Spool the form and give names and bytes of its `file` parts, at least one and up to ``most``.
+
+    Raises:
+        BadRequestError: Malformed, or without a `file` part.
+        PayloadTooLargeError: Larger than ``limit_bytes``.
+    """
     try:
         async with aclosing(body_chunks(request)) as chunks:
             bounded = _bounded(chunks, limit_bytes)
-            parser = MultiPartParser(request.headers, bounded, max_files=1, max_fields=MAX_FIELDS)
+            parser = MultiPartParser(
+                request.headers, bounded, max_files=most, max_fields=MAX_FIELDS
+            )
             form = await parser.parse()
     except (MultiPartException, KeyError, UnicodeDecodeError) as error:
-        raise BadRequestError(_fault(request, error)) from error
+        raise BadRequestError(_fault(request, error, most)) from error
     try:
-        yield _read(_file_of(form))
+        yield [(file.filename or "", _read(file)) for file in _files_of(form)]
     finally:
         await form.close()
 
 
-def _fault(request: Request, error: Exception) -> str:
+def _fault(request: Request, error: Exception, most: int) -> str:
     """Say what is wrong with a form that could not be taken apart."""
     if "boundary" not in request.headers["content-type"]:
         return (
@@ -51,15 +68,18 @@ def _fault(request: Request, error: Exception) -> str:
             "header by itself"
         )
     if isinstance(error, MultiPartException) and "Too many files" in error.message:
+        if most > 1:
+            return f"the form has more than {most} files; send the others apart"
         return "the form has several files; send one, as the part `file`"
     return "the multipart form cannot be read to its end; send it again, see RFC 7578"
 
 
-def _file_of(form: FormData) -> UploadFile:
-    file = form.get("file")
-    if isinstance(file, UploadFile):
-        return file
-    if file is not None:
+def _files_of(form: FormData) -> list[UploadFile]:
+    parts = form.getlist("file")
+    files = [part for part in parts if isinstance(part, UploadFile)]
+    if files:
+        return files
+    if parts:
         raise BadRequestError("the part `file` is text; with curl, write `-F file=@NAME`")
     names = ", ".join(f"`{name}`" for name in form) or "nothing"
     raise BadRequestError(f"the form has no part `file`, but {names}; put the audio into `file`")

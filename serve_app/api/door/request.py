@@ -112,6 +112,32 @@ async def get_services(request: Request) -> ApiServices:
 Services = Annotated[ApiServices, Depends(get_services)]
 
 
+async def read_embedding_model(
+    services: Services,
+    embedding_model: Annotated[
+        str | None,
+        Query(
+            min_length=1,
+            max_length=200,
+            description="Which model makes the embedding, where it is not to be the one in use; "
+            "`GET /v1/models` tells which there are. Tags that its network hears come with it.",
+            examples=["efficientat-mn04"],
+        ),
+    ] = None,
+) -> str | None:
+    """Read the embedding model that a request names.
+
+    Raises:
+        BadRequestError: There is none of that name, or it cannot be had here.
+    """
+    if embedding_model is not None:
+        services.models.check(embedding_model)
+    return embedding_model
+
+
+EmbeddingModel = Annotated[str | None, Depends(read_embedding_model)]
+
+
 def rate_headers(*decisions: Decision) -> dict[str, str]:
     """Write the draft's headers; a list item for every policy."""
     return {
@@ -237,6 +263,6 @@ def require_embedding(tiers: Tiers, tier: Tier) -> None:
     """
     if not tier.embedding:
         raise TierRequiredError(
-            f"include_embedding needs the {tiers.first_with('embedding').name} tier or higher; "
+            f"embeddings need the {tiers.first_with('embedding').name} tier or higher; "
             f"your tier is {tier.name}"
         )

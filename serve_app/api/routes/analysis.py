@@ -7,6 +7,7 @@ from fastapi import APIRouter, Query, Request, Response
 from serve_app.api.door.idempotency import IdempotentRoute, idempotent
 from serve_app.api.door.limits import Computer
 from serve_app.api.door.request import (
+    EmbeddingModel,
     Format,
     Offered,
     Services,
@@ -75,6 +76,7 @@ async def analyse_upload(
     services: Services,
     offered: Offered,
     tempo_range: Within,
+    embedding_model: EmbeddingModel,
     format: Format = None,
     include_embedding: Annotated[
         bool, Query(description="Adds a 768-d embedding to the result (PRO and Scale).")
@@ -95,11 +97,16 @@ async def analyse_upload(
     """
     tier = services.tiers[caller.tier]
     require_gpu(services.tiers, tier)
+    include_embedding = include_embedding or embedding_model is not None
     if include_embedding:
         require_embedding(services.tiers, tier)
     audio = SentAudio(request, services, caller, tier)
     options = AnalysisOptions(
-        format, include_embedding, request_id(request), tempo_range=tempo_range
+        format,
+        include_embedding,
+        request_id(request),
+        tempo_range=tempo_range,
+        embedding_model=embedding_model or "",
     )
     job = await submit(offered, caller, tier, audio, options, wait)
     response.status_code = 200 if job.state.is_terminal else 202
@@ -122,6 +129,7 @@ async def analyse_url(
     offered: Offered,
     body: UrlAnalysisRequest,
     tempo_range: Within,
+    embedding_model: EmbeddingModel,
     format: Format = None,
     wait: Wait = 0,
 ) -> JobEnvelope:
@@ -132,10 +140,15 @@ async def analyse_url(
     """
     tier = services.tiers[caller.tier]
     require_gpu(services.tiers, tier)
-    if body.include_embedding:
+    include_embedding = body.include_embedding or embedding_model is not None
+    if include_embedding:
         require_embedding(services.tiers, tier)
     options = AnalysisOptions(
-        format, body.include_embedding, request_id(request), tempo_range=tempo_range
+        format,
+        include_embedding,
+        request_id(request),
+        tempo_range=tempo_range,
+        embedding_model=embedding_model or "",
     )
     audio = address_of(services, caller, tier, body.url)
     job = await submit(offered, caller, tier, audio, options, wait)

@@ -41,6 +41,37 @@ def answer_of(request: Request, found: Found) -> SimilarList:
 
 
 @router.get(
+    "/v1/similar",
+    response_model=SimilarList,
+    responses=error_responses(400, 401, 402, 429, 500, 503),
+    summary="Tracks that sound as words say",
+)
+async def similar_to_text(
+    request: Request,
+    caller: Reader,
+    offered: Offered,
+    text: Annotated[
+        str,
+        Query(
+            min_length=1,
+            max_length=500,
+            description="What the tracks shall sound like, in English words.",
+            examples=["slow piano with rain"],
+        ),
+    ],
+    filters: Annotated[Filters, Query()],
+) -> SimilarList:
+    """Search the library by words, with the vectors of a model that has both in one space.
+
+    That takes a CLAP checkpoint with its tokenizer, which the operator chooses and analyses the
+    library with; without one the answer is 400. `GET /v1/models` tells which models read text.
+    """
+    wanted = filters.wanted([])
+    found = await offered.similar.described(caller, text, wanted, request_id(request))
+    return answer_of(request, found)
+
+
+@router.get(
     "/v1/similar/{id:path}",
     response_model=SimilarList,
     responses=error_responses(400, 401, 402, 404, 429, 500, 503),

@@ -3,6 +3,7 @@
 import os
 from enum import StrEnum
 from pathlib import Path
+from subprocess import CalledProcessError
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -73,7 +74,10 @@ def _fetch(plan: "EmbeddingPlan", work: Path) -> None:
 
     with Progress(console=console, transient=True) as progress:
         for package in progress.track(plan.packages, description="fetching"):
-            fetch_packages([package], work / "packages" / package)
+            try:
+                fetch_packages([package], work / "packages" / package)
+            except CalledProcessError as error:
+                fail(f"the package {package} cannot be fetched: {error.stderr.decode().strip()}")
 
 
 def _hear(plan: "EmbeddingPlan", card: ModelCard, work: Path, threads: int) -> None:

@@ -72,11 +72,19 @@ class Analysed:
 class AnalysisBackend(Protocol):
     """The model deployments, as the runner sees them."""
 
-    async def analyse(self, waveform: Waveform, tempo_range: TempoRange | None = None) -> Analysed:
-        """Run the three analyses side by side; the tempo lies in the range, if there is one.
+    async def analyse(
+        self, waveform: Waveform, tempo_range: TempoRange | None = None, embedding_model: str = ""
+    ) -> Analysed:
+        """Run the three analyses side by side.
+
+        Args:
+            waveform: The whole track.
+            tempo_range: Where the tempo is to lie.
+            embedding_model: Which model makes the embedding; "" for the chosen one.
 
         Raises:
             AudioError: The audio is not fit for analysis.
+            ServiceUnavailableError: There is no memory for the model that is named.
             Exception: Anything else is a fault of ours, worth another try.
         """
         ...
@@ -225,7 +233,7 @@ class JobRunner:
                 waveform = await asyncio.to_thread(self._decode, path, limits)
             tags = await asyncio.to_thread(tags_of, path)
         progress.advance(0.3, "analyse")
-        found = await self._backend.analyse(waveform, tempo_range_of(job))
+        found = await self._backend.analyse(waveform, tempo_range_of(job), job.embedding_model)
         progress.advance(0.95, "finish")
         features = merge(waveform.duration_s, found.spectral, found.mood, found.embedding)
         artist, title = tags.first("artist", "albumartist"), tags.first("title")

@@ -55,6 +55,7 @@ class AnalysisOptions:
 
     Attributes:
         library_id: The library's track that the features are kept with; "" for none.
+        embedding_model: See `AnalysisJob`.
     """
 
     format: str | None = None
@@ -62,6 +63,7 @@ class AnalysisOptions:
     request_id: str = field(default_factory=new_ulid)
     library_id: str = ""
     tempo_range: TempoRange | None = None
+    embedding_model: str = ""
 
     @property
     def is_repeatable(self) -> bool:
@@ -125,6 +127,7 @@ class AnalysisService:
                 library_id=options.library_id,
                 tempo_range=astuple(options.tempo_range) if options.tempo_range else None,
                 trace_id=known_facts().get("trace_id", ""),
+                embedding_model=options.embedding_model,
             ),
             cost=self._prices.analysis,
             fingerprint=fingerprint(what, options),
@@ -232,6 +235,8 @@ def fingerprint(what: str, options: AnalysisOptions) -> str:
     asked: list[object] = [what, options.format, options.include_embedding]
     if options.tempo_range is not None:
         asked.append(astuple(options.tempo_range))
+    if options.embedding_model:
+        asked.append(options.embedding_model)
     return hashlib.sha256(json.dumps(asked).encode()).hexdigest()
 
 

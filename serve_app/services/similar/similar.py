@@ -6,7 +6,7 @@ another account's tracks. Who gets no answer pays nothing.
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from serve_app.domain.credits import Balance
 from serve_app.domain.errors import BadRequestError, TrackNotFoundError
@@ -22,7 +22,8 @@ from serve_app.services.lookup.lookup import LookupService
 from serve_app.services.similar.neighbours import LibraryNeighbours
 from serve_app.services.similar.search import Search, Similar
 from serve_app.services.similar.wanted import Seed, Wanted
-from serve_app.services.simulation.neighbours import SimulatedNeighbours
+from serve_app.services.similar.words import Words
+from serve_app.services.simulation.neighbours import SimulatedNeighbours, SimulatedWords
 
 ANY = TrackQuery()
 
@@ -52,6 +53,7 @@ class SimilarService:
     def __init__(
         self,
         neighbours: LibraryNeighbours | SimulatedNeighbours,
+        words: Words | SimulatedWords,
         lookup: LookupService,
         assets: AssetsService,
         analysis: AnalysisService,
@@ -60,6 +62,7 @@ class SimilarService:
     ) -> None:
         self._neighbours = neighbours
         self._search = Search(neighbours)
+        self._words = words
         self._lookup = lookup
         self._assets = assets
         self._analysis = analysis
@@ -83,6 +86,18 @@ class SimilarService:
             return self._search.similar(caller.owner, wanted, seeds, unlike)
 
         return await self._paid(caller, self._prices.similar, request_id, search)
+
+    async def described(self, caller: Caller, text: str, wanted: Wanted, request_id: str) -> Found:
+        """Find the tracks that sound most like what words say.
+
+        Raises:
+            BadRequestError: The model reads no text, or the library has no vectors of it.
+            InsufficientCreditsError: Not covered.
+            ServiceUnavailableError: Nobody could read the text now.
+        """
+        model, vector = await self._words.vector(text, wanted.model)
+        said = replace(wanted, vector=vector, model=model)
+        return await self.similar(caller, said, request_id)
 
     async def path(
         self,

@@ -6,9 +6,14 @@ from serve_app.domain.identity import TrackIdentity
 from serve_app.domain.keys import Caller
 from serve_app.domain.tiers import Tier
 from serve_app.ledger.jobs.types import FileSource, ObjectSource, SimulatedSource, Source, UrlSource
+from serve_app.services.embedding import Embedded
 from serve_app.services.identify.identified import Identified
 from serve_app.services.lookup.feature_cache import FeatureCache, light, track_key
-from serve_app.services.simulation.features import simulated_features, simulated_quick
+from serve_app.services.simulation.features import (
+    MODEL_ID,
+    simulated_features,
+    simulated_quick,
+)
 
 
 def seed_of(source: Source) -> str:
@@ -77,6 +82,18 @@ class SimulatedQuick:
         """Give tempo and key of anything."""
         del max_audio_s, max_bytes, with_key  # any bytes are audio
         return simulated_quick(seed_of(source), tempo_range)
+
+
+class SimulatedEmbed:
+    """A `serve_app.services.embedding.EmbedBackend`."""
+
+    async def embed(
+        self, source: Source, *, max_audio_s: float, max_bytes: int, model: str
+    ) -> Embedded:
+        """Embed anything."""
+        del max_audio_s, max_bytes, model  # any bytes are audio, and no network hears them
+        features = simulated_features(seed_of(source))
+        return Embedded(features.embedding, MODEL_ID, features.duration_s)
 
 
 class SimulatedIdentify:

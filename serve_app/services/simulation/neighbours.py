@@ -61,6 +61,14 @@ class SimulatedNeighbours:
         return sorted(found, key=lambda one: one.distance)[:n]
 
 
+class SimulatedWords:
+    """Answers as `serve_app.services.similar.words.Words` does."""
+
+    async def vector(self, text: str, model: str | None) -> tuple[str, list[float]]:
+        """Give a vector that depends on the text alone."""
+        return model or MODEL_ID, simulated_features(text).embedding
+
+
 def meets(query: TrackQuery, track: LibraryTrack) -> bool:
     """Tell whether a query asks for a track, as the library's view does; without its text."""
     measures = measures_of(track)

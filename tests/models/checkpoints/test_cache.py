@@ -9,18 +9,18 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from models.checkpoints import cache
+from models.checkpoints import cache, stored
 from models.checkpoints.cache import (
     CheckpointError,
     load_json,
     load_tensors,
     pull,
-    stored_bytes,
     tensor_digest,
     verify,
 )
 from models.checkpoints.cards import CardFile, ModelCard
 from models.checkpoints.sources import file_sha256
+from models.checkpoints.stored import is_stored, stored_bytes
 
 TENSORS = {"a.weight": torch.arange(6.0).reshape(2, 3), "b": torch.tensor(7)}
 MakeCard = Callable[..., ModelCard]
@@ -238,7 +238,7 @@ def test_the_default_checkpoints_can_be_had(
 @pytest.fixture
 def shipped(make_card: MakeCard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModelCard:
     """Give the card of weights that are part of afa."""
-    monkeypatch.setattr(cache, "SHIPPED_FOLDER", tmp_path / "source")
+    monkeypatch.setattr(stored, "SHIPPED_FOLDER", tmp_path / "source")
     return make_card("model.safetensors", source="shipped://", format="safetensors")
 
 
@@ -273,8 +273,11 @@ def test_the_size_of_weights_is_known_where_they_lie(
     assert stored_bytes(shipped, tmp_path / "cache") == n_bytes > 32
     card = make_card("plain.pt")
     assert stored_bytes(card, tmp_path / "cache") == 0
+    assert not is_stored(card, tmp_path / "cache")
+    assert not is_stored(replace(shipped, parts=(card,)), tmp_path / "cache")
     pull(card, tmp_path / "cache")
     assert stored_bytes(card, tmp_path / "cache") == n_bytes
+    assert is_stored(replace(shipped, parts=(card,)), tmp_path / "cache")
     assert stored_bytes(replace(card, format="none"), tmp_path / "cache") == 0
 
 
@@ -292,6 +295,6 @@ def test_afas_own_weights_are_small_and_the_cards(cards: dict[str, ModelCard]) -
     card = cards["afa-beats-2"]
     tensors = load_tensors(card, Path("/nowhere"))
     assert tensor_digest(tensors) == card.tensors_sha256
-    path = cache.SHIPPED_FOLDER / card.files[0].path
+    path = stored.SHIPPED_FOLDER / card.files[0].path
     assert path.stat().st_size < 4_000_000
     assert sum(tensor.numel() for tensor in tensors.values()) < 1_000_000

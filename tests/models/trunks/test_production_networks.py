@@ -1,5 +1,6 @@
 """Production networks with small random checkpoints, written as their publishers write them."""
 
+import asyncio
 import json
 import weakref
 from collections.abc import Callable
@@ -12,6 +13,10 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Whitespace
+from tokenizers.processors import RobertaProcessing
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -21,7 +26,9 @@ from transformers import (
     ASTForAudioClassification,
     ClapAudioConfig,
     ClapAudioModelWithProjection,
+    ClapConfig,
     ClapFeatureExtractor,
+    ClapModel,
     HubertConfig,
     HubertModel,
     PreTrainedModel,
@@ -33,9 +40,10 @@ from models.checkpoints.cards import CardError, CardFile, ModelCard
 from models.checkpoints.sources import file_sha256
 from models.networks import build_network
 from models.trunks.ced import Ced
-from models.trunks.clap import ClapMel
+from models.trunks.clap import ClapMel, build_clap_text
 from models.trunks.mert import MertTrunk
 from models.trunks.precision import halve_weights
+from pipelines.analysis.text import Texts
 
 Build = Callable[..., nn.Module]
 SIZE = {
@@ -239,6 +247,46 @@ def test_clap_is_transformers_on_its_own_extractors_features(build: Build, tmp_p
     want = want / want.norm(dim=-1, keepdim=True)
     assert (got["projection"] * want).sum(dim=-1).min() > 0.99999
     assert got["embedding"].shape == (2, 64)
+
+
+def clap_tokenizer(words: tuple[str, ...]) -> Tokenizer:
+    """One that knows a few words, and marks begin and end as RoBERTa's does."""
+    known = {"<s>": 0, "<pad>": 1, "</s>": 2}
+    made = Tokenizer(WordLevel(known | {word: 4 + n for n, word in enumerate(words)}))
+    made.pre_tokenizer = Whitespace()
+    made.post_processor = RobertaProcessing(("</s>", 2), ("<s>", 0))
+    return made
+
+
+def test_claps_words_lie_in_the_space_of_its_projection(
+    build: Build, tmp_path: Path, cards: dict[str, ModelCard]
+) -> None:
+    text = {**SIZE, "vocab_size": 16, "max_position_embeddings": 90, "projection_dim": 16}
+    config = ClapConfig(audio_config=CLAP_SIZE, text_config=text, projection_dim=16)
+    model = save(ClapModel(config), tmp_path)
+    clap_tokenizer(("slow", "piano", "rain")).save(str(tmp_path / "source" / "tokenizer.json"))
+    files = ("config.json", "tokenizer.json", "model.safetensors")
+    network = build("clap", files, format="safetensors", network="clap-joint")
+    heard = run(network, noise(2, 480_000))
+    torch.testing.assert_close(heard["embedding"], heard["projection"])
+    digests = {name: file_sha256(tmp_path / "source" / name) for name in files}
+    card = replace(
+        cards["clap"],
+        source=f"file://{tmp_path / 'source'}",
+        files=tuple(CardFile(name, digest) for name, digest in digests.items()),
+        format="safetensors",
+        network="clap-joint",
+    )
+    assert card.reads_text
+    read = build_clap_text(card, tmp_path / "cache")
+    with torch.inference_mode():
+        want = model.get_text_features(torch.tensor([[0, 4, 5, 2]])).pooler_output[0]
+    torch.testing.assert_close(read("slow piano"), want / want.norm())
+    assert read("slow piano") @ read("rain") < 0.999
+    assert read("rain " * 500).isfinite().all()  # cut
+    vector = asyncio.run(Texts(tmp_path / "cache").embed("slow piano", card))
+    torch.testing.assert_close(torch.tensor(vector[:16]), want / want.norm(), atol=1e-6, rtol=0)
+    assert vector[16:] == [0.0] * 752
 
 
 def ced_tensors(width: int = 128, depth: int = 2, n_tags: int = 5) -> dict[str, Tensor]:

@@ -1,0 +1,52 @@
+"""Everyday sounds, which every child knows: animals, tools, instruments and words.
+
+The recordings that stamps of Tux Paint make, by their folders. Debian's package
+``tuxpaint-stamps-default`` (161 MB; public domain and GPL) is fetched and unpacked, not installed.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from benchmarks.embedding.music import audio_dir
+from pipelines.audio.decode import DecodeLimits, decode
+from pipelines.audio.waveform import AudioError, Waveform
+from pipelines.training.assets import fetch_packages
+
+PACKAGE = "tuxpaint-stamps-default"
+KINDS = {
+    "bird": "animals/birds",
+    "insect": "animals/insects",
+    "mammal": "animals/mammals",
+    "instrument": "hobbies/music",
+    "household": "household",
+    "speech": "symbols/math",
+}
+"""Kind → folder."""
+MOST = 40
+"""Of a kind; the number 7 is spoken in so many languages, and no other one is heard."""
+_STAMPS = Path("usr/share/tuxpaint/stamps")
+_DESCRIPTION = "_desc"
+"""In the names of files that speak what a stamp is."""
+_LIMITS = DecodeLimits(max_seconds=60.0, min_seconds=0.0)
+
+
+def sounds() -> Iterator[tuple[str, Waveform]]:
+    """Give kind and sound of each recording.
+
+    Raises:
+        OSError: `apt-get` is not there.
+        subprocess.CalledProcessError: The package cannot be had.
+    """
+    stamps = fetch_packages([PACKAGE], audio_dir() / PACKAGE) / _STAMPS
+    for kind, folder in KINDS.items():
+        for path in files(stamps / folder, "7*.ogg" if kind == "speech" else "*.ogg"):
+            try:
+                yield kind, decode(path, _LIMITS)
+            except AudioError:
+                continue
+
+
+def files(folder: Path, pattern: str) -> list[Path]:
+    """Name the recordings below a folder, without those that only say what a stamp shows."""
+    found = sorted(path for path in folder.rglob(pattern) if _DESCRIPTION not in path.stem)
+    return found[:MOST]

@@ -1,0 +1,98 @@
+"""Many audio files of one request: the parts of a form, or JSON that names assets and addresses."""
+
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from typing import Any
+
+from fastapi import Request
+from fastapi.exceptions import RequestValidationError
+from pydantic import ValidationError
+
+from serve_app.api.door.audio_body import LONGEST_JSON, body_chunks, check_length, is_json
+from serve_app.api.door.multipart import FORM_ROOM, file_parts, is_form
+from serve_app.api.door.sent_audio import AUDIO_BODY, SentAudio, address_of
+from serve_app.api.services import ApiServices
+from serve_app.api.wire.embedding import MAX_FILES, FilesInput, NamedFile
+from serve_app.domain.errors import PayloadTooLargeError
+from serve_app.domain.keys import Caller
+from serve_app.domain.tiers import Tier
+from serve_app.services.audio.audio import AudioAsset, AudioBody
+from serve_app.services.embedding import SentFile
+
+FILES_BODY: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "description": "Files of a form, all together within the tier's upload size; names of "
+        "assets and addresses; or the bytes of one file.",
+        "content": {
+            **AUDIO_BODY["requestBody"]["content"],
+            "multipart/form-data": {
+                "schema": {
+                    "type": "object",
+                    "required": ["file"],
+                    "properties": {
+                        "file": {
+                            "type": "array",
+                            "minItems": 1,
+                            "maxItems": MAX_FILES,
+                            "items": {"type": "string", "format": "binary"},
+                            "description": "The audio files, a part each.",
+                        }
+                    },
+                }
+            },
+            "application/json": {"schema": {"$ref": "#/components/schemas/FilesInput"}},
+        },
+    }
+}
+
+
+@asynccontextmanager
+async def sent_files(
+    request: Request, services: ApiServices, caller: Caller, tier: Tier
+) -> AsyncIterator[list[SentFile]]:
+    """Give the files of a request while the block runs.
+
+    Raises:
+        PayloadTooLargeError: All together they are over the tier's upload size.
+        BadRequestError: There are none, or too many.
+    """
+    if is_form(request):
+        check_length(request.headers.get("content-length"), tier.upload_bytes + FORM_ROOM)
+        async with file_parts(request, tier.upload_bytes, MAX_FILES) as files:
+            yield [
+                SentFile(name, AudioBody(services.objects, chunks, tier)) for name, chunks in files
+            ]
+    elif is_json(request.headers.get("content-type", "")):
+        named = await read_names(request)
+        yield [sent_file(one, services, caller, tier) for one in named.files]
+    else:
+        yield [SentFile("", SentAudio(request, services, caller, tier))]
+
+
+async def read_names(request: Request) -> FilesInput:
+    """Read the assets and addresses that a JSON body names.
+
+    Raises:
+        PayloadTooLargeError: It is longer than names are.
+        RequestValidationError: It names none, or too many.
+    """
+    body = bytearray()
+    async with aclosing(body_chunks(request)) as chunks:
+        async for chunk in chunks:
+            body += chunk
+            if len(body) > LONGEST_JSON:
+                raise PayloadTooLargeError(f"the JSON body is longer than {LONGEST_JSON} bytes")
+    try:
+        return FilesInput.model_validate_json(bytes(body))
+    except ValidationError as error:
+        raise RequestValidationError(error.errors()) from error
+
+
+def sent_file(named: NamedFile, services: ApiServices, caller: Caller, tier: Tier) -> SentFile:
+    """Give the file that an item of a JSON body names."""
+    if named.asset_id is not None:
+        asset = AudioAsset(services.objects, services.assets, named.asset_id, caller, tier)
+        return SentFile(named.asset_id, asset)
+    url = named.url or ""
+    return SentFile(url, address_of(services, caller, tier, url))

@@ -1,0 +1,112 @@
+"""Which checkpoints there are, as callers see them, and which embeddings a request may name."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from models.checkpoints.cards import CardError, LicencePolicy, ModelCard, choose_cards
+from models.checkpoints.stored import is_stored, stored_bytes
+from serve_app.domain.errors import BadRequestError
+
+EMBEDDING = "embedding"
+
+
+@dataclass(frozen=True, slots=True)
+class KnownModel:
+    """A checkpoint that this service knows.
+
+    Attributes:
+        in_use: Whether it answers where nobody names another.
+        may_be_named: Whether a request may name it for its embedding.
+    """
+
+    card: ModelCard
+    in_use: bool
+    may_be_named: bool
+
+
+class NamedModels:
+    """Knows the cards, the choice, and the room for what is named beside it.
+
+    Args:
+        cards: Gives all cards by id.
+        in_use: Gives role to the ids in use, joined by ``+``.
+        model_dir: Where checkpoints lie.
+        licences: See `models.checkpoints.cards.choose_cards`.
+        room_bytes: Weights that named models may have; 0 where none may be named.
+    """
+
+    def __init__(
+        self,
+        cards: Callable[[], Mapping[str, ModelCard]],
+        in_use: Callable[[], Mapping[str, str]],
+        model_dir: Path,
+        licences: LicencePolicy = "any",
+        room_bytes: int = 0,
+    ) -> None:
+        self._cards = cards
+        self._in_use = in_use
+        self._model_dir = model_dir
+        self._licences = licences
+        self._room_bytes = room_bytes
+
+    def all(self) -> Iterator[KnownModel]:
+        """Give every checkpoint that there is a card of."""
+        chosen = {one for ids in self._in_use().values() for one in ids.split("+")}
+        for card in self._cards().values():
+            yield KnownModel(card, card.model_id in chosen, self._may_be_named(card))
+
+    def embedding(self) -> str:
+        """Give the id of the embedding in use."""
+        return self._in_use().get(EMBEDDING, "")
+
+    def check(self, model_id: str) -> None:
+        """Refuse what is no embedding that may be named.
+
+        Raises:
+            BadRequestError: It is none, or cannot be had here; the message tells which can.
+        """
+        able = [known.card.model_id for known in self.all() if known.may_be_named]
+        if model_id not in able:
+            is_known = model_id in self._cards()
+            what = "is not available here" if is_known else "is no model that this service knows"
+            raise BadRequestError(
+                f"embedding_model: {model_id[:80]!r} {what}; you may name: "
+                f"{', '.join(able) or 'none'} (GET /v1/models tells more)"
+            )
+
+    def text_model(self, model_id: str | None) -> str:
+        """Give the id of the embedding with whose vectors words are compared.
+
+        Raises:
+            BadRequestError: The one that is asked for, or in use, reads no text.
+        """
+        wanted = model_id or self.embedding()
+        able = [
+            card.model_id
+            for card in self._cards().values()
+            if card.reads_text and self._is_usable(card)
+        ]
+        if wanted in able:
+            return wanted
+        what_to_do = (
+            f"these do: {', '.join(able)}; name one as `model`"
+            if able
+            else "none here does; the operator can add a CLAP checkpoint with its tokenizer, "
+            "choose it, and analyse the library with it"
+        )
+        raise BadRequestError(f"text: the model {wanted[:80]!r} reads no words; {what_to_do}")
+
+    def _may_be_named(self, card: ModelCard) -> bool:
+        if card.model_id == self.embedding():
+            return True
+        fits = stored_bytes(card, self._model_dir) <= self._room_bytes
+        return self._room_bytes > 0 and fits and self._is_usable(card)
+
+    def _is_usable(self, card: ModelCard) -> bool:
+        """Whether it is an embedding that the licence policy lets in, and lies on this machine."""
+        try:
+            choose_cards(self._cards(), self._licences, {EMBEDDING: card.model_id})
+        except CardError:
+            return False
+        return is_stored(card, self._model_dir)
