@@ -12,8 +12,8 @@ from models.checkpoints.cache import load_tensors
 from models.checkpoints.cards import ModelCard
 from models.projection import Projection, evidence_of
 from pipelines.analysis.checkpoint_model import EAGER, CheckpointModel, Execution, load
-from pipelines.analysis.presence import audience, speech
 from pipelines.analysis.records import EMBEDDING_DIMENSION, EmbeddingResult
+from pipelines.analysis.tags.presence import audience, speech
 from pipelines.analysis.tags.tagging import (
     Vocabulary,
     calibrated_tags,

@@ -1,9 +1,9 @@
 """Merge the results of the steps into one record."""
 
 from pipelines.analysis.notes import camelot
-from pipelines.analysis.presence import with_presence
 from pipelines.analysis.records import EmbeddingResult, MoodResult, SpectralResult, TrackFeatures
 from pipelines.analysis.tags.contradictions import consistent_tags
+from pipelines.analysis.tags.presence import with_presence
 from pipelines.analysis.tags.tagging import merge_tags
 
 

@@ -12,7 +12,7 @@ from pipelines.analysis.checkpoint_model import EAGER, CheckpointModel, Executio
 from pipelines.analysis.records import MoodResult
 from pipelines.analysis.tags.attributes import MAPPING_NETWORK, attributes_from_tags
 from pipelines.analysis.tags.tagging import Vocabulary, calibrated_tags, vocabulary_of
-from pipelines.analysis.vocals import instrumentalness, speechiness
+from pipelines.analysis.tags.vocals import instrumentalness, speechiness
 from pipelines.audio.gain import audible, measure_gain
 from pipelines.audio.resample import mono_at
 from pipelines.audio.waveform import Waveform

@@ -10,10 +10,8 @@ from serve_app.api.door.idempotency import HEADER as IDEMPOTENCY_KEY
 from serve_app.api.manners import HeadMiddleware, SlashMiddleware
 from serve_app.api.routes import (
     account,
-    acousticbrainz,
     analysis,
     assets,
-    audiomuse,
     bpm,
     embedding,
     export,
@@ -24,9 +22,9 @@ from serve_app.api.routes import (
     library,
     pages,
     similar,
-    spotify,
     tracks,
 )
+from serve_app.api.routes.dialects import acousticbrainz, audiomuse, spotify
 from serve_app.api.services import ApiServices
 from serve_app.api.tracing import TraceMiddleware
 from serve_app.api.unread import UnreadBodyMiddleware

@@ -84,7 +84,7 @@ async def test_what_a_line_says_itself_goes_before_what_is_known_of_the_request(
 ) -> None:
     with about(route="/v1/tracks", trace_id=TRACE):
         extra = {"provider": "deezer", "route": "/track"}
-        logging.getLogger("serve_app.of_a_test").info("provider call", extra=extra)
+        logging.getLogger("serve_app.app").info("provider call", extra=extra)
     (line,) = lines(written)
     assert (line["route"], line["provider"], line["trace_id"]) == ("/track", "deezer", TRACE)
 

@@ -62,7 +62,7 @@ def test_our_lines_go_into_serves_files_and_keep_their_level() -> None:
     written = io.StringIO()
     handler = logging.StreamHandler(written)
     handler.setFormatter(logging.Formatter("%(levelname)s %(name)s %(message)s"))
-    serve, ours = logging.getLogger("ray.serve"), logging.getLogger("serve_app.of_a_test")
+    serve, ours = logging.getLogger("ray.serve"), logging.getLogger("serve_app.app")
     to_serve = ToServe()
     serve.addHandler(handler)
     ours.addHandler(to_serve)
@@ -71,4 +71,4 @@ def test_our_lines_go_into_serves_files_and_keep_their_level() -> None:
     finally:
         serve.removeHandler(handler)
         ours.removeHandler(to_serve)
-    assert written.getvalue() == "WARNING serve_app.of_a_test so it is\n"
+    assert written.getvalue() == "WARNING serve_app.app so it is\n"

@@ -157,10 +157,25 @@ export interface components {
              */
             loudness: number;
             /**
+             * Loudness Range
+             * @description Loudness range, LU (EBU Tech 3342): quiet parts against loud ones.
+             */
+            loudness_range: number;
+            /**
+             * True Peak
+             * @description Highest peak between samples too, dBTP (BS.1770-4).
+             */
+            true_peak: number;
+            /**
              * Time Signature
              * @description Beats in a bar, 2 to 7.
              */
             time_signature: number;
+            /**
+             * Time Signature Confidence
+             * @description How clear the metre is, 0 to 1.
+             */
+            time_signature_confidence: number;
             /**
              * Duration Ms
              * @description Length of the decoded audio in milliseconds.
@@ -787,6 +802,46 @@ export interface components {
             trace_id?: string | null;
         };
         /**
+         * ExportItem
+         * @description A track to export.
+         */
+        ExportItem: {
+            /**
+             * Id
+             * @description Of a track of the library, or of an own analysis.
+             * @example job_01jb3q8k6ya7rj1v6fwb2q4m9d
+             */
+            id: string;
+            /**
+             * Location
+             * @description Path of its file on the machine where the export will be used. Of the library's tracks it is known where the service runs on that machine.
+             * @example /Users/ada/Music/demo.mp3
+             */
+            location?: string | null;
+        };
+        /**
+         * ExportRequest
+         * @description What to write, and of which tracks.
+         */
+        ExportRequest: {
+            /**
+             * Format
+             * @description `csv` for spreadsheets, `rekordbox` for an XML collection with beat grids, which Mixxx, djay and others read too.
+             * @enum {string}
+             */
+            format: "csv" | "rekordbox";
+            /**
+             * Tracks
+             * @description In their order.
+             */
+            tracks: components["schemas"]["ExportItem"][];
+            /**
+             * @description How rekordbox shows keys: Am, 8A or 1m.
+             * @default classic
+             */
+            key_format: components["schemas"]["KeyFormat"];
+        };
+        /**
          * ExtendedFeatures
          * @description Features with the service's own fields.
          */
@@ -868,10 +923,25 @@ export interface components {
              */
             loudness: number;
             /**
+             * Loudness Range
+             * @description Loudness range, LU (EBU Tech 3342): quiet parts against loud ones.
+             */
+            loudness_range: number;
+            /**
+             * True Peak
+             * @description Highest peak between samples too, dBTP (BS.1770-4).
+             */
+            true_peak: number;
+            /**
              * Time Signature
              * @description Beats in a bar, 2 to 7.
              */
             time_signature: number;
+            /**
+             * Time Signature Confidence
+             * @description How clear the metre is, 0 to 1.
+             */
+            time_signature_confidence: number;
             /**
              * Duration Ms
              * @description Length of the decoded audio in milliseconds.
@@ -1537,56 +1607,11 @@ export interface components {
             _meta: components["schemas"]["Meta"];
         };
         /**
-         * LibraryAddRequest
-         * @description Audio, and what is known of it.
+         * KeyFormat
+         * @description How a key is written: Am, 8A or 1m.
+         * @enum {string}
          */
-        LibraryAddRequest: {
-            /**
-             * Ids
-             * @description Identifiers in any form that look-ups take, such as `isrc:QZAFA2600001`.
-             * @example [
-             *       "isrc:QZAFA2600001"
-             *     ]
-             */
-            ids?: string[];
-            /**
-             * Artist
-             * @description Name of the artist.
-             */
-            artist?: string | null;
-            /**
-             * Title
-             * @description Title of the track.
-             */
-            title?: string | null;
-            /**
-             * Album
-             * @description Album or single it is on.
-             */
-            album?: string | null;
-            /**
-             * Year
-             * @description Year of that release.
-             */
-            year?: number | null;
-            /**
-             * Asset Id
-             * @description As returned by `POST /v1/assets/upload`.
-             * @example afa_01jb3q8k6ya7rj1v6fwb2q4m9d
-             */
-            asset_id?: string | null;
-            /**
-             * Url
-             * Format: uri
-             * @description Public HTTP(S) address that returns audio bytes directly.
-             */
-            url?: string | null;
-            /**
-             * Tags
-             * @description Your own words for the track.
-             */
-            tags?: string[];
-        };
+        KeyFormat: "classic" | "camelot" | "openkey";
         /**
          * LibraryAdded
          * @description A track that was added, and the job that analyses it.
@@ -1681,7 +1706,7 @@ export interface components {
         };
         /**
          * LibraryList
-         * @description One page of tracks, newest first.
+         * @description One page of tracks, in the order that was asked for.
          */
         LibraryList: {
             /**
@@ -1699,6 +1724,35 @@ export interface components {
              * @description Number of items in this page.
              */
             count: number;
+            /** @description How the request was served, and what it cost. */
+            _meta: components["schemas"]["Meta"];
+        };
+        /**
+         * LibraryMapBody
+         * @description The library on a plane: its embeddings along the two directions in which they differ most.
+         */
+        LibraryMapBody: {
+            /**
+             * Model
+             * @description Whose embeddings they are: the model that most tracks have one of; null where no track has.
+             * @example afa-embed-1
+             */
+            model: string | null;
+            /**
+             * Items
+             * @description At most 2,000; of more, an even sample.
+             */
+            items: components["schemas"]["MappedTrackBody"][];
+            /**
+             * Total
+             * @description Tracks that have such an embedding, shown or not.
+             */
+            total: number;
+            /**
+             * Variance Shown
+             * @description How much of the embeddings' variance the plane shows: with less, tracks that lie together may still sound different.
+             */
+            variance_shown: number;
             /** @description How the request was served, and what it cost. */
             _meta: components["schemas"]["Meta"];
         };
@@ -1793,6 +1847,11 @@ export interface components {
              * @description Camelot wheel notation; null when there is no key.
              */
             camelot: string | null;
+            /**
+             * Energy
+             * @description 0 to 100; null before the analysis.
+             */
+            energy: number | null;
             /**
              * Tags
              * @description The owner's.
@@ -1936,6 +1995,52 @@ export interface components {
             metadata?: {
                 [key: string]: unknown;
             };
+        };
+        /**
+         * MappedTrackBody
+         * @description A track and where it lies on the map; tracks that sound alike lie together.
+         */
+        MappedTrackBody: {
+            /**
+             * Id
+             * @description Every look-up takes it.
+             */
+            id: string;
+            /**
+             * X
+             * @description To the right.
+             */
+            x: number;
+            /**
+             * Y
+             * @description Upwards.
+             */
+            y: number;
+            /**
+             * Artist
+             * @description Name of the artist; empty when unknown.
+             */
+            artist: string;
+            /**
+             * Title
+             * @description Title of the track; empty when unknown.
+             */
+            title: string;
+            /**
+             * Tempo
+             * @description BPM.
+             */
+            tempo: number | null;
+            /**
+             * Camelot
+             * @description Camelot wheel notation; null when there is no key.
+             */
+            camelot: string | null;
+            /**
+             * Energy
+             * @description 0 to 100.
+             */
+            energy: number | null;
         };
         /**
          * Meta
@@ -2195,7 +2300,7 @@ export interface components {
         };
         /**
          * SeedBody
-         * @description A track: of the library, or of an asset that was added to it.
+         * @description A track: of the library, of an asset that was added to it, or one that a job analysed.
          */
         SeedBody: {
             /**
@@ -2209,6 +2314,11 @@ export interface components {
              * @description An asset that was added to the library.
              */
             asset_id?: string | null;
+            /**
+             * Job Id
+             * @description An own analysis that was submitted with `include_embedding`; its audio need not be in the library.
+             */
+            job_id?: string | null;
             /**
              * Weight
              * @description Beside the others'.
@@ -2866,10 +2976,25 @@ export interface components {
              */
             loudness: number;
             /**
+             * Loudness Range
+             * @description Loudness range, LU (EBU Tech 3342): quiet parts against loud ones.
+             */
+            loudness_range: number;
+            /**
+             * True Peak
+             * @description Highest peak between samples too, dBTP (BS.1770-4).
+             */
+            true_peak: number;
+            /**
              * Time Signature
              * @description Beats in a bar, 2 to 7.
              */
             time_signature: number;
+            /**
+             * Time Signature Confidence
+             * @description How clear the metre is, 0 to 1.
+             */
+            time_signature_confidence: number;
             /**
              * Duration Ms
              * @description Length of the decoded audio in milliseconds.
@@ -2907,21 +3032,6 @@ export interface components {
             models: {
                 [key: string]: string;
             };
-            /**
-             * Loudness Range
-             * @description Loudness range, LU (EBU Tech 3342): quiet parts against loud ones.
-             */
-            loudness_range: number;
-            /**
-             * True Peak
-             * @description Highest peak between samples too, dBTP (BS.1770-4).
-             */
-            true_peak: number;
-            /**
-             * Time Signature Confidence
-             * @description How clear the metre is, 0 to 1.
-             */
-            time_signature_confidence: number;
             /**
              * Beats
              * @description Seconds of every beat, ascending.
@@ -3227,6 +3337,63 @@ export interface components {
              * @default null
              */
             error: components["schemas"]["Error"] | null;
+        };
+        /**
+         * LibraryAddRequest
+         * @description Audio, and what is known of it.
+         */
+        LibraryAddRequest: {
+            /**
+             * Ids
+             * @description Identifiers in any form that look-ups take, such as `isrc:QZAFA2600001`.
+             * @example [
+             *       "isrc:QZAFA2600001"
+             *     ]
+             */
+            ids?: string[];
+            /**
+             * Artist
+             * @description Name of the artist.
+             * @default null
+             */
+            artist: string | null;
+            /**
+             * Title
+             * @description Title of the track.
+             * @default null
+             */
+            title: string | null;
+            /**
+             * Album
+             * @description Album or single it is on.
+             * @default null
+             */
+            album: string | null;
+            /**
+             * Year
+             * @description Year of that release.
+             * @default null
+             */
+            year: number | null;
+            /**
+             * Tags
+             * @description Your own words for the track.
+             */
+            tags?: string[];
+            /**
+             * Asset Id
+             * @description As returned by `POST /v1/assets/upload`.
+             * @default null
+             * @example afa_01jb3q8k6ya7rj1v6fwb2q4m9d
+             */
+            asset_id: string | null;
+            /**
+             * Url
+             * Format: uri
+             * @description Public HTTP(S) address that returns audio bytes directly.
+             * @default null
+             */
+            url: string | null;
         };
     };
     responses: never;

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from pipelines.analysis.records import MoodTag
-from pipelines.analysis.vocals import VOICE_TAGS
+from pipelines.analysis.tags.vocals import VOICE_TAGS
 
 SURE = 2 / 3
 """From here on instrumentalness, or its complement, is sure enough to speak of voices at all.
@@ -21,8 +21,8 @@ def consistent_tags(tags: Sequence[MoodTag], without_vocals: float, tempo: float
     Args:
         tags: Under their common names, by falling score, see
             `pipelines.analysis.tags.tagging.merge_tags`.
-        without_vocals: See `pipelines.analysis.vocals.instrumentalness`. Where it is unsure neither
-            a voice nor "instrumental" is told.
+        without_vocals: See `pipelines.analysis.tags.vocals.instrumentalness`. Where it is unsure,
+            neither a voice nor "instrumental" is told.
         tempo: BPM; 0 where there is no beat, which contradicts neither slow nor fast.
     """
     out = _of_voices(without_vocals) | _of_pace(tempo)

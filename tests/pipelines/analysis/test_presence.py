@@ -12,8 +12,8 @@ from models.checkpoints.cache import pull
 from models.checkpoints.cards import ModelCard, choose_cards
 from pipelines.analysis import embedding
 from pipelines.analysis.embedding import EmbeddingStep
-from pipelines.analysis.presence import audience, speech, with_presence
 from pipelines.analysis.records import EmbeddingResult, MoodResult
+from pipelines.analysis.tags.presence import audience, speech, with_presence
 from pipelines.analysis.tags.tagging import AUDIOSET, MSD, MTT, Vocabulary
 from pipelines.audio.waveform import Waveform
 from pipelines.batching.steps import run_local

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from pipelines.analysis.tags.tagging import AUDIOSET, MSD, MTT, Vocabulary
-from pipelines.analysis.vocals import (
+from pipelines.analysis.tags.vocals import (
     VOICE_TAGS,
     WORDLESS,
     instrumentalness,
