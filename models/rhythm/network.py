@@ -141,6 +141,16 @@ def is_heard(features: Tensor) -> Tensor:
     return (features.amax(dim=-1) > _SILENT).to(features.dtype)
 
 
+def is_pause(features: Tensor) -> Tensor:
+    """Tell silence that a sound follows from all else in features ``[B, N, 83]``: ``[B, N]``.
+
+    Behind the last sound beats may go on: a track's last one often dies away before its end.
+    """
+    heard = is_heard(features)
+    followed = heard.flip(-1).cummax(dim=-1).values.flip(-1)
+    return followed > heard
+
+
 class BeatLogits(NamedTuple):
     """What the network says of N frames.
 

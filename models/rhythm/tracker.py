@@ -11,7 +11,7 @@ from models.rhythm.network import (
     TEMPO_STRIDE,
     BeatFeatures,
     BeatNetwork,
-    is_heard,
+    is_pause,
 )
 
 _TRIM_FRAMES = 500
@@ -80,13 +80,13 @@ class BeatTracker(nn.Module):
     def average(self, features: Tensor) -> tuple[Tensor, Tensor]:
         """Average the networks' probabilities ``[B, N, 2]`` and tempo logits ``[B, M, 64]``.
 
-        No beat begins in silence, where the networks only tell what is usual.
+        No beat begins in a pause, where the networks only tell what is usual.
         """
         said = [network(features) for network in self.networks]
         beat = torch.stack([logits.beat.sigmoid() for logits in said]).mean(0)
         downbeat = torch.stack([logits.downbeat.sigmoid() for logits in said]).mean(0)
         activations = torch.stack([(beat - downbeat).clamp_min(0.0), downbeat], dim=-1)
-        activations = activations * is_heard(features)[..., None]
+        activations = activations * ~is_pause(features)[..., None]
         return activations, torch.stack([logits.tempo for logits in said]).mean(0)
 
 
