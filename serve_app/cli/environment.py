@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from serve_app.composition.profile import AppArgs, ProfileError, read_profile
-from serve_app.domain.errors import AfaError
+from serve_app.domain.errors import AfaError, ServiceUnavailableError
 
 console = Console(soft_wrap=True)
 errors = Console(stderr=True, soft_wrap=True)
@@ -39,7 +39,16 @@ def told(*kinds: type[Exception]) -> Iterator[None]:
     try:
         yield
     except kinds as error:
-        fail(error.message if isinstance(error, AfaError) else str(error))
+        fail(reason(error))
+
+
+def reason(error: Exception) -> str:
+    """Say in one line what went wrong; operators hear the cause, which customers are not told."""
+    told = error.message if isinstance(error, AfaError) else str(error)
+    if isinstance(error, ServiceUnavailableError) and error.__cause__ is not None:
+        cause = str(error.__cause__).partition("\n")[0]
+        return f"{told} ({cause})" if cause else told
+    return told
 
 
 def profile_of(config: Path | None) -> AppArgs:

@@ -57,7 +57,7 @@ def answering() -> Iterator[None]:
     try:
         yield
     except StoreError as error:
-        logger.warning("object store: %s", str(error).partition("\n")[0])
+        logger.info("object store: %s", str(error).partition("\n")[0])
         raise ServiceUnavailableError(
             "the store of audio is full or away; nothing was kept; try again"
         ) from error

@@ -207,8 +207,9 @@ async def test_what_the_batchers_measure_is_published(
 ) -> None:
     assert not recorded.of("afa_batch_windows")  # warming up is nobody's work
     asked = [asyncio.create_task(ask(server, sample=SLOW)) for _ in range(20)]
-    await asyncio.sleep(SLOW_S / 2)
-    await server.check_health()
+    while not all(task.done() for task in asked):
+        await asyncio.sleep(SLOW_S / 8)
+        await server.check_health()
     await asyncio.gather(*asked)
     await server.check_health()
     (measured,) = server._exchange.current.metrics().values()
