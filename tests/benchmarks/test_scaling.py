@@ -11,11 +11,11 @@ def played() -> scaling.Run:
 
 
 def test_a_burst_is_met_and_its_replicas_are_given_back(played: scaling.Run) -> None:
-    assert max(played.waits_s) < 180
+    assert max(played.waits_s) < 30
     for name, counts in played.replicas.items():
         assert counts[-1] < max(counts) or max(counts) == 1, name
     assert max(played.replicas["AnalysisWorker"]) > 4
-    assert max(played.replicas["Spectral"]) == 8
+    assert max(played.replicas["Spectral"]) > 1
     assert played.waiting[-1] == 0
 
 
@@ -24,8 +24,8 @@ def test_nothing_flaps(played: scaling.Run) -> None:
     assert played.flaps <= 3
 
 
-def test_one_card_is_kept_busy_and_gets_no_second() -> None:
+def test_one_card_is_kept_busy_and_gets_no_second(played: scaling.Run) -> None:
     alone = scaling.simulate(1)
     assert max(alone.replicas["Spectral"]) == max(alone.replicas["MoodAndEmbedding"]) == 1
     assert alone.card_hours == pytest.approx(1.0)
-    assert max(alone.waits_s) > 600
+    assert max(alone.waits_s) > max(played.waits_s)
