@@ -69,7 +69,7 @@ test: $(DEV_STAMP) models chromium
 
 screenshots: $(DEV_STAMP) models chromium
 	$(BIN)/python -m pytest -q tests/browser/test_screenshots.py \
-	  tests/afa/test_library.py::test_a_track_draws_itself --screenshots docs/screenshots
+	  tests/afa/test_library.py::test_a_track_draws_itself tests/system/test_traces.py --screenshots docs/screenshots
 
 docs: $(STAMP)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check \

@@ -9,6 +9,7 @@ track whose windows make a forward fail fails alone.
 import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import Context, copy_context
 from dataclasses import dataclass, field
 
 import torch
@@ -61,6 +62,8 @@ class Observation:
         padded_windows: Rows of zeros in that forward.
         device_s: Seconds of device time of that forward.
         batch_s: From the start of a batch to its outputs, host work and second tries included.
+        shares: Of each track in that batch: where `Batcher.submit` was called from, and how many
+            windows of it.
         dropped_windows: Queued windows whose caller has gone.
         failed_tracks: Tracks that have failed.
         refused_tracks: Tracks that found the queue full.
@@ -71,6 +74,7 @@ class Observation:
     padded_windows: int = 0
     device_s: float = 0.0
     batch_s: float = 0.0
+    shares: Sequence[tuple[Context, int]] = ()
     dropped_windows: int = 0
     failed_tracks: int = 0
     refused_tracks: int = 0
@@ -85,6 +89,7 @@ class _Track:
     windows: Tensor
     submitted_s: float
     done: "asyncio.Future[Mapping[str, Tensor]]"
+    context: Context = field(default_factory=copy_context)
     n_taken: int = 0
     n_finished: int = 0
     parts: list[tuple[int, Mapping[str, Tensor]]] = field(default_factory=list)
@@ -286,7 +291,8 @@ class Batcher:
         try:
             answers = await self._run_slices(batch)
         finally:
-            self._note(Observation(batch_s=loop.time() - start_s))
+            shares = [(part.track.context, part.size) for part in batch]
+            self._note(Observation(batch_s=loop.time() - start_s, shares=shares))
             self._device.turns.release()
         for part, outputs in answers:
             try:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from fastapi import FastAPI
 from fastapi.middleware.cors import CORSMiddleware
+from fastapi.telemetry import TelemetryConfig
 
 from serve_app.api import errors, openapi
 from serve_app.api.door.idempotency import HEADER as IDEMPOTENCY_KEY
@@ -67,9 +68,19 @@ def describe_limits(tiers: Tiers) -> str:
     )
 
 
+NO_TELEMETRY: TelemetryConfig = {
+    "tracing": False,
+    "metrics": False,
+    "logs": False,
+    "auto_configure": False,
+}
+"""Of FastAPI's own: it begins a trace beside Serve's, and sends the messages of errors abroad."""
+
+
 def describe(public_url: str, tiers: Tiers) -> FastAPI:
     """Make the application without what answers: its routes and its OpenAPI document."""
     app = FastAPI(
+        telemetry=NO_TELEMETRY,
         title="afa",
         version="v1",
         summary="Audio intelligence over HTTP",

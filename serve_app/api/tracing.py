@@ -10,6 +10,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from serve_app.domain.telemetry.facts import about, known_facts
 from serve_app.domain.telemetry.metrics import REQUEST_SECONDS, REQUESTS
+from serve_app.domain.telemetry.spans import traced_ids
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +49,8 @@ class TraceMiddleware:
             await self.app(scope, receive, send)
             return
         headers = dict(scope["headers"])
-        trace_id = trace_id_of(headers.get(b"traceparent", b"").decode("latin-1"))
+        traced_id, _ = traced_ids()
+        trace_id = traced_id or trace_id_of(headers.get(b"traceparent", b"").decode("latin-1"))
         headers_to_add: dict[str, str] = {}
         started_at, status = time.monotonic(), 0
         scope.setdefault("state", {}).update(

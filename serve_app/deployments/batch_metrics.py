@@ -1,12 +1,14 @@
-"""What the batchers of a replica do, as metrics.
+"""What the batchers of a replica do, as metrics and as spans of the tracks in them.
 
 Invariant: some records per batch and one per track, of some microseconds each; nothing per window.
 """
 
+import time
 from collections.abc import Iterable, Mapping
 
 from pipelines.batching.batcher import BatcherMetrics, Observation
 from serve_app.domain.telemetry import metrics
+from serve_app.domain.telemetry.spans import tracer
 
 
 def observe(model_id: str, seen: Observation) -> None:
@@ -18,6 +20,10 @@ def observe(model_id: str, seen: Observation) -> None:
         metrics.BATCH_DEVICE_SECONDS.record(seen.device_s, model=model_id)
     if seen.batch_s:
         metrics.BATCH_SECONDS.record(seen.batch_s, model=model_id)
+        in_batch = sum(windows for _, windows in seen.shares)
+        for context, windows in seen.shares:
+            facts = {"afa.model": model_id, "afa.windows": windows, "afa.batch.windows": in_batch}
+            context.run(span_until_now, seen.batch_s, facts)
     for counter, n in (
         (metrics.DEVICE_BUSY, seen.device_s),
         (metrics.BATCH_PADDING, seen.padded_windows),
@@ -27,6 +33,13 @@ def observe(model_id: str, seen: Observation) -> None:
     ):
         if n:  # Ray refuses to count nothing
             counter.record(n, model=model_id)
+
+
+def span_until_now(took_s: float, facts: Mapping[str, str | int]) -> None:
+    """Leave a span of a batch that has just ended, in the trace of one track."""
+    now_ns = time.time_ns()
+    begun = tracer.start_span("batch", start_time=now_ns - int(took_s * 1e9), attributes=facts)
+    begun.end(now_ns)
 
 
 class Queues:

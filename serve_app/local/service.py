@@ -25,6 +25,7 @@ from configs.settings import Settings
 from configs.tables import load_table
 from serve_app.api.proxy import CALLBACK, MIDDLEWARES
 from serve_app.composition.files import LocalFiles, make_private, write_private
+from serve_app.deployments.tracing import trace_if_asked
 from serve_app.domain.redaction import redact_logs
 from serve_app.domain.tiers import LOCAL, ORDER, SOLD, Tiers
 from serve_app.local import embedded_redis, loopback
@@ -148,6 +149,7 @@ class LocalService:
         }
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        trace_if_asked()
         import ray
         from ray import serve
         from ray.serve.config import HTTPOptions

@@ -15,6 +15,7 @@ import httpx
 import pytest
 
 from serve_app.local.embedded_redis import is_alive
+from tests.system.collector import Collector, running_collector
 
 REPOSITORY = Path(__file__).parents[2]
 AFA = [sys.executable, "-c", "from serve_app.cli.main import main; main()"]
@@ -111,6 +112,13 @@ def running_service(data_dir: Path, settings: Mapping[str, str] | None = None) -
 
 
 @pytest.fixture(scope="session")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with running_service(tmp_path_factory.mktemp("afa")) as service:
+def collector() -> Iterator[Collector]:
+    with running_collector() as collector:
+        yield collector
+
+
+@pytest.fixture(scope="session")
+def service(tmp_path_factory: pytest.TempPathFactory, collector: Collector) -> Iterator[Service]:
+    settings = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url, "OTEL_BSP_SCHEDULE_DELAY": "200"}
+    with running_service(tmp_path_factory.mktemp("afa"), settings) as service:
         yield service

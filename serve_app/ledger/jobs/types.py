@@ -113,6 +113,7 @@ class AnalysisJob:
         library_id: The library's track that the features are kept with; "" for none.
         tempo_range: BPM between which the tempo is to lie; None leaves it to the audio.
         trace_id: Of the request that asked for it; for logs.
+        span_id: Of its span, below which the job's is; "" where it was not traced.
         embedding_model: Which model makes the embedding, where not the chosen one; "" for that.
     """
 
@@ -126,6 +127,7 @@ class AnalysisJob:
     library_id: str = ""
     tempo_range: tuple[float, float] | None = None
     trace_id: str = ""
+    span_id: str = ""
     embedding_model: str = ""
 
     @property
@@ -158,6 +160,7 @@ class AnalysisJob:
             library_id=plain.get("library_id", ""),
             tempo_range=None if tempo_range is None else (tempo_range[0], tempo_range[1]),
             trace_id=plain.get("trace_id", ""),
+            span_id=plain.get("span_id", ""),
             embedding_model=plain.get("embedding_model", ""),
         )
 

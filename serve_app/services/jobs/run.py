@@ -7,8 +7,8 @@ only a claim that still holds its lease changes the job or removes its audio.
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -31,6 +31,7 @@ from serve_app.domain.telemetry.metrics import (
     JOBS_ENDED,
     count_charged,
 )
+from serve_app.domain.telemetry.spans import context_of, span
 from serve_app.ledger.jobs.queue import Jobs
 from serve_app.ledger.jobs.types import AnalysisJob, Claim, ObjectSource, SimulatedSource
 from serve_app.library.edit import Edit, Heard, where_there
@@ -129,7 +130,10 @@ class JobRunner:
             route="job",
         ):
             began = time.monotonic()
-            end = await self._end(claim)
+            asked = context_of(claim.work.trace_id, claim.work.span_id)
+            with span("job", asked, job_id=claim.job_id, attempt=claim.attempt) as ended:
+                end = await self._end(claim)
+                ended.set_attributes({"afa.outcome": end.outcome, "afa.code": end.code})
             taken_s = time.monotonic() - began
             JOB_SECONDS.record(taken_s, stage=claim.work.stage, outcome=end.outcome)
             if end.outcome == "again":
@@ -195,9 +199,8 @@ class JobRunner:
 
     async def _fetch(self, claim: Claim, progress: "Progress") -> ObjectSource:
         """Bring the audio where the next stage finds it, whichever worker that falls to."""
-        progress.advance(0.05, "fetch")
         key = f"{UPLOADS}/{claim.job_id}"
-        with TemporaryDirectory(prefix="afa-fetch-") as folder:
+        with progress.step(0.05, "fetch"), TemporaryDirectory(prefix="afa-fetch-") as folder:
             path = Path(folder) / "audio"
             await self._sources.fetch(claim.work.source, path, claim.work.max_bytes)
             stored = await self._objects.put_stream(key, _blocks(path))
@@ -225,19 +228,18 @@ class JobRunner:
     async def _compute(self, job: AnalysisJob, progress: "Progress") -> tuple[TrackFeatures, str]:
         with TemporaryDirectory(prefix="afa-job-") as folder:
             path = Path(folder) / "audio"
-            progress.advance(0.05, "fetch")
-            await self._sources.fetch(job.source, path, job.max_bytes)
-            progress.advance(0.15, "decode")
+            with progress.step(0.05, "fetch"):
+                await self._sources.fetch(job.source, path, job.max_bytes)
             limits = DecodeLimits(max_seconds=job.max_audio_s, min_seconds=MIN_AUDIO_S)
-            with counted_decoding():
+            with progress.step(0.15, "decode"), counted_decoding():
                 waveform = await asyncio.to_thread(self._decode, path, limits)
             tags = await asyncio.to_thread(tags_of, path)
-        progress.advance(0.3, "analyse")
-        found = await self._backend.analyse(waveform, tempo_range_of(job), job.embedding_model)
-        progress.advance(0.95, "finish")
-        features = merge(waveform.duration_s, found.spectral, found.mood, found.embedding)
-        artist, title = tags.first("artist", "albumartist"), tags.first("title")
-        features = replace(features, artist=artist or "", title=title or "")
+        with progress.step(0.3, "analyse"):
+            found = await self._backend.analyse(waveform, tempo_range_of(job), job.embedding_model)
+        with progress.step(0.95, "finish"):
+            features = merge(waveform.duration_s, found.spectral, found.mood, found.embedding)
+            artist, title = tags.first("artist", "albumartist"), tags.first("title")
+            features = replace(features, artist=artist or "", title=title or "")
         return features, models_name(found.models) if found.models else ""
 
     async def _keep_alive(self, claim: Claim, progress: "Progress") -> None:
@@ -310,13 +312,16 @@ class Progress:
         self.stage = "start"
         self._changed = asyncio.Event()
 
-    def advance(self, fraction: float, stage: str) -> None:
-        """Note the next stage."""
+    @contextmanager
+    def step(self, fraction: float, stage: str) -> Iterator[None]:
+        """Have the body be the next stage, and a span of that name."""
         self.fraction, self.stage = fraction, stage
         self._changed.set()
+        with span(stage):
+            yield
 
     async def wait_for_change(self, timeout_s: float) -> None:
-        """Return at the next `advance`, at the latest after ``timeout_s`` seconds."""
+        """Return at the next `step`, at the latest after ``timeout_s`` seconds."""
         with suppress(TimeoutError):
             # wait_for of Python 3.11 loses a cancellation that comes together with the change.
             async with asyncio.timeout(timeout_s):

@@ -19,6 +19,7 @@ from serve_app.domain.errors import (
 from serve_app.domain.keys import Caller
 from serve_app.domain.prices import Prices
 from serve_app.domain.telemetry.facts import known_facts
+from serve_app.domain.telemetry.spans import traced_ids
 from serve_app.domain.tiers import Tier
 from serve_app.domain.ulid import ALPHABET, LENGTH, new_ulid
 from serve_app.ledger.jobs.queue import Jobs
@@ -127,6 +128,7 @@ class AnalysisService:
                 library_id=options.library_id,
                 tempo_range=astuple(options.tempo_range) if options.tempo_range else None,
                 trace_id=known_facts().get("trace_id", ""),
+                span_id=traced_ids()[1],
                 embedding_model=options.embedding_model,
             ),
             cost=self._prices.analysis,

@@ -18,6 +18,7 @@ from serve_app.domain.errors import (
 )
 from serve_app.domain.keys import Caller
 from serve_app.domain.telemetry.facts import known_facts
+from serve_app.domain.telemetry.spans import traced_ids
 from serve_app.domain.tiers import Tier
 from serve_app.domain.ulid import new_ulid
 from serve_app.ledger.jobs.queue import Jobs
@@ -143,6 +144,7 @@ class TrackJobs:
                     is_for_lookup=True,
                     library_id=library_id,
                     trace_id=known_facts().get("trace_id", ""),
+                    span_id=traced_ids()[1],
                 ),
                 cost=0,
             )

@@ -4,6 +4,7 @@ import asyncio
 import heapq
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextvars import ContextVar
 from typing import Any
 
 import pytest
@@ -225,6 +226,24 @@ def test_queue_is_bounded_but_one_oversized_track_is_served() -> None:
         assert sum(one.refused_tracks for one in seen) == 1
 
     simulate(scenario)
+
+
+def test_each_track_of_a_batch_is_told_with_where_it_came_from() -> None:
+    whose: ContextVar[str] = ContextVar("whose")
+    seen: list[Observation] = []
+
+    async def submit(batcher: Batcher, name: str, n: int) -> None:
+        whose.set(name)
+        await batcher.submit(rows(*range(n)))
+
+    async def scenario() -> None:
+        batcher = Batcher(double, 8, 1000, SimulatedDevice())
+        batcher.watch(seen.append)
+        await asyncio.gather(submit(batcher, "one", 3), submit(batcher, "two", 6))
+
+    simulate(scenario)
+    told = [[(context[whose], n) for context, n in one.shares] for one in seen if one.batch_s]
+    assert told == [[("one", 3), ("two", 5)], [("two", 1)]]
 
 
 def test_a_forward_that_lacks_rows_fails_its_tracks_and_nothing_hangs() -> None:
