@@ -88,7 +88,7 @@ def key(cluster: Cluster) -> str:
 @pytest.fixture
 def load(cluster: Cluster, key: str) -> Load:
     urls = [node.url for node in cluster.nodes.values()]
-    reads = ["/v1/account", "/v1/audio-features/isrc:QZAFA2600001", "/readyz"]
+    reads = ["/v1/account", "/v1/audio-features/isrc:QZAFA2600001"]
     return Load(urls, key, reads, DEMO.read_bytes())
 
 
