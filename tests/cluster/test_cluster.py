@@ -1,7 +1,7 @@
 """A node, the head, a new version: what customers notice of each, on three real nodes of Ray.
 
 ``pytest -m slow tests/cluster -s`` as root (it makes network namespaces), some 20 minutes.
-The tests share one cluster and follow one another; each prints its figures.
+The tests share one cluster, and each leaves it whole; each prints its figures.
 """
 
 import os
@@ -27,7 +27,6 @@ pytestmark = [
     pytest.mark.ray,
     pytest.mark.redis,
     pytest.mark.timeout(3600),
-    pytest.mark.random_order(disabled=True),
     pytest.mark.skipif(
         os.geteuid() != 0 or not shutil.which("ip"), reason="needs root and iproute2: namespaces"
     ),
