@@ -58,12 +58,14 @@ def bind(args: AppArgs, overrides: Mapping[str, Mapping[str, Any]]) -> Applicati
     )
     urls = UrlOptions(ports=settings.url_ports, networks=settings.url_networks)
 
+    published = files.checkpoints_url(settings)
+
     def configured(cls: type) -> Deployment:
         deployment = cast("Deployment", cls)  # what the decorator really returns
         return deployment.options(**overrides.get(deployment.name, {}))
 
     def network(cls: type, model: ModelArgs) -> Application:
-        options = args.model_options(model, settings)
+        options = args.model_options(model, settings, published)
         return configured(cls).bind(options=options, stores=stores)
 
     spectral = network(Spectral, args.spectral)
@@ -87,7 +89,7 @@ def bind(args: AppArgs, overrides: Mapping[str, Mapping[str, Any]]) -> Applicati
         mood=mood,
         embedding=embedding,
     )
-    quick = args.model_options(ModelArgs(), settings)
+    quick = args.model_options(ModelArgs(), settings, published)
     bpm = configured(Bpm).bind(options=quick, stores=stores, urls=urls)
     tracks = TrackOptions(
         catalog_dir=files.served(settings).catalog_dir,
@@ -128,7 +130,7 @@ def bind(args: AppArgs, overrides: Mapping[str, Mapping[str, Any]]) -> Applicati
         library=library,
         browsers=BrowserOptions(cors_origins=settings.cors_origins, playground=settings.playground),
         public_url=settings.public_url,
-        models=args.model_options(args.embedding, settings),
+        models=args.model_options(args.embedding, settings, published),
         default_models=models,
         handles=handles,
     )

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from configs.settings import Settings
 from serve_app.cli.environment import console, fail, told, writable
-from serve_app.composition.files import LocalFiles
+from serve_app.composition.files import LocalFiles, tracks_mirror
 from serve_app.domain.errors import ServiceUnavailableError
 from serve_app.domain.identity import TrackIdentity
 from serve_app.domain.track_ids import AmbiguousTrackId, InvalidTrackIdError, parse_track_id
@@ -95,7 +95,7 @@ def publish() -> None:
     if url is None:
         fail("set AFA_SHARED to the storage that every node sees: s3://bucket/prefix or file://…")
     with told(ServiceUnavailableError):
-        generation = files.mirror(url).publish()
+        generation = tracks_mirror(url, files.data_dir).publish()
     console.print(f"published: generation {generation}")
 
 

@@ -231,6 +231,27 @@ def of_cluster(settings: Settings) -> Iterator[Finding]:
         yield fault("cluster", "no AFA_KEY_PEPPER", "each node would make one of its own")
     if urlsplit(settings.redis_url).password is None:
         yield Finding("cluster", "the ledger has no password", "set one, and name it in the URL")
+    yield from of_nodes()
+
+
+def of_nodes() -> Iterator[Finding]:
+    """Compare what is installed on the nodes of the cluster that this machine belongs to."""
+    from serve_app.local.nodes import NoClusterError, versions_by_node
+
+    try:
+        by_node = versions_by_node()
+    except NoClusterError as error:
+        yield Finding("nodes", f"not compared: {error}", "run this on a node of the cluster")
+        return
+    for package in sorted({package for versions in by_node.values() for package in versions}):
+        nodes: dict[str, list[str]] = {}
+        for node, versions in by_node.items():
+            nodes.setdefault(versions.get(package, "missing"), []).append(node)
+        state = "; ".join(f"{version} on {', '.join(of)}" for version, of in nodes.items())
+        if len(nodes) > 1:
+            yield fault("nodes", f"{package} {state}", "install the same on every node")
+        else:
+            yield Finding("nodes", f"{package} {next(iter(nodes))} on all {len(by_node)}")
 
 
 def of_checkpoints(settings: Settings, config: Path | None) -> Iterator[Finding]:

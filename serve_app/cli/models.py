@@ -22,12 +22,14 @@ from serve_app.checkpoints.swap import ReplicaProgress, SwapError, swap
 from serve_app.cli.environment import ConfigOption, console, fail, profile_of, told
 from serve_app.cli.ledger_access import with_ledger
 from serve_app.cli.networks import own_networks
-from serve_app.composition.files import LocalFiles, NotRunningError
+from serve_app.composition.files import LocalFiles, NotRunningError, checkpoint_mirror
 from serve_app.domain.errors import ServiceUnavailableError
 from serve_app.store.client import connect
 
 logger = logging.getLogger(__name__)
-app = typer.Typer(help="Checkpoints: list, pull, verify, check, swap, new.", no_args_is_help=True)
+app = typer.Typer(
+    help="Checkpoints: list, pull, verify, publish, check, swap, new.", no_args_is_help=True
+)
 
 DEFAULT, PERMISSIVE = "default", "permissive"
 
@@ -232,6 +234,21 @@ def digests(settings: Settings, config: Path | None) -> Iterator[tuple[str, str]
                 yield card.model_id, str(error)
             else:
                 yield card.model_id, ""
+
+
+@app.command()
+def publish() -> None:
+    """Give the checkpoints of this machine's model folder to every node of a cluster (AFA_SHARED).
+
+    With them go the operator's own cards. Running nodes have them within half a minute.
+    """
+    settings = Settings()
+    url = LocalFiles(settings.data_dir.absolute()).checkpoints_url(settings)
+    if url is None:
+        fail("set AFA_SHARED to the storage that every node sees: s3://bucket/prefix or file://…")
+    with told(ServiceUnavailableError):
+        generation = checkpoint_mirror(url, settings.resolved_model_dir()).publish()
+    console.print(f"published: generation {generation}")
 
 
 app.command("new")(own_networks.new_command)

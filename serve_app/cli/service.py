@@ -1,10 +1,12 @@
 """`afa up`, `down`, `status`: the local service and its state."""
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Annotated, Any
@@ -33,6 +35,7 @@ from serve_app.providers.web.http_client import LocalRateLimiter
 
 DEMO_CATALOG = Path(__file__).parent.parent / "data" / "demo_catalog.parquet"
 DEMO = Path(__file__).parent.parent / "data" / "demo.mp3"
+LEAST_FREE_MB = 200
 START_LIMIT_S = 600.0
 STOP_LIMIT_S = 90.0
 ORPHANS_LIMIT_S = 10.0
@@ -55,16 +58,17 @@ def up(
 ) -> None:
     """Start the service on this machine and show that it works."""
     files = LocalFiles(data_dir.absolute())
+    check_folder(files.data_dir)
     session = running_session(files)
     if session is not None:
         console.print(f"already running at {session['url']}")
     else:
+        check_remains(files)
         check_port(host, port)
         with told(DecoderUnavailableError):
             active_walls()
         pull_defaults(Settings())
         os.umask(0o077)  # what is made from here on lies in the data folder
-        make_private(files.data_dir)
         if not is_current(files.fingerprint_dir):
             build(files.fingerprint_dir, list(tracks_of(DEMO_CATALOG)))
         command = [sys.executable, "-m", "serve_app.local.service"]
@@ -75,6 +79,39 @@ def up(
         session = start_in_background(files, command, environment)
     if demo:
         run_demo(session)
+
+
+def check_remains(files: LocalFiles) -> None:
+    """Fail early if an earlier start of this folder's service has not ended whole."""
+    if not files.session_path.exists():
+        return
+    remains = remaining(files)
+    if "service" in remains:
+        fail(
+            "the service of this folder runs, but cannot take requests; `afa status` says why, and "
+            "`afa down`, then `afa up` starts it anew"
+        )
+    if remains:
+        fail("a service of this folder was killed and left parts; `afa down`, then `afa up`")
+
+
+def check_folder(data_dir: Path) -> None:
+    """Make the data folder, or fail early if it cannot be written to or has no room."""
+    try:
+        make_private(data_dir)
+        with tempfile.TemporaryFile(dir=data_dir) as probe:
+            probe.write(b"afa")
+    except OSError as error:
+        fail(
+            f"cannot write to {data_dir} ({error.strerror}); make room, or name another folder "
+            "with --data-dir"
+        )
+    free_mb = shutil.disk_usage(data_dir).free / 1e6
+    if free_mb < LEAST_FREE_MB:
+        fail(
+            f"{data_dir} has {free_mb:.0f} MB left, and a full disk stops the service: make room "
+            f"for {LEAST_FREE_MB}, or name another folder with --data-dir"
+        )
 
 
 def check_port(host: str, port: int) -> None:
@@ -186,27 +223,29 @@ def down(
     if session is None:
         console.print("not running")
         return
-    pids: dict[str, int] = session["pids"]
-    path = files.session_path
-
-    def left() -> dict[str, int]:
-        return {name: pid for name, pid in pids.items() if is_ours(pid, path)}
-
-    service = pids["service"]
-    is_whole = is_ours(service, path)
-    for pid in [service] if is_whole else left().values():  # the service ends its others itself
+    service = session["pids"]["service"]
+    is_whole = is_ours(service, files.session_path)
+    # The service ends its others itself.
+    for pid in [service] if is_whole else remaining(files).values():
         os.kill(pid, signal.SIGTERM)
     deadline = time.monotonic() + (STOP_LIMIT_S if is_whole else ORPHANS_LIMIT_S)
     with console.status("stopping"):
-        while remaining := left():
+        while left := remaining(files):
             if time.monotonic() > deadline:
-                for pid in remaining.values():
+                for pid in left.values():
                     os.kill(pid, signal.SIGKILL)
-                console.print(f"had to kill {', '.join(remaining)}")
+                console.print(f"had to kill {', '.join(left)}")
                 break
             time.sleep(0.2)
     files.session_path.unlink(missing_ok=True)
     console.print("stopped")
+
+
+def remaining(files: LocalFiles) -> dict[str, int]:
+    """Give the processes of the last start that still live, name to id."""
+    session = files.read_session() or {"pids": {}}
+    pids: dict[str, int] = session["pids"]
+    return {name: pid for name, pid in pids.items() if is_ours(pid, files.session_path)}
 
 
 def is_ours(pid: int, session_path: Path) -> bool:

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from afa.cards import OWN_CARDS
 from configs.settings import Settings
+from models.checkpoints.stored import WEIGHTS
 from serve_app.providers.catalog.index import CURRENT
 from serve_app.providers.fingerprints.manifest import FILE_NAME
 from serve_app.store.mirror import Mirror, Place
@@ -51,8 +53,24 @@ def require_shared(settings: Settings) -> None:
         )
 
 
-PUBLISHED = (Place("catalog", CURRENT), Place("fingerprints", FILE_NAME))
-"""What every node of a cluster reads."""
+TRACKS = (Place("catalog", CURRENT), Place("fingerprints", FILE_NAME))
+COMPILED = "compiled-*.bin"
+"""Made by each node for its own kind of device."""
+
+
+def tracks_mirror(url: str, folder: Path) -> Mirror:
+    """Give what publishes catalog and fingerprints of a folder to ``url``, or fetches them."""
+    return Mirror(url, folder, TRACKS, "catalog and fingerprints")
+
+
+def checkpoint_mirror(url: str, model_dir: Path) -> Mirror:
+    """Give what publishes the checkpoints of a model folder to ``url``, or fetches them.
+
+    Checkpoints of a node that are not published stay.
+    """
+    pulled = sorted(path.parent.name for path in model_dir.glob(f"*/{WEIGHTS}"))
+    places = [Place("", OWN_CARDS), *(Place(name, WEIGHTS, (COMPILED,)) for name in pulled)]
+    return Mirror(url, model_dir, places, "checkpoints", is_whole=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +140,10 @@ class LocalFiles:
         """Give where catalog and fingerprints are published, as a URL."""
         return None if settings.shared is None else below(settings.shared, "tracks")
 
+    def checkpoints_url(self, settings: Settings) -> str | None:
+        """Give where checkpoints are published, as a URL."""
+        return None if settings.shared is None else below(settings.shared, "checkpoints")
+
     @property
     def library_view_dir(self) -> Path:
         """What this machine sees of the library; may be deleted."""
@@ -131,10 +153,6 @@ class LocalFiles:
         """Give where the service reads catalog and fingerprints: what it fetches, or our own."""
         fetched = self.data_dir.absolute() / "published"
         return self if settings.shared is None else LocalFiles(fetched)
-
-    def mirror(self, url: str) -> Mirror:
-        """Give what publishes catalog and fingerprints to ``url``, or fetches them from there."""
-        return Mirror(url, self.data_dir, PUBLISHED)
 
     def _as_url(self, place: str | None, shared: str | None, name: str) -> str:
         if place is None and shared is not None:

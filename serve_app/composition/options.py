@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from afa.cards import known_cards
 from models.checkpoints.cards import ModelCard, choose_cards
-from serve_app.composition.files import LocalFiles
+from serve_app.composition.files import checkpoint_mirror, tracks_mirror
 from serve_app.composition.model_args import ModelArgs
 from serve_app.ledger.jobs.records import JobPolicy
 from serve_app.ledger.ledger import OverAllowance
@@ -28,6 +28,19 @@ class ModelOptions(ModelArgs):
     licences: Literal["any", "permissive"] = "any"
     chosen: dict[str, str] = Field({}, description="Role to model id, where not the default.")
     device: str = "auto"
+    published: str | None = Field(
+        None, description="Where checkpoints are published, as a URL; None: nowhere."
+    )
+
+    def follow(self) -> None:
+        """Bring the model folder to what is published, now and from now on.
+
+        Raises:
+            ServiceUnavailableError: Where they are published is away.
+            DamagedPublicationError: What lies there is not what was published.
+        """
+        if self.published is not None:
+            checkpoint_mirror(self.published, self.model_dir).follow_on()
 
     def cards(self, chosen: Mapping[str, str] | None = None) -> dict[str, tuple[ModelCard, ...]]:
         """Give the cards of each role.
@@ -154,7 +167,7 @@ class TrackOptions(BaseModel):
             ServiceUnavailableError: Where they are published is away.
         """
         if self.published is not None:
-            LocalFiles(self.catalog_dir.parent).mirror(self.published).follow_on()
+            tracks_mirror(self.published, self.catalog_dir.parent).follow_on()
 
     def provider_settings(self) -> ProviderSettings:
         """Give the providers' settings."""

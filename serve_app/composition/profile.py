@@ -37,13 +37,16 @@ class AppArgs(BaseModel):
         "Mood and Embedding: a checkpoint that serves both roles is run once.",
     )
 
-    def model_options(self, model: ModelArgs, settings: Settings) -> ModelOptions:
-        """Give what a model deployment is built with."""
+    def model_options(
+        self, model: ModelArgs, settings: Settings, published: str | None = None
+    ) -> ModelOptions:
+        """Give what a model deployment is built with; ``published`` is where checkpoints are."""
         return ModelOptions(
             model_dir=settings.resolved_model_dir(),
             licences=settings.model_licences,
             device=settings.device,
             chosen=self.models,
+            published=published,
             **model.model_dump(),
         )
 

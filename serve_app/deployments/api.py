@@ -64,6 +64,7 @@ class Api:
         tell_operators()
         self._browsers = browsers
         tracks.follow()
+        models.follow()
         self._services = compose_services(
             open_stores(stores, replicas=most_replicas()),
             Surroundings(

@@ -28,8 +28,11 @@ async def follow(
     Raises:
         CheckpointError: A chosen checkpoint is not on this machine, or not what its card says.
         CardError: The choice names what this machine does not know or allow.
-        ServiceUnavailableError: The ledger, which knows the choice, stays away.
+        ServiceUnavailableError: The ledger, which knows the choice, stays away, or where
+            checkpoints are published.
+        DamagedPublicationError: What lies there is not what was published.
     """
+    await asyncio.to_thread(options.follow)
     replica = serve.get_replica_context().replica_id
     follower = Follower(
         ModelChoices(connect(stores.ledger_url)),

@@ -1,8 +1,8 @@
 """Folders that every node of a cluster reads, published once and fetched by each.
 
-A publication is a listing of files by digest. It is written after all that it names, and a node
-puts what switches its readers over (a symbolic link, a manifest) in place after every other file: a
-reader finds one publication or the next, never a mixture. Files never change but for the switches.
+A publication is a listing of files by digest. It is written after all that it names, and names
+what switches readers over (a symbolic link, a manifest) after every other file. A node puts them in
+place in that order: a reader finds one publication or the next, never a mixture.
 """
 
 import fcntl
@@ -40,12 +40,27 @@ class Place:
     """A folder that is published.
 
     Attributes:
-        name: Below the data folder.
-        switch: What its readers look at first: a link into the folder, or a small file.
+        name: Below the folder of all; "" is that folder itself, of which the switch alone counts.
+        switch: What its readers look at first: a link into the folder, or a file.
+        left_out: Patterns of files that are of no use to others.
     """
 
     name: str
     switch: str
+    left_out: tuple[str, ...] = ("lock",)
+
+    def files(self, folder: Path) -> Iterator[Path]:
+        """Give the files to publish, the switch last."""
+        switch = folder / self.name / self.switch
+        if not switch.exists():
+            return
+        found = switch.resolve() if switch.is_symlink() else switch.parent
+        for path in sorted(found.rglob("*")) if self.name else ():
+            is_wanted = path.is_file() and path != switch
+            if is_wanted and not any(path.match(pattern) for pattern in self.left_out):
+                yield path
+        if not switch.is_symlink():
+            yield switch
 
 
 def digest_of(path: Path) -> str:
@@ -61,11 +76,17 @@ class Mirror:
         url: As `open_backend` takes it.
         folder: That the places lie below, on this machine.
         places: The folders that belong together.
+        name: What operators call it.
+        is_whole: Whether a fetch deletes what the places have beyond the publication.
     """
 
-    def __init__(self, url: str, folder: Path, places: Sequence[Place]) -> None:
+    def __init__(
+        self, url: str, folder: Path, places: Sequence[Place], name: str, *, is_whole: bool = True
+    ) -> None:
         self._backend = open_backend(url)
         self._folder = folder
+        self._name = name
+        self._is_whole = is_whole
         self._places = places
         self._closing = Event()
 
@@ -80,11 +101,9 @@ class Mirror:
             switch = self._folder / place.name / place.switch
             if switch.is_symlink():
                 links[f"{place.name}/{place.switch}"] = str(switch.readlink())
-            found = switch.resolve() if switch.is_symlink() else switch.parent
-            for path in sorted(found.rglob("*")) if switch.exists() else ():
-                if path.is_file() and path.name != "lock":
-                    name = path.relative_to(self._folder.resolve()).as_posix()
-                    files[name] = {"sha256": digest_of(path), "bytes": path.stat().st_size}
+            for path in place.files(self._folder.resolve()):
+                name = path.relative_to(self._folder.resolve()).as_posix()
+                files[name] = {"sha256": digest_of(path), "bytes": path.stat().st_size}
         with answering():
             there = {
                 Path(meta["path"]).name
@@ -117,7 +136,7 @@ class Mirror:
             else:
                 self._take(json.loads(listing))
                 fetched.write_bytes(listing)
-                logger.info("catalog and fingerprints of generation %s", generation_of(listing))
+                logger.info("%s: generation %s", self._name, generation_of(listing))
         return generation_of(listing)
 
     def follow_on(self) -> None:
@@ -138,7 +157,7 @@ class Mirror:
             try:
                 self.fetch()
             except (ServiceUnavailableError, DamagedPublicationError, OSError) as error:
-                logger.warning("the published catalog could not be followed: %s", error)
+                logger.warning("%s could not be followed: %s", self._name, error)
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -148,10 +167,9 @@ class Mirror:
             yield
 
     def _take(self, listing: dict[str, Any]) -> None:
-        switches = {f"{place.name}/{place.switch}" for place in self._places}
-        for name, entry in sorted(listing["files"].items(), key=lambda item: item[0] in switches):
+        for name, entry in listing["files"].items():
             path = self._folder / name
-            if name not in switches and path.exists() and path.stat().st_size == entry["bytes"]:
+            if is_there(path, entry):
                 continue
             path.parent.mkdir(parents=True, exist_ok=True)
             part = path.with_name(path.name + ".part")
@@ -173,11 +191,17 @@ class Mirror:
     def _prune(self, listing: dict[str, Any]) -> None:
         """Delete what the publication before left; whoever had it open has switched since."""
         kept = {*listing["files"], *listing["links"]}
-        for place in self._places:
+        for place in self._places if self._is_whole else ():
             for path in (self._folder / place.name).rglob("*"):
                 is_file = path.is_file() or path.is_symlink()
                 if is_file and path.relative_to(self._folder).as_posix() not in kept:
                     path.unlink()
+
+
+def is_there(path: Path, entry: dict[str, Any]) -> bool:
+    """Tell whether a file is what the listing says."""
+    is_as_long = path.exists() and path.stat().st_size == entry["bytes"]
+    return is_as_long and digest_of(path) == entry["sha256"]
 
 
 def generation_of(listing: bytes) -> str:

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from serve_app.cli.main import app
 from serve_app.composition.options import StoreOptions
+from serve_app.local import nodes
 
 runner = CliRunner()
 
@@ -58,6 +59,7 @@ def test_a_cluster_without_token_and_pepper_is_told(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.delenv("RAY_AUTH_TOKEN", raising=False)
+    monkeypatch.setattr(nodes, "versions_by_node", dict)
     shared = (tmp_path / "shared").as_uri()
     away = {"AFA_REDIS_URL": "redis://127.0.0.1:9", "AFA_SHARED": shared}
     status, told = consult(monkeypatch, tmp_path, **away)
@@ -65,6 +67,23 @@ def test_a_cluster_without_token_and_pepper_is_told(
     assert "ledger     no answer" in told
     assert "RAY_AUTH_TOKEN" in told
     assert "AFA_KEY_PEPPER" in told
+
+
+def test_nodes_with_other_versions_are_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    one, two = "10.0.0.1", "10.0.0.2"
+    monkeypatch.setattr(
+        nodes,
+        "versions_by_node",
+        lambda: {one: {"torch": "2.13.0", "afa": "1"}, two: {"torch": "2.12.0", "afa": "1"}},
+    )
+    away = {"AFA_REDIS_URL": "redis://127.0.0.1:9", "AFA_SHARED": (tmp_path / "shared").as_uri()}
+    status, told = consult(monkeypatch, tmp_path, **away)
+    assert status == 1
+    assert "nodes      torch 2.13.0 on 10.0.0.1; 2.12.0 on 10.0.0.2" in told
+    assert "install the same on every node" in told
+    assert "nodes      afa 1 on all 2" in told
 
 
 def test_a_gpu_that_is_asked_for_is_missed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

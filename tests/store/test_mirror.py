@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from serve_app.store.mirror import DamagedPublicationError, Mirror, Place
+from serve_app.composition.files import checkpoint_mirror
+from serve_app.store.mirror import FETCHED, LOCK, DamagedPublicationError, Mirror, Place
 
 PLACES = (Place("catalog", "current"), Place("fingerprints", "manifest.json"))
 
@@ -33,7 +34,7 @@ def read(folder: Path) -> tuple[str, str]:
 def sides(tmp_path: Path) -> tuple[Path, Mirror, Path, Mirror]:
     url = (tmp_path / "shared").as_uri()
     here, there = tmp_path / "here", tmp_path / "there"
-    return here, Mirror(url, here, PLACES), there, Mirror(url, there, PLACES)
+    return here, Mirror(url, here, PLACES, "tracks"), there, Mirror(url, there, PLACES, "tracks")
 
 
 def test_a_node_follows_what_is_published(sides: tuple[Path, Mirror, Path, Mirror]) -> None:
@@ -77,3 +78,31 @@ def test_nothing_is_published_of_nothing(sides: tuple[Path, Mirror, Path, Mirror
     here.mkdir()
     assert node.fetch() != publisher.publish() == node.fetch()
     assert not (there / "catalog").exists()
+
+
+def test_a_node_has_the_checkpoints_that_are_published_and_keeps_its_own(tmp_path: Path) -> None:
+    here, there, url = tmp_path / "here", tmp_path / "there", (tmp_path / "shared").as_uri()
+    for name, text in (("one", "weights"), ("two", "others")):
+        (here / name).mkdir(parents=True)
+        (here / name / "model.safetensors").write_text(text)
+        (here / name / "config.json").write_text("{}")
+        (here / name / "compiled-h200.bin").write_text("of this card")
+    (here / "cards.yaml").write_text("two: {}")
+    (there / "own").mkdir(parents=True)
+    (there / "own" / "model.safetensors").write_text("pulled here")
+    published = checkpoint_mirror(url, here).publish()
+    node = checkpoint_mirror(url, there)
+    assert node.fetch() == node.fetch() == published
+    found = {path.relative_to(there).as_posix() for path in there.rglob("*.*") if path.is_file()}
+    assert found - {FETCHED, LOCK} == {
+        "cards.yaml",
+        *("one/config.json", "one/model.safetensors"),
+        *("two/config.json", "two/model.safetensors"),
+        "own/model.safetensors",
+    }
+    (there / "one" / "model.safetensors").write_text("WEIGHTS")  # as long, and not the same
+    (here / "cards.yaml").write_text("two: {role: tags}")
+    checkpoint_mirror(url, here).publish()
+    node.fetch()
+    assert (there / "one" / "model.safetensors").read_text() == "weights"
+    assert (there / "cards.yaml").read_text() == "two: {role: tags}"

@@ -1,0 +1,74 @@
+"""`afa up` says what to do where it cannot start, before anything is started."""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from collections import namedtuple
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from serve_app.cli.main import app
+
+runner = CliRunner()
+Usage = namedtuple("Usage", "total used free")
+
+
+def refusal(data_dir: Path, *words: str) -> str:
+    done = runner.invoke(app, ["up", "--data-dir", str(data_dir), *words])
+    assert done.exit_code == 1, done.output
+    return " ".join(done.output.split())
+
+
+def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    told = refusal(tmp_path / "file" / "data")
+    assert "cannot write to" in told
+    assert "Not a directory" in told
+    assert "--data-dir" in told
+
+
+def test_a_disk_without_room_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(1e9, 9e8, 1e6))
+    told = refusal(tmp_path)
+    assert "has 1 MB left" in told
+    assert "make room" in told
+
+
+def test_a_taken_port_is_told(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        told = refusal(tmp_path, "--port", str(port))
+    assert f"cannot listen on 127.0.0.1:{port}" in told
+    assert "--port N" in told
+
+
+@pytest.mark.parametrize(("name", "advice"), [("service", "afa status"), ("redis", "was killed")])
+def test_what_an_earlier_start_left_is_told(tmp_path: Path, name: str, advice: str) -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        pids = {"service": 2**22 + 1} | {name: process.pid}  # beyond all process ids
+        session = {"url": "http://127.0.0.1:9", "pids": pids}
+        (tmp_path / "session.json").write_text(json.dumps(session))
+        told = refusal(tmp_path)
+        assert advice in told
+        assert "`afa down`, then `afa up`" in told
+        process.communicate(b"\n")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting needs root")
+def test_a_read_only_folder_is_told(tmp_path: Path) -> None:
+    """A real read-only file system, in a mount namespace of its own."""
+    words = f"mount -t tmpfs -o ro tmpfs {tmp_path} && exec {sys.executable} -c "
+    words += "'from serve_app.cli.main import main; main()' "
+    words += f"up --data-dir {tmp_path}/data"
+    line = ["unshare", "--mount", "bash", "-c", words]
+    done = subprocess.run(line, capture_output=True, text=True, check=False)
+    if "unshare" in done.stderr:
+        pytest.skip("no mount namespaces here")
+    assert done.returncode == 1
+    assert "Read-only file system" in done.stderr
+    assert "Traceback" not in done.stderr

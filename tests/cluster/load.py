@@ -1,0 +1,166 @@
+"""Clients of a cluster: they read and have tracks analysed all the time, and keep a record.
+
+In place of the load balancer that stands before a cluster, a client takes the next node where
+nobody listens; it never sends again what a node had begun to answer.
+"""
+
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import httpx
+
+ERROR_FIELDS = {"error", "message", "trace_id"}
+UNREACHED = (httpx.ConnectError, httpx.ConnectTimeout)
+
+
+@dataclass
+class Answer:
+    """What became of a request.
+
+    Attributes:
+        at_s: When it was sent, on the monotonic clock.
+        took_s: Until it was answered.
+        what: The kind of request.
+        how: A status, with "foreign" if a failure is not in the service's words, or the name of
+            what broke the connection.
+        told: The beginning of a failure's body.
+    """
+
+    at_s: float
+    took_s: float
+    what: str
+    how: str
+    told: str = ""
+
+
+@dataclass
+class Load:
+    """Readers and submitters, one thread each.
+
+    Args:
+        urls: The nodes' proxies.
+        key: An API key.
+        reads: Paths that are asked for in turn.
+        audio: A track to have analysed.
+    """
+
+    urls: Sequence[str]
+    key: str
+    reads: Sequence[str]
+    audio: bytes
+    answers: list[Answer] = field(default_factory=list)
+    ends: dict[str, list[str]] = field(default_factory=dict)
+    """Job to the states that were read of it, without repetitions."""
+
+    def __post_init__(self) -> None:
+        self._is_over = threading.Event()
+        self._no_more_jobs = threading.Event()
+        self._random = random.Random(5)
+
+    def ask(
+        self, client: httpx.Client, method: str, path: str, what: str, **more: object
+    ) -> httpx.Response | None:
+        """Send one request by some node, and note what becomes of it."""
+        order = self._random.sample(list(self.urls), len(self.urls))
+        start = time.monotonic()
+        how, told, answer = "nobody listens", "", None
+        for url in order:
+            try:
+                answer = client.request(method, url + path, **more)  # type: ignore[arg-type]
+            except UNREACHED:
+                continue
+            except httpx.HTTPError as error:
+                how, told = type(error).__name__, url
+            else:
+                how = str(answer.status_code)
+                if answer.status_code >= 400:
+                    told = f"{url} {answer.text[:150]}"
+                    how += "" if is_ours(answer) else " foreign"
+            break
+        self.answers.append(Answer(start, time.monotonic() - start, what, how, told))
+        return answer
+
+    def read(self) -> None:
+        """Read without end, some five times a second."""
+        with self._client() as client:
+            while not self._is_over.wait(0.2):
+                path = self._random.choice(list(self.reads))
+                self.ask(client, "GET", path, "read")
+
+    def submit(self) -> None:
+        """Have tracks analysed, one after the other."""
+        with self._client() as client:
+            while not self._no_more_jobs.wait(0.5):
+                answer = self.ask(
+                    client,
+                    "POST",
+                    "/v1/audio-features/upload",
+                    "submit",
+                    content=self.audio,
+                    headers={"Content-Type": "audio/mpeg"},
+                )
+                if answer is not None and answer.status_code == 202:
+                    self.follow(client, answer.json()["job_id"])
+
+    def follow(self, client: httpx.Client, job_id: str) -> None:
+        """Poll a job to its end."""
+        states = self.ends.setdefault(job_id, [])
+        while not self._is_over.is_set() and states[-1:] not in (["complete"], ["failed"]):
+            answer = self.ask(client, "GET", f"/v1/jobs/{job_id}", "poll")
+            if answer is not None and answer.status_code == 200:
+                state = answer.json()["status"]
+                if not states or states[-1] != state:
+                    states.append(state)
+            time.sleep(1.2)
+
+    @contextmanager
+    def going_on(self, readers: int = 3, submitters: int = 2) -> Iterator["Load"]:
+        """Run the clients while the block runs; jobs under way are followed to their end."""
+        readings = [threading.Thread(target=self.read) for _ in range(readers)]
+        jobs = [threading.Thread(target=self.submit) for _ in range(submitters)]
+        for thread in (*readings, *jobs):
+            thread.start()
+        try:
+            yield self
+        finally:
+            self._no_more_jobs.set()
+            for thread in jobs:
+                thread.join(300)
+            self._is_over.set()
+            for thread in (*readings, *jobs):
+                thread.join()
+
+    def counted(self, since_s: float = 0, until_s: float = float("inf")) -> Counter[str]:
+        """Count requests by kind and outcome."""
+        return Counter(
+            f"{one.what} {one.how}" for one in self.answers if since_s <= one.at_s < until_s
+        )
+
+    def failures(self) -> list[Answer]:
+        """Give what the service owes: neither answered nor refused in its words."""
+        return [one for one in self.answers if not one.how.isdecimal() or one.how == "500"]
+
+    def last_failure_s(self, since_s: float) -> float:
+        """Give after how many seconds the last request failed or was refused; 0 where none was."""
+        fine = ("200", "202", "429")
+        late = [one.at_s + one.took_s for one in self.answers if one.how not in fine]
+        return max([0.0, *(at - since_s for at in late if at > since_s)])
+
+    def _client(self) -> httpx.Client:
+        return httpx.Client(
+            headers={"Authorization": f"Bearer {self.key}"},
+            timeout=httpx.Timeout(60, connect=2),
+        )
+
+
+def is_ours(answer: httpx.Response) -> bool:
+    """Tell whether a failure has the body of all errors."""
+    try:
+        return set(answer.json()) >= ERROR_FIELDS
+    except ValueError:
+        return False
