@@ -27,7 +27,9 @@ from serve_app.domain.errors import ServiceUnavailableError
 from serve_app.store.client import connect
 
 logger = logging.getLogger(__name__)
-app = typer.Typer(help="Checkpoints: list, pull, verify, check, swap, new.", no_args_is_help=True)
+app = typer.Typer(
+    help="Checkpoints: list, pull, verify, check, swap, embed, new.", no_args_is_help=True
+)
 
 DEFAULT, PERMISSIVE = "default", "permissive"
 
