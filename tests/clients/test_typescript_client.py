@@ -89,8 +89,9 @@ async ([url, key]) => {
     for await (const one of afa.assets()) assets.push(one.asset_id);
     const refused = await new Afa(url, "afa_live_wrong").account().catch((error) => error);
     const sent = String(Math.floor(Date.now() / 1000));
-    const headers = { "webhook-id": "a", "webhook-timestamp": sent, "webhook-signature": "v1,AAAA" };
-    const forged = await verifyWebhook("whsec_AAAA", new Headers(headers), "{}").catch(String);
+    const headers = new Headers({ "webhook-id": "a", "webhook-timestamp": sent });
+    headers.set("webhook-signature", "v1,AAAA");
+    const forged = await verifyWebhook("whsec_AAAA", headers, "{}").catch(String);
     return {
         tempo: [features.tempo, named.tempo],
         is_listed: assets.includes(asset.asset_id),
