@@ -40,7 +40,7 @@ class Embedded:
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """One change to one track; ``heard`` becomes its analysis and its vector."""
+    """One change to one track; ``heard`` becomes its analysis and vector, ``embedded`` one more."""
 
     track_id: str
     change: Change
