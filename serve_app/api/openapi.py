@@ -358,6 +358,14 @@ EXAMPLES: dict[tuple[str, str], Any] = {
     ("/spotify/v1/audio-features", "get"): {"audio_features": [SPOTIFY_SHAPE, None]},
     ("/spotify/v1/audio-features/{id}", "get"): SPOTIFY_SHAPE,
     ("/api/similar_tracks", "get"): [SIMILAR_ITEM],
+    ("/api/similar_artists", "get"): [
+        {
+            "artist": "Obsidian Shell",
+            "artist_id": "5c1f0a7d",
+            "divergence": 0.2131,
+            "component_matches": [],
+        }
+    ],
     ("/api/alchemy", "post"): {"results": [SIMILAR_ITEM]},
     ("/api/find_path", "get"): {"path": [SIMILAR_ITEM], "total_distance": 0.1132},
     ("/api/search_tracks", "get"): [ITEM],

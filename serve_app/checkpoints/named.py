@@ -93,7 +93,7 @@ class NamedModels:
             f"these do: {', '.join(able)}; name one as `model`"
             if able
             else "none here does; the operator can add a CLAP checkpoint with its tokenizer, "
-            "choose it, and analyse the library with it"
+            "and give the library its vectors (`afa models embed`)"
         )
         raise BadRequestError(f"text: the model {wanted[:80]!r} reads no words; {what_to_do}")
 

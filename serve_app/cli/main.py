@@ -15,7 +15,7 @@ from serve_app.cli import (
     service,
 )
 from serve_app.cli.analysis import analyze, embed
-from serve_app.cli.library import export, link, scan, similar, tag
+from serve_app.cli.library import export, link, scan, similar, tag, vectors
 from serve_app.cli.mcp import command as mcp
 from serve_app.cli.training import beats
 from serve_app.domain.redaction import redact_logs
@@ -44,6 +44,7 @@ app.command()(identify.identify)
 app.command()(mcp.mcp)
 app.command(cls=bench.ListingCommand)(bench.bench)
 catalog.app.command("fingerprint")(identify.fingerprint)
+models.app.command("embed")(vectors.embed)
 app.add_typer(keys.app, name="keys")
 app.add_typer(credits.app, name="credits")
 app.add_typer(ledger.app, name="ledger")

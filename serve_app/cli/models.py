@@ -28,7 +28,7 @@ from serve_app.store.client import connect
 
 logger = logging.getLogger(__name__)
 app = typer.Typer(
-    help="Checkpoints: list, pull, verify, publish, check, swap, new.", no_args_is_help=True
+    help="Checkpoints: list, pull, verify, publish, check, swap, embed, new.", no_args_is_help=True
 )
 
 DEFAULT, PERMISSIVE = "default", "permissive"

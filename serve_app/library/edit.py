@@ -1,6 +1,6 @@
 """One change to one track, as it is applied to whatever the track is by then."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -31,25 +31,38 @@ class Heard:
 
 
 @dataclass(frozen=True, slots=True)
+class Embedded:
+    """A vector of norm 1 that a further model made of a track, beside that of its analysis."""
+
+    model: str
+    vector: Sequence[float]
+
+
+@dataclass(frozen=True, slots=True)
 class Edit:
-    """One change to one track; ``heard`` becomes its analysis and its vector."""
+    """One change to one track; ``heard`` becomes its analysis and vector, ``embedded`` one more."""
 
     track_id: str
     change: Change
     heard: Heard | None = None
+    embedded: Embedded | None = None
 
     def apply(self, track: LibraryTrack | None) -> LibraryTrack | None:
         """Give the track after the change."""
         changed = self.change(track)
+        if changed is not None and self.embedded is not None:
+            changed = with_model(changed, self.embedded.model)
         if changed is None or self.heard is None:
             return changed
         features = replace(self.heard.features, segments=[], sections=[], embedding=[])
-        models = [*changed.embeddings, *([self.heard.model] if self.heard.model else [])]
-        return replace(
-            changed,
-            analysis=Analysis(features, self.heard.made_by, datetime.now(UTC)),
-            embeddings=tuple(dict.fromkeys(models)),
-        )
+        if self.heard.model is not None:
+            changed = with_model(changed, self.heard.model)
+        return replace(changed, analysis=Analysis(features, self.heard.made_by, datetime.now(UTC)))
+
+
+def with_model(track: LibraryTrack, model: str) -> LibraryTrack:
+    """Note that there is a vector of a model."""
+    return replace(track, embeddings=tuple(dict.fromkeys([*track.embeddings, model])))
 
 
 def added(track: LibraryTrack) -> Change:

@@ -6,6 +6,7 @@ tells of an analysis or a vector only after that is stored.
 
 import logging
 import sqlite3
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,7 +21,7 @@ from serve_app.domain.track_ids import Platform, TrackId
 from serve_app.domain.ulid import new_ulid
 from serve_app.library.analyses import Analyses
 from serve_app.library.dataset import Dataset
-from serve_app.library.edit import Edit, Heard
+from serve_app.library.edit import Edit
 from serve_app.library.nearest import nearest
 from serve_app.library.place import LibraryPlace
 from serve_app.library.query import SERVER, TrackQuery
@@ -245,9 +246,7 @@ class Library:
     ) -> list[str]:
         """Write the tracks as they shall be; name those that somebody else wrote first."""
         owners = {track.track_id: track.owner for track in here}
-        heard = {edit.track_id: edit.heard for edit in edits if edit.heard is not None}
-        heard = {one: what for one, what in heard.items() if one in owners}
-        self._store_heard(heard, owners)
+        self._store_heard([edit for edit in edits if edit.track_id in owners], owners)
         write_id = new_ulid()
         rows = table_of(here, gone, write_id, self._tracks.schema)
         n_written = self._tracks.upsert(rows, NEXT_REVISION) if len(rows) else 0
@@ -257,15 +256,18 @@ class Library:
             return []
         return [one for one in rows["track_id"].to_pylist() if self._view.track(one)[2] != write_id]
 
-    def _store_heard(self, heard: Mapping[str, Heard], owners: Mapping[str, str]) -> None:
-        if not heard:
-            return
-        self._analyses.put({one: what.features for one, what in heard.items()})
-        for model in {what.model for what in heard.values()} - {None}:
-            vectors = {
-                one: what.features.embedding for one, what in heard.items() if what.model == model
-            }
-            self.vectors(str(model)).put(vectors, [owners[one] for one in vectors])
+    def _store_heard(self, edits: Sequence[Edit], owners: Mapping[str, str]) -> None:
+        heard = {edit.track_id: edit.heard.features for edit in edits if edit.heard is not None}
+        if heard:
+            self._analyses.put(heard)
+        by_model = defaultdict[str, dict[str, Sequence[float]]](dict)
+        for edit in edits:
+            if edit.heard is not None and edit.heard.model is not None:
+                by_model[edit.heard.model][edit.track_id] = edit.heard.features.embedding
+            if edit.embedded is not None:
+                by_model[edit.embedded.model][edit.track_id] = edit.embedded.vector
+        for model, vectors in by_model.items():
+            self.vectors(model).put(vectors, [owners[one] for one in vectors])
 
     def _delete_heard(self, gone: Sequence[LibraryTrack]) -> None:
         self._analyses.rows.delete([track.track_id for track in gone if track.analysis])

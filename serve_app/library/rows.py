@@ -106,6 +106,11 @@ def item_term(item_id: str) -> str:
     return f"item:{item_id}"
 
 
+def item_artist_term(artist_id: str) -> str:
+    """The term of the tracks whose artist media servers call so."""
+    return f"item-artist:{artist_id}"
+
+
 def model_term(model: str) -> str:
     """The term of all tracks that have a vector of a model."""
     return f"{MODEL}{model}"
@@ -122,6 +127,8 @@ def _terms(track: LibraryTrack) -> Iterator[str]:
         yield model_term(model)
     for item in track.items:
         yield item_term(item.item_id)
+        if item.artist_id is not None:
+            yield item_artist_term(item.artist_id)
         yield f"{SERVER}{item.server}"
     for file in track.files:
         yield location_term(file.location)

@@ -55,10 +55,11 @@ class TrackFile:
 
 @dataclass(frozen=True, slots=True)
 class ServerItem:
-    """What a media server calls the track; one with two files of it has two items."""
+    """What a media server calls the track, and its artist; one with two files has two items."""
 
     server: str
     item_id: str
+    artist_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,6 +42,7 @@ class Song(Wire):
 
     item_id: str = Field(alias="id", coerce_numbers_to_str=True)
     artist: str | None = None
+    artist_id: str | None = Field(None, alias="artistId", coerce_numbers_to_str=True)
     title: str | None = None
     path: str | None = None
     duration_s: float | None = Field(None, alias="duration")

@@ -25,12 +25,14 @@ from serve_app.library.edit import Edit, added, removed, where_there
 from serve_app.library.library import Library, TrackPage
 from serve_app.library.plane import on_a_plane
 from serve_app.library.query import TrackQuery
-from serve_app.library.rows import content_term, item_term
+from serve_app.library.rows import content_term, item_artist_term, item_term
+from serve_app.library.spelling import normalise
 from serve_app.library.track import OPERATOR, LibraryTrack, Place, TrackFile, new_track_id
 from serve_app.library.view import NoSuchPlaceError, Outline
 from serve_app.library.writer import LibraryWriter
 from serve_app.providers.dumps.acousticbrainz import identity_in
 from serve_app.providers.identities.resolver import Resolver, visible_to
+from serve_app.services.media_servers import items_of
 from serve_app.services.simulation.resolver import SimulatedResolver
 
 Adding = Literal["accounts", "operator"]
@@ -50,6 +52,8 @@ NO_TRACK = "no such track is in your library or the operator's"
 MAX_MAPPED = 2000
 """Tracks on a map: as many as a screen can show; of more, an even sample."""
 MAPS_KEPT = 32
+MAX_OF_ARTIST = 500
+"""Tracks looked at for those of an artist's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +183,40 @@ class LibraryService:
             raise BadRequestError(f"server: name one of {', '.join(sorted(found))}")
         ((its_server, track),) = found.items()
         return track, its_server
+
+    async def of_artist(
+        self, caller: Caller, artist: str, server: str | None
+    ) -> tuple[list[LibraryTrack], str]:
+        """Give the analysed tracks of an artist that a media server has, and that server.
+
+        Args:
+            caller: Who asks.
+            artist: The server's id of the artist, or the name, however it is spelt.
+            server: Its name, where several are linked.
+
+        Raises:
+            TrackNotFoundError: There are none.
+            BadRequestError: Several servers are linked.
+        """
+        server = self.server(server)
+        tracks = [
+            track
+            for owner in visible_to(caller.owner)
+            for track in self._library.of_term(item_artist_term(artist), owner)
+            if any(item.artist_id == artist for item in items_of(track, server))
+        ]
+        if not tracks and normalise(artist):
+            query = TrackQuery(text=artist, server=server)
+            page = await self.page(caller, query, MAX_OF_ARTIST, None)
+            tracks = [
+                track
+                for track in page.items
+                if normalise(track.identity.artist) == normalise(artist)
+            ]
+        tracks = [track for track in tracks if track.embeddings]
+        if not tracks:
+            raise TrackNotFoundError(NOT_LINKED.format(name=f"artist {artist[:80]!r}"))
+        return tracks, server
 
     def server(self, asked: str | None) -> str:
         """Give the media server that is meant: the one asked for, or the only one.

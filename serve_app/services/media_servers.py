@@ -80,13 +80,14 @@ def link(library: Library, server: str, songs: Iterable[Song]) -> Counter[Way]:
     """
     tracks = list(library.all([OPERATOR]))
     matcher = Matcher(tracks)
-    items = defaultdict[str, list[str]](list)
+    items = defaultdict[str, list[ServerItem]](list)
     ways: Counter[Way] = Counter()
     for song in songs:
         track, way = matcher.find(song)
         ways[way] += 1
         if track is not None:
-            items[track.track_id].append(song.item_id)
+            item = ServerItem(server, song.item_id, song.artist_id)
+            items[track.track_id].append(item)
     edits = [
         Edit(track.track_id, where_there(renamed(server, items[track.track_id])))
         for track in tracks
@@ -97,14 +98,13 @@ def link(library: Library, server: str, songs: Iterable[Song]) -> Counter[Way]:
     return ways
 
 
-def items_of(track: LibraryTrack, server: str) -> list[str]:
+def items_of(track: LibraryTrack, server: str) -> list[ServerItem]:
     """What a server calls a track, once for each of its files."""
-    return [item.item_id for item in track.items if item.server == server]
+    return [item for item in track.items if item.server == server]
 
 
-def renamed(server: str, item_ids: Sequence[str]) -> Callable[[LibraryTrack], LibraryTrack]:
+def renamed(server: str, mine: Sequence[ServerItem]) -> Callable[[LibraryTrack], LibraryTrack]:
     """Have a server call a track so from now on."""
-    mine = tuple(ServerItem(server, item_id) for item_id in item_ids)
 
     def change(track: LibraryTrack) -> LibraryTrack:
         return replace(

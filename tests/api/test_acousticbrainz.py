@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from serve_app.domain.tiers import LOCAL, LOCAL_OWNER
+from serve_app.library.query import TrackQuery
 from serve_app.library.track import OPERATOR
 from tests.api.application import PUBLIC_URL, Application
 from tests.api.test_library import add, ended, shared, upload
@@ -189,7 +190,7 @@ async def test_the_key_may_come_by_http_basic_below_the_mount_alone(api: Applica
     assert sent.status_code == 200
 
 
-async def test_programs_of_this_machine_read_without_a_key(api: Application) -> None:
+async def test_programs_of_this_machine_read_and_submit_without_a_key(api: Application) -> None:
     path = f"{MOUNT}/{MBID}/low-level"
     assert (await client_at(api).get(path)).status_code == 401
     await api.issue(LOCAL_OWNER, LOCAL)
@@ -205,9 +206,16 @@ async def test_programs_of_this_machine_read_without_a_key(api: Application) -> 
     garbled = await client_at(api).get(path, headers={"Host": "["})
     assert garbled.status_code == 401
     assert (await client_at(api).get("/v1/account")).status_code == 401
-    assert (await client_at(api).post(path, json=low_level_of())).status_code == 401
+    assert (await client_at(api).post("/v1/library", json={})).status_code == 401
+    sent = f"{MOUNT}/{OTHER}/low-level"
+    assert (await client_at(api).post(sent, json=low_level_of())).status_code == 200
+    owned = api.library.page(TrackQuery(), [LOCAL_OWNER], 9).items
+    assert [one.identity.mbid for one in owned] == [OTHER]
+    elsewhere = client_at(api, host="10.0.0.7")
+    assert (await elsewhere.post(sent, json=low_level_of())).status_code == 401
     await api.issue(LOCAL_OWNER, "pro")
     assert (await client_at(api).get(path)).status_code == 401
+    assert (await client_at(api).post(sent, json=low_level_of())).status_code == 401
 
 
 @pytest.mark.parametrize("header", ["Origin", "Sec-Fetch-Site", "X-Forwarded-For"])
@@ -218,6 +226,8 @@ async def test_a_page_gets_in_neither_without_a_key_nor_with_the_browser_s(
     path = f"{MOUNT}/{MBID}/low-level"
     client = client_at(api)
     assert (await client.get(path, headers={header: "null"})).status_code == 401
+    posted = await client.post(path, json=low_level_of(), headers={header: "null"})
+    assert posted.status_code == 401
     if header != "X-Forwarded-For":
         password = base64.b64encode(f"x:{api.keys['pro']}".encode()).decode()
         headers = {header: "cross-site", "Authorization": f"Basic {password}"}

@@ -16,12 +16,19 @@ pytestmark = pytest.mark.redis
 
 HOME, WORK = "navidrome.home:4533", "work"
 SEED = "6b1df71d-7e4b-4a36-b6f5-0d4d0a52b7e1"
+# What the plugin's own Go code sent, its ids left out.
 NAVIDROME = "eliminate_duplicates=true&item_id={}&n={}&radius_similarity=true"
+NAVIDROME_PATH = (
+    "count=400&end_song_id={}&max_steps=400&mood_pct=100&path_fix_size=false&start_song_id={}"
+)
+NAVIDROME_ARTISTS = "artist={}&include_component_matches=true&n=10"
 
 
-def linked(api: Application, title: str, away: float, *items: ServerItem) -> LibraryTrack:
+def linked(
+    api: Application, title: str, away: float, *items: ServerItem, artist: str = "The Cure"
+) -> LibraryTrack:
     """Put a track into the library that media servers call so."""
-    one = put(api, title, sounding(away), album="Seventeen Seconds")
+    one = put(api, title, sounding(away), album="Seventeen Seconds", artist=artist)
     api.library.write([Edit(one.track_id, where_there(lambda known: replace(known, items=items)))])
     return one
 
@@ -72,9 +79,8 @@ async def test_lyrion_mixes_several(home: Application) -> None:
 
 
 async def test_a_way_leads_over_the_servers_tracks_alone(home: Application) -> None:
-    body = await asked(
-        home.client(), "/api/find_path", start_song_id=SEED, end_song_id="far", max_steps=400
-    )
+    answer = await home.client().get(f"/api/find_path?{NAVIDROME_PATH.format('far', SEED)}")
+    body = answer.json()
     assert [one["item_id"] for one in body["path"]] == [SEED, "near", "far"]
     short = await asked(
         home.client(), "/api/find_path", start_song_id=SEED, end_song_id="far", max_steps=3
@@ -129,3 +135,40 @@ async def test_keys_are_asked_for_as_everywhere(home: Application) -> None:
     assert (answer.status_code, answer.json()["error"]) == (401, "unauthorized")
     simulated = await asked(home.client("test"), "/api/similar_tracks", item_id=SEED)
     assert json.dumps(simulated) == "[]"
+
+
+@pytest.mark.parametrize("artist", ["ar-cure", "the CURE"])
+async def test_navidromes_artist_radio_finds_the_artists_around_one(
+    api: Application, artist: str
+) -> None:
+    def song(item_id: str, artist_id: str | None) -> ServerItem:
+        return ServerItem(HOME, item_id, artist_id)
+
+    for n, away in enumerate((0.10, 0.14)):
+        linked(api, f"Own {n}", away, song(f"own{n}", "ar-cure"))
+    linked(api, "Close", 0.2, song("close", "ar-near"), artist="Near Ones")
+    linked(api, "Closer", 0.16, song("closer", "ar-near"), artist="Near Ones")
+    linked(api, "Apart", 0.9, song("apart", None), artist="Far Ones")
+    linked(api, "Not There", 0.12, ServerItem(WORK, "x", "ar-x"), artist="Elsewhere")
+    where = {"artist": artist, "n": 10, "server": HOME}
+    path = f"/api/similar_artists?{NAVIDROME_ARTISTS.format(artist)}"
+    answer = await api.client().get(f"{path}&server={HOME}")
+    near, far = answer.json()
+    assert (near["artist"], near["artist_id"]) == ("Near Ones", "ar-near")
+    assert (far["artist"], far["artist_id"]) == ("Far Ones", None)
+    assert 0 < near["divergence"] < far["divergence"]
+    (match,) = near["component_matches"]
+    assert sorted(one["item_id"] for one in match["artist1_representative_songs"]) == [
+        "own0",
+        "own1",
+    ]
+    assert match["artist2_representative_songs"] == [
+        {"item_id": "closer", "title": "Closer"},
+        {"item_id": "close", "title": "Close"},
+    ]
+    assert answer.headers["X-Credits-Used"] == "1"
+    (only,) = await asked(api.client(), "/api/similar_artists", **where | {"n": 1})
+    assert (only["artist_id"], only["component_matches"]) == ("ar-near", [])
+    unknown = await api.client().get("/api/similar_artists", params={**where, "artist": "Nobody"})
+    assert (unknown.status_code, "'Nobody'" in unknown.json()["message"]) == (404, True)
+    assert await api.remaining("pro") == 60_000 - 2

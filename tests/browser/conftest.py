@@ -3,6 +3,7 @@
 import os
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -40,9 +41,9 @@ SHELF = (
 """Title, tempo, key and energy of what is in the library."""
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    # Not for the session: while it lives, its event loop is the main thread's.
+@contextmanager
+def opened_browser() -> Iterator[Browser]:
+    """A Chromium; while it lives, its event loop is the thread's."""
     named = os.environ.get("AFA_CHROMIUM")
     path = named or next(filter(None, map(shutil.which, BROWSERS)), None)
     if path is None:
@@ -51,6 +52,12 @@ def browser() -> Iterator[Browser]:
         browser = driver.chromium.launch(executable_path=path, args=list(FLAGS))
         yield browser
         browser.close()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with opened_browser() as browser:  # not for the session, for others use the event loop
+        yield browser
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,12 +13,20 @@ from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 from torch import Tensor
 
+from pipelines.audio.decode import DecodeLimits, decode
+from pipelines.fingerprint.make import Fingerprinter
 from serve_app.checkpoints.choice import models_name
 from serve_app.cli.mcp.server import build
 from serve_app.cli.mcp.service_backend import ServiceBackend
+from serve_app.composition.files import LocalFiles
+from serve_app.composition.options import StoreOptions
 from serve_app.library.edit import Heard
 from serve_app.library.library import Library
-from tests.api.application import MODELS, Application
+from serve_app.providers.catalog.search import Catalog
+from serve_app.providers.fingerprints.builder import FingerprintIndexBuilder
+from serve_app.providers.fingerprints.track_keys import identity_of_key
+from serve_app.providers.recognisers.own_index import LocalRecogniser
+from tests.api.application import MODELS, Application, open_application
 from tests.conftest import DEMO_TRACK, REPOSITORY
 from tests.data.audio_files import click_track, encode
 from tests.library.library_setting import MODEL_SET, adding, heard, track
@@ -79,6 +87,27 @@ async def check_the_library(client: Client) -> None:
     assert "less than or equal to 100" in await refused(client, "similar", track=ISRC, n=101)
 
 
+def index_demo(folder: Path) -> None:
+    """Make a fingerprint index of the demo track."""
+    heard_as = Fingerprinter().make_fingerprints([decode(DEMO_TRACK, DecodeLimits())])
+    with FingerprintIndexBuilder(folder) as builder:
+        builder.build([("file:The Stub Quartet - Demo.mp3", heard_as[0])])
+
+
+def clip_of_demo(folder: Path) -> Path:
+    """Eight seconds from the middle of the demo track, encoded anew."""
+    samples = decode(DEMO_TRACK, DecodeLimits()).samples[:, 8 * 44_100 : 16 * 44_100]
+    return encode(folder / "clip.mp3", samples, "mp3", "libmp3lame")
+
+
+async def check_identification(client: Client, clip: Path, unknown: Path) -> None:
+    """What every backend says of a clip of the indexed track, and of another recording."""
+    found = await ask(client, "identify", path=str(clip))
+    assert (found["matched"], found["artist"], found["title"]) == (True, "The Stub Quartet", "Demo")
+    assert found["confidence"] > 50
+    assert not (await ask(client, "identify", path=str(unknown)))["matched"]
+
+
 async def test_over_stdio_without_a_service(
     checkpoint: Callable[[str], dict[str, Tensor]], tmp_path: Path
 ) -> None:
@@ -111,18 +140,33 @@ async def test_over_stdio_without_a_service(
         unknown = await refused(client, "similar", track="isrc:QZTST2199999")
         assert "add music with `afa scan FOLDER`" in unknown
         assert "afa catalog fingerprint" in await refused(client, "identify", path=str(song))
+        index_demo(LocalFiles(tmp_path).fingerprint_dir)
+        await check_identification(client, clip_of_demo(tmp_path), song)
+
+
+@pytest.fixture
+async def identifying(api_stores: StoreOptions, tmp_path: Path) -> AsyncIterator[Application]:
+    """A service that knows the demo track by its sound."""
+    catalog, folder = Catalog.open(tmp_path / "catalog"), tmp_path / "fingerprints"
+    index_demo(folder)
+    local = LocalRecogniser(folder, lambda key: identity_of_key(catalog, key))
+    async with open_application(
+        api_stores, tmp_path / "catalog", recognisers=[local], fingerprint_dir=folder
+    ) as application:
+        yield application
 
 
 @pytest.mark.redis
-async def test_the_service_answers_where_it_runs(api: Application) -> None:
+async def test_the_service_answers_where_it_runs(identifying: Application, tmp_path: Path) -> None:
+    api = identifying
     fill(api.library, models_name(MODELS))
+    song = encode(tmp_path / "120.ogg", click_track(120, 6), "ogg", "vorbis")
     async with Client(build(ServiceBackend(api.client("pro")))) as client:
         await check_the_library(client)
+        await check_identification(client, clip_of_demo(tmp_path), song)
         analysed = await ask(client, "analyse_file", path=str(DEMO_TRACK))
         assert (analysed["tempo"], analysed["key"], analysed["tags"]) == (
             *(120.0, "A minor", {"calm": 0.9}),
         )
-        nobody = await refused(client, "identify", path=str(DEMO_TRACK))
-        assert "No identification service could answer" in nobody
         unknown = await refused(client, "look_up", track="isrc:QZTST2199999")
         assert "The operator can add music (`afa scan FOLDER`)" in unknown

@@ -7,9 +7,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import Route
 
 from clients.generate import TYPESCRIPT, typescript_types
 from tests.api.live import LiveApplication
+from tests.browser.conftest import opened_browser
 from tests.conftest import DEMO_TRACK
 
 pytestmark = [pytest.mark.redis, pytest.mark.npm]
@@ -50,11 +52,18 @@ def test_the_types_are_those_of_the_openapi_document(npm: str, tmp_path: Path) -
     assert (tmp_path / "schema.ts").read_text() == checked_in.read_text(), "run `make clients`"
 
 
+@pytest.fixture(scope="module")
+def built(npm: str) -> Path:
+    """The folder of the built client."""
+    done = run(npm, "run", "build")
+    assert done.returncode == 0, done.stdout
+    return TYPESCRIPT / "dist"
+
+
+@pytest.mark.usefixtures("built")
 def test_it_is_built_without_any_types_of_node_and_works(npm: str, live: LiveApplication) -> None:
     settings = json.loads((TYPESCRIPT / "tsconfig.json").read_text())["compilerOptions"]
     assert (settings["types"], "DOM" in settings["lib"]) == ([], True)
-    built = run(npm, "run", "build")
-    assert built.returncode == 0, built.stdout
     done = run(
         npm,
         "test",
@@ -65,6 +74,51 @@ def test_it_is_built_without_any_types_of_node_and_works(npm: str, live: LiveApp
     assert done.returncode == 0, done.stdout
     cases = (TYPESCRIPT / "test" / "client.test.mjs").read_text().count("\ntest(")
     assert f"# pass {cases}\n" in done.stdout
+
+
+IN_A_PAGE = """
+async ([url, key]) => {
+    const { Afa, AfaError, verifyWebhook } = await import("./index.js");
+    const afa = new Afa(url, key);
+    const audio = await (await fetch("./demo.mp3")).blob();
+    const job = await afa.analyze(audio);
+    const features = await afa.wait(job);
+    const asset = await afa.uploadAsset(audio);
+    const named = await afa.wait(await afa.analyze({ asset_id: asset.asset_id }));
+    const assets = [];
+    for await (const one of afa.assets()) assets.push(one.asset_id);
+    const refused = await new Afa(url, "afa_live_wrong").account().catch((error) => error);
+    const sent = String(Math.floor(Date.now() / 1000));
+    const headers = new Headers({ "webhook-id": "a", "webhook-timestamp": sent });
+    headers.set("webhook-signature", "v1,AAAA");
+    const forged = await verifyWebhook("whsec_AAAA", headers, "{}").catch(String);
+    return {
+        tempo: [features.tempo, named.tempo],
+        is_listed: assets.includes(asset.asset_id),
+        refused: [refused instanceof AfaError, refused.status, refused.code],
+        forged,
+    };
+}
+"""
+
+
+def test_it_works_in_a_page(built: Path, live: LiveApplication) -> None:
+    def answer(route: Route) -> None:
+        name = route.request.url.rpartition("/")[2]
+        if name == "page.html":
+            route.fulfill(body="<!doctype html><title>client</title>", content_type="text/html")
+        else:
+            route.fulfill(path=DEMO_TRACK if name == "demo.mp3" else built / name)
+
+    with opened_browser() as browser:
+        page = browser.new_page()
+        page.route(f"{live.url}/client/*", answer)
+        page.goto(f"{live.url}/client/page.html")
+        seen = page.evaluate(IN_A_PAGE, [live.url, live.key("pro")])
+    assert seen["tempo"] == [120.0, 120.0]
+    assert seen["is_listed"]
+    assert seen["refused"] == [True, 401, "unauthorized"]
+    assert "not signed with this secret" in seen["forged"]
 
 
 def test_it_has_the_version_of_the_python_client_and_no_dependencies() -> None:

@@ -513,6 +513,7 @@ ROUTES = [
     ("GET", f"/acousticbrainz/high-level?recording_ids={MBID}"),
     ("GET", f"/acousticbrainz/count?recording_ids={MBID}"),
     ("GET", "/api/similar_tracks?item_id=a"),
+    ("GET", "/api/similar_artists?artist=a"),
     ("POST", "/api/alchemy"),
     ("GET", "/api/find_path?start_song_id=a&end_song_id=b"),
     ("GET", "/api/search_tracks?search_query=a"),

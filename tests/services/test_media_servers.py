@@ -8,6 +8,7 @@ import pytest
 
 from serve_app.library.library import Library
 from serve_app.library.query import TrackQuery
+from serve_app.library.rows import item_artist_term
 from serve_app.library.track import OPERATOR, LibraryTrack, Place, ServerItem, TrackFile
 from serve_app.providers.subsonic import Song
 from serve_app.services.media_servers import Matcher, link
@@ -89,10 +90,12 @@ def test_items_are_noted_and_forgotten_by_server(library: Library) -> None:
     one, other = at("/m/Live/01.flac"), at("/m/Live/02.flac", "M")
     library.write([adding(one), adding(other)])
     elsewhere = song("9", path="Other/03.flac")
-    songs = [song("a", path="Live/01.flac"), song("b", path="Live/02.flac"), elsewhere]
+    first = song("a", path="Live/01.flac", artistId=7)
+    songs = [first, song("b", path="Live/02.flac"), elsewhere]
     assert link(library, "home", songs) == {"path": 2, "unknown": 1}
     link(library, "über", [song("a", path="Live/02.flac")])
-    assert items(library, one) == [ServerItem("home", "a")]
+    assert items(library, one) == [ServerItem("home", "a", "7")]
+    assert library.of_term(item_artist_term("7"), OPERATOR) == [library.get(one.track_id)]
     assert items(library, other) == [ServerItem("home", "b"), ServerItem("über", "a")]
     assert sorted(library.servers()) == ["home", "über"]
     of_work = library.page(TrackQuery(server="über"), [OPERATOR], 10).items

@@ -352,6 +352,22 @@ export interface components {
             timbre: number[];
         };
         /**
+         * ArtistSong
+         * @description A song that stands for its artist.
+         */
+        ArtistSong: {
+            /**
+             * Item Id
+             * @description The media server's id.
+             */
+            item_id: string;
+            /**
+             * Title
+             * @description Title.
+             */
+            title: string;
+        };
+        /**
          * AssetListResponse
          * @description One page of assets, newest first.
          */
@@ -662,6 +678,22 @@ export interface components {
              * @description The likelier class.
              */
             value: string;
+        };
+        /**
+         * ComponentMatch
+         * @description Why two artists are alike.
+         */
+        ComponentMatch: {
+            /**
+             * Artist1 Representative Songs
+             * @description Of the artist that was asked for; at most 20.
+             */
+            artist1_representative_songs: components["schemas"]["ArtistSong"][];
+            /**
+             * Artist2 Representative Songs
+             * @description Of the similar artist, nearest first.
+             */
+            artist2_representative_songs: components["schemas"]["ArtistSong"][];
         };
         /**
          * Credits
@@ -2325,6 +2357,32 @@ export interface components {
              * @default 1
              */
             weight: number;
+        };
+        /**
+         * SimilarArtist
+         * @description An artist that sounds alike.
+         */
+        SimilarArtist: {
+            /**
+             * Artist
+             * @description Name.
+             */
+            artist: string;
+            /**
+             * Artist Id
+             * @description The media server's id; null where it tells none, and before `afa link`.
+             */
+            artist_id: string | null;
+            /**
+             * Divergence
+             * @description Cosine distance of the nearest track: 0 sounds the same.
+             */
+            divergence: number;
+            /**
+             * Component Matches
+             * @description The songs that are alike; empty unless `include_component_matches`.
+             */
+            component_matches: components["schemas"]["ComponentMatch"][];
         };
         /**
          * SimilarItem

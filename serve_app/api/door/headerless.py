@@ -1,7 +1,7 @@
 """Callers whose programs send no header of their own: those of the AcousticBrainz mount.
 
-Their key comes by HTTP Basic, from an address such as `http://x:KEY@host/acousticbrainz/`. To read,
-programs on this machine need none: they ask as the owner of the key that `afa up` prints.
+Their key comes by HTTP Basic, from an address such as `http://x:KEY@host/acousticbrainz/`. Programs
+on this machine need none: they come as the owner of the key that `afa up` prints.
 
 Invariant: no web page gets in this way, though its browser runs on this machine and may remember
 the password.
@@ -21,6 +21,8 @@ MOUNT = "/acousticbrainz/"
 FORWARDED = ("forwarded", "via", "x-forwarded-for", "x-real-ip")
 OF_A_PAGE = ("origin", "sec-fetch-site")
 """Browsers add one of these, or both, to what a page requests of an address of this machine."""
+
+MOUNTED_SCOPES = frozenset({"read", "assets"})
 
 HOW_TO_AUTHENTICATE = "or write it into the address: http://x:afa_live_…@HOST/acousticbrainz/"
 
@@ -68,15 +70,14 @@ def is_named_local(request: Request) -> bool:
 
 
 async def local_user(request: Request, services: ApiServices) -> Caller | None:
-    """Give whoever runs afa on this machine to a program on it that reads; None to anybody else.
+    """Give whoever runs afa on this machine to a program on it; None to anybody else.
 
     Another name that leads to this machine may be the origin of a page, whose requests to it then
     look like those of a program.
     """
-    is_reading = is_headerless(request) and request.method in ("GET", "HEAD")
-    is_anonymous = is_from_here(request) and "authorization" not in request.headers
-    if not (is_reading and is_anonymous and is_named_local(request)):
+    is_anonymous = is_headerless(request) and "authorization" not in request.headers
+    if not (is_anonymous and is_from_here(request) and is_named_local(request)):
         return None
     if await services.accounts.tier_of(LOCAL_OWNER) != LOCAL:
         return None
-    return Caller("", LOCAL_OWNER, LOCAL_OWNER, LOCAL, frozenset({"read"}), is_test=False)
+    return Caller("", LOCAL_OWNER, LOCAL_OWNER, LOCAL, MOUNTED_SCOPES, is_test=False)

@@ -15,6 +15,7 @@ from serve_app.api.door.idempotency import IdempotentRoute, idempotent
 from serve_app.api.door.limits import Reader
 from serve_app.api.door.request import Offered, Services, error_responses, request_id
 from serve_app.api.wire.dialects.audiomuse import (
+    MAX_ARTISTS,
     MAX_ITEMS,
     AlchemyRequest,
     Item,
@@ -22,8 +23,10 @@ from serve_app.api.wire.dialects.audiomuse import (
     ItemPath,
     ItemResults,
     N,
+    SimilarArtist,
     SimilarItem,
     item_body,
+    similar_artists,
     similar_items,
 )
 from serve_app.api.wire.meta import meta_of
@@ -153,6 +156,38 @@ async def find_path(
     tell_cost(request, found)
     path = similar_items(found.items, server)
     return ItemPath(path=path, total_distance=sum(one.distance for one in path))
+
+
+@router.get(
+    "/similar_artists",
+    response_model=list[SimilarArtist],
+    responses=ERRORS,
+    summary="Artists that sound like an artist of a media server",
+)
+async def artists_like(
+    request: Request,
+    caller: Reader,
+    services: Services,
+    offered: Offered,
+    artist: Annotated[Words, Query(description="The media server's id of an artist, or a name.")],
+    n: Annotated[int, Query(ge=1, description="How many artists; at most 100 are given.")] = 10,
+    include_component_matches: Annotated[
+        bool, Query(description="Tell the songs that are alike.")
+    ] = False,
+    server: Server = None,
+) -> list[SimilarArtist]:
+    """Give the artists whose tracks lie around the middle of an artist's own, nearest first.
+
+    The middle is that of up to 20 tracks. Costs what `POST /v1/similar` costs.
+    """
+    own, server = await services.library.of_artist(caller, artist, server)
+    own = own[:MAX_SEEDS]
+    seeds = [Seed(track=track.track_id) for track in own]
+    wanted = Wanted(MAX_ITEMS, seeds, query=TrackQuery(server=server))
+    found = await offered.similar.similar(caller, wanted, request_id(request))
+    tell_cost(request, found)
+    artists = similar_artists(found.items, own, server, with_songs=include_component_matches)
+    return artists[: min(n, MAX_ARTISTS)]
 
 
 @router.get(

@@ -1,11 +1,13 @@
 """What AudioMuse-AI's plugins for media servers ask and read; the ids are the media server's."""
 
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Literal
 
 from pydantic import Field
 
 from serve_app.api.wire.bodies import WireModel
+from serve_app.library.spelling import normalise
 from serve_app.library.track import LibraryTrack
 from serve_app.services.media_servers import items_of
 from serve_app.services.similar.search import Similar
@@ -14,6 +16,7 @@ UNKNOWN_ALBUM = "unknown"
 """What AudioMuse-AI writes where there is none."""
 
 MAX_ITEMS = 500
+MAX_ARTISTS = 100
 
 ItemId = Annotated[
     str,
@@ -67,13 +70,46 @@ class ItemResults(WireModel):
     results: list[SimilarItem] = Field(description="The tracks, nearest first.")
 
 
+class ArtistSong(WireModel):
+    """A song that stands for its artist."""
+
+    item_id: str = Field(description="The media server's id.")
+    title: str = Field(description="Title.")
+
+
+class ComponentMatch(WireModel):
+    """Why two artists are alike."""
+
+    artist1_representative_songs: list[ArtistSong] = Field(
+        description="Of the artist that was asked for; at most 20."
+    )
+    artist2_representative_songs: list[ArtistSong] = Field(
+        description="Of the similar artist, nearest first."
+    )
+
+
+class SimilarArtist(WireModel):
+    """An artist that sounds alike."""
+
+    artist: str = Field(description="Name.")
+    artist_id: str | None = Field(
+        description="The media server's id; null where it tells none, and before `afa link`."
+    )
+    divergence: float = Field(
+        ge=0, le=2, description="Cosine distance of the nearest track: 0 sounds the same."
+    )
+    component_matches: list[ComponentMatch] = Field(
+        description="The songs that are alike; empty unless `include_component_matches`."
+    )
+
+
 def item_body(track: LibraryTrack, server: str) -> Item | None:
     """Describe a track to a media server; None where that server has it not."""
     known = items_of(track, server)
     who = track.identity
     return (
         Item(
-            item_id=known[0],
+            item_id=known[0].item_id,
             title=who.title,
             author=who.artist,
             album=who.album or UNKNOWN_ALBUM,
@@ -90,4 +126,54 @@ def similar_items(found: Iterable[Similar], server: str) -> list[SimilarItem]:
         SimilarItem(**item.model_dump(), distance=min(2.0, round(distance, 6)))
         for item, distance in described
         if item is not None
+    ]
+
+
+def similar_artists(
+    found: Iterable[Similar], own: Sequence[LibraryTrack], server: str, *, with_songs: bool
+) -> list[SimilarArtist]:
+    """Group those tracks that a media server has by artist, the nearest first.
+
+    Args:
+        found: Tracks that are like those of an artist, nearest first.
+        own: The artist's, which stand for it.
+        server: The media server's name.
+        with_songs: Tell the songs that are alike.
+    """
+    mine = {artist_key(track, server) for track in own}
+    of_artist = defaultdict[str, list[Similar]](list)
+    for one in found:
+        if items_of(one.track, server) and one.track.identity.artist:
+            of_artist[artist_key(one.track, server)].append(one)
+    return [
+        SimilarArtist(
+            artist=tracks[0].track.identity.artist,
+            artist_id=items_of(tracks[0].track, server)[0].artist_id,
+            divergence=min(2.0, round(tracks[0].distance, 6)),
+            component_matches=[
+                ComponentMatch(
+                    artist1_representative_songs=artist_songs(own, server),
+                    artist2_representative_songs=artist_songs(
+                        [one.track for one in tracks], server
+                    ),
+                )
+            ]
+            if with_songs
+            else [],
+        )
+        for key, tracks in of_artist.items()
+        if key not in mine
+    ]
+
+
+def artist_key(track: LibraryTrack, server: str) -> str:
+    """What a media server tells artists apart by: its id, else the name."""
+    return items_of(track, server)[0].artist_id or normalise(track.identity.artist)
+
+
+def artist_songs(tracks: Iterable[LibraryTrack], server: str) -> list[ArtistSong]:
+    """Describe tracks as songs that stand for an artist."""
+    return [
+        ArtistSong(item_id=items_of(track, server)[0].item_id, title=track.identity.title)
+        for track in tracks
     ]

@@ -1,0 +1,88 @@
+"""`afa models embed`: vectors of a further model, beside those that the library has."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.progress import Progress
+
+from configs.settings import Settings
+from models.checkpoints.cards import CardError, choose_cards
+from serve_app.cli.environment import console, errors, fail, told
+from serve_app.cli.library.opened import opened
+from serve_app.composition.files import LocalFiles
+from serve_app.library.edit import Edit, Embedded, kept, where_there
+from serve_app.services.export.tracks import tracks_of
+
+if TYPE_CHECKING:
+    import torch
+
+    from pipelines.analysis.embedding import EmbeddingStep
+
+WRITTEN_TOGETHER = 64
+
+
+def embed(
+    model_id: Annotated[str, typer.Argument(help="An embedding of `afa models list`, pulled.")],
+) -> None:
+    """Give the library's tracks the vectors of a further embedding, beside those they have.
+
+    They stay as they are otherwise; `GET /v1/similar/{id}?model=ID` compares the new vectors, and
+    `?text=` those of a model that reads words. Only tracks without such a vector are heard, from
+    their files on this machine, so that the same command goes on where it was stopped. A running
+    service knows the vectors at once.
+    """
+    from afa.device import resolve_device
+    from afa.errors import AudioError, MachineError
+    from afa.streaming import stream
+    from models.checkpoints.cache import CheckpointError
+
+    settings = Settings()
+    library = opened(settings, LocalFiles(settings.data_dir.absolute()))
+    tracks = list(tracks_of(library))
+    if not tracks:
+        fail("the library has no tracks with files on this machine; `afa scan FOLDER` adds them")
+    todo = {one.path: one.track.track_id for one in tracks if model_id not in one.track.embeddings}
+    n_failed = 0
+    waiting: list[Edit] = []
+    with told(CardError, CheckpointError, MachineError, OSError):
+        device = resolve_device(settings.device)
+        step = step_of(model_id, settings, device)
+        with Progress(console=errors, transient=True, disable=not errors.is_terminal) as bar:
+            task = bar.add_task("embedding", total=len(todo))
+            try:
+                for path, outcome in stream((step,), device, todo):
+                    bar.advance(task)
+                    if isinstance(outcome, AudioError):
+                        n_failed += 1
+                        errors.print(str(outcome), markup=False, highlight=False)
+                        continue
+                    vector = outcome[1][0].vector
+                    if any(vector):  # silence has none
+                        made = Embedded(model_id, vector)
+                        waiting.append(Edit(todo[path], where_there(kept), embedded=made))
+                    if len(waiting) == WRITTEN_TOGETHER:
+                        library.write(waiting)
+                        waiting.clear()
+            finally:
+                library.write(waiting)
+    n_embedded = len(todo) - n_failed
+    n_before = len(tracks) - len(todo)
+    console.print(f"{n_embedded} embedded, {n_before} were so already, {n_failed} failed")
+    if n_failed:
+        raise typer.Exit(1)
+
+
+def step_of(model_id: str, settings: Settings, device: "torch.device") -> "EmbeddingStep":
+    """Load one embedding.
+
+    Raises:
+        CardError: It is not known, not allowed, or no embedding.
+        CheckpointError: It is not on this machine, or not what its card says.
+    """
+    from afa.cards import known_cards
+    from pipelines.analysis.embedding import build
+
+    model_dir = settings.resolved_model_dir()
+    chosen = {"embedding": model_id}
+    cards = choose_cards(known_cards(model_dir), settings.model_licences, chosen)
+    return build({"embedding": cards["embedding"]}, model_dir, device)
