@@ -22,12 +22,11 @@ from serve_app.cli import (
     service,
 )
 from serve_app.cli.analysis import analyze, embed
+from serve_app.cli.environment import check_settings
 from serve_app.cli.library import export, link, scan, similar, tag
 from serve_app.cli.mcp import command as mcp
 from serve_app.cli.training import beats
-from serve_app.cli.environment import check_settings
 from serve_app.domain.redaction import redact_logs
-
 
 app = typer.Typer(
     name="afa",
@@ -70,7 +69,7 @@ DataDir = Annotated[
 
 
 def in_folder(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the option `--data-dir`: its settings, and what it starts, find that folder."""
+    """Give a command the option `--data-dir`, which its settings and what it starts go by."""
 
     @wraps(command)
     def run(*args: Any, data_dir: Path | None, **options: Any) -> Any:
@@ -93,11 +92,10 @@ def in_folder(command: Callable[..., Any]) -> Callable[..., Any]:
 def give_folder(group: typer.Typer) -> None:
     """Let every command below a group take `--data-dir`."""
     for command in group.registered_commands:
-        assert command.callback is not None
-        command.callback = in_folder(command.callback)
+        command.callback = command.callback and in_folder(command.callback)
     for below in group.registered_groups:
-        assert below.typer_instance is not None
-        give_folder(below.typer_instance)
+        if below.typer_instance is not None:
+            give_folder(below.typer_instance)
 
 
 give_folder(app)
