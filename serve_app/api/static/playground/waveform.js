@@ -47,6 +47,7 @@ export class Waveform {
     this.at = 0;
     this.from = 0;
     this.to = this.duration;
+    this.tellPlace();
     this.setPeaks(null);
     canvas.addEventListener("click", (event) => seek(this.from + (event.offsetX / canvas.clientWidth) * (this.to - this.from)));
     canvas.addEventListener("keydown", (event) => this.onKey(event, seek));
