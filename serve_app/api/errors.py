@@ -55,6 +55,10 @@ def error_answer(path: str, error: AfaError, trace_id: str) -> JSONResponse:
     return JSONResponse(body, status_code=error.status, headers=headers)
 
 
+NO_JSON = "the body is no JSON; send a JSON object, as /docs shows it"
+UNREADABLE = "There was an error parsing the body"
+"""What FastAPI says of a body that is not even text."""
+
 LONGEST_SEEN = 60
 """Of what was sent, as much is repeated."""
 
@@ -71,7 +75,7 @@ def describe_fault(fault: Mapping[str, Any]) -> str:
         case "missing":
             return f"{where} is missing"
         case "json_invalid":
-            return "the body is no JSON; send a JSON object, as /docs shows it"
+            return NO_JSON
         case "model_attributes_type" | "dict_type" | "model_type":
             return f"{where}: send a JSON object, as /docs shows it"
     message = fault["msg"].removeprefix("Value error, ").removeprefix("Input ")
@@ -107,7 +111,9 @@ def install(app: FastAPI, routes: Sequence[BaseRoute]) -> None:
             case HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
                 mapped = PayloadTooLargeError("the body is too large")
             case status if status < HTTPStatus.INTERNAL_SERVER_ERROR:
-                mapped = BadRequestError(str(error.detail))
+                mapped = BadRequestError(
+                    NO_JSON if error.detail == UNREADABLE else str(error.detail)
+                )
             case _:
                 mapped = InternalError("something failed on our side; nothing was charged")
         response = error_response(request, mapped)

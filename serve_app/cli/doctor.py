@@ -128,7 +128,7 @@ def of_disk(data_dir: Path) -> Finding:
     """Look at the room of the disk that the data folder lies on, or would."""
     folder = next(path for path in (data_dir, *data_dir.parents) if path.exists())
     if not os.access(folder, os.W_OK):
-        return fault("disk", f"{folder} cannot be written to", "set AFA_DATA_DIR, or --data-dir")
+        return fault("disk", f"{folder} cannot be written to", "name another with --data-dir")
     free_gb = shutil.disk_usage(folder).free / 1e9
     state = f"{free_gb:.0f} GB free at {folder}"
     if free_gb < LEAST_FREE_GB:

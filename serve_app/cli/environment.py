@@ -8,9 +8,12 @@ from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
+from pydantic import ValidationError
+from pydantic_settings import SettingsError
 from rich.console import Console
 from rich.markup import escape
 
+from configs.settings import Settings
 from serve_app.composition.profile import AppArgs, ProfileError, read_profile
 from serve_app.domain.errors import AfaError, ServiceUnavailableError
 
@@ -49,6 +52,18 @@ def reason(error: Exception) -> str:
         cause = str(error.__cause__).partition("\n")[0]
         return f"{told} ({cause})" if cause else told
     return told
+
+
+def check_settings() -> None:
+    """Tell which setting of the environment is not as it must be, before a command reads them."""
+    try:
+        Settings()
+    except ValidationError as error:
+        fault = error.errors()[0]
+        fail(f"AFA_{str(fault['loc'][0]).upper()}: {fault['msg']}")
+    except SettingsError as error:
+        field = str(error).split('"')[1]
+        fail(f'AFA_{field.upper()} must be JSON, such as ["one", "other"] for a list')
 
 
 def profile_of(config: Path | None) -> AppArgs:

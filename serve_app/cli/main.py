@@ -1,4 +1,11 @@
-"""Assembles the commands."""
+"""Assembles the commands; every one takes `--data-dir`."""
+
+import inspect
+import os
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
@@ -15,6 +22,7 @@ from serve_app.cli import (
     service,
 )
 from serve_app.cli.analysis import analyze, embed
+from serve_app.cli.environment import check_settings
 from serve_app.cli.library import export, link, scan, similar, tag, vectors
 from serve_app.cli.mcp import command as mcp
 from serve_app.cli.training import beats
@@ -51,6 +59,47 @@ app.add_typer(ledger.app, name="ledger")
 app.add_typer(catalog.app, name="catalog")
 app.add_typer(models.app, name="models")
 app.add_typer(beats.app, name="train")
+
+DataDir = Annotated[
+    Path | None,
+    typer.Option(
+        help="Folder of the installation: Redis, uploads, library, logs. As AFA_DATA_DIR; .afa "
+        "where neither is given."
+    ),
+]
+
+
+def in_folder(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the option `--data-dir`, which its settings and what it starts go by."""
+
+    @wraps(command)
+    def run(*args: Any, data_dir: Path | None, **options: Any) -> Any:
+        if data_dir is not None:
+            os.environ["AFA_DATA_DIR"] = str(data_dir.absolute())
+        check_settings()
+        return command(*args, **options)
+
+    own = inspect.signature(command)
+    option = inspect.Parameter(
+        "data_dir", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=DataDir
+    )
+    run.__signature__ = own.replace(  # type: ignore[attr-defined]  # what typer reads
+        parameters=[*own.parameters.values(), option]
+    )
+    run.__annotations__ = command.__annotations__ | {"data_dir": DataDir}
+    return run
+
+
+def give_folder(group: typer.Typer) -> None:
+    """Let every command below a group take `--data-dir`."""
+    for command in group.registered_commands:
+        command.callback = command.callback and in_folder(command.callback)
+    for below in group.registered_groups:
+        if below.typer_instance is not None:
+            give_folder(below.typer_instance)
+
+
+give_folder(app)
 
 
 def main() -> None:

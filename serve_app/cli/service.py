@@ -10,6 +10,7 @@ import tempfile
 import time
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 import httpx
 import typer
@@ -46,24 +47,27 @@ DEVICE_GAUGE = "ray_afa_device_info"
 
 
 def up(
-    port: Annotated[int, typer.Option(help="Port to listen on.")] = 8000,
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    data_dir: Annotated[Path, typer.Option(help="Folder for Redis, uploads and logs.")] = Path(
-        ".afa"
-    ),
+    port: Annotated[
+        int | None, typer.Option(help="Port to listen on; 8000 when not given.")
+    ] = None,
+    host: Annotated[
+        str | None, typer.Option(help="Address to listen on; 127.0.0.1 when not given.")
+    ] = None,
     foreground: Annotated[
         bool, typer.Option("--foreground", help="Stay; Ctrl-C ends everything.")
     ] = False,
     demo: Annotated[bool, typer.Option(help="Analyse the bundled track afterwards.")] = True,
 ) -> None:
     """Start the service on this machine and show that it works."""
-    files = LocalFiles(data_dir.absolute())
+    files = LocalFiles(Settings().data_dir.absolute())
     check_folder(files.data_dir)
     session = running_session(files)
     if session is not None:
-        console.print(f"already running at {session['url']}")
+        refuse_another(session["url"], files.data_dir, host, port)
+        console.print(f"already running at {session['url']} ({files.data_dir})")
     else:
         check_remains(files)
+        host, port = host or "127.0.0.1", port or 8000
         check_port(host, port)
         with told(DecoderUnavailableError):
             active_walls()
@@ -112,6 +116,20 @@ def check_folder(data_dir: Path) -> None:
             f"{data_dir} has {free_mb:.0f} MB left, and a full disk stops the service: make room "
             f"for {LEAST_FREE_MB}, or name another folder with --data-dir"
         )
+
+
+def refuse_another(url: str, folder: Path, host: str | None, port: int | None) -> None:
+    """Fail if the service of this folder runs, and elsewhere than asked."""
+    runs = urlsplit(url)
+    if host in (None, runs.hostname) and port in (None, runs.port):
+        return
+    asked = " ".join(
+        f"--{name} {value}" for name, value in (("host", host), ("port", port)) if value is not None
+    )
+    fail(
+        f"the service of {folder} runs at {url} already. To move it: `afa down`, then "
+        f"`afa up {asked}`. To start a second one beside it: `afa up {asked} --data-dir OTHER`"
+    )
 
 
 def check_port(host: str, port: int) -> None:
@@ -212,13 +230,9 @@ def run_demo(session: dict[str, Any]) -> None:
     )
 
 
-def down(
-    data_dir: Annotated[Path, typer.Option(help="Folder the service was started with.")] = Path(
-        ".afa"
-    ),
-) -> None:
+def down() -> None:
     """End the service that `afa up` started, and nothing else."""
-    files = LocalFiles(data_dir.absolute())
+    files = LocalFiles(Settings().data_dir.absolute())
     session = files.read_session()
     if session is None:
         console.print("not running")
@@ -261,13 +275,9 @@ def is_ours(pid: int, session_path: Path) -> bool:
     return is_alive(pid) and time.time() - uptime_s + started_s <= written_at + 1
 
 
-def status(
-    data_dir: Annotated[Path, typer.Option(help="Folder the service was started with.")] = Path(
-        ".afa"
-    ),
-) -> None:
+def status() -> None:
     """Tell whether the service runs and how its parts are."""
-    files = LocalFiles(data_dir.absolute())
+    files = LocalFiles(Settings().data_dir.absolute())
     session = files.read_session()
     if session is None or not is_alive(session["pids"]["service"]):
         console.print("not running; start it with `afa up`")

@@ -139,6 +139,7 @@ async def test_json_needs_no_content_type(api: Application, kind: str | None) ->
     [
         ("/v1/audio-features", b"ids=1", "the body is no JSON"),
         ("/v1/audio-features", b"[]", "send a JSON object"),
+        ("/v1/similar", b"\xff\xfb\x90\x00", "the body is no JSON"),
         ("/v1/audio-features", b"{}", "ids is missing"),
         ("/v1/audio-features/url", b'{"url": 5}', "not 5"),
         (f"/v1/audio-features/{DEMO}?format=xml", None, "format: should be 'spotify', not 'xml'"),

@@ -210,6 +210,22 @@ async def test_waiting_for_the_end_of_a_job_answers_200_with_its_result(
     assert again.json()["result"] == done["result"]
 
 
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"no audio" * 50, "the part `file` is no audio; send the bytes of an audio file"),
+        (b"", "the body or its file is empty"),
+    ],
+)
+async def test_a_form_without_audio_is_refused_before_a_job(
+    api: Application, content: bytes, told: str
+) -> None:
+    client = api.client()
+    answer = await client.post("/v1/audio-features/upload", files={"file": ("a.mp3", content)})
+    assert (answer.status_code, answer.headers["X-Credits-Used"]) == (400, "0")
+    assert told in answer.json()["message"]
+
+
 async def test_waiting_too_short_a_time_answers_202(api: Application, demo_audio: bytes) -> None:
     api.backend.gate = asyncio.Event()
     client = api.client()

@@ -20,11 +20,14 @@ from tests.browser.real_backend import RealBackend
 from tests.library.library_setting import adding, heard, track
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+PLAIN_HOST = "afa.test"
+"""This machine under a name that browsers do not trust as they do loopback."""
 FLAGS = (
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
     *("--use-fake-ui-for-media-stream", "--use-fake-device-for-media-stream"),
     "--autoplay-policy=no-user-gesture-required",
+    f"--host-resolver-rules=MAP {PLAIN_HOST} 127.0.0.1",
 )
 NO_BROWSER = (
     "NO CHROMIUM: the pages are not tested. On Debian: apt-get install chromium, or name one in "

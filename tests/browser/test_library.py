@@ -108,6 +108,15 @@ def test_the_library_fits_a_phone(page: Page) -> None:
     assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
 
 
+def test_an_absent_service_is_told_in_the_library_too(page: Page) -> None:
+    page.route("**/v1/library**", lambda route: route.abort())
+    page.get_by_role("link", name="Library").click()
+    expect(page.locator("#offline")).to_be_visible()
+    page.unroute("**/v1/library**")
+    expect(page.locator("#library")).to_contain_text("afa scan ~/Music", timeout=20_000)
+    expect(page.locator("#offline")).to_be_hidden()
+
+
 def test_an_empty_library_says_how_it_is_filled(page: Page) -> None:
     page.get_by_role("link", name="Library").click()
     expect(page.locator("#library")).to_contain_text("afa scan ~/Music")

@@ -11,6 +11,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, Request, expect
 
 from tests.api.live import LiveApplication
+from tests.browser.conftest import PLAIN_HOST
 from tests.browser.real_backend import RealBackend
 
 pytestmark = pytest.mark.redis
@@ -43,6 +44,15 @@ RENDER_CLICKS = """async ([jobId, seconds, factor]) => {
     beats: found.beats,
     ones: found.bars.map((bar) => bar.start),
   };
+}"""
+
+
+SPELL = """async (keys) => {
+  const { keySign, spelt } = await import("/playground/keys.js");
+  const of = (mode) => keys.map((key) => keySign({ key, mode }));
+  return { major: of("major"), minor: of("minor"),
+    "B flat in F": spelt("A#", { key: "F", mode: "major" }),
+    "A sharp in B minor": spelt("A#", { key: "B", mode: "minor" }) };
 }"""
 
 
@@ -125,6 +135,55 @@ def test_it_plays_and_the_clicks_follow(page: Page) -> None:
     assert int(at.split(":")[1][:2]) > 20
 
 
+def test_the_keyboard_goes_from_bar_to_bar_and_the_place_is_said(page: Page) -> None:
+    analyse_demo(page)
+    expect(page.get_by_role("button", name="Play")).to_be_enabled(timeout=20_000)
+    expect(page.get_by_role("status").first).to_have_text(
+        "demo.mp3 is analysed: 124.0 BPM, A minor, \u221215.9 LUFS"
+    )
+    place = page.get_by_role("slider", name="Place in the track")
+    for key, said in (
+        ("ArrowRight", "0:00, bar 1, section A"),
+        ("ArrowRight", "0:02, bar 2, section A"),
+        ("End", "0:31, bar 17, section C"),
+        ("Home", "0:00, section A"),
+    ):
+        place.press(key)
+        expect(place).to_have_attribute("aria-valuetext", said)
+    place.press("Space")
+    expect(page.get_by_role("button", name="Pause")).to_be_visible()
+
+
+def test_keys_are_written_with_their_own_flats(page: Page) -> None:
+    """A circle of fifths: names as scores have them, `♭` where the key has flats."""
+    written = page.evaluate(SPELL, ["C", "F", "A#", "D#", "F#", "G"])
+    assert written == {
+        "major": ["C", "F", "B\u266d", "E\u266d", "F\u266f", "G"],
+        "minor": ["Cm", "Fm", "B\u266dm", "E\u266dm", "F\u266fm", "Gm"],
+        "B flat in F": "B\u266d",
+        "A sharp in B minor": "A\u266f",
+    }
+
+
+def test_a_phone_in_the_house_is_served_without_https(
+    browser: Browser, context: BrowserContext, live: LiveApplication
+) -> None:
+    """Browsers keep parts of themselves from pages that are neither https nor of loopback."""
+    page = context.new_page()
+    address = live.url.replace("127.0.0.1", PLAIN_HOST)
+    page.goto(f"{address}/#key={live.key('pro')}")
+    page.wait_for_selector("#bring", state="visible")
+    assert not page.evaluate("isSecureContext")
+    analyse_demo(page)
+    expect(page.get_by_role("button", name="Copy", exact=True)).to_be_hidden()
+
+
+def test_an_odd_address_is_sent_and_told(page: Page) -> None:
+    page.get_by_label("Address of an audio file").fill("http://127.0.0.1/100%.mp3")
+    page.get_by_role("button", name="Fetch").click()
+    expect(page.locator(".failed")).to_contain_text("100%.mp3 could not be")
+
+
 def test_several_files_are_a_table_that_sorts_and_filters(page: Page, tmp_path: Path) -> None:
     broken = tmp_path / "broken.mp3"
     broken.write_bytes(b"no audio" * 100)
@@ -134,6 +193,7 @@ def test_several_files_are_a_table_that_sorts_and_filters(page: Page, tmp_path: 
     expect(page.locator("#tracks h2")).to_have_text("3 tracks, 2 analysed", timeout=ANALYSED_MS)
     names = page.locator("#tracks tbody tr td:first-child")
     page.get_by_role("button", name="Track", exact=True).click()
+    expect(page.get_by_role("button", name="Track \u25b4")).to_be_focused()
     expect(names).to_have_text(["another.mp3", "broken.mp3 failed", "demo.mp3"])
     page.get_by_role("button", name="BPM", exact=True).click()
     expect(names.last).to_have_text("broken.mp3 failed")

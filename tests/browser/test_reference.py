@@ -35,6 +35,11 @@ def test_a_box_sends_a_file(reference: Page, live: LiveApplication) -> None:
     expect(section).to_contain_text('"tempo": 120', timeout=20_000)
 
 
+def test_it_leads_to_the_playground(reference: Page, live: LiveApplication) -> None:
+    reference.get_by_role("link", name="Playground").click()
+    assert reference.url == f"{live.url}/"
+
+
 def test_every_operation_has_a_sample(reference: Page) -> None:
     sections = reference.locator("section").count()
     assert sections > 20

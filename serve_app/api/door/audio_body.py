@@ -16,6 +16,7 @@ from serve_app.api.services import ApiServices
 from serve_app.domain.errors import BadRequestError, PayloadTooLargeError
 from serve_app.domain.keys import Caller
 from serve_app.providers.web.audio_url import SLOW_START_S, SLOWEST_BYTES_PER_S
+from serve_app.services.audio.intake import EMPTY
 
 LONGEST_JSON = 64 * 1024
 LONGEST_JSON_S = 10.0
@@ -49,7 +50,7 @@ def check_length(content_length: str | None, limit_bytes: int) -> None:
             f"the upload has {content_length} bytes; your tier allows {limit_bytes}"
         )
     if int(content_length) == 0:
-        raise BadRequestError("the body is empty; send the raw audio bytes")
+        raise BadRequestError(EMPTY)
 
 
 def place_of(request: Request) -> AbstractContextManager[None]:

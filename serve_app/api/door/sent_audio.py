@@ -17,7 +17,11 @@ from serve_app.api.door.audio_body import LONGEST_JSON, body_chunks, check_lengt
 from serve_app.api.door.multipart import FORM_ROOM, file_part, is_form
 from serve_app.api.services import ApiServices
 from serve_app.api.wire.assets import AssetInput, UrlInput
-from serve_app.domain.errors import BadRequestError, UnsupportedMediaTypeError
+from serve_app.domain.errors import (
+    BadRequestError,
+    UnprocessableAudioError,
+    UnsupportedMediaTypeError,
+)
 from serve_app.domain.keys import Caller
 from serve_app.domain.tiers import Tier
 from serve_app.ledger.jobs.types import ObjectSource, UrlSource
@@ -130,7 +134,10 @@ class SentAudio:
         """Have the body as it is, for a route that reads more of its JSON; raises as `stored`."""
         if is_form(self._request):
             async with file_part(self._request, self._tier.upload_bytes) as file:
-                yield SentBody(file)
+                head, whole = await peeked(file)
+                if is_surely_no_audio(head[:HEAD_BYTES]):
+                    raise UnprocessableAudioError(f"the part `file` is no audio; {HOW_TO_SEND}")
+                yield SentBody(whole, head)
             return
         async with aclosing(body_chunks(self._request)) as body:
             head, whole = await peeked(body)

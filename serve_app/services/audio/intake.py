@@ -10,6 +10,8 @@ from serve_app.store.objects import ObjectStore
 UPLOADS = "uploads"
 """Objects below this prefix belong to one request or job and live no longer than it."""
 
+EMPTY = "there is no audio: the body or its file is empty (0 bytes)"
+
 
 async def store_body(
     objects: ObjectStore, key: str, chunks: AsyncIterator[bytes], tier: Tier
@@ -28,5 +30,5 @@ async def store_body(
         ) from error
     if stored.size_bytes == 0:
         await objects.delete(key)
-        raise BadRequestError("the body is empty; send the raw audio bytes")
+        raise BadRequestError(EMPTY)
     return stored

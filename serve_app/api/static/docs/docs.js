@@ -130,7 +130,7 @@ function show(root) {
   groups.delete("Health");
   if (last) groups.set("Health", last);
   const nav = document.querySelector("nav");
-  const main = document.querySelector("main");
+  const main = document.getElementById("reference");
   main.replaceChildren(make("h1", {}, `${root.info.title} ${root.info.version}`), ...paragraphs(root.info.description),
     make("p", {}, "Machine-readable: ", make("a", { href: "/openapi.json" }, "/openapi.json")), keyBox());
   for (const [tag, operations] of groups) {
@@ -143,10 +143,12 @@ function show(root) {
   if (location.hash) document.getElementById(location.hash.slice(1))?.scrollIntoView();
 }
 
+fetch("/", { method: "HEAD" }).then((answer) => (document.getElementById("home").hidden = !answer.ok)); // not every service shows it
+
 const wide = matchMedia("(min-width: 801px)");
 const unfold = () => (document.getElementById("contents").open = wide.matches);
 wide.addEventListener("change", unfold);
 unfold();
 fetch("/openapi.json").then((answer) => answer.json()).then(show, () => {
-  document.querySelector("main").replaceChildren(make("p", {}, "The service does not answer; load the page again."));
+  document.getElementById("reference").replaceChildren(make("p", {}, "The service does not answer; load the page again."));
 });

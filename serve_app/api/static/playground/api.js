@@ -34,39 +34,42 @@ export const forgetKey = () => sessionStorage.removeItem(STORED);
 /** The account of the key: limits and prices; null before it is known. */
 export let mine = null;
 
+/** Who hears that the service is absent or busy, where a request has nobody of its own. */
+export const page = { offline() {}, paused() {} };
+
 /**
  * Ask, and wait as long as a busy service says.
  * `told.paused(seconds, message)` and `told.offline(isAway)` hear of it meanwhile.
  */
-export async function ask(path, options = {}, told = {}, read = (answer) => answer.json()) {
+export async function ask(path, options = {}, told = page, read = (answer) => answer.json()) {
   for (let tries = 1; ; tries += 1) {
     let answer;
     try {
       answer = await fetch(path, { ...options, headers: { ...options.headers, Authorization: `Bearer ${key()}` } });
     } catch {
-      told.offline?.(true);
+      told.offline(true);
       await sleep(Math.min(1000 * 2 ** tries, 15_000));
       continue;
     }
-    told.offline?.(false);
+    told.offline(false);
     if (answer.ok) return read(answer);
     const body = await answer.json().catch(() => ({}));
     if (!BUSY.has(answer.status)) throw new Refusal(answer.status, body);
     const pause = Math.min(Number(answer.headers.get("Retry-After")) || 1, LONGEST_PAUSE_S);
     for (let left = pause; left > 0; left -= 1) {
-      told.paused?.(left, body.message ?? "the service is busy");
+      told.paused(left, body.message ?? "the service is busy");
       await sleep(1000);
     }
   }
 }
 
-export async function account(told) {
-  mine = await ask("/v1/account", {}, told);
+export async function account() {
+  mine = await ask("/v1/account");
   return mine;
 }
 
-// The same request is paid once, however often it is sent again.
-const once = () => ({ "Idempotency-Key": crypto.randomUUID() });
+// The same request is paid once, however often it is sent again. (`randomUUID` is there on https and loopback alone.)
+const once = () => ({ "Idempotency-Key": [...crypto.getRandomValues(new Uint32Array(4))].join("-") });
 
 const sent = (body) => ({ method: "POST", body: JSON.stringify(body), headers: { "Content-Type": "application/json", ...once() } });
 // With its embedding, where the tier has it, a track can be compared with the library.
@@ -81,7 +84,7 @@ export const submitUrl = (url, told) => ask("/v1/audio-features/url", sent({ url
 export async function follow(jobId, told) {
   for (;;) {
     const job = await ask(`/v1/jobs/${jobId}?wait=1`, {}, told);
-    told.stage?.(job);
+    told.stage(job);
     if (job.status === "complete") return job;
     if (job.status === "failed") throw new Refusal(200, job.error);
     await sleep(150);
@@ -96,4 +99,8 @@ export const libraryMap = () => ask("/v1/library/map");
 export const similar = (seed, filters) => ask("/v1/similar", sent({ seeds: [seed], ...filters }));
 
 /** Tracks, `{id, location}` each, as a file. */
-export const exported = (format, tracks) => ask("/v1/export", sent({ format, tracks }), {}, (answer) => answer.blob());
+export const exported = (format, tracks) => ask("/v1/export", sent({ format, tracks }), page, (answer) => answer.blob());
+
+/** The track that every service brings along. */
+export const demo = () => ask("/playground/demo.mp3", {}, page, (answer) => answer.blob());
+

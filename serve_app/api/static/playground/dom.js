@@ -29,6 +29,9 @@ export function clock(seconds) {
   return `${Math.floor(whole / 60)}:${String(whole % 60).padStart(2, "0")}`;
 }
 
+/** A number with its sign as it is printed, not a hyphen. */
+export const signed = (value, digits) => value.toFixed(digits).replace("-", "−");
+
 /** The value of a colour of the style sheet, as it is now: light or dark. */
 export const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 

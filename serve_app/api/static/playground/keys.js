@@ -4,7 +4,21 @@ import { colour, draw, isDark } from "/playground/dom.js";
 
 export const NOTES = ["C", "C#", "D", "D#", "E", "F", "F#", "G", "G#", "A", "A#", "B"];
 const SCALES = { major: [0, 2, 4, 5, 7, 9, 11], minor: [0, 2, 3, 5, 7, 8, 10] };
+const FLAT = { "C#": "D♭", "D#": "E♭", "F#": "G♭", "G#": "A♭", "A#": "B♭" };
+const SIX = 6; // sharps or flats: F♯ major is written with sharps, its relative as E♭ minor
 const NAMES_WIDTH = 22;
+
+/** A note as it is written in a key: with flats where the key has them. */
+export function spelt(note, { key, mode }) {
+  const relative = (NOTES.indexOf(key) + (mode === "minor" ? 3 : 0)) % 12;
+  const fifths = (7 * relative) % 12; // sharps, or from seven on twelve less the flats
+  const hasFlats = key && (fifths > SIX || (fifths === SIX && mode === "minor"));
+  return (hasFlats && FLAT[note]) || note.replace("#", "♯");
+}
+
+/** The key's name in words, `E♭ minor`, or short, `E♭m`. */
+export const keyName = (track) => `${spelt(track.key, track)} ${track.mode}`;
+export const keySign = (track) => `${spelt(track.key, track)}${track.mode === "minor" ? "m" : ""}`;
 
 /** The keys that mix with one: itself, its relative, and one step to either side. */
 export function compatible(camelot) {
@@ -59,7 +73,7 @@ export function paintNotes(canvas, result, view) {
       pen.fillRect(0, top, NAMES_WIDTH, row);
       pen.globalAlpha = 1;
       pen.fillStyle = shade;
-      pen.fillText(NOTES[note], 3, top + row - 2);
+      pen.fillText(spelt(NOTES[note], result), 3, top + row - 2);
     }
   };
   new ResizeObserver(paint).observe(canvas);

@@ -1,7 +1,7 @@
 // Puts the page together: the key, what was brought, the list, the track on view, and the library.
 
 import { $ } from "/playground/dom.js";
-import { Refusal, account, forgetKey, key, mine, setKey, takeKey } from "/playground/api.js";
+import { Refusal, account, forgetKey, key, mine, page, setKey, takeKey } from "/playground/api.js";
 import { wireSources } from "/playground/sources.js";
 import { library } from "/playground/library.js";
 import { addKnown, idOf, onChange, tracks } from "/playground/tracks.js";
@@ -14,7 +14,15 @@ const LIBRARY = "#library";
 let opened = null;
 let shelf = null; // the library, once it was asked for
 
-const showOffline = (isAway) => ($("offline").hidden = !isAway);
+const ABSENT = "The service does not answer. What is on the page stays; sending is tried again by itself.";
+
+function showOffline(isAway, words = ABSENT) {
+  $("offline").hidden = !isAway;
+  if (isAway) $("offline").textContent = words;
+}
+
+page.offline = showOffline;
+page.paused = (left, message) => showOffline(left > 0, `${message}; again in ${left} s`);
 
 function open(track) {
   opened = track;
@@ -44,7 +52,7 @@ async function enter() {
     return;
   }
   try {
-    const mine = await account({ offline: showOffline });
+    const mine = await account();
     tier = mine.is_test ? `${mine.tier}, test key` : mine.tier;
     showCredits(mine.credits.remaining);
   } catch (fault) {
@@ -72,6 +80,7 @@ async function turnTo(fragment) {
   if (known) {
     open(addKnown(known[1]));
     scrollTo(0, 0);
+    $("report").focus({ preventScroll: true });
   }
   if (!isLibrary) return;
   shelf ??= library($("library"), (id) => (location.hash = id));

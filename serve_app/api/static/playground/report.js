@@ -1,10 +1,11 @@
 // What is said of one track: its progress, then its numbers, pictures and lines of code.
 
-import { clock, make } from "/playground/dom.js";
+import { $, clock, make, signed } from "/playground/dom.js";
+import { ask } from "/playground/api.js";
 import { grid } from "/playground/clicks.js";
 import { Player, decode } from "/playground/player.js";
 import { Waveform } from "/playground/waveform.js";
-import { paintNotes, wheel } from "/playground/keys.js";
+import { keyName, keySign, paintNotes, wheel } from "/playground/keys.js";
 import { samples } from "/playground/samples.js";
 import { saveCsv, saveJson, saveTagged } from "/playground/downloads.js";
 import { rekordboxForm } from "/playground/exports.js";
@@ -27,10 +28,20 @@ export function report(place, track) {
   if (shown?.track === track && shown.isWhole) return;
   if (shown?.track !== track) close();
   shown = { track, isWhole: track.state === "complete" };
+  say(track);
   if (track.state === "complete") place.replaceChildren(...whole(track));
   else if (track.state === "failed") place.replaceChildren(failed(track));
   else place.replaceChildren(progress(track));
 }
+
+/** Say in a sentence what became of the track on view, to those who do not see it. */
+function say(track) {
+  const words = { sending: "is sent", queued: "waits for a worker", running: "is being analysed", failed: `could not be analysed: ${track.fault?.message}`, complete: track.result && `is analysed: ${inWords(track.result)}` }[track.state];
+  const text = track.note || (words ? `${track.name} ${words}` : "");
+  if ($("status").textContent !== text) $("status").textContent = text;
+}
+
+const inWords = (result) => [result.tempo ? `${result.tempo.toFixed(1)} BPM` : "no tempo", result.key ? keyName(result) : "no key", `${signed(result.loudness, 1)} LUFS`].join(", ");
 
 /** Take a track off view, and end what sounds. */
 export function close() {
@@ -80,9 +91,9 @@ function tiles(track, setFactor) {
   const level = result.loudness - STREAMING_LUFS;
   return make("section", { class: "tiles", "aria-label": "In numbers" },
     tempoTile(track, setFactor),
-    result.key ? tile("Key", `${result.key} ${result.mode}`, "", `Camelot ${result.camelot}`, sure(result.key_confidence)) : tile("Key", "none", "", "no notes that fit one"),
+    result.key ? tile("Key", keyName(result), "", `Camelot ${result.camelot}`, sure(result.key_confidence)) : tile("Key", "none", "", "no notes that fit one"),
     tile("Metre", `${result.time_signature}`, "beats a bar", `${result.bars.length} bars · ${result.beats.length} beats`, sure(result.time_signature_confidence)),
-    tile("Loudness", result.loudness.toFixed(1), "LUFS", `${Math.abs(level).toFixed(1)} dB ${level < 0 ? "under" : "over"} streaming level`, `peak ${result.true_peak.toFixed(1)} dBTP · range ${result.loudness_range.toFixed(1)} LU`),
+    tile("Loudness", signed(result.loudness, 1), "LUFS", `${Math.abs(level).toFixed(1)} dB ${level < 0 ? "under" : "over"} streaming level`, `peak ${signed(result.true_peak, 1)} dBTP · range ${result.loudness_range.toFixed(1)} LU`),
     tile("Mix", `${clock(result.mix_in)} → ${clock(result.mix_out)}`, "", "first bar to mix in, last to mix out"));
 }
 
@@ -106,19 +117,20 @@ function tempoTile(track, setFactor) {
     setFactor(chosen);
   };
   const buttons = countings(result).map(([factor, name, score]) => {
-    const odds = score >= LEAST_ODDS ? ` ${Math.round(100 * score)} %` : "";
-    const says = `${name}${odds}, ${(result.tempo * factor).toFixed(1)} BPM`;
-    return [make("button", { type: "button", "aria-label": says, title: says, onclick: () => choose(factor) }, name, odds && make("small", {}, odds)), factor];
+    const odds = score >= LEAST_ODDS ? `, ${Math.round(100 * score)} % likely` : "";
+    const says = `${name}, ${(result.tempo * factor).toFixed(1)} BPM${odds}`;
+    return [make("button", { type: "button", "aria-label": says, title: says, onclick: () => choose(factor) }, name), factor];
   });
   choose(track.factor);
-  return tile("Tempo", shownTempo, "BPM", sure(result.tempo_confidence), make("div", { class: "times" }, buttons.map(([button]) => button)));
+  const second = result.tempo_alternatives.find((other) => other.score >= LEAST_ODDS);
+  return tile("Tempo", shownTempo, "BPM", sure(result.tempo_confidence) + (second ? ` · or ${second.tempo.toFixed(1)}, ${Math.round(100 * second.score)} %` : ""), make("div", { class: "times" }, buttons.map(([button]) => button)));
 }
 
 function timeline(track) {
   const result = track.result;
   const duration = result.duration_ms / 1000;
-  const canvas = make("canvas", { class: "wave", role: "img", "aria-label": `Waveform with ${result.bars.length} bars and ${result.sections.length} sections: ${result.sections.map((one) => `${clock(one.start)} ${one.key ?? "no key"}`).join(", ")}` });
-  const notes = make("canvas", { class: "chroma", role: "img", "aria-label": `Strength of the notes over time${result.key ? `; those of ${result.key} ${result.mode} are marked` : ""}` });
+  const canvas = make("canvas", { class: "wave", role: "slider", tabindex: 0, "aria-valuemin": 0, "aria-valuemax": Math.round(duration), "aria-label": `Place in the track. ${result.bars.length} bars, ${result.sections.length} sections: ${result.sections.map((one) => `${clock(one.start)} ${one.key ? keySign(one) : "no key"}`).join(", ")}. Arrow keys go from bar to bar` });
+  const notes = make("canvas", { class: "chroma", role: "img", "aria-label": `Strength of the notes over time${result.key ? `; those of ${keyName(result)} are marked` : ""}` });
   const play = make("button", { type: "button", class: "primary", disabled: true, "aria-keyshortcuts": "Space" }, "▶ Play");
   const click = make("button", { type: "button", disabled: true, "aria-pressed": false }, "Click track");
   const where = make("span", { class: "clock" }, `0:00 / ${clock(duration)}`);
@@ -165,7 +177,7 @@ function timeline(track) {
     make("div", { class: "controls" }, play, click, where,
       make("span", { class: "end" }, zoom("−", 2, "Show more time"), zoom("+", 0.5, "Show less time"))),
     canvas, notes,
-    make("div", { class: "legend" }, [["i-bar", "bars"], ["i-beat", "beats, when zoomed"], ["i-loud", "loudness"], ["i-scale", "notes of the scale"]].map(([kind, name]) => make("span", {}, make("i", { class: kind }), name))),
+    make("div", { class: "legend" }, [["i-bar", "bars"], ["i-beat", "beats, when zoomed"], ["i-loud", "loudness"], ["i-mix", "mix in, mix out"], ["i-scale", "notes of the scale"]].map(([kind, name]) => make("span", {}, make("i", { class: kind }), name))),
     note);
   return { panel, setFactor };
 }
@@ -174,7 +186,7 @@ function attributes(result) {
   const meanings = make("dl", {});
   const explain = async () => {
     if (meanings.childElementCount) return;
-    const document = await (await fetch("/openapi.json")).json();
+    const document = await ask("/openapi.json");
     const fields = document.components.schemas.TrackAnalysis.properties;
     meanings.append(...ATTRIBUTES.flatMap((name) => [make("dt", {}, name), make("dd", {}, fields[name].description)]));
   };

@@ -39,7 +39,7 @@ export function samples(track) {
   const names = Object.keys(texts);
   const code = make("pre", { id: "sample", role: "tabpanel", tabindex: 0 });
   const tabs = names.map((name) => make("button", { role: "tab", type: "button", "aria-controls": "sample", onclick: () => choose(name) }, name));
-  const copy = make("button", { type: "button", onclick: () => navigator.clipboard.writeText(code.textContent).then(() => (copy.textContent = "Copied")) }, "Copy");
+  const copy = make("button", { type: "button", hidden: !navigator.clipboard, onclick: () => navigator.clipboard.writeText(code.textContent).then(() => (copy.textContent = "Copied")) }, "Copy");
   const choose = (name) => {
     code.textContent = texts[name];
     code.setAttribute("aria-label", name);

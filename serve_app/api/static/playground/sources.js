@@ -1,6 +1,7 @@
 // Ways to bring audio: drop, choose, an address, the microphone, the demo track.
 
 import { $ } from "/playground/dom.js";
+import { demo } from "/playground/api.js";
 import { addFiles, addUrl } from "/playground/tracks.js";
 
 /** Make the ways work; `open(tracks)` hears what was brought. */
@@ -16,10 +17,7 @@ export function wireSources(open) {
     open([addUrl($("url").value)]);
     event.target.reset();
   });
-  $("demo").addEventListener("click", async () => {
-    const demo = await fetch("/playground/demo.mp3");
-    bring([new File([await demo.blob()], "demo.mp3", { type: "audio/mpeg" })]);
-  });
+  $("demo").addEventListener("click", async () => bring([new File([await demo()], "demo.mp3", { type: "audio/mpeg" })]));
   wireDrop(bring);
   if (navigator.mediaDevices && window.MediaRecorder) wireRecord(bring);
 }

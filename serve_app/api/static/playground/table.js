@@ -1,19 +1,20 @@
 // The list of tracks: sorted by a click on a heading, filtered by words, opened by a click on a name.
 
-import { clock, make } from "/playground/dom.js";
+import { clock, make, signed } from "/playground/dom.js";
 import { saveCsv } from "/playground/downloads.js";
 import { rekordboxForm } from "/playground/exports.js";
+import { keyName } from "/playground/keys.js";
 
 const STATES = { waiting: "waits", sending: "sending", queued: "queued", running: "analysing", complete: "", failed: "failed" };
 const of = (name) => (track) => track.result?.[name] ?? null;
 const COLUMNS = [
   ["Track", (track) => track.name],
   ["BPM", of("tempo"), (value) => value.toFixed(1)],
-  ["Key", (track) => (track.result?.key ? `${track.result.key} ${track.result.mode}` : null)],
+  ["Key", (track) => (track.result?.key ? keyName(track.result) : null)],
   ["Camelot", of("camelot"), (value) => value, (value) => Number(value.slice(0, -1)) + (value.endsWith("B") ? 0.5 : 0)],
   ["Energy", of("energy")],
   ["Dance", of("danceability")],
-  ["LUFS", of("loudness"), (value) => value.toFixed(1)],
+  ["LUFS", of("loudness"), (value) => signed(value, 1)],
   ["Length", of("duration_ms"), (value) => clock(value / 1000)],
 ];
 
@@ -30,8 +31,10 @@ export function table(place, tracks, opened, open) {
   place.querySelector("h2").textContent = `${tracks.length} tracks, ${done.length} analysed`;
   place.querySelector(".csv").disabled = !done.length;
   place.querySelector(".crate").hidden = !done.some((track) => track.jobId);
+  const focused = document.activeElement?.dataset.at;
   place.querySelector("thead").replaceChildren(headings(again));
   place.querySelector("tbody").replaceChildren(...sorted(tracks).map((track) => row(track, track === opened, open)));
+  if (focused) place.querySelector(`[data-at="${focused}"]`)?.focus();
 }
 
 const frame = (place, tracks, redraw) => [
@@ -48,7 +51,7 @@ const frame = (place, tracks, redraw) => [
 const headings = (redraw) => make("tr", {}, COLUMNS.map(([name], i) => {
   const isSorted = order.column === i;
   const label = isSorted ? `${name} ${order.isDown ? "▾" : "▴"}` : name;
-  return make("th", { scope: "col", "aria-sort": isSorted ? (order.isDown ? "descending" : "ascending") : "none" }, make("button", { type: "button", onclick: () => {
+  return make("th", { scope: "col", "aria-sort": isSorted ? (order.isDown ? "descending" : "ascending") : "none" }, make("button", { type: "button", "data-at": `column ${i}`, onclick: () => {
     order = { column: i, isDown: isSorted && !order.isDown };
     redraw();
   } }, label));
@@ -59,7 +62,7 @@ export function sorted(tracks) {
   const wanted = words.toLowerCase().split(/\s+/).filter(Boolean);
   const found = tracks.filter((track) => {
     const tags = track.result?.mood_tags.filter((tag) => tag.score >= 0.6).map((tag) => tag.tag) ?? [];
-    const text = [track.name, track.result?.artist, track.result?.title, track.result?.key, track.result?.mode, track.result?.camelot, ...tags].join(" ").toLowerCase();
+    const text = [track.name, track.result?.artist, track.result?.title, track.result?.key, track.result?.key && keyName(track.result), track.result?.camelot, ...tags].join(" ").toLowerCase();
     return wanted.every((word) => text.includes(word));
   });
   if (order.column < 0) return found;
@@ -79,6 +82,6 @@ function row(track, isOpen, open) {
     const found = value(track);
     return make("td", { class: "number" }, found === null ? "" : shown(found));
   });
-  const name = make("button", { type: "button", "aria-current": String(isOpen), onclick: () => open(track) }, track.name);
+  const name = make("button", { type: "button", "data-at": `track ${track.id}`, "aria-current": String(isOpen), onclick: () => open(track) }, track.name);
   return make("tr", { class: isOpen ? "open" : "" }, make("td", {}, name, state && make("span", { class: track.state === "failed" ? "fault" : "dim" }, ` ${state}`)), cells);
 }

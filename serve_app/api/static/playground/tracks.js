@@ -16,7 +16,16 @@ const changed = (track) => listeners.forEach((listener) => listener(track));
 
 /** Take files in; gives their tracks. */
 export const addFiles = (files) => [...files].map((file) => add(file.name, { file }));
-export const addUrl = (url) => add(decodeURIComponent(url.split("/").pop() || url), { url });
+export const addUrl = (url) => add(fileOf(url), { url });
+
+/** The name of the file at an address, or the address where it tells none. */
+function fileOf(url) {
+  try {
+    return decodeURIComponent(new URL(url).pathname.split("/").pop()) || url;
+  } catch {
+    return url;
+  }
+}
 
 /** Show a job of before again, or a track of the library, by its id; one that is here already is not brought twice. */
 export function addKnown(id) {

@@ -1,6 +1,7 @@
 // The picture of a track in time: wave, bars, beats when zoomed, sections, loudness, and where it plays.
 
-import { clock, colour, isDark } from "/playground/dom.js";
+import { clock, colour, isDark, signed } from "/playground/dom.js";
+import { keySign } from "/playground/keys.js";
 
 const HEAD = 24; // pixels for the names of sections
 const FOOT = 18; // and for the time
@@ -8,6 +9,7 @@ const BEATS_FROM = 22; // beats are drawn once they are so many pixels apart
 const BARS_FROM = 5;
 const QUIETEST_DB = -48;
 const SHORTEST_S = 2;
+const STEP_S = 5; // what an arrow key goes where there are no bars
 const WIDTHS = [0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600];
 const LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ";
 
@@ -40,12 +42,15 @@ export class Waveform {
     this.canvas = canvas;
     this.result = result;
     this.duration = result.duration_ms / 1000;
+    this.bars = result.bars.map((bar) => bar.start);
     this.clicks = [];
     this.at = 0;
     this.from = 0;
     this.to = this.duration;
+    this.tellPlace();
     this.setPeaks(null);
     canvas.addEventListener("click", (event) => seek(this.from + (event.offsetX / canvas.clientWidth) * (this.to - this.from)));
+    canvas.addEventListener("keydown", (event) => this.onKey(event, seek));
     canvas.addEventListener("wheel", (event) => this.onWheel(event), { passive: false });
     new ResizeObserver(() => this.paint()).observe(canvas);
     isDark.addEventListener("change", () => this.paint());
@@ -67,6 +72,26 @@ export class Waveform {
       event.preventDefault();
       this.pan((event.deltaX / this.canvas.clientWidth) * (this.to - this.from));
     }
+  }
+
+  /** Go from bar to bar, to either end, or look closer. */
+  onKey(event, seek) {
+    const { key } = event;
+    if (key === "+" || key === "-") this.zoom(key === "+" ? 0.5 : 2);
+    else if (key === "ArrowRight") seek(this.bars.find((bar) => bar > this.at + 0.05) ?? Math.min(this.duration, this.at + STEP_S));
+    else if (key === "ArrowLeft") seek(this.bars.findLast((bar) => bar < this.at - 0.3) ?? Math.max(0, this.at - STEP_S));
+    else if (key === "Home" || key === "End") seek(key === "Home" ? 0 : this.duration);
+    else return;
+    event.preventDefault();
+  }
+
+  /** Say where it is, for those who do not see it. */
+  tellPlace() {
+    const bar = this.bars.findLastIndex((start) => start <= this.at + 0.05) + 1;
+    const section = this.result.sections.findLastIndex(({ start }) => start <= this.at + 0.05);
+    const words = [clock(this.at), bar && `bar ${bar}`, section >= 0 && `section ${LETTERS[section % 26]}`];
+    this.canvas.setAttribute("aria-valuenow", Math.round(this.at));
+    this.canvas.setAttribute("aria-valuetext", words.filter(Boolean).join(", "));
   }
 
   /** Show `factor` times as much, around a place of the picture. */
@@ -91,6 +116,7 @@ export class Waveform {
   /** Move the playhead, and the picture with it. */
   show(at) {
     this.at = at;
+    this.tellPlace();
     if (at < this.from || at > this.to) this.pan(at - this.from - 0.05 * (this.to - this.from));
     else this.paint();
   }
@@ -114,6 +140,7 @@ export class Waveform {
     this.paintBeats();
     this.paintLoudness();
     this.paintTime();
+    this.paintMix();
     this.paintHead();
   }
 
@@ -125,8 +152,8 @@ export class Waveform {
       this.pen.fillStyle = colour(`--s${i % 4}`);
       this.pen.fillRect(left, 0, right - left, this.height - FOOT);
       this.pen.fillStyle = colour("--ink");
-      const key = section.key ? ` · ${section.key}${section.mode === "minor" ? "m" : ""}` : "";
-      const name = `${LETTERS[i % 26]}${key} · ${section.loudness.toFixed(0)} dB`;
+      const key = section.key ? ` · ${keySign(section)}` : "";
+      const name = `${LETTERS[i % 26]}${key} · ${signed(section.loudness, 0)} dB`;
       const room = Math.min(right, this.width) - Math.max(left, 0) - 10;
       const text = this.pen.measureText(name).width < room ? name : LETTERS[i % 26];
       if (room > 8) this.pen.fillText(text, Math.max(left, 0) + 6, 16);
@@ -185,6 +212,17 @@ export class Waveform {
       const text = step < 1 ? at.toFixed(1) : clock(at);
       if (this.x(at) < this.width - 30) this.pen.fillText(text, this.x(at) + 3, this.height - 4);
       this.pen.fillRect(this.x(at), this.height - FOOT, 1, 5);
+    }
+  }
+
+  /** Where to mix in and out: flags at the foot that point into the part between. */
+  paintMix() {
+    const foot = this.height - FOOT;
+    this.pen.fillStyle = colour("--accent");
+    for (const [at, way] of [[this.result.mix_in, 1], [this.result.mix_out, -1]]) {
+      this.pen.beginPath();
+      [[0, 0], [0, -14], [11 * way, -7]].forEach(([x, y]) => this.pen.lineTo(this.x(at) + x, foot + y));
+      this.pen.fill();
     }
   }
 
