@@ -15,7 +15,7 @@ from serve_app.cli import (
     service,
 )
 from serve_app.cli.analysis import analyze, embed
-from serve_app.cli.library import export, link, scan, similar, tag
+from serve_app.cli.library import backfill, export, link, scan, similar, tag
 from serve_app.cli.mcp import command as mcp
 from serve_app.cli.training import beats
 from serve_app.domain.redaction import redact_logs
@@ -36,6 +36,7 @@ app.command()(analyze.analyze)
 app.command("analyse", hidden=True)(analyze.analyze)
 app.command()(embed.embed)
 app.command()(scan.scan)
+app.command()(backfill.backfill)
 app.command()(link.link)
 app.command()(export.export)
 app.command()(tag.tag)

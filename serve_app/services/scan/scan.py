@@ -8,7 +8,6 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -19,10 +18,11 @@ from serve_app.library.library import Library
 from serve_app.library.track import OPERATOR, LibraryTrack, TrackFile
 from serve_app.library.track import Place as Kind
 from serve_app.services.scan.changes import now, with_mark
-from serve_app.services.scan.entries import Entries, Hearing, Taken, is_as_listed, kind_of
-from serve_app.services.scan.facts import Facts, FileChangedError, Stamp, hash_bytes
+from serve_app.services.scan.entries import Entries, Hearing, Taken, is_as_listed
+from serve_app.services.scan.facts import FileChangedError, Stamp
 from serve_app.services.scan.naming import Naming
 from serve_app.services.scan.places import Found, Place, Trouble
+from serve_app.services.scan.reading import read_file
 from serve_app.services.scan.report import Outcome, ScanReport
 
 MAX_TOGETHER = 64
@@ -128,40 +128,29 @@ class Scan:
                 self._fail(one.location, error.strerror or str(error))
 
     async def _take_up(self, place: Place, found: Found) -> None:
-        known, file = self._entries.at(found.location)
-        if known is not None and file is not None and self._is_as_before(known, file, found):
-            await self._still_there(known, file)
+        known, known_file = self._entries.at(found.location)
+        if known and known_file and self._is_as_before(known, known_file, found):
+            await self._still_there(known, known_file)
             return
         with place.at_hand(found) as path:
             stamp = Stamp.of(path)
-            content_sha256 = await asyncio.to_thread(hash_bytes, path)
-            facts = await asyncio.to_thread(Facts.of, path, content_sha256)
-            named = await asyncio.to_thread(
-                self._naming.name, facts.tags, path, Path(found.location)
-            )
-            while (other := self._in_work.get(facts.audio_sha256)) is not None:
+            file, named = await asyncio.to_thread(read_file, found, path, self._naming)
+            audio = file.audio_sha256 or ""
+            while (other := self._in_work.get(audio)) is not None:
                 await asyncio.wait([other])  # a copy is being analysed
-            file = TrackFile(
-                kind_of(found.location),
-                found.location,
-                content_sha256,
-                facts.audio_sha256,
-                found.size_bytes,
-                found.mtime_ns,
-            )
             twin = self._entries.twin(file)
             written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._in_work[facts.audio_sha256] = written
+            self._in_work[audio] = written
             try:
                 hearing = None
                 if twin is None or twin.analysis is None or self._again:
                     hearing = await self._engine.hear(path)
                 stamp.check(path)
-                taken = Taken(file, named, hearing, partial(nullcontext, path))
+                taken = Taken(file, named, hearing, lambda: nullcontext(path))
                 self._taken.put_nowait(_Waiting(taken, written))
                 await asyncio.shield(written)
             finally:
-                self._in_work.pop(facts.audio_sha256)
+                self._in_work.pop(audio)
                 written.cancel()
 
     def _is_as_before(self, track: LibraryTrack, file: TrackFile, found: Found) -> bool:
