@@ -62,9 +62,9 @@ class Destination:
     def _ids(self, path: str) -> Iterator[str]:
         if not path.endswith(".parquet"):
             return
-        reader = obstore.open_reader(self._backend, path)
+        content = obstore.get(self._backend, path).bytes()
         try:
-            table = pq.read_table(pa.PythonFile(reader, mode="r"), columns=["id"])
+            table = pq.read_table(pa.BufferReader(content), columns=["id"])
         except (pa.ArrowInvalid, KeyError) as error:
             raise DestinationError(
                 f"{path} at the destination is no table of a back-fill ({error}); remove it and "

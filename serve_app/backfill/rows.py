@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from pipelines.analysis.records import EMBEDDING_DIMENSION, TrackFeatures
 from serve_app.domain.identity import TrackIdentity
+from serve_app.library.track import TrackFile
 from serve_app.services.scan.places import Found, Trouble
 
 Row = dict[str, Any]
@@ -73,6 +74,8 @@ HEARD = pa.schema(
     [
         *_SOURCE,
         pa.field("track_id", pa.string(), nullable=False),
+        pa.field("content_sha256", pa.string()),
+        pa.field("audio_sha256", pa.string()),
         *(pa.field(name, kind) for name, kind in _IDENTITY.items()),
         *(pa.field(name, kind) for name, kind in _FEATURES.items()),
     ]
@@ -101,13 +104,19 @@ def source_row(one: Found | Trouble, made_by: str) -> Row:
 
 
 def heard_row(
-    source: Mapping[str, Any], track_id: str, identity: TrackIdentity, features: TrackFeatures
+    source: Mapping[str, Any],
+    file: TrackFile,
+    track_id: str,
+    identity: TrackIdentity,
+    features: TrackFeatures,
 ) -> Row:
     """Give the row of a file that was heard."""
     whole = asdict(features)
     return {
         **source,
         "track_id": track_id,
+        "content_sha256": file.content_sha256,
+        "audio_sha256": file.audio_sha256,
         **{name: getattr(identity, name) for name in _IDENTITY},
         **{name: whole[name] for name in _FEATURES},
         "models": list(features.models.items()),

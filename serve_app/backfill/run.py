@@ -5,6 +5,7 @@ leaves between the two comes out of the library in the next run, and is not hear
 """
 
 import json
+import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -170,10 +171,13 @@ class Backfill:
         if track.analysis is None or track.analysis.made_by != self._made_by:
             return None
         whole = self._library.whole(track.track_id)
-        return None if whole is None else heard_row(source, track.track_id, track.identity, whole)
+        if whole is None:
+            return None
+        return heard_row(source, file, track.track_id, track.identity, whole)
 
     def _answers(self, todo: Sequence[Found]) -> Iterator[list[dict[str, Any]]]:
         DataContext.get_current().enable_progress_bars = False
+        logging.getLogger("ray.data").setLevel(logging.ERROR)
         n_rows = max(BLOCK_ROWS, -(-len(todo) // MOST_BLOCKS))
         blocks = [
             pa.Table.from_pylist(
@@ -194,10 +198,9 @@ class Backfill:
             fn_constructor_args=[self._options],
             batch_size=None,
             batch_format="pyarrow",
-            compute=ActorPoolStrategy(size=self._actors.n),
+            compute=ActorPoolStrategy(size=self._actors.n, max_concurrent_calls_per_actor=AT_ONCE),
             num_cpus=self._actors.n_cpus,
             num_gpus=self._actors.n_gpus,
-            max_concurrency=AT_ONCE,
         )
         for batch in answers.iter_batches(batch_size=None, batch_format="pyarrow"):
             yield cast("pa.Table", batch).to_pylist()
@@ -209,7 +212,9 @@ class Backfill:
             file = one.file
             source = source_row(Found(file.location, file.size_bytes, file.mtime_ns), self._made_by)
             features = one.hearing.features  # type: ignore[union-attr]  # see `_taken`
-            self._keep(TRACKS_FOLDER, heard_row(source, track_id, one.named.identity, features))
+            self._keep(
+                TRACKS_FOLDER, heard_row(source, file, track_id, one.named.identity, features)
+            )
             self.report.heard += 1
         for answer in answers:
             if answer["code"] is not None:

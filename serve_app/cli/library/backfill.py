@@ -1,5 +1,6 @@
 """`afa backfill`: hear very many files on a Ray cluster, into the library and into Parquet."""
 
+import logging
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -119,7 +120,7 @@ def _connected(address: str) -> Iterator[None]:
 
     if address != "local":
         with told(ConnectionError, RuntimeError, ValueError):
-            ray.init(address=address, log_to_driver=False)
+            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
     try:
         yield
     finally:
