@@ -16,6 +16,7 @@ import pyarrow.dataset as ds
 
 from serve_app.library.library import Library
 from serve_app.library.track import OPERATOR
+from tests.data.audio_files import click_track, encode
 
 COMMAND = "from serve_app.cli.main import main; main()"
 LOOK_S = 0.5
@@ -45,6 +46,16 @@ class Outcome:
     n_errors: int
     kept: list[int]
     told: str
+
+
+def make_files(folder: Path, n: int, n_broken: int) -> Path:
+    """Write clicks of different tempos for three seconds, and files that are no audio."""
+    folder.mkdir()
+    for number in range(n):
+        encode(folder / f"{number}.ogg", click_track(60 + 0.3 * number, 3), "ogg", "vorbis")
+    for number in range(n_broken):
+        (folder / f"broken {number}.mp3").write_text(f"nothing to hear {number}")
+    return folder
 
 
 def kill_and_resume(source: Path, folder: Path, kill_at: Sequence[int], actors: int) -> Outcome:
