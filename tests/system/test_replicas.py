@@ -251,7 +251,7 @@ def test_a_broken_device_costs_no_job_and_no_credit(cluster: Cluster, tmp_path: 
     asyncio.run(scenario())
 
 
-@pytest.mark.filterwarnings("ignore:`use_push_based_shuffle` is deprecated:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of Ray Data, about itself
 def test_a_backfill_hears_a_file_once_and_goes_on_where_it_was(
     cluster: Cluster, tmp_path: Path
 ) -> None:

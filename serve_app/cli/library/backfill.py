@@ -81,7 +81,8 @@ def backfill(
 
     One run at a time writes to a folder; another is refused. Nothing guards an S3 prefix: see that
     only one run writes there. Every node needs the files, the checkpoints (`afa models pull`) and
-    afa with its extra `backfill` (Ray Data). Nothing is charged. The status is 0 also where files had errors.
+    afa with its extra `backfill` (Ray Data). Nothing is charged. The status is 0 also where files
+    had errors.
     """
     if find_spec("pandas") is None:
         fail("the back-fill needs Ray Data; pip install 'afa[backfill]'")
