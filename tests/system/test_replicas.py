@@ -287,7 +287,7 @@ def test_a_backfill_hears_a_file_once_and_goes_on_where_it_was(
     assert row["tempo"] == pytest.approx(132, abs=0.5)
     assert np.linalg.norm(row["embedding"]) == pytest.approx(1, abs=1e-5)
     assert track.embeddings == (dict(row["models"])["embedding"],)
-    assert (error["location"], error["code"]) == (str(music / "broken.mp3"), "undecodable_audio")
+    assert (error["location"], error["code"]) == (str(music / "broken.mp3"), "unprocessable_audio")
 
     assert run() == Report(before=2)
     shutil.rmtree(out / "tracks")  # as if killed between the library and the table
