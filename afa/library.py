@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from serve_app.library.library import Library as Stores
     from serve_app.library.query import TrackQuery
     from serve_app.library.track import LibraryTrack as Stored
-    from serve_app.services.scan.scan import Hearing
+    from serve_app.services.scan.entries import Hearing
 
 OPERATOR = ""
 OWNERS = (OPERATOR,)
@@ -338,7 +338,7 @@ class _Engine:
     def _hear(self, path: Path) -> "Hearing":
         from afa.reading import read
         from pipelines.fingerprint.make import make_chromaprint
-        from serve_app.services.scan.scan import Hearing
+        from serve_app.services.scan.entries import Hearing
 
         if self._analyzer is None:
             self._analyzer = Analyzer()

@@ -17,7 +17,7 @@ from serve_app.cli.analysis.sources import SOURCES_HELP, audio_files, expanded
 from serve_app.cli.catalog import AudioAnywhere, audio_policy
 from serve_app.cli.environment import console, errors, existing, fail, told
 from serve_app.cli.library.opened import opened
-from serve_app.cli.output.each_file import Failure, each_file
+from serve_app.cli.output.each_file import each_file
 from serve_app.composition.files import LocalFiles
 from serve_app.domain.identity import TrackIdentity
 from serve_app.library.library import Library
@@ -34,6 +34,7 @@ from serve_app.providers.fingerprints.track_keys import (
     key_of_identity,
 )
 from serve_app.services.export.tracks import tracks_of as library_tracks
+from serve_app.services.failure import Failure
 from serve_app.services.scan.places import AUDIO_ENDINGS
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from serve_app.cli import (
 )
 from serve_app.cli.analysis import analyze, embed
 from serve_app.cli.environment import check_settings
-from serve_app.cli.library import export, link, scan, similar, tag, vectors
+from serve_app.cli.library import backfill, export, link, scan, similar, tag, vectors
 from serve_app.cli.mcp import command as mcp
 from serve_app.cli.training import beats
 from serve_app.domain.redaction import redact_logs
@@ -44,6 +44,7 @@ app.command()(analyze.analyze)
 app.command("analyse", hidden=True)(analyze.analyze)
 app.command()(embed.embed)
 app.command()(scan.scan)
+app.command()(backfill.backfill)
 app.command()(link.link)
 app.command()(export.export)
 app.command()(tag.tag)

@@ -8,7 +8,6 @@ import argparse
 import asyncio
 import json
 import os
-import secrets
 import signal
 import sys
 import threading
@@ -28,7 +27,7 @@ from serve_app.composition.files import LocalFiles, make_private, write_private
 from serve_app.deployments.tracing import trace_if_asked
 from serve_app.domain.redaction import redact_logs
 from serve_app.domain.tiers import LOCAL, ORDER, SOLD, Tiers
-from serve_app.local import embedded_redis, loopback
+from serve_app.local import embedded_redis, own_ray
 from serve_app.local.supervision import SupervisedRedis
 from serve_app.providers.catalog.build import build_catalog
 from serve_app.providers.catalog.search import Catalog
@@ -140,28 +139,16 @@ class LocalService:
 
     def _start_ray(self) -> None:
         say("starting Ray")
-        # Without the token Ray's ports would run the code of every user of this machine.
-        os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
         os.environ |= {
-            **loopback.ENVIRONMENT,
             CALLBACK: MIDDLEWARES,
             TRUSTED_PROXIES: ",".join(self._settings.trusted_proxies),
         }
-        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         trace_if_asked()
-        import ray
+        own_ray.start(max(2, os.cpu_count() or 2))
+        self._ray_started = True
         from ray import serve
         from ray.serve.config import HTTPOptions
 
-        ray.init(
-            address="local",
-            include_dashboard=False,
-            log_to_driver=False,
-            num_cpus=max(2, os.cpu_count() or 2),
-            _node_ip_address=loopback.NODE_IP,
-        )
-        self._ray_started = True
         options = self._config["http_options"] | {"host": self._host, "port": self._port}
         serve.start(
             proxy_location=self._config["proxy_location"],

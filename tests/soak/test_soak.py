@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.ledger import lua_mutants
+from tests.soak.backfill_kills import kill_and_resume, make_files
 from tests.soak.epoch import Epoch
 from tests.soak.job_storm import Storm
 from tests.soak.power import build_shim, has_compiler
@@ -63,6 +64,15 @@ async def test_a_town_comes_back_from_its_archive_and_from_a_backup(
     assert set(figures.reconciled) == {"exact"}
     assert figures.failovers == 2
     assert min(figures.lost_archived, figures.lost_for_good) > 0
+
+
+@pytest.mark.ray
+def test_a_backfill_of_500_files_is_killed_three_times(folder: Path) -> None:
+    source = make_files(folder / "music", 490, n_broken=10)
+    done = kill_and_resume(source, folder, kill_at=(100, 230, 380), actors=2)
+    sys.stdout.write(f"in the library at each kill: {done.kept}; {done.told}")
+    assert (done.lost, done.doubled, done.other, done.redone) == ([], [], [], [])
+    assert (done.n_tracks, done.n_errors) == (490, 10)
 
 
 # A case that a mutant fails leaves its connections open.

@@ -11,11 +11,16 @@ from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
+import pyarrow.dataset as ds
 import pytest
 import ray
 from ray import serve
 
+from configs.settings import Settings
 from models.checkpoints.cards import CardError
+from serve_app.backfill.destination import Destination
+from serve_app.backfill.hearer import HearerOptions
+from serve_app.backfill.run import Actors, Backfill, Report
 from serve_app.checkpoints.choices import ModelChoices
 from serve_app.composition.options import (
     LibraryOptions,
@@ -24,13 +29,18 @@ from serve_app.composition.options import (
     UrlOptions,
     WorkerOptions,
 )
+from serve_app.composition.profile import AppArgs
 from serve_app.composition.stores import Stores, open_stores
 from serve_app.deployments.worker import AnalysisWorker
 from serve_app.domain.credits import AccountPayer
 from serve_app.domain.ulid import new_ulid
 from serve_app.ledger.jobs.types import AnalysisJob, FileSource, JobState, NewJob
+from serve_app.library.library import Library
+from serve_app.library.track import OPERATOR
 from serve_app.local import embedded_redis
+from serve_app.services.scan.places import Folder
 from tests.api.application import store_options
+from tests.data.audio_files import click_track, encode
 from tests.system.test_service import DEMO
 from tests.system.toy_deployments import ToyDeployment, ToySpectralDeployment
 
@@ -239,3 +249,49 @@ def test_a_broken_device_costs_no_job_and_no_credit(cluster: Cluster, tmp_path: 
         await stores.close()
 
     asyncio.run(scenario())
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of Ray Data, about itself
+def test_a_backfill_hears_a_file_once_and_goes_on_where_it_was(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """Everything real: Ray Data, actors with the shipped checkpoints, library and tables."""
+    music, out = tmp_path / "music", tmp_path / "out"
+    music.mkdir()
+    encode(music / "clicks.ogg", click_track(132, 6), "ogg", "vorbis")
+    (music / "broken.mp3").write_bytes(b"nothing to hear")
+    for other in serve.status().applications:
+        serve.delete(other)
+    library = Library((tmp_path / "library").as_uri(), tmp_path / "view")
+    profile, settings = AppArgs(), Settings()
+    options = HearerOptions(
+        place=Folder(music),
+        spectral=profile.model_options(profile.spectral, settings),
+        embedding=profile.model_options(profile.embedding, settings),
+        catalog_dir=tmp_path / "no catalog",
+        fingerprint_dir=tmp_path / "no fingerprints",
+    )
+
+    def run() -> Report:
+        backfill = Backfill(
+            library, Destination(str(out)), options, Actors(1, 1, 0), lambda _: None
+        )
+        backfill.run(list(Folder(music).find()))
+        return backfill.report
+
+    assert run() == Report(heard=1, errors=1)
+    (row,) = ds.dataset(out / "tracks").to_table().to_pylist()
+    (error,) = ds.dataset(out / "errors").to_table().to_pylist()
+    (track,) = library.all([OPERATOR])
+    assert row["track_id"] == track.track_id
+    assert row["tempo"] == pytest.approx(132, abs=0.5)
+    assert np.linalg.norm(row["embedding"]) == pytest.approx(1, abs=1e-5)
+    assert track.embeddings == (dict(row["models"])["embedding"],)
+    assert (error["location"], error["code"]) == (str(music / "broken.mp3"), "unprocessable_audio")
+
+    assert run() == Report(before=2)
+    shutil.rmtree(out / "tracks")  # as if killed between the library and the table
+    assert run() == Report(before=1, known=1)
+    (again,) = ds.dataset(out / "tracks").to_table().to_pylist()
+    assert again == row
+    library.close()

@@ -22,7 +22,7 @@ from serve_app.cli.analysis.by_service import service_engine
 from serve_app.cli.analysis.loaded import LIMITS, load_analyzer, loaded, start_worker
 from serve_app.cli.analysis.sources import SOURCES_HELP, audio_files
 from serve_app.cli.environment import ConfigOption, console, errors, fail, is_url, told, writable
-from serve_app.cli.output.each_file import Failure, Show, each_file
+from serve_app.cli.output.each_file import Show, each_file
 from serve_app.cli.output.records import csv_rows, json_lines
 from serve_app.cli.output.table import features_table
 from serve_app.cli.service import running_session
@@ -31,6 +31,7 @@ from serve_app.composition.options import UrlOptions
 from serve_app.providers.tags.identity import identity_of
 from serve_app.providers.tags.reader import read_tags
 from serve_app.providers.web.audio_url import AudioUrlFetcher
+from serve_app.services.failure import Failure
 
 MAX_URL_BYTES = 500_000_000
 

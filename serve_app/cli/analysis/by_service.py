@@ -17,8 +17,8 @@ from serve_app.domain.tiers import Tiers
 from serve_app.domain.ulid import new_ulid
 from serve_app.ledger.jobs.queue import Jobs
 from serve_app.ledger.jobs.types import AnalysisJob, FileSource, NewJob
+from serve_app.services.scan.entries import Hearing
 from serve_app.services.scan.facts import LIMITS
-from serve_app.services.scan.scan import Hearing
 from serve_app.store.client import connect
 
 JOBS_AT_ONCE = 8

@@ -12,8 +12,8 @@ from pipelines.analysis.features import from_json, to_json
 from pipelines.audio.sandbox import end_with_parent
 from serve_app.cli.analysis.loaded import loaded, start_worker
 from serve_app.domain.errors import InternalError
+from serve_app.services.scan.entries import Hearing
 from serve_app.services.scan.facts import LIMITS
-from serve_app.services.scan.scan import Hearing
 
 
 class WorkersEngine:

@@ -7,42 +7,16 @@ and the exit status is 1 in the end.
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import typer
 from rich.progress import Progress
 
-from pipelines.audio.waveform import AudioError
 from serve_app.cli.environment import errors
-from serve_app.domain.errors import AfaError
-from serve_app.providers.web.url_guard import UrlError
+from serve_app.services.failure import Failure
 from serve_app.services.scan.places import Trouble
 
 R = TypeVar("R")
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """What is wrong with a file, with a code as the API's errors have."""
-
-    code: str
-    message: str
-
-    @classmethod
-    def of(cls, error: Exception) -> "Failure":
-        """Tell what an exception says of a file."""
-        match error:
-            case AfaError():
-                return cls(error.code, error.message)
-            case AudioError():
-                return cls(error.code, str(error))
-            case UrlError():
-                return cls("url_fetch_failed", str(error))
-            case OSError():
-                return cls("unreadable", error.strerror or str(error))
-            case _:
-                return cls("internal_error", repr(error))
 
 
 Show = Callable[[str, R | Failure], None]

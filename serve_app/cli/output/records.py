@@ -7,8 +7,9 @@ from typing import IO, Any, TypeVar
 
 import typer
 
-from serve_app.cli.output.each_file import Failure, Show
+from serve_app.cli.output.each_file import Show
 from serve_app.services.export.tables import harmless
+from serve_app.services.failure import Failure
 
 R = TypeVar("R")
 

@@ -14,6 +14,7 @@ from typing import Protocol
 from urllib.parse import urlsplit
 
 import obstore
+from obstore.store import ObjectStore
 
 from serve_app.store.objects import open_backend
 
@@ -28,12 +29,14 @@ class Found:
     """A file as it was listed.
 
     Attributes:
-        location: An absolute path, or an ``s3://`` address.
+        location: An absolute path, an ``s3://`` or a web address.
+        size_bytes: None of a web address, which is not asked for it.
+        mtime_ns: Likewise.
     """
 
     location: str
-    size_bytes: int
-    mtime_ns: int
+    size_bytes: int | None
+    mtime_ns: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,13 +152,29 @@ class Bucket:
     @contextmanager
     def at_hand(self, found: Found) -> Iterator[Path]:
         """See `Place`."""
-        key = found.location.removeprefix(self._root)
-        with TemporaryDirectory(prefix="afa-scan-") as folder:
-            path = Path(folder) / Path(key).name
-            with path.open("wb") as file:
-                for block in obstore.get(self._backend, key):
-                    file.write(block)
+        with fetched(self._backend, found.location.removeprefix(self._root)) as path:
             yield path
+
+
+def object_at(address: str) -> tuple[ObjectStore, str]:
+    """Give the store and the key of an ``s3://bucket/key``."""
+    bucket, _, key = address.removeprefix("s3://").partition("/")
+    return open_backend(f"s3://{bucket}"), key
+
+
+@contextmanager
+def fetched(store: ObjectStore, key: str) -> Iterator[Path]:
+    """Fetch an object to read it.
+
+    Raises:
+        OSError: It is not there, or the store does not answer.
+    """
+    with TemporaryDirectory(prefix="afa-scan-") as folder:
+        path = Path(folder) / Path(key).name
+        with path.open("wb") as file:
+            for block in obstore.get(store, key):
+                file.write(block)
+        yield path
 
 
 def _listed(path: Path) -> Found | Trouble:

@@ -5,6 +5,8 @@ remixes and other takes sound alike, and so does an instrumental version; their 
 agree everywhere, or they are named otherwise.
 """
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 
 import numpy as np
@@ -39,8 +41,19 @@ class SameRecording:
         self._library = library
         self._fingerprinter = Fingerprinter()
 
-    def find(self, named: TaggedIdentity, features: TrackFeatures, path: Path) -> str | None:
-        """Give the id of the operator's track of the same recording, if there is one for sure."""
+    def find(
+        self,
+        named: TaggedIdentity,
+        features: TrackFeatures,
+        at_hand: Callable[[], AbstractContextManager[Path]],
+    ) -> str | None:
+        """Give the id of the operator's track of the same recording, if there is one for sure.
+
+        Args:
+            named: Who the file says it is.
+            features: What was heard in it.
+            at_hand: Gives a path to read it from; called only where a track comes near.
+        """
         model = features.models.get("embedding")
         if model is None or not any(features.embedding) or model not in self._library.models():
             return None
@@ -49,8 +62,9 @@ class SameRecording:
             track = self._library.get(track_id) if distance <= MAX_DISTANCE else None
             if track is not None and may_be_same(track, named, features.duration_s):
                 others = [Path(file.location) for file in track.files if file.place is Place.PATH]
-                if any(self.sounds_same(path, other, features.duration_s) for other in others):
-                    return track_id
+                with suppress(OSError), at_hand() as path:
+                    if any(self.sounds_same(path, other, features.duration_s) for other in others):
+                        return track_id
         return None
 
     def sounds_same(self, one: Path, other: Path, duration_s: float) -> bool:

@@ -6,26 +6,24 @@ has confirmed stays, whenever the scan ends; nothing is done by halves.
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from pipelines.analysis.records import TrackFeatures
 from pipelines.audio.waveform import AudioError
-from serve_app.checkpoints.choice import models_name
 from serve_app.domain.errors import AfaError
-from serve_app.library.edit import Edit, Heard
+from serve_app.library.edit import Edit
 from serve_app.library.library import Library
-from serve_app.library.rows import audio_term, content_term, location_term
-from serve_app.library.track import OPERATOR, LibraryTrack, TrackFile, new_track_id
+from serve_app.library.track import OPERATOR, LibraryTrack, TrackFile
 from serve_app.library.track import Place as Kind
-from serve_app.providers.tags.identity import TaggedIdentity
-from serve_app.services.scan.changes import FileOf, now, with_mark, without_file
-from serve_app.services.scan.facts import Facts, FileChangedError, Stamp, hash_bytes
+from serve_app.services.scan.changes import now, with_mark
+from serve_app.services.scan.entries import Entries, Hearing, Taken, is_as_listed
+from serve_app.services.scan.facts import FileChangedError, Stamp
 from serve_app.services.scan.naming import Naming
 from serve_app.services.scan.places import Found, Place, Trouble
+from serve_app.services.scan.reading import read_file
 from serve_app.services.scan.report import Outcome, ScanReport
-from serve_app.services.scan.same import MAX_DIFFERENCE_S, SameRecording
 
 MAX_TOGETHER = 64
 """Files in one commit, which waits for none: what came while the last was written goes together."""
@@ -34,14 +32,6 @@ READ_AHEAD = 2
 """Files that are read while others are analysed."""
 
 PAGE = 500
-
-
-@dataclass(frozen=True, slots=True)
-class Hearing:
-    """What an analysis gave: the whole record, and the chromaprint of its beginning."""
-
-    features: TrackFeatures
-    fingerprint: str | None
 
 
 class Engine(Protocol):
@@ -60,15 +50,10 @@ class Engine(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _Taken:
-    """A file that was read, and what the library is to learn of it."""
+class _Waiting:
+    """A file that waits to be written, and who is told once it is."""
 
-    found: Found
-    facts: Facts
-    named: TaggedIdentity
-    path: Path
-    twin: LibraryTrack | None
-    hearing: Hearing | None
+    taken: Taken
     written: asyncio.Future[None]
 
 
@@ -94,10 +79,10 @@ class Scan:
             again: Analyse what is known, too.
         """
         self._library, self._engine, self._naming = library, engine, naming
-        self._same = SameRecording(library)
+        self._entries = Entries(library)
         self._tell, self._again = tell, again
         self.report = ScanReport()
-        self._taken: asyncio.Queue[_Taken] = asyncio.Queue()
+        self._taken: asyncio.Queue[_Waiting] = asyncio.Queue()
         self._in_work: dict[str, asyncio.Future[None]] = {}
 
     async def run(self, listed: Sequence[tuple[Place, Sequence[Found | Trouble]]]) -> None:
@@ -143,43 +128,33 @@ class Scan:
                 self._fail(one.location, error.strerror or str(error))
 
     async def _take_up(self, place: Place, found: Found) -> None:
-        known, file = self._at(found.location)
-        if known is not None and file is not None and self._is_as_before(known, file, found):
-            await self._still_there(known, file)
+        known, known_file = self._entries.at(found.location)
+        if known and known_file and self._is_as_before(known, known_file, found):
+            await self._still_there(known, known_file)
             return
         with place.at_hand(found) as path:
             stamp = Stamp.of(path)
-            content_sha256 = await asyncio.to_thread(hash_bytes, path)
-            facts = await asyncio.to_thread(Facts.of, path, content_sha256)
-            named = await asyncio.to_thread(
-                self._naming.name, facts.tags, path, Path(found.location)
-            )
-            while (other := self._in_work.get(facts.audio_sha256)) is not None:
+            file, named = await asyncio.to_thread(read_file, found, path, self._naming)
+            audio = file.audio_sha256 or ""
+            while (other := self._in_work.get(audio)) is not None:
                 await asyncio.wait([other])  # a copy is being analysed
-            twin = self._twin(facts)
+            twin = self._entries.twin(file)
             written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._in_work[facts.audio_sha256] = written
+            self._in_work[audio] = written
             try:
                 hearing = None
                 if twin is None or twin.analysis is None or self._again:
                     hearing = await self._engine.hear(path)
                 stamp.check(path)
-                self._taken.put_nowait(_Taken(found, facts, named, path, twin, hearing, written))
+                taken = Taken(file, named, hearing, lambda: nullcontext(path))
+                self._taken.put_nowait(_Waiting(taken, written))
                 await asyncio.shield(written)
             finally:
-                self._in_work.pop(facts.audio_sha256)
+                self._in_work.pop(audio)
                 written.cancel()
 
-    def _at(self, location: str) -> tuple[LibraryTrack | None, TrackFile | None]:
-        for track in self._library.of_term(location_term(location), OPERATOR):
-            for file in track.files:
-                if file.location == location:
-                    return track, file
-        return None, None
-
     def _is_as_before(self, track: LibraryTrack, file: TrackFile, found: Found) -> bool:
-        is_same = (file.size_bytes, file.mtime_ns) == (found.size_bytes, found.mtime_ns)
-        return is_same and track.analysis is not None and not self._again
+        return is_as_listed(file, found) and track.analysis is not None and not self._again
 
     async def _still_there(self, track: LibraryTrack, file: TrackFile) -> None:
         if file.missing_since is None:
@@ -189,12 +164,6 @@ class Scan:
         await asyncio.to_thread(self._library.write, [edit])
         self._note(file.location, Outcome.RETURNED)
 
-    def _twin(self, facts: Facts) -> LibraryTrack | None:
-        for term in (content_term(facts.content_sha256), audio_term(facts.audio_sha256)):
-            for track in self._library.of_term(term, OPERATOR):
-                return track
-        return None
-
     async def _write(self) -> None:
         while True:
             first = await self._taken.get()
@@ -202,70 +171,15 @@ class Scan:
             await self._write_waiting()
 
     async def _write_waiting(self) -> None:
-        taken: list[_Taken] = []
-        while not self._taken.empty() and len(taken) < MAX_TOGETHER:
-            taken.append(self._taken.get_nowait())
-        if taken:
-            outcomes = await asyncio.to_thread(self._store, taken)
-            for one, outcome in zip(taken, outcomes, strict=True):
-                self._note(one.found.location, outcome)
+        waiting: list[_Waiting] = []
+        while not self._taken.empty() and len(waiting) < MAX_TOGETHER:
+            waiting.append(self._taken.get_nowait())
+        if waiting:
+            entered = await asyncio.to_thread(self._entries.enter, [one.taken for one in waiting])
+            for one, (_, outcome) in zip(waiting, entered, strict=True):
+                self._note(one.taken.file.location, outcome)
                 if not one.written.done():
                     one.written.set_result(None)
-
-    def _store(self, taken: Sequence[_Taken]) -> list[Outcome]:
-        edits: list[Edit] = []
-        outcomes, added_s = [], list[float]()
-        for one in taken:
-            if one.hearing is not None and one.twin is None:
-                duration_s = one.hearing.features.duration_s
-                if any(abs(duration_s - other_s) <= MAX_DIFFERENCE_S for other_s in added_s):
-                    # They may be one recording, which only what is written tells.
-                    self._library.write(edits)
-                    edits, added_s = [], []
-                added_s.append(duration_s)
-            of_file, heard, outcome = self._decide(one)
-            edits.append(Edit(of_file.track_id, of_file.change(), heard))
-            edits += [
-                Edit(other.track_id, without_file(one.found.location))
-                for other in self._library.of_term(location_term(one.found.location), OPERATOR)
-                if other.track_id != of_file.track_id
-            ]
-            outcomes.append(outcome)
-        self._library.write(edits)
-        return outcomes
-
-    def _decide(self, one: _Taken) -> tuple[FileOf, Heard | None, Outcome]:
-        file = TrackFile(
-            Kind.PATH,
-            one.found.location,
-            one.facts.content_sha256,
-            one.facts.audio_sha256,
-            one.found.size_bytes,
-            one.found.mtime_ns,
-        )
-        heard, fingerprint, joined = None, None, None
-        if one.hearing is not None:
-            features, fingerprint = one.hearing.features, one.hearing.fingerprint
-            heard = Heard(features, models_name(features.models))
-            if one.twin is None:
-                joined = self._same.find(one.named, features, one.path)
-        if joined is not None:
-            return FileOf(joined, file, one.named, is_another=True), None, Outcome.JOINED
-        if one.twin is None:
-            of_file = FileOf(new_track_id(), file, one.named, fingerprint=fingerprint)
-            return of_file, heard, Outcome.ADDED
-        gone = [other.location for other in one.twin.files if _is_gone(other, one.found)]
-        is_here = any(other.location == one.found.location for other in one.twin.files)
-        of_file = FileOf(
-            *(one.twin.track_id, file, one.named, gone),
-            is_another=not gone and not is_here,
-            fingerprint=fingerprint,
-        )
-        if heard is not None:
-            return of_file, heard, Outcome.ANALYSED
-        if gone:
-            return of_file, None, Outcome.FOLLOWED
-        return of_file, None, Outcome.RETAGGED if is_here else Outcome.JOINED
 
     async def _mark_missing(self, place: Place, listed: Sequence[Found | Trouble]) -> None:
         """Mark what lay in a place, unless something of the place could not be looked at."""
@@ -301,10 +215,3 @@ class Scan:
     def _fail(self, location: str, message: str) -> None:
         self.report.fail(Trouble(location, message))
         self._tell(location, Outcome.FAILED)
-
-
-def _is_gone(file: TrackFile, found: Found) -> bool:
-    """Whether a known file is no longer where it was, so that the one found is that file, moved."""
-    if file.location == found.location or file.place is not Kind.PATH:
-        return False
-    return not file.location.startswith("s3://") and not Path(file.location).exists()

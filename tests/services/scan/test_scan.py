@@ -16,11 +16,12 @@ from serve_app.library.library import Library
 from serve_app.library.query import TrackQuery
 from serve_app.library.track import OPERATOR, LibraryTrack
 from serve_app.providers.catalog.search import Catalog
+from serve_app.services.scan.entries import Hearing
 from serve_app.services.scan.facts import LIMITS
 from serve_app.services.scan.naming import Naming
 from serve_app.services.scan.places import Folder, Place, SingleFile
 from serve_app.services.scan.report import Outcome, ScanReport
-from serve_app.services.scan.scan import Hearing, Scan
+from serve_app.services.scan.scan import Scan
 from serve_app.services.simulation.features import simulated_features
 from tests.data.audio_files import encode
 

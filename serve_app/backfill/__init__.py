@@ -1,0 +1,1 @@
+"""Bulk analysis by Ray Data."""

@@ -1,0 +1,205 @@
+"""The actor that hears files: the service's steps behind the service's batchers, fed by paths.
+
+Invariant: every file gives one row, with what was heard or with its own error. Only what would fail
+every file, a missing checkpoint or a broken device, ends the run.
+"""
+
+import asyncio
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import torch
+
+from pipelines.analysis import mood_and_embedding, spectral
+from pipelines.analysis.features import to_json
+from pipelines.analysis.merge import merge
+from pipelines.analysis.records import TrackFeatures
+from pipelines.audio.decode import decode
+from pipelines.batching.backfill import backfill
+from pipelines.batching.device import Turns
+from pipelines.batching.runner import BatchedStep
+from pipelines.batching.steps import Prepared
+from pipelines.fingerprint.make import make_chromaprint
+from serve_app.composition.execution import execution_on
+from serve_app.composition.options import ModelOptions
+from serve_app.deployments.placement import assigned_cpus, replica_device
+from serve_app.domain import identity as identity_json
+from serve_app.library.track import TrackFile
+from serve_app.providers.tags.identity import TaggedIdentity
+from serve_app.services.failure import Failure
+from serve_app.services.scan.entries import Hearing
+from serve_app.services.scan.facts import LIMITS, Stamp
+from serve_app.services.scan.naming import Naming
+from serve_app.services.scan.places import Found, Place
+from serve_app.services.scan.reading import read_file
+
+SOURCE = pa.schema(
+    [("location", pa.string()), ("size_bytes", pa.int64()), ("mtime_ns", pa.int64())]
+)
+
+ANSWER = pa.schema(
+    [
+        *SOURCE,
+        ("content_sha256", pa.string()),
+        ("audio_sha256", pa.string()),
+        ("identity", pa.binary()),
+        ("sources", pa.string()),
+        ("record", pa.binary()),
+        ("fingerprint", pa.string()),
+        ("code", pa.string()),
+        ("message", pa.string()),
+    ]
+)
+"""What was heard, or ``code`` and ``message`` of what was wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class HearerOptions:
+    """What every actor of a run is made with.
+
+    Attributes:
+        place: Where the files lie.
+        spectral: Checkpoints and batches of rhythm and key; likewise ``embedding`` of the rest.
+        catalog_dir: On the actor's own node, as ``fingerprint_dir``; may be absent there.
+    """
+
+    place: Place
+    spectral: ModelOptions
+    embedding: ModelOptions
+    catalog_dir: Path
+    fingerprint_dir: Path
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """A file that is ready for the batchers."""
+
+    file: TrackFile
+    named: TaggedIdentity
+    fingerprint: str | None
+    duration_s: float
+    prepared: list[Prepared]
+
+
+@dataclass(frozen=True, slots=True)
+class _Heard:
+    file: TrackFile
+    named: TaggedIdentity
+    hearing: Hearing
+
+
+class Hearer:
+    """Hears blocks of files; several at once share its batchers."""
+
+    def __init__(self, options: HearerOptions) -> None:
+        """Load the checkpoints.
+
+        Raises:
+            CardError: One is not known, or not allowed.
+            CheckpointError: One is not on this node, or not what its card says.
+            DeviceMissingError: Ray gave a GPU, and CUDA finds none.
+        """
+        self._place = options.place
+        self._naming = Naming.open(options.catalog_dir, options.fingerprint_dir)
+        self._n_readers = assigned_cpus()
+        torch.set_num_threads(self._n_readers)
+        device, turns = replica_device(options.embedding.device), Turns()
+        execution = execution_on(device, options.embedding)
+        model_dir, cards = options.embedding.model_dir, options.embedding.cards()
+        self._spectral = BatchedStep(
+            spectral.build(cards, model_dir, device),
+            device,
+            options.spectral.batch_windows,
+            max_batch_bytes=options.spectral.batch_mib << 20,
+            host_threads=self._n_readers,
+            turns=turns,
+        )
+        self._described = BatchedStep(
+            mood_and_embedding.build(
+                cards, model_dir, device, options.embedding.max_windows, execution
+            ),
+            device,
+            options.embedding.batch_windows,
+            max_batch_bytes=options.embedding.batch_mib << 20,
+            host_threads=self._n_readers,
+            turns=turns,
+        )
+        self._compiling = asyncio.Lock()
+        self._is_compiled = False
+
+    async def __call__(self, files: pa.Table) -> pa.Table:
+        """Hear a block of files.
+
+        Args:
+            files: Of the schema `SOURCE`.
+
+        Returns:
+            A row for each, of the schema `ANSWER`, in the order in which they were done.
+
+        Raises:
+            DeviceFaultError: The device broke.
+            DecoderUnavailableError: Nothing can be decoded on this node.
+        """
+        await self._compile()
+        rows: list[dict[str, Any]] = []
+        await backfill(
+            [Found(**row) for row in files.to_pylist()],
+            self._read,
+            self._complete,
+            lambda found, outcome: rows.append(_row(found, outcome)),
+            self._wants_more,
+            self._n_readers,
+        )
+        return pa.Table.from_pylist(rows, schema=ANSWER)
+
+    async def _compile(self) -> None:
+        async with self._compiling:
+            if not self._is_compiled:
+                await self._spectral.compile()
+                await self._described.compile()
+                self._is_compiled = True
+
+    def _read(self, found: Found) -> _Read:
+        with self._place.at_hand(found) as path:
+            stamp = Stamp.of(path)
+            file, named = read_file(found, path, self._naming)
+            waveform = decode(path, LIMITS)
+            stamp.check(path)
+        prepared = [step.prepare(waveform) for step in (self._spectral, self._described)]
+        return _Read(file, named, make_chromaprint(waveform), waveform.duration_s, prepared)
+
+    async def _complete(self, read: _Read) -> _Heard:
+        for_spectral, for_described = read.prepared
+        rhythm_and_key, (mood, vector) = await asyncio.gather(
+            self._spectral.complete(for_spectral), self._described.complete(for_described)
+        )
+        features = merge(read.duration_s, rhythm_and_key, mood, vector)
+        return _Heard(read.file, read.named, Hearing(features, read.fingerprint))
+
+    async def _wants_more(self) -> None:
+        await self._spectral.wants_more()
+        await self._described.wants_more()
+
+
+def _row(found: Found, outcome: _Heard | Exception) -> dict[str, Any]:
+    row: dict[str, Any] = dict.fromkeys(ANSWER.names)
+    row |= {
+        "location": found.location,
+        "size_bytes": found.size_bytes,
+        "mtime_ns": found.mtime_ns,
+    }
+    if isinstance(outcome, Exception):
+        failure = Failure.of(outcome)
+        return row | {"code": failure.code, "message": failure.message}
+    features: TrackFeatures = outcome.hearing.features
+    return row | {
+        "content_sha256": outcome.file.content_sha256,
+        "audio_sha256": outcome.file.audio_sha256,
+        "identity": identity_json.to_json(outcome.named.identity),
+        "sources": json.dumps(dict(outcome.named.sources)),
+        "record": to_json(features),
+        "fingerprint": outcome.hearing.fingerprint,
+    }

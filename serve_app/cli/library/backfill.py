@@ -1,0 +1,204 @@
+"""`afa backfill`: hear very many files on a Ray cluster, into the library and into Parquet."""
+
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from configs.settings import Settings
+from models.checkpoints.cards import CardError
+from serve_app.cli.environment import ConfigOption, console, errors, fail, profile_of, told
+from serve_app.cli.library.opened import opened
+from serve_app.cli.library.scan import place_of
+from serve_app.composition.files import LocalFiles, NotSharedError, make_private, require_shared
+from serve_app.composition.options import UrlOptions
+from serve_app.domain.errors import ServiceUnavailableError
+from serve_app.library.library import Library
+from serve_app.local import own_ray
+from serve_app.services.scan.places import Place
+
+if TYPE_CHECKING:
+    from serve_app.backfill.run import Report
+
+TABLE = ".parquet"
+LINE_S = 60.0
+"""Between two lines of progress where there is no terminal."""
+
+
+def backfill(
+    source: Annotated[
+        str,
+        typer.Argument(
+            help="A folder, s3://bucket/prefix, or a .parquet file with a column `path`, `url` or "
+            "`location` of paths, s3:// and web addresses.",
+        ),
+    ],
+    out: Annotated[
+        str,
+        typer.Option(
+            help="A folder or s3://bucket/prefix for the tables `tracks` and `errors`.",
+            metavar="DEST",
+        ),
+    ],
+    address: Annotated[
+        str,
+        typer.Option(
+            envvar="RAY_ADDRESS",
+            help="The cluster: `auto` on one of its nodes, or HOST:6379. `local` starts a Ray on "
+            "this machine, for this run.",
+        ),
+    ] = "local",
+    actors: Annotated[
+        int,
+        typer.Option(min=0, help="Processes that hear; 0: one for each GPU, else for each CPU."),
+    ] = 0,
+    cpus: Annotated[
+        int,
+        typer.Option(
+            min=0, help="CPUs of each; 0: with GPUs what is there for each of them, else 1."
+        ),
+    ] = 0,
+    config: ConfigOption = None,
+) -> None:
+    """Hear very many files on a Ray cluster: into the library, and into Parquet.
+
+    DEST/tracks has a row for each file: where it lies, its track in the library, tempo, key, beats,
+    loudness, attributes, tags, and the embedding as a fixed-size list of 768 float32. DEST/errors
+    has a row for each file that could not be heard, with a code and a message. Both are read as
+    whole folders: `pyarrow.dataset.dataset("DEST/tracks")`, or `read_parquet('DEST/tracks/*')`.
+
+    Whatever ends the run, a kill -9 too, the same command goes on: rows that are there are passed
+    over, and what the library knows is not heard again. A file that changed, and every file after
+    a swap of checkpoints, gets a further row; `made_by` names the checkpoints. To try the files
+    with errors again, remove DEST/errors.
+
+    One run at a time writes to a folder; another is refused. Nothing guards an S3 prefix: see that
+    only one run writes there. Every node needs the files, the checkpoints (`afa models pull`) and
+    afa with its extra `backfill` (Ray Data). Nothing is charged. The status is 0 also where files
+    had errors.
+    """
+    if find_spec("pandas") is None:
+        fail("the back-fill needs Ray Data; pip install 'afa[backfill]'")
+    settings = Settings()
+    files = LocalFiles(settings.data_dir.absolute())
+    with told(ValueError, OSError, NotSharedError):
+        require_shared(settings)
+        place = _place(source, settings)
+    make_private(files.data_dir)
+    library = opened(settings, files)
+    with _connected(address), told(CardError):
+        _run(settings, files, place, library, out, (actors, cpus), config)
+
+
+def _place(source: str, settings: Settings) -> Place:
+    """Tell what the argument names.
+
+    Raises:
+        ValueError: An address of a bucket that is none, or a table that names no audio.
+        OSError: It is not there.
+    """
+    if not source.endswith(TABLE) or source.startswith("s3://"):
+        return place_of(source)
+    from serve_app.services.scan.table import Table
+
+    urls = UrlOptions(ports=settings.url_ports, networks=settings.url_networks)
+    return Table(Path(source), urls.guard())
+
+
+@contextmanager
+def _connected(address: str) -> Iterator[None]:
+    """Connect to a cluster, or start a Ray that ends with the block."""
+    if address == "local":
+        own_ray.start(os.cpu_count() or 1)
+    import ray
+
+    if address != "local":
+        with told(ConnectionError, RuntimeError, ValueError):
+            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def _run(
+    settings: Settings,
+    files: LocalFiles,
+    place: Place,
+    library: Library,
+    out: str,
+    wanted: tuple[int, int],
+    config: Path | None,
+) -> None:
+    from ray.exceptions import RayError
+
+    from serve_app.backfill.destination import Destination, DestinationError
+    from serve_app.backfill.hearer import HearerOptions
+    from serve_app.backfill.run import Backfill, OtherCheckpointsError, actors_for
+
+    profile = profile_of(config)
+    served = files.served(settings)
+    options = HearerOptions(
+        place=place,
+        spectral=profile.model_options(profile.spectral, settings),
+        embedding=profile.model_options(profile.embedding, settings),
+        catalog_dir=served.catalog_dir,
+        fingerprint_dir=served.fingerprint_dir,
+    )
+    listed = list(place.find())
+    with (
+        told(DestinationError, OtherCheckpointsError, RayError, ServiceUnavailableError, OSError),
+        _shown(len(listed)) as tell,
+    ):
+        run = Backfill(library, Destination(out), options, actors_for(*wanted), tell)
+        try:
+            run.run(listed)
+        except KeyboardInterrupt:
+            console.print("stopped; what is done is kept, and the same command goes on")
+            raise typer.Exit(130) from None
+    report = run.report
+    console.print(
+        f"{report.heard} heard, {report.known} from the library, {report.before} there before, "
+        f"{report.errors} with errors",
+        highlight=False,
+    )
+
+
+@contextmanager
+def _shown(total: int) -> Iterator[Callable[["Report"], None]]:
+    """Give what shows progress: a bar on a terminal, elsewhere a line every minute."""
+    begun_s = shown_s = time.monotonic()
+    with Progress(
+        TextColumn("hearing"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[rate]}"),
+        TimeRemainingColumn(),
+        console=errors,
+        transient=True,
+        disable=not errors.is_terminal,
+    ) as bar:
+        task = bar.add_task("hearing", total=total, rate="")
+
+        def tell(report: "Report") -> None:
+            nonlocal shown_s
+            now_s = time.monotonic()
+            rate = report.heard / max(now_s - begun_s, 1e-3)
+            told_rate = f"{rate:.1f} a second, {report.errors} errors"
+            bar.update(task, completed=report.n_done, rate=told_rate)
+            if not errors.is_terminal and now_s - shown_s >= LINE_S and rate:
+                shown_s = now_s
+                left_min = (total - report.n_done) / rate / 60
+                errors.print(
+                    f"{report.n_done} of {total}, {told_rate}, {left_min:.0f} min left",
+                    highlight=False,
+                )
+
+        yield tell

@@ -1,0 +1,30 @@
+"""What is wrong with one file of many, told as the API tells of a request."""
+
+from dataclasses import dataclass
+
+from pipelines.audio.waveform import AudioError
+from serve_app.domain.errors import AfaError
+from serve_app.providers.web.url_guard import UrlError
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What is wrong with a file, with a code as the API's errors have."""
+
+    code: str
+    message: str
+
+    @classmethod
+    def of(cls, error: Exception) -> "Failure":
+        """Tell what an exception says of a file."""
+        match error:
+            case AfaError():
+                return cls(error.code, error.message)
+            case AudioError():
+                return cls(error.code, str(error))
+            case UrlError():
+                return cls("url_fetch_failed", str(error))
+            case OSError():
+                return cls("unreadable", error.strerror or str(error))
+            case _:
+                return cls("internal_error", repr(error))

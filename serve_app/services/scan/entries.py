@@ -1,0 +1,146 @@
+"""Files that were heard, entered into the library: by a scan, and by a back-fill.
+
+Invariant: one recording is one track, however many files of it are entered together.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipelines.analysis.records import TrackFeatures
+from serve_app.checkpoints.choice import models_name
+from serve_app.library.edit import Edit, Heard
+from serve_app.library.library import Library
+from serve_app.library.rows import audio_term, content_term, location_term
+from serve_app.library.track import OPERATOR, LibraryTrack, Place, TrackFile, new_track_id
+from serve_app.providers.tags.identity import TaggedIdentity
+from serve_app.services.scan.changes import FileOf, without_file
+from serve_app.services.scan.places import Found
+from serve_app.services.scan.report import Outcome
+from serve_app.services.scan.same import MAX_DIFFERENCE_S, SameRecording
+
+
+@dataclass(frozen=True, slots=True)
+class Hearing:
+    """What an analysis gave: the whole record, and the chromaprint of its beginning."""
+
+    features: TrackFeatures
+    fingerprint: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A file that was read.
+
+    Attributes:
+        hearing: None where its audio is known and was not analysed again.
+        at_hand: Gives a path to read it from, as `serve_app.services.scan.places.Place`.
+    """
+
+    file: TrackFile
+    named: TaggedIdentity
+    hearing: Hearing | None
+    at_hand: Callable[[], AbstractContextManager[Path]]
+
+
+class Entries:
+    """What the library has of files, and the only way that files get into it."""
+
+    def __init__(self, library: Library) -> None:
+        self._library = library
+        self._same = SameRecording(library)
+
+    def at(self, location: str) -> tuple[LibraryTrack | None, TrackFile | None]:
+        """Give the track that has a file at a place, and that file."""
+        for track in self._library.of_term(location_term(location), OPERATOR):
+            for file in track.files:
+                if file.location == location:
+                    return track, file
+        return None, None
+
+    def twin(self, file: TrackFile) -> LibraryTrack | None:
+        """Give the track that has a file of the same bytes, or of the same audio."""
+        terms = []
+        if file.content_sha256 is not None:
+            terms.append(content_term(file.content_sha256))
+        if file.audio_sha256 is not None:
+            terms.append(audio_term(file.audio_sha256))
+        for term in terms:
+            for track in self._library.of_term(term, OPERATOR):
+                return track
+        return None
+
+    def enter(self, taken: Sequence[Taken]) -> list[tuple[str, Outcome]]:
+        """Write files and what was heard in them; give each one's track and what became of it.
+
+        Raises:
+            OSError: The library cannot be written; what it had confirmed is kept.
+            LibraryBusyError: Likewise.
+        """
+        edits: list[Edit] = []
+        outcomes, added_s = [], list[float]()
+        for one in taken:
+            twin = self.twin(one.file)
+            if twin is None and one.hearing is not None:
+                duration_s = one.hearing.features.duration_s
+                if any(abs(duration_s - other_s) <= MAX_DIFFERENCE_S for other_s in added_s):
+                    # They may be one recording, which only what is written tells.
+                    self._library.write(edits)
+                    edits, added_s = [], []
+                    twin = self.twin(one.file)
+                added_s.append(duration_s)
+            of_file, heard, outcome = self._decide(one, twin)
+            edits.append(Edit(of_file.track_id, of_file.change(), heard))
+            edits += [
+                Edit(other.track_id, without_file(one.file.location))
+                for other in self._library.of_term(location_term(one.file.location), OPERATOR)
+                if other.track_id != of_file.track_id
+            ]
+            outcomes.append((of_file.track_id, outcome))
+        self._library.write(edits)
+        return outcomes
+
+    def _decide(
+        self, one: Taken, twin: LibraryTrack | None
+    ) -> tuple[FileOf, Heard | None, Outcome]:
+        heard, fingerprint, joined = None, None, None
+        if one.hearing is not None:
+            features, fingerprint = one.hearing.features, one.hearing.fingerprint
+            heard = Heard(features, models_name(features.models))
+            if twin is None:
+                joined = self._same.find(one.named, features, one.at_hand)
+        if joined is not None:
+            return FileOf(joined, one.file, one.named, is_another=True), None, Outcome.JOINED
+        if twin is None:
+            of_file = FileOf(new_track_id(), one.file, one.named, fingerprint=fingerprint)
+            return of_file, heard, Outcome.ADDED
+        gone = [other.location for other in twin.files if _is_gone(other, one.file)]
+        is_here = any(other.location == one.file.location for other in twin.files)
+        of_file = FileOf(
+            *(twin.track_id, one.file, one.named, gone),
+            is_another=not gone and not is_here,
+            fingerprint=fingerprint,
+        )
+        if heard is not None:
+            return of_file, heard, Outcome.ANALYSED
+        if gone:
+            return of_file, None, Outcome.FOLLOWED
+        return of_file, None, Outcome.RETAGGED if is_here else Outcome.JOINED
+
+
+def kind_of(location: str) -> Place:
+    """Tell what a location names."""
+    return Place.URL if location.startswith(("http://", "https://")) else Place.PATH
+
+
+def is_as_listed(file: TrackFile, found: Found) -> bool:
+    """Whether a known file has the size and the time of change that were listed."""
+    return (file.size_bytes, file.mtime_ns) == (found.size_bytes, found.mtime_ns)
+
+
+def _is_gone(file: TrackFile, found: TrackFile) -> bool:
+    """Whether a known file is no longer where it was, so that the one found is that file, moved."""
+    if file.location == found.location or file.place is not Place.PATH:
+        return False
+    return not file.location.startswith("s3://") and not Path(file.location).exists()

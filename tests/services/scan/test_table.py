@@ -1,0 +1,84 @@
+"""Audio that a Parquet file names."""
+
+from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from serve_app.domain.errors import UrlFetchError
+from serve_app.providers.web.url_guard import UrlGuard
+from serve_app.services.scan.places import Found, Trouble
+from serve_app.services.scan.table import Table
+from tests.conftest import DEMO_TRACK
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def port(tmp_path: Path) -> Iterator[int]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=tmp_path)) as server:
+        thread = Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield server.server_port
+        server.shutdown()
+        thread.join()
+
+
+def table(folder: Path, *ports: int, **columns: list[str | None]) -> Table:
+    pq.write_table(pa.table(columns), folder / "list.parquet")
+    return Table(folder / "list.parquet", UrlGuard(ports=ports, networks=["127.0.0.0/8"]))
+
+
+def test_paths_are_looked_at_and_addresses_taken_as_they_are(tmp_path: Path) -> None:
+    song = tmp_path / "song.mp3"
+    song.write_bytes(b"12345")
+    named = [str(song), str(tmp_path / "gone.mp3"), "https://host/a.mp3", "s3://b/a.mp3", None]
+    place = table(tmp_path, note=["x"] * 5, path=named)
+    found = list(place.find())
+    assert found[0] == Found(str(song), 5, song.stat().st_mtime_ns)
+    assert isinstance(found[1], Trouble)
+    assert found[2:4] == [
+        Found("https://host/a.mp3", None, None),
+        Found("s3://b/a.mp3", None, None),
+    ]
+    assert isinstance(found[4], Trouble)
+    assert place.holds("s3://b/a.mp3")
+    assert not place.holds("s3://b/b.mp3")
+    with place.at_hand(found[0]) as path:
+        assert path == song
+
+
+def test_an_address_is_fetched_and_let_go_of(tmp_path: Path, port: int) -> None:
+    (tmp_path / "a song.mp3").write_bytes(DEMO_TRACK.read_bytes())
+    address = f"http://127.0.0.1:{port}/a%20song.mp3"
+    place = table(tmp_path, port, url=[address])
+    (found,) = place.find()
+    assert isinstance(found, Found)
+    with place.at_hand(found) as path:
+        assert path.name == "a song.mp3"
+        assert path.read_bytes() == DEMO_TRACK.read_bytes()
+    assert not path.exists()
+
+
+def test_an_address_that_may_not_be_fetched_is_the_rows_own_error(tmp_path: Path) -> None:
+    place = table(tmp_path, 80, url=["http://127.0.0.1:99/a.mp3"])
+    (found,) = place.find()
+    assert isinstance(found, Found)
+    with pytest.raises(UrlFetchError), place.at_hand(found):
+        pass
+
+
+def test_a_table_without_such_a_column_says_what_it_has(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"no column named location, .*; it has artist, id"):
+        table(tmp_path, artist=["a"], id=["1"])
+    (tmp_path / "other.parquet").write_bytes(b"no table")
+    with pytest.raises(ValueError, match="is no Parquet file"):
+        Table(tmp_path / "other.parquet", UrlGuard())
