@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from pipelines.analysis.records import TrackFeatures
 from pipelines.audio.waveform import AudioError
@@ -22,10 +22,14 @@ from serve_app.library.track import Place as Kind
 from serve_app.providers.tags.identity import TaggedIdentity
 from serve_app.services.scan.changes import FileOf, now, with_mark, without_file
 from serve_app.services.scan.facts import Facts, FileChangedError, Stamp, hash_bytes
+from serve_app.services.scan.landmarks import LandmarkIndex
 from serve_app.services.scan.naming import Naming
 from serve_app.services.scan.places import Found, Place, Trouble
 from serve_app.services.scan.report import Outcome, ScanReport
 from serve_app.services.scan.same import MAX_DIFFERENCE_S, SameRecording
+
+if TYPE_CHECKING:
+    from models.fingerprint.landmarks import Fingerprint
 
 MAX_TOGETHER = 64
 """Files in one commit, which waits for none: what came while the last was written goes together."""
@@ -38,10 +42,16 @@ PAGE = 500
 
 @dataclass(frozen=True, slots=True)
 class Hearing:
-    """What an analysis gave: the whole record, and the chromaprint of its beginning."""
+    """What an analysis gave: the whole record, and what tells the recording from others.
+
+    Attributes:
+        fingerprint: Chromaprint of its beginning.
+        landmarks: None where the scan has to make them.
+    """
 
     features: TrackFeatures
     fingerprint: str | None
+    landmarks: "Fingerprint | None" = None
 
 
 class Engine(Protocol):
@@ -69,6 +79,7 @@ class _Taken:
     path: Path
     twin: LibraryTrack | None
     hearing: Hearing | None
+    landmarks: "Fingerprint | None"
     written: asyncio.Future[None]
 
 
@@ -80,6 +91,7 @@ class Scan:
         library: Library,
         engine: Engine,
         naming: Naming,
+        landmarks: LandmarkIndex,
         tell: Callable[[str, Outcome], None],
         *,
         again: bool = False,
@@ -90,10 +102,12 @@ class Scan:
             library: Where the tracks go; they are the operator's.
             engine: What analyses.
             naming: Who tracks are.
+            landmarks: Knows tracks by their sound.
             tell: Called with the location and what became of each file.
             again: Analyse what is known, too.
         """
         self._library, self._engine, self._naming = library, engine, naming
+        self._landmarks = landmarks
         self._same = SameRecording(library)
         self._tell, self._again = tell, again
         self.report = ScanReport()
@@ -121,6 +135,7 @@ class Scan:
             # Whatever has been heard is written, also when the scan is stopped.
             await self._write_waiting()
             writer.cancel()
+            self._landmarks.commit()
         for place, found in listed:
             await self._mark_missing(place, found)
 
@@ -146,6 +161,10 @@ class Scan:
         known, file = self._at(found.location)
         if known is not None and file is not None and self._is_as_before(known, file, found):
             await self._still_there(known, file)
+            if self._landmarks.lacks(known.track_id):
+                with place.at_hand(found) as path:
+                    landmarks = await asyncio.to_thread(self._landmarks.hear, path)
+                self._landmarks.put(known.track_id, landmarks)
             return
         with place.at_hand(found) as path:
             stamp = Stamp.of(path)
@@ -163,8 +182,13 @@ class Scan:
                 hearing = None
                 if twin is None or twin.analysis is None or self._again:
                     hearing = await self._engine.hear(path)
+                landmarks = None if hearing is None else hearing.landmarks
+                if landmarks is None and (twin is None or self._landmarks.lacks(twin.track_id)):
+                    landmarks = await asyncio.to_thread(self._landmarks.hear, path)
                 stamp.check(path)
-                self._taken.put_nowait(_Taken(found, facts, named, path, twin, hearing, written))
+                self._taken.put_nowait(
+                    _Taken(found, facts, named, path, twin, hearing, landmarks, written)
+                )
                 await asyncio.shield(written)
             finally:
                 self._in_work.pop(facts.audio_sha256)
@@ -214,7 +238,7 @@ class Scan:
 
     def _store(self, taken: Sequence[_Taken]) -> list[Outcome]:
         edits: list[Edit] = []
-        outcomes, added_s = [], list[float]()
+        outcomes, track_ids, added_s = [], list[str](), list[float]()
         for one in taken:
             if one.hearing is not None and one.twin is None:
                 duration_s = one.hearing.features.duration_s
@@ -231,7 +255,11 @@ class Scan:
                 if other.track_id != of_file.track_id
             ]
             outcomes.append(outcome)
+            track_ids.append(of_file.track_id)
         self._library.write(edits)
+        for track_id, one in zip(track_ids, taken, strict=True):
+            if one.landmarks is not None and self._landmarks.lacks(track_id):
+                self._landmarks.put(track_id, one.landmarks)
         return outcomes
 
     def _decide(self, one: _Taken) -> tuple[FileOf, Heard | None, Outcome]:

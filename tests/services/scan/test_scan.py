@@ -11,12 +11,15 @@ import mutagen
 import numpy as np
 import pytest
 
-from pipelines.audio.decode import decode
+from pipelines.audio.decode import decode, decode_segments
+from pipelines.fingerprint.make import Fingerprinter
 from serve_app.library.library import Library
 from serve_app.library.query import TrackQuery
 from serve_app.library.track import OPERATOR, LibraryTrack
 from serve_app.providers.catalog.search import Catalog
+from serve_app.providers.fingerprints.index import FingerprintIndex
 from serve_app.services.scan.facts import LIMITS
+from serve_app.services.scan.landmarks import LandmarkIndex
 from serve_app.services.scan.naming import Naming
 from serve_app.services.scan.places import Folder, Place, SingleFile
 from serve_app.services.scan.report import Outcome, ScanReport
@@ -85,9 +88,17 @@ class Setting:
     library: Library
     engine: EarEngine
     naming: Naming
+    index: Path
 
     async def scan(self, *places: Place, again: bool = False) -> ScanReport:
-        scan = Scan(self.library, self.engine, self.naming, lambda *_: None, again=again)
+        scan = Scan(
+            self.library,
+            self.engine,
+            self.naming,
+            LandmarkIndex(self.index),
+            lambda *_: None,
+            again=again,
+        )
         await scan.run([(place, list(place.find())) for place in places])
         return scan.report
 
@@ -102,7 +113,8 @@ class Setting:
 @pytest.fixture
 def setting(tmp_path: Path) -> Setting:
     library = Library((tmp_path / "library").as_uri(), tmp_path / "view")
-    return Setting(library, EarEngine(), Naming(Catalog.open(tmp_path / "catalog"), None))
+    naming = Naming(Catalog.open(tmp_path / "catalog"), None)
+    return Setting(library, EarEngine(), naming, tmp_path / "fingerprints")
 
 
 @pytest.fixture
@@ -134,6 +146,23 @@ async def test_what_is_known_is_not_analysed_again(setting: Setting, music: Path
     again = await setting.scan(Folder(music), again=True)
     assert again.counts == {Outcome.ANALYSED: 2}
     assert len(setting.tracks()) == 2
+
+
+async def test_what_was_scanned_is_known_by_its_sound(setting: Setting, music: Path) -> None:
+    await setting.scan(Folder(music))
+    clip = decode_segments(music / "b.mp3", [(3.0, 8.0)], LIMITS)[0]
+
+    def named() -> str:
+        asked = Fingerprinter().make_fingerprints([clip])[0]
+        return FingerprintIndex.open(setting.index).query(asked)[0].track_key
+
+    second = setting.titled("Second").track_id
+    assert named() == second
+    shutil.rmtree(setting.index)  # as a crash leaves it that comes before the index' turn
+    again = await setting.scan(Folder(music))
+    assert again.counts == {Outcome.UNCHANGED: 2}
+    assert named() == second
+    assert len(setting.engine.heard) == 2
 
 
 async def test_moves_copies_and_tags_are_followed(setting: Setting, music: Path) -> None:
