@@ -41,8 +41,8 @@ class WorkersEngine:
 
     async def hear(self, path: Path) -> Hearing:
         """See `Engine`."""
-        record, *prints = await self.run(_hear, path)
-        return Hearing(from_json(record), *prints)
+        record, chromaprint, landmarks = await self.run(_hear, path)
+        return Hearing(from_json(record), chromaprint, landmarks)
 
     async def run(self, work: Callable[[Path], T], path: Path) -> T:
         """Have a worker do something with a file.

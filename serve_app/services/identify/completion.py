@@ -6,6 +6,7 @@ pass. Accounts' own tracks are told to nobody.
 """
 
 import asyncio
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -30,15 +31,21 @@ from serve_app.services.scan.naming import filled
 TOGETHER = 8
 """Tracks of one round, whose answers are one commit."""
 
-PAGE = 200
+PAGE, PAGES = 200, 50
+"""Tracks that are read at once, and how often in one round: a look at those that are done."""
+
+AGAIN_S = 3600.0
+"""Between two passes, of which the later is for those that could not be answered for."""
+
 SURE = 80
 """Percent, of what AcoustID says: it is kept, not shown once."""
 
-_SILENT = Fingerprint(*(np.zeros(0, np.float32) for _ in range(3)), n_frames=0)
+_NOTHING = np.zeros(0, np.float32)
+_SILENT = Fingerprint(_NOTHING, _NOTHING, _NOTHING, 0)
 
 
 class Completion:
-    """Goes through the library, from the oldest track to the newest, again and again."""
+    """Goes through the library from the oldest track to the newest, and on when there are more."""
 
     def __init__(
         self,
@@ -59,12 +66,13 @@ class Completion:
         self._services = ", ".join(services)
         self._cursor: str | None = None
         self._later: set[str] = set()
+        self._began_s = time.monotonic()
 
     async def go_on(self) -> int:
         """Ask about the next tracks.
 
         Returns:
-            How many were asked about; 0 when there is none left.
+            How many were asked about.
         """
         edits: list[Edit] = []
         tracks = await asyncio.to_thread(self._next)
@@ -78,19 +86,28 @@ class Completion:
         return len(tracks)
 
     def _next(self) -> list[LibraryTrack]:
-        while True:
-            page = self._library.page(TrackQuery(sort="added"), [OPERATOR], PAGE, self._cursor)
+        for _ in range(PAGES):
+            tracks = self._library.page(
+                TrackQuery(sort="added"), [OPERATOR], PAGE, self._cursor
+            ).items
+            if not tracks:
+                self._begin_again()
+                break
             todo = [
                 track
-                for track in page.items
+                for track in tracks
                 if track.asked != self._services and track.track_id not in self._later
             ]
             if todo:
                 return todo[:TOGETHER]
-            self._cursor = page.next_cursor
-            if self._cursor is None:
-                self._later.clear()
-                return []
+            self._cursor = tracks[-1].track_id
+        return []
+
+    def _begin_again(self) -> None:
+        """Start another pass where the last left something and is long enough ago."""
+        if self._later and time.monotonic() - self._began_s > AGAIN_S:
+            self._later.clear()
+            self._cursor, self._began_s = None, time.monotonic()
 
     async def _found(self, track: LibraryTrack) -> list[TrackIdentity]:
         """What the services say of a track, the surest first."""

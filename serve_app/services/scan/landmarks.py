@@ -6,6 +6,7 @@ is made up for by the next scan that passes its file.
 
 from contextlib import suppress
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING
 
 from pipelines.audio.decode import decode
@@ -22,7 +23,7 @@ TOGETHER = 200
 
 
 class LandmarkIndex:
-    """Adds tracks to an index, some at a time."""
+    """Adds tracks to an index, some at a time. Thread-safe; all but `lacks` blocks."""
 
     def __init__(self, folder: Path) -> None:
         """Read which tracks the index has.
@@ -35,6 +36,7 @@ class LandmarkIndex:
         self._folder = folder
         self._fingerprinter = Fingerprinter()
         self._waiting: dict[str, Fingerprint] = {}
+        self._lock = Lock()
         self._known = FingerprintIndex.open(folder).keys() if is_current(folder) else set()
 
     def lacks(self, track_id: str) -> bool:
@@ -51,9 +53,11 @@ class LandmarkIndex:
 
     def put(self, track_id: str, landmarks: "Fingerprint") -> None:
         """Add a track, now or with others."""
-        self._waiting[track_id] = landmarks
-        self._known.add(track_id)
-        if len(self._waiting) % TOGETHER == 0:
+        with self._lock:
+            self._waiting[track_id] = landmarks
+            self._known.add(track_id)
+            is_time = len(self._waiting) % TOGETHER == 0
+        if is_time:
             with suppress(FingerprintIndexError):  # another process writes it now
                 self.commit()
 
@@ -63,7 +67,8 @@ class LandmarkIndex:
         Raises:
             FingerprintIndexError: Another process writes it.
         """
-        if self._waiting:
-            with FingerprintIndexBuilder(self._folder) as builder:
-                builder.build(self._waiting.items())
-            self._waiting.clear()
+        with self._lock:
+            if self._waiting:
+                with FingerprintIndexBuilder(self._folder) as builder:
+                    builder.build(self._waiting.items())
+                self._waiting.clear()

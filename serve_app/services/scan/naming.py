@@ -65,10 +65,10 @@ class Naming:
         if clip.duration_s < EXCERPT_S / 2:
             return None
         matches = self._index.query(self._fingerprinter.make_fingerprints([clip])[0])
-        if not matches or matches[0].confidence < MIN_CONFIDENCE:
-            return None
-        key = matches[0].track_key
-        return None if key.startswith(FILE_PREFIX) else identity_of_key(self._catalog, key)
+        sure = (one.track_key for one in matches if one.confidence >= MIN_CONFIDENCE)
+        named = (key for key in sure if not key.startswith(FILE_PREFIX))
+        known = (identity_of_key(self._catalog, key) for key in named)
+        return next(filter(None, known), None)
 
 
 def filled(named: TaggedIdentity, other: TrackIdentity, source: str) -> TaggedIdentity:

@@ -135,7 +135,7 @@ class Scan:
             # Whatever has been heard is written, also when the scan is stopped.
             await self._write_waiting()
             writer.cancel()
-            self._landmarks.commit()
+            await asyncio.to_thread(self._landmarks.commit)
         for place, found in listed:
             await self._mark_missing(place, found)
 
@@ -163,8 +163,8 @@ class Scan:
             await self._still_there(known, file)
             if self._landmarks.lacks(known.track_id):
                 with place.at_hand(found) as path:
-                    landmarks = await asyncio.to_thread(self._landmarks.hear, path)
-                self._landmarks.put(known.track_id, landmarks)
+                    made_up_for = await asyncio.to_thread(self._landmarks.hear, path)
+                await asyncio.to_thread(self._landmarks.put, known.track_id, made_up_for)
             return
         with place.at_hand(found) as path:
             stamp = Stamp.of(path)

@@ -4,12 +4,16 @@ deterministic function of the audio."""
 import asyncio
 import os
 import shutil
+import urllib.request
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import mutagen
 import numpy as np
+import obstore
 import pytest
+from moto.server import ThreadedMotoServer
 
 from pipelines.audio.decode import decode, decode_segments
 from pipelines.fingerprint.make import Fingerprinter
@@ -21,10 +25,11 @@ from serve_app.providers.fingerprints.index import FingerprintIndex
 from serve_app.services.scan.facts import LIMITS
 from serve_app.services.scan.landmarks import LandmarkIndex
 from serve_app.services.scan.naming import Naming
-from serve_app.services.scan.places import Folder, Place, SingleFile
+from serve_app.services.scan.places import Bucket, Folder, Place, SingleFile
 from serve_app.services.scan.report import Outcome, ScanReport
 from serve_app.services.scan.scan import Hearing, Scan
 from serve_app.services.simulation.features import simulated_features
+from serve_app.store.objects import open_backend
 from tests.data.audio_files import encode
 
 RATE = 44_100
@@ -308,3 +313,32 @@ async def test_other_audio_in_the_place_of_a_file_is_another_track(
     assert (await setting.scan(Folder(music))).counts[Outcome.ADDED] == 1
     assert setting.library.get(old) is None
     assert {track.identity.title for track in setting.tracks()} == {"Second", "Third"}
+
+
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0)
+    server.start()
+    host, port = server.get_host_and_port()
+    made = urllib.request.Request(f"http://{host}:{port}/scanned", method="PUT")
+    urllib.request.urlopen(made).close()  # noqa: S310
+    yield f"s3://scanned/music?endpoint=http://{host}:{port}&region=us-east-1"
+    server.stop()
+
+
+async def test_a_bucket_is_scanned_as_a_folder_is(
+    setting: Setting, music: Path, bucket: str
+) -> None:
+    store = open_backend(bucket)
+    obstore.put(store, "album/a.ogg", music / "a.ogg")
+    obstore.put(store, "b.mp3", music / "b.mp3")
+    obstore.put(store, "cover.jpg", b"no audio")
+    assert (await setting.scan(Bucket(bucket))).counts == {Outcome.ADDED: 2}
+    track = setting.titled("First")
+    assert [file.location for file in track.files] == ["s3://scanned/music/album/a.ogg"]
+    obstore.delete(store, "b.mp3")
+    again = await setting.scan(Bucket(bucket))
+    assert again.counts == {Outcome.UNCHANGED: 1, Outcome.MISSING: 1}
+    assert len(setting.engine.heard) == 2
