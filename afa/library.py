@@ -228,6 +228,7 @@ class Library:
             AudioError: It cannot be read or analysed.
         """
         from serve_app.library.rows import location_term
+        from serve_app.services.scan.landmarks import LandmarkIndex
         from serve_app.services.scan.naming import Naming
         from serve_app.services.scan.places import SingleFile
         from serve_app.services.scan.scan import Scan
@@ -237,7 +238,8 @@ class Library:
             raise AudioError(path, "unreadable", "is no file; `afa scan` takes folders")
         engine = _Engine(analyzer)
         naming = Naming.open(self._files.catalog_dir, self._files.fingerprint_dir)
-        scan = Scan(self._stores, engine, naming, lambda _location, _outcome: None)
+        landmarks = LandmarkIndex(self._files.fingerprint_dir)
+        scan = Scan(self._stores, engine, naming, landmarks, lambda _location, _outcome: None)
         place = SingleFile(path)
         with ThreadPoolExecutor(1) as pool:  # a notebook has an event loop of its own
             pool.submit(asyncio.run, scan.run([(place, list(place.find()))])).result()

@@ -38,6 +38,7 @@ MODULES = {
     "partial": "benchmarks.accuracy.partial",
     "restore": "benchmarks.lookup.restore",
     "scaling": "benchmarks.serving.scaling",
+    "scan": "benchmarks.lookup.scan",
     "similar": "benchmarks.lookup.similar",
     "upload": "benchmarks.serving.upload",
 }

@@ -110,6 +110,7 @@ def bind(args: AppArgs, overrides: Mapping[str, Mapping[str, Any]]) -> Applicati
             journal_store=files.journal_store_url(settings),
         ),
         library=library,
+        tracks=tracks,
     )
     handles = {
         "worker": worker,

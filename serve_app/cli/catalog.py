@@ -6,8 +6,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
+import httpx
 import typer
-from rich.progress import Progress
+from rich.progress import (
+    BarColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 
 from configs.settings import Settings
@@ -29,9 +36,17 @@ from serve_app.providers.catalog.rows import AudioPolicy
 from serve_app.providers.catalog.search import Catalog
 from serve_app.providers.dumps import acousticbrainz, musicbrainz
 from serve_app.providers.dumps.files import DumpReport
+from serve_app.providers.dumps.pull import Dump, Pulling
 from serve_app.providers.web.url_guard import UrlGuard
 
 EXAMPLES_SHOWN = 10
+COLUMNS = (
+    TextColumn("{task.description}"),
+    BarColumn(),
+    TextColumn("{task.completed:,}"),
+    TimeElapsedColumn(),
+    TimeRemainingColumn(),
+)
 
 app = typer.Typer(help="The catalog of track identities.", no_args_is_help=True)
 
@@ -81,6 +96,42 @@ def import_command(
         console.print(f"  left out {count}: {reason}", style="yellow")
     for row in report.examples[:EXAMPLES_SHOWN]:
         console.print(f"  {row.path}, row {row.row}: {row.reason}", style="dim")
+
+
+@app.command()
+def pull(
+    dump: Annotated[Dump, typer.Argument(help="Whose dump.")],
+    sources: Annotated[
+        list[str],
+        typer.Option(
+            "--from",
+            help="File or address: MusicBrainz's recording.tar.xz; AcousticBrainz's rhythm and "
+            "tonal archives, two of them.",
+        ),
+    ],
+) -> None:
+    """Fetch a published dump and make it the catalog, beside the other one if that was pulled.
+
+    Every step goes on where it was stopped or killed: give the same command again. Rows that were
+    imported from other files are replaced.
+    """
+    room = LocalFiles(Settings().data_dir.absolute()).pulled_dir
+    pulling = Pulling(room / dump)
+    with (
+        told(OSError, ValueError, httpx.HTTPError),
+        Progress(*COLUMNS, console=console, transient=True) as bar,
+    ):
+        task = bar.add_task("", total=None)
+
+        def tell(step: str, done: int, total: int | None) -> None:
+            bar.update(task, description=step, completed=done, total=total)
+
+        report = pulling.run(dump, sources, tell)
+    if report is not None:
+        show_dump(report, pulling.parts_dir)
+    parts = [part for one in Dump for part in Pulling(room / one).parts()]
+    import_command(parts)
+    pulling.tidy()
 
 
 @app.command()

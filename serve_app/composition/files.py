@@ -95,6 +95,11 @@ class LocalFiles:
         return self.data_dir / "catalog"
 
     @property
+    def pulled_dir(self) -> Path:
+        """What `afa catalog pull` fetched and converted."""
+        return self.data_dir / "pulled"
+
+    @property
     def fingerprint_dir(self) -> Path:
         """The index of fingerprints."""
         return self.data_dir / "fingerprints"

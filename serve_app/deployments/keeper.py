@@ -6,7 +6,14 @@ from functools import partial
 
 from ray import serve
 
-from serve_app.composition.options import KeeperOptions, LibraryOptions, StoreOptions, UrlOptions
+from serve_app.composition.completing import completing
+from serve_app.composition.options import (
+    KeeperOptions,
+    LibraryOptions,
+    StoreOptions,
+    TrackOptions,
+    UrlOptions,
+)
 from serve_app.composition.stores import Stores, open_stores
 from serve_app.deployments.telemetry import tell_operators
 from serve_app.domain.telemetry.metrics import AUDIT_MISMATCHES, AUDITED_AT
@@ -26,6 +33,7 @@ from serve_app.services.upkeep import Chore, Upkeep
 from serve_app.store.objects import ObjectStore
 
 SWEEP_S, DELIVER_S, EXPORT_S = 1.0, 1.0, 1.0
+IDS_S = 5.0
 SURVEY_S, FORGET_S, ORPHANS_S, AUDIT_S, CLOCK_S, LIBRARY_S = 5.0, 10.0, 3600.0, 300.0, 60.0, 60.0
 
 
@@ -39,6 +47,7 @@ class Keeper:
         urls: UrlOptions,
         options: KeeperOptions,
         library: LibraryOptions,
+        tracks: TrackOptions,
     ) -> None:
         tell_operators()
         opened = open_stores(stores, in_background=True)
@@ -54,6 +63,7 @@ class Keeper:
         self._mismatch, self._n_mismatches, self._audited_at = "", 0, 0.0
         exporter = Exporter(opened.ledger_store, Archive(options.journal_store))
         kept = library.open()
+        completion = completing(kept, tracks, opened)
         self._upkeep = Upkeep(
             [
                 Chore("clock", partial(confirm_clock, opened.ledger_store), CLOCK_S),
@@ -68,6 +78,7 @@ class Keeper:
                 Chore("audit", self._audit, AUDIT_S),
                 Chore("metrics", partial(self._measure, opened), SURVEY_S),
                 Chore("library", partial(asyncio.to_thread, kept.maintain), LIBRARY_S),
+                *([] if completion is None else [Chore("ids", completion.go_on, IDS_S)]),
             ]
         )
         self._upkeep.start()

@@ -27,6 +27,9 @@ logger = logging.getLogger(__name__)
 KEY = "track_id"
 STAMP = b"afa.dataset"
 CONFLICT_RETRIES = 20
+CONFLICTS_FOR = timedelta(minutes=5)
+"""Several writers and a slow store need more than Lance's half a minute to take their turns."""
+
 LAST_VERSION = 2**64 - 1
 """A manifest is named by this less its version, so that the newest sorts first."""
 
@@ -116,6 +119,7 @@ class Dataset:
                 .when_matched_update_all(condition)
                 .when_not_matched_insert_all()
                 .conflict_retries(CONFLICT_RETRIES)
+                .retry_timeout(CONFLICTS_FOR)
                 .execute(rows)
             )
             return int(done["num_inserted_rows"] + done["num_updated_rows"])

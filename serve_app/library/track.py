@@ -87,7 +87,7 @@ class LibraryTrack:
         items: What media servers call it; see `serve_app.services.media_servers`.
         embeddings: Models whose vectors of the track are stored.
         fingerprint: Chromaprint of its beginning, base64url.
-        cover: Object key or web address of its picture.
+        asked: The services that were asked who it is; see `serve_app.services.identify.completion`.
         revision: Counts the changes; 0 before the track is stored.
     """
 
@@ -101,7 +101,7 @@ class LibraryTrack:
     analysis: Analysis | None = None
     embeddings: tuple[str, ...] = ()
     fingerprint: str | None = None
-    cover: str | None = None
+    asked: str = ""
     added_at: datetime | None = None
     changed_at: datetime | None = None
     revision: int = 0
@@ -133,7 +133,7 @@ def pack(track: LibraryTrack) -> bytes:
         "analysis": None if track.analysis is None else _analysis_fields(track.analysis),
         "embeddings": track.embeddings,
         "fingerprint": track.fingerprint,
-        "cover": track.cover,
+        "asked": track.asked,
         "added_at": track.added_at,
         "changed_at": track.changed_at,
     }
@@ -165,7 +165,7 @@ def unpack(record: bytes) -> LibraryTrack:
         analysis=None if analysis is None else _analysis(analysis),
         embeddings=tuple(content.get("embeddings", ())),
         fingerprint=content.get("fingerprint"),
-        cover=content.get("cover"),
+        asked=content.get("asked", ""),
         added_at=_time(content.get("added_at")),
         changed_at=_time(content.get("changed_at")),
     )

@@ -5,8 +5,10 @@ Invariant: an account changes its own tracks alone, and sees beside them the ope
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
+from pathlib import Path as FilePath
 from typing import Any, Literal
 
 import numpy as np
@@ -32,6 +34,7 @@ from serve_app.library.view import NoSuchPlaceError, Outline
 from serve_app.library.writer import LibraryWriter
 from serve_app.providers.dumps.acousticbrainz import identity_in
 from serve_app.providers.identities.resolver import Resolver, visible_to
+from serve_app.providers.tags.reader import Cover, read_tags
 from serve_app.services.media_servers import items_of
 from serve_app.services.simulation.resolver import SimulatedResolver
 
@@ -49,6 +52,7 @@ NOT_LINKED = (
     "no such {name} is linked with this library; the operator links a media server with `afa link`"
 )
 NO_TRACK = "no such track is in your library or the operator's"
+NO_COVER = "no file of the track that this server can read has a picture in its tags"
 MAX_MAPPED = 2000
 """Tracks on a map: as many as a screen can show; of more, an even sample."""
 MAPS_KEPT = 32
@@ -150,6 +154,20 @@ class LibraryService:
         if track is None or track.owner not in visible_to(caller.owner):
             raise TrackNotFoundError(NO_TRACK)
         return track
+
+    async def cover(self, caller: Caller, track_id: str) -> Cover:
+        """Give the picture that a file of a track carries.
+
+        Raises:
+            TrackNotFoundError: There is no such track, or no file at hand has one.
+        """
+        for file in self.get(caller, track_id).files:
+            if file.place is Place.PATH and file.missing_since is None:
+                with suppress(OSError):  # gone meanwhile, or in a bucket
+                    tags = await asyncio.to_thread(read_tags, FilePath(file.location))
+                    if tags.cover is not None:
+                        return tags.cover
+        raise TrackNotFoundError(NO_COVER)
 
     def named(self, caller: Caller, artist: str, title: str) -> LibraryTrack:
         """Give the track of that artist and title, however they are spelt; raises as `get`."""

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import mutagen.id3
 import pytest
 
 from serve_app.checkpoints.choice import models_name
@@ -20,6 +21,7 @@ pytestmark = pytest.mark.redis
 SPOTIFY = "4uLU6hMCjMI75M1A2tKUQC"
 ISRC = "QZAAA2600099"
 MP3 = {"Content-Type": "audio/mpeg"}
+PNG = b"\x89PNG\r\n\x1a\n" + bytes(100)
 
 
 async def upload(client: httpx.AsyncClient, body: bytes, **query: str) -> str:
@@ -112,6 +114,27 @@ async def test_the_operator_s_tracks_are_everybody_s(api: Application) -> None:
         await client.delete(f"/v1/library/{one.track_id}"),
     ):
         assert (answer.status_code, answer.json()["error"]) == (403, "library_closed")
+
+
+async def test_a_cover_is_what_the_file_carries(
+    api: Application, tmp_path: Path, demo_audio: bytes
+) -> None:
+    song = tmp_path / "song.mp3"
+    song.write_bytes(demo_audio)
+    tags = mutagen.id3.ID3()
+    tags.add(mutagen.id3.APIC(mime="image/png", type=3, data=PNG))
+    tags.save(song)
+    files = (TrackFile(Place.PATH, str(tmp_path / "gone.mp3")), TrackFile(Place.PATH, str(song)))
+    one, bare = replace(track(isrc=ISRC), files=files), track(title="Bare")
+    shared(api, one)
+    shared(api, bare)
+    client = api.client("free")
+    found = await client.get(f"/v1/library/{one.track_id}/cover")
+    assert (found.status_code, found.content) == (200, PNG)
+    assert found.headers["content-type"] == "image/png"
+    for track_id in (bare.track_id, "trk_none"):
+        missing = await client.get(f"/v1/library/{track_id}/cover")
+        assert (missing.status_code, missing.json()["error"]) == (404, "track_not_found")
 
 
 async def test_what_other_checkpoints_heard_is_no_hit(api: Application) -> None:

@@ -480,6 +480,7 @@ ROUTES = [
     ("GET", "/v1/library"),
     ("GET", "/v1/library/map"),
     ("GET", "/v1/library/trk_x"),
+    ("GET", "/v1/library/trk_x/cover"),
     ("PATCH", "/v1/library/trk_x"),
     ("DELETE", "/v1/library/trk_x"),
     ("GET", "/v1/audio-features?song=a&artist=b"),

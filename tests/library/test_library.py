@@ -65,7 +65,7 @@ def test_a_record_is_read_as_it_was_written() -> None:
         files=files,
         tags=("night",),
         fingerprint="AQAB",
-        cover="covers/1",
+        asked="musicbrainz",
         added_at=datetime(2026, 5, 1, 12, tzinfo=UTC),
         revision=3,
     )

@@ -460,6 +460,11 @@ class Client:
         response = self._send("GET", f"/v1/library/{_segment(track_id)}")
         return LibraryAnswer.model_validate_json(response.content)
 
+    def library_cover(self, track_id: str) -> bytes:
+        """Give the picture that a track's file has in its tags: JPEG, PNG or WebP."""
+        response = self._send("GET", f"/v1/library/{_segment(track_id)}/cover")
+        return response.content
+
     def add_to_library(
         self,
         audio: Asset | str,

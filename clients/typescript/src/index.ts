@@ -295,6 +295,11 @@ export class Afa {
     return this.#json("GET", `/v1/library/${segment(trackId)}`, {});
   }
 
+  /** The picture that a track's file has in its tags. */
+  async libraryCover(trackId: string): Promise<Blob> {
+    return (await this.#send("GET", `/v1/library/${segment(trackId)}/cover`, {})).blob();
+  }
+
   /** Add a track, by an asset or a public address, and what you know of it; a job analyses it. */
   addToLibrary(
     track: Partial<Schemas["LibraryAddRequest"]>,

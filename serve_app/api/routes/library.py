@@ -1,7 +1,7 @@
 """The tracks this server knows: list, add, change and remove them."""
 
 import json
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -68,6 +68,17 @@ Energy = Annotated[
     Query(ge=0, le=100, description="Inclusive; tracks without an analysis are left out."),
 ]
 YearBound = Annotated[int | None, Query(ge=0, le=9999, description="Year of the release.")]
+PICTURE: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "The picture.",
+        "content": {
+            kind: {"schema": {"type": "string", "format": "binary"}}
+            for kind in ("image/jpeg", "image/png", "image/webp")
+        },
+    }
+}
+KEPT = {"Cache-Control": "private, max-age=3600"}
+"""A browser need not ask again for an hour."""
 
 
 def said_in(body: TrackNames) -> dict[str, object]:
@@ -268,6 +279,21 @@ async def get_track(
     return LibraryAnswer(
         track=track_body(track), meta=meta_of(request, "bypass", 0, balance.remaining)
     )
+
+
+@router.get(
+    "/v1/library/{id}/cover",
+    response_class=Response,
+    responses=PICTURE | error_responses(400, 401, 404, 429, 503),
+    summary="The cover of a track",
+)
+async def get_cover(caller: Reader, services: Services, id: LibraryId) -> Response:
+    """Give the picture that the track's file has in its tags, as it lies there. Free.
+
+    Of the operator's tracks, where this server can read their files.
+    """
+    cover = await services.library.cover(caller, id)
+    return Response(cover.data, headers=KEPT, media_type=cover.media_type)
 
 
 @router.patch(

@@ -265,7 +265,7 @@ def in_processes(n_workers: int, loading: tuple[int, Path | None, bool]) -> Anal
         for name in names:
             try:
                 with local_file(name) as path:
-                    outcome: TrackFeatures | Exception = analyzer.analyze(path, LIMITS, within)[0]
+                    outcome: TrackFeatures | Exception = analyzer.analyze(path, LIMITS, within)
             except DecoderUnavailableError:
                 raise
             except Exception as error:  # noqa: BLE001  one file must not end the run
@@ -295,4 +295,4 @@ def in_processes(n_workers: int, loading: tuple[int, Path | None, bool]) -> Anal
 def analyse_one(name: str, within: TempoRange | None) -> TrackFeatures:
     """Analyse a file in a process of the pool."""
     with local_file(name) as path:
-        return loaded().analyze(path, LIMITS, within)[0]
+        return loaded().analyze(path, LIMITS, within)

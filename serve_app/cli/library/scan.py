@@ -23,6 +23,8 @@ from serve_app.domain.errors import ServiceUnavailableError
 from serve_app.library.library import Library
 from serve_app.library.rows import location_term
 from serve_app.library.track import OPERATOR
+from serve_app.providers.fingerprints.manifest import FingerprintIndexError
+from serve_app.services.scan.landmarks import LandmarkIndex
 from serve_app.services.scan.naming import Naming
 from serve_app.services.scan.places import Bucket, Folder, Found, Place, SingleFile, Trouble
 from serve_app.services.scan.report import Outcome, ScanReport
@@ -73,8 +75,10 @@ def scan(
         foretell(library, listed(places))
         return
     is_served = running_session(files) is not None and not here
-    naming = Naming.open(files.catalog_dir, files.fingerprint_dir)
-    session = Session(library, naming, again=again)
+    with told(FingerprintIndexError):
+        naming = Naming.open(files.catalog_dir, files.fingerprint_dir)
+        landmarks = LandmarkIndex(files.fingerprint_dir)
+    session = Session(library, naming, landmarks, again=again)
 
     @asynccontextmanager
     async def engine() -> AsyncIterator[Engine]:
@@ -96,7 +100,7 @@ def scan(
                 report = await session.look(engine_of_run, listed(places), is_quiet=True)
         return report
 
-    with told(CardError, NotRunningError, ServiceUnavailableError, OSError):
+    with told(CardError, NotRunningError, ServiceUnavailableError, OSError, FingerprintIndexError):
         try:
             report = asyncio.run(run())
         except KeyboardInterrupt:
@@ -109,8 +113,11 @@ def scan(
 class Session:
     """One scan after the other of the same places."""
 
-    def __init__(self, library: Library, naming: Naming, *, again: bool) -> None:
-        self._library, self._naming, self._again = library, naming, again
+    def __init__(
+        self, library: Library, naming: Naming, landmarks: LandmarkIndex, *, again: bool
+    ) -> None:
+        self._library, self._naming, self._landmarks = library, naming, landmarks
+        self._again = again
 
     async def look(self, engine: Engine, found: Listed, *, is_quiet: bool = False) -> ScanReport:
         """Take up what was listed, under a bar; tell what came of it."""
@@ -128,7 +135,9 @@ class Session:
         ) as bar:
             task = bar.add_task("scanning", total=total, rate="")
             tell = _Teller(lambda rate: bar.update(task, advance=1, rate=rate))
-            scan = Scan(self._library, engine, self._naming, tell, again=self._again)
+            scan = Scan(
+                self._library, engine, self._naming, self._landmarks, tell, again=self._again
+            )
             try:
                 await scan.run(found)
             finally:

@@ -74,7 +74,7 @@ def seed_of(library: Library, what: str, config: Path | None) -> LibraryTrack:
 def heard_in(path: Path, config: Path | None) -> LibraryTrack:
     """Analyse a file."""
     with told(AudioError):
-        features, _ = load_analyzer(0, config).analyze(path, LIMITS)
+        features = load_analyzer(0, config).analyze(path, LIMITS)
     return heard_track(str(path), features, datetime.now(UTC))
 
 

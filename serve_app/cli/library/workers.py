@@ -3,10 +3,12 @@
 import asyncio
 import os
 import signal
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
 
 from pipelines.analysis.features import from_json, to_json
 from pipelines.audio.sandbox import end_with_parent
@@ -14,6 +16,11 @@ from serve_app.cli.analysis.loaded import loaded, start_worker
 from serve_app.domain.errors import InternalError
 from serve_app.services.scan.entries import Hearing
 from serve_app.services.scan.facts import LIMITS
+
+if TYPE_CHECKING:
+    from models.fingerprint.landmarks import Fingerprint
+
+T = TypeVar("T")
 
 
 class WorkersEngine:
@@ -34,18 +41,24 @@ class WorkersEngine:
 
     async def hear(self, path: Path) -> Hearing:
         """See `Engine`."""
+        record, chromaprint, landmarks = await self.run(_hear, path)
+        return Hearing(from_json(record), chromaprint, landmarks)
+
+    async def run(self, work: Callable[[Path], T], path: Path) -> T:
+        """Have a worker do something with a file.
+
+        Raises:
+            InternalError: The worker ended meanwhile; there is a new one.
+        """
         pool = self._pool
         try:
-            record, fingerprint = await asyncio.get_running_loop().run_in_executor(
-                pool, _hear, path
-            )
+            return await asyncio.get_running_loop().run_in_executor(pool, work, path)
         except BrokenProcessPool as error:
             if pool is self._pool:
                 self._pool = self._new_pool()
             raise InternalError(
                 "the process that analysed it ended, for want of memory perhaps; scan again"
             ) from error
-        return Hearing(from_json(record), fingerprint)
 
     def close(self) -> None:
         """End the workers, without waiting for what they do."""
@@ -61,10 +74,11 @@ def _start(config: Path | None, is_partial: bool, parent: int) -> None:
     start_worker(0, config, is_partial)
 
 
-def _hear(path: Path) -> tuple[bytes, str | None]:
+def _hear(path: Path) -> "tuple[bytes, str | None, Fingerprint]":
     from pipelines.audio.decode import decode
-    from pipelines.fingerprint.make import make_chromaprint
+    from pipelines.fingerprint.make import Fingerprinter, make_chromaprint
 
     waveform = decode(path, LIMITS)
-    features, _ = loaded().hear(waveform)
-    return to_json(features), make_chromaprint(waveform)
+    features = loaded().hear(waveform)
+    landmarks = Fingerprinter().make_fingerprints([waveform])[0]
+    return to_json(features), make_chromaprint(waveform), landmarks

@@ -8,9 +8,8 @@ References:
     https://musicbrainz.org/doc/Development/JSON_Data_Dumps. Core data is CC0.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import IO
 
 from serve_app.domain.identity import TrackIdentity
 from serve_app.providers.catalog.build import write_parquet
@@ -27,20 +26,28 @@ def import_recordings(dump: Path, parquet: Path) -> DumpReport:
         DumpFormatError: Not a dump of recordings; nothing is written.
     """
     report = DumpReport()
-    write_parquet(_identities(dump, report), parquet)
+    write_parquet(identities_in(recordings(dump), dump, report), parquet)
     return report
 
 
-def _identities(dump: Path, report: DumpReport) -> Iterator[TrackIdentity]:
+def recordings(dump: Path) -> Iterator[bytes]:
+    """Give the recordings of a dump as they stand there, a line each.
+
+    Raises:
+        DumpFormatError: Not a dump of recordings, or cut off.
+    """
     for name, file in open_members(dump):
         if name == MEMBER:
-            yield from _recordings(dump, file, report)
+            yield from file
             return
     raise DumpFormatError(f"{dump}: has no {MEMBER}")
 
 
-def _recordings(dump: Path, file: IO[bytes], report: DumpReport) -> Iterator[TrackIdentity]:
-    for line in file:
+def identities_in(
+    lines: Iterable[bytes], dump: Path, report: DumpReport
+) -> Iterator[TrackIdentity]:
+    """Give the rows of recordings, and report of them."""
+    for line in lines:
         report.n_items += 1
         try:
             recording = Recording.model_validate_json(line)

@@ -107,6 +107,15 @@ class FingerprintIndex:
         """Size of all segments on disk."""
         return sum(segment.size_bytes for segment, _ in self._segments)
 
+    def keys(self) -> set[str]:
+        """The keys of all tracks that can be found."""
+        return {
+            key
+            for segment, dropped in self._segments
+            for number, key in enumerate(segment.keys)
+            if number not in dropped
+        }
+
     def refresh(self) -> bool:
         """Take up what a builder has committed since; tells whether there was anything.
 

@@ -138,7 +138,7 @@ class EnrichmentService:
     async def _identify_further(self, findings: _Findings) -> None:
         """Complete the identity; then, knowing the most, find a cover if none came along."""
         if self._resolver is not None:
-            call = _resolve(self._resolver, findings.identity)
+            call = resolved(self._resolver, findings.identity)
             found = await _guarded(findings, "identity", call)
             if found is not None:
                 findings.identity = findings.identity.filled_from(found)
@@ -190,16 +190,20 @@ async def _guarded(findings: _Findings, source: str, call: Awaitable[T]) -> T | 
     return None
 
 
-async def _resolve(resolver: Resolver, identity: TrackIdentity) -> TrackIdentity | None:
-    """By the best identifier, else by name."""
+async def resolved(resolver: Resolver, identity: TrackIdentity) -> TrackIdentity | None:
+    """Resolve a track by its best identifier, else by name.
+
+    Raises:
+        ProvidersFailedError: Nothing found, but a provider could not answer.
+    """
     track_id = next(identity.ids(), None)
     if track_id is not None:
-        resolved = await resolver.resolve(track_id)
-        if resolved is not None:
-            return resolved.identity
+        found = await resolver.resolve(track_id)
+        if found is not None:
+            return found.identity
     if identity.artist and identity.title:
-        resolved = await resolver.search(identity.artist, identity.title)
-        return resolved.identity if resolved is not None else None
+        found = await resolver.search(identity.artist, identity.title)
+        return found.identity if found is not None else None
     return None
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pipelines.analysis.records import TrackFeatures
 from serve_app.checkpoints.choice import models_name
@@ -20,13 +21,22 @@ from serve_app.services.scan.places import Found
 from serve_app.services.scan.report import Outcome
 from serve_app.services.scan.same import MAX_DIFFERENCE_S, SameRecording
 
+if TYPE_CHECKING:
+    from models.fingerprint.landmarks import Fingerprint
+
 
 @dataclass(frozen=True, slots=True)
 class Hearing:
-    """What an analysis gave: the whole record, and the chromaprint of its beginning."""
+    """What an analysis gave: the whole record, and what tells the recording from others.
+
+    Attributes:
+        fingerprint: Chromaprint of its beginning.
+        landmarks: None where the scan has to make them.
+    """
 
     features: TrackFeatures
     fingerprint: str | None
+    landmarks: "Fingerprint | None" = None
 
 
 @dataclass(frozen=True, slots=True)

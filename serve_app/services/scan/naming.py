@@ -48,12 +48,12 @@ class Naming:
         if not any(named.identity.ids()):
             heard = self._by_sound(path)
             if heard is not None:
-                named = _filled(named, heard, SOUND)
+                named = filled(named, heard, SOUND)
         found = next(filter(None, map(self._catalog.by_id, named.identity.ids())), None)
         if found is None:
             matches = self._catalog.find_exact(named.identity.artist, named.identity.title, 1)
             found = matches[0].identity if matches else None
-        return named if found is None else _filled(named, found, CATALOG)
+        return named if found is None else filled(named, found, CATALOG)
 
     def _by_sound(self, path: Path) -> TrackIdentity | None:
         if self._index is None or not self._index.n_tracks:
@@ -65,13 +65,13 @@ class Naming:
         if clip.duration_s < EXCERPT_S / 2:
             return None
         matches = self._index.query(self._fingerprinter.make_fingerprints([clip])[0])
-        if not matches or matches[0].confidence < MIN_CONFIDENCE:
-            return None
-        key = matches[0].track_key
-        return None if key.startswith(FILE_PREFIX) else identity_of_key(self._catalog, key)
+        sure = (one.track_key for one in matches if one.confidence >= MIN_CONFIDENCE)
+        named = (key for key in sure if not key.startswith(FILE_PREFIX))
+        known = (identity_of_key(self._catalog, key) for key in named)
+        return next(filter(None, known), None)
 
 
-def _filled(named: TaggedIdentity, other: TrackIdentity, source: str) -> TaggedIdentity:
+def filled(named: TaggedIdentity, other: TrackIdentity, source: str) -> TaggedIdentity:
     """Take from ``other`` what is unknown; what a curator measured is not a file's."""
     names = replace(other, tempo=None, key=None, mode=None, beats=(), downbeats=(), audio_url=None)
     identity = named.identity.filled_from(names)

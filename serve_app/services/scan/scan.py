@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from pipelines.audio.waveform import AudioError
 from serve_app.domain.errors import AfaError
@@ -20,10 +20,14 @@ from serve_app.library.track import Place as Kind
 from serve_app.services.scan.changes import now, with_mark
 from serve_app.services.scan.entries import Entries, Hearing, Taken, is_as_listed
 from serve_app.services.scan.facts import FileChangedError, Stamp
+from serve_app.services.scan.landmarks import LandmarkIndex
 from serve_app.services.scan.naming import Naming
 from serve_app.services.scan.places import Found, Place, Trouble
 from serve_app.services.scan.reading import read_file
 from serve_app.services.scan.report import Outcome, ScanReport
+
+if TYPE_CHECKING:
+    from models.fingerprint.landmarks import Fingerprint
 
 MAX_TOGETHER = 64
 """Files in one commit, which waits for none: what came while the last was written goes together."""
@@ -51,9 +55,14 @@ class Engine(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Waiting:
-    """A file that waits to be written, and who is told once it is."""
+    """A file that waits to be written, and who is told once it is.
+
+    Attributes:
+        landmarks: None where the index has its track.
+    """
 
     taken: Taken
+    landmarks: "Fingerprint | None"
     written: asyncio.Future[None]
 
 
@@ -65,6 +74,7 @@ class Scan:
         library: Library,
         engine: Engine,
         naming: Naming,
+        landmarks: LandmarkIndex,
         tell: Callable[[str, Outcome], None],
         *,
         again: bool = False,
@@ -75,11 +85,12 @@ class Scan:
             library: Where the tracks go; they are the operator's.
             engine: What analyses.
             naming: Who tracks are.
+            landmarks: Knows tracks by their sound.
             tell: Called with the location and what became of each file.
             again: Analyse what is known, too.
         """
         self._library, self._engine, self._naming = library, engine, naming
-        self._entries = Entries(library)
+        self._entries, self._landmarks = Entries(library), landmarks
         self._tell, self._again = tell, again
         self.report = ScanReport()
         self._taken: asyncio.Queue[_Waiting] = asyncio.Queue()
@@ -106,6 +117,7 @@ class Scan:
             # Whatever has been heard is written, also when the scan is stopped.
             await self._write_waiting()
             writer.cancel()
+            await asyncio.to_thread(self._landmarks.commit)
         for place, found in listed:
             await self._mark_missing(place, found)
 
@@ -131,6 +143,10 @@ class Scan:
         known, known_file = self._entries.at(found.location)
         if known and known_file and self._is_as_before(known, known_file, found):
             await self._still_there(known, known_file)
+            if self._landmarks.lacks(known.track_id):
+                with place.at_hand(found) as path:
+                    made_up_for = await asyncio.to_thread(self._landmarks.hear, path)
+                await asyncio.to_thread(self._landmarks.put, known.track_id, made_up_for)
             return
         with place.at_hand(found) as path:
             stamp = Stamp.of(path)
@@ -145,9 +161,12 @@ class Scan:
                 hearing = None
                 if twin is None or twin.analysis is None or self._again:
                     hearing = await self._engine.hear(path)
+                landmarks = None if hearing is None else hearing.landmarks
+                if landmarks is None and (twin is None or self._landmarks.lacks(twin.track_id)):
+                    landmarks = await asyncio.to_thread(self._landmarks.hear, path)
                 stamp.check(path)
                 taken = Taken(file, named, hearing, lambda: nullcontext(path))
-                self._taken.put_nowait(_Waiting(taken, written))
+                self._taken.put_nowait(_Waiting(taken, landmarks, written))
                 await asyncio.shield(written)
             finally:
                 self._in_work.pop(audio)
@@ -175,11 +194,19 @@ class Scan:
         while not self._taken.empty() and len(waiting) < MAX_TOGETHER:
             waiting.append(self._taken.get_nowait())
         if waiting:
-            entered = await asyncio.to_thread(self._entries.enter, [one.taken for one in waiting])
-            for one, (_, outcome) in zip(waiting, entered, strict=True):
+            for one, outcome in await asyncio.to_thread(self._enter, waiting):
                 self._note(one.taken.file.location, outcome)
                 if not one.written.done():
                     one.written.set_result(None)
+
+    def _enter(self, waiting: Sequence[_Waiting]) -> list[tuple[_Waiting, Outcome]]:
+        entered = self._entries.enter([one.taken for one in waiting])
+        ended = []
+        for one, (track_id, outcome) in zip(waiting, entered, strict=True):
+            if one.landmarks is not None and self._landmarks.lacks(track_id):
+                self._landmarks.put(track_id, one.landmarks)
+            ended.append((one, outcome))
+        return ended
 
     async def _mark_missing(self, place: Place, listed: Sequence[Found | Trouble]) -> None:
         """Mark what lay in a place, unless something of the place could not be looked at."""

@@ -1,10 +1,12 @@
 """`afa scan` and `afa export` with the real checkpoints, without any server."""
 
+import asyncio
 import os
 import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import mutagen
@@ -15,6 +17,8 @@ from serve_app.cli.main import app
 from serve_app.library.library import Library
 from serve_app.library.query import TrackQuery
 from serve_app.library.track import OPERATOR, LibraryTrack
+from serve_app.services.scan.scan import Hearing
+from serve_app.services.simulation.features import simulated_features
 from tests.data.audio_files import click_track, encode
 
 runner = CliRunner()
@@ -61,6 +65,47 @@ def test_a_folder_becomes_a_library_and_an_export(data_dir: Path, tmp_path: Path
     assert done.exit_code == 0, done.output
     assert 'Name="At 120"' in (tmp_path / "dj.xml").read_text()
     assert sorted(path.name for path in tmp_path.glob("*dj*")) == ["dj.xml"]
+
+
+def test_watching_follows_what_comes_and_goes(
+    data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Simulated:
+        n_at_once = 1
+
+        def __init__(self, *_: object, **__: object) -> None:
+            pass
+
+        async def hear(self, path: Path) -> Hearing:
+            return Hearing(replace(simulated_features(path.name), embedding=[]), None)
+
+        def close(self) -> None:
+            pass
+
+    song(tmp_path / "music", 100)
+    pauses = iter(range(3))
+    real_sleep = asyncio.sleep
+
+    async def pause(seconds: float, *rest: object) -> None:
+        if seconds != 7:
+            await real_sleep(seconds, *rest)
+            return
+        match next(pauses):
+            case 0:
+                song(tmp_path / "music", 120)
+            case 1:
+                (tmp_path / "music" / "100.ogg").unlink()
+            case _:
+                raise KeyboardInterrupt
+
+    monkeypatch.setattr("serve_app.cli.library.scan.WorkersEngine", Simulated)
+    monkeypatch.setattr(asyncio, "sleep", pause)
+    done = runner.invoke(app, ["scan", str(tmp_path / "music"), "--watch", "--every", "7"])
+    assert done.exit_code == 130
+    lines = [line.partition(";")[0] for line in done.stdout.splitlines()]
+    assert lines[:3] == ["1 added", "1 unchanged, 1 added", "1 unchanged, 1 missing"]
+    gone = [track for track in tracks(data_dir) if track.files[0].missing_since]
+    assert [track.identity.title for track in gone] == ["At 100"]
 
 
 def test_a_kill_keeps_what_is_done_and_leaves_no_worker(data_dir: Path, tmp_path: Path) -> None:

@@ -1,0 +1,74 @@
+"""What a scan adds to the fingerprint index, so that the library's tracks are known by their sound.
+
+Invariant: a track comes into the index after it is in the library. What a crash kept from the index
+is made up for by the next scan that passes its file.
+"""
+
+from contextlib import suppress
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING
+
+from pipelines.audio.decode import decode
+from serve_app.providers.fingerprints.builder import FingerprintIndexBuilder
+from serve_app.providers.fingerprints.index import FingerprintIndex
+from serve_app.providers.fingerprints.manifest import FingerprintIndexError, is_current
+from serve_app.services.scan.facts import LIMITS
+
+if TYPE_CHECKING:
+    from models.fingerprint.landmarks import Fingerprint
+
+TOGETHER = 200
+"""Tracks of one commit, for which the whole list of keys is read."""
+
+
+class LandmarkIndex:
+    """Adds tracks to an index, some at a time. Thread-safe; all but `lacks` blocks."""
+
+    def __init__(self, folder: Path) -> None:
+        """Read which tracks the index has.
+
+        Raises:
+            FingerprintIndexError: It is damaged.
+        """
+        from pipelines.fingerprint.make import Fingerprinter  # brings torch, which takes seconds
+
+        self._folder = folder
+        self._fingerprinter = Fingerprinter()
+        self._waiting: dict[str, Fingerprint] = {}
+        self._lock = Lock()
+        self._known = FingerprintIndex.open(folder).keys() if is_current(folder) else set()
+
+    def lacks(self, track_id: str) -> bool:
+        """Whether a track is not there, nor about to be."""
+        return track_id not in self._known
+
+    def hear(self, path: Path) -> "Fingerprint":
+        """Make the landmarks of a file.
+
+        Raises:
+            AudioError: It is no audio.
+        """
+        return self._fingerprinter.make_fingerprints([decode(path, LIMITS)])[0]
+
+    def put(self, track_id: str, landmarks: "Fingerprint") -> None:
+        """Add a track, now or with others."""
+        with self._lock:
+            self._waiting[track_id] = landmarks
+            self._known.add(track_id)
+            is_time = len(self._waiting) % TOGETHER == 0
+        if is_time:
+            with suppress(FingerprintIndexError):  # another process writes it now
+                self.commit()
+
+    def commit(self) -> None:
+        """Have the index hold what was put, which running services then see within a second.
+
+        Raises:
+            FingerprintIndexError: Another process writes it.
+        """
+        with self._lock:
+            if self._waiting:
+                with FingerprintIndexBuilder(self._folder) as builder:
+                    builder.build(self._waiting.items())
+                self._waiting.clear()
