@@ -51,7 +51,7 @@ class LocalAnalyzer:
         self._spectral = spectral.build(cards, model_dir, device)
         self._mood = mood.build(cards, model_dir, device, max_windows=max_windows)
         self._embedding = embedding.build(cards, model_dir, device, max_windows=max_windows)
-        self._excerpt = excerpt
+        self._excerpt, self._device = excerpt, device
 
     def analyze(
         self, path: Path, limits: DecodeLimits, tempo_range: TempoRange | None = None
@@ -76,14 +76,16 @@ class LocalAnalyzer:
         def lap() -> None:
             marks.append(time.perf_counter())
 
-        rhythm_and_key = run_local(self._spectral.within(tempo_range), waveform)
+        rhythm_and_key = run_local(
+            self._spectral.within(tempo_range), waveform, device=self._device
+        )
         lap()
         heard = waveform if self._excerpt is None else self._excerpt.take(waveform)
-        mood_result = run_local(self._mood, heard)
+        mood_result = run_local(self._mood, heard, device=self._device)
         if self._excerpt is not None:
             mood_result = self._excerpt.mark(mood_result)
         lap()
-        vector = run_local(self._embedding, heard)
+        vector = run_local(self._embedding, heard, device=self._device)
         lap()
         features = merge(waveform.duration_s, rhythm_and_key, mood_result, vector)
         laps = [after - before for before, after in pairwise(marks)]

@@ -7,7 +7,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.utils.dlpack import from_dlpack
 
 from models.loudness import gated_loudness, gated_range, peak, step_energies, step_length, to_dbtp
 from pipelines.audio.waveform import SAMPLE_RATE
@@ -51,20 +50,18 @@ class LevelModel:
         self.spec = self.grid.spec
         self._device = device
 
-    def windows(self, samples: NDArray[np.float32]) -> Tensor:
+    def windows(self, samples: Tensor) -> Tensor:
         """Cut ``[C, T]``, C = 1 or 2, to windows ``[W, 2, length]``; the end is always one."""
         n, hop = samples.shape[1], self.spec.hop
         n_whole = max(0, self.grid.n_windows(n) - 1)
         part = samples[:, n_whole * hop :] if self._is_end else samples
         if samples.shape[0] == 1:
-            part = np.concatenate([part, np.zeros_like(part)])
+            part = torch.cat([part, torch.zeros_like(part)])
         if self._is_end:
-            return torch.from_numpy(np.array(pad_to(part, self.spec.length)))[None]
-        # Shared memory is read-only, which only DLPack takes without a warning.
-        whole: Tensor = from_dlpack(part)
+            return pad_to(part, self.spec.length)[None]
         if not n_whole:
-            return whole.new_empty(0, 2, self.spec.length)
-        return whole.unfold(-1, self.spec.length, hop).movedim(-2, 0)[:n_whole]
+            return part.new_empty(0, 2, self.spec.length)
+        return part.unfold(-1, self.spec.length, hop).movedim(-2, 0)[:n_whole]
 
     def forward(self, windows: Tensor) -> Mapping[str, Tensor]:
         """See `WindowedModel`."""

@@ -29,8 +29,7 @@ from pipelines.analysis.structure import (
 )
 from pipelines.analysis.tonal import ChromaModel, KeyNetworkModel, estimate_key
 from pipelines.audio.gain import SILENCE_PEAK, peak_of
-from pipelines.audio.resample import mono_at
-from pipelines.audio.waveform import Waveform
+from pipelines.audio.track import Track
 from pipelines.batching.framed import pad_to
 from pipelines.batching.steps import Outputs, Prepared
 from pipelines.batching.windows import WindowedModel
@@ -70,23 +69,25 @@ class SpectralStep:
         step._tempo_range = tempo_range
         return step
 
+    is_mono = False
+
     @property
     def models(self) -> Sequence[WindowedModel]:
         """See `Step`."""
         always = (self._beats, self._chroma, *self._levels, self._sound)
         return always if self._key_network is None else (*always, self._key_network)
 
-    def prepare(self, waveform: Waveform) -> Prepared:
+    def prepare(self, track: Track) -> Prepared:
         """Resample and cut the windows; nothing is run on silence."""
-        samples = mono_at(waveform, SAMPLE_RATE)
-        tuning = estimate_tuning(torch.from_numpy(samples))
-        context = _Context(waveform.duration_s, waveform.samples.shape[1], len(samples), tuning)
-        if peak_of(waveform.samples) < SILENCE_PEAK:
+        samples = track.mono_at(SAMPLE_RATE)
+        tuning = estimate_tuning(samples)
+        context = _Context(track.duration_s, track.samples.shape[1], len(samples), tuning)
+        if peak_of(track.samples) < SILENCE_PEAK:
             return Prepared({}, context)
         windows = {
             model.model_id: cut
             for model in self._levels
-            if len(cut := model.windows(waveform.samples))
+            if len(cut := model.windows(track.samples))
         }
         if self._key_network is not None:
             windows[self._key_network.model_id] = self._key_network.windows(samples, tuning)

@@ -28,7 +28,7 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 BATCH_BYTES = 256 << 20
-"""Of windows in one forward: on the way to a GPU twice as much is pinned."""
+"""Of windows in one forward."""
 
 WARM_UP_S = 12.0
 """Seconds of noise that a step analyses before anybody waits for it."""
@@ -83,8 +83,7 @@ class BatchedStep(Generic[R]):
         budgets = {
             model.model_id: _budget(model, max_windows, max_batch_bytes) for model in step.models
         }
-        largest = max(budgets[model.model_id][0] * model.spec.n_bytes for model in step.models)
-        self.device = TorchDevice(device, turns, staging_bytes=largest)
+        self.device = TorchDevice(device, turns)
         self._batchers = {
             model.model_id: Batcher(
                 model.forward,
@@ -127,12 +126,12 @@ class BatchedStep(Generic[R]):
             return await self._complete(await self._prepare(waveform, step), step)
 
     def prepare(self, waveform: Waveform) -> Prepared:
-        """Do the host work before the forwards in the calling thread, for `complete`.
+        """Do the work before the forwards in the calling thread, for `complete`.
 
         Raises:
             AudioError: The audio is not fit for this step.
         """
-        return self.step.prepare(waveform)
+        return self._prepared(waveform, self.step)
 
     async def complete(self, prepared: Prepared) -> R:
         """Analyse one track that has been prepared; errors as in `run`."""
@@ -160,7 +159,10 @@ class BatchedStep(Generic[R]):
         return await self._on_host(self._finishing, partial(step.finish, prepared, outputs))
 
     async def _prepare(self, waveform: Waveform, step: Step[R]) -> Prepared:
-        return await self._on_host(self._preparing, partial(step.prepare, waveform))
+        return await self._on_host(self._preparing, partial(self._prepared, waveform, step))
+
+    def _prepared(self, waveform: Waveform, step: Step[R]) -> Prepared:
+        return self.device.prepare(waveform, step.prepare, is_mono=step.is_mono)
 
     async def _on_host(self, stage: "_HostStage", work: Callable[[], T]) -> T:
         stage.waiting += 1
