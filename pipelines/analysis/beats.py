@@ -84,18 +84,22 @@ class BeatModel:
 
     def join(self, rows: Mapping[str, Tensor], n_samples: int) -> BeatEvidence:
         """Join the rows of a track of ``n_samples`` samples."""
-        activations = self.grid.join(rows["activations"], n_samples).numpy()
-        if "tempo" not in rows:
-            return BeatEvidence(activations)
-        grid = self.grid
-        seconds = FrameGrid(
-            SAMPLE_RATE,
-            HOP_LENGTH * TEMPO_STRIDE,
-            grid.n_frames // TEMPO_STRIDE,
-            grid.lead // TEMPO_STRIDE,
-            grid.tail // TEMPO_STRIDE,
-        )
-        return BeatEvidence(activations, seconds.join(rows["tempo"], n_samples).numpy())
+        return join_beats(rows, self.grid, n_samples)
+
+
+def join_beats(rows: Mapping[str, Tensor], grid: FrameGrid, n_samples: int) -> BeatEvidence:
+    """Join the rows of a beat network, whose windows lie on a grid."""
+    activations = grid.join(rows["activations"], n_samples).numpy()
+    if "tempo" not in rows:
+        return BeatEvidence(activations)
+    seconds = FrameGrid(
+        SAMPLE_RATE,
+        HOP_LENGTH * TEMPO_STRIDE,
+        grid.n_frames // TEMPO_STRIDE,
+        grid.lead // TEMPO_STRIDE,
+        grid.tail // TEMPO_STRIDE,
+    )
+    return BeatEvidence(activations, seconds.join(rows["tempo"], n_samples).numpy())
 
 
 def load_beat_model(card: ModelCard, model_dir: Path, device: torch.device) -> BeatModel:

@@ -12,8 +12,8 @@ from models.loudness import gated_loudness, gated_range, peak, step_energies, st
 from pipelines.audio.waveform import SAMPLE_RATE
 from pipelines.batching.framed import FrameGrid, pad_to
 
-GRID_STEPS = 300
-"""30 s, the shape of every forward."""
+# 30 s, the shape of every forward; one step of lead-in covers the filter's response.
+GRID = FrameGrid(SAMPLE_RATE, step_length(SAMPLE_RATE), 300, lead=1, channels=2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +45,7 @@ class LevelModel:
     def __init__(self, device: torch.device, *, is_end: bool = False) -> None:
         self.model_id = "bs1770-end" if is_end else "bs1770"
         self._is_end = is_end
-        # One step of lead-in covers the filter's response.
-        self.grid = FrameGrid(SAMPLE_RATE, step_length(SAMPLE_RATE), GRID_STEPS, lead=1, channels=2)
-        self.spec = self.grid.spec
+        self.grid, self.spec = GRID, GRID.spec
         self._device = device
 
     def windows(self, samples: Tensor) -> Tensor:
@@ -68,21 +66,22 @@ class LevelModel:
         on_device = windows.to(self._device)
         return {"energies": step_energies(on_device, SAMPLE_RATE), "peak": peak(on_device)}
 
-    def measure(self, parts: Sequence[Mapping[str, Tensor]], n_samples: int) -> Levels:
-        """Gate the joined energies of a track of ``n_samples`` samples.
 
-        The last, incomplete step does not count unless the track is shorter than one.
+def join_levels(parts: Sequence[Mapping[str, Tensor]], n_samples: int) -> Levels:
+    """Gate the joined energies of a track of ``n_samples`` samples.
 
-        Args:
-            parts: The rows of the windows, in the order of time.
-            n_samples: Length of the track.
-        """
-        energies = self.grid.join(torch.cat([rows["energies"] for rows in parts]), n_samples)
-        energies = energies[: max(1, n_samples // self.grid.hop_length)][None]
-        steps = -0.691 + 10.0 * torch.log10(energies[0].double().clamp_min(1e-12))
-        return Levels(
-            loudness_lufs=float(gated_loudness(energies)),
-            range_lu=float(gated_range(energies)),
-            true_peak_dbtp=float(to_dbtp(torch.cat([rows["peak"] for rows in parts]).max())),
-            steps_lufs=steps.clamp_min(-70.0).numpy(),
-        )
+    The last, incomplete step does not count unless the track is shorter than one.
+
+    Args:
+        parts: The rows of `LevelModel`'s windows, in the order of time.
+        n_samples: Length of the track.
+    """
+    energies = GRID.join(torch.cat([rows["energies"] for rows in parts]), n_samples)
+    energies = energies[: max(1, n_samples // GRID.hop_length)][None]
+    steps = -0.691 + 10.0 * torch.log10(energies[0].double().clamp_min(1e-12))
+    return Levels(
+        loudness_lufs=float(gated_loudness(energies)),
+        range_lu=float(gated_range(energies)),
+        true_peak_dbtp=float(to_dbtp(torch.cat([rows["peak"] for rows in parts]).max())),
+        steps_lufs=steps.clamp_min(-70.0).numpy(),
+    )

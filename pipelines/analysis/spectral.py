@@ -5,9 +5,7 @@ from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from models.checkpoints.cache import load_tensors
 from models.checkpoints.cards import ModelCard
@@ -16,8 +14,8 @@ from models.rhythm.beatnet import SAMPLE_RATE
 from models.rhythm.tempo import TempoRange
 from models.skey import SKey
 from models.tuning import estimate_tuning
-from pipelines.analysis.beats import BeatModel, load_beat_model
-from pipelines.analysis.levels import LevelModel
+from pipelines.analysis.beats import BeatModel, join_beats, load_beat_model
+from pipelines.analysis.levels import LevelModel, join_levels
 from pipelines.analysis.records import UNKNOWN_KEY, SpectralResult, TempoAlternative
 from pipelines.analysis.rhythm import estimate_rhythm, weigh_alternatives
 from pipelines.analysis.structure import (
@@ -27,10 +25,10 @@ from pipelines.analysis.structure import (
     find_sections,
     find_segments,
 )
-from pipelines.analysis.tonal import ChromaModel, KeyNetworkModel, estimate_key
+from pipelines.analysis.tonal import ChromaModel, KeyNetworkModel, estimate_key, join_chroma
 from pipelines.audio.gain import SILENCE_PEAK, peak_of
 from pipelines.audio.track import Track
-from pipelines.batching.framed import pad_to
+from pipelines.batching.framed import FrameGrid, pad_to
 from pipelines.batching.steps import Outputs, Prepared
 from pipelines.batching.windows import WindowedModel
 
@@ -46,6 +44,95 @@ class _Context:
     n_samples: int
     n_analysed: int
     tuning_cents: float
+
+
+@dataclass(frozen=True, slots=True)
+class SpectralFinisher:
+    """Decodes and merges the rows of all windows of a track; knows no network.
+
+    Attributes:
+        beats: Id and grid of the beat network; those of the other models follow.
+        levels: The models of the loudness, in the order of time.
+        key_network: Its id, if there is one.
+        tempo_range: Where the tempo is to lie.
+    """
+
+    beats: tuple[str, FrameGrid]
+    chroma: tuple[str, FrameGrid]
+    sound: tuple[str, FrameGrid]
+    levels: tuple[str, ...]
+    key_network: str | None = None
+    tempo_range: TempoRange | None = None
+
+    def __call__(self, context: object, outputs: Outputs) -> SpectralResult:
+        """See `Finisher`."""
+        if not isinstance(context, _Context):
+            raise TypeError("prepared by another step")
+        if not outputs:
+            return self._silent(context.duration_s)
+        n = context.n_analysed
+        beats = join_beats(outputs[self.beats[0]], self.beats[1], n)
+        chroma = join_chroma(outputs[self.chroma[0]], self.chroma[1], n, context.tuning_cents)
+        network = None
+        if self.key_network is not None:
+            network = outputs[self.key_network]["keys"].numpy()
+        key = estimate_key(chroma, network)
+        track = MeasuredTrack(
+            duration_s=context.duration_s,
+            sound=self.sound[1].join(outputs[self.sound[0]]["sound"], n).numpy(),
+            chroma=chroma,
+            levels=join_levels(
+                [outputs[name] for name in self.levels if name in outputs], context.n_samples
+            ),
+            rhythm=estimate_rhythm(beats, chroma, self.tempo_range),
+        )
+        alternatives = weigh_alternatives(beats, track.rhythm.tempo)
+        mix_in, mix_out = find_mix_points(track)
+        return SpectralResult(
+            tempo=track.rhythm.tempo,
+            tempo_confidence=track.rhythm.tempo_confidence,
+            beats=track.rhythm.beats.tolist(),
+            downbeats=track.rhythm.downbeats.tolist(),
+            time_signature=track.rhythm.time_signature,
+            time_signature_confidence=track.rhythm.time_signature_confidence,
+            key=key.key,
+            mode=key.mode,
+            key_confidence=key.confidence,
+            loudness_lufs=track.levels.loudness_lufs,
+            loudness_range_lu=track.levels.range_lu,
+            true_peak_dbtp=track.levels.true_peak_dbtp,
+            mix_in_s=mix_in,
+            mix_out_s=mix_out,
+            segments=find_segments(track),
+            sections=find_sections(track),
+            models=self._model_ids(),
+            tempo_alternatives=[TempoAlternative(*pair) for pair in alternatives],
+        )
+
+    def _model_ids(self) -> dict[str, str]:
+        key = [name for name in (self.chroma[0], self.key_network) if name]
+        return {"beats": self.beats[0], "key": "+".join(key)}
+
+    def _silent(self, duration_s: float) -> SpectralResult:
+        return SpectralResult(
+            tempo=0.0,
+            tempo_confidence=0.0,
+            beats=[],
+            downbeats=[],
+            time_signature=4,
+            time_signature_confidence=0.0,
+            key=UNKNOWN_KEY,
+            mode=UNKNOWN_KEY,
+            key_confidence=0.0,
+            loudness_lufs=SILENCE_LUFS,
+            loudness_range_lu=0.0,
+            true_peak_dbtp=SILENCE_DBTP,
+            mix_in_s=0.0,
+            mix_out_s=duration_s,
+            segments=[],
+            sections=[],
+            models=self._model_ids(),
+        )
 
 
 class SpectralStep:
@@ -100,77 +187,19 @@ class SpectralStep:
 
     def finish(self, prepared: Prepared, outputs: Outputs) -> SpectralResult:
         """Decode and merge the rows of all windows."""
-        context = prepared.context
-        if not isinstance(context, _Context):
-            raise TypeError("prepared by another step")
-        if not prepared.windows:
-            return self._silent(context.duration_s)
-        n = context.n_analysed
-        beats = self._beats.join(outputs[self._beats.model_id], n)
-        chroma = self._chroma.chroma(outputs[self._chroma.model_id], n, context.tuning_cents)
-        key = estimate_key(chroma, self._network_keys(outputs))
-        track = MeasuredTrack(
-            duration_s=context.duration_s,
-            sound=self._sound.grid.join(outputs[self._sound.model_id]["sound"], n).numpy(),
-            chroma=chroma,
-            levels=self._levels[0].measure(
-                [outputs[m.model_id] for m in self._levels if m.model_id in outputs],
-                context.n_samples,
-            ),
-            rhythm=estimate_rhythm(beats, chroma, self._tempo_range),
-        )
-        alternatives = weigh_alternatives(beats, track.rhythm.tempo)
-        mix_in, mix_out = find_mix_points(track)
-        return SpectralResult(
-            tempo=track.rhythm.tempo,
-            tempo_confidence=track.rhythm.tempo_confidence,
-            beats=track.rhythm.beats.tolist(),
-            downbeats=track.rhythm.downbeats.tolist(),
-            time_signature=track.rhythm.time_signature,
-            time_signature_confidence=track.rhythm.time_signature_confidence,
-            key=key.key,
-            mode=key.mode,
-            key_confidence=key.confidence,
-            loudness_lufs=track.levels.loudness_lufs,
-            loudness_range_lu=track.levels.range_lu,
-            true_peak_dbtp=track.levels.true_peak_dbtp,
-            mix_in_s=mix_in,
-            mix_out_s=mix_out,
-            segments=find_segments(track),
-            sections=find_sections(track),
-            models=self._model_ids(),
-            tempo_alternatives=[TempoAlternative(*pair) for pair in alternatives],
-        )
+        return self.finisher(prepared.context, outputs)
 
-    def _network_keys(self, outputs: Outputs) -> NDArray[np.float32] | None:
-        if self._key_network is None:
-            return None
-        keys: NDArray[np.float32] = outputs[self._key_network.model_id]["keys"].numpy()
-        return keys
-
-    def _model_ids(self) -> dict[str, str]:
-        key = [model.model_id for model in (self._chroma, self._key_network) if model]
-        return {"beats": self._beats.model_id, "key": "+".join(key)}
-
-    def _silent(self, duration_s: float) -> SpectralResult:
-        return SpectralResult(
-            tempo=0.0,
-            tempo_confidence=0.0,
-            beats=[],
-            downbeats=[],
-            time_signature=4,
-            time_signature_confidence=0.0,
-            key=UNKNOWN_KEY,
-            mode=UNKNOWN_KEY,
-            key_confidence=0.0,
-            loudness_lufs=SILENCE_LUFS,
-            loudness_range_lu=0.0,
-            true_peak_dbtp=SILENCE_DBTP,
-            mix_in_s=0.0,
-            mix_out_s=duration_s,
-            segments=[],
-            sections=[],
-            models=self._model_ids(),
+    @property
+    def finisher(self) -> SpectralFinisher:
+        """See `HeavyStep`."""
+        network = self._key_network
+        return SpectralFinisher(
+            (self._beats.model_id, self._beats.grid),
+            (self._chroma.model_id, self._chroma.grid),
+            (self._sound.model_id, self._sound.grid),
+            tuple(model.model_id for model in self._levels),
+            None if network is None else network.model_id,
+            self._tempo_range,
         )
 
 

@@ -54,7 +54,14 @@ class ChromaModel:
         self, rows: Mapping[str, Tensor], n_samples: int, tuning_cents: float
     ) -> NDArray[np.float32]:
         """Join the rows of a track of ``n_samples`` samples to its chroma ``[N, 12]``."""
-        return fold(self.grid.join(rows["pitches"], n_samples).numpy(), tuning_cents)
+        return join_chroma(rows, self.grid, n_samples, tuning_cents)
+
+
+def join_chroma(
+    rows: Mapping[str, Tensor], grid: FrameGrid, n_samples: int, tuning_cents: float
+) -> NDArray[np.float32]:
+    """Join the rows of `ChromaModel`, whose windows lie on a grid."""
+    return fold(grid.join(rows["pitches"], n_samples).numpy(), tuning_cents)
 
 
 class KeyNetworkModel:

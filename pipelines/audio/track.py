@@ -99,9 +99,10 @@ def _reach(down: int, up: int) -> int:
 def _response(down: int, up: int, n_units: int, device: torch.device) -> Tensor:
     """Spectrum of the filter over a block, real, ``[n_units · down / 2 + 1]``."""
     reach = _reach(down, up)
-    t = torch.arange(-reach, reach + 1, dtype=torch.float64)
+    double = {"dtype": torch.float64, "device": device}
+    t = torch.arange(-reach, reach + 1, **double)
     cutoff = min(1.0, up / down) * _ROLLOFF
-    window = torch.kaiser_window(2 * reach + 1, periodic=False, beta=_BETA, dtype=torch.float64)
+    window = torch.kaiser_window(2 * reach + 1, periodic=False, beta=_BETA, **double)
     taps = cutoff * torch.sinc(cutoff * t) * window * (up / down)
     around_zero = functional.pad(taps, (0, n_units * down - len(taps))).roll(-reach)
-    return torch.fft.rfft(around_zero).real.float().to(device)
+    return torch.fft.rfft(around_zero).real.float()

@@ -9,11 +9,13 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Generic, Protocol, TypeVar, runtime_checkable
+from multiprocessing import get_context
+from typing import Generic, Protocol, TypeVar, cast, runtime_checkable
 
 import numpy as np
 import torch
@@ -21,7 +23,7 @@ import torch
 from pipelines.audio.waveform import Waveform
 from pipelines.batching.batcher import Batcher, BatcherMetrics, DeviceFaultError, Observation
 from pipelines.batching.device import TorchDevice, Turns
-from pipelines.batching.steps import Prepared, Step
+from pipelines.batching.steps import HeavyStep, Prepared, Step
 from pipelines.batching.windows import WindowedModel
 
 R = TypeVar("R")
@@ -61,6 +63,8 @@ class BatchedStep(Generic[R]):
         max_queued_bytes: Most bytes of windows waiting for each model (see `Batcher`); None where
             the caller waits until more are wanted.
         host_threads: Tracks whose host work (`prepare`, `finish`) runs at the same time.
+        finishers: Processes that finish tracks of a `HeavyStep`, for a device so fast that one
+            interpreter would hold it up; 0: the host threads do.
         turns: Shared with other steps on the same device in this process.
 
     Attributes:
@@ -77,6 +81,7 @@ class BatchedStep(Generic[R]):
         max_batch_bytes: int = BATCH_BYTES,
         max_queued_bytes: int | None = None,
         host_threads: int = 0,
+        finishers: int = 0,
         turns: Turns | None = None,
     ) -> None:
         self.step = step
@@ -96,7 +101,12 @@ class BatchedStep(Generic[R]):
         }
         self._host_threads = host_threads or min(4, os.cpu_count() or 1)
         self._host = ThreadPoolExecutor(self._host_threads, thread_name_prefix="step")
+        self._finishers: ProcessPoolExecutor | None = None
+        if finishers and isinstance(step, HeavyStep):
+            # Not forked: a process that has used a GPU cannot be.
+            self._finishers = ProcessPoolExecutor(finishers, get_context("spawn"))
         self._preparing, self._finishing = _HostStage(), _HostStage()
+        self._fault: DeviceFaultError | None = None
         self._running = 0
         self._idle = asyncio.Event()
         self._idle.set()
@@ -156,6 +166,9 @@ class BatchedStep(Generic[R]):
 
     async def _complete(self, prepared: Prepared, step: Step[R]) -> R:
         outputs = await self._forward_all(prepared)
+        if self._finishers is not None and isinstance(step, HeavyStep):
+            work = partial(step.finisher, prepared.context, outputs)
+            return cast("R", await self._on_host(self._finishing, work, self._finishers))
         return await self._on_host(self._finishing, partial(step.finish, prepared, outputs))
 
     async def _prepare(self, waveform: Waveform, step: Step[R]) -> Prepared:
@@ -164,11 +177,16 @@ class BatchedStep(Generic[R]):
     def _prepared(self, waveform: Waveform, step: Step[R]) -> Prepared:
         return self.device.prepare(waveform, step.prepare, is_mono=step.is_mono)
 
-    async def _on_host(self, stage: "_HostStage", work: Callable[[], T]) -> T:
+    async def _on_host(
+        self, stage: "_HostStage", work: Callable[[], T], executor: Executor | None = None
+    ) -> T:
         stage.waiting += 1
         try:
             loop = asyncio.get_running_loop()
-            result, took_s = await loop.run_in_executor(self._host, _timed, work)
+            result, took_s = await loop.run_in_executor(executor or self._host, _timed, work)
+        except BrokenProcessPool as error:
+            self._fault = DeviceFaultError("a process that finishes tracks has ended")
+            raise self._fault from error
         finally:
             stage.waiting -= 1
         stage.track_s = 0.9 * stage.track_s + 0.1 * took_s if stage.track_s else took_s
@@ -199,7 +217,9 @@ class BatchedStep(Generic[R]):
         )
 
     def check_health(self) -> None:
-        """Raise `DeviceFaultError` once the device has broken."""
+        """Raise `DeviceFaultError` once the device, or a process beside it, has broken."""
+        if self._fault is not None:
+            raise self._fault
         for batcher in self._batchers.values():
             if batcher.fault is not None:
                 raise DeviceFaultError(str(batcher.fault)) from batcher.fault
@@ -236,6 +256,8 @@ class BatchedStep(Generic[R]):
     def close(self) -> None:
         """End the threads after what is under way."""
         self._host.shutdown()
+        if self._finishers is not None:
+            self._finishers.shutdown()
         self.device.close()
 
 

@@ -8,7 +8,7 @@ same window alone, they give the same answer.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -63,6 +63,24 @@ class Step(Protocol[R_co]):
 
     def finish(self, prepared: Prepared, outputs: Outputs) -> R_co:
         """Merge the rows of all windows into the result; CPU only."""
+        ...
+
+
+class Finisher(Protocol[R_co]):
+    """The `finish` of a step without its models: it can be sent to another process."""
+
+    def __call__(self, context: object, outputs: Outputs) -> R_co:
+        """Make the result of what `prepare` noted of a track, and its rows; none of silence."""
+        ...
+
+
+@runtime_checkable
+class HeavyStep(Protocol[R_co]):
+    """A step whose `finish` takes a tenth of a second of a processor and more."""
+
+    @property
+    def finisher(self) -> Finisher[R_co]:
+        """What `finish` does."""
         ...
 
 

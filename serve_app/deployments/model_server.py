@@ -197,6 +197,7 @@ class ModelServer(Generic[R]):
             max_windows=self._options.batch_windows,
             max_batch_bytes=self._options.batch_mib << 20,
             max_queued_bytes=self._options.queue_mib << 20,
+            finishers=assigned_cpus() if self._device.type == "cuda" else 0,
             turns=self._turns,
         )
         try:

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from models.loudness import gated_range, integrated_loudness, peak, step_energies, to_dbtp
-from pipelines.analysis.levels import LevelModel, Levels
+from pipelines.analysis.levels import LevelModel, Levels, join_levels
 from pipelines.audio.track import Track
 from pipelines.audio.waveform import SAMPLE_RATE, Waveform
 from pipelines.batching.steps import forward_windows
@@ -20,7 +20,7 @@ def measure(samples: np.ndarray) -> Levels:
         for model, part in zip(MODELS, windows, strict=True)
         if len(part)
     ]
-    return MODELS[0].measure(parts, samples.shape[1])
+    return join_levels(parts, samples.shape[1])
 
 
 def music(seconds: float, channels: int = 2) -> np.ndarray:
