@@ -19,11 +19,12 @@ from typing import Generic, Protocol, TypeVar, cast, runtime_checkable
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from pipelines.audio.waveform import Waveform
 from pipelines.batching.batcher import Batcher, BatcherMetrics, DeviceFaultError, Observation
 from pipelines.batching.device import TorchDevice, Turns
-from pipelines.batching.steps import HeavyStep, Prepared, Step
+from pipelines.batching.steps import Finisher, HeavyStep, Prepared, Step
 from pipelines.batching.windows import WindowedModel
 
 R = TypeVar("R")
@@ -167,7 +168,11 @@ class BatchedStep(Generic[R]):
     async def _complete(self, prepared: Prepared, step: Step[R]) -> R:
         outputs = await self._forward_all(prepared)
         if self._finishers is not None and isinstance(step, HeavyStep):
-            work = partial(step.finisher, prepared.context, outputs)
+            arrays = {
+                model_id: {name: values.numpy() for name, values in rows.items()}
+                for model_id, rows in outputs.items()
+            }
+            work = partial(_finish_apart, step.finisher, prepared.context, arrays)
             return cast("R", await self._on_host(self._finishing, work, self._finishers))
         return await self._on_host(self._finishing, partial(step.finish, prepared, outputs))
 
@@ -271,6 +276,18 @@ class _HostStage:
     @property
     def backlog_s(self) -> float:
         return self.waiting * self.track_s
+
+
+def _finish_apart(
+    finisher: Finisher[R], context: object, arrays: Mapping[str, Mapping[str, NDArray[np.generic]]]
+) -> R:
+    """Finish a track in another process: arrays travel by value, where tensors would be shared."""
+    torch.set_num_threads(1)
+    outputs = {
+        model_id: {name: torch.from_numpy(values) for name, values in rows.items()}
+        for model_id, rows in arrays.items()
+    }
+    return finisher(context, outputs)
 
 
 def _timed(work: Callable[[], T]) -> tuple[T, float]:
