@@ -98,11 +98,12 @@ def _reach(down: int, up: int) -> int:
 @lru_cache(maxsize=16)
 def _response(down: int, up: int, n_units: int, device: torch.device) -> Tensor:
     """Spectrum of the filter over a block, real, ``[n_units · down / 2 + 1]``."""
-    reach = _reach(down, up)
-    double = {"dtype": torch.float64, "device": device}
-    t = torch.arange(-reach, reach + 1, **double)
+    reach, n_taps = _reach(down, up), 2 * _reach(down, up) + 1
+    # Made on the device: a track whose crops are tuned has a filter of its own.
+    t = torch.arange(-reach, reach + 1, dtype=torch.float64, device=device)
+    window = torch.kaiser_window(n_taps, False, _BETA, dtype=torch.float64, device=device)
     cutoff = min(1.0, up / down) * _ROLLOFF
-    window = torch.kaiser_window(2 * reach + 1, periodic=False, beta=_BETA, **double)
     taps = cutoff * torch.sinc(cutoff * t) * window * (up / down)
-    around_zero = functional.pad(taps, (0, n_units * down - len(taps))).roll(-reach)
-    return torch.fft.rfft(around_zero).real.float()
+    around_zero = functional.pad(taps, (0, n_units * down - n_taps)).roll(-reach)
+    response: Tensor = torch.fft.rfft(around_zero).real.float()
+    return response
