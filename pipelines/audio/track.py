@@ -8,7 +8,6 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -54,7 +53,7 @@ class Track:
             float32 ``[T']``, the caller's own, with T' = T · target / sample rate within a sample.
         """
         if self.samples.device.type == "cpu":
-            waveform = Waveform(np.from_dlpack(self.samples), self.sample_rate)
+            waveform = Waveform(self.samples.numpy(), self.sample_rate)
             return torch.from_numpy(mono_at(waveform, target_rate))
         return resampled(self.samples.mean(dim=0), self.sample_rate, target_rate)
 
@@ -101,7 +100,9 @@ def _response(down: int, up: int, n_units: int, device: torch.device) -> Tensor:
     reach, n_taps = _reach(down, up), 2 * _reach(down, up) + 1
     # Made on the device: a track whose crops are tuned has a filter of its own.
     t = torch.arange(-reach, reach + 1, dtype=torch.float64, device=device)
-    window = torch.kaiser_window(n_taps, False, _BETA, dtype=torch.float64, device=device)
+    window = torch.kaiser_window(
+        n_taps, periodic=False, beta=_BETA, dtype=torch.float64, device=device
+    )
     cutoff = min(1.0, up / down) * _ROLLOFF
     taps = cutoff * torch.sinc(cutoff * t) * window * (up / down)
     around_zero = functional.pad(taps, (0, n_units * down - n_taps)).roll(-reach)
