@@ -60,8 +60,7 @@ def keep_to_share(device: torch.device) -> None:
     Ray only counts shares: without this, the first replica could leave nothing to the second. What
     CUDA itself takes in each process comes out of the share.
     """
-    share = _assigned("GPU", 0)
-    if device.type != "cuda" or not 0 < share < 1:
+    if device.type != "cuda" or not 0 < (share := _assigned("GPU", 0)) < 1:
         return
     total = torch.cuda.get_device_properties(device).total_memory
     torch.cuda.set_per_process_memory_fraction(share - CONTEXT_BYTES / total, device)
