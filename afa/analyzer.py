@@ -64,8 +64,8 @@ class Analyzer:
         from pipelines.batching.steps import run_local
 
         waveform = read(Path(path))
-        rhythm_and_key = run_local(self._spectral, waveform)
-        mood, vector = run_local(self._described, waveform)
+        rhythm_and_key = run_local(self._spectral, waveform, device=self.device)
+        mood, vector = run_local(self._described, waveform, device=self.device)
         return Track.of(Path(path), merge(waveform.duration_s, rhythm_and_key, mood, vector))
 
     def stream(self, paths: Iterable[PathName]) -> Iterator[Track | AudioError]:

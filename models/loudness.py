@@ -136,8 +136,10 @@ def step_energies(waveform: Tensor, sample_rate: int) -> Tensor:
         ],
         dim=-1,
     )[..., :n_steps]
-    gains = torch.tensor(_CHANNEL_GAINS[:c], device=waveform.device)
-    return torch.einsum("bcn,c->bn", energies, gains)
+    weighed = [
+        gain * channel for gain, channel in zip(_CHANNEL_GAINS, energies.unbind(1), strict=False)
+    ]
+    return torch.stack(weighed).sum(0)
 
 
 def _lufs(energy: Tensor) -> Tensor:

@@ -48,7 +48,8 @@ def estimate_tuning(waveform: Tensor) -> float:
     frames = torch.stack([waveform[start : start + WIN_LENGTH] for start in frame_starts(n)])
     first = math.ceil(_F_MIN_HZ * WIN_LENGTH / SAMPLE_RATE)
     last = int(_F_MAX_HZ * WIN_LENGTH / SAMPLE_RATE)
-    spectrum = torch.fft.rfft(frames * torch.hann_window(WIN_LENGTH))[:, first - 1 : last + 2].abs()
+    window = torch.hann_window(WIN_LENGTH, device=frames.device)
+    spectrum = torch.fft.rfft(frames * window)[:, first - 1 : last + 2].abs()
     decibels = 20.0 * torch.log10(spectrum.clamp_min(1e-9))
     left, centre, right = decibels[:, :-2], decibels[:, 1:-1], decibels[:, 2:]
     is_peak = (centre > left) & (centre >= right)

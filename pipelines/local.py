@@ -37,7 +37,7 @@ class LocalAnalyzer:
     ) -> None:
         self._spectral = spectral.build(cards, model_dir, device)
         self._described = mood_and_embedding.build(cards, model_dir, device, max_windows)
-        self._excerpt = excerpt
+        self._excerpt, self._device = excerpt, device
 
     def analyze(
         self, path: Path, limits: DecodeLimits, tempo_range: TempoRange | None = None
@@ -51,9 +51,10 @@ class LocalAnalyzer:
 
     def hear(self, waveform: Waveform, tempo_range: TempoRange | None = None) -> TrackFeatures:
         """Analyse what is decoded already."""
-        rhythm_and_key = run_local(self._spectral.within(tempo_range), waveform)
+        of_range = self._spectral.within(tempo_range)
+        rhythm_and_key = run_local(of_range, waveform, device=self._device)
         heard = waveform if self._excerpt is None else self._excerpt.take(waveform)
-        mood, vector = run_local(self._described, heard)
+        mood, vector = run_local(self._described, heard, device=self._device)
         if self._excerpt is not None:
             mood = self._excerpt.mark(mood)
         return merge(waveform.duration_s, rhythm_and_key, mood, vector)

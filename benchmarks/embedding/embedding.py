@@ -35,6 +35,7 @@ from configs.tables import load_table
 from models.checkpoints.cache import default_model_dir, pull
 from models.checkpoints.cards import choose_cards, parse_cards
 from pipelines.analysis.embedding import EmbeddingStep, Trunk, load_trunks
+from pipelines.audio.track import Track
 from pipelines.audio.waveform import SAMPLE_RATE, Waveform
 from pipelines.batching.steps import forward_windows
 
@@ -127,7 +128,7 @@ def costs(trunks: Sequence[Trunk]) -> dict[str, float]:
     """Give each network's processor seconds for a minute of sound, front-end included."""
     noise = 0.1 * np.random.default_rng(0).standard_normal((1, int(COST_S * SAMPLE_RATE)))
     step = EmbeddingStep("", trunks)
-    prepared = step.prepare(Waveform(noise.astype(np.float32), SAMPLE_RATE))
+    prepared = step.prepare(Track.of(Waveform(noise.astype(np.float32), SAMPLE_RATE)))
     found = {}
     for model in step.models:
         windows = prepared.windows[model.model_id]

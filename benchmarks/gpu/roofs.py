@@ -10,9 +10,12 @@ import torch
 
 from benchmarks.gpu.served import Served
 from benchmarks.report import Options
+from pipelines.audio.waveform import SAMPLE_RATE
 
 MATRIX, DRY_MATRIX = 8192, 64
 COPY_BYTES, DRY_COPY_BYTES = 1 << 30, 1 << 20
+TRACK_BYTES_PER_S = 2 * SAMPLE_RATE
+"""Of a track on its way to a card, where the mean of its channels is read."""
 NEAR = 0.5
 """Under this share of every roof it is none of them that bounds: launches and host work do."""
 
@@ -35,7 +38,7 @@ class Roofs:
         """Give how much of each roof a rate takes, by roof; that of decoding may exceed 1."""
         return {
             "matrix": windows_per_s * of.gflop * 1e9 / self.matrix_flop_per_s,
-            "copy": windows_per_s * of.subject.n_samples * 4 / self.copy_bytes_per_s,
+            "copy": windows_per_s * of.window_s * TRACK_BYTES_PER_S / self.copy_bytes_per_s,
             "decode": windows_per_s * of.window_s / self.decode_audio_s_per_s,
         }
 

@@ -31,8 +31,8 @@ TRACK_S = 180.0
 DECODE_S = 0.07 * TRACK_S / 60
 """CPU seconds of a track, measured: .07 per minute."""
 HOST_S = 0.213
-"""CPU seconds of `Spectral` around its forwards, measured for 180 s; spread over its CPUs here as
-if nothing of it were one after the other, which was not measured."""
+"""CPU seconds of `Spectral` around its forwards, measured for 180 s with windows cut on the CPU.
+Tracks are finished in a process on each CPU; that these do not slow each other is assumed."""
 DEVICE_S = 0.015
 """Of a card for a track's AST: 261 GFLOP a window at .4 of 790 TFLOP/s. Arithmetic."""
 START_S: Mapping[str, float] = {"AnalysisWorker": 20.0}

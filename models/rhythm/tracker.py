@@ -14,7 +14,7 @@ from models.rhythm.network import (
     is_pause,
 )
 
-_TRIM_FRAMES = 500
+TRIM_FRAMES = 500
 """Windows are cut to whole multiples of this (10 s), so that few shapes occur."""
 
 
@@ -92,10 +92,10 @@ class BeatTracker(nn.Module):
 
 def _heard_frames(samples: Tensor, n_frames: int) -> int:
     """Frames of ``samples [T]`` up to the last sound, rounded up to whole multiples."""
-    block = _TRIM_FRAMES * HOP_LENGTH
+    block = TRIM_FRAMES * HOP_LENGTH
     sound = samples.numpy()  # whose any() is three times as fast
     n_blocks = -(-len(sound) // block)
     while n_blocks and not sound[(n_blocks - 1) * block : n_blocks * block].any():
         n_blocks -= 1
     # The last sound is still in the frame centred behind it.
-    return min(n_frames, n_blocks * _TRIM_FRAMES + TEMPO_STRIDE)
+    return min(n_frames, n_blocks * TRIM_FRAMES + TEMPO_STRIDE)

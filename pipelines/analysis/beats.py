@@ -13,7 +13,7 @@ from models.checkpoints.cache import load_tensors
 from models.checkpoints.cards import CardError, ModelCard
 from models.rhythm.beatnet import HOP_LENGTH, SAMPLE_RATE, BeatEnsemble
 from models.rhythm.network import TEMPO_STRIDE
-from models.rhythm.tracker import BeatTracker
+from models.rhythm.tracker import TRIM_FRAMES, BeatTracker
 from pipelines.batching.framed import FrameGrid
 
 _NEW_FRAMES = 6000
@@ -58,11 +58,12 @@ class BeatModel:
             # Whole rows of tempo evidence, too.
             lead = tail = -(-self._tracker.receptive_frames // TEMPO_STRIDE) * TEMPO_STRIDE
             n_frames = lead + _NEW_FRAMES + tail
-        self.grid = FrameGrid(SAMPLE_RATE, HOP_LENGTH, n_frames, lead, tail)
+        trim = TRIM_FRAMES if self._tracker else 0
+        self.grid = FrameGrid(SAMPLE_RATE, HOP_LENGTH, n_frames, lead, tail, trim=trim)
         self.spec = self.grid.spec
         self._network = network.to(device).requires_grad_(False)
 
-    def windows(self, samples: NDArray[np.float32], n_samples: int | None = None) -> Tensor:
+    def windows(self, samples: Tensor, n_samples: int | None = None) -> Tensor:
         """Cut ``[T]`` to windows, at the level that the network wants.
 
         Args:
@@ -72,9 +73,8 @@ class BeatModel:
         n = samples.shape[-1] if n_samples is None else n_samples
         if self._tracker is None:
             return self.grid.windows(samples, n)
-        padded = np.zeros(self.grid.padded_length(n), dtype=np.float32)
-        level = self._tracker.level(torch.from_numpy(samples[:n]))
-        np.divide(samples[:n], np.float32(level), out=padded[:n])
+        padded = samples.new_zeros(self.grid.padded_length(n))
+        torch.div(samples[:n], self._tracker.level(samples[:n]), out=padded[:n])
         return self.grid.windows(padded, n)
 
     def forward(self, windows: Tensor) -> Mapping[str, Tensor]:
@@ -84,18 +84,22 @@ class BeatModel:
 
     def join(self, rows: Mapping[str, Tensor], n_samples: int) -> BeatEvidence:
         """Join the rows of a track of ``n_samples`` samples."""
-        activations = self.grid.join(rows["activations"], n_samples).numpy()
-        if "tempo" not in rows:
-            return BeatEvidence(activations)
-        grid = self.grid
-        seconds = FrameGrid(
-            SAMPLE_RATE,
-            HOP_LENGTH * TEMPO_STRIDE,
-            grid.n_frames // TEMPO_STRIDE,
-            grid.lead // TEMPO_STRIDE,
-            grid.tail // TEMPO_STRIDE,
-        )
-        return BeatEvidence(activations, seconds.join(rows["tempo"], n_samples).numpy())
+        return join_beats(rows, self.grid, n_samples)
+
+
+def join_beats(rows: Mapping[str, Tensor], grid: FrameGrid, n_samples: int) -> BeatEvidence:
+    """Join the rows of a beat network, whose windows lie on a grid."""
+    activations = grid.join(rows["activations"], n_samples).numpy()
+    if "tempo" not in rows:
+        return BeatEvidence(activations)
+    seconds = FrameGrid(
+        SAMPLE_RATE,
+        HOP_LENGTH * TEMPO_STRIDE,
+        grid.n_frames // TEMPO_STRIDE,
+        grid.lead // TEMPO_STRIDE,
+        grid.tail // TEMPO_STRIDE,
+    )
+    return BeatEvidence(activations, seconds.join(rows["tempo"], n_samples).numpy())
 
 
 def load_beat_model(card: ModelCard, model_dir: Path, device: torch.device) -> BeatModel:

@@ -6,9 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -17,7 +15,7 @@ from models.networks import build_network
 from models.trunks.precision import TransformerNetwork, halve_weights
 from pipelines.analysis.compiled import CompiledFile
 from pipelines.batching.cuda_graph import RecordedForward
-from pipelines.batching.windows import WindowSpec, cut, window_starts
+from pipelines.batching.windows import WindowSpec, cut, repeated, window_starts
 
 logger = logging.getLogger(__name__)
 
@@ -126,7 +124,7 @@ class CheckpointModel:
         took_s = time.perf_counter() - begun_s
         logger.info("%s is warm after %.1f s, compiled before: %s", self.model_id, took_s, was_kept)
 
-    def cut(self, samples: NDArray[np.float32]) -> Tensor:
+    def cut(self, samples: Tensor) -> Tensor:
         """Cut a track at the model's sample rate, ``[T]``, to windows ``[W, length]``.
 
         A track shorter than one window is repeated to fill it: the networks then hear music to the
@@ -134,7 +132,7 @@ class CheckpointModel:
         """
         length = self.spec.length
         if 0 < len(samples) < length:
-            samples = np.pad(samples, (0, length - len(samples)), mode="wrap")
+            samples = repeated(samples, length)
         return cut(samples, window_starts(len(samples), self.spec), length)
 
 

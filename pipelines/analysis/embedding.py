@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -21,8 +20,7 @@ from pipelines.analysis.tags.tagging import (
     vocabulary_of,
 )
 from pipelines.audio.gain import audible, measure_gain
-from pipelines.audio.resample import mono_at
-from pipelines.audio.waveform import Waveform
+from pipelines.audio.track import Track
 from pipelines.batching.steps import Outputs, Prepared
 
 
@@ -50,15 +48,17 @@ class EmbeddingStep:
         self._projection = projection
         self._ids = {"embedding": model_id}
 
+    is_mono = True
+
     @property
     def models(self) -> Sequence[CheckpointModel]:
         """See `Step`."""
         return [trunk.model for trunk in self._trunks]
 
-    def prepare(self, waveform: Waveform) -> Prepared:
+    def prepare(self, track: Track) -> Prepared:
         """Resample, set the level and cut the windows; nothing is run on silence."""
         samples = {
-            rate: mono_at(waveform, rate)
+            rate: track.mono_at(rate)
             for rate in dict.fromkeys(model.spec.sample_rate for model in self.models)
         }
         measured_at, heard = next(iter(samples.items()))
@@ -66,7 +66,7 @@ class EmbeddingStep:
         if gain is None:
             return Prepared({})
         for at_rate in samples.values():
-            at_rate *= np.float32(gain)
+            at_rate *= gain
         return Prepared(
             {
                 model.model_id: audible(model.cut(samples[model.spec.sample_rate]), gain)

@@ -7,14 +7,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.utils.dlpack import from_dlpack
 
 from models.loudness import gated_loudness, gated_range, peak, step_energies, step_length, to_dbtp
 from pipelines.audio.waveform import SAMPLE_RATE
 from pipelines.batching.framed import FrameGrid, pad_to
 
-GRID_STEPS = 300
-"""30 s, the shape of every forward."""
+# 30 s, the shape of every forward; one step of lead-in covers the filter's response.
+GRID = FrameGrid(SAMPLE_RATE, step_length(SAMPLE_RATE), 300, lead=1, channels=2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,46 +45,43 @@ class LevelModel:
     def __init__(self, device: torch.device, *, is_end: bool = False) -> None:
         self.model_id = "bs1770-end" if is_end else "bs1770"
         self._is_end = is_end
-        # One step of lead-in covers the filter's response.
-        self.grid = FrameGrid(SAMPLE_RATE, step_length(SAMPLE_RATE), GRID_STEPS, lead=1, channels=2)
-        self.spec = self.grid.spec
+        self.grid, self.spec = GRID, GRID.spec
         self._device = device
 
-    def windows(self, samples: NDArray[np.float32]) -> Tensor:
+    def windows(self, samples: Tensor) -> Tensor:
         """Cut ``[C, T]``, C = 1 or 2, to windows ``[W, 2, length]``; the end is always one."""
         n, hop = samples.shape[1], self.spec.hop
         n_whole = max(0, self.grid.n_windows(n) - 1)
         part = samples[:, n_whole * hop :] if self._is_end else samples
         if samples.shape[0] == 1:
-            part = np.concatenate([part, np.zeros_like(part)])
+            part = torch.cat([part, torch.zeros_like(part)])
         if self._is_end:
-            return torch.from_numpy(np.array(pad_to(part, self.spec.length)))[None]
-        # Shared memory is read-only, which only DLPack takes without a warning.
-        whole: Tensor = from_dlpack(part)
+            return pad_to(part, self.spec.length)[None]
         if not n_whole:
-            return whole.new_empty(0, 2, self.spec.length)
-        return whole.unfold(-1, self.spec.length, hop).movedim(-2, 0)[:n_whole]
+            return part.new_empty(0, 2, self.spec.length)
+        return part.unfold(-1, self.spec.length, hop).movedim(-2, 0)[:n_whole]
 
     def forward(self, windows: Tensor) -> Mapping[str, Tensor]:
         """See `WindowedModel`."""
         on_device = windows.to(self._device)
         return {"energies": step_energies(on_device, SAMPLE_RATE), "peak": peak(on_device)}
 
-    def measure(self, parts: Sequence[Mapping[str, Tensor]], n_samples: int) -> Levels:
-        """Gate the joined energies of a track of ``n_samples`` samples.
 
-        The last, incomplete step does not count unless the track is shorter than one.
+def join_levels(parts: Sequence[Mapping[str, Tensor]], n_samples: int) -> Levels:
+    """Gate the joined energies of a track of ``n_samples`` samples.
 
-        Args:
-            parts: The rows of the windows, in the order of time.
-            n_samples: Length of the track.
-        """
-        energies = self.grid.join(torch.cat([rows["energies"] for rows in parts]), n_samples)
-        energies = energies[: max(1, n_samples // self.grid.hop_length)][None]
-        steps = -0.691 + 10.0 * torch.log10(energies[0].double().clamp_min(1e-12))
-        return Levels(
-            loudness_lufs=float(gated_loudness(energies)),
-            range_lu=float(gated_range(energies)),
-            true_peak_dbtp=float(to_dbtp(torch.cat([rows["peak"] for rows in parts]).max())),
-            steps_lufs=steps.clamp_min(-70.0).numpy(),
-        )
+    The last, incomplete step does not count unless the track is shorter than one.
+
+    Args:
+        parts: The rows of `LevelModel`'s windows, in the order of time.
+        n_samples: Length of the track.
+    """
+    energies = GRID.join(torch.cat([rows["energies"] for rows in parts]), n_samples)
+    energies = energies[: max(1, n_samples // GRID.hop_length)][None]
+    steps = -0.691 + 10.0 * torch.log10(energies[0].double().clamp_min(1e-12))
+    return Levels(
+        loudness_lufs=float(gated_loudness(energies)),
+        range_lu=float(gated_range(energies)),
+        true_peak_dbtp=float(to_dbtp(torch.cat([rows["peak"] for rows in parts]).max())),
+        steps_lufs=steps.clamp_min(-70.0).numpy(),
+    )

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import numpy as np
 import torch
 
 from models.checkpoints.cards import ModelCard
@@ -14,8 +13,7 @@ from pipelines.analysis.tags.attributes import MAPPING_NETWORK, attributes_from_
 from pipelines.analysis.tags.tagging import Vocabulary, calibrated_tags, vocabulary_of
 from pipelines.analysis.tags.vocals import instrumentalness, speechiness
 from pipelines.audio.gain import audible, measure_gain
-from pipelines.audio.resample import mono_at
-from pipelines.audio.waveform import Waveform
+from pipelines.audio.track import Track
 from pipelines.batching.steps import Outputs, Prepared
 
 SAMPLE_RATE = 16_000
@@ -47,22 +45,24 @@ class MoodStep:
         self._vocabulary = vocabulary
         self._ids = {"attributes": attributes_id, "tags": tagger.model_id}
 
+    is_mono = True
+
     @property
     def models(self) -> Sequence[CheckpointModel]:
         """See `Step`."""
         return (self._tagger,) if self._attributes is None else (self._attributes, self._tagger)
 
-    def prepare(self, waveform: Waveform) -> Prepared:
+    def prepare(self, track: Track) -> Prepared:
         """Resample, measure the loudness and cut the windows; nothing is run on silence."""
-        samples = mono_at(waveform, SAMPLE_RATE)
+        samples = track.mono_at(SAMPLE_RATE)
         gain = measure_gain(samples, SAMPLE_RATE)
         if gain is None:
             return Prepared({})
-        samples *= np.float32(gain)
+        samples *= gain
         windows = {}
         for model in self.models:
             rate = model.spec.sample_rate
-            at_rate = samples if rate == SAMPLE_RATE else mono_at(waveform, rate) * np.float32(gain)
+            at_rate = samples if rate == SAMPLE_RATE else track.mono_at(rate) * gain
             windows[model.model_id] = audible(model.cut(at_rate), gain)
         return Prepared(windows)
 

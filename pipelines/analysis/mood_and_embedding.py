@@ -15,7 +15,7 @@ from pipelines.analysis.checkpoint_model import EAGER, CheckpointModel, Executio
 from pipelines.analysis.embedding import EmbeddingStep
 from pipelines.analysis.mood import MoodStep
 from pipelines.analysis.records import EmbeddingResult, MoodResult
-from pipelines.audio.waveform import Waveform
+from pipelines.audio.track import Track
 from pipelines.batching.steps import Outputs, Prepared
 
 
@@ -26,15 +26,17 @@ class MoodAndEmbeddingStep:
         self._mood = mood_step
         self._embedding = embedding_step
 
+    is_mono = True
+
     @property
     def models(self) -> Sequence[CheckpointModel]:
         """See `Step`; every model once."""
         both = [*self._mood.models, *self._embedding.models]
         return tuple({model.model_id: model for model in both}.values())
 
-    def prepare(self, waveform: Waveform) -> Prepared:
+    def prepare(self, track: Track) -> Prepared:
         """Prepare for both steps; windows of a shared model are the same for both."""
-        parts = self._mood.prepare(waveform), self._embedding.prepare(waveform)
+        parts = self._mood.prepare(track), self._embedding.prepare(track)
         return Prepared({**parts[0].windows, **parts[1].windows}, context=parts)
 
     def finish(self, prepared: Prepared, outputs: Outputs) -> tuple[MoodResult, EmbeddingResult]:

@@ -3,9 +3,8 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
+from torch import Tensor
 
 from models.checkpoints.cards import ModelCard
 from models.key import UNKNOWN, Key
@@ -19,7 +18,7 @@ from pipelines.analysis.rhythm import estimate_rhythm
 from pipelines.analysis.spectral import CHROMA_ID, load_key_network
 from pipelines.analysis.tonal import ChromaModel, KeyNetworkModel, estimate_key
 from pipelines.audio.gain import SILENCE_PEAK, peak_of
-from pipelines.audio.resample import mono_at
+from pipelines.audio.track import Track
 from pipelines.audio.waveform import Waveform
 from pipelines.batching.steps import forward_windows
 
@@ -42,9 +41,10 @@ class QuickAnalyzer:
         self, waveform: Waveform, *, with_key: bool, tempo_range: TempoRange | None = None
     ) -> QuickFeatures:
         """Estimate tempo, within a range if given, and key if ``with_key``; silence has neither."""
-        if peak_of(waveform.samples) < SILENCE_PEAK:
+        track = Track.of(waveform)
+        if peak_of(track.samples) < SILENCE_PEAK:
             return QuickFeatures(0.0, 0.0, UNKNOWN_KEY, UNKNOWN_KEY, "")
-        samples = mono_at(waveform, SAMPLE_RATE)
+        samples = track.mono_at(SAMPLE_RATE)
         rows = forward_windows(self._beats, self._beats.windows(samples), BATCH_WINDOWS)
         evidence = self._beats.join(rows, len(samples))
         rhythm = estimate_rhythm(evidence, tempo_range=tempo_range)
@@ -57,10 +57,10 @@ class QuickAnalyzer:
             camelot=camelot(key.key, key.mode),
         )
 
-    def _key(self, samples: NDArray[np.float32]) -> Key:
+    def _key(self, samples: Tensor) -> Key:
         windows = self._chroma.grid.windows(samples)
         rows = forward_windows(self._chroma, windows, BATCH_WINDOWS)
-        tuning = estimate_tuning(torch.from_numpy(samples))
+        tuning = estimate_tuning(samples)
         chroma = self._chroma.chroma(rows, len(samples), tuning)
         if self._key_network is None:
             return estimate_key(chroma)

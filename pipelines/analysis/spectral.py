@@ -5,9 +5,7 @@ from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from models.checkpoints.cache import load_tensors
 from models.checkpoints.cards import ModelCard
@@ -16,8 +14,8 @@ from models.rhythm.beatnet import SAMPLE_RATE
 from models.rhythm.tempo import TempoRange
 from models.skey import SKey
 from models.tuning import estimate_tuning
-from pipelines.analysis.beats import BeatModel, load_beat_model
-from pipelines.analysis.levels import LevelModel
+from pipelines.analysis.beats import BeatModel, join_beats, load_beat_model
+from pipelines.analysis.levels import LevelModel, join_levels
 from pipelines.analysis.records import UNKNOWN_KEY, SpectralResult, TempoAlternative
 from pipelines.analysis.rhythm import estimate_rhythm, weigh_alternatives
 from pipelines.analysis.structure import (
@@ -27,11 +25,10 @@ from pipelines.analysis.structure import (
     find_sections,
     find_segments,
 )
-from pipelines.analysis.tonal import ChromaModel, KeyNetworkModel, estimate_key
+from pipelines.analysis.tonal import ChromaModel, KeyNetworkModel, estimate_key, join_chroma
 from pipelines.audio.gain import SILENCE_PEAK, peak_of
-from pipelines.audio.resample import mono_at
-from pipelines.audio.waveform import Waveform
-from pipelines.batching.framed import pad_to
+from pipelines.audio.track import Track
+from pipelines.batching.framed import FrameGrid, pad_to
 from pipelines.batching.steps import Outputs, Prepared
 from pipelines.batching.windows import WindowedModel
 
@@ -49,74 +46,45 @@ class _Context:
     tuning_cents: float
 
 
-class SpectralStep:
-    """Tempo, beats, downbeats, key, loudness, segments, sections and mix points."""
+@dataclass(frozen=True, slots=True)
+class SpectralFinisher:
+    """Decodes and merges the rows of all windows of a track; knows no network.
 
-    def __init__(
-        self,
-        beats: BeatModel,
-        chroma: ChromaModel,
-        levels: tuple[LevelModel, LevelModel],
-        sound: SoundModel,
-        key_network: KeyNetworkModel | None = None,
-    ) -> None:
-        self._beats, self._chroma, self._levels, self._sound = beats, chroma, levels, sound
-        self._key_network = key_network
-        self._tempo_range: TempoRange | None = None
+    Attributes:
+        beats: Id and grid of the beat network; those of the other models follow.
+        levels: The models of the loudness, in the order of time.
+        key_network: Its id, if there is one.
+        tempo_range: Where the tempo is to lie.
+    """
 
-    def within(self, tempo_range: TempoRange | None) -> "SpectralStep":
-        """Give this step, of the same models, for a track whose tempo is to lie in a range."""
-        step = copy(self)
-        step._tempo_range = tempo_range
-        return step
+    beats: tuple[str, FrameGrid]
+    chroma: tuple[str, FrameGrid]
+    sound: tuple[str, FrameGrid]
+    levels: tuple[str, ...]
+    key_network: str | None = None
+    tempo_range: TempoRange | None = None
 
-    @property
-    def models(self) -> Sequence[WindowedModel]:
-        """See `Step`."""
-        always = (self._beats, self._chroma, *self._levels, self._sound)
-        return always if self._key_network is None else (*always, self._key_network)
-
-    def prepare(self, waveform: Waveform) -> Prepared:
-        """Resample and cut the windows; nothing is run on silence."""
-        samples = mono_at(waveform, SAMPLE_RATE)
-        tuning = estimate_tuning(torch.from_numpy(samples))
-        context = _Context(waveform.duration_s, waveform.samples.shape[1], len(samples), tuning)
-        if peak_of(waveform.samples) < SILENCE_PEAK:
-            return Prepared({}, context)
-        windows = {
-            model.model_id: cut
-            for model in self._levels
-            if len(cut := model.windows(waveform.samples))
-        }
-        if self._key_network is not None:
-            windows[self._key_network.model_id] = self._key_network.windows(samples, tuning)
-        n = len(samples)
-        framed = (self._chroma, self._sound)
-        padded = pad_to(samples, max(model.grid.padded_length(n) for model in framed))
-        windows |= {model.model_id: model.grid.windows(padded, n) for model in framed}
-        windows[self._beats.model_id] = self._beats.windows(samples)
-        return Prepared(windows, context)
-
-    def finish(self, prepared: Prepared, outputs: Outputs) -> SpectralResult:
-        """Decode and merge the rows of all windows."""
-        context = prepared.context
+    def __call__(self, context: object, outputs: Outputs) -> SpectralResult:
+        """See `Finisher`."""
         if not isinstance(context, _Context):
             raise TypeError("prepared by another step")
-        if not prepared.windows:
+        if not outputs:
             return self._silent(context.duration_s)
         n = context.n_analysed
-        beats = self._beats.join(outputs[self._beats.model_id], n)
-        chroma = self._chroma.chroma(outputs[self._chroma.model_id], n, context.tuning_cents)
-        key = estimate_key(chroma, self._network_keys(outputs))
+        beats = join_beats(outputs[self.beats[0]], self.beats[1], n)
+        chroma = join_chroma(outputs[self.chroma[0]], self.chroma[1], n, context.tuning_cents)
+        network = None
+        if self.key_network is not None:
+            network = outputs[self.key_network]["keys"].numpy()
+        key = estimate_key(chroma, network)
         track = MeasuredTrack(
             duration_s=context.duration_s,
-            sound=self._sound.grid.join(outputs[self._sound.model_id]["sound"], n).numpy(),
+            sound=self.sound[1].join(outputs[self.sound[0]]["sound"], n).numpy(),
             chroma=chroma,
-            levels=self._levels[0].measure(
-                [outputs[m.model_id] for m in self._levels if m.model_id in outputs],
-                context.n_samples,
+            levels=join_levels(
+                [outputs[name] for name in self.levels if name in outputs], context.n_samples
             ),
-            rhythm=estimate_rhythm(beats, chroma, self._tempo_range),
+            rhythm=estimate_rhythm(beats, chroma, self.tempo_range),
         )
         alternatives = weigh_alternatives(beats, track.rhythm.tempo)
         mix_in, mix_out = find_mix_points(track)
@@ -141,15 +109,9 @@ class SpectralStep:
             tempo_alternatives=[TempoAlternative(*pair) for pair in alternatives],
         )
 
-    def _network_keys(self, outputs: Outputs) -> NDArray[np.float32] | None:
-        if self._key_network is None:
-            return None
-        keys: NDArray[np.float32] = outputs[self._key_network.model_id]["keys"].numpy()
-        return keys
-
     def _model_ids(self) -> dict[str, str]:
-        key = [model.model_id for model in (self._chroma, self._key_network) if model]
-        return {"beats": self._beats.model_id, "key": "+".join(key)}
+        key = [name for name in (self.chroma[0], self.key_network) if name]
+        return {"beats": self.beats[0], "key": "+".join(key)}
 
     def _silent(self, duration_s: float) -> SpectralResult:
         return SpectralResult(
@@ -170,6 +132,74 @@ class SpectralStep:
             segments=[],
             sections=[],
             models=self._model_ids(),
+        )
+
+
+class SpectralStep:
+    """Tempo, beats, downbeats, key, loudness, segments, sections and mix points."""
+
+    def __init__(
+        self,
+        beats: BeatModel,
+        chroma: ChromaModel,
+        levels: tuple[LevelModel, LevelModel],
+        sound: SoundModel,
+        key_network: KeyNetworkModel | None = None,
+    ) -> None:
+        self._beats, self._chroma, self._levels, self._sound = beats, chroma, levels, sound
+        self._key_network = key_network
+        self._tempo_range: TempoRange | None = None
+
+    def within(self, tempo_range: TempoRange | None) -> "SpectralStep":
+        """Give this step, of the same models, for a track whose tempo is to lie in a range."""
+        step = copy(self)
+        step._tempo_range = tempo_range
+        return step
+
+    is_mono = False
+
+    @property
+    def models(self) -> Sequence[WindowedModel]:
+        """See `Step`."""
+        always = (self._beats, self._chroma, *self._levels, self._sound)
+        return always if self._key_network is None else (*always, self._key_network)
+
+    def prepare(self, track: Track) -> Prepared:
+        """Resample and cut the windows; nothing is run on silence."""
+        samples = track.mono_at(SAMPLE_RATE)
+        tuning = estimate_tuning(samples)
+        context = _Context(track.duration_s, track.samples.shape[1], len(samples), tuning)
+        if peak_of(track.samples) < SILENCE_PEAK:
+            return Prepared({}, context)
+        windows = {
+            model.model_id: cut
+            for model in self._levels
+            if len(cut := model.windows(track.samples))
+        }
+        if self._key_network is not None:
+            windows[self._key_network.model_id] = self._key_network.windows(samples, tuning)
+        n = len(samples)
+        framed = (self._chroma, self._sound)
+        padded = pad_to(samples, max(model.grid.padded_length(n) for model in framed))
+        windows |= {model.model_id: model.grid.windows(padded, n) for model in framed}
+        windows[self._beats.model_id] = self._beats.windows(samples)
+        return Prepared(windows, context)
+
+    def finish(self, prepared: Prepared, outputs: Outputs) -> SpectralResult:
+        """Decode and merge the rows of all windows."""
+        return self.finisher(prepared.context, outputs)
+
+    @property
+    def finisher(self) -> SpectralFinisher:
+        """See `HeavyStep`."""
+        network = self._key_network
+        return SpectralFinisher(
+            (self._beats.model_id, self._beats.grid),
+            (self._chroma.model_id, self._chroma.grid),
+            (self._sound.model_id, self._sound.grid),
+            tuple(model.model_id for model in self._levels),
+            None if network is None else network.model_id,
+            self._tempo_range,
         )
 
 

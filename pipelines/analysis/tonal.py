@@ -21,8 +21,9 @@ from models.key import (
 from models.skey import CROP_LENGTH, SKey
 from pipelines.audio.gain import peak_of
 from pipelines.audio.resample import resample
+from pipelines.audio.track import resampled
 from pipelines.batching.framed import FrameGrid
-from pipelines.batching.windows import WindowSpec, cut, window_starts
+from pipelines.batching.windows import WindowSpec, cut, repeated, window_starts
 
 GRID_FRAMES = 320
 """29.8 s, the shape of every forward."""
@@ -53,7 +54,14 @@ class ChromaModel:
         self, rows: Mapping[str, Tensor], n_samples: int, tuning_cents: float
     ) -> NDArray[np.float32]:
         """Join the rows of a track of ``n_samples`` samples to its chroma ``[N, 12]``."""
-        return fold(self.grid.join(rows["pitches"], n_samples).numpy(), tuning_cents)
+        return join_chroma(rows, self.grid, n_samples, tuning_cents)
+
+
+def join_chroma(
+    rows: Mapping[str, Tensor], grid: FrameGrid, n_samples: int, tuning_cents: float
+) -> NDArray[np.float32]:
+    """Join the rows of `ChromaModel`, whose windows lie on a grid."""
+    return fold(grid.join(rows["pitches"], n_samples).numpy(), tuning_cents)
 
 
 class KeyNetworkModel:
@@ -67,7 +75,7 @@ class KeyNetworkModel:
         self._device = device
         self._network = network.to(device).requires_grad_(False)
 
-    def windows(self, samples: NDArray[np.float32], tuning_cents: float) -> Tensor:
+    def windows(self, samples: Tensor, tuning_cents: float) -> Tensor:
         """Cut ``[T]`` to crops of 15 s, spread over the track; a shorter one is repeated.
 
         The crops are brought to 440 Hz by playing them slower or faster: the network has twelve
@@ -75,7 +83,7 @@ class KeyNetworkModel:
         """
         peak = max(peak_of(samples), 1e-6)
         if 0 < len(samples) < CROP_LENGTH:
-            samples = np.pad(samples, (0, CROP_LENGTH - len(samples)), mode="wrap")
+            samples = repeated(samples, CROP_LENGTH)
         crops = cut(samples, window_starts(len(samples), self.spec), CROP_LENGTH)
         return tuned(crops, tuning_cents) / peak
 
@@ -89,11 +97,11 @@ def tuned(crops: Tensor, tuning_cents: float) -> Tensor:
     rate = round(SAMPLE_RATE * 2.0 ** (-tuning_cents / 1200.0))
     if rate == SAMPLE_RATE:
         return crops
-    played = resample(crops.numpy(), rate, SAMPLE_RATE)
-    length = crops.shape[-1]
-    return torch.from_numpy(
-        np.pad(played, [(0, 0), (0, max(0, length - played.shape[1]))], mode="wrap")[:, :length]
-    )
+    if crops.device.type == "cpu":
+        played = torch.from_numpy(resample(crops.numpy(), rate, SAMPLE_RATE))
+    else:
+        played = resampled(crops, rate, SAMPLE_RATE)
+    return repeated(played, crops.shape[-1])
 
 
 def estimate_key(chroma: NDArray[np.float32], network: NDArray[np.float32] | None = None) -> Key:

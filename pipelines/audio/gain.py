@@ -1,8 +1,6 @@
 """The one loudness at which networks hear tracks, and what counts as silence."""
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from models.loudness import SILENCE_LUFS, integrated_loudness
@@ -23,19 +21,22 @@ SILENCE_PEAK = 1e-4
 """-80 dBFS: what stays below it has no content."""
 
 
-def peak_of(samples: NDArray[np.float32]) -> float:
+def peak_of(samples: Tensor) -> float:
     """Largest magnitude of ``[…]``, without a copy; nothing at all has 0."""
-    return max(float(samples.max(initial=0.0)), -float(samples.min(initial=0.0)))
+    if not samples.numel():
+        return 0.0
+    lowest, highest = torch.aminmax(samples)
+    return float(torch.maximum(highest, -lowest))
 
 
-def measure_gain(samples: NDArray[np.float32], sample_rate: int) -> float | None:
+def measure_gain(samples: Tensor, sample_rate: int) -> float | None:
     """Find the factor that brings a mono track ``[T]`` to `TARGET_LUFS`; None means silence.
 
     The loudness is that of what the networks hear (mono, their rate), not of the stereo programme.
     """
     if peak_of(samples) < SILENCE_PEAK:
         return None
-    loudness = float(integrated_loudness(torch.from_numpy(samples)[None, None], sample_rate))
+    loudness = float(integrated_loudness(samples[None, None], sample_rate))
     if loudness <= SILENCE_LUFS:
         return None
     return float(10 ** ((TARGET_LUFS - loudness) / 20))

@@ -170,7 +170,7 @@ class Batcher:
         """Run all windows of one track.
 
         Args:
-            windows: CPU tensor ``[W, …]``, W ≥ 1; W may exceed ``max_windows``.
+            windows: ``[W, …]``, on the device or the host, W ≥ 1; W may exceed ``max_windows``.
 
         Returns:
             Name to CPU tensor ``[W, …]``, rows in the order given.

@@ -1,23 +1,29 @@
 """A processor that runs one forward after another, and the turns that its users take.
 
-On a GPU batches pass through three stages, each with its own thread, so that the host work of one
-batch overlaps the compute of the one before: stage (gather rows, copy in), launch (forward), finish
-(copy out). On the CPU, where host work takes the device's own time, one thread does all: waking
-three takes a millisecond. Invariant: a partly filled batch starts only on an idle device; ahead of
-time only full ones start, since waiting would gain them nothing.
+On a GPU a track is brought once and its windows are cut there. Batches then pass through three
+stages, each with its own thread, so that the host work of one overlaps the compute of the one
+before: stage (gather rows), launch (forward), finish (copy out). On the CPU, where host work takes
+the device's own time, one thread does all: waking three takes a millisecond. Invariant: a partly
+filled batch starts only on an idle device; ahead of time only full ones start, since waiting would
+gain them nothing.
 """
 
 import asyncio
-import math
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import torch
 from torch import Tensor
+
+from pipelines.audio.track import Track
+from pipelines.audio.waveform import Waveform
+from pipelines.batching.upload import StagingBlocks, bring
+
+T = TypeVar("T")
 
 Forward = Callable[[Tensor], Mapping[str, Tensor]]
 
@@ -77,7 +83,7 @@ class Device(Protocol):
 @dataclass(frozen=True, slots=True)
 class _Staged:
     windows: Tensor
-    copied: torch.cuda.Event
+    gathered: torch.cuda.Event
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,61 +94,15 @@ class _Launched:
     keep: Tensor
 
 
-class StagingBlocks:
-    """Host memory of a fixed size that batches pass through on their way to a device, in turn.
-
-    Used by one thread. Invariant: a block is written again only when its copy has ended.
-
-    Args:
-        n_bytes: Of one block; there are `DEPTH`, made when first needed and kept.
-        is_pinned: So that the device copies them by itself.
-    """
-
-    def __init__(self, n_bytes: int, *, is_pinned: bool = True) -> None:
-        self._n_bytes = n_bytes
-        self._is_pinned = is_pinned
-        self._blocks: deque[tuple[Tensor, torch.cuda.Event | None]] = deque()
-
-    def gather(self, parts: Sequence[Tensor]) -> Tensor:
-        """Give the rows of all parts together, in the next block."""
-        shape = (sum(len(part) for part in parts), *parts[0].shape[1:])
-        wanted = math.prod(shape) * parts[0].element_size()
-        block = self._next(wanted)
-        rows = block[:wanted].view(parts[0].dtype).view(shape)
-        torch.cat([*parts], out=rows)
-        return rows
-
-    def is_copied_after(self, copied: torch.cuda.Event) -> None:
-        """Say that what was gathered last may be written again after an event."""
-        block, _ = self._blocks.pop()
-        self._blocks.append((block, copied))
-
-    def _next(self, n_bytes: int) -> Tensor:
-        block = None
-        if len(self._blocks) == DEPTH:
-            block, copied = self._blocks.popleft()
-            if copied is not None:
-                copied.synchronize()
-        if block is None or len(block) < n_bytes:
-            size = max(n_bytes, self._n_bytes)
-            block = torch.empty(size, dtype=torch.uint8, pin_memory=self._is_pinned)
-        self._blocks.append((block, None))
-        return block
-
-
 class TorchDevice:
     """A CPU or CUDA device behind threads of its own; shared by all batchers of one step.
 
     Args:
         device: Which one.
         turns: Shared with other users of the same device in this process; its own if None.
-        staging_bytes: Of the largest batch, for the pinned memory of a GPU; a larger one still
-            passes, and its block stays as large.
     """
 
-    def __init__(
-        self, device: torch.device | str, turns: Turns | None = None, staging_bytes: int = 0
-    ) -> None:
+    def __init__(self, device: torch.device | str, turns: Turns | None = None) -> None:
         self.device = torch.device(device)
         self.turns = turns or Turns()
         self._threads = [
@@ -150,7 +110,7 @@ class TorchDevice:
             for stage in ("stage", "launch", "finish")
         ]
         self._is_cuda = self.device.type == "cuda"
-        self._blocks = StagingBlocks(staging_bytes)
+        self._blocks = StagingBlocks(is_pinned=self._is_cuda)
         if self._is_cuda:
             self._copy_stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
             self._compute_stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
@@ -162,20 +122,34 @@ class TorchDevice:
 
         Args:
             forward: Maps ``[B, …]`` on this device to named outputs ``[B, …]``.
-            rows: CPU windows ``[n, …]`` of equal row shape.
+            rows: Windows ``[n, …]`` of equal row shape, as `prepare` made them.
             n_padding: Rows of zeros to add behind them.
         """
         stage, launch, finish = self._threads
-        parts = [*rows]
-        if n_padding:
-            parts.append(rows[0].new_zeros((n_padding, *rows[0].shape[1:])))
         if not self._is_cuda:
-            done = launch.submit(self._run_on_cpu, forward, parts)
+            done = launch.submit(self._run_on_cpu, forward, rows, n_padding)
         else:
-            staged = stage.submit(self._stage, parts)
+            staged = stage.submit(self._stage, rows, n_padding)
             launched = launch.submit(self._launch, forward, staged)
             done = finish.submit(self._finish, launched)
         return await asyncio.wrap_future(done)
+
+    def prepare(self, waveform: Waveform, work: Callable[[Track], T], *, is_mono: bool) -> T:
+        """Bring a track here and do work that cuts its windows, in the calling thread.
+
+        Args:
+            waveform: The track.
+            work: Its tensors are made where the track lies; nothing of it is under way in the end.
+            is_mono: Whether the mean of the channels will do.
+        """
+        with torch.inference_mode():
+            if not self._is_cuda:
+                return work(Track.of(waveform))
+            with torch.cuda.stream(self._copy_stream):
+                track = bring(waveform, self.device, is_mono=is_mono, blocks=self._blocks)
+                done = work(track)
+            self._copy_stream.synchronize()
+            return done
 
     async def call(self, work: Callable[[], None]) -> None:
         """Do work in the thread and on the stream of the forwards, and wait for the device.
@@ -201,26 +175,25 @@ class TorchDevice:
 
     @torch.inference_mode()
     def _run_on_cpu(
-        self, forward: Forward, parts: list[Tensor]
+        self, forward: Forward, rows: Sequence[Tensor], n_padding: int
     ) -> tuple[Mapping[str, Tensor], float]:
-        windows = parts[0] if len(parts) == 1 else torch.cat(parts)
+        windows = _gathered(rows, n_padding)
         start = time.perf_counter()
         return forward(windows), time.perf_counter() - start
 
-    def _stage(self, parts: list[Tensor]) -> _Staged:
-        pinned = self._blocks.gather(parts)
+    @torch.inference_mode()
+    def _stage(self, rows: Sequence[Tensor], n_padding: int) -> _Staged:
         with torch.cuda.stream(self._copy_stream):
-            windows = pinned.to(self.device, non_blocking=True)
-            copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
-            copied.record()
-        self._blocks.is_copied_after(copied)
-        return _Staged(windows, copied)
+            windows = _gathered(rows, n_padding).to(self.device)
+            gathered = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            gathered.record()
+        return _Staged(windows, gathered)
 
     @torch.inference_mode()
     def _launch(self, forward: Forward, staging: Future[_Staged]) -> _Launched:
         staged = staging.result()
         with torch.cuda.stream(self._compute_stream):
-            self._compute_stream.wait_event(staged.copied)
+            self._compute_stream.wait_event(staged.gathered)
             staged.windows.record_stream(self._compute_stream)
             begin = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
             end = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
@@ -236,6 +209,13 @@ class TorchDevice:
         launched = launching.result()
         launched.end.synchronize()
         return launched.outputs, launched.begin.elapsed_time(launched.end) / 1000
+
+
+def _gathered(rows: Sequence[Tensor], n_padding: int) -> Tensor:
+    """Give rows of several tracks and rows of zeros as one tensor."""
+    if len(rows) == 1 and not n_padding:
+        return rows[0]
+    return torch.cat([*rows, rows[0].new_zeros((n_padding, *rows[0].shape[1:]))])
 
 
 def is_out_of_memory(error: BaseException) -> bool:

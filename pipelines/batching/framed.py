@@ -7,20 +7,17 @@ joined frames equal those of the track in one piece.
 
 from dataclasses import dataclass
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn import functional
 
 from pipelines.batching.windows import WindowSpec
 
 
-def pad_to(samples: NDArray[np.float32], length: int) -> NDArray[np.float32]:
-    """Put zeros behind ``[…, T]`` up to ``length`` samples; a longer array is left as it is."""
+def pad_to(samples: Tensor, length: int) -> Tensor:
+    """Put zeros behind ``[…, T]`` up to ``length`` samples; what is longer is left as it is."""
     short = length - samples.shape[-1]
-    if short <= 0:
-        return samples
-    return np.pad(samples, [(0, 0)] * (samples.ndim - 1) + [(0, short)])
+    return samples if short <= 0 else functional.pad(samples, (0, short))
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +32,9 @@ class FrameGrid:
         tail: Frames at a window's end that the next window knows better.
         overhang: Samples of the last frame beyond its hop, for frames that are not centred.
         channels: Of the windows.
+        trim: Where the whole track lies in one window, that is cut to a multiple of so many frames,
+            two of them behind the track; 0: never. For models to which silence is the same as what
+            lies outside the window, and whose frames reach over two hops.
     """
 
     sample_rate: int
@@ -44,6 +44,7 @@ class FrameGrid:
     tail: int = 0
     overhang: int = 0
     channels: int = 1
+    trim: int = 0
 
     @property
     def spec(self) -> WindowSpec:
@@ -61,10 +62,9 @@ class FrameGrid:
 
     def padded_length(self, n_samples: int) -> int:
         """Samples that the windows of a track of ``n_samples`` samples reach over."""
-        spec = self.spec
-        return (self.n_windows(n_samples) - 1) * spec.hop + spec.length
+        return (self.n_windows(n_samples) - 1) * self.spec.hop + self._length(n_samples)
 
-    def windows(self, samples: NDArray[np.float32], n_samples: int | None = None) -> Tensor:
+    def windows(self, samples: Tensor, n_samples: int | None = None) -> Tensor:
         """Cut ``[T]`` or ``[C, T]`` to windows ``[W, …, length]``, the last one padded with zeros.
 
         The windows are a view: overlaps cost no memory, and neither do several models' windows of
@@ -76,12 +76,13 @@ class FrameGrid:
         """
         n_samples = samples.shape[-1] if n_samples is None else n_samples
         wanted = self.padded_length(n_samples)
-        whole = torch.from_numpy(pad_to(samples, wanted))[..., :wanted]
-        spec = self.spec
-        return whole.unfold(-1, spec.length, spec.hop).movedim(-2, 0)
+        whole = pad_to(samples, wanted)[..., :wanted]
+        return whole.unfold(-1, self._length(n_samples), self.spec.hop).movedim(-2, 0)
 
     def join(self, rows: Tensor, n_samples: int) -> Tensor:
         """Join rows ``[W, n_frames, …]`` to the track's frames ``[N, …]``, N as `count` says."""
+        if len(rows) == 1:
+            return rows[0, : self.count(n_samples)]
         inner = rows[:, self.lead : self.n_frames - self.tail].flatten(0, 1)
         # The first window has no neighbour before it, the last none behind it.
         joined = torch.cat([rows[0, : self.lead], inner, rows[-1, self.n_frames - self.tail :]])
@@ -91,3 +92,10 @@ class FrameGrid:
         """Windows of a track of ``n_samples`` samples, at least one; only the last reaches over."""
         hop_frames = self.n_frames - self.lead - self.tail
         return 1 + max(0, -(-(self.count(n_samples) - self.n_frames) // hop_frames))
+
+    def _length(self, n_samples: int) -> int:
+        """Samples of each window of a track."""
+        n_frames = self.n_frames
+        if self.trim and self.n_windows(n_samples) == 1:
+            n_frames = min(n_frames, -(-(self.count(n_samples) + 2) // self.trim) * self.trim)
+        return n_frames * self.hop_length + self.overhang

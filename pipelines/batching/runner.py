@@ -9,26 +9,29 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Generic, Protocol, TypeVar, runtime_checkable
+from multiprocessing import get_context
+from typing import Generic, Protocol, TypeVar, cast, runtime_checkable
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from pipelines.audio.waveform import Waveform
 from pipelines.batching.batcher import Batcher, BatcherMetrics, DeviceFaultError, Observation
 from pipelines.batching.device import TorchDevice, Turns
-from pipelines.batching.steps import Prepared, Step
+from pipelines.batching.steps import Finisher, HeavyStep, Prepared, Step
 from pipelines.batching.windows import WindowedModel
 
 R = TypeVar("R")
 T = TypeVar("T")
 
 BATCH_BYTES = 256 << 20
-"""Of windows in one forward: on the way to a GPU twice as much is pinned."""
+"""Of windows in one forward."""
 
 WARM_UP_S = 12.0
 """Seconds of noise that a step analyses before anybody waits for it."""
@@ -61,6 +64,8 @@ class BatchedStep(Generic[R]):
         max_queued_bytes: Most bytes of windows waiting for each model (see `Batcher`); None where
             the caller waits until more are wanted.
         host_threads: Tracks whose host work (`prepare`, `finish`) runs at the same time.
+        finishers: Processes that finish tracks of a `HeavyStep`, for a device so fast that one
+            interpreter would hold it up; 0: the host threads do.
         turns: Shared with other steps on the same device in this process.
 
     Attributes:
@@ -77,14 +82,14 @@ class BatchedStep(Generic[R]):
         max_batch_bytes: int = BATCH_BYTES,
         max_queued_bytes: int | None = None,
         host_threads: int = 0,
+        finishers: int = 0,
         turns: Turns | None = None,
     ) -> None:
         self.step = step
         budgets = {
             model.model_id: _budget(model, max_windows, max_batch_bytes) for model in step.models
         }
-        largest = max(budgets[model.model_id][0] * model.spec.n_bytes for model in step.models)
-        self.device = TorchDevice(device, turns, staging_bytes=largest)
+        self.device = TorchDevice(device, turns)
         self._batchers = {
             model.model_id: Batcher(
                 model.forward,
@@ -97,7 +102,12 @@ class BatchedStep(Generic[R]):
         }
         self._host_threads = host_threads or min(4, os.cpu_count() or 1)
         self._host = ThreadPoolExecutor(self._host_threads, thread_name_prefix="step")
+        self._finishers: ProcessPoolExecutor | None = None
+        if finishers and isinstance(step, HeavyStep):
+            # Not forked: a process that has used a GPU cannot be.
+            self._finishers = ProcessPoolExecutor(finishers, get_context("spawn"))
         self._preparing, self._finishing = _HostStage(), _HostStage()
+        self._fault: DeviceFaultError | None = None
         self._running = 0
         self._idle = asyncio.Event()
         self._idle.set()
@@ -127,12 +137,12 @@ class BatchedStep(Generic[R]):
             return await self._complete(await self._prepare(waveform, step), step)
 
     def prepare(self, waveform: Waveform) -> Prepared:
-        """Do the host work before the forwards in the calling thread, for `complete`.
+        """Do the work before the forwards in the calling thread, for `complete`.
 
         Raises:
             AudioError: The audio is not fit for this step.
         """
-        return self.step.prepare(waveform)
+        return self._prepared(waveform, self.step)
 
     async def complete(self, prepared: Prepared) -> R:
         """Analyse one track that has been prepared; errors as in `run`."""
@@ -157,16 +167,31 @@ class BatchedStep(Generic[R]):
 
     async def _complete(self, prepared: Prepared, step: Step[R]) -> R:
         outputs = await self._forward_all(prepared)
+        if self._finishers is not None and isinstance(step, HeavyStep):
+            arrays = {
+                model_id: {name: values.numpy() for name, values in rows.items()}
+                for model_id, rows in outputs.items()
+            }
+            work = partial(_finish_apart, step.finisher, prepared.context, arrays)
+            return cast("R", await self._on_host(self._finishing, work, self._finishers))
         return await self._on_host(self._finishing, partial(step.finish, prepared, outputs))
 
     async def _prepare(self, waveform: Waveform, step: Step[R]) -> Prepared:
-        return await self._on_host(self._preparing, partial(step.prepare, waveform))
+        return await self._on_host(self._preparing, partial(self._prepared, waveform, step))
 
-    async def _on_host(self, stage: "_HostStage", work: Callable[[], T]) -> T:
+    def _prepared(self, waveform: Waveform, step: Step[R]) -> Prepared:
+        return self.device.prepare(waveform, step.prepare, is_mono=step.is_mono)
+
+    async def _on_host(
+        self, stage: "_HostStage", work: Callable[[], T], executor: Executor | None = None
+    ) -> T:
         stage.waiting += 1
         try:
             loop = asyncio.get_running_loop()
-            result, took_s = await loop.run_in_executor(self._host, _timed, work)
+            result, took_s = await loop.run_in_executor(executor or self._host, _timed, work)
+        except BrokenProcessPool as error:
+            self._fault = DeviceFaultError("a process that finishes tracks has ended")
+            raise self._fault from error
         finally:
             stage.waiting -= 1
         stage.track_s = 0.9 * stage.track_s + 0.1 * took_s if stage.track_s else took_s
@@ -197,7 +222,9 @@ class BatchedStep(Generic[R]):
         )
 
     def check_health(self) -> None:
-        """Raise `DeviceFaultError` once the device has broken."""
+        """Raise `DeviceFaultError` once the device, or a process beside it, has broken."""
+        if self._fault is not None:
+            raise self._fault
         for batcher in self._batchers.values():
             if batcher.fault is not None:
                 raise DeviceFaultError(str(batcher.fault)) from batcher.fault
@@ -234,6 +261,8 @@ class BatchedStep(Generic[R]):
     def close(self) -> None:
         """End the threads after what is under way."""
         self._host.shutdown()
+        if self._finishers is not None:
+            self._finishers.shutdown()
         self.device.close()
 
 
@@ -247,6 +276,18 @@ class _HostStage:
     @property
     def backlog_s(self) -> float:
         return self.waiting * self.track_s
+
+
+def _finish_apart(
+    finisher: Finisher[R], context: object, arrays: Mapping[str, Mapping[str, NDArray[np.generic]]]
+) -> R:
+    """Finish a track in another process: arrays travel by value, where tensors would be shared."""
+    torch.set_num_threads(1)
+    outputs = {
+        model_id: {name: torch.from_numpy(values) for name, values in rows.items()}
+        for model_id, rows in arrays.items()
+    }
+    return finisher(context, outputs)
 
 
 def _timed(work: Callable[[], T]) -> tuple[T, float]:

@@ -1,6 +1,6 @@
 """The shape that every analysis step has, and how one runs without a batcher.
 
-A step is host work around batched forwards: `prepare` (CPU) cuts the windows of each of its models,
+A step is work around batched forwards: `prepare` cuts the windows of each of its models,
 the forwards run wherever and in whatever batches, `finish` (CPU) turns the rows into a result. The
 local path and the served path differ only in who calls `forward`; since a row of a batch equals the
 same window alone, they give the same answer.
@@ -8,15 +8,19 @@ same window alone, they give the same answer.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, runtime_checkable
 
 import torch
 from torch import Tensor
 
+from pipelines.audio.track import Track
 from pipelines.audio.waveform import Waveform
+from pipelines.batching.upload import bring
 from pipelines.batching.windows import WindowedModel
 
 R_co = TypeVar("R_co", covariant=True)
+
+CPU = torch.device("cpu")
 
 Outputs = Mapping[str, Mapping[str, Tensor]]
 """Model id → output name → CPU rows ``[W, …]``, in the order of that model's windows."""
@@ -27,8 +31,8 @@ class Prepared:
     """One track, ready for the device.
 
     Attributes:
-        windows: Model id → CPU windows ``[W, …, T]`` with W ≥ 1. A model that is absent is not run
-            and absent from the outputs (for example, nothing is run on silence).
+        windows: Model id → windows ``[W, …, T]`` with W ≥ 1, where the track lies. A model that is
+            absent is not run and absent from the outputs (for example, nothing is run on silence).
         context: Whatever the step's own `finish` wants to know; nobody else looks inside.
     """
 
@@ -44,8 +48,13 @@ class Step(Protocol[R_co]):
         """The models whose forwards the step needs, each with its own ``model_id``."""
         ...
 
-    def prepare(self, waveform: Waveform) -> Prepared:
-        """Resample, set the level and cut the windows; CPU only.
+    @property
+    def is_mono(self) -> bool:
+        """Whether the mean of a track's channels is all that it reads."""
+        ...
+
+    def prepare(self, track: Track) -> Prepared:
+        """Resample, set the level and cut the windows, on the device where the track lies.
 
         Raises:
             AudioError: The audio is not fit for this step.
@@ -57,15 +66,37 @@ class Step(Protocol[R_co]):
         ...
 
 
-def run_local(step: Step[R_co], waveform: Waveform, batch_windows: int = 8) -> R_co:
+class Finisher(Protocol[R_co]):
+    """The `finish` of a step without its models: it can be sent to another process."""
+
+    def __call__(self, context: object, outputs: Outputs) -> R_co:
+        """Make the result of what `prepare` noted of a track, and its rows; none of silence."""
+        ...
+
+
+@runtime_checkable
+class HeavyStep(Protocol[R_co]):
+    """A step whose `finish` takes a tenth of a second of a processor and more."""
+
+    @property
+    def finisher(self) -> Finisher[R_co]:
+        """What `finish` does."""
+        ...
+
+
+def run_local(
+    step: Step[R_co], waveform: Waveform, batch_windows: int = 8, device: torch.device = CPU
+) -> R_co:
     """Run a step in this thread, without a batcher.
 
     Args:
         step: What to compute.
         waveform: The decoded track.
         batch_windows: At most so many windows in one forward.
+        device: Where its models live.
     """
-    prepared = step.prepare(waveform)
+    with torch.inference_mode():
+        prepared = step.prepare(bring(waveform, device, is_mono=step.is_mono))
     outputs = {
         model.model_id: forward_windows(model, prepared.windows[model.model_id], batch_windows)
         for model in step.models

@@ -11,8 +11,8 @@ from typing import Protocol
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn import functional
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +66,16 @@ def window_starts(n_samples: int, spec: WindowSpec) -> list[int]:
     return starts
 
 
-def cut(samples: NDArray[np.float32], starts: list[int], length: int) -> Tensor:
+def repeated(samples: Tensor, length: int) -> Tensor:
+    """Repeat ``[…, T]``, T ≥ 1, to fill ``length`` samples, or cut it to them."""
+    times = -(-length // samples.shape[-1])
+    whole = samples if times == 1 else torch.cat([samples] * times, dim=-1)
+    return whole[..., :length]
+
+
+def cut(samples: Tensor, starts: list[int], length: int) -> Tensor:
     """Stack windows of ``[T]`` or ``[C, T]`` to ``[W, …, length]``, zero-padding a short track."""
     short = length - samples.shape[-1]
     if short > 0:
-        samples = np.pad(samples, [(0, 0)] * (samples.ndim - 1) + [(0, short)])
-    return torch.from_numpy(np.stack([samples[..., s : s + length] for s in starts]))
+        samples = functional.pad(samples, (0, short))
+    return torch.stack([samples[..., s : s + length] for s in starts])

@@ -93,7 +93,7 @@ class Fingerprinter:
         return [results[i] for i in range(len(samples))]
 
     def _long(self, tracks: dict[int, NDArray[np.float32]]) -> dict[int, Fingerprint]:
-        cuts = {i: _GRID.windows(track) for i, track in tracks.items()}
+        cuts = {i: _GRID.windows(torch.from_numpy(track)) for i, track in tracks.items()}
         found: list[NDArray[np.float32]] = []
         if cuts:
             rows = torch.cat(list(cuts.values()))

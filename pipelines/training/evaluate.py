@@ -16,7 +16,6 @@ from pipelines.analysis.rhythm import Rhythm, estimate_rhythm
 from pipelines.analysis.tonal import ChromaModel
 from pipelines.audio.decode import DecodeLimits, decode
 from pipelines.audio.resample import resample
-from pipelines.batching.framed import pad_to
 from pipelines.training.clips import Clip, bands_of
 
 
@@ -42,9 +41,7 @@ def hear(path: Path, cache: Path) -> Heard:
     waveform = decode(path, DecodeLimits(max_seconds=3600))
     samples = resample(waveform.mono(), waveform.sample_rate, SAMPLE_RATE)
     model = ChromaModel("chroma", torch.device("cpu"))
-    windows = model.grid.windows(
-        pad_to(samples, model.grid.padded_length(len(samples))), len(samples)
-    )
+    windows = model.grid.windows(torch.from_numpy(samples))
     chroma = model.chroma(model.forward(windows), len(samples), 0.0)
     heard = Heard(bands_of(samples), chroma)
     cache.mkdir(parents=True, exist_ok=True)

@@ -31,6 +31,7 @@ from serve_app.deployments.placement import (
     Placement,
     PlacementGauge,
     assigned_cpus,
+    keep_to_share,
     replica_device,
 )
 from serve_app.deployments.telemetry import tell_operators
@@ -83,6 +84,7 @@ class ModelServer(Generic[R]):
         torch.set_num_threads(assigned_cpus())
         self._options = options
         self._device = replica_device(options.device)
+        keep_to_share(self._device)
         self._execution = execution_on(self._device, options)
         self._placement = PlacementGauge(Placement(self._device, self._execution))
         self._turns = Turns()
@@ -197,6 +199,7 @@ class ModelServer(Generic[R]):
             max_windows=self._options.batch_windows,
             max_batch_bytes=self._options.batch_mib << 20,
             max_queued_bytes=self._options.queue_mib << 20,
+            finishers=assigned_cpus() if self._device.type == "cuda" else 0,
             turns=self._turns,
         )
         try:

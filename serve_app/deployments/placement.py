@@ -13,6 +13,10 @@ from serve_app.domain.telemetry.metrics import DEVICE
 logger = logging.getLogger(__name__)
 
 
+CONTEXT_BYTES = 768 << 20
+"""Of a card, for driver, kernels and libraries of one process: estimated, not measured."""
+
+
 class DeviceMissingError(RuntimeError):
     """A GPU was asked for, and CUDA finds none."""
 
@@ -48,6 +52,18 @@ def replica_device(wanted: str) -> torch.device:
             "a CPU build; AFA_DEVICE=cpu runs on the CPU all the same"
         )
     return device
+
+
+def keep_to_share(device: torch.device) -> None:
+    """Let this replica take no more memory of its card than its share of it.
+
+    Ray only counts shares: without this, the first replica could leave nothing to the second. What
+    CUDA itself takes in each process comes out of the share.
+    """
+    if device.type != "cuda" or not 0 < (share := _assigned("GPU", 0)) < 1:
+        return
+    total = torch.cuda.get_device_properties(device).total_memory
+    torch.cuda.set_per_process_memory_fraction(share - CONTEXT_BYTES / total, device)
 
 
 @dataclass(frozen=True, slots=True)

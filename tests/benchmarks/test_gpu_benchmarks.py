@@ -121,7 +121,7 @@ def test_without_a_gpu_nothing_is_measured_unless_dry(monkeypatch: pytest.Monkey
 
 def test_a_rate_is_told_in_shares_of_every_roof() -> None:
     with served("mert-95m", CPU, DRY) as of:
-        roofs = Roofs(of.gflop * 1e9 * 100, of.subject.n_samples * 4 * 1000.0, of.window_s * 10)
+        roofs = Roofs(of.gflop * 1e9 * 100, of.window_s * 88_200 * 1000.0, of.window_s * 10)
         shares = roofs.shares(20.0, of)
     assert shares == pytest.approx({"matrix": 0.2, "copy": 0.02, "decode": 2.0})
     assert bound(shares) == "decode"

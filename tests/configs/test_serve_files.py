@@ -1,6 +1,8 @@
 """The deployment files are what Serve and Ray accept, and name deployments that exist."""
 
-from collections.abc import Iterator
+import random
+import re
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -84,6 +86,39 @@ def test_the_models_share_one_card() -> None:
     shares = [row["ray_actor_options"].get("num_gpus", 0) for row in section["deployments"]]
     assert sum(share > 0 for share in shares) == 2
     assert sum(shares) == pytest.approx(1)
+
+
+def stranded(shares: Sequence[float], n_cards: int, seed: int) -> bool:
+    """Let replicas of any share come and go on cards, as Ray places them: where there is room.
+
+    Tells whether one was refused although as much of the cards was free.
+    """
+    chance = random.Random(seed)
+    free = [1.0] * n_cards
+    placed: list[tuple[int, float]] = []
+    for _ in range(300):
+        if placed and chance.random() < 0.5:
+            card, share = placed.pop(chance.randrange(len(placed)))
+            free[card] += share
+            continue
+        share = chance.choice(shares)
+        fits = [card for card, room in enumerate(free) if room >= share - 1e-9]
+        if fits:
+            card = chance.choice(fits)
+            free[card] -= share
+            placed.append((card, share))
+        elif sum(free) >= share - 1e-9:
+            return True
+    return False
+
+
+@pytest.mark.parametrize("file", ["configs/serve.gpu.yaml", "deploy/kuberay.yaml"])
+def test_no_room_of_a_card_is_stranded(file: str) -> None:
+    text = (REPOSITORY / file).read_text(encoding="utf-8")
+    shares = [float(share) for share in re.findall(r"num_gpus: ([0-9.]+)", text)]
+    assert len(shares) == 2
+    assert not any(stranded(shares, n_cards, seed) for n_cards in (1, 2, 4) for seed in range(5))
+    assert any(stranded([0.4, 0.6], 4, seed) for seed in range(5))  # what was shipped before
 
 
 def test_the_cluster_file_is_valid() -> None:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from models.checkpoints.cache import CheckpointError
-from pipelines.audio.waveform import Waveform
+from pipelines.audio.track import Track
 from pipelines.batching.batcher import DeviceFaultError, DeviceGoneError
 from pipelines.batching.steps import Outputs, Prepared
 from pipelines.batching.windows import WindowSpec
@@ -49,12 +49,14 @@ class ToyModel:
 class ToyStep:
     """Answers with the ids of its checkpoints."""
 
+    is_mono = True
+
     def __init__(self, cards: Cards) -> None:
         self.models: Sequence[ToyModel] = (ToyModel(),)
         self._ids = ids_by_role(cards)
 
-    def prepare(self, waveform: Waveform) -> Prepared:
-        return Prepared({"toy": torch.from_numpy(waveform.samples[:, :100])})
+    def prepare(self, track: Track) -> Prepared:
+        return Prepared({"toy": track.samples[:, :100]})
 
     def finish(self, prepared: Prepared, outputs: Outputs) -> dict[str, str]:
         return self._ids

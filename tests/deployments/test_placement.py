@@ -1,9 +1,17 @@
+from types import SimpleNamespace
+
 import pytest
 import torch
 
 from pipelines.analysis.checkpoint_model import EAGER, Execution
 from serve_app.deployments import placement
-from serve_app.deployments.placement import DeviceMissingError, Placement, replica_device
+from serve_app.deployments.placement import (
+    CONTEXT_BYTES,
+    DeviceMissingError,
+    Placement,
+    keep_to_share,
+    replica_device,
+)
 
 
 @pytest.mark.parametrize(("wanted", "n_gpus"), [("auto", 0.2), ("cuda", 0.0), ("cuda:1", 1.0)])
@@ -32,3 +40,20 @@ def test_a_placement_says_device_precision_and_compiled_sizes() -> None:
     assert (
         Placement(cpu, Execution(torch.bfloat16, (1, 8))).name == "cpu bfloat16 compiled for 1, 8"
     )
+
+
+@pytest.mark.parametrize(("share", "wanted"), [(0.5, 0.5 - 0.03125), (1.0, None), (0.0, None)])
+def test_a_replica_keeps_to_its_share_of_the_memory(
+    monkeypatch: pytest.MonkeyPatch, share: float, wanted: float | None
+) -> None:
+    set_to: list[float] = []
+    card = SimpleNamespace(total_memory=CONTEXT_BYTES * 32)
+    monkeypatch.setattr(placement, "_assigned", lambda _resource, _otherwise: share)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _device: card)
+    monkeypatch.setattr(
+        torch.cuda, "set_per_process_memory_fraction", lambda part, _device: set_to.append(part)
+    )
+    keep_to_share(torch.device("cuda", 0))
+    assert set_to == ([] if wanted is None else [wanted])
+    keep_to_share(torch.device("cpu"))
+    assert len(set_to) <= 1

@@ -16,7 +16,8 @@ from pipelines.analysis.embedding import EmbeddingStep
 from pipelines.analysis.tags.tagging import vocabulary_of
 from pipelines.audio.decode import DecodeLimits, decode_segments, probe
 from pipelines.audio.waveform import AudioError, Waveform
-from pipelines.batching.steps import forward_windows
+from pipelines.batching.steps import CPU, forward_windows
+from pipelines.batching.upload import bring
 from pipelines.training.embedding.alter import alter
 from pipelines.training.embedding.plan import EmbeddingPlan
 
@@ -103,7 +104,7 @@ def hear(track: Track, step: EmbeddingStep, plan: EmbeddingPlan) -> Rows | None:
 
 def evidence(step: EmbeddingStep, waveform: Waveform) -> Rows | None:
     """Give what a step's networks say, side by side, ``[N]``; None of silence."""
-    prepared = step.prepare(waveform)
+    prepared = step.prepare(bring(waveform, CPU))
     if not prepared.windows:
         return None
     said = [

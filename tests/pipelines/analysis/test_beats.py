@@ -34,7 +34,7 @@ def noise(seconds: float) -> np.ndarray:
 @pytest.mark.parametrize("seconds", [0.01, 7.3, 121.0, 290.0])
 def test_windows_join_to_the_whole(model: BeatModel, seconds: float) -> None:
     samples = noise(seconds)
-    windows = model.windows(samples)
+    windows = model.windows(torch.from_numpy(samples))
     assert len(windows) == (1 if seconds < 130 else 3)
     rows = forward_windows(model, windows, 2)
     found = model.join(rows, len(samples))
@@ -57,7 +57,8 @@ def test_gain_changes_nothing(model: BeatModel) -> None:
     samples = noise(20)
     quiet = samples * np.float32(0.03)
     a, b = (
-        model.join(forward_windows(model, model.windows(x), 2), len(x)) for x in (samples, quiet)
+        model.join(forward_windows(model, model.windows(torch.from_numpy(x)), 2), len(x))
+        for x in (samples, quiet)
     )
     np.testing.assert_allclose(a.activations, b.activations, atol=1e-3)
 
@@ -65,7 +66,10 @@ def test_gain_changes_nothing(model: BeatModel) -> None:
 def test_padding_behind_the_track_is_not_measured(model: BeatModel) -> None:
     samples = noise(12)
     padded = np.pad(samples, (0, 90 * SAMPLE_RATE))
-    torch.testing.assert_close(model.windows(padded, len(samples)), model.windows(samples))
+    torch.testing.assert_close(
+        model.windows(torch.from_numpy(padded), len(samples)),
+        model.windows(torch.from_numpy(samples)),
+    )
 
 
 def test_a_card_of_another_network_is_refused(cards: dict[str, ModelCard], tmp_path: Path) -> None:

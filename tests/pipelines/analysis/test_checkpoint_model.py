@@ -129,9 +129,9 @@ def test_a_convolutional_network_takes_no_notice_of_the_execution(card: ModelCar
 def test_a_short_track_is_repeated_and_a_long_one_ends_with_its_end(card: ModelCard) -> None:
     model = CheckpointModel(card, Recorder(), CPU)
     ramp = np.arange(20_000, dtype=np.float32)
-    (short,) = model.cut(ramp)
+    (short,) = model.cut(torch.from_numpy(ramp))
     np.testing.assert_array_equal(short[:20_000], ramp)
     np.testing.assert_array_equal(short[20_000:40_000], ramp)
-    long = model.cut(np.arange(100_000, dtype=np.float32))
+    long = model.cut(torch.arange(100_000.0))
     assert long[:, 0].tolist() == [0, 47_872, 100_000 - 48_128]
     assert long[-1, -1] == 99_999

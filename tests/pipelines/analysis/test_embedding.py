@@ -52,7 +52,7 @@ def test_the_vector_of_one_network_is_the_padded_mean_of_its_windows(
     result = run_local(single, track)
     network = build_network(cards["musicnn-msd-768"], model_dir)
     starts = [0, 47_872, 95_744, 160_000 - 48_128]
-    gain = measure_gain(track.samples[0], 16_000)
+    gain = measure_gain(torch.from_numpy(track.samples[0]), 16_000)
     assert gain is not None
     patches = gain * torch.from_numpy(np.stack([track.samples[0, s : s + 48_128] for s in starts]))
     with torch.inference_mode():
@@ -69,7 +69,7 @@ def test_the_default_projects_what_both_networks_say(
     card = cards["afa-embed-1"]
     track = melody(10.0)
     result = run_local(step, track)
-    level = measure_gain(mono_at(track, 16_000), 16_000)
+    level = measure_gain(torch.from_numpy(mono_at(track, 16_000)), 16_000)
     assert level is not None
     evidence = []
     for part, length, starts in zip(

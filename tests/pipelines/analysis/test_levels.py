@@ -5,21 +5,22 @@ import pytest
 import torch
 
 from models.loudness import gated_range, integrated_loudness, peak, step_energies, to_dbtp
-from pipelines.analysis.levels import LevelModel, Levels
-from pipelines.audio.waveform import SAMPLE_RATE
+from pipelines.analysis.levels import LevelModel, Levels, join_levels
+from pipelines.audio.track import Track
+from pipelines.audio.waveform import SAMPLE_RATE, Waveform
 from pipelines.batching.steps import forward_windows
 
 MODELS = (LevelModel(torch.device("cpu")), LevelModel(torch.device("cpu"), is_end=True))
 
 
 def measure(samples: np.ndarray) -> Levels:
-    windows = [model.windows(samples) for model in MODELS]
+    windows = [model.windows(Track.of(Waveform(samples)).samples) for model in MODELS]
     parts = [
         forward_windows(model, part, 2)
         for model, part in zip(MODELS, windows, strict=True)
         if len(part)
     ]
-    return MODELS[0].measure(parts, samples.shape[1])
+    return join_levels(parts, samples.shape[1])
 
 
 def music(seconds: float, channels: int = 2) -> np.ndarray:
@@ -56,7 +57,7 @@ def test_every_sample_is_in_a_window(channels: int) -> None:
 
 def test_a_long_stereo_track_is_viewed_not_copied() -> None:
     samples = music(95.0)
-    body, end = (model.windows(samples) for model in MODELS)
+    body, end = (model.windows(Track.of(Waveform(samples)).samples) for model in MODELS)
     assert body.data_ptr() == samples.ctypes.data
     assert (len(body), len(end)) == (3, 1)
 

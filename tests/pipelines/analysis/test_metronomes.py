@@ -49,7 +49,7 @@ def model() -> BeatModel:
 
 
 def heard(model: BeatModel, samples: np.ndarray) -> tuple[BeatEvidence, Rhythm]:
-    rows = forward_windows(model, model.windows(samples), 1)
+    rows = forward_windows(model, model.windows(torch.from_numpy(samples)), 1)
     evidence = model.join(rows, len(samples))
     return evidence, estimate_rhythm(evidence)
 

@@ -12,6 +12,7 @@ from models.vibenet import ATTRIBUTES
 from pipelines.analysis import mood
 from pipelines.analysis.mood import MoodStep
 from pipelines.analysis.records import MoodResult
+from pipelines.audio.track import Track
 from pipelines.audio.waveform import Waveform
 from pipelines.batching.steps import run_local
 from tests.data import synthetic_sounds
@@ -107,7 +108,7 @@ def test_the_level_of_a_track_does_not_move_its_attributes(step: MoodStep) -> No
 
 def test_silence_claims_nothing_and_runs_nothing(step: MoodStep) -> None:
     silence = Waveform(np.zeros((2, 44_100 * 3), np.float32))
-    assert step.prepare(silence).windows == {}
+    assert step.prepare(Track.of(silence)).windows == {}
     result = run_local(step, silence)
     assert set(attributes(result).values()) == {0.0}
     assert result.tags == []
@@ -116,20 +117,20 @@ def test_silence_claims_nothing_and_runs_nothing(step: MoodStep) -> None:
 def test_silence_inside_a_track_is_not_judged(step: MoodStep) -> None:
     music = club(20.0)
     gap = Waveform(np.pad(music.samples, ((0, 0), (0, 30 * 44_100))))
-    assert len(step.prepare(gap).windows["vibenet"]) == 1
+    assert len(step.prepare(Track.of(gap)).windows["vibenet"]) == 1
     with_gap, without = attributes(run_local(step, gap)), attributes(run_local(step, music))
     assert with_gap == pytest.approx(without, abs=0.05)
 
 
 def test_a_track_shorter_than_a_window_is_repeated(step: MoodStep) -> None:
-    windows = step.prepare(club(1.5)).windows["musicnn-mtt"]
+    windows = step.prepare(Track.of(club(1.5))).windows["musicnn-mtt"]
     assert windows.shape == (1, 48_128)
     period = 24_000
     torch.testing.assert_close(windows[0, :period], windows[0, period : 2 * period])
 
 
 def test_the_small_profile_looks_at_a_few_windows_of_the_whole_track(step: MoodStep) -> None:
-    assert len(step.prepare(club(60.0)).windows["musicnn-mtt"]) == 2
+    assert len(step.prepare(Track.of(club(60.0))).windows["musicnn-mtt"]) == 2
 
 
 def test_tags_score_by_fall_and_all_stand_out(step: MoodStep) -> None:

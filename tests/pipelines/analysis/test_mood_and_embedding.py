@@ -16,6 +16,7 @@ from models.checkpoints.sources import file_sha256
 from pipelines.analysis import embedding, mood_and_embedding
 from pipelines.analysis.checkpoint_model import CheckpointModel
 from pipelines.analysis.mood_and_embedding import MoodAndEmbeddingStep
+from pipelines.audio.track import Track
 from pipelines.audio.waveform import Waveform
 from pipelines.batching.runner import BatchedStep
 from pipelines.batching.steps import run_local
@@ -101,7 +102,7 @@ def test_sharing_changes_no_answer(small: tuple[dict[str, tuple[ModelCard, ...]]
 def test_silence_runs_nothing(small: tuple[dict[str, tuple[ModelCard, ...]], Path]) -> None:
     step: MoodAndEmbeddingStep = mood_and_embedding.build(*small, CPU)
     silence = Waveform(np.zeros((1, 44_100), np.float32))
-    assert step.prepare(silence).windows == {}
+    assert step.prepare(Track.of(silence)).windows == {}
     mood_result, vector = run_local(step, silence)
     assert mood_result.energy == 0.0
     assert not any(vector.vector)

@@ -2,7 +2,9 @@
 
 import dataclasses
 import json
+import os
 from collections.abc import Callable
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +25,8 @@ from pipelines.analysis.spectral import SpectralStep
 from pipelines.audio.decode import DecodeLimits, decode
 from pipelines.audio.resample import resample
 from pipelines.audio.waveform import Waveform
+from pipelines.batching.batcher import DeviceFaultError
+from pipelines.batching.runner import BatchedStep
 from pipelines.batching.steps import run_local
 from tests.data.audio_files import encode, silent_flac
 from tests.data.synthetic_music import RATE, band, steady
@@ -230,3 +234,27 @@ def test_beatnet_can_be_chosen(
     beatnet = next(model for model in step.models if model.model_id == "beatnet")
     spec = cards["beatnet"]
     assert (beatnet.spec.length, beatnet.spec.hop) == (spec.window_length, spec.window_hop)
+
+
+@pytest.mark.parametrize("is_heard", [True, False])
+async def test_another_process_finishes_a_track_alike(step: SpectralStep, is_heard: bool) -> None:
+    waveform = Waveform(PIECE.samples[:, : 8 * 44_100] * np.float32(is_heard))
+    apart = BatchedStep(step, torch.device("cpu"), 8, finishers=1)
+    try:
+        assert await apart.run(waveform) == run_local(step, waveform)
+    finally:
+        apart.close()
+
+
+async def test_a_replica_whose_finisher_has_died_is_ill(step: SpectralStep) -> None:
+    apart = BatchedStep(step.within(None), torch.device("cpu"), 8, finishers=1)
+    try:
+        assert apart._finishers is not None
+        with pytest.raises(BrokenProcessPool):
+            apart._finishers.submit(os._exit, 1).result()
+        with pytest.raises(DeviceFaultError, match="has ended"):
+            await apart.run(Waveform(PIECE.samples[:, :44_100]))
+        with pytest.raises(DeviceFaultError):
+            apart.check_health()
+    finally:
+        apart.close()

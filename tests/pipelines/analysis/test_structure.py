@@ -36,8 +36,10 @@ def notes(seconds: float) -> np.ndarray:
 
 def measured(samples: np.ndarray, rhythm: Rhythm = NO_RHYTHM) -> MeasuredTrack:
     n = len(samples)
-    sound = forward_windows(SOUND, SOUND.grid.windows(samples), 2)["sound"]
-    chroma = CHROMA.chroma(forward_windows(CHROMA, CHROMA.grid.windows(samples), 2), n, 0.0)
+    sound = forward_windows(SOUND, SOUND.grid.windows(torch.from_numpy(samples)), 2)["sound"]
+    chroma = CHROMA.chroma(
+        forward_windows(CHROMA, CHROMA.grid.windows(torch.from_numpy(samples)), 2), n, 0.0
+    )
     steps = np.full(int(n / SAMPLE_RATE / STEP_S), -20.0)
     return MeasuredTrack(
         duration_s=n / SAMPLE_RATE,

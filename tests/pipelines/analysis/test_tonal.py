@@ -15,7 +15,7 @@ MODEL = ChromaModel("hpcp", torch.device("cpu"))
 def chroma(samples: np.ndarray) -> np.ndarray:
     mono = samples.mean(axis=0).reshape(-1, 2).mean(axis=1).astype(np.float32)  # 22.05 kHz
     with torch.inference_mode():
-        rows = MODEL.forward(MODEL.grid.windows(mono))
+        rows = MODEL.forward(MODEL.grid.windows(torch.from_numpy(mono)))
     return MODEL.chroma(rows, len(mono), estimate_tuning(torch.from_numpy(mono)))
 
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from pipelines.audio.decode import DecoderUnavailableError
+from pipelines.audio.track import Track
 from pipelines.audio.waveform import AudioTooShortError, UndecodableAudioError, Waveform
 from pipelines.batching.backfill import backfill
 from pipelines.batching.batcher import BATCHES_AHEAD, DeviceFaultError
@@ -41,11 +42,13 @@ class SpectrumModel:
 
 
 class SpectrumStep:
+    is_mono = True
+
     def __init__(self, model: SpectrumModel) -> None:
         self.models: Sequence[SpectrumModel] = (model,)
 
-    def prepare(self, waveform: Waveform) -> Prepared:
-        samples = waveform.mono()
+    def prepare(self, track: Track) -> Prepared:
+        samples = track.mono_at(track.sample_rate)
         if len(samples) < 10:
             raise AudioTooShortError("too short")
         spec = self.models[0].spec

@@ -1,6 +1,5 @@
 """Windows on a frame grid join to what the whole track gives."""
 
-import numpy as np
 import pytest
 import torch
 
@@ -15,36 +14,47 @@ def moving_sum(windows: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("n_samples", [5, 10, 195, 200, 201, 345, 1000, 1234])
 def test_windows_equal_the_whole(n_samples: int) -> None:
-    samples = np.random.default_rng(n_samples).normal(size=n_samples).astype(np.float32)
+    samples = torch.randn(n_samples, generator=torch.Generator().manual_seed(n_samples))
     grid = FrameGrid(1000, 10, 20, lead=3, tail=1)
     joined = grid.join(moving_sum(grid.windows(samples)), n_samples)
-    padded = np.pad(samples, (0, -n_samples % 10))
-    whole = moving_sum(torch.from_numpy(padded)[None])[0]
+    whole = moving_sum(pad_to(samples, n_samples + -n_samples % 10)[None])[0]
     assert len(joined) == grid.count(n_samples) == len(whole)
     torch.testing.assert_close(joined, whole)
 
 
 @pytest.mark.parametrize("n_samples", [7, 30, 215, 1000])
 def test_overhanging_frames(n_samples: int) -> None:
-    samples = np.random.default_rng(0).normal(size=n_samples).astype(np.float32)
+    samples = torch.randn(n_samples, generator=torch.Generator().manual_seed(0))
     grid = FrameGrid(1000, 10, 20, overhang=15)
     rows = grid.windows(samples).unfold(-1, 25, 10).sum(-1)
     joined = grid.join(rows, n_samples)
-    padded = np.pad(samples, (0, grid.count(n_samples) * 10 + 15 - n_samples))
-    torch.testing.assert_close(joined, torch.from_numpy(padded).unfold(-1, 25, 10).sum(-1))
+    padded = pad_to(samples, grid.count(n_samples) * 10 + 15)
+    torch.testing.assert_close(joined, padded.unfold(-1, 25, 10).sum(-1))
 
 
 def test_padded_samples_are_not_copied() -> None:
     grid = FrameGrid(1000, 10, 20, lead=3, tail=1)
-    samples = np.ones(345, dtype=np.float32)
+    samples = torch.ones(345)
     padded = pad_to(samples, 1000)
     windows = grid.windows(padded, 345)
     torch.testing.assert_close(windows, grid.windows(samples))
-    assert windows.data_ptr() == padded.ctypes.data
+    assert windows.data_ptr() == padded.data_ptr()
     assert pad_to(padded, 500) is padded
 
 
 def test_stereo() -> None:
     grid = FrameGrid(1000, 10, 20, channels=2)
-    assert grid.windows(np.zeros((2, 333), dtype=np.float32)).shape == (2, 2, 200)
+    assert grid.windows(torch.zeros(2, 333)).shape == (2, 2, 200)
     assert grid.spec.channels == 2
+
+
+@pytest.mark.parametrize("n_samples", [5, 35, 45, 130, 200])
+def test_a_short_track_pays_no_whole_window(n_samples: int) -> None:
+    samples = torch.randn(n_samples, generator=torch.Generator().manual_seed(n_samples))
+    grid, trimmed = (FrameGrid(1000, 10, 20, lead=3, tail=1, trim=trim) for trim in (0, 5))
+    windows = trimmed.windows(samples)
+    assert windows.shape == (1, min(200, -(-(grid.count(n_samples) + 2) // 5) * 50))
+    torch.testing.assert_close(
+        trimmed.join(moving_sum(windows), n_samples),
+        grid.join(moving_sum(grid.windows(samples)), n_samples),
+    )

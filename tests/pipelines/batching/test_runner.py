@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from pipelines.audio.track import Track
 from pipelines.audio.waveform import AudioTooShortError, Waveform
 from pipelines.batching.batcher import DeviceFaultError, QueueFullError
 from pipelines.batching.runner import BatchedStep
@@ -51,11 +52,13 @@ class CompiledModel(SpectrumModel):
 
 
 class SpectrumStep:
+    is_mono = True
+
     def __init__(self, *models: SpectrumModel) -> None:
         self.models: Sequence[SpectrumModel] = models
 
-    def prepare(self, waveform: Waveform) -> Prepared:
-        samples = waveform.mono()
+    def prepare(self, track: Track) -> Prepared:
+        samples = track.mono_at(track.sample_rate)
         if len(samples) < 10:
             raise AudioTooShortError("too short")
         windows = {
@@ -183,9 +186,9 @@ async def test_retiring_does_not_hold_up_the_loop_for_an_abandoned_track() -> No
     may_end = threading.Event()
 
     class SlowStep(SpectrumStep):
-        def prepare(self, waveform: Waveform) -> Prepared:
+        def prepare(self, track: Track) -> Prepared:
             may_end.wait(10)
-            return super().prepare(waveform)
+            return super().prepare(track)
 
     step = BatchedStep(SlowStep(SpectrumModel("fine", 100)), torch.device("cpu"), 8)
     task = asyncio.create_task(step.run(track(1.0, 1)))

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from pipelines.audio.resample import resample
+from pipelines.audio.track import Track
 from pipelines.audio.waveform import Waveform
 from pipelines.batching.steps import Outputs, Prepared, run_local
 from pipelines.batching.windows import WindowSpec, cut, window_starts
@@ -26,15 +27,17 @@ class PeakModel:
 
 
 class PeakStep:
+    is_mono = True
+
     def __init__(self, *models: PeakModel) -> None:
         self.models = models
 
-    def prepare(self, waveform: Waveform) -> Prepared:
-        samples = resample(waveform.mono(), waveform.sample_rate, 8000)
+    def prepare(self, track: Track) -> Prepared:
+        samples = track.mono_at(8000)
         windows = {
             m.model_id: cut(samples, window_starts(len(samples), m.spec), m.spec.length)
             for m in self.models
-            if np.any(samples)
+            if samples.any()
         }
         return Prepared(windows, context=len(samples))
 

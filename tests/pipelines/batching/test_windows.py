@@ -22,9 +22,9 @@ def test_the_last_window_is_shifted_back() -> None:
 
 def test_a_short_track_is_padded_at_its_end() -> None:
     assert window_starts(3, spec(8, 4)) == [0]
-    windows = cut(np.array([1, 2, 3], np.float32), [0], 5)
+    windows = cut(torch.tensor([1.0, 2, 3]), [0], 5)
     assert windows.tolist() == [[1, 2, 3, 0, 0]]
-    stereo = cut(np.ones((2, 3), np.float32), [0], 4)
+    stereo = cut(torch.ones(2, 3), [0], 4)
     assert stereo.tolist() == [[[1, 1, 1, 0], [1, 1, 1, 0]]]
 
 
@@ -54,7 +54,7 @@ def test_every_window_lies_in_the_track_and_both_ends_are_covered(
     if max_windows:
         assert len(starts) <= max_windows
     samples = np.arange(n_samples, dtype=np.float32)
-    windows = cut(samples, starts, length)
+    windows = cut(torch.from_numpy(samples), starts, length)
     assert windows.shape == (len(starts), length)
     assert windows.dtype == torch.float32
     assert windows[:, 0].tolist() == starts

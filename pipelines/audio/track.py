@@ -1,0 +1,110 @@
+"""A track where it is analysed: in the host's memory, or copied to a device, once.
+
+Whatever a step reads of a track is made from these samples, where they lie. The host resamples with
+soxr, a device with a filter of the same shape, by FFT.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+from torch.utils.dlpack import from_dlpack
+
+from pipelines.audio.resample import mono_at
+from pipelines.audio.waveform import Waveform
+
+# soxr's HQ recipe keeps 91 % of the band and is 120 dB down at its edge. A sinc under a Kaiser
+# window with these differs from it by less than 4e-4 of the level of music.
+_CROSSINGS, _ROLLOFF, _BETA = 96, 0.9565, 13.0
+_BLOCK = 1 << 19
+"""Samples transformed at once, about: so that an hour takes no more memory than a minute."""
+
+
+@dataclass(frozen=True, slots=True)
+class Track:
+    """Samples of a track, to be read and not written.
+
+    Attributes:
+        samples: float32 ``[C, T]``, C = 1 or 2, on the device that analyses it.
+        sample_rate: Hz.
+    """
+
+    samples: Tensor
+    sample_rate: int
+
+    @classmethod
+    def of(cls, waveform: Waveform) -> "Track":
+        """Give a decoded track in the host's memory, without a copy."""
+        # Shared memory is read-only, which only DLPack takes without a warning.
+        return cls(from_dlpack(waveform.samples), waveform.sample_rate)
+
+    @property
+    def duration_s(self) -> float:
+        """Length in seconds."""
+        return self.samples.shape[1] / self.sample_rate
+
+    def mono_at(self, target_rate: int) -> Tensor:
+        """Mix down and convert the sample rate.
+
+        Returns:
+            float32 ``[T']``, the caller's own, with T' = T · target / sample rate within a sample.
+        """
+        if self.samples.device.type == "cpu":
+            waveform = Waveform(self.samples.numpy(), self.sample_rate)
+            return torch.from_numpy(mono_at(waveform, target_rate))
+        return resampled(self.samples.mean(dim=0), self.sample_rate, target_rate)
+
+
+def resampled(samples: Tensor, sample_rate: int, target_rate: int) -> Tensor:
+    """Convert the sample rate on the samples' device, by overlap-save.
+
+    Not by torchaudio's convolution with the same kernel: a GPU would run that in TF32, unless a
+    switch is thrown that holds for all threads.
+
+    Args:
+        samples: float32 ``[…, T]``.
+        sample_rate: Hz of ``samples``.
+        target_rate: Hz wanted; equal rates return ``samples`` itself.
+
+    Returns:
+        float32 ``[…, ⌈T · target / sample rate⌉]``; silence stays silence.
+    """
+    if sample_rate == target_rate:
+        return samples
+    divisor = math.gcd(sample_rate, target_rate)
+    down, up = sample_rate // divisor, target_rate // divisor
+    margin = -(-_reach(down, up) // down)
+    n_units = max(4 * margin, 2 * (_BLOCK // (2 * down)))
+    response = _response(down, up, n_units, samples.device)
+    n, kept = samples.shape[-1], n_units - 2 * margin
+    ahead = functional.pad(samples, (margin * down, margin * down))
+    blocks = []
+    for start in range(0, n, kept * down):
+        spectrum = torch.fft.rfft(ahead[..., start : start + n_units * down], n_units * down)
+        block = torch.fft.irfft((spectrum * response)[..., : n_units * up // 2 + 1], n_units * up)
+        blocks.append(block[..., margin * up : (n_units - margin) * up])
+    return torch.cat(blocks, dim=-1)[..., : -(-n * up // down)]
+
+
+def _reach(down: int, up: int) -> int:
+    """Samples to either side that the filter reaches over."""
+    return math.ceil(_CROSSINGS * down / (min(down, up) * _ROLLOFF))
+
+
+@lru_cache(maxsize=16)
+def _response(down: int, up: int, n_units: int, device: torch.device) -> Tensor:
+    """Spectrum of the filter over a block, real, ``[n_units · down / 2 + 1]``."""
+    reach, n_taps = _reach(down, up), 2 * _reach(down, up) + 1
+    # Made on the device: a track whose crops are tuned has a filter of its own.
+    t = torch.arange(-reach, reach + 1, dtype=torch.float64, device=device)
+    window = torch.kaiser_window(
+        n_taps, periodic=False, beta=_BETA, dtype=torch.float64, device=device
+    )
+    cutoff = min(1.0, up / down) * _ROLLOFF
+    taps = cutoff * torch.sinc(cutoff * t) * window * (up / down)
+    around_zero = functional.pad(taps, (0, n_units * down - n_taps)).roll(-reach)
+    response: Tensor = torch.fft.rfft(around_zero).real.float()
+    return response

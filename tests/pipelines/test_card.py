@@ -1,0 +1,76 @@
+"""A track comes to a card once, and what is heard there is what the CPU hears."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from models.checkpoints.cache import pull
+from models.checkpoints.cards import ModelCard, choose_cards
+from pipelines.analysis import embedding, mood, spectral
+from pipelines.audio.waveform import SAMPLE_RATE, Waveform
+from pipelines.batching.steps import CPU, Step, run_local
+from tests.card import DEVICE, Card
+
+HEARD = {"mood": mood, "embedding": embedding, "spectral": spectral}
+
+
+def music(seconds: float) -> Waveform:
+    t = np.arange(int(seconds * SAMPLE_RATE)) / SAMPLE_RATE
+    chord = sum(np.sin(2 * np.pi * hertz * t) for hertz in (220.0, 277.18, 329.63, 2637.0))
+    hit = np.random.default_rng(0).normal(size=len(t)) * np.exp(-25 * (t % 0.5))
+    left, right = 0.1 * chord + 0.2 * hit, 0.08 * chord + 0.25 * hit
+    return Waveform(np.stack([left, right]).astype(np.float32), SAMPLE_RATE)
+
+
+@pytest.mark.parametrize("name", HEARD)
+def test_a_track_comes_once_and_is_heard_alike(
+    name: str, cards: dict[str, ModelCard], model_dir: Path
+) -> None:
+    chosen = choose_cards(cards, "any", {"embedding": "musicnn-msd-768"})
+    for model_id in ("vibenet", "musicnn-mtt", "musicnn-msd-768", "afa-beats-2"):
+        pull(cards[model_id], model_dir)
+    on_host: Step[Any] = HEARD[name].build(chosen, model_dir, CPU)
+    there = run_local(on_host, music(8.0))
+    with torch.inference_mode(), Card() as card:
+        step: Step[Any] = HEARD[name].build(chosen, model_dir, DEVICE)
+        run_local(step, music(2.0), device=DEVICE)  # tables that are made once
+        before = card.n_bytes
+        here = run_local(step, music(8.0), device=DEVICE)
+    pcm_bytes = 8 * SAMPLE_RATE * (1 if step.is_mono else 2) * 2
+    assert pcm_bytes <= card.n_bytes - before <= 1.05 * pcm_bytes
+    compare(here, there)
+
+
+def compare(here: Any, there: Any) -> None:
+    if isinstance(there, spectral.SpectralResult):
+        assert (here.key, here.mode, here.time_signature) == (
+            there.key,
+            there.mode,
+            there.time_signature,
+        )
+        assert len(there.beats) > 12
+        np.testing.assert_allclose(here.beats, there.beats, atol=1e-3)
+        np.testing.assert_allclose(here.downbeats, there.downbeats, atol=1e-3)
+        assert here.tempo == pytest.approx(there.tempo, abs=1e-2)
+        assert here.key_confidence == pytest.approx(there.key_confidence, abs=1e-2)
+        assert here.loudness_lufs == pytest.approx(there.loudness_lufs, abs=1e-3)
+        assert here.true_peak_dbtp == pytest.approx(there.true_peak_dbtp, abs=1e-2)
+        assert len(here.segments) == len(there.segments)
+    elif isinstance(there, mood.MoodResult):
+        for name in mood.ATTRIBUTES:
+            assert getattr(here, name) == pytest.approx(getattr(there, name), abs=5e-3)
+        assert [tag.tag for tag in here.tags] == [tag.tag for tag in there.tags]
+    else:
+        assert float(np.dot(here.vector, there.vector)) > 0.9999
+
+
+def test_the_card_takes_part_in_nothing_of_the_host() -> None:
+    with torch.inference_mode(), Card() as card:
+        there = torch.ones(3, 4).to(DEVICE)
+        assert (there * 2).sum().item() == 24
+        assert card.n_bytes == 48
+        with pytest.raises(RuntimeError, match="of the host"):
+            there + torch.ones(3, 4)
