@@ -22,7 +22,11 @@ def observe(model_id: str, seen: Observation) -> None:
         metrics.BATCH_SECONDS.record(seen.batch_s, model=model_id)
         in_batch = sum(windows for _, windows in seen.shares)
         for context, windows in seen.shares:
-            facts = {"afa.model": model_id, "afa.windows": windows, "afa.batch.windows": in_batch}
+            facts: dict[str, str | int] = {
+                "afa.model": model_id,
+                "afa.windows": windows,
+                "afa.batch.windows": in_batch,
+            }
             context.run(span_until_now, seen.batch_s, facts)
     for counter, n in (
         (metrics.DEVICE_BUSY, seen.device_s),
