@@ -11,26 +11,36 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
+from configs.settings import Settings
 from serve_app.composition.stores import Stores
 from serve_app.domain.credits import AccountPayer
 from serve_app.domain.ulid import new_ulid
 from serve_app.ledger.jobs.types import JobState, ObjectSource
 from serve_app.ledger.restore import verify
+from serve_app.library import dataset
+from serve_app.library.edit import Edit, removed
+from serve_app.library.library import Library
+from serve_app.library.track import OPERATOR
+from serve_app.local.backup.library import pin
 from serve_app.local.backup.restore import restore_backup
 from serve_app.local.backup.take import take_backup
+from tests.library.library_setting import adding, heard, track
 from tests.local.installation import (
     BUSY,
     QUIET,
     RESULT,
     Installation,
     Kept,
+    check_library,
     check_quiet,
     finish,
     furnish,
+    furnish_library,
     keep_asset,
     quiet,
     submit,
@@ -47,12 +57,14 @@ class Load:
         spent: Hold to owner, cost, and the seconds in which its charge was made.
         jobs: Job to owner and the second in which it was acknowledged.
         assets: Asset to owner, digest and the second in which it was acknowledged.
+        tracks: Track to the second in which it was acknowledged.
     """
 
     stores: Stores
     spent: dict[str, tuple[str, int, float, float]] = field(default_factory=dict)
     jobs: dict[str, tuple[str, float]] = field(default_factory=dict)
     assets: dict[str, tuple[str, str, float]] = field(default_factory=dict)
+    tracks: dict[str, float] = field(default_factory=dict)
 
     async def spend(self, owner: str) -> None:
         payer = AccountPayer(owner, "pro")
@@ -81,6 +93,12 @@ class Load:
             await asyncio.sleep(random.uniform(0, 0.1))
             await finish(self.stores, claim)
 
+    async def scan(self, library: Library) -> None:
+        while True:
+            one = track(f"Song {len(self.tracks)}")
+            await asyncio.to_thread(library.write, [adding(one, heard(one.track_id, model="m"))])
+            self.tracks[one.track_id] = time.monotonic()
+
     async def export(self, installation: Installation) -> None:
         exporter = installation.exporter(self.stores)
         while True:
@@ -90,10 +108,11 @@ class Load:
     @asynccontextmanager
     async def going_on(self, installation: Installation) -> AsyncIterator[None]:
         """Keep them at work while the block runs."""
+        library = installation.library()
         loops = [
             *(self.spend(owner) for owner in BUSY),
             *(self.upload(owner) for owner in BUSY[:3]),
-            *(self.work(), self.work(), self.export(installation)),
+            *(self.work(), self.work(), self.export(installation), self.scan(library)),
         ]
         tasks = [asyncio.create_task(loop) for loop in loops]
         try:
@@ -104,6 +123,7 @@ class Load:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            library.close()
 
 
 async def afa(installation: Installation, *words: str) -> tuple[int, str]:
@@ -205,6 +225,35 @@ async def test_a_backup_under_load_comes_back_as_one_moment(folder: Path) -> Non
         assert (await verify(second.journal)).problems == []
     finally:
         second.kill()
+    library = second.library()
+    for track_id, told in load.tracks.items():
+        assert library.whole(track_id) is not None or told > began
+    assert 0 < library.count([OPERATOR]) == manifest["counts"]["tracks"]
+    library.close()
+
+
+async def test_the_library_is_copied_as_it_was_while_others_write(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installation, place = Installation(folder / "one"), folder / "copy"
+    library = installation.library()
+    kept = furnish_library(library)
+    url = installation.files.library_url(Settings())
+    pinned = await pin(url)
+    monkeypatch.setattr(dataset, "KEPT_VERSIONS", timedelta(0))
+    for number in range(dataset.SMALL_FRAGMENTS):
+        library.write([adding(track(f"Song {number}"), heard(str(number), model="n"))])
+    library.write([Edit(kept, removed)])
+    library.maintain()
+    assert (pinned.n_tracks, library.count([OPERATOR])) == (1, dataset.SMALL_FRAGMENTS)
+    for key in pinned.keys:
+        (place / key).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(folder / "one" / "library" / key, place / key)
+    copy = Library(place.as_uri(), folder / "view")
+    copy.follow()
+    check_library(copy, kept)
+    library.close()
+    copy.close()
 
 
 async def test_what_the_archive_has_of_the_time_since_comes_back_too(
@@ -212,7 +261,8 @@ async def test_what_the_archive_has_of_the_time_since_comes_back_too(
 ) -> None:
     settings = kept.settings(kept.installation.data_dir)
     manifest = await take_backup(settings, place, quiet)
-    assert (manifest.counts.accounts, manifest.counts.jobs, manifest.missing) == (7, 2, [])
+    counts = manifest.counts
+    assert (counts.accounts, counts.jobs, counts.tracks, manifest.missing) == (7, 2, 1, [])
     kept.installation.start()
     async with kept.installation.stores() as stores:
         await stores.ledger.reserve(AccountPayer("busy0", "pro"), "later", 100)
@@ -237,3 +287,6 @@ async def test_what_the_archive_has_of_the_time_since_comes_back_too(
         await second.exporter(stores).export()
     assert (await verify(second.journal)).problems == []
     second.kill()
+    library = second.library()
+    check_library(library, kept.track)
+    library.close()
