@@ -170,7 +170,8 @@ def test_embeddings_are_rows_in_the_order_of_the_files(
 def test_files_are_begun_as_results_are_taken(
     analyzer: afa.Analyzer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(streaming, "AHEAD", 2)
+    for name in ("AHEAD", "BATCH_WINDOWS"):
+        monkeypatch.setattr(streaming, name, 2)
     begun: list[Path] = []
 
     def endless() -> Iterator[Path]:
