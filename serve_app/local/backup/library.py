@@ -36,24 +36,27 @@ async def pin(url: str) -> LibraryFiles:
         url: See `LibraryPlace.parse`. Where no library is, there are no files.
 
     Raises:
-        BackupError: No moment was found at which nobody wrote.
+        BackupError: No moment was found at which nobody removed tracks.
     """
     objects = ObjectStore(url)
     if TRACKS not in await _names(objects):
         return LibraryFiles(0, [])
     place = LibraryPlace.parse(url)
     for _ in range(ATTEMPTS):
-        # An analysis is stored before its track tells of it, and goes after the track: if the
-        # tracks stay as they are while the others are opened, these have all that they tell of.
+        # An analysis is stored before its track tells of it, and goes after the track: if no track
+        # is removed while the others are opened, these have all that the tracks tell of.
         tracks = await asyncio.to_thread(_open, place, TRACKS)
         names = await _names(objects) - {TRACKS}
         datasets = {name: await asyncio.to_thread(_open, place, name) for name in sorted(names)}
-        if tracks.latest_version == tracks.version:
+        again = await asyncio.to_thread(_open, place, TRACKS)
+        if await asyncio.to_thread(_n_removed, again) == await asyncio.to_thread(
+            _n_removed, tracks
+        ):
             datasets[TRACKS] = tracks
             keys = [await asyncio.to_thread(_keep, *pair) for pair in datasets.items()]
-            n_tracks = await asyncio.to_thread(tracks.count_rows, "record IS NOT NULL")
+            n_tracks = tracks.count_rows() - _n_removed(tracks)
             return LibraryFiles(n_tracks, [key for some in keys for key in some])
-    raise BackupError("the library never stood still: back up while less is added to it")
+    raise BackupError("tracks are removed all the time: back up when the library is at rest")
 
 
 async def _names(objects: ObjectStore) -> set[str]:
@@ -63,6 +66,10 @@ async def _names(objects: ObjectStore) -> set[str]:
 
 def _open(place: LibraryPlace, name: str) -> lance.LanceDataset:
     return lance.dataset(place.dataset(name), storage_options=dict(place.options) or None)
+
+
+def _n_removed(tracks: lance.LanceDataset) -> int:
+    return int(tracks.count_rows("record IS NULL"))
 
 
 def _keep(name: str, dataset: lance.LanceDataset) -> list[str]:
