@@ -42,6 +42,7 @@ LONGEST_ROOM = 30
 FRONT_PAGE_WORDS = 1200
 
 SHELL = re.compile(r"^```(?:sh|console)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+NAMED_TEST = re.compile(r"`(?:(tests/[\w/]+\.py)::)?(\w+)`")
 COMMAND = re.compile(r"^(?:\$ )?(?:\.venv/bin/)?afa ([^#|>\n]*)", re.MULTILINE)
 
 
@@ -207,6 +208,23 @@ def test_every_command_that_is_shown_exists(page: Path) -> None:
 def test_a_wrong_command_is_noticed() -> None:
     lines = COMMAND.findall("afa scan x --here\n$ afa scn x\n.venv/bin/afa keys list --al  # all\n")
     assert [fault_of(line) for line in lines] == [None, "scn", "--al"]
+
+
+def test_every_test_that_closes_a_finding_exists() -> None:
+    page = REPOSITORY / "docs" / "decisions" / "0047-what-examinations-found.md"
+    rows = [
+        line.split("|")[-2]
+        for line in page.read_text().splitlines()
+        if line.startswith("|") and "`tests/" in line
+    ]
+    named = [pair for row in rows for pair in NAMED_TEST.findall(row)]
+    place, missing = "", []
+    for path, name in named:
+        place = path or place
+        if f"def {name}(" not in (REPOSITORY / place).read_text():
+            missing.append(f"{place}::{name}")
+    assert len(named) > 50
+    assert missing == []
 
 
 def test_the_decisions_are_numbered_and_listed() -> None:

@@ -34,7 +34,7 @@ def backup(
         str, typer.Argument(metavar="DEST", help="A new folder, or s3://bucket/prefix.")
     ],
 ) -> None:
-    """Back up credits, jobs, API keys, webhooks, audio and the archive as they are at one moment.
+    """Back up credits, jobs, API keys, webhooks, audio, library and archive as of one moment.
 
     The service goes on meanwhile. The backup holds the secret that API keys are derived with, and
     the local service's own keys: a folder is closed to other users, a bucket must be yours alone.

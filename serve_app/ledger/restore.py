@@ -12,6 +12,7 @@ from serve_app.ledger.archive import Archive, Segment
 from serve_app.ledger.fold import Fold, read_chain
 from serve_app.ledger.ledger import PAYMENT_ID_KEPT_MS
 from serve_app.ledger.packed import ACCOUNT, pack_hold, unpack_account, unpack_whole_hold
+from serve_app.ledger.topups import opened_at
 from serve_app.store.client import Store
 from serve_app.store.keys import split_member
 
@@ -152,9 +153,9 @@ def _commands(store: Store, shard: Shard, now_ms: int) -> Iterator[Command]:
         left_ms = paid.at_ms + PAYMENT_ID_KEPT_MS - now_ms
         if left_ms > 0:
             yield ("SET", keys.payment(paid.account, paid.payment_id), paid.seen, "PX", left_ms)
-    for number, (account, topup) in enumerate(fold.topups.items(), 1):
+    for account, topup in fold.topups.items():
         yield ("HSET", keys.topup(account), *(word for pair in topup.items() for word in pair))
         if "intent" in topup:
-            yield ("ZADD", keys.shard(tag, "intents"), number, account)
+            yield ("ZADD", keys.shard(tag, "intents"), opened_at(topup["intent"]), account)
     # Last: until then an exporter sees that the shard lacks what is archived.
     yield ("HSET", base, "exported", shard.segments[-1].last)

@@ -15,6 +15,12 @@ SWITCHED_OFF_MESSAGE = "switched off by the customer"
 INTENTS_BATCH = 100
 
 
+def opened_at(intent_id: str) -> int:
+    """Give the Unix milliseconds at which an intent was opened; 0 for those of 0.1."""
+    *_, moment, _ = intent_id.split("_")
+    return int(moment) if moment.isdecimal() else 0
+
+
 class Topups:
     """The intents that the reserve scripts open."""
 

@@ -160,7 +160,10 @@ class Dataset:
             dataset.optimize.compact_files(target_rows_per_fragment=FRAGMENT_ROWS)
         if len(small) >= SMALL_FRAGMENTS or self._has_unindexed(dataset):
             self._index(dataset)
-        dataset.cleanup_old_versions(older_than=KEPT_VERSIONS)
+        dataset.cleanup_old_versions(
+            older_than=KEPT_VERSIONS,
+            error_if_tagged_old_versions=False,  # a backup's stay
+        )
 
     def _index(self, dataset: lance.LanceDataset) -> None:
         if dataset.describe_indices():

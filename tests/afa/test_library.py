@@ -14,6 +14,7 @@ from torch import Tensor
 from typer.testing import CliRunner
 
 import afa
+from afa import streaming
 from serve_app.cli.main import app
 from tests.conftest import DEMO_TRACK, REPOSITORY
 from tests.data.audio_files import click_track, encode, write_wav
@@ -166,7 +167,11 @@ def test_embeddings_are_rows_in_the_order_of_the_files(
         analyzer.embed(str(DEMO_TRACK))
 
 
-def test_files_are_begun_as_results_are_taken(analyzer: afa.Analyzer, tmp_path: Path) -> None:
+def test_files_are_begun_as_results_are_taken(
+    analyzer: afa.Analyzer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("AHEAD", "BATCH_WINDOWS"):
+        monkeypatch.setattr(streaming, name, 2)
     begun: list[Path] = []
 
     def endless() -> Iterator[Path]:

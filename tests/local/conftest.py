@@ -14,6 +14,7 @@ from tests.local.installation import (
     Installation,
     Kept,
     furnish,
+    furnish_library,
 )
 
 
@@ -39,7 +40,10 @@ async def kept(folder: Path) -> Kept:
         await installation.exporter(stores).export()
     assert installation.server is not None
     installation.server.stop()
-    return Kept(installation, before)
+    library = installation.library()
+    one = furnish_library(library)
+    library.close()
+    return Kept(installation, before, one)
 
 
 @pytest.fixture(scope="session")

@@ -10,6 +10,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pytest
+
 from configs.settings import Settings
 from serve_app.composition.files import LocalFiles, make_private, write_private
 from serve_app.composition.options import StoreOptions
@@ -20,8 +22,12 @@ from serve_app.domain.ulid import new_ulid
 from serve_app.ledger.archive import Archive
 from serve_app.ledger.export import Exporter
 from serve_app.ledger.jobs.types import AnalysisJob, Claim, JobState, NewJob, ObjectSource
+from serve_app.library.edit import Edit, removed
+from serve_app.library.library import Library
+from serve_app.library.track import OPERATOR
 from serve_app.local import embedded_redis
 from serve_app.local.embedded_redis import LocalRedis, is_alive
+from tests.library.library_setting import adding, heard, track
 
 REPOSITORY = Path(__file__).parents[2]
 QUIET, BUSY = "quiet", [f"busy{number}" for number in range(6)]
@@ -78,6 +84,12 @@ class Installation:
             yield opened
         finally:
             await opened.close()
+
+    def library(self) -> Library:
+        """Open the library as a replica does."""
+        found = Library(self.files.library_url(Settings()), self.files.library_view_dir)
+        found.follow()
+        return found
 
     def exporter(self, stores: Stores) -> Exporter:
         return Exporter(stores.ledger_store, self.journal)
@@ -159,6 +171,22 @@ async def furnish(stores: Stores) -> Before:
     return Before(key, secret, done, await submit(stores, QUIET), asset)
 
 
+def furnish_library(library: Library) -> str:
+    """Add a track that was analysed, and one that went; give the one that stays."""
+    kept, gone = track("Kept"), track("Gone")
+    library.write([adding(one, heard(one.track_id, model="m")) for one in (kept, gone)])
+    library.write([Edit(gone.track_id, removed)])
+    return kept.track_id
+
+
+def check_library(library: Library, kept: str) -> None:
+    """The track that stayed is there alone, with all that was heard in it."""
+    assert library.count([OPERATOR]) == 1
+    whole = library.whole(kept)
+    assert whole is not None
+    assert library.vectors("m").get([kept])[kept] == pytest.approx(heard(kept).features.embedding)
+
+
 async def check_quiet(stores: Stores, before: Before) -> None:
     """The quiet account is as it was, and goes on."""
     caller = await stores.accounts.authenticate(before.key)
@@ -181,10 +209,11 @@ async def check_quiet(stores: Stores, before: Before) -> None:
 
 @dataclass(frozen=True)
 class Kept:
-    """An installation that rests, and what its quiet account had."""
+    """An installation that rests, what its quiet account had, and the track of its library."""
 
     installation: Installation
     before: Before
+    track: str
 
     def settings(self, data_dir: Path) -> Settings:
         return Settings(data_dir=data_dir, **self.places())

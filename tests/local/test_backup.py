@@ -11,32 +11,46 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
+from configs.settings import Settings
 from serve_app.composition.stores import Stores
 from serve_app.domain.credits import AccountPayer
 from serve_app.domain.ulid import new_ulid
 from serve_app.ledger.jobs.types import JobState, ObjectSource
 from serve_app.ledger.restore import verify
+from serve_app.library import dataset
+from serve_app.library.edit import Edit, removed
+from serve_app.library.library import Library
+from serve_app.library.track import OPERATOR
+from serve_app.local.backup.library import pin
 from serve_app.local.backup.restore import restore_backup
 from serve_app.local.backup.take import take_backup
+from tests.library.library_setting import adding, heard, track
 from tests.local.installation import (
     BUSY,
     QUIET,
     RESULT,
     Installation,
     Kept,
+    check_library,
     check_quiet,
     finish,
     furnish,
+    furnish_library,
     keep_asset,
     quiet,
     submit,
 )
 
 pytestmark = [pytest.mark.redis, pytest.mark.timeout(300)]
+
+
+REST_LIMIT_S = 120.0
+"""Long enough for the leases of those who worked at the moment of the backup to run out."""
 
 
 @dataclass
@@ -47,23 +61,26 @@ class Load:
         spent: Hold to owner, cost, and the seconds in which its charge was made.
         jobs: Job to owner and the second in which it was acknowledged.
         assets: Asset to owner, digest and the second in which it was acknowledged.
+        tracks: Track to the second in which it was acknowledged.
     """
 
     stores: Stores
     spent: dict[str, tuple[str, int, float, float]] = field(default_factory=dict)
     jobs: dict[str, tuple[str, float]] = field(default_factory=dict)
     assets: dict[str, tuple[str, str, float]] = field(default_factory=dict)
+    tracks: dict[str, float] = field(default_factory=dict)
+    is_over: bool = False
 
     async def spend(self, owner: str) -> None:
         payer = AccountPayer(owner, "pro")
-        while True:
+        while not self.is_over:
             hold_id, cost, began = f"h{new_ulid()}", random.randint(1, 5), time.monotonic()
             await self.stores.ledger.reserve(payer, hold_id, cost)
             await self.stores.ledger.commit(owner, hold_id)
             self.spent[hold_id] = (owner, cost, began, time.monotonic())
 
     async def upload(self, owner: str) -> None:
-        while True:
+        while not self.is_over:
             job_id = await submit(self.stores, owner)
             self.jobs[job_id] = (owner, time.monotonic())
             body = random.randbytes(20_000)
@@ -73,7 +90,7 @@ class Load:
             await asyncio.sleep(0.02)
 
     async def work(self) -> None:
-        while True:
+        while not self.is_over:
             claim = await self.stores.jobs.claim("worker")
             if claim is None or claim.account == QUIET:
                 await asyncio.sleep(0.01)
@@ -81,29 +98,35 @@ class Load:
             await asyncio.sleep(random.uniform(0, 0.1))
             await finish(self.stores, claim)
 
+    async def scan(self, library: Library) -> None:
+        while not self.is_over:
+            one = track(f"Song {len(self.tracks)}")
+            await asyncio.to_thread(library.write, [adding(one, heard(one.track_id, model="m"))])
+            self.tracks[one.track_id] = time.monotonic()
+
     async def export(self, installation: Installation) -> None:
         exporter = installation.exporter(self.stores)
-        while True:
+        while not self.is_over:
             await exporter.export()
             await asyncio.sleep(0.1)
 
     @asynccontextmanager
     async def going_on(self, installation: Installation) -> AsyncIterator[None]:
         """Keep them at work while the block runs."""
+        library = installation.library()
         loops = [
             *(self.spend(owner) for owner in BUSY),
             *(self.upload(owner) for owner in BUSY[:3]),
-            *(self.work(), self.work(), self.export(installation)),
+            *(self.work(), self.work(), self.export(installation), self.scan(library)),
         ]
         tasks = [asyncio.create_task(loop) for loop in loops]
         try:
             yield
-            for task in tasks:
-                assert not task.done(), task.result()
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            # Not cancelled: a write to the object store that ends just then swallows that.
+            self.is_over = True
+            await asyncio.gather(*tasks)
+            library.close()
 
 
 async def afa(installation: Installation, *words: str) -> tuple[int, str]:
@@ -142,14 +165,14 @@ async def check_busy(stores: Stores, load: Load, began: float, ended: float) -> 
     return states
 
 
-async def run_rest(stores: Stores) -> tuple[int, int]:
-    """Be the worker until no job is left; tell how many there were, and how many lacked audio."""
-    done = lacking = idle = 0
-    while idle < 10:
+async def run_rest(stores: Stores, n_open: int) -> tuple[int, int]:
+    """Be the worker until so many have ended; tell how many did, and how many lacked audio."""
+    done = lacking = 0
+    deadline = time.monotonic() + REST_LIMIT_S
+    while done < n_open and time.monotonic() < deadline:
         await stores.jobs.recover()
         claim = await stores.jobs.claim("successor")
         if claim is None:
-            idle += 1
             await asyncio.sleep(0.05)
             continue
         assert isinstance(claim.work.source, ObjectSource)
@@ -195,8 +218,9 @@ async def test_a_backup_under_load_comes_back_as_one_moment(folder: Path) -> Non
             states = await check_busy(stores, load, began, ended)
             assert JobState.COMPLETE in states.values()
             n_open = sum(not state.is_terminal for state in states.values())
-            n_done, n_lacking = await run_rest(stores)
+            n_done, n_lacking = await run_rest(stores, n_open + 1)
             assert (n_done, n_lacking) == (n_open + 1, len(manifest["missing"]))
+            assert await stores.jobs.claim("successor") is None
             waiting = await stores.jobs.get(QUIET, before.waiting_job)
             assert waiting is not None
             assert (waiting.state, waiting.result) == (JobState.COMPLETE, RESULT)
@@ -205,6 +229,35 @@ async def test_a_backup_under_load_comes_back_as_one_moment(folder: Path) -> Non
         assert (await verify(second.journal)).problems == []
     finally:
         second.kill()
+    library = second.library()
+    for track_id, told in load.tracks.items():
+        assert library.whole(track_id) is not None or told > began
+    assert 0 < library.count([OPERATOR]) == manifest["counts"]["tracks"]
+    library.close()
+
+
+async def test_the_library_is_copied_as_it_was_while_others_write(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installation, place = Installation(folder / "one"), folder / "copy"
+    library = installation.library()
+    kept = furnish_library(library)
+    url = installation.files.library_url(Settings())
+    pinned = await pin(url)
+    monkeypatch.setattr(dataset, "KEPT_VERSIONS", timedelta(0))
+    for number in range(dataset.SMALL_FRAGMENTS):
+        library.write([adding(track(f"Song {number}"), heard(str(number), model="n"))])
+    library.write([Edit(kept, removed)])
+    library.maintain()
+    assert (pinned.n_tracks, library.count([OPERATOR])) == (1, dataset.SMALL_FRAGMENTS)
+    for key in pinned.keys:
+        (place / key).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(folder / "one" / "library" / key, place / key)
+    copy = Library(place.as_uri(), folder / "view")
+    copy.follow()
+    check_library(copy, kept)
+    library.close()
+    copy.close()
 
 
 async def test_what_the_archive_has_of_the_time_since_comes_back_too(
@@ -212,7 +265,8 @@ async def test_what_the_archive_has_of_the_time_since_comes_back_too(
 ) -> None:
     settings = kept.settings(kept.installation.data_dir)
     manifest = await take_backup(settings, place, quiet)
-    assert (manifest.counts.accounts, manifest.counts.jobs, manifest.missing) == (7, 2, [])
+    counts = manifest.counts
+    assert (counts.accounts, counts.jobs, counts.tracks, manifest.missing) == (7, 2, 1, [])
     kept.installation.start()
     async with kept.installation.stores() as stores:
         await stores.ledger.reserve(AccountPayer("busy0", "pro"), "later", 100)
@@ -237,3 +291,6 @@ async def test_what_the_archive_has_of_the_time_since_comes_back_too(
         await second.exporter(stores).export()
     assert (await verify(second.journal)).problems == []
     second.kill()
+    library = second.library()
+    check_library(library, kept.track)
+    library.close()

@@ -32,7 +32,7 @@ def spoil(place: Path, how: str) -> None:
         case "gone":
             next(path for path in (place / "objects").rglob("*") if path.is_file()).unlink()
         case "newer":
-            manifest.write_text(manifest.read_text().replace('"format": 1', '"format": 2'))
+            manifest.write_text(manifest.read_text().replace('"format": 2', '"format": 3'))
         case "damaged":
             manifest.write_text(manifest.read_text()[:-100])
 
@@ -86,6 +86,10 @@ async def test_a_place_that_is_not_empty_is_refused(folder: Path, kept: Kept) ->
     await refused("has another .* than the backup", kept.settings(folder / "two"))
     assert list((folder / "two").iterdir()) == [folder / "two" / "objects"]
     (folder / "aside").rename(segment)
+    (folder / "two" / "library").mkdir()
+    (folder / "two" / "library" / "mine").write_text("")
+    await refused("there is a library in .* already", kept.settings(folder / "two"))
+    (folder / "two" / "library" / "mine").unlink()
     server = embedded_redis.start(folder / "full", extra=("--appendonly", "no"))
     try:
         with Redis.from_url(server.url) as redis:

@@ -278,8 +278,12 @@ class Town:
         try:
             await empty.command("SET", "test:now", self.now)
             await restore(empty, self.archive)
-            if await ledger_state(live) != await ledger_state(empty):
-                self.figures.differences.append("the restored ledger is not the live one")
+            lived, restored = await ledger_state(live), await ledger_state(empty)
+            self.figures.differences += [
+                f"{key!r} is {lived.get(key)!r}, restored {restored.get(key)!r}"
+                for key in lived.keys() | restored.keys()
+                if lived.get(key) != restored.get(key)
+            ]
             await self.compare(live, "at the end")
             await self.compare(empty, "from the archive")
         finally:

@@ -218,6 +218,7 @@ def test_audio_of_a_fifth_of_a_second_is_too_short(service: Service, tmp_path: P
     assert (envelope["status"], envelope["error"]["error"]) == ("failed", "audio_too_short")
 
 
+@pytest.mark.slow
 def test_ten_hours_of_silence_are_too_long(service: Service, tmp_path: Path) -> None:
     path = silent_flac(tmp_path / "long.flac", 36_000)
     with service.client() as client:

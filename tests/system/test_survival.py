@@ -73,7 +73,14 @@ def long_track(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return encode(path, click_track(110, 5 * TRACK_S), "mp3", "libmp3lame").read_bytes()
 
 
-@pytest.mark.parametrize("deployment", ["Spectral", "Mood", "Embedding", "AnalysisWorker"])
+@pytest.mark.parametrize(
+    "deployment",
+    [
+        "Spectral",
+        "AnalysisWorker",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("Mood", "Embedding")),
+    ],
+)
 def test_a_job_survives_the_death_of_a_replica(
     service: Service, track: bytes, deployment: str
 ) -> None:
@@ -89,6 +96,7 @@ def test_a_job_survives_the_death_of_a_replica(
     assert envelope["_meta"]["credits_remaining"] == before
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)  # three leases have to run out
 def test_three_crashes_fail_the_job_and_refund_it(service: Service, long_track: bytes) -> None:
     with service.client("scale") as client:

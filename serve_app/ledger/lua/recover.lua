@@ -48,8 +48,9 @@ if ARGV[7] ~= '' then
   redis.call('DEL', A.topup)
   redis.call('HSET', A.topup, unpack(fields))
   keep_topup(S, A.topup, acct)
-  if redis.call('HEXISTS', A.topup, 'intent') == 1 then
-    redis.call('ZADD', A.intents, NOW, acct)
+  local intent = redis.call('HGET', A.topup, 'intent')
+  if intent then
+    redis.call('ZADD', A.intents, tonumber(string.match(intent, '_(%d+)_%d+$')) or 0, acct)
   else
     redis.call('ZREM', A.intents, acct)
   end

@@ -15,12 +15,15 @@ from serve_app.domain.objects import ObjectNotFoundError
 from serve_app.store.client import LEDGER_FORMAT
 from serve_app.store.objects import ObjectStore
 
-FORMAT = 1
+FORMAT = 2
+"""Format 1 had no library."""
+
 MANIFEST = "manifest.json"
 LEDGER = "ledger.rdb"
 SECRETS = "secrets.json"
 OBJECTS = "objects/"
 JOURNAL = "journal/"
+LIBRARY = "library/"
 
 Say = Callable[[str], None]
 
@@ -39,7 +42,7 @@ class Part(BaseModel):
 
 
 class Counts(BaseModel):
-    """What the ledger held."""
+    """What the ledger and the library held."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -50,6 +53,7 @@ class Counts(BaseModel):
     webhooks: int
     jobs: int
     assets: int
+    tracks: int = 0
 
 
 class Secrets(BaseModel):

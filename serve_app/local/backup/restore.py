@@ -25,6 +25,7 @@ from serve_app.local.backup.contents import loaded, snapshot_path
 from serve_app.local.backup.manifest import (
     JOURNAL,
     LEDGER,
+    LIBRARY,
     OBJECTS,
     SECRETS,
     BackupError,
@@ -99,6 +100,7 @@ async def restore_backup(settings: Settings, place: str, say: Say) -> BroughtBac
         copies = [
             await _to_write(source, OBJECTS, manifest, files.object_store_url(settings)),
             await _to_write(source, JOURNAL, manifest, journal),
+            await _to_write(source, LIBRARY, manifest, files.library_url(settings)),
         ]
         with TemporaryDirectory(prefix="afa-") as scratch, _target(settings, files) as url:
             await Copies(source, "", ObjectStore(Path(scratch).as_uri()), [LEDGER]).write(say)
@@ -177,10 +179,15 @@ async def _to_write(source: ObjectStore, folder: str, manifest: Manifest, place:
     """Say what is not there yet; an object store or archive that survived is kept.
 
     Raises:
-        BackupError: What is there is something else, or an archive has holes.
+        BackupError: What is there is something else, an archive has holes, or there is a library.
     """
     target, wanted = ObjectStore(place), manifest.named(folder)
     there = {info.key async for info in target.scan()}
+    if folder == LIBRARY and wanted and there:
+        raise BackupError(
+            f"there is a library in {place} already: give AFA_LIBRARY an empty place; one that "
+            "survived may be named again afterwards"
+        )
     for key in there & wanted.keys():
         if await digest_of(target, key) != wanted[key].sha256:
             raise BackupError(f"{place} has another {key} than the backup: give it an empty place")

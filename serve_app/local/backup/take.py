@@ -3,6 +3,7 @@
 Invariant: the moment is that of Redis's own snapshot, and everything else follows from it. Objects
 never change under their names and are copied before the moment and after it: what the snapshot
 names is there, unless its job has ended since. Of the archive, what the snapshot knows goes along.
+Of the library, the versions that are the newest right after it.
 """
 
 import asyncio
@@ -23,10 +24,12 @@ from serve_app.ledger.archive import Archive
 from serve_app.ledger.export import after_marks, states
 from serve_app.local import embedded_redis
 from serve_app.local.backup.contents import contents_of, loaded, snapshot_path
+from serve_app.local.backup.library import pin
 from serve_app.local.backup.manifest import (
     FORMAT,
     JOURNAL,
     LEDGER,
+    LIBRARY,
     MANIFEST,
     OBJECTS,
     SECRETS,
@@ -66,11 +69,15 @@ class Parts:
 
     async def copy(self, source: ObjectStore, folder: str, keys: Collection[str]) -> None:
         """Copy objects that are not here yet; those that go meanwhile are left out."""
-        new = [key for key in keys if folder + key not in self.written]
+        new = self.lacking(folder, keys)
         for start in range(0, len(new), AT_ONCE):
             self._say(f"copying {folder[:-1]}: {start} of {len(new)}")
             some = new[start : start + AT_ONCE]
             await asyncio.gather(*(self._copy(source, folder, key) for key in some))
+
+    def lacking(self, folder: str, keys: Collection[str]) -> list[str]:
+        """Name those that are not here."""
+        return [key for key in keys if folder + key not in self.written]
 
     async def _copy(self, source: ObjectStore, folder: str, key: str) -> None:
         try:
@@ -120,6 +127,7 @@ async def _take(
     settings: Settings, files: LocalFiles, secrets: Secrets, url: str, parts: Parts
 ) -> Manifest:
     objects = ObjectStore(files.object_store_url(settings))
+    library = files.library_url(settings)
     with TemporaryDirectory(prefix="afa-") as scratch:
         folder = Path(scratch)
         await parts.copy(objects, OBJECTS, [info.key async for info in objects.scan()])
@@ -127,11 +135,15 @@ async def _take(
             taken_at = datetime.now(UTC)
             saving = asyncio.create_task(_save(snapshot, snapshot_path(folder)))
             try:
+                tracks = await pin(library)
                 await parts.copy(objects, OBJECTS, [info.key async for info in objects.scan()])
                 await saving
             finally:
                 saving.cancel()
         await parts.put(LEDGER, _content(snapshot_path(folder)))
+        await parts.copy(ObjectStore(library), LIBRARY, tracks.keys)
+        for key in parts.lacking(LIBRARY, tracks.keys):
+            raise BackupError(f"{key} of the library went: let one backup end before the next")
         with loaded(folder) as at_that_moment:
             store = await connect_as_written(at_that_moment, settings.ledger_shards)
             try:
@@ -149,8 +161,8 @@ async def _take(
         shards=store.keys.shards,
         settings={k: json.dumps(v) for k, v in told.items() if k not in SECRET_SETTINGS},
         secret_settings=sorted(told.keys() & SECRET_SETTINGS),
-        counts=contents.counts,
-        missing=sorted(key for key in contents.objects if OBJECTS + key not in parts.written),
+        counts=contents.counts.model_copy(update={"tracks": tracks.n_tracks}),
+        missing=sorted(parts.lacking(OBJECTS, contents.objects)),
         problems=contents.problems,
         parts=dict(parts.written),
     )

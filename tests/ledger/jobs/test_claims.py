@@ -35,10 +35,10 @@ async def test_cancelled_claims_lose_no_job(live_store: Store) -> None:
             attempts.append(claimed.attempt)
             await jobs.finish(claimed, b"{}")
             continue
-        claimed = await jobs.claim("stays", wait_s=10)
+        claimed = await jobs.claim("stays", wait_s=60)
         assert claimed is not None, n_turns
         assert claimed.job_id == job_id
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 30
         attempts.append(claimed.attempt)
         await jobs.finish(claimed, b"{}")
     # Some were cancelled before the job was started, some after.

@@ -71,7 +71,7 @@ async def test_a_body_without_end_is_not_read() -> None:
         is_cut.set()
 
     server = await asyncio.start_server(handle, "127.0.0.1", 0)
-    async with server, asyncio.timeout(5):
+    async with server, asyncio.timeout(30):
         port = server.sockets[0].getsockname()[1]
         sender = WebhookSender(UrlGuard(ports=[port], networks=["127.0.0.0/8"]))
         assert await sender(f"http://127.0.0.1:{port}/", HEADERS, b"{}") == 200

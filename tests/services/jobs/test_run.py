@@ -88,7 +88,7 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Callable[[FakeJobs, Around], Any]:
             lambda path, limits: silence,
             *(around, around),  # type: ignore[arg-type]
         )
-        async with asyncio.timeout(2):  # a slot must not stay taken once its job has ended
+        async with asyncio.timeout(30):  # a slot must not stay taken once its job has ended
             await runner.run(CLAIM)
 
     return run_once
