@@ -145,7 +145,7 @@ class Musicnn(nn.Module):
         image = (mel * self.input_scale + self.input_shift)[:, None]
         # On a processor by windows: the first responses of one (9 MB) still lie in its cache when
         # their maximum is taken, those of twenty are memory that the system has to clear each time.
-        images = image.split(1) if image.is_cpu else (image,)
+        images = image.chunk(len(image)) if image.is_cpu else (image,)
         front = torch.cat([torch.cat([layer(x) for layer in self.front], dim=1) for x in images])
         stages = [front, self.middle[0](front)]
         for layer in self.middle[1:]:
