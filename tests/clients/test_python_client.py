@@ -189,6 +189,8 @@ def test_every_operation_of_the_service_can_be_asked(connect: Connect, audio_url
     assert [one.id for one in afa.library(tempo_max=119, q="clients")] == []
     assert afa.similar(kept.id, filters={"tempo_max": 110}).items == []
     assert [one.id for one in afa.library_map().items] == [kept.id]
+    with pytest.raises(afa_client.NotFoundError, match="has a picture"):
+        afa.library_cover(kept.id)
     assert b"The Clients" in afa.export("csv", [kept.id])
     assert b"/Music/a.mp3" in afa.export("rekordbox", {kept.id: "/Music/a.mp3"})
     assert afa.similar_to({"seeds": [{"id": kept.id}], "n": 3}).meta.credits_used == 1

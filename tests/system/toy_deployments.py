@@ -12,7 +12,7 @@ from ray import serve
 from torch import Tensor
 
 from pipelines.analysis.records import EmbeddingResult, MoodResult, SpectralResult
-from pipelines.audio.waveform import Waveform
+from pipelines.audio.track import Track
 from pipelines.batching.steps import Outputs, Prepared, Step
 from pipelines.batching.windows import WindowSpec
 from serve_app.checkpoints.exchange import Cards
@@ -59,8 +59,10 @@ class ToyStep:
     def __init__(self, model: ToyModel) -> None:
         self.models: Sequence[ToyModel] = (model,)
 
-    def prepare(self, waveform: Waveform) -> Prepared:
-        samples = np.resize(waveform.mono(), (N_WINDOWS, WINDOW))
+    is_mono = True
+
+    def prepare(self, track: Track) -> Prepared:
+        samples = np.resize(track.samples.mean(dim=0).numpy(), (N_WINDOWS, WINDOW))
         return Prepared({"toy": torch.from_numpy(samples)})
 
     def finish(self, prepared: Prepared, outputs: Outputs) -> tuple[MoodResult, EmbeddingResult]:
