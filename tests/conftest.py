@@ -59,6 +59,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
     items.sort(key=lambda item: not item.nodeid.startswith(SYSTEM))
 
 
+def process_restored() -> Iterator[None]:
+    """Take back what a command that ran in this process set for a process of its own."""
+    environment = dict(os.environ)
+    umask = os.umask(0o022)
+    os.umask(umask)
+    yield
+    os.umask(umask)
+    for name in os.environ.keys() - environment.keys():
+        del os.environ[name]
+    os.environ.update(environment)
+
+
+restored_after_test = pytest.fixture(autouse=True)(process_restored)
+restored_after_module = pytest.fixture(autouse=True, scope="module")(process_restored)
+
+
 @pytest.fixture(scope="session")
 def cards() -> dict[str, ModelCard]:
     """The cards of configs/models.yaml, by id."""

@@ -151,6 +151,7 @@ def fingerprint(
         tracks = [(one.track.track_id, one.path) for one in library_tracks(opened(settings, files))]
     if not tracks:
         fail(f"no audio in {', '.join(sources or ['the library'])}")
+    os.umask(0o077)  # what is made from here on lies in the data folder
     with told(FingerprintIndexError):
         n_added, n_failed = build(files.fingerprint_dir, tracks, again=again)
     n_left = len(tracks) - n_added - n_failed

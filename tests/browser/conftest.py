@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from serve_app.checkpoints.choice import models_name
 from serve_app.composition.options import StoreOptions
@@ -51,6 +51,7 @@ def opened_browser() -> Iterator[Browser]:
     path = named or next(filter(None, map(shutil.which, BROWSERS)), None)
     if path is None:
         pytest.skip(NO_BROWSER)
+    expect.set_options(timeout=30_000)  # a busy machine takes its time
     with sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=path, args=list(FLAGS))
         yield browser

@@ -113,7 +113,7 @@ def test_an_absent_service_is_told_in_the_library_too(page: Page) -> None:
     page.get_by_role("link", name="Library").click()
     expect(page.locator("#offline")).to_be_visible()
     page.unroute("**/v1/library**")
-    expect(page.locator("#library")).to_contain_text("afa scan ~/Music", timeout=20_000)
+    expect(page.locator("#library")).to_contain_text("afa scan ~/Music")
     expect(page.locator("#offline")).to_be_hidden()
 
 

@@ -41,7 +41,7 @@ def take(page: Page, path: Path) -> None:
 
 def test_the_pages_are_taken(page: Page, live: LiveApplication, folder: Path) -> None:
     analyse_demo(page)
-    expect(page.get_by_role("button", name="Play")).to_be_enabled(timeout=20_000)
+    expect(page.get_by_role("button", name="Play")).to_be_enabled()
     take(page, folder / "playground.png")
     page.emulate_media(color_scheme="dark")
     take(page, folder / "playground-dark.png")

@@ -1,6 +1,7 @@
 """`afa scan`: bring the music of folders, files and buckets into the library."""
 
 import asyncio
+import os
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -70,6 +71,7 @@ def scan(
     with told(ValueError):
         places = [place_of(source) for source in expanded(sources)]
     make_private(files.data_dir)
+    os.umask(0o077)  # what is made from here on lies in the data folder
     library = opened(settings, files)
     if dry_run:
         foretell(library, listed(places))

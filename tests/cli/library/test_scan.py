@@ -47,6 +47,7 @@ def song(folder: Path, bpm: int) -> Path:
 
 
 def test_a_folder_becomes_a_library_and_an_export(data_dir: Path, tmp_path: Path) -> None:
+    os.umask(0o022)
     song(tmp_path / "music", 120)
     (tmp_path / "music" / "bad.mp3").write_bytes(b"nothing to hear")
     told = runner.invoke(app, ["scan", str(tmp_path / "music"), "--dry-run"])
@@ -61,6 +62,7 @@ def test_a_folder_becomes_a_library_and_an_export(data_dir: Path, tmp_path: Path
     assert track.analysis is not None
     assert track.analysis.features.tempo == pytest.approx(120, rel=0.02)
     assert track.embeddings == ("afa-embed-1",)
+    assert [path for path in data_dir.rglob("*") if path.lstat().st_mode & 0o077] == []
     done = runner.invoke(app, ["export", "rekordbox", str(tmp_path / "dj.xml")])
     assert done.exit_code == 0, done.output
     assert 'Name="At 120"' in (tmp_path / "dj.xml").read_text()
