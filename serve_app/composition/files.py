@@ -181,7 +181,7 @@ class LocalFiles:
         """Give the session of a running service, if there is one."""
         try:
             session: dict[str, Any] = json.loads(self.session_path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
         return session
 

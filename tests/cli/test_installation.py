@@ -41,6 +41,13 @@ def test_the_folder_decides_which_service_is_meant(
     assert afa("keys", "local", "--data-dir", str(tmp_path)).output == "afa_live_here\n"
 
 
+def test_a_folder_below_a_file_has_no_service(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    done = afa("down", "--data-dir", str(tmp_path / "file" / "data"))
+    assert done.exit_code == 0, done.output
+    assert "not running" in done.output
+
+
 @pytest.mark.parametrize(
     ("name", "value", "told"),
     [
