@@ -96,8 +96,11 @@ def shelf(live: LiveApplication) -> Iterator[list[LibraryTrack]]:
 
 @pytest.fixture
 def context(browser: Browser) -> Iterator[BrowserContext]:
+    """A window in which nothing fades, so that no colour is seen on its way to another."""
     context = browser.new_context(
-        viewport={"width": 1280, "height": 900}, permissions=["microphone"]
+        viewport={"width": 1280, "height": 900},
+        permissions=["microphone"],
+        reduced_motion="reduce",
     )
     yield context
     context.close()
