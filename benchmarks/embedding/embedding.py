@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 NAME = "embedding"
 
-TRACKS, QUICK_TRACKS = 10, 2
+TRACKS, QUICK_TRACKS = 40, 2
 """Of a package."""
 PROGRAMS, QUICK_PROGRAMS = 3, 1
 """Of a family of instruments."""

@@ -24,6 +24,7 @@ PACKAGES = (
     "marsshooter-data",
     "unknown-horizons",
     "warmux-data",
+    "widelands-data",
     "xmoto-data",
     "zaz-data",
 )
