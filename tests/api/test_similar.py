@@ -153,8 +153,11 @@ async def test_vectors_of_two_models_never_meet(api: Application) -> None:
     assert await titles(client, f"/v1/similar/{new.track_id}") == []
     both = {"seeds": [{"id": old.track_id}, {"id": new.track_id}]}
     assert "two models" in await refused(client, both)
-    asked = {"seeds": [{"id": new.track_id}], "model": "old-model"}
-    assert "two models" in await refused(client, asked)
+    for name in ("model", "embedding_model"):
+        asked = {"seeds": [{"id": new.track_id}], name: "old-model"}
+        assert "two models" in await refused(client, asked)
+        answer = await client.get(f"/v1/similar/{new.track_id}", params={name: "old-model"})
+        assert answer.status_code == 400
     unknown = await refused(client, {"embedding": BASE.tolist(), "model": "nobody-s"})
     assert f"there are vectors of: {MODEL}, old-model" in unknown
     assert "model" in await refused(client, {"embedding": BASE.tolist()})

@@ -2447,7 +2447,7 @@ export interface components {
             n: number;
             /**
              * Model
-             * @description Whose vectors are compared. By default the model of the first seed's last analysis.
+             * @description Whose vectors are compared. By default the model of the first seed's last analysis. `embedding_model`, as analyses call it, is taken too.
              */
             model?: string | null;
             /**

@@ -1,7 +1,7 @@
 """Similar tracks and ways between tracks on the wire."""
 
 import math
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -66,7 +66,7 @@ class Filters(WireModel):
     model: ModelId | None = Field(
         None,
         description="Whose vectors are compared. By default the model of the first seed's last "
-        "analysis.",
+        "analysis. `embedding_model`, as analyses call it, is taken too.",
     )
     tempo_min: Tempo = None
     tempo_max: Tempo = None
@@ -76,6 +76,13 @@ class Filters(WireModel):
     key: Keys = Field(default_factory=list)
     compatible: Compatible = False
     tag: Tags = Field(default_factory=list)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _by_either_name(cls, sent: Any) -> Any:
+        if isinstance(sent, dict) and "embedding_model" in sent:
+            return {"model": sent["embedding_model"]} | sent
+        return sent
 
     def wanted(
         self,
