@@ -22,7 +22,9 @@ from serve_app.composition.files import (
     LocalFiles,
     NotRunningError,
     NotSharedError,
+    checkpoint_mirror,
     require_shared,
+    tracks_mirror,
 )
 from serve_app.domain.errors import ServiceUnavailableError
 from serve_app.local.embedded_redis import LocalRedisError, find_binary
@@ -90,6 +92,7 @@ def findings(settings: Settings, config: Path | None) -> Iterator[Finding]:
     yield from asyncio.run(of_redis(settings, files))
     yield from of_places(settings, files)
     yield from of_cluster(settings)
+    yield from of_publications(settings, files)
     yield from of_checkpoints(settings, config)
 
 
@@ -252,6 +255,31 @@ def of_nodes() -> Iterator[Finding]:
             yield fault("nodes", f"{package} {state}", "install the same on every node")
         else:
             yield Finding("nodes", f"{package} {next(iter(nodes))} on all {len(by_node)}")
+
+
+def of_publications(settings: Settings, files: LocalFiles) -> Iterator[Finding]:
+    """Compare what is published for all nodes with what this one has of it."""
+    tracks, checkpoints = files.published_url(settings), files.checkpoints_url(settings)
+    if tracks is None or checkpoints is None:
+        return
+    for mirror, command in (
+        (tracks_mirror(tracks, files.served(settings).data_dir), "catalog"),
+        (checkpoint_mirror(checkpoints, settings.resolved_model_dir()), "models"),
+    ):
+        try:
+            published, here = mirror.generations()
+        except ServiceUnavailableError:
+            continue  # told of the stores beside it
+        if not published:
+            yield Finding("published", f"no {mirror.name}", f"`afa {command} publish`")
+        elif published == here:
+            yield Finding("published", f"{mirror.name}: generation {published}, here too")
+        else:
+            yield Finding(
+                "published",
+                f"{mirror.name}: generation {published}; here {here or 'none'}",
+                "a node fetches it when its first replica starts, and follows every half minute",
+            )
 
 
 def of_checkpoints(settings: Settings, config: Path | None) -> Iterator[Finding]:

@@ -43,7 +43,7 @@ ORPHANS_LIMIT_S = 10.0
 """For what a killed service left: its Redis ends at once, Ray's helpers only after a minute."""
 DEMO_LIMIT_S = 180.0
 POLL_WAIT_S = 10
-DEVICE_GAUGE = "ray_afa_device_info"
+DEVICE_GAUGE, PUBLISHED_GAUGE = "ray_afa_device_info", "ray_afa_published_info"
 
 
 def up(
@@ -290,25 +290,35 @@ def status() -> None:
         fail(f"no answer from {session['url']}: {type(error).__name__}; see {files.log_path}")
     for part, state in checks.items():
         console.print(f"{part:<10} {state}")
-    for model, device in loaded(session.get("metrics")):
+    shown = gauges(session.get("metrics"))
+    for model, device in sorted(shown[DEVICE_GAUGE]):
         console.print(f"{model} on {device}")
+    for what, generation in sorted(shown[PUBLISHED_GAUGE]):
+        console.print(f"{what}: generation {generation}", highlight=False)
     console.print(providers_table(Settings()), soft_wrap=False)
 
 
-def loaded(metrics_url: str | None) -> list[tuple[str, str]]:
-    """Give the checkpoints in use, each with its device, as the service's metrics tell."""
+def gauges(metrics_url: str | None) -> dict[str, set[tuple[str, str]]]:
+    """Give what the service's metrics tell of it.
+
+    Returns:
+        Checkpoints in use, each with its device; what is published, each with the generation that
+        is served. Empty where nobody answers.
+    """
+    labels = {DEVICE_GAUGE: ("model", "device"), PUBLISHED_GAUGE: ("what", "generation")}
+    found: dict[str, set[tuple[str, str]]] = {name: set() for name in labels}
     if metrics_url is None:
-        return []
+        return found
     try:
         text = httpx.get(metrics_url, timeout=5).text
     except httpx.HTTPError:
-        return []
-    return sorted(
-        (sample.labels["model"], sample.labels["device"])
-        for family in text_string_to_metric_families(text)
-        for sample in family.samples
-        if sample.name == DEVICE_GAUGE and sample.value
-    )
+        return found
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            if sample.name in labels and sample.value:
+                first, second = labels[sample.name]
+                found[sample.name].add((sample.labels[first], sample.labels[second]))
+    return found
 
 
 def providers_table(settings: Settings) -> Table:

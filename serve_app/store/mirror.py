@@ -20,6 +20,7 @@ from typing import Any
 import obstore
 
 from serve_app.domain.errors import ServiceUnavailableError
+from serve_app.domain.telemetry.metrics import PUBLISHED
 from serve_app.store.objects import answering, open_backend
 
 logger = logging.getLogger(__name__)
@@ -89,6 +90,12 @@ class Mirror:
         self._is_whole = is_whole
         self._places = places
         self._closing = Event()
+        self._shown = ""
+
+    @property
+    def name(self) -> str:
+        """What operators call it."""
+        return self._name
 
     def publish(self) -> str:
         """Publish what lies here; give its generation.
@@ -124,10 +131,8 @@ class Mirror:
             ServiceUnavailableError: The store is away; what was fetched before stays.
             DamagedPublicationError: A file is not what the listing says; likewise.
         """
-        try:
-            with answering():
-                listing = bytes(obstore.get(self._backend, LISTING).bytes())
-        except FileNotFoundError:
+        listing = self._published()
+        if not listing:
             return ""
         with self._alone():
             fetched = self._folder / FETCHED
@@ -137,7 +142,18 @@ class Mirror:
                 self._take(json.loads(listing))
                 fetched.write_bytes(listing)
                 logger.info("%s: generation %s", self._name, generation_of(listing))
+        self._show(generation_of(listing))
         return generation_of(listing)
+
+    def generations(self) -> tuple[str, str]:
+        """Give the generation that is published and the one that is here, "" where there is none.
+
+        Raises:
+            ServiceUnavailableError: The store is away.
+        """
+        fetched = self._folder / FETCHED
+        here = fetched.read_bytes() if fetched.exists() else b""
+        return generation_of(self._published()), generation_of(here)
 
     def follow_on(self) -> None:
         """Fetch now, and again every half minute in a thread.
@@ -158,6 +174,19 @@ class Mirror:
                 self.fetch()
             except (ServiceUnavailableError, DamagedPublicationError, OSError) as error:
                 logger.warning("%s could not be followed: %s", self._name, error)
+
+    def _published(self) -> bytes:
+        try:
+            with answering():
+                return bytes(obstore.get(self._backend, LISTING).bytes())
+        except FileNotFoundError:
+            return b""
+
+    def _show(self, generation: str) -> None:
+        if self._shown != generation and self._shown:
+            PUBLISHED.record(0, what=self._name, generation=self._shown)
+        PUBLISHED.record(1, what=self._name, generation=generation)
+        self._shown = generation
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -205,5 +234,5 @@ def is_there(path: Path, entry: dict[str, Any]) -> bool:
 
 
 def generation_of(listing: bytes) -> str:
-    """Name a publication: another name after every change."""
-    return hashlib.sha256(listing).hexdigest()[:16]
+    """Name a publication: another name after every change, "" for none."""
+    return hashlib.sha256(listing).hexdigest()[:16] if listing else ""

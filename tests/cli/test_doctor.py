@@ -9,6 +9,7 @@ from redis import Redis
 from typer.testing import CliRunner
 
 from serve_app.cli.main import app
+from serve_app.composition.files import below, tracks_mirror
 from serve_app.composition.options import StoreOptions
 from serve_app.local import nodes
 
@@ -84,6 +85,21 @@ def test_nodes_with_other_versions_are_told(
     assert "nodes      torch 2.13.0 on 10.0.0.1; 2.12.0 on 10.0.0.2" in told
     assert "install the same on every node" in told
     assert "nodes      afa 1 on all 2" in told
+
+
+def test_what_a_node_has_of_the_publications_is_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    shared, here = (tmp_path / "shared").as_uri(), tmp_path / "data" / "published"
+    publisher = tracks_mirror(below(shared, "tracks"), tmp_path / "elsewhere")
+    published = publisher.publish()
+    _, told = consult(monkeypatch, tmp_path, AFA_SHARED=shared)
+    assert f"catalog and fingerprints: generation {published}; here none" in told
+    assert "published  no checkpoints" in told
+    assert "`afa models publish`" in told
+    tracks_mirror(below(shared, "tracks"), here).fetch()
+    _, told = consult(monkeypatch, tmp_path, AFA_SHARED=shared)
+    assert f"catalog and fingerprints: generation {published}, here too" in told
 
 
 def test_a_gpu_that_is_asked_for_is_missed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -1,11 +1,14 @@
 """Nodes read one publication or the next, never a mixture."""
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from serve_app.composition.files import checkpoint_mirror
+from serve_app.domain.telemetry import metrics
+from serve_app.domain.telemetry.metrics import Metric
 from serve_app.store.mirror import FETCHED, LOCK, DamagedPublicationError, Mirror, Place
 
 PLACES = (Place("catalog", "current"), Place("fingerprints", "manifest.json"))
@@ -54,6 +57,31 @@ def test_a_node_follows_what_is_published(sides: tuple[Path, Mirror, Path, Mirro
     assert not (there / "catalog" / "versions" / "1" / "index").exists()
     assert read(there) == ("two", "two")
     assert (here / "catalog" / "versions" / "1" / "index").exists()
+
+
+def test_a_replica_tells_which_generation_its_node_has(
+    sides: tuple[Path, Mirror, Path, Mirror], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, publisher, _, node = sides
+    shown: dict[str, float] = {}
+
+    def record(_: Metric, value: float, labels: Mapping[str, str]) -> None:
+        assert labels["what"] == "tracks"
+        shown[labels["generation"]] = value
+
+    monkeypatch.setattr(metrics, "_recorder", record)
+    assert node.generations() == ("", "")
+    write(here, "1", "one")
+    first = publisher.publish()
+    assert node.generations() == (first, "")
+    node.fetch()
+    assert shown == {first: 1}
+    write(here, "2", "two")
+    second = publisher.publish()
+    assert node.generations() == (second, first)
+    node.fetch()
+    assert node.generations() == (second, second)
+    assert shown == {first: 0, second: 1}
 
 
 def test_what_is_damaged_is_not_served(

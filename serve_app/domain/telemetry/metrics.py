@@ -210,6 +210,12 @@ DEVICE_BUSY = Metric(
 DEVICE = Metric(
     "gauge", "afa_device_info", "1 for what is loaded, with its device.", ("model", "device")
 )
+PUBLISHED = Metric(
+    "gauge",
+    "afa_published_info",
+    "1 for the generation that a replica's node has of what is published.",
+    ("what", "generation"),
+)
 
 
 def count_charged(credits: int) -> None:
