@@ -1,11 +1,17 @@
 """What Serve's proxy answers by itself, put into our words.
 
-Serve answers 404 as long as it knows no application, and bare text when a replica is lost. A client
-would read "unknown job". Every answer of ours carries a trace id; a failure without one is Serve's.
+Serve answers 404 as long as it knows no application, and bare text or nothing when a replica is
+lost. A client would read "unknown job". Every answer of ours carries a trace id; a failure without
+one is Serve's.
+
+What only reads is asked for again before anybody is told: by then a replica that was replaced has a
+successor.
 
 Serve calls `middlewares` in each proxy that is started with the environment variable ``CALLBACK``.
 """
 
+import asyncio
+import logging
 from http import HTTPStatus
 
 from starlette.middleware import Middleware
@@ -13,8 +19,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from serve_app.api.errors import error_answer
 from serve_app.api.tracing import TRACE_HEADER, trace_id_of
-from serve_app.domain.errors import AfaError, InternalError, ServiceUnavailableError
+from serve_app.api.unread import announces_body
+from serve_app.domain.errors import ServiceUnavailableError
 from serve_app.domain.redaction import redact_logs
+
+logger = logging.getLogger("ray.serve")  # no other is shown by a proxy
 
 CALLBACK = "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH"
 MIDDLEWARES = "serve_app.api.proxy:middlewares"
@@ -23,6 +32,11 @@ OWN_PATHS = "/-/"
 
 RETRY_AFTER_S = 5
 
+PAUSES_S = (0.1, 0.4, 1.0, 2.0)
+"""Before a read that Serve lost is asked for again."""
+
+NO_BODY: Message = {"type": "http.request", "body": b"", "more_body": False}
+
 
 def middlewares() -> list[Middleware]:
     """Give what Serve's proxy wraps its application in; its process logs redacted from now on."""
@@ -30,22 +44,18 @@ def middlewares() -> list[Middleware]:
     return [Middleware(ProxyErrors)]
 
 
-def error_of(status: int) -> AfaError:
+def error_of(status: int) -> ServiceUnavailableError:
     """Say what a failure of the proxy means to a client."""
     if status == HTTPStatus.NOT_FOUND:
         return ServiceUnavailableError("the service is starting; try again", RETRY_AFTER_S)
-    if status in (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.SERVICE_UNAVAILABLE):
-        return ServiceUnavailableError(
-            "no answer came in time; try again, with an Idempotency-Key to be charged once",
-            RETRY_AFTER_S,
-        )
-    return InternalError(
-        "the answer was lost on the way; try again, with an Idempotency-Key to be charged once"
+    return ServiceUnavailableError(
+        "the answer was lost on the way; try again, with an Idempotency-Key to be charged once",
+        RETRY_AFTER_S,
     )
 
 
 class ProxyErrors:
-    """Gives failures that are not the application's the body of all errors."""
+    """Asks again where Serve lost a read, and gives what remains the body of all errors."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -55,17 +65,62 @@ class ProxyErrors:
         if scope["type"] != "http" or scope["path"].startswith(OWN_PATHS):
             await self.app(scope, receive, send)
             return
-        is_replaced = False
+        if scope["method"] in ("GET", "HEAD") and not announces_body(scope):
+            failure = await self._read(scope, receive, send)
+        else:
+            failure = await self._ask(scope, receive, send)
+        if failure is not None:
+            await answer(failure, scope, receive, send)
+
+    async def _read(self, scope: Scope, receive: Receive, send: Send) -> int | None:
+        for pause_s in PAUSES_S:
+            failure = await self._ask(scope, bodiless(receive), send)
+            if failure is None or failure == HTTPStatus.REQUEST_TIMEOUT:
+                return failure
+            logger.warning("Serve lost a read (%d); asking again", failure)
+            await asyncio.sleep(pause_s)
+        return await self._ask(scope, bodiless(receive), send)
+
+    async def _ask(self, scope: Scope, receive: Receive, send: Send) -> int | None:
+        """Ask Serve, and pass its answer on unless it is a failure of its own.
+
+        Returns:
+            The failure's status; None where an answer was passed on, or nobody waits for one.
+        """
+        failure: int | None = HTTPStatus.INTERNAL_SERVER_ERROR  # a lost replica: no answer at all
+
+        async def receive_watched() -> Message:
+            nonlocal failure
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                failure = None
+            return message
 
         async def send_ours(message: Message) -> None:
-            nonlocal is_replaced
-            if message["type"] == "http.response.start" and is_foreign_failure(message):
-                is_replaced = True
-                await answer(message["status"], scope, receive, send)
-            elif not is_replaced:
+            nonlocal failure
+            if message["type"] == "http.response.start":
+                failure = message["status"] if is_foreign_failure(message) else None
+            if failure is None:
                 await send(message)
 
-        await self.app(scope, receive, send_ours)
+        await self.app(dict(scope), receive_watched, send_ours)
+        return failure
+
+
+def bodiless(receive: Receive) -> Receive:
+    """Give what a request without a body receives, however often it is asked."""
+    is_told = False
+
+    async def receive_again() -> Message:
+        nonlocal is_told
+        if not is_told:
+            is_told = True
+            return NO_BODY
+        while (message := await receive())["type"] == NO_BODY["type"]:
+            pass
+        return message
+
+    return receive_again
 
 
 def is_foreign_failure(start: Message) -> bool:

@@ -1,65 +1,121 @@
-"""What Serve's proxy answers by itself reaches a client as one of our errors."""
+"""What Serve's proxy answers by itself never reaches a reader, and others as one of our errors."""
 
 from typing import Any
 
 import httpx
 import pytest
 from starlette.responses import PlainTextResponse
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
-from serve_app.api.proxy import ProxyErrors, middlewares
+from serve_app.api import proxy
+from serve_app.api.proxy import PAUSES_S, ProxyErrors, middlewares
 
 NOT_FOUND = "Path '/v1/jobs/job_1' not found. Ping http://.../-/routes for available routes."
+TRACED = {"X-Trace-Id": "0" * 32}
+NO_ANSWER = 0
 
 
-async def ask(status: int, path: str = "/v1/jobs/job_1", headers: Any = None) -> httpx.Response:
-    async def serve(scope: Scope, receive: Receive, send: Send) -> None:
-        await PlainTextResponse(NOT_FOUND, status, headers)(scope, receive, send)
+@pytest.fixture(autouse=True)
+def _hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(proxy, "PAUSES_S", (0.0,) * len(PAUSES_S))
 
+
+class Serve:
+    """Answers with one status after the other, the last for ever, and reads all bodies."""
+
+    def __init__(self, *statuses: int, headers: Any = None) -> None:
+        self.statuses = list(statuses)
+        self.headers = headers
+        self.bodies: list[bytes] = []
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.bodies.append((await receive())["body"])
+        status = self.statuses.pop(0) if len(self.statuses) > 1 else self.statuses[0]
+        headers = TRACED if status == 200 else self.headers
+        if status != NO_ANSWER:
+            await PlainTextResponse(NOT_FOUND, status, headers)(scope, receive, send)
+
+
+async def ask(
+    serve: Serve, method: str = "GET", path: str = "/v1/jobs/job_1", **more: Any
+) -> httpx.Response:
     transport = httpx.ASGITransport(ProxyErrors(serve))
     async with httpx.AsyncClient(transport=transport, base_url="http://afa") as client:
-        return await client.get(path)
+        return await client.request(method, path, **more)
 
 
-async def test_an_unknown_application_is_one_that_starts() -> None:
-    answer = await ask(404)
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+async def test_a_read_is_asked_again_until_a_replica_answers(method: str) -> None:
+    serve = Serve(404, 503, 500, NO_ANSWER, 200)
+    answer = await ask(serve, method)
+    assert answer.status_code == 200
+    assert serve.bodies == [b""] * 5
+
+
+@pytest.mark.parametrize("status", [404, 500, 503, NO_ANSWER])
+async def test_what_stays_lost_has_the_body_of_errors(status: int) -> None:
+    serve = Serve(status)
+    answer = await ask(serve)
+    assert len(serve.bodies) == len(PAUSES_S) + 1
     assert answer.status_code == 503
     assert int(answer.headers["Retry-After"]) >= 1
     body = answer.json()
     assert body["error"] == "service_unavailable"
-    assert "starting" in body["message"]
+    assert ("starting" in body["message"]) == (status == 404)
     assert body["trace_id"] == answer.headers["X-Trace-Id"]
 
 
-@pytest.mark.parametrize(
-    ("status", "told", "code"),
-    [
-        (408, 503, "service_unavailable"),
-        (503, 503, "service_unavailable"),
-        (500, 500, "internal_error"),
-    ],
-)
-async def test_other_failures_of_the_proxy_have_the_body_of_errors(
-    status: int, told: int, code: str
-) -> None:
-    answer = await ask(status)
-    assert (answer.status_code, answer.json()["error"]) == (told, code)
+@pytest.mark.parametrize("status", [500, 503, NO_ANSWER])
+async def test_what_may_have_been_done_is_asked_once(status: int) -> None:
+    serve = Serve(status, 200)
+    answer = await ask(serve, "POST", content=b"audio")
+    assert serve.bodies == [b"audio"]
+    assert answer.status_code == 503
+    assert "Idempotency-Key" in answer.json()["message"]
+
+
+async def test_who_has_waited_to_the_end_is_not_made_to_wait_again() -> None:
+    serve = Serve(408, 200)
+    assert (await ask(serve)).status_code == 503
+    assert len(serve.bodies) == 1
+
+
+async def test_nothing_is_asked_again_for_a_client_that_has_gone() -> None:
+    asked = 0
+
+    async def serve(_: Scope, receive: Receive, __: Send) -> None:
+        nonlocal asked
+        asked += 1
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    async def receive() -> Message:
+        return {"type": "http.disconnect"}
+
+    async def send(message: Message) -> None:
+        pytest.fail(f"nobody is there for {message}")
+
+    scope = {"type": "http", "method": "GET", "path": "/v1/jobs/job_1", "headers": []}
+    await ProxyErrors(serve)(scope, receive, send)
+    assert asked == 1
 
 
 async def test_below_the_spotify_mount_the_body_is_spotifys() -> None:
-    answer = await ask(404, "/spotify/v1/tracks/1")
+    answer = await ask(Serve(404), path="/spotify/v1/tracks/1")
     assert answer.status_code == 503
     assert answer.json()["error"]["status"] == 503
 
 
 @pytest.mark.parametrize("status", [200, 404, 503])
 async def test_answers_of_the_application_pass(status: int) -> None:
-    answer = await ask(status, headers={"X-Trace-Id": "0" * 32})
+    serve = Serve(status, headers=TRACED)
+    answer = await ask(serve)
     assert (answer.status_code, answer.text) == (status, NOT_FOUND)
+    assert len(serve.bodies) == 1
 
 
 async def test_the_probes_of_serve_are_left_to_it() -> None:
-    assert (await ask(503, "/-/healthz")).text == NOT_FOUND
+    assert (await ask(Serve(503), path="/-/healthz")).text == NOT_FOUND
 
 
 def test_serve_finds_the_middleware() -> None:

@@ -145,10 +145,13 @@ class Load:
         """Give what the service owes: neither answered nor refused in its words."""
         return [one for one in self.answers if not one.how.isdecimal() or one.how == "500"]
 
+    def refused(self) -> list[Answer]:
+        """Give what was not done: failures, and what was told to come again."""
+        return [one for one in self.answers if one.how not in ("200", "202", "429")]
+
     def last_failure_s(self, since_s: float) -> float:
         """Give after how many seconds the last request failed or was refused; 0 where none was."""
-        fine = ("200", "202", "429")
-        late = [one.at_s + one.took_s for one in self.answers if one.how not in fine]
+        late = [one.at_s + one.took_s for one in self.refused()]
         return max([0.0, *(at - since_s for at in late if at > since_s)])
 
     def _client(self) -> httpx.Client:

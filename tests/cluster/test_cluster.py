@@ -54,13 +54,13 @@ def profile(**jobs: float) -> dict[str, Any]:
         "jobs": {"run_limit_s": 900} | jobs,
     }
     rows = {row["name"]: row for row in application["deployments"]}
-    rows["Spectral"]["autoscaling_config"]["max_replicas"] = (
-        1  # there is one card, and no more to come
-    )
     both = rows.pop("MoodAndEmbedding")
+    half = both["ray_actor_options"]["num_gpus"] / 2
     for name in ("Mood", "Embedding"):
-        options = {"num_cpus": 1, "num_gpus": 0.3}
+        options = {"num_cpus": 1, "num_gpus": half}
         rows[name] = both | {"name": name, "ray_actor_options": options}
+    for name in ("Spectral", "Mood", "Embedding"):  # there is one card, and no more to come
+        rows[name]["autoscaling_config"]["max_replicas"] = 1
     application["deployments"] = list(rows.values())
     return content
 
@@ -95,7 +95,7 @@ def tell(name: str, load: Load, **figures: float) -> None:
     """Print what was seen."""
     told = ", ".join(f"{what} {value:.0f}" for what, value in figures.items())
     sys.stdout.write(f"\n{name}: {told}\n  {dict(sorted(load.counted().items()))}\n")
-    for failure in load.failures()[:10]:
+    for failure in load.refused()[:20]:
         sys.stdout.write(f"  {failure}\n")
 
 
