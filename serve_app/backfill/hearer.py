@@ -95,13 +95,16 @@ class Hearer:
     """Hears blocks of files; several at once share its batchers."""
 
     def __init__(self, options: HearerOptions) -> None:
-        """Load the checkpoints.
+        """Load the checkpoints, fetched before where they are published.
 
         Raises:
+            ServiceUnavailableError: Where they are published is away.
+            DamagedPublicationError: What lies there is not what was published.
             CardError: One is not known, or not allowed.
             CheckpointError: One is not on this node, or not what its card says.
             DeviceMissingError: Ray gave a GPU, and CUDA finds none.
         """
+        options.embedding.follow()
         self._place = options.place
         self._naming = Naming.open(options.catalog_dir, options.fingerprint_dir)
         self._n_readers = assigned_cpus()

@@ -4,6 +4,7 @@ import random
 import re
 from collections.abc import Iterator, Sequence
 from importlib import import_module
+from math import gcd
 from pathlib import Path
 from typing import Any
 
@@ -129,3 +130,57 @@ def test_the_cluster_file_is_valid() -> None:
     assert len(resources) == 3
     for node in ("head", "worker"):  # where Prometheus finds every node
         assert "--metrics-export-port=8080" in config[f"{node}_start_ray_commands"][-1]
+
+
+def nodes_of(file: str) -> dict[str, tuple[dict[str, float], int, int]]:
+    """Give the nodes of a cluster's file: resources of one, fewest and most of it."""
+    if file == "cluster.yaml":
+        kinds = load(REPOSITORY / file)["available_node_types"]
+        return {
+            name: (row["resources"], row["min_workers"], row["max_workers"])
+            for name, row in kinds.items()
+            if name != "head"
+        }
+    content = next(yaml.safe_load_all((REPOSITORY / file).read_text(encoding="utf-8")))
+    found = {}
+    for group in content["spec"]["rayClusterConfig"]["workerGroupSpecs"]:
+        (container,) = group["template"]["spec"]["containers"]
+        limits = container["resources"]["limits"]
+        resources = {"CPU": float(limits["cpu"]), "GPU": float(limits.get("nvidia.com/gpu", 0))}
+        if "cpu_node" in group["rayStartParams"].get("resources", ""):
+            resources["cpu_node"] = 1000
+        found[group["groupName"]] = (resources, group["minReplicas"], group["maxReplicas"])
+    return found
+
+
+def asked(rows: Sequence[dict[str, Any]], bound: str) -> Iterator[tuple[str, float, float]]:
+    """Give every replica of a rolling upgrade: its kind of node, GPUs and CPUs.
+
+    Args:
+        rows: The deployments of a Serve file.
+        bound: ``min_replicas``, or ``max_replicas`` where all have scaled as far as they may.
+    """
+    for row in rows:
+        n = row.get("autoscaling_config", {}).get(bound) or row.get("num_replicas", 1)
+        n += n * row.get("max_surge_percent", 0) // 100
+        options = row["ray_actor_options"]
+        kind = "cpu_node" if "cpu_node" in options.get("resources", {}) else "GPU"
+        yield from [(kind, options.get("num_gpus", 0.0), options["num_cpus"])] * n
+
+
+@pytest.mark.parametrize("bound", ["min_replicas", "max_replicas"])
+@pytest.mark.parametrize("file", ["cluster.yaml", "deploy/kuberay.yaml"])
+def test_a_rolling_upgrade_always_finds_room(file: str, bound: str) -> None:
+    """However the replicas lie, some node has room for the one that comes last."""
+    (section,) = load(REPOSITORY / "configs" / "serve.gpu.yaml")["applications"]
+    replicas = list(asked(section["deployments"], bound))
+    for resources, fewest, most in nodes_of(file).values():
+        n_nodes = fewest if bound == "min_replicas" else most
+        kind = "cpu_node" if "cpu_node" in resources else "GPU"
+        of_kind = [replica for replica in replicas if replica[0] == kind]
+        for place, unit in ((1, "GPU"), (2, "CPU")):
+            shares = [round(1000 * replica[place]) for replica in of_kind]
+            largest, step = max(shares), gcd(*shares)
+            # A node refuses the largest only if at least so much of it is taken:
+            taken = round(1000 * resources.get(unit, 0)) - largest + step
+            assert largest == 0 or sum(shares) - largest < n_nodes * taken, (file, kind, unit)

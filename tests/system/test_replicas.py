@@ -22,6 +22,7 @@ from serve_app.backfill.destination import Destination
 from serve_app.backfill.hearer import HearerOptions
 from serve_app.backfill.run import Actors, Backfill, Report
 from serve_app.checkpoints.choices import ModelChoices
+from serve_app.composition.files import checkpoint_mirror
 from serve_app.composition.options import (
     LibraryOptions,
     ModelOptions,
@@ -254,7 +255,7 @@ def test_a_broken_device_costs_no_job_and_no_credit(cluster: Cluster, tmp_path: 
 def test_a_backfill_hears_a_file_once_and_goes_on_where_it_was(
     cluster: Cluster, tmp_path: Path
 ) -> None:
-    """Everything real: Ray Data, actors with the shipped checkpoints, library and tables."""
+    """Everything real: Ray Data, actors that fetch the checkpoints, library and tables."""
     music, out = tmp_path / "music", tmp_path / "out"
     music.mkdir()
     encode(music / "clicks.ogg", click_track(132, 6), "ogg", "vorbis")
@@ -263,10 +264,13 @@ def test_a_backfill_hears_a_file_once_and_goes_on_where_it_was(
         serve.delete(other)
     library = Library((tmp_path / "library").as_uri(), tmp_path / "view")
     profile, settings = AppArgs(), Settings()
+    published = (tmp_path / "shared").as_uri()
+    checkpoint_mirror(published, settings.resolved_model_dir()).publish()
+    on_nodes = settings.model_copy(update={"model_dir": tmp_path / "models"})
     options = HearerOptions(
         place=Folder(music),
-        spectral=profile.model_options(profile.spectral, settings),
-        embedding=profile.model_options(profile.embedding, settings),
+        spectral=profile.model_options(profile.spectral, on_nodes, published),
+        embedding=profile.model_options(profile.embedding, on_nodes, published),
         catalog_dir=tmp_path / "no catalog",
         fingerprint_dir=tmp_path / "no fingerprints",
     )

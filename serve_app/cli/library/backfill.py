@@ -23,6 +23,7 @@ from serve_app.domain.errors import ServiceUnavailableError
 from serve_app.library.library import Library
 from serve_app.local import own_ray
 from serve_app.services.scan.places import Place
+from serve_app.store.mirror import DamagedPublicationError
 
 if TYPE_CHECKING:
     from serve_app.backfill.run import Report
@@ -80,9 +81,9 @@ def backfill(
     with errors again, remove DEST/errors.
 
     One run at a time writes to a folder; another is refused. Nothing guards an S3 prefix: see that
-    only one run writes there. Every node needs the files, the checkpoints (`afa models pull`) and
-    afa with its extra `backfill` (Ray Data). Nothing is charged. The status is 0 also where files
-    had errors.
+    only one run writes there. Every node needs the files, the checkpoints (`afa models publish`, or
+    `afa models pull` on each) and afa with its extra `backfill` (Ray Data). Nothing is charged. The
+    status is 0 also where files had errors.
     """
     if find_spec("pandas") is None:
         fail("the back-fill needs Ray Data; pip install 'afa[backfill]'")
@@ -144,14 +145,16 @@ def _run(
     from serve_app.backfill.run import Backfill, OtherCheckpointsError, actors_for
 
     profile = profile_of(config)
-    served = files.served(settings)
+    served, published = files.served(settings), files.checkpoints_url(settings)
     options = HearerOptions(
         place=place,
-        spectral=profile.model_options(profile.spectral, settings),
-        embedding=profile.model_options(profile.embedding, settings),
+        spectral=profile.model_options(profile.spectral, settings, published),
+        embedding=profile.model_options(profile.embedding, settings, published),
         catalog_dir=served.catalog_dir,
         fingerprint_dir=served.fingerprint_dir,
     )
+    with told(ServiceUnavailableError, DamagedPublicationError):
+        options.embedding.follow()
     listed = list(place.find())
     with (
         told(DestinationError, OtherCheckpointsError, RayError, ServiceUnavailableError, OSError),
