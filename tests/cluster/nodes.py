@@ -55,12 +55,15 @@ class Node:
         name: Of its namespace.
         address: On the bridge.
         resources: What `ray start` is told of it.
+        folder: Of its disk, as seen from outside.
+        places: Where the folders of its disk are seen by its own processes.
     """
 
     name: str
     address: str
     resources: tuple[str, ...]
     folder: Path
+    places: Mapping[str, Path]
     environment: Mapping[str, str]
     is_head: bool = False
     process: "subprocess.Popen[bytes] | None" = None
@@ -87,8 +90,8 @@ class Node:
 
     def start(self) -> None:
         """Start Ray, on an empty disk the first time."""
-        own = [self.folder / "ray", self.folder / "haproxy", self.folder / "home"]
-        for path in (*own, Path("/tmp/ray"), Path("/tmp/haproxy-serve")):  # noqa: S108
+        own = {self.folder / name: place for name, place in self.places.items()}
+        for path in (*own, *own.values()):
             path.mkdir(parents=True, exist_ok=True)
         words = [str(BIN / "ray"), "start", "--block", f"--node-ip-address={self.address}"]
         if self.is_head:
@@ -96,15 +99,14 @@ class Node:
         else:
             words += [f"--address={HEAD_ADDRESS}:{GCS_PORT}"]
         words += ["--metrics-export-port=8080", "--object-store-memory=500000000", *self.resources]
-        mounts = (
-            f"mount --bind {own[0]} /tmp/ray && mount --bind {own[1]} /tmp/haproxy-serve && "
-            'mount -t tmpfs tmpfs /dev/shm && until "$@"; do sleep 1; done'
-        )
+        binds = [f"mount --bind {folder} {place}" for folder, place in own.items()]
+        mounts = " && ".join([*binds, "mount -t tmpfs tmpfs /dev/shm"])
+        mounts += ' && until "$@"; do sleep 1; done'
         apart = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
         with (self.folder / "node.log").open("ab") as log:
             self.process = subprocess.Popen(
                 [IP, "netns", "exec", self.name, *apart, "bash", "-c", mounts, "node", *words],
-                env=self.environment | {"HOME": str(own[2])},
+                env=self.environment,
                 cwd=REPOSITORY,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -120,10 +122,13 @@ class Node:
         self.process = None
 
     def call(self, *words: str) -> "subprocess.CompletedProcess[str]":
-        """Run a command on its network, with its settings."""
+        """Run a command on its network and its disk, with its settings."""
+        assert self.process is not None
+        kids = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
+        inside = ["nsenter", "--mount", f"--target={kids.read_text().split()[0]}"]
         return subprocess.run(
-            [IP, "netns", "exec", self.name, *words],
-            env=self.environment | {"HOME": str(self.folder / "home")},
+            [IP, "netns", "exec", self.name, *inside, *words],
+            env=self.environment,
             cwd=REPOSITORY,
             capture_output=True,
             text=True,
@@ -170,9 +175,15 @@ class Cluster:
             ("one", ["--num-cpus=20", '--resources={"cpu_node": 1000}']),
             ("two", ["--num-cpus=36", "--num-gpus=1", '--resources={"cpu_node": 1000}']),
         ]
+        disk = self.folder / "disk"  # the same path on all nodes, and another disk on each
+        places = {
+            "ray": Path("/tmp/ray"),  # noqa: S108
+            "haproxy": Path("/tmp/haproxy-serve"),  # noqa: S108
+            "disk": disk,
+        }
         self.nodes = {}
         for place, (name, resources) in enumerate(kinds, start=1):
-            own = {"AFA_DATA_DIR": str(self.folder / name / "afa")}
+            own = {"AFA_DATA_DIR": str(disk / "afa"), "HOME": str(disk)}
             environment = clean | self.settings | own
             if name != "head":
                 del environment["RAY_REDIS_ADDRESS"]
@@ -181,6 +192,7 @@ class Cluster:
                 f"10.77.0.{place}",
                 tuple(resources),
                 self.folder / name,
+                places,
                 environment,
                 is_head=name == "head",
             )
@@ -283,9 +295,10 @@ class Cluster:
 
     def afa(self, *words: str) -> str:
         """Run the `afa` command with the settings of the cluster, on no node."""
+        own = {"AFA_DATA_DIR": str(self.folder / "operator"), "HOME": str(Path.home())}
         done = subprocess.run(
             [sys.executable, "-c", "from serve_app.cli.main import main; main()", *words],
-            env=self.head.environment | {"AFA_DATA_DIR": str(self.folder / "operator")},
+            env=self.head.environment | own,
             cwd=REPOSITORY,
             capture_output=True,
             text=True,

@@ -118,11 +118,13 @@ def test_everything_lies_where_it_should(cluster: Cluster, load: Load) -> None:
     assert not load.failures()
     audited(cluster, load)
     for node in cluster.nodes.values():
-        kept = {path.name for path in (node.folder / "afa").glob("*")}
+        kept = {path.name for path in (node.folder / "disk" / "afa").glob("*")}
         assert kept <= {"published", "library-view"}, (node.name, kept)  # both may be deleted
     told = cluster.nodes["two"].call(*AFA, "doctor").stdout
+    sys.stdout.write(f"\n{told}")
     assert "torch 2" in told, told
     assert "on all 3" in told, told
+    assert told.count(", here too") == 2, told  # catalog and checkpoints, fetched by this node
 
 
 def test_a_new_version_is_rolled_out_without_a_failed_request(cluster: Cluster, load: Load) -> None:
