@@ -87,14 +87,14 @@ class Load:
 
     def read(self) -> None:
         """Read without end, some five times a second."""
-        with self._client() as client:
+        with self.client() as client:
             while not self._is_over.wait(0.2):
                 path = self._random.choice(list(self.reads))
                 self.ask(client, "GET", path, "read")
 
     def submit(self) -> None:
         """Have tracks analysed, one after the other."""
-        with self._client() as client:
+        with self.client() as client:
             while not self._no_more_jobs.wait(0.5):
                 answer = self.ask(
                     client,
@@ -154,7 +154,8 @@ class Load:
         late = [one.at_s + one.took_s for one in self.refused()]
         return max([0.0, *(at - since_s for at in late if at > since_s)])
 
-    def _client(self) -> httpx.Client:
+    def client(self) -> httpx.Client:
+        """Give what asks with the key."""
         return httpx.Client(
             headers={"Authorization": f"Bearer {self.key}"},
             timeout=httpx.Timeout(60, connect=2),

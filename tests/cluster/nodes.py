@@ -11,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -122,10 +123,11 @@ class Node:
         self.process = None
 
     def call(self, *words: str) -> "subprocess.CompletedProcess[str]":
-        """Run a command on its network and its disk, with its settings."""
+        """Run a command on it: on its network and disk, beside its processes, with its settings."""
         assert self.process is not None
         kids = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
-        inside = ["nsenter", "--mount", f"--target={kids.read_text().split()[0]}"]
+        (first,) = kids.read_text().split()
+        inside = ["nsenter", "--mount", "--pid", f"--target={first}"]
         return subprocess.run(
             [IP, "netns", "exec", self.name, *inside, *words],
             env=self.environment,
@@ -197,6 +199,7 @@ class Cluster:
                 is_head=name == "head",
             )
         self._outside: list[subprocess.Popen[bytes]] = []
+        self._quick = Path(tempfile.mkdtemp(prefix="afa-cluster-", dir="/dev/shm"))
 
     @property
     def head(self) -> Node:
@@ -237,6 +240,7 @@ class Cluster:
             process.send_signal(signal.SIGKILL)
             process.wait()
         subprocess.run([IP, "link", "del", BRIDGE], capture_output=True, check=False)
+        shutil.rmtree(self._quick)
 
     def wait_for_nodes(self, n: int, limit_s: float) -> None:
         """Return once Ray knows so many living nodes."""
@@ -308,10 +312,12 @@ class Cluster:
         return done.stdout
 
     def _start_redis(self, port: int, options: tuple[str, ...]) -> None:
-        place = self.folder / f"redis-{port}"
+        """Start a server as if on a machine of its own: no node slows its processor or its disk."""
+        place = self._quick / f"redis-{port}"
         place.mkdir()
         own = ("--bind", OUTSIDE, "--port", str(port), "--dir", str(place))
-        self._start(str(find_binary()), *own, "--requirepass", PASSWORD, *options)
+        command = (str(find_binary()), *own, "--requirepass", PASSWORD, *options)
+        self._start("nice", "-n", "-10", *command)
 
     def _start(self, *words: str) -> None:
         with (self.folder / "outside.log").open("ab") as log:
