@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from serve_app.domain.credits import GRACE_MS
 from serve_app.store.client import Store
+from serve_app.store.in_time import InTime
 from serve_app.store.keys import join_member
 
 MOST_OPERATIONS = 256
@@ -86,7 +87,7 @@ class HoldOperations:
 
     async def _travel(self, group: str, batch: Waiting) -> None:
         try:
-            async with asyncio.timeout(self._store.timeout_s):
+            async with InTime(self._store.timeout_s):
                 found = await self._exchange([operation for operation, _ in batch])
             for (_, answer), given in zip(batch, found, strict=True):
                 if not answer.done():

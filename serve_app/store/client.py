@@ -5,7 +5,6 @@ script that was sent may have run all the same, therefore every script is idempo
 harmless when repeated; see this folder's README.
 """
 
-import asyncio
 import hashlib
 import re
 import time
@@ -40,6 +39,7 @@ from redis.exceptions import (
 from serve_app.domain.errors import ServiceUnavailableError
 from serve_app.store.autopipeline import Autopipeline
 from serve_app.store.away import Away
+from serve_app.store.in_time import InTime
 from serve_app.store.keys import DEFAULT_SHARDS, FORMAT_KEY, HALF_RESTORED, SHARDS_KEY, Keyspace
 
 SERVE_APP = Path(__file__).parents[1]
@@ -252,7 +252,7 @@ class Store:
         if silence is not None:
             limit_s = silence.limit_s(limit_s)
         try:
-            async with asyncio.timeout(limit_s):
+            async with InTime(limit_s):
                 answer = await call
         except UNAVAILABLE as error:
             if silence is not None and isinstance(error, TimeoutError | RedisTimeoutError):
@@ -392,7 +392,7 @@ def connect(
         redis = RedisCluster(
             startup_nodes=[ClusterNode(parts.hostname or "127.0.0.1", parts.port or DEFAULT_PORT)],
             password=parts.password,
-            socket_timeout=timeout_s,
+            socket_timeout=2 * timeout_s,  # whoever waits has given up before
             socket_connect_timeout=timeout_s,
             retry=retry,
             max_connections=max_connections,
@@ -400,7 +400,7 @@ def connect(
     else:
         redis = Redis.from_url(
             url,
-            socket_timeout=timeout_s,
+            socket_timeout=2 * timeout_s,  # whoever waits has given up before
             socket_connect_timeout=timeout_s,
             retry=retry,
             max_connections=max_connections,

@@ -6,6 +6,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import threading
 from collections import namedtuple
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from serve_app.cli.main import app
+from serve_app.local.embedded_redis import find_binary
 
 runner = CliRunner()
 Usage = namedtuple("Usage", "total used free")
@@ -72,3 +74,19 @@ def test_a_read_only_folder_is_told(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "Read-only file system" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.redis
+def test_down_ends_what_a_killed_service_left_in_seconds(tmp_path: Path) -> None:
+    socket_path = tmp_path / "redis.sock"
+    words = [str(find_binary()), "--port", "0", "--unixsocket", str(socket_path), "--save", ""]
+    with subprocess.Popen(words, stdout=subprocess.DEVNULL, cwd=tmp_path) as left:
+        reaper = threading.Thread(target=left.wait)
+        reaper.start()
+        pids = {"service": 2**22 + 1, "redis-server": left.pid}
+        (tmp_path / "session.json").write_text(json.dumps({"pids": pids}))
+        done = runner.invoke(app, ["down", "--data-dir", str(tmp_path)])
+        reaper.join()
+    assert done.output.split() == ["stopped"]
+    assert left.returncode == 0
+    assert not (tmp_path / "session.json").exists()

@@ -195,3 +195,17 @@ async def test_a_server_that_may_not_write_is_away_however_it_is_asked(
         await store.command(*mend.split())
     with pytest.raises(ResponseError):
         await store.batch([["SET", "a", "NOREPLICAS "], ["LPUSH", "a", "LOADING "]])
+
+
+@pytest.mark.parametrize("autopipelines", [False, True])
+async def test_a_process_that_was_held_up_does_not_take_its_ledger_for_away(
+    victim: Victim, autopipelines: bool
+) -> None:
+    store = connect(victim.url, timeout_s=0.2, autopipelines=autopipelines)
+    await store.command("PING")
+    answer = asyncio.ensure_future(store.command("ECHO", "here"))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    time.sleep(0.5)  # noqa: ASYNC251  the loop is what is held up
+    assert await answer == b"here"
+    await store.close()
