@@ -34,8 +34,8 @@ pytestmark = [
 
 DEPLOY_LIMIT_S = 1200
 MACHINE_STOOD = "a part of the service is away"
-"""Nobody, on any node, heard of the ledger for .8 s, whose process answers within 50 ms: on a machine
-with more to do than the test. Nodes of their own do not stand still together."""
+"""No node heard of the ledger for .8 s, whose process answers within 50 ms: that is a machine with
+more to do than this. Machines of their own do not stand still together."""
 CALM_S = 20
 AWAY_S = 60
 PYTHON_PROXY = {"RAY_SERVE_ENABLE_HA_PROXY": "0", "RAY_SERVE_THROUGHPUT_OPTIMIZED": "0"}
