@@ -91,5 +91,5 @@ def test_a_prometheus_as_shipped_sees_the_service(ask: Callable[..., Any]) -> No
         for target in panel.get("targets", [])
         if value(target["expr"].replace("$__rate_interval", "1m"))
     }
-    assert "Replicas that have each checkpoint loaded" in shown
-    assert len(shown) > len(panels) / 2, shown
+    gauges = {"In line and running", "Oldest wait by lane", "Open holds"}
+    assert gauges | {"Replicas that have each checkpoint loaded"} <= shown  # rates take longer
