@@ -86,16 +86,11 @@ class Mirror:
     ) -> None:
         self._backend = open_backend(url)
         self._folder = folder
-        self._name = name
+        self.name = name
         self._is_whole = is_whole
         self._places = places
         self._closing = Event()
         self._shown = ""
-
-    @property
-    def name(self) -> str:
-        """What operators call it."""
-        return self._name
 
     def publish(self) -> str:
         """Publish what lies here; give its generation.
@@ -141,7 +136,7 @@ class Mirror:
             else:
                 self._take(json.loads(listing))
                 fetched.write_bytes(listing)
-                logger.info("%s: generation %s", self._name, generation_of(listing))
+                logger.info("%s: generation %s", self.name, generation_of(listing))
         self._show(generation_of(listing))
         return generation_of(listing)
 
@@ -173,7 +168,7 @@ class Mirror:
             try:
                 self.fetch()
             except (ServiceUnavailableError, DamagedPublicationError, OSError) as error:
-                logger.warning("%s could not be followed: %s", self._name, error)
+                logger.warning("%s could not be followed: %s", self.name, error)
 
     def _published(self) -> bytes:
         try:
@@ -184,8 +179,8 @@ class Mirror:
 
     def _show(self, generation: str) -> None:
         if self._shown != generation and self._shown:
-            PUBLISHED.record(0, what=self._name, generation=self._shown)
-        PUBLISHED.record(1, what=self._name, generation=generation)
+            PUBLISHED.record(0, what=self.name, generation=self._shown)
+        PUBLISHED.record(1, what=self.name, generation=generation)
         self._shown = generation
 
     @contextmanager
