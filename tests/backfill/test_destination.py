@@ -2,9 +2,11 @@
 
 from pathlib import Path
 
+import httpx
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
+from moto.server import ThreadedMotoServer
 
 from serve_app.backfill.destination import Destination, DestinationError
 from serve_app.backfill.rows import Row, heard_row, row_id, source_row
@@ -45,6 +47,23 @@ def test_what_was_put_is_read_as_one_table_and_known_by_the_next_run(tmp_path: P
     assert (error["location"], error["code"], error["message"]) == ("/music/4.mp3", "c", "m")
     expected = {row["id"] for row in [*rows, heard("3.mp3"), failed("4.mp3")]}
     assert Destination(str(tmp_path / "out")).done() == expected
+
+
+def test_a_bucket_remembers_as_a_folder_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0)
+    server.start()
+    try:
+        endpoint = "http://{}:{}".format(*server.get_host_and_port())
+        assert httpx.put(f"{endpoint}/music").is_success
+        place = f"s3://music/out?endpoint={endpoint}&region=us-east-1"
+        with Destination(place).only_run():
+            Destination(place).put("tracks", [heard("1.mp3")])
+            Destination(place).put("errors", [failed("2.mp3")])
+        assert Destination(place).done() == {heard("1.mp3")["id"], failed("2.mp3")["id"]}
+    finally:
+        server.stop()
 
 
 def test_the_same_rows_are_one_file_however_often_they_are_put(tmp_path: Path) -> None:
