@@ -89,7 +89,7 @@ def _are_floats(value: Any) -> bool:
 
 
 def _parse_record(value: Any, kind: type[Any], where: str) -> Any:
-    names, needed, hints = _shape_of(kind)
+    names, needed, hints = _shape_of(kind)  # type: ignore[arg-type]  # mypy doubts its hash
     if not isinstance(value, dict) or not needed <= set(value) <= names:
         raise RecordFormatError(f"{where}: exactly the fields {sorted(names)} expected")
     return kind(**{name: _parse(value[name], hints[name], name) for name in value})

@@ -74,6 +74,8 @@ class Vectors(Dataset):
 
     def get(self, track_ids: Sequence[str]) -> dict[str, list[float]]:
         """Read the vectors of those tracks that have one."""
+        if not track_ids:
+            return {}
         found = self.of_tracks(track_ids, ["vector"])
         return dict(zip(found[KEY].to_pylist(), found["vector"].to_pylist(), strict=True))
 

@@ -24,7 +24,7 @@ from serve_app.services.similar.wanted import Wanted, in_key, middle
 if TYPE_CHECKING:
     from serve_app.services.simulation.neighbours import SimulatedNeighbours
 
-SPARE = 10
+SPARE = 5
 """Asked for beyond what is wanted, for the seeds and the recordings that are there twice."""
 
 MAX_ASKED = 2000
