@@ -35,7 +35,7 @@ from serve_app.services.similar.wanted import Seed, Wanted
 from serve_app.services.simulation.features import simulated_features
 
 NAME = "similar"
-MODEL = "bench"
+MODEL, REVISION = "bench", 1
 N_TRACKS, N_QUICK = 1_000_000, 20_000
 N_QUERIES, N_WARM = 120, 20
 N_FRESH = 5_000
@@ -117,22 +117,18 @@ def view_rows(numbers: np.ndarray) -> Iterator[dict[str, object]]:
     keys = [name for pair in CAMELOT for name in pair]
     heard = replace(simulated_features(NAME), segments=[], sections=[], embedding=[])
     analysis = Analysis(heard, NAME, datetime.now(UTC))
-    names, revision = {"artist": "Band", "title": "Song 0"}, 1
-    template = LibraryTrack(
-        track_id(0),
-        TrackIdentity(**names),
-        analysis=analysis,
-        embeddings=(MODEL,),
-        revision=revision,
+    who = TrackIdentity(artist="Band", title="Song 0")
+    first = LibraryTrack(
+        track_id(0), who, analysis=analysis, embeddings=(MODEL,), revision=REVISION
     )
-    text = zlib.decompress(pack(template))
+    text = zlib.decompress(pack(first))
     for number in numbers.tolist():
         own = text.replace(track_id(0).encode(), track_id(number).encode())
         title = f"Song {number}"
         yield {
             "track_id": track_id(number),
             "owner": OPERATOR,
-            "revision": revision,
+            "revision": REVISION,
             "write_id": "",
             "identity": to_json(TrackIdentity(artist="Band", title=title)),
             "record": zlib.compress(own.replace(b"Song 0", title.encode()), level=1),
