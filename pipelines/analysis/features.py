@@ -7,6 +7,7 @@ the seven digits of a float32.
 import json
 import math
 from dataclasses import MISSING, asdict, fields, is_dataclass
+from functools import cache
 from typing import Any, cast, get_args, get_origin, get_type_hints
 
 from pipelines.analysis.records import TrackFeatures
@@ -42,9 +43,15 @@ def from_json(data: bytes | str) -> TrackFeatures:
         content = json.loads(data)
     except ValueError as fault:
         raise RecordFormatError("not JSON") from fault
-    if not isinstance(content, dict) or content.pop("version", None) != VERSION:
+    return from_fields(content)
+
+
+def from_fields(content: object) -> TrackFeatures:
+    """Read a record of which the JSON has been parsed already; raises as `from_json`."""
+    if not isinstance(content, dict) or content.get("version") != VERSION:
         raise RecordFormatError(f"not a record of version {VERSION}")
-    return cast("TrackFeatures", _parse(content, TrackFeatures, "record"))
+    record = {name: value for name, value in content.items() if name != "version"}
+    return cast("TrackFeatures", _parse(record, TrackFeatures, "record"))
 
 
 def _rounded(value: Any) -> Any:
@@ -60,6 +67,8 @@ def _rounded(value: Any) -> Any:
 def _parse(value: Any, kind: Any, where: str) -> Any:
     if is_dataclass(kind):
         return _parse_record(value, cast("type[Any]", kind), where)
+    if kind == list[float] and _are_floats(value):
+        return value
     if get_origin(kind) is list and isinstance(value, list):
         return [_parse(item, get_args(kind)[0], where) for item in value]
     if get_origin(kind) is dict and isinstance(value, dict):
@@ -71,10 +80,24 @@ def _parse(value: Any, kind: Any, where: str) -> Any:
     raise RecordFormatError(f"{where}: {kind} expected")
 
 
+def _are_floats(value: Any) -> bool:
+    return (
+        isinstance(value, list)
+        and set(map(type, value)) <= {float}
+        and all(map(math.isfinite, value))
+    )
+
+
 def _parse_record(value: Any, kind: type[Any], where: str) -> Any:
-    names = {field.name for field in fields(kind)}
-    needed = {field.name for field in fields(kind) if field.default_factory is MISSING}
+    names, needed, hints = _shape_of(kind)  # type: ignore[arg-type]  # mypy doubts its hash
     if not isinstance(value, dict) or not needed <= set(value) <= names:
         raise RecordFormatError(f"{where}: exactly the fields {sorted(names)} expected")
-    hints = get_type_hints(kind)
     return kind(**{name: _parse(value[name], hints[name], name) for name in value})
+
+
+@cache
+def _shape_of(kind: type[Any]) -> tuple[frozenset[str], frozenset[str], dict[str, Any]]:
+    """The fields of a record, those it cannot do without, and their types."""
+    names = frozenset(field.name for field in fields(kind))
+    needed = frozenset(field.name for field in fields(kind) if field.default_factory is MISSING)
+    return names, needed, get_type_hints(kind)

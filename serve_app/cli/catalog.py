@@ -87,11 +87,15 @@ def import_command(
 ) -> None:
     """Replace the catalog by the rows of these files; running services follow by themselves.
 
+    It goes on where it was stopped or killed: give the same command again.
     Audio lies below the folder of its catalog file, or at a public web address.
     """
     with told(CatalogFileError, CatalogBusyError), row_progress("importing") as progress:
         report = build_catalog(files, folder(), progress, audio_policy(audio_anywhere))
-    console.print(f"{report.n_imported} of {report.n_rows} rows in {report.duration_s:.1f} s")
+    before = f" ({report.n_before} of them before)" if report.n_before else ""
+    console.print(
+        f"{report.n_imported} of {report.n_rows} rows{before} in {report.duration_s:.1f} s"
+    )
     for reason, count in report.reasons.most_common():
         console.print(f"  left out {count}: {reason}", style="yellow")
     for row in report.examples[:EXAMPLES_SHOWN]:

@@ -29,6 +29,13 @@ ConfigOption = Annotated[
     ),
 ]
 
+TempoRangeOption = Annotated[
+    str | None,
+    typer.Option(
+        "--tempo-range", help="BPM between which the tempo is looked for.", metavar="80-160"
+    ),
+]
+
 
 def fail(message: str) -> NoReturn:
     """Tell what went wrong and what to do, and exit with status 1."""

@@ -55,6 +55,11 @@ class TrackQuery:
     energy_max: int | None = None
     sort: Sort = NEWEST
 
+    @property
+    def asks_nothing(self) -> bool:
+        """Whether every track will do."""
+        return not self.where()[0]
+
     def where(self) -> tuple[list[str], list[object]]:
         """The conditions and their values."""
         terms: list[str] = []

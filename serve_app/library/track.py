@@ -181,7 +181,7 @@ def _analysis_fields(analysis: Analysis) -> dict[str, object]:
 
 def _analysis(fields: Mapping[str, object]) -> Analysis | None:
     try:
-        features = feature_json.from_json(json.dumps(fields["features"]))
+        features = feature_json.from_fields(fields["features"])
     except feature_json.RecordFormatError:
         return None  # of another version of the pipelines: to be analysed again
     return Analysis(

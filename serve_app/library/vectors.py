@@ -53,8 +53,11 @@ class Near:
 
 
 def n_compared(n: int) -> int:
-    """How many of the index' best are compared so that the ``n`` nearest are among them."""
-    return 5 * n + 50
+    """How many of the index' best are compared so that the ``n`` nearest are among them.
+
+    Among a million, of the 10 nearest all are among its best 60, of the 40 nearest .996 among 120.
+    """
+    return 2 * n + 60
 
 
 class Vectors(Dataset):
@@ -71,6 +74,8 @@ class Vectors(Dataset):
 
     def get(self, track_ids: Sequence[str]) -> dict[str, list[float]]:
         """Read the vectors of those tracks that have one."""
+        if not track_ids:
+            return {}
         found = self.of_tracks(track_ids, ["vector"])
         return dict(zip(found[KEY].to_pylist(), found["vector"].to_pylist(), strict=True))
 
@@ -87,12 +92,12 @@ class Vectors(Dataset):
 
     def near(self, vector: Sequence[float], n: int, owners: Sequence[str]) -> list[Near]:
         """Compare the ``n`` tracks that the index finds nearest, exactly; the nearest first."""
-        found = self._search(vector, n, owners, [KEY, "vector"], {"refine_factor": 1})
-        return _compared(vector, found)
+        # Lance would read the vectors twice if it were to compare them itself.
+        return _compared(vector, self._search(vector, n, owners, [KEY, "vector"]))
 
     def around(self, vector: Sequence[float], n: int, owners: Sequence[str]) -> list[str]:
         """Name about the ``n`` nearest tracks of some owners, in about their order."""
-        names: list[str] = self._search(vector, n, owners, [KEY], {})[KEY].to_pylist()
+        names: list[str] = self._search(vector, n, owners, [KEY])[KEY].to_pylist()
         return names
 
     def _search(
@@ -101,7 +106,6 @@ class Vectors(Dataset):
         n: int,
         owners: Sequence[str],
         columns: Sequence[str],
-        options: Mapping[str, int],
     ) -> pa.Table:
         whose = ", ".join("'" + owner.replace("'", "''") + "'" for owner in owners)
         return self.read(
@@ -114,7 +118,6 @@ class Vectors(Dataset):
                 "k": n,
                 "metric": "cosine",
                 "nprobes": N_PROBES,
-                **options,
             },
         )
 

@@ -409,6 +409,7 @@ async def test_a_bad_range_is_400_and_says_the_form(api: Application, demo_audio
         ("/v1/audio-features/upload", {"content": demo_audio, "headers": MP3}),
         ("/v1/audio-features/url", {"json": {"url": "http://afa.test/a.mp3"}}),
         ("/v1/bpm", {"content": demo_audio, "headers": MP3}),
+        ("/v1/library", {"content": demo_audio, "headers": MP3}),
     ):
         answer = await api.client().post(path, params={"tempo_range": "80..160"}, **sent)
         assert answer.status_code == 400

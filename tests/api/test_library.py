@@ -76,6 +76,18 @@ async def test_an_added_track_is_found_by_all_that_names_it(
     assert api.backend.n_calls == 1
 
 
+async def test_an_added_track_s_tempo_is_looked_for_in_a_range(
+    api: Application, demo_audio: bytes
+) -> None:
+    client = api.client("pro")
+    sent = {"content": demo_audio, "headers": MP3}
+    params = {"tempo_range": "200-210", "title": "Quick", "artist": "Ada"}
+    body = (await client.post("/v1/library", params=params, **sent)).json()
+    await ended(client, body["job_id"])
+    read = (await client.get(f"/v1/library/{body['track']['id']}")).json()["track"]
+    assert (read["title"], read["tempo"]) == ("Quick", 210.0)
+
+
 async def test_nobody_else_sees_an_account_s_track(api: Application, demo_audio: bytes) -> None:
     mine, other = api.client("pro"), api.client("scale")
     body = await add(

@@ -11,7 +11,12 @@ import spotipy
 import tekore
 
 from serve_app.composition.options import StoreOptions
+from serve_app.providers.catalog.search import Catalog
+from serve_app.services.scan.naming import Naming
+from serve_app.services.scan.places import Folder
+from serve_app.services.scan.report import Outcome
 from tests.api.live import LiveApplication, serve_application
+from tests.services.scan.test_scan import EarEngine, Setting, write
 
 pytestmark = pytest.mark.redis
 
@@ -71,6 +76,41 @@ def test_spotipy_reads_the_analysis(spotipy_client: spotipy.Spotify) -> None:
     assert [tatum["start"] for tatum in analysis["tatums"][:3]] == [0.0, 0.25, 0.5]
     assert analysis["beats"][0]["duration"] == 0.5
     assert len(analysis["segments"][0]["pitches"]) == len(analysis["segments"][0]["timbre"]) == 12
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_scanned_files_are_found_by_what_their_tags_say(
+    live: LiveApplication, spotipy_client: spotipy.Spotify, tmp_path: Path
+) -> None:
+    spotify, mbid = "3scAnnedF11e0000000001", "5f0d3c3e-8a6b-4c8e-9a51-00000000f11e"
+    names = {"artist": "Nina Scanned", "title": "On the disk", "isrc": "GBAYE9700777"}
+    write(
+        tmp_path / "music" / "a.ogg",
+        11,
+        **names,
+        musicbrainz_trackid=mbid,
+        spotify_track_id=f"https://open.spotify.com/track/{spotify}",
+    )
+    naming = Naming(Catalog.open(tmp_path / "catalog"), None)
+    scanning = Setting(live.application.library, EarEngine(), naming, tmp_path / "fingerprints")
+    report = asyncio.run(scanning.scan(Folder(tmp_path / "music")))
+    assert report.counts == {Outcome.ADDED: 1}
+    (features,) = spotipy_client.audio_features([spotify])
+    assert (features["id"], features["duration_ms"]) == (spotify, 16_000)
+    assert spotipy_client.track(spotify)["name"] == "On the disk"
+    found = spotipy_client.search(f"isrc:{names['isrc']}", type="track")["tracks"]["items"]
+    assert [one["name"] for one in found] == ["On the disk"]
+    headers = {"Authorization": f"Bearer {live.key('pro')}"}
+    for name in (f"mbid:{mbid}", f"isrc:{names['isrc']}", f"spotify:track:{spotify}"):
+        answer = httpx.get(f"{live.url}/v1/audio-features/{name}", headers=headers)
+        assert answer.status_code == 200, answer.text
+        assert answer.json()["tempo"] == pytest.approx(features["tempo"], abs=0.01)
+    named = httpx.get(
+        f"{live.url}/v1/audio-features",
+        params={"artist": "nina scanned", "song": "On The Disk"},
+        headers=headers,
+    )
+    assert named.json()["tempo"] == pytest.approx(features["tempo"], abs=0.01)
 
 
 def test_spotipy_reads_tracks_and_search(spotipy_client: spotipy.Spotify) -> None:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from models.rhythm.tempo import TempoRange
 from serve_app.cli.analysis.by_service import ACCOUNT, TIER, ServiceEngine
 from serve_app.domain.errors import UnprocessableAudioError
 from serve_app.ledger.jobs.types import AnalysisJob, FileSource
@@ -22,12 +23,13 @@ async def test_the_service_analyses_a_file_for_nothing_and_keeps_nothing(api: Ap
         return await submit(job)
 
     api.stores.jobs.submit = watched  # type: ignore[method-assign]
-    hearing = await ServiceEngine(api.stores.jobs).hear(DEMO)
+    hearing = await ServiceEngine(api.stores.jobs, TempoRange(200.0, 210.0)).hear(DEMO)
     (job,) = submitted
     assert isinstance(job.work, AnalysisJob)
     assert (job.work.source, job.cost) == (FileSource(str(DEMO)), 0)
     assert hearing.features.embedding == [1.0] + [0.0] * 767
     assert hearing.features.segments
+    assert 200 <= hearing.features.tempo <= 210
     assert hearing.features.duration_s == pytest.approx(31.7, abs=0.5)
     assert await api.stores.jobs.get(ACCOUNT, job.job_id) is None
     balance = await api.stores.ledger.balance(ACCOUNT, TIER)

@@ -12,6 +12,7 @@ from serve_app.api.door.limits import AssetWriter, Computer, Reader
 from serve_app.api.door.request import (
     Offered,
     Services,
+    Within,
     error_responses,
     request_id,
     require_gpu,
@@ -105,6 +106,7 @@ async def add_track(
     services: Services,
     offered: Offered,
     names: Annotated[LibraryNames, Query()],
+    tempo_range: Within,
 ) -> LibraryAdded:
     """Send audio, or name an asset or an address, with what you know; a job analyses it.
 
@@ -122,7 +124,9 @@ async def add_track(
     audio, file = await audio_and_file(services, caller, body)
     identity = TrackIdentity(**said)  # type: ignore[arg-type]  # names are those of its fields
     track, is_new = await services.library.add(caller, identity, body.tags, file)
-    options = AnalysisOptions(None, False, request_id(request), track.track_id)
+    options = AnalysisOptions(
+        request_id=request_id(request), library_id=track.track_id, tempo_range=tempo_range
+    )
     try:
         job = await offered.analysis.submit(caller, tier, audio, options)
     except BaseException:

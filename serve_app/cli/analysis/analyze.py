@@ -21,7 +21,16 @@ from serve_app.api.wire.features import AnalysisFeatures, to_analysis
 from serve_app.cli.analysis.by_service import service_engine
 from serve_app.cli.analysis.loaded import LIMITS, load_analyzer, loaded, start_worker
 from serve_app.cli.analysis.sources import SOURCES_HELP, audio_files
-from serve_app.cli.environment import ConfigOption, console, errors, fail, is_url, told, writable
+from serve_app.cli.environment import (
+    ConfigOption,
+    TempoRangeOption,
+    console,
+    errors,
+    fail,
+    is_url,
+    told,
+    writable,
+)
 from serve_app.cli.output.each_file import Show, each_file
 from serve_app.cli.output.records import csv_rows, json_lines
 from serve_app.cli.output.table import features_table
@@ -70,10 +79,7 @@ def analyze(
     with_embedding: Annotated[
         bool, typer.Option("--embedding", help="Include the 768-d embedding.")
     ] = False,
-    tempo_range: Annotated[
-        str | None,
-        typer.Option(help="BPM between which the tempo is looked for.", metavar="80-160"),
-    ] = None,
+    tempo_range: TempoRangeOption = None,
     here: Annotated[
         bool, typer.Option("--here", help="Analyse in this process although a service runs.")
     ] = False,
@@ -230,7 +236,7 @@ def by_service(files: LocalFiles) -> Analyse:
         asyncio.run(analyse_all(names, within, done))
 
     async def analyse_all(names: Sequence[str], within: TempoRange | None, done: Done) -> None:
-        async with service_engine(Settings(), files) as engine:
+        async with service_engine(Settings(), files, within) as engine:
             slots = asyncio.Semaphore(engine.n_at_once)
 
             async def of(name: str) -> TrackFeatures | Exception:
@@ -239,7 +245,7 @@ def by_service(files: LocalFiles) -> Analyse:
                         with ExitStack() as stack:
                             opened = local_file(name)
                             path = await asyncio.to_thread(stack.enter_context, opened)
-                            return await engine.analyze(path, within)
+                            return await engine.analyze(path)
                     except Exception as error:  # noqa: BLE001  one file must not end the run
                         return error
 

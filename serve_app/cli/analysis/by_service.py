@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import astuple
 from pathlib import Path
 
 from configs.settings import Settings
@@ -40,27 +41,28 @@ BUSY_TRIES = 300
 class ServiceEngine:
     """Has the running service analyse, as free jobs that touch no credits."""
 
-    def __init__(self, jobs: Jobs) -> None:
+    def __init__(self, jobs: Jobs, within: TempoRange | None = None) -> None:
+        """Submit to some jobs; a file's tempo lies in the range, if there is one."""
         self.n_at_once = JOBS_AT_ONCE
         self._jobs = jobs
+        self._within = within
 
     async def hear(self, path: Path) -> Hearing:
         """See `Engine`."""
         fingerprint = asyncio.create_task(asyncio.to_thread(_fingerprint_of, path))
         return Hearing(await self.analyze(path), await fingerprint)
 
-    async def analyze(self, path: Path, within: TempoRange | None = None) -> TrackFeatures:
-        """Have a file analysed, with its embedding; its tempo lies in the range, if there is one.
+    async def analyze(self, path: Path) -> TrackFeatures:
+        """Have a file analysed, with its embedding.
 
         Args:
             path: Absolute, as the service runs elsewhere.
-            within: The range.
 
         Raises:
             UnprocessableAudioError: It is not fit for analysis; ``code`` tells why.
             ServiceUnavailableError: The service did not do it in time.
         """
-        job_id = await self._submit(path, within)
+        job_id = await self._submit(path)
         job = await self._jobs.wait(ACCOUNT, job_id, JOB_LIMIT_S)
         if job is None or not job.state.is_terminal:
             raise ServiceUnavailableError("the service did not analyse it in time; try again", 60)
@@ -71,7 +73,7 @@ class ServiceEngine:
             raise InternalError("the service lost what it had analysed; try again")
         return from_json(job.result)
 
-    async def _submit(self, path: Path, within: TempoRange | None) -> str:
+    async def _submit(self, path: Path) -> str:
         job = NewJob(
             job_id=f"job_{new_ulid()}",
             account=ACCOUNT,
@@ -83,7 +85,7 @@ class ServiceEngine:
                 max_bytes=MAX_BYTES,
                 include_embedding=True,
                 is_for_lookup=True,
-                tempo_range=None if within is None else (within.low, within.high),
+                tempo_range=astuple(self._within) if self._within else None,
             ),
             cost=0,
         )
@@ -102,8 +104,10 @@ def _fingerprint_of(path: Path) -> str | None:
 
 
 @asynccontextmanager
-async def service_engine(settings: Settings, files: LocalFiles) -> AsyncIterator[ServiceEngine]:
-    """Connect to the jobs of the service of this installation.
+async def service_engine(
+    settings: Settings, files: LocalFiles, within: TempoRange | None = None
+) -> AsyncIterator[ServiceEngine]:
+    """Connect to the jobs of the service of this installation; see `ServiceEngine`.
 
     Raises:
         NotRunningError: There is no Redis.
@@ -112,7 +116,7 @@ async def service_engine(settings: Settings, files: LocalFiles) -> AsyncIterator
     jobs = Jobs(store, Tiers(load_table("tiers")))
     try:
         await store.claim_shards()
-        yield ServiceEngine(jobs)
+        yield ServiceEngine(jobs, within)
     finally:
         await jobs.close()
         await store.close()

@@ -13,9 +13,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from configs.settings import Settings
 from models.checkpoints.cards import CardError
+from models.rhythm.tempo import TempoRange
 from serve_app.cli.analysis.by_service import service_engine
 from serve_app.cli.analysis.sources import SOURCES_HELP, expanded
-from serve_app.cli.environment import ConfigOption, console, errors, fail, told
+from serve_app.cli.environment import ConfigOption, TempoRangeOption, console, errors, fail, told
 from serve_app.cli.library.opened import opened
 from serve_app.cli.library.workers import WorkersEngine
 from serve_app.cli.service import running_session
@@ -58,6 +59,7 @@ def scan(
     again: Annotated[
         bool, typer.Option("--again", help="Analyse what is known, too: after a swap of models.")
     ] = False,
+    tempo_range: TempoRangeOption = None,
     config: ConfigOption = None,
 ) -> None:
     """Bring music into the library: read tags, analyse what is new, follow what moved or went.
@@ -69,6 +71,7 @@ def scan(
     settings = Settings()
     files = LocalFiles(settings.data_dir.absolute())
     with told(ValueError):
+        within = None if tempo_range is None else TempoRange.parse(tempo_range)
         places = [place_of(source) for source in expanded(sources)]
     make_private(files.data_dir)
     os.umask(0o077)  # what is made from here on lies in the data folder
@@ -85,10 +88,10 @@ def scan(
     @asynccontextmanager
     async def engine() -> AsyncIterator[Engine]:
         if is_served:
-            async with service_engine(settings, files) as served:
+            async with service_engine(settings, files, within) as served:
                 yield served
             return
-        workers = WorkersEngine(jobs, config, is_partial=partial)
+        workers = WorkersEngine(jobs, config, within, is_partial=partial)
         try:
             yield workers
         finally:

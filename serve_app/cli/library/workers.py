@@ -6,10 +6,12 @@ import signal
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from models.rhythm.tempo import TempoRange
 from pipelines.analysis.features import from_json, to_json
 from pipelines.audio.sandbox import end_with_parent
 from serve_app.cli.analysis.loaded import loaded, start_worker
@@ -26,8 +28,17 @@ T = TypeVar("T")
 class WorkersEngine:
     """Analyses in processes of its own, which end with this one, however it ends."""
 
-    def __init__(self, n_workers: int, config: Path | None, *, is_partial: bool) -> None:
+    def __init__(
+        self,
+        n_workers: int,
+        config: Path | None,
+        within: TempoRange | None = None,
+        *,
+        is_partial: bool,
+    ) -> None:
+        """Start processes; a file's tempo lies in the range ``within``, if there is one."""
         self.n_at_once = n_workers
+        self._work = partial(_hear, within)
         self._loading = (config, is_partial, os.getpid())
         self._pool = self._new_pool()
 
@@ -41,7 +52,7 @@ class WorkersEngine:
 
     async def hear(self, path: Path) -> Hearing:
         """See `Engine`."""
-        record, chromaprint, landmarks = await self.run(_hear, path)
+        record, chromaprint, landmarks = await self.run(self._work, path)
         return Hearing(from_json(record), chromaprint, landmarks)
 
     async def run(self, work: Callable[[Path], T], path: Path) -> T:
@@ -74,11 +85,11 @@ def _start(config: Path | None, is_partial: bool, parent: int) -> None:
     start_worker(0, config, is_partial)
 
 
-def _hear(path: Path) -> "tuple[bytes, str | None, Fingerprint]":
+def _hear(within: TempoRange | None, path: Path) -> "tuple[bytes, str | None, Fingerprint]":
     from pipelines.audio.decode import decode
     from pipelines.fingerprint.make import Fingerprinter, make_chromaprint
 
     waveform = decode(path, LIMITS)
-    features = loaded().hear(waveform)
+    features = loaded().hear(waveform, within)
     landmarks = Fingerprinter().make_fingerprints([waveform])[0]
     return to_json(features), make_chromaprint(waveform), landmarks

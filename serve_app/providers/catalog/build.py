@@ -1,8 +1,9 @@
 """Import Parquet files into a new index and publish it atomically; export the index again.
 
 Layout of a catalog folder: ``versions/<time>/`` holds one immutable index each, and the symbolic
-link ``current`` names the published one. Invariant: readers see the old catalog or the new one,
-never a mixture; a failed import leaves the old one in place.
+link ``current`` names the published one; ``importing/`` is the next one. Invariant: readers see the
+old catalog or the new one, never a mixture; an import that ended early leaves the old one in place,
+and goes on behind what it has committed, whatever ended it.
 """
 
 import fcntl
@@ -11,12 +12,14 @@ import os
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from copy import deepcopy
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -42,6 +45,10 @@ from serve_app.providers.catalog.rows import (
 )
 
 BATCH_ROWS = 10_000
+COMMIT_ROWS = 200_000
+"""Rows that are imported again at most."""
+
+IMPORTING, STATE = "importing", "state.json"
 MAX_EXAMPLES = 100
 HEAP_BYTES = 256 * 1024 * 1024
 
@@ -71,12 +78,15 @@ class ImportReport:
     """What an import did.
 
     Attributes:
+        n_before: Of its rows, those that an earlier attempt took in.
+        duration_s: Of this attempt.
         reasons: How many rows were rejected for each reason.
         examples: The first 100 rejected rows.
     """
 
     n_rows: int = 0
     n_imported: int = 0
+    n_before: int = 0
     duration_s: float = 0.0
     reasons: Counter[str] = field(default_factory=Counter)
     examples: list[RejectedRow] = field(default_factory=list)
@@ -86,6 +96,12 @@ class ImportReport:
         self.reasons[str(error)] += 1
         if len(self.examples) < MAX_EXAMPLES:
             self.examples.append(RejectedRow(str(path), row, str(error)))
+
+    @classmethod
+    def from_json(cls, known: Mapping[str, Any]) -> "ImportReport":
+        """Read what `_fields_of` gave."""
+        examples = [RejectedRow(**one) for one in known["examples"]]
+        return cls(**{**known, "reasons": Counter(known["reasons"]), "examples": examples})
 
 
 def build_catalog(
@@ -97,7 +113,8 @@ def build_catalog(
     """Replace the catalog in ``folder`` by the rows of the given files.
 
     Rows that share a MusicBrainz id complete each other, the earlier file winning, so names and
-    measurements may come in separate files.
+    measurements may come in separate files. An import of the same files, unchanged, goes on where
+    an earlier one ended.
 
     Raises:
         CatalogFileError: A file cannot be read; the old catalog stays.
@@ -107,16 +124,14 @@ def build_catalog(
     folder.mkdir(parents=True, exist_ok=True)
     with _locked(folder):
         n_total = sum(_open_parquet(path).metadata.num_rows for path in parquet_paths)
+        fresh = folder / IMPORTING
+        report = _fill(fresh, parquet_paths, n_total, progress, audio)
+        report.duration_s = time.monotonic() - started
+        _write_meta(fresh, report)
         stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%f")
-        version = folder / VERSIONS / stamp
-        version.mkdir(parents=True)
-        try:
-            report = _fill(version, parquet_paths, n_total, progress, audio)
-            report.duration_s = time.monotonic() - started
-            _write_meta(version, report)
-        except BaseException:
-            shutil.rmtree(version, ignore_errors=True)
-            raise
+        (folder / VERSIONS).mkdir(exist_ok=True)
+        fresh.rename(folder / VERSIONS / stamp)
+        (folder / VERSIONS / stamp / STATE).unlink()
         former = _publish(folder, stamp)
         _remove_versions(folder, keep={stamp, former})
     return report
@@ -178,29 +193,80 @@ def _fill(
     progress: Progress | None,
     audio: AudioPolicy,
 ) -> ImportReport:
-    report = ImportReport()
-    index = tantivy.Index(build_schema(), path=str(version))
+    marks = [
+        f"{INDEX_FORMAT} {audio.anywhere}",
+        *(f"{path.resolve()} {path.stat().st_size} {path.stat().st_mtime_ns}" for path in paths),
+    ]
+    index, states = _opened(version, marks)
+    report = deepcopy(states[-1]) if states else ImportReport()
+    report.n_before = n_committed = report.n_rows
+    n_seen = 0
     writer = index.writer(heap_size=HEAP_BYTES, num_threads=1)
+
+    def commit() -> None:
+        states[:] = [*states[-1:], deepcopy(report)]
+        _write_state(version, marks, states)
+        writer.commit()
+
     for path in paths:
         file = _open_parquet(path)
         base = path.resolve().parent
         columns = [name for name in SCHEMA.names if name in file.schema_arrow.names]
-        n_before = report.n_rows
+        n_earlier = n_seen
         for batch in file.iter_batches(BATCH_ROWS, columns=columns):
+            n_seen += batch.num_rows
+            if n_seen <= report.n_before:
+                continue
             for row in batch.to_pylist():
                 report.n_rows += 1
                 try:
                     identity = parse_row(row, base, audio)
                 except RowError as error:
-                    report.reject(path, report.n_rows - n_before, error)
+                    report.reject(path, report.n_rows - n_earlier, error)
                     continue
                 writer.add_document(document_of(identity, report.n_imported))
                 report.n_imported += 1
             if progress is not None:
                 progress(report.n_rows, n_total)
-    writer.commit()
+            if report.n_rows - n_committed >= COMMIT_ROWS:
+                commit()
+                n_committed = report.n_rows
+    commit()
     writer.wait_merging_threads()
     return report
+
+
+def _opened(version: Path, marks: Sequence[str]) -> tuple[tantivy.Index, list[ImportReport]]:
+    """Open the index that an import of the same files began, else a new one; tell how far it is."""
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        state = json.loads((version / STATE).read_text())
+        if state["of"] == marks:
+            index = tantivy.Index.open(str(version))
+            n_here = index.searcher().num_docs
+            states = [ImportReport.from_json(one) for one in state["committed"]]
+            # The commit of the last one may not have come to its end.
+            committed = [one for one in states if one.n_imported == n_here]
+            if committed or n_here == 0:
+                return index, committed[-1:]
+    shutil.rmtree(version, ignore_errors=True)
+    version.mkdir()
+    _write_state(version, marks, [])
+    return tantivy.Index(build_schema(), path=str(version)), []
+
+
+def _write_state(version: Path, marks: Sequence[str], states: Sequence[ImportReport]) -> None:
+    """Note how far the commit comes that follows, and how far the one before it came."""
+    fresh = version / f"{STATE}.partial"
+    with fresh.open("w") as file:
+        json.dump({"of": marks, "committed": states}, file, default=_fields_of)
+        file.flush()
+        os.fsync(file.fileno())
+    fresh.replace(version / STATE)
+
+
+def _fields_of(one: Any) -> dict[str, object]:
+    # `asdict` would count the items of a Counter.
+    return {field.name: getattr(one, field.name) for field in fields(one)}
 
 
 def _open_parquet(path: Path) -> pq.ParquetFile:

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from models.fingerprint.sketch import likeness, sketch
+from models.fingerprint.sketch import SAME_CLIP, likeness, sketch
 from pipelines.analysis.records import TrackFeatures
 from pipelines.audio.decode import decode_segments
 from pipelines.audio.waveform import AudioError
@@ -28,8 +28,12 @@ MAX_DISTANCE = 0.05
 MAX_DIFFERENCE_S = 1.0
 """Of durations; an encoder pads a tenth of a second."""
 CLIPS, CLIP_S = 4, 12.0
-SAME_CLIP = 0.18
-"""Least share of landmarks' sketches, 12 of 64, that every pair of clips has to have."""
+"""Every pair of clips has to be the same by `SAME_CLIP`.
+
+Of 132 alterations of 33 tracks of games (MP3 at 128 and 64 kbit/s, Opus at 64, compressed and
+equalised), .92 are then the same on the half that the limit was chosen on and .88 on the other; of
+528 pairs of different tracks none is, and none has a clip with more than 2 of 64 alike.
+"""
 
 
 class SameRecording:

@@ -24,8 +24,8 @@ from serve_app.services.similar.wanted import Wanted, in_key, middle
 if TYPE_CHECKING:
     from serve_app.services.simulation.neighbours import SimulatedNeighbours
 
-SPARE = 20
-"""Asked for beyond what is wanted, for the recordings that are there twice."""
+SPARE = 5
+"""Asked for beyond what is wanted, for the seeds and the recordings that are there twice."""
 
 MAX_ASKED = 2000
 
@@ -91,7 +91,7 @@ class Search:
         seeds: Sequence[Neighbour],
     ) -> list[Neighbour]:
         """The nearest recordings but the seeds."""
-        n_asked = 2 * n + SPARE
+        n_asked = n + SPARE
         while True:
             found = self._neighbours.nearest(owner, model, vector, n_asked, query)
             kept = distinct(found, seeds)[:n]

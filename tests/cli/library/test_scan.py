@@ -53,14 +53,17 @@ def test_a_folder_becomes_a_library_and_an_export(data_dir: Path, tmp_path: Path
     told = runner.invoke(app, ["scan", str(tmp_path / "music"), "--dry-run"])
     assert "2 new or changed, 0 unchanged" in told.stdout
     assert tracks(data_dir) == []
-    done = runner.invoke(app, ["scan", str(tmp_path / "music"), "--jobs", "1", "--partial"])
+    command = ["scan", str(tmp_path / "music"), "--jobs", "1", "--partial", "--tempo-range"]
+    refused = runner.invoke(app, [*command, "fast"])
+    assert "two whole BPM from 40 to 250" in refused.stderr
+    done = runner.invoke(app, [*command, "50-70"])
     assert done.exit_code == 1
     assert "1 added, 1 failed; 1 tracks in the library" in done.stdout
     assert str(tmp_path / "music" / "bad.mp3") in done.stderr
     (track,) = tracks(data_dir)
     assert track.identity.title == "At 120"
     assert track.analysis is not None
-    assert track.analysis.features.tempo == pytest.approx(120, rel=0.02)
+    assert track.analysis.features.tempo == pytest.approx(60, rel=0.02)
     assert track.embeddings == ("afa-embed-1",)
     assert [path for path in data_dir.rglob("*") if path.lstat().st_mode & 0o077] == []
     done = runner.invoke(app, ["export", "rekordbox", str(tmp_path / "dj.xml")])

@@ -1,4 +1,8 @@
+import errno
 import json
+import signal
+import subprocess
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +27,7 @@ from serve_app.providers.catalog import build, search
 from serve_app.providers.catalog.build import (
     CatalogBusyError,
     CatalogFileError,
+    ImportReport,
     build_catalog,
     export_catalog,
     write_parquet,
@@ -273,6 +278,78 @@ def test_two_imports_do_not_run_at_once(tmp_path: Path) -> None:
 
     build_catalog([DEMO], tmp_path, again)
     build_catalog([DEMO], tmp_path)
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from serve_app.providers.catalog import build
+
+build.BATCH_ROWS, build.COMMIT_ROWS = 10, 20
+
+def die(done, total):
+    if done >= int(sys.argv[3]):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+build.build_catalog([Path(sys.argv[1])], Path(sys.argv[2]), die)
+"""
+
+
+def rows_to_import(path: Path) -> list[TrackIdentity]:
+    """Write 100 rows, one in ten of which is rejected, and give the good ones."""
+    good = [TrackIdentity(deezer_id=f"{n}", title=f"Song {n}", artist="A") for n in range(1, 101)]
+    rows = [row_of(one) for one in good]
+    for row in rows[::10]:
+        row["deezer_id"] = "none"
+    pq.write_table(pa.Table.from_pylist(rows, SCHEMA), path)
+    return [one for n, one in enumerate(good) if n % 10]
+
+
+def imported(folder: Path) -> list[TrackIdentity]:
+    export_catalog(folder, folder / "out.parquet")
+    return [parse_row(row, folder) for row in pq.read_table(folder / "out.parquet").to_pylist()]
+
+
+def test_an_import_that_was_killed_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = rows_to_import(tmp_path / "in.parquet")
+    arguments = [sys.executable, "-c", KILLED, tmp_path / "in.parquet", tmp_path / "catalog"]
+    for row, committed in (("50", 40), ("90", 80)):
+        ended = subprocess.run([*arguments, row], check=False, capture_output=True)
+        assert ended.returncode == -signal.SIGKILL, ended.stderr
+        state = json.loads((tmp_path / "catalog" / "importing" / "state.json").read_text())
+        assert state["committed"][-1]["n_rows"] == committed
+        assert Catalog.open(tmp_path / "catalog").n_tracks == 0
+    monkeypatch.setattr(build, "BATCH_ROWS", 10)
+    report = build_catalog([tmp_path / "in.parquet"], tmp_path / "catalog")
+    assert (report.n_rows, report.n_imported, report.n_before) == (100, 90, 80)
+    assert report.reasons == {"deezer_id: is not a valid identifier": 10}
+    assert [one.row for one in report.examples] == list(range(1, 101, 10))
+    assert imported(tmp_path / "catalog") == expected
+    assert not (tmp_path / "catalog" / "importing").exists()
+
+
+def test_an_import_that_ended_between_its_note_and_its_commit_takes_no_row_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = rows_to_import(tmp_path / "in.parquet")
+    monkeypatch.setattr(build, "BATCH_ROWS", 10)
+    monkeypatch.setattr(build, "COMMIT_ROWS", 20)
+    noted = build._write_state
+
+    def full(version: Path, marks: list[str], states: list[ImportReport]) -> None:
+        noted(version, marks, states)
+        if states and states[-1].n_rows == 60:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(build, "_write_state", full)
+        with pytest.raises(OSError, match="No space"):
+            build_catalog([tmp_path / "in.parquet"], tmp_path / "catalog")
+    report = build_catalog([tmp_path / "in.parquet"], tmp_path / "catalog")
+    assert report.n_before == 40
+    assert imported(tmp_path / "catalog") == expected
+    (tmp_path / "in.parquet").touch()  # another state of it, for all that is known
+    assert build_catalog([tmp_path / "in.parquet"], tmp_path / "catalog").n_before == 0
 
 
 def test_rows_of_one_recording_complete_each_other_but_never_across_other_ids(
