@@ -33,9 +33,6 @@ pytestmark = [
 ]
 
 DEPLOY_LIMIT_S = 1200
-MACHINE_STOOD = "a part of the service is away"
-"""No node heard of the ledger for .8 s, whose process answers within 50 ms: that is a machine with
-more to do than this. Machines of their own do not stand still together."""
 CALM_S = 20
 AWAY_S = 60
 PYTHON_PROXY = {"RAY_SERVE_ENABLE_HA_PROXY": "0", "RAY_SERVE_THROUGHPUT_OPTIMIZED": "0"}
@@ -143,7 +140,7 @@ def test_a_new_version_is_rolled_out_without_a_failed_request(cluster: Cluster, 
         took_s = time.monotonic() - start
         time.sleep(CALM_S)
     tell("rolling upgrade", load, took_s=took_s, last_refusal_s=load.last_failure_s(start))
-    assert not [one for one in load.refused() if MACHINE_STOOD not in one.told]
+    assert not load.refused()
     audited(cluster, load)
 
 
