@@ -136,20 +136,21 @@ def profile_correlations(chroma: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def choose_key(
-    correlations: NDArray[np.float64], network: NDArray[np.float64] | None = None
+    correlations: NDArray[np.float64], networks: NDArray[np.float64] | None = None
 ) -> Key:
     """Weigh the evidence for the 24 keys.
 
     Args:
         correlations: See `profile_correlations`.
-        network: Probabilities ``[24]`` of an independent estimator, in the same order.
+        networks: Probabilities ``[K, 24]`` of K networks, in the same order. Their geometric mean
+            counts: they hear the same, so that K of them are no K witnesses.
 
     Returns:
         The likeliest key; the confidence is its posterior probability.
     """
     evidence = _EVIDENCE * correlations
-    if network is not None:
-        evidence = evidence + np.log(network + _NETWORK_FLOOR)
+    if networks is not None:
+        evidence = evidence + np.log(networks + _NETWORK_FLOOR).mean(axis=0)
     posterior = np.exp(evidence - evidence.max())
     best = int(evidence.argmax())
     return Key(best % 12, 1 if best < 12 else 0, float(posterior[best] / posterior.sum()))

@@ -15,7 +15,7 @@ from pipelines.analysis.beats import BeatModel, load_beat_model
 from pipelines.analysis.notes import camelot
 from pipelines.analysis.records import UNKNOWN_KEY, QuickFeatures
 from pipelines.analysis.rhythm import estimate_rhythm
-from pipelines.analysis.spectral import CHROMA_ID, load_key_network
+from pipelines.analysis.spectral import CHROMA_ID, load_key_networks
 from pipelines.analysis.tonal import ChromaModel, KeyNetworkModel, estimate_key
 from pipelines.audio.gain import SILENCE_PEAK, peak_of
 from pipelines.audio.track import Track
@@ -33,9 +33,9 @@ class QuickAnalyzer:
     """
 
     def __init__(
-        self, beats: BeatModel, chroma: ChromaModel, key_network: KeyNetworkModel | None
+        self, beats: BeatModel, chroma: ChromaModel, key_networks: KeyNetworkModel | None
     ) -> None:
-        self._beats, self._chroma, self._key_network = beats, chroma, key_network
+        self._beats, self._chroma, self._key_networks = beats, chroma, key_networks
 
     def analyse(
         self, waveform: Waveform, *, with_key: bool, tempo_range: TempoRange | None = None
@@ -62,10 +62,10 @@ class QuickAnalyzer:
         rows = forward_windows(self._chroma, windows, BATCH_WINDOWS)
         tuning = estimate_tuning(samples)
         chroma = self._chroma.chroma(rows, len(samples), tuning)
-        if self._key_network is None:
+        if self._key_networks is None:
             return estimate_key(chroma)
-        windows = self._key_network.windows(samples, tuning)
-        keys = forward_windows(self._key_network, windows, BATCH_WINDOWS)["keys"]
+        windows = self._key_networks.windows(samples, tuning)
+        keys = forward_windows(self._key_networks, windows, BATCH_WINDOWS)["keys"]
         return estimate_key(chroma, keys.numpy())
 
 
@@ -76,5 +76,5 @@ def build(
     return QuickAnalyzer(
         load_beat_model(cards["beats"][0], model_dir, device),
         ChromaModel(CHROMA_ID, device),
-        load_key_network(cards["key"], model_dir, device),
+        load_key_networks(cards["key"], model_dir, device),
     )

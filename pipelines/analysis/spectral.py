@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from torch import nn
 
 from models.checkpoints.cache import load_tensors
 from models.checkpoints.cards import ModelCard
+from models.keynet import KeyNetwork
 from models.loudness import SILENCE_DBTP, SILENCE_LUFS
 from models.rhythm.beatnet import SAMPLE_RATE
 from models.rhythm.tempo import TempoRange
@@ -53,7 +55,7 @@ class SpectralFinisher:
     Attributes:
         beats: Id and grid of the beat network; those of the other models follow.
         levels: The models of the loudness, in the order of time.
-        key_network: Its id, if there is one.
+        key_networks: Their id, if there are any.
         tempo_range: Where the tempo is to lie.
     """
 
@@ -61,7 +63,7 @@ class SpectralFinisher:
     chroma: tuple[str, FrameGrid]
     sound: tuple[str, FrameGrid]
     levels: tuple[str, ...]
-    key_network: str | None = None
+    key_networks: str | None = None
     tempo_range: TempoRange | None = None
 
     def __call__(self, context: object, outputs: Outputs) -> SpectralResult:
@@ -73,10 +75,10 @@ class SpectralFinisher:
         n = context.n_analysed
         beats = join_beats(outputs[self.beats[0]], self.beats[1], n)
         chroma = join_chroma(outputs[self.chroma[0]], self.chroma[1], n, context.tuning_cents)
-        network = None
-        if self.key_network is not None:
-            network = outputs[self.key_network]["keys"].numpy()
-        key = estimate_key(chroma, network)
+        networks = None
+        if self.key_networks is not None:
+            networks = outputs[self.key_networks]["keys"].numpy()
+        key = estimate_key(chroma, networks)
         track = MeasuredTrack(
             duration_s=context.duration_s,
             sound=self.sound[1].join(outputs[self.sound[0]]["sound"], n).numpy(),
@@ -110,7 +112,7 @@ class SpectralFinisher:
         )
 
     def _model_ids(self) -> dict[str, str]:
-        key = [name for name in (self.chroma[0], self.key_network) if name]
+        key = [name for name in (self.chroma[0], self.key_networks) if name]
         return {"beats": self.beats[0], "key": "+".join(key)}
 
     def _silent(self, duration_s: float) -> SpectralResult:
@@ -144,10 +146,10 @@ class SpectralStep:
         chroma: ChromaModel,
         levels: tuple[LevelModel, LevelModel],
         sound: SoundModel,
-        key_network: KeyNetworkModel | None = None,
+        key_networks: KeyNetworkModel | None = None,
     ) -> None:
         self._beats, self._chroma, self._levels, self._sound = beats, chroma, levels, sound
-        self._key_network = key_network
+        self._key_networks = key_networks
         self._tempo_range: TempoRange | None = None
 
     def within(self, tempo_range: TempoRange | None) -> "SpectralStep":
@@ -162,7 +164,7 @@ class SpectralStep:
     def models(self) -> Sequence[WindowedModel]:
         """See `Step`."""
         always = (self._beats, self._chroma, *self._levels, self._sound)
-        return always if self._key_network is None else (*always, self._key_network)
+        return always if self._key_networks is None else (*always, self._key_networks)
 
     def prepare(self, track: Track) -> Prepared:
         """Resample and cut the windows; nothing is run on silence."""
@@ -176,8 +178,8 @@ class SpectralStep:
             for model in self._levels
             if len(cut := model.windows(track.samples))
         }
-        if self._key_network is not None:
-            windows[self._key_network.model_id] = self._key_network.windows(samples, tuning)
+        if self._key_networks is not None:
+            windows[self._key_networks.model_id] = self._key_networks.windows(samples, tuning)
         n = len(samples)
         framed = (self._chroma, self._sound)
         padded = pad_to(samples, max(model.grid.padded_length(n) for model in framed))
@@ -192,13 +194,13 @@ class SpectralStep:
     @property
     def finisher(self) -> SpectralFinisher:
         """See `HeavyStep`."""
-        network = self._key_network
+        networks = self._key_networks
         return SpectralFinisher(
             (self._beats.model_id, self._beats.grid),
             (self._chroma.model_id, self._chroma.grid),
             (self._sound.model_id, self._sound.grid),
             tuple(model.model_id for model in self._levels),
-            None if network is None else network.model_id,
+            None if networks is None else networks.model_id,
             self._tempo_range,
         )
 
@@ -222,16 +224,23 @@ def build(
         ChromaModel(CHROMA_ID, device),
         (LevelModel(device), LevelModel(device, is_end=True)),
         SoundModel(device),
-        load_key_network(cards["key"], model_dir, device),
+        load_key_networks(cards["key"], model_dir, device),
     )
 
 
-def load_key_network(
+def load_key_networks(
     cards: Sequence[ModelCard], model_dir: Path, device: torch.device
 ) -> KeyNetworkModel | None:
-    """Load the key network if a card asks for one."""
-    for card in cards:
-        if card.format != "none":
-            network = SKey.from_tensors(load_tensors(card, model_dir))
-            return KeyNetworkModel(card.model_id, network, device)
-    return None
+    """Load the key networks, if cards ask for any."""
+    chosen = [card for card in cards if card.format != "none"]
+    if not chosen:
+        return None
+    networks = [_key_network(card, model_dir) for card in chosen]
+    return KeyNetworkModel("+".join(card.model_id for card in chosen), networks, device)
+
+
+def _key_network(card: ModelCard, model_dir: Path) -> nn.Module:
+    tensors = load_tensors(card, model_dir)
+    if card.network == "chromanet":
+        return SKey.from_tensors(tensors)
+    return KeyNetwork.from_tensors(tensors)

@@ -1,11 +1,11 @@
 """Key of a track, and its chroma."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from models.key import (
     HOP_LENGTH,
@@ -18,7 +18,7 @@ from models.key import (
     fold,
     profile_correlations,
 )
-from models.skey import CROP_LENGTH, SKey
+from models.skey import CROP_LENGTH
 from pipelines.audio.gain import peak_of
 from pipelines.audio.resample import resample
 from pipelines.audio.track import resampled
@@ -65,21 +65,27 @@ def join_chroma(
 
 
 class KeyNetworkModel:
-    """S-KEY as a windowed model; output ``keys [B, 24]``, windows with the track's peak at 1."""
+    """The key networks on the same crops; output ``keys [B, K, 24]`` of K networks.
 
-    def __init__(self, model_id: str, network: SKey, device: torch.device) -> None:
+    Args:
+        model_id: Names them all.
+        networks: Each maps ``[B, T]``, the track's peak at 1, to probabilities ``[B, 24]``.
+        device: Where they run.
+    """
+
+    def __init__(self, model_id: str, networks: Sequence[nn.Module], device: torch.device) -> None:
         self.model_id = model_id
         self.spec = WindowSpec(
             SAMPLE_RATE, CROP_LENGTH, CROP_LENGTH * _CROP_SPACING, max_windows=_MAX_CROPS
         )
         self._device = device
-        self._network = network.to(device).requires_grad_(False)
+        self._networks = [network.to(device).requires_grad_(False) for network in networks]
 
     def windows(self, samples: Tensor, tuning_cents: float) -> Tensor:
         """Cut ``[T]`` to crops of 15 s, spread over the track; a shorter one is repeated.
 
-        The crops are brought to 440 Hz by playing them slower or faster: the network has twelve
-        bins an octave, and a quarter tone between them is noise to it.
+        The crops are brought to 440 Hz by playing them slower or faster: the networks have few
+        bins an octave, and a quarter tone between them is noise to them.
         """
         peak = max(peak_of(samples), 1e-6)
         if 0 < len(samples) < CROP_LENGTH:
@@ -89,7 +95,8 @@ class KeyNetworkModel:
 
     def forward(self, windows: Tensor) -> Mapping[str, Tensor]:
         """See `WindowedModel`."""
-        return {"keys": self._network(windows.to(self._device))}
+        crops = windows.to(self._device)
+        return {"keys": torch.stack([network(crops) for network in self._networks], dim=1)}
 
 
 def tuned(crops: Tensor, tuning_cents: float) -> Tensor:
@@ -104,12 +111,12 @@ def tuned(crops: Tensor, tuning_cents: float) -> Tensor:
     return repeated(played, crops.shape[-1])
 
 
-def estimate_key(chroma: NDArray[np.float32], network: NDArray[np.float32] | None = None) -> Key:
+def estimate_key(chroma: NDArray[np.float32], networks: NDArray[np.float32] | None = None) -> Key:
     """Find the key of a stretch of music.
 
     Args:
         chroma: float32 ``[N, 12]`` from C.
-        network: float32 ``[W, 24]``, probabilities of the key network's crops, if there is one.
+        networks: float32 ``[W, K, 24]``, probabilities of W crops by K networks, if there are any.
 
     Returns:
         The key; silence and sound without tonality are `UNKNOWN`.
@@ -118,6 +125,6 @@ def estimate_key(chroma: NDArray[np.float32], network: NDArray[np.float32] | Non
     correlations = profile_correlations(profile)
     if correlations.max() < _LEAST_CORRELATION or profile.std() < _LEAST_CONTRAST * profile.mean():
         return UNKNOWN
-    if network is None:
+    if networks is None:
         return choose_key(correlations)
-    return choose_key(correlations, network.mean(axis=0, dtype=np.float64))
+    return choose_key(correlations, networks.mean(axis=0, dtype=np.float64))

@@ -22,7 +22,7 @@ Generator = Callable[[Random, float], Piece]
 
 UNKNOWN_KEY = -1
 _LOUDEST = 2000.0
-_TRIES = 12
+TRIES = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ def make_clip(
     """
     rng = Random(f"{kind} {seed}")  # noqa: S311
     noise = np.random.default_rng(seed)
-    for _ in range(_TRIES):
+    for _ in range(TRIES):
         try:
             piece = generators[kind](rng, duration_s)
             performance = perform(piece, rng, duration_s)

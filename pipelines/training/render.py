@@ -4,7 +4,7 @@ A clip is a function of its kind, its seed and the sounds, so a run that was sto
 it was and ends as if it had not been.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from multiprocessing import get_context
@@ -14,7 +14,8 @@ from random import Random
 import torch
 
 from pipelines.training.assets import fetch_packages
-from pipelines.training.clips import Generator, make_clip
+from pipelines.training.clips import Clip, Generator
+from pipelines.training.key.clips import KeyClip
 from pipelines.training.music.bands import band
 from pipelines.training.music.classical import classical
 from pipelines.training.music.corpus import CorpusSource
@@ -26,6 +27,9 @@ from pipelines.training.sound.mix import Instruments
 
 HELD_OUT = "held_out"
 _HELD_OUT_SEED = 10_000_000
+
+Maker = Callable[[str, int, Mapping[str, Generator], Instruments, float], Clip | KeyClip]
+"""Makes a clip of a kind and seed with generators and instruments, so many seconds long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +56,7 @@ def list_tasks(plan: RenderPlan, folder: Path) -> list[Task]:
 
 
 def render(
+    make: Maker,
     plan: RenderPlan,
     folder: Path,
     n_jobs: int,
@@ -61,6 +66,7 @@ def render(
     """Render what is missing.
 
     Args:
+        make: `pipelines.training.clips.make_clip` or its like for the key.
         plan: The data.
         folder: Work folder; clips go below ``clips``, packages below ``packages``.
         n_jobs: Processes.
@@ -82,7 +88,7 @@ def render(
         n_jobs,
         mp_context=get_context("spawn"),
         initializer=_prepare,
-        initargs=(plan, root, folder),
+        initargs=(make, plan, root, folder),
     ) as pool:
         for future in as_completed([pool.submit(_make, task) for task in missing]):
             failed += not future.result()
@@ -94,7 +100,8 @@ def render(
 class _Studio:
     """What a rendering process keeps: generators and instruments."""
 
-    def __init__(self, plan: RenderPlan, root: Path, folder: Path) -> None:
+    def __init__(self, make: Maker, plan: RenderPlan, root: Path, folder: Path) -> None:
+        self.make = make
         self.duration_s = plan.clip_s
         self.generators: dict[str, Generator] = {
             "electronic": electronic,
@@ -120,16 +127,16 @@ class _Studio:
 _studios: list[_Studio] = []
 
 
-def _prepare(plan: RenderPlan, root: Path, folder: Path) -> None:
+def _prepare(make: Maker, plan: RenderPlan, root: Path, folder: Path) -> None:
     torch.set_num_threads(1)
-    _studios[:] = [_Studio(plan, root, folder)]
+    _studios[:] = [_Studio(make, plan, root, folder)]
 
 
 def _make(task: Task) -> bool:
     studio = _studios[0]
     instruments = studio.held_out if task.is_held_out else studio.training
     try:
-        clip = make_clip(task.kind, task.seed, studio.generators, instruments, studio.duration_s)
+        clip = studio.make(task.kind, task.seed, studio.generators, instruments, studio.duration_s)
     except UnusableError:
         return False
     clip.save(task.path)

@@ -80,7 +80,7 @@ SPOTIFY_SHAPE = {
 EXTENDED = {
     "mix_in": 1.94,
     "mix_out": 29.03,
-    "mood_tags": [{"tag": "electronic", "score": 0.91}],
+    "mood_tags": [{"tag": "electronic", "kind": "genre", "score": 0.91}],
     "loudness": -11.2,
     "loudness_range": 4.1,
     "true_peak": -1.2,

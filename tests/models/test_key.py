@@ -100,10 +100,23 @@ def test_an_independent_estimate_decides_between_close_keys() -> None:
     correlations[[0, 7]] = [0.9, 0.88]
     network = np.full(24, 0.01)
     network[7] = 0.77
-    alone, together = choose_key(correlations), choose_key(correlations, network)
+    alone, together = choose_key(correlations), choose_key(correlations, network[None])
     assert (alone.key, together.key) == (0, 7)
     assert alone.confidence == pytest.approx(np.exp(0.48) / (1 + np.exp(0.48)), abs=1e-3)
     assert together.confidence > 0.9
+    # Networks that say the same make it no surer.
+    twice = choose_key(correlations, np.stack([network, network]))
+    assert twice.confidence == pytest.approx(together.confidence)
+
+
+def test_networks_that_contradict_each_other_leave_it_to_the_profiles() -> None:
+    correlations = np.zeros(24)
+    correlations[[0, 7]] = [0.9, 0.88]
+    networks = np.full((2, 24), 0.01)
+    networks[0, 0] = networks[1, 7] = 0.77
+    found = choose_key(correlations, networks)
+    assert found.key == 0
+    assert found.confidence == pytest.approx(choose_key(correlations).confidence, abs=0.05)
 
 
 def test_a_flat_profile_tells_nothing() -> None:

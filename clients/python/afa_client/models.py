@@ -618,7 +618,10 @@ class ModelList(Answer):
 class MoodTagBody(Answer):
     """A tag and its calibrated score."""
 
-    tag: str = Field(description="A genre, mood, instrument, era or kind of voice.")
+    tag: str = Field(description="A word in lower case.")
+    kind: Literal["genre", "mood", "instrument", "voice", "era", "sound"] = Field(
+        description="What it is a word for; `sound` is pace, loudness and what an audience does."
+    )
     score: float = Field(description="Calibrated, 0 to 1: from .6 on a tag is reliable.")
 
 

@@ -2192,9 +2192,15 @@ export interface components {
         MoodTagBody: {
             /**
              * Tag
-             * @description A genre, mood, instrument, era or kind of voice.
+             * @description A word in lower case.
              */
             tag: string;
+            /**
+             * Kind
+             * @description What it is a word for; `sound` is pace, loudness and what an audience does.
+             * @enum {string}
+             */
+            kind: "genre" | "mood" | "instrument" | "voice" | "era" | "sound";
             /**
              * Score
              * @description Calibrated, 0 to 1: from .6 on a tag is reliable.

@@ -4,17 +4,67 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
-_MAJOR = """0 5 7 0|0 9m 5 7|0 7 9m 5|9m 5 0 7|0 4m 5 7|2m7 7 0 0|0 5 0 7|0 0 5 5m|0 10 5 0
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """What music of a kind is made of.
+
+    Attributes:
+        weight: How often it is drawn, against the others.
+        is_minor: Whether its key is told as minor.
+        scales: Of the tunes, in semitones above the tonic.
+        loops: Chords of some bars, parted by ``|``: degree and quality, see `Chord`.
+    """
+
+    weight: float
+    is_minor: bool
+    scales: Sequence[Sequence[int]]
+    loops: str
+
+
+_MAJOR = """0 5 7 0|0 9m 5 7|0 7 9m 5|9m 5 0 7|0 4m 5 7|2m7 7 0 0|0 5 0 7|0 0 5 5m|0 10 5 0|
 0 9m7 2m7 7|0M7 2m7 4m7 2m7|0 3 5 0|5 7 4m 9m|0 0 7 7|0 7 5 5|9m 7 5 7|5 0 7 9m|0 2m 5 7"""
-_MINOR = """0m 8 10 0m|0m 5m 7 0m|0m 10 8 7|0m 8 3 10|0m 5m 10 3|0m 0m 5m 5m|0m 10 0m 10
+_MINOR = """0m 8 10 0m|0m 5m 7 0m|0m 10 8 7|0m 8 3 10|0m 5m 10 3|0m 0m 5m 5m|0m 10 0m 10|
 0m7 5m7 0m7 7|2m7b5 7 0m 0m|0m 3 5 8|0m 0m 0m 0m|0m 7 0m 7|8 10 0m 0m|0m 0m 8 10|0m 8 5m 7"""
-_MAJOR_SCALE = (0, 2, 4, 5, 7, 9, 11)
-_MINOR_SCALE = (0, 2, 3, 5, 7, 8, 10)
+_MIXOLYDIAN = """0 10 5 0|0 5 10 0|0 10 0 10|0 0 10 5|0 7m 5 0|0 10 5 5|0 3 5 0|0 3 10 5|0 5 3 0|
+0 10 8 10|0 0 3 5|0 8 10 0|0 0 5 5|0 10 10 5|5 5 0 0|07 07 07 57"""
+_BLUES = """07 07 07 07 57 57 07 07 77 57 07 77|07 57 07 07 57 57 07 07 77 57 07 07|
+0 0 0 0 5 5 0 0 7 5 0 0|07 07 07 07|07 07 57 57|07 97 27 77|07 57 07 77"""
+_DORIAN = """0m 5 0m 5|0m7 57 0m7 57|0m 10 5 0m|0m 0m 10 5|0m 3 5 0m|0m 3 10 5|0m7 0m7 57 57|
+0m 2m 0m 2m|0m 10 0m 5"""
+_PHRYGIAN = "0m 1 0m 1|0m 0m 1 10|0m 8 1 0m|05 05 15 05|05 35 15 05|05 65 55 05"
+_MINOR_VAMP = """0m 0m 0m 0m|0m7 0m7 0m7 0m7|0m 0m 0m 10|0m 0m 10 0m|05 05 05 35|05 05 35 55|
+05 35 55 05|05 105 05 35|05 105 85 105|0m7 5m7 0m7 5m7"""
+_MAJOR_VAMP = """0 0 0 0|07 07 07 07|0 0 0 5|0M7 0M7 5M7 5M7|05 05 35 55|05 55 105 05|05 105 55 05|
+0 2m 0 2m"""
+_JAZZ = """0M7 9m7 2m7 77|2m7 77 0M7 0M7|0M7 97 27 77|0M7 5M7 4m7 97 2m7 77 0M7 0M7|
+0M7 0m7 10m7 37 8M7 8M7 2m7 77|47 97 27 77 0 0 0 0"""
+_MINOR_JAZZ = """0m7 5m7 2m7b5 77|2m7b5 77 0m7 0m7|0m7 8M7 2m7b5 77|
+5m7 107 3M7 8M7 2m7b5 77 0m7 0m7|0m 7 8 5"""
+
+_DIATONIC, _FLAT_SEVENTH = (0, 2, 4, 5, 7, 9, 11), (0, 2, 4, 5, 7, 9, 10)
+_NATURAL_MINOR, _HARMONIC_MINOR = (0, 2, 3, 5, 7, 8, 10), (0, 2, 3, 5, 7, 8, 11)
+_DORIAN_SCALE, _MELODIC_MINOR = (0, 2, 3, 5, 7, 9, 10), (0, 2, 3, 5, 7, 9, 11)
+_FIVE, _MINOR_FIVE = (0, 2, 4, 7, 9), (0, 3, 5, 7, 10)
+_BLUE, _DEEP_BLUE = (0, 3, 5, 6, 7, 10), (0, 3, 4, 5, 7, 10)
+
+_MODES = (
+    Mode(3.0, False, (_DIATONIC, _FIVE), _MAJOR),
+    Mode(2.0, False, (_FLAT_SEVENTH, _FIVE, _MINOR_FIVE), _MIXOLYDIAN),
+    Mode(2.0, False, (_DEEP_BLUE, _BLUE, (0, 2, 3, 4, 7, 9)), _BLUES),
+    Mode(1.0, False, (_FIVE, _MINOR_FIVE, _FLAT_SEVENTH), _MAJOR_VAMP),
+    Mode(1.5, False, (_DIATONIC, _DEEP_BLUE), _JAZZ),
+    Mode(3.0, True, (_NATURAL_MINOR, _MINOR_FIVE), _MINOR),
+    Mode(2.0, True, (_DORIAN_SCALE, _MINOR_FIVE, _BLUE), _DORIAN),
+    Mode(0.8, True, ((0, 1, 3, 5, 7, 8, 10), (0, 1, 3, 5, 6, 7, 10)), _PHRYGIAN),
+    Mode(2.0, True, (_MINOR_FIVE, _NATURAL_MINOR, _BLUE), _MINOR_VAMP),
+    Mode(1.0, True, (_NATURAL_MINOR, _MELODIC_MINOR, _HARMONIC_MINOR), _MINOR_JAZZ),
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Chord:
-    """A chord; `degree` in semitones above the tonic, `quality` as in ``m7b5``."""
+    """A chord; `degree` in semitones above the tonic, `quality` as in ``m7b5``, ``5``: a fifth."""
 
     degree: int
     quality: str
@@ -22,6 +72,8 @@ class Chord:
     @property
     def tones(self) -> list[int]:
         """Semitones above the chord's root."""
+        if self.quality == "5":
+            return [0, 7, 12]
         third = 3 if self.quality.startswith("m") else 4
         fifth = 6 if "b5" in self.quality else 7
         if "7" not in self.quality:
@@ -31,11 +83,12 @@ class Chord:
 
 @dataclass(frozen=True, slots=True)
 class Harmony:
-    """A key and one chord for each bar."""
+    """A key, one chord for each bar, and the tunes' scale in semitones above the tonic."""
 
     tonic: int
     is_minor: bool
     chords: Sequence[Chord]
+    steps: Sequence[int] = _DIATONIC
 
     @property
     def key(self) -> int:
@@ -44,9 +97,8 @@ class Harmony:
 
     @property
     def scale(self) -> list[int]:
-        """Pitch classes of the key."""
-        steps = _MINOR_SCALE if self.is_minor else _MAJOR_SCALE
-        return [(self.tonic + step) % 12 for step in steps]
+        """Pitch classes of the tunes."""
+        return [(self.tonic + step) % 12 for step in self.steps]
 
     def root(self, bar: int) -> int:
         """Pitch class of a bar's root."""
@@ -61,22 +113,22 @@ class Harmony:
 def _parse(progression: str) -> list[Chord]:
     chords = []
     for word in progression.split():
-        digits = len(word) - len(word.lstrip("0123456789"))
+        # 105 is a fifth on the tenth degree, 07 a seventh chord on the tonic.
+        digits = 2 if word.startswith(("10", "11")) else 1
         chords.append(Chord(int(word[:digits]), word[digits:]))
     return chords
 
 
 def progression(rng: Random, n_bars: int, holds: Sequence[int] = (1, 1, 1, 2)) -> Harmony:
-    """Draw a key and a chord for every bar: sections of four-bar loops, some repeated."""
-    is_minor = rng.random() < 0.5
-    pool = [p for line in (_MINOR if is_minor else _MAJOR).splitlines() for p in line.split("|")]
-    sections = [_parse(rng.choice(pool)) for _ in range(rng.choice([1, 1, 2, 3]))]
+    """Draw a mode, a key and a chord for every bar: sections of loops, some repeated."""
+    mode = rng.choices(_MODES, [mode.weight for mode in _MODES])[0]
+    sections = [_parse(rng.choice(mode.loops.split("|"))) for _ in range(rng.choice([1, 1, 2, 3]))]
     hold = rng.choice(holds)
     chords: list[Chord] = []
     while len(chords) < n_bars:
         for chord in rng.choice(sections) * rng.choice([1, 2, 2]):
             chords += [chord] * hold
-    return Harmony(rng.randrange(12), is_minor, chords[:n_bars])
+    return Harmony(rng.randrange(12), mode.is_minor, chords[:n_bars], rng.choice(mode.scales))
 
 
 def tune(

@@ -44,6 +44,7 @@ def render_mix(
     duration_s: float,
     rng: Random,
     noise: np.random.Generator,
+    drums_level: float = 1.0,
 ) -> Waveform:
     """Render a performance with drawn instruments and mix it, float32 ``[T]`` at 22,050 Hz."""
     by_channel: dict[int, list[Note]] = {}
@@ -62,7 +63,7 @@ def render_mix(
         depth = rng.uniform(0.3, 0.9)
         parts = [(duck(part, kicks, depth), gain) for part, gain in parts]
     if drums:
-        gain = float(np.exp(rng.gauss(0.1, 0.5)))
+        gain = drums_level * float(np.exp(rng.gauss(0.1, 0.5)))
         parts.append((_drums(piece, drums, instruments, duration_s, rng, noise), gain))
     mix = np.zeros(round(duration_s * 22_050), dtype=np.float32)
     for part, gain in parts:

@@ -6,6 +6,7 @@ from pydantic import BeforeValidator, Field
 
 from pipelines.analysis.notes import mode_name, pitch_class
 from pipelines.analysis.records import TrackFeatures
+from pipelines.analysis.tags.kinds import TagKind, kind_of
 from serve_app.api.wire.bodies import KeyName, Meta, Percent, Unit, WireModel
 from serve_app.api.wire.dialects.spotify import time_signature
 from serve_app.api.wire.meanings import (
@@ -29,7 +30,10 @@ TRACK_ID_EXAMPLE = "0AfaDemoTrack000000001"
 class MoodTagBody(WireModel):
     """A tag and its calibrated score."""
 
-    tag: str = Field(description="A genre, mood, instrument, era or kind of voice.")
+    tag: str = Field(description="A word in lower case.")
+    kind: TagKind = Field(
+        description="What it is a word for; `sound` is pace, loudness and what an audience does."
+    )
     score: Unit = Field(description="Calibrated, 0 to 1: from .6 on a tag is reliable.")
 
 
@@ -221,7 +225,10 @@ def extended_fields(features: TrackFeatures, artist: str, title: str) -> dict[st
     return _canonical(features, artist, title) | {
         "mix_in": round(features.mix_in_s, 3),
         "mix_out": round(features.mix_out_s, 3),
-        "mood_tags": [MoodTagBody(tag=t.tag, score=_unit(t.score)) for t in features.mood_tags],
+        "mood_tags": [
+            MoodTagBody(tag=t.tag, kind=kind_of(t.tag), score=_unit(t.score))
+            for t in features.mood_tags
+        ],
         "loudness": round(features.loudness_lufs, 2),
         "loudness_range": round(features.loudness_range_lu, 2),
         "true_peak": round(features.true_peak_dbtp, 2),

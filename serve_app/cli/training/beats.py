@@ -17,6 +17,7 @@ from rich.table import Table
 from configs.tables import load_table
 from serve_app.cli.environment import console, fail, told
 from serve_app.cli.training.embedding import embedding
+from serve_app.cli.training.key import key
 
 if TYPE_CHECKING:
     from pipelines.training.plan import Plan
@@ -39,6 +40,7 @@ class Part(StrEnum):
 
 
 app.command()(embedding)
+app.command()(key)
 
 
 @app.command()
@@ -103,11 +105,14 @@ def _checkpoint(work: Path) -> Path:
 
 def _render(plan: "Plan", work: Path, jobs: int) -> None:
     try:
+        from pipelines.training.clips import make_clip
         from pipelines.training.render import render
     except ModuleNotFoundError as error:
         fail(f"{error.name} is missing: install afa[train]")
     with _bar("rendering") as tell:
-        failed = render(plan.render, work, jobs, lambda done, total: tell(done, total, ""))
+        failed = render(
+            make_clip, plan.render, work, jobs, lambda done, total: tell(done, total, "")
+        )
     console.print(f"{plan.render.hours:g} h rendered; {failed} clips could not be made")
 
 

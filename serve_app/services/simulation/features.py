@@ -17,7 +17,7 @@ from pipelines.analysis.records import (
 
 MODEL_ID = "simulated"
 DURATION_S = 180.0
-TAGS = ("calm", "dark", "happy", "relaxing", "energetic")
+TAGS = ("mellow", "chill", "happy", "party", "exciting")
 
 
 def _numbers(seed: str) -> Callable[[], float]:

@@ -177,7 +177,7 @@ def test_a_clip_depends_on_its_seed_alone(font: Path) -> None:
     instruments = Instruments([font], [font])
     clips = [
         make_clip("electronic", seed, {"electronic": electronic}, instruments, 10.0)
-        for seed in (1, 2, 1)
+        for seed in (5, 2, 5)
     ]
     difference = clips[0].bands.astype(float) - clips[2].bands.astype(float)
     assert np.abs(difference).mean() < 1e-3

@@ -6,6 +6,7 @@ import torch
 from models.checkpoints.cards import CardError, ModelCard
 from models.musicnn import MSD_TAGS, MTT_TAGS
 from pipelines.analysis.records import MoodTag
+from pipelines.analysis.tags import kinds
 from pipelines.analysis.tags.attributes import attributes_from_tags
 from pipelines.analysis.tags.tagging import (
     AUDIOSET,
@@ -122,3 +123,28 @@ def test_only_the_music_of_audioset_is_reported() -> None:
 def test_other_vocabularies_map_to_no_attributes() -> None:
     with pytest.raises(CardError, match="MagnaTagATune's and AudioSet's"):
         attributes_from_tags(MSD, torch.full((50,), 0.1))
+
+
+def test_every_word_that_is_no_genre_is_one_that_a_tagger_says() -> None:
+    said = {tag.tag for vocabulary in (MTT, MSD, AUDIOSET) for tag in _all_tags(vocabulary)}
+    assert set(kinds._KINDS) <= said
+
+
+def _all_tags(vocabulary: Vocabulary) -> list[MoodTag]:
+    names = [name for name in vocabulary.names if name]
+    return [
+        tag
+        for i in range(0, len(names), MAX_TAGS)
+        for tag in merge_tags([MoodTag(name, 1.0) for name in names[i : i + MAX_TAGS]])
+    ]
+
+
+@pytest.mark.parametrize(
+    ("tag", "kind"),
+    [
+        *(("happy", "mood"), ("mellow", "mood"), ("techno", "genre"), ("piano", "instrument")),
+        *(("female vocals", "voice"), ("instrumental", "voice"), ("80s", "era"), ("slow", "sound")),
+    ],
+)
+def test_moods_are_apart_from_genres_and_instruments(tag: str, kind: str) -> None:
+    assert kinds.kind_of(tag) == kind

@@ -1,0 +1,82 @@
+"""What real recordings have and renders lack, done to bands."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from models.keynet import BANDS_PER_OCTAVE, N_BANDS
+
+Bands = NDArray[np.float32]
+_PER_SEMITONE = BANDS_PER_OCTAVE // 12
+_BANDS = np.arange(N_BANDS)
+
+
+def transposed(bands: Bands, bands_up: float, rng: np.random.Generator) -> Bands:
+    """Move ``[N, 180]`` up by bands and parts of one; what comes in from outside is faint."""
+    whole = int(np.floor(bands_up))
+    part = bands_up - whole
+    moved = np.roll(bands, whole, axis=1)
+    if whole > 0:
+        moved[:, :whole] = moved[:, whole : whole + 1] * rng.uniform(0, 0.5)
+    elif whole < 0:
+        moved[:, whole:] = moved[:, whole - 1 : whole] * rng.uniform(0, 0.5)
+    below = np.concatenate([moved[:, :1], moved[:, :-1]], axis=1)
+    return np.asarray((1 - part) * moved + part * below, dtype=np.float32)
+
+
+def augment(bands: Bands, other: Bands, rng: np.random.Generator) -> Bands:
+    """Draw an equaliser, drums, noise, speech, other music and compression over ``[N, 180]``.
+
+    Args:
+        bands: Magnitudes.
+        other: Of other music, at least as long.
+        rng: Draws.
+
+    Returns:
+        float32 with a mean of 1.
+    """
+    level = float(bands.mean())
+    if rng.random() < 0.7:
+        bands = bands * _curve(6, 0.7, rng)
+    if rng.random() < 0.3:
+        tilt = np.linspace(rng.uniform(0, 1.5), 0, N_BANDS) * rng.choice([1, 1, -1])
+        bands = bands * np.exp(tilt)
+    if rng.random() < 0.55:
+        bands = bands + level * _drums(bands.shape, rng)
+    if rng.random() < 0.5:
+        bands = bands + level * np.abs(rng.normal(0, 10 ** rng.uniform(-2, -0.3), bands.shape))
+    if rng.random() < 0.2:
+        speech = _speech(len(bands), rng)
+        bands = bands + speech * (rng.uniform(0.1, 0.8) * level / max(speech.mean(), 1e-6))
+    if rng.random() < 0.1:
+        bands = bands + other[: len(bands)] * rng.uniform(0.03, 0.15)
+    if rng.random() < 0.3:
+        bands = bands ** rng.uniform(0.6, 1.0)
+    return np.asarray(bands / max(float(bands.mean()), 1e-6), dtype=np.float32)
+
+
+def _curve(points: int, depth: float, rng: np.random.Generator) -> NDArray[np.float64]:
+    steps = np.linspace(0, N_BANDS - 1, points)
+    return np.asarray(np.exp(np.interp(_BANDS, steps, rng.normal(0, depth, points))))
+
+
+def _drums(shape: tuple[int, ...], rng: np.random.Generator) -> NDArray[np.float64]:
+    strokes = (rng.random(shape[0]) < rng.uniform(0.1, 0.7)) * rng.exponential(
+        rng.uniform(0.1, 2.0), shape[0]
+    )
+    return strokes[:, None] * _curve(8, 0.8, rng) * np.abs(rng.normal(1, 0.35, shape))
+
+
+def _speech(n_frames: int, rng: np.random.Generator) -> NDArray[np.float64]:
+    """A gliding comb of partials under formants, syllable by syllable."""
+    speech = np.zeros((n_frames, N_BANDS))
+    numbers = np.arange(1, 25)
+    partials = BANDS_PER_OCTAVE * np.log2(numbers)
+    is_voiced = np.repeat(rng.random(n_frames // 2 + 1) < 0.8, 2)[:n_frames]
+    pitch = rng.uniform(0, 60)
+    for frame in range(n_frames):
+        pitch = float(np.clip(pitch + rng.normal(0, _PER_SEMITONE), 0, 80))
+        if is_voiced[frame]:
+            at = np.round(pitch + partials).astype(np.int64)
+            inside = at < N_BANDS
+            np.add.at(speech[frame], at[inside], numbers[inside] ** -0.7)
+    return speech * _curve(10, 1.0, rng)

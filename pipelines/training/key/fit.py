@@ -1,0 +1,230 @@
+"""Trains the key network: segments in all keys, AdamW over one cycle, averaged weights."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import mir_eval
+import numpy as np
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+from torch.nn import functional
+
+from models.keynet import BANDS_PER_OCTAVE, HIDDEN, KeyNetwork, compressed
+from pipelines.analysis.notes import pitch_class
+from pipelines.training.clips import UNKNOWN_KEY
+from pipelines.training.key.augmentation import augment, transposed
+from pipelines.training.key.clips import NO_BASS, KeyClip
+
+_DETUNED, _MOST_DETUNED = 0.25, 0.6
+_BASS_WEIGHT, _KEY_WEIGHT = 0.3, 0.5
+_RIGHT, _RELATIVE, _FIFTH, _PARALLEL = 0.9, 0.04, 0.03, 0.03
+_CLIP_NORM = 1.0
+_BETAS = (0.9, 0.98)
+_LAST_RATE = 1e-3
+
+
+@dataclass(frozen=True, slots=True)
+class KeyFitPlan:
+    """The training.
+
+    Attributes:
+        steps: Optimiser steps.
+        batch: Segments of a step.
+        segment_frames: Frames of a segment, 2.7 a second.
+        peak_rate: Learning rate at the end of the warm-up (one cycle).
+        warm_up_steps: Steps that the rate rises in.
+        weight_decay: AdamW's.
+        ema_decay: Of the averaged weights, which are what is kept.
+        seed: Initial weights and the draw of segments.
+    """
+
+    steps: int
+    batch: int
+    segment_frames: int
+    peak_rate: float
+    warm_up_steps: int
+    weight_decay: float
+    ema_decay: float
+    seed: int
+
+
+class KeyBatch(NamedTuple):
+    """Segments and what is to be said of them.
+
+    Attributes:
+        bands: float32 ``[B, N, 180]``.
+        pitches: float32 ``[B, N, 12]``, 0 or 1.
+        bass: int64 ``[B, N]``, 0 to 12.
+        keys: int64 ``[B]``; -1 is unknown.
+    """
+
+    bands: Tensor
+    pitches: Tensor
+    bass: Tensor
+    keys: Tensor
+
+
+def draw_batch(clips: Sequence[KeyClip], plan: KeyFitPlan, step: int) -> KeyBatch:
+    """Draw segments; they depend on the clips, the plan and the step alone."""
+    rng = np.random.default_rng([plan.seed, step])
+    drawn = [_segment(clips, plan.segment_frames, rng) for _ in range(plan.batch)]
+    bands, pitches, bass, keys = zip(*drawn, strict=True)
+    return KeyBatch(
+        torch.from_numpy(np.stack(bands)),
+        torch.from_numpy(np.stack(pitches)).float(),
+        torch.from_numpy(np.stack(bass)).long(),
+        torch.tensor(keys),
+    )
+
+
+def _segment(
+    clips: Sequence[KeyClip], n_frames: int, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
+    clip, other = (clips[int(rng.integers(len(clips)))] for _ in range(2))
+    first = int(rng.integers(max(1, len(clip.bands) - n_frames + 1)))
+    # A clip that is shorter begins anew.
+    at = (first + np.arange(n_frames)) % len(clip.bands)
+    up = int(rng.integers(-5, 7))
+    detuned = float(np.clip(rng.normal(0, _DETUNED), -_MOST_DETUNED, _MOST_DETUNED))
+    bands = transposed(
+        clip.bands[at].astype(np.float32), up * BANDS_PER_OCTAVE // 12 + detuned, rng
+    )
+    bass = np.where(clip.bass[at] == NO_BASS, NO_BASS, (clip.bass[at] + up) % 12)
+    key = clip.key
+    if key != UNKNOWN_KEY:
+        key = (key % 12 + up) % 12 + 12 * (key >= 12)
+    faint = other.bands[np.arange(n_frames) % len(other.bands)].astype(np.float32)
+    return augment(bands, faint, rng), np.roll(clip.pitches[at], up, axis=1), bass, key
+
+
+class _Heads(nn.Module):
+    """What the trunk must also tell in training: the pitch classes and the bass of each frame."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pitches = nn.Conv2d(HIDDEN, 1, 1)
+        self.bass = nn.Conv2d(HIDDEN, 1, 1)
+        self.no_bass = nn.Linear(HIDDEN, 1)
+
+    def forward(self, heard: Tensor) -> tuple[Tensor, Tensor]:
+        """Map ``[B, 32, 12, N]`` to logits ``[B, N, 12]`` and ``[B, N, 13]``."""
+        none = self.no_bass(heard.mean(2).transpose(1, 2))
+        bass = torch.cat([self.bass(heard)[:, 0].transpose(1, 2), none], dim=-1)
+        return self.pitches(heard)[:, 0].transpose(1, 2), bass
+
+
+def key_targets() -> Tensor:
+    """Give each key's target ``[24, 24]``: most on itself, a little on its neighbours."""
+    targets = torch.zeros(24, 24)
+    for key in range(24):
+        tonic, minor = key % 12, key // 12
+        relative = (tonic + (3 if minor else 9)) % 12
+        targets[key, key] = _RIGHT
+        targets[key, relative + 12 * (1 - minor)] += _RELATIVE
+        targets[key, (tonic + 7) % 12 + 12 * minor] += _FIFTH
+        targets[key, tonic + 12 * (1 - minor)] += _PARALLEL
+    return targets
+
+
+class KeyTrainer:
+    """A run in memory: it takes minutes, so nothing of it is kept but the result."""
+
+    def __init__(self, plan: KeyFitPlan, clips: Sequence[KeyClip]) -> None:
+        self._plan, self._clips = plan, clips
+        torch.manual_seed(plan.seed)
+        self._network, self._heads = KeyNetwork(), _Heads()
+        self._averaged = KeyNetwork()
+        self._averaged.load_state_dict(self._network.state_dict())
+        parameters = [*self._network.parameters(), *self._heads.parameters()]
+        self._optimiser = torch.optim.AdamW(
+            parameters, plan.peak_rate, betas=_BETAS, weight_decay=plan.weight_decay
+        )
+        self._targets = key_targets()
+
+    def run(self, told: Callable[[int, float], None]) -> KeyNetwork:
+        """Train; `told` is called with each step and its key loss. Gives the averaged network."""
+        for step in range(self._plan.steps):
+            told(step + 1, self._train_step(step))
+        return self._averaged.eval()
+
+    def _train_step(self, step: int) -> float:
+        plan = self._plan
+        rise = min(1.0, (step + 1) / plan.warm_up_steps)
+        fall = 0.5 * (1 + math.cos(math.pi * step / plan.steps))
+        for group in self._optimiser.param_groups:
+            group["lr"] = plan.peak_rate * rise * (fall + _LAST_RATE)
+        batch = draw_batch(self._clips, plan, step)
+        self._network.train()
+        with torch.autocast("cpu", torch.bfloat16):
+            heard = self._network.trunk(compressed(batch.bands))
+            pitches, bass = self._heads(heard)
+            keys = self._network.head(heard)
+        known = batch.keys != UNKNOWN_KEY
+        entropy = -(self._targets[batch.keys[known]] * keys[known].float().log_softmax(-1)).sum(-1)
+        key_loss = entropy.sum() / known.sum().clamp_min(1)
+        loss = (
+            functional.binary_cross_entropy_with_logits(pitches.float(), batch.pitches)
+            + _BASS_WEIGHT
+            * functional.cross_entropy(bass.float().flatten(0, 1), batch.bass.flatten())
+            + _KEY_WEIGHT * key_loss
+        )
+        self._optimiser.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        nn.utils.clip_grad_norm_(self._network.parameters(), _CLIP_NORM)
+        self._optimiser.step()
+        self._average(step)
+        return float(key_loss.detach())
+
+    def _average(self, step: int) -> None:
+        """Move the averaged weights: quickly at first, so that the start is forgotten."""
+        keep = min(self._plan.ema_decay, (1 + step) / (10 + step))
+        with torch.no_grad():
+            for mean, new in zip(
+                self._averaged.parameters(), self._network.parameters(), strict=True
+            ):
+                mean.lerp_(new, 1 - keep)
+            for mean, new in zip(self._averaged.buffers(), self._network.buffers(), strict=True):
+                mean.copy_(new)
+
+
+def split_clips(paths: Sequence[Path], validation_every: int) -> tuple[list[Path], list[Path]]:
+    """Part clips named ``<kind>_<seed>.npz`` in those for training and every so many-th seed."""
+    training: list[Path] = []
+    validation: list[Path] = []
+    for path in paths:
+        is_kept_back = int(path.stem.rpartition("_")[2]) % validation_every == 0
+        (validation if is_kept_back else training).append(path)
+    return training, validation
+
+
+def score_clips(network: KeyNetwork, clips: Sequence[KeyClip]) -> float:
+    """Give the mean MIREX weighted score on whole clips that have a key; NaN without one."""
+    scores = []
+    for clip in clips:
+        if clip.key == UNKNOWN_KEY:
+            continue
+        bands = torch.from_numpy(clip.bands.astype(np.float32))[None]
+        with torch.inference_mode():
+            logits = network.head(network.trunk(compressed(bands / bands.mean().clamp_min(1e-6))))
+        scores.append(_weighted_score(clip.key, int(logits.argmax())))
+    return float(np.mean(scores)) if scores else math.nan
+
+
+def _weighted_score(truth: int, found: int) -> float:
+    names = [
+        f"{pitch_class(key % 12)} {'minor' if key >= 12 else 'major'}" for key in (truth, found)
+    ]
+    return float(mir_eval.key.weighted_score(*names))
+
+
+def write(network: KeyNetwork, target: Path) -> None:
+    """Write the weights; the file appears whole or not at all."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    part = target.with_suffix(".part")
+    tensors = {name: tensor.contiguous() for name, tensor in network.state_dict().items()}
+    save_file(tensors, part, metadata={"licence": "Apache-2.0"})
+    part.replace(target)
