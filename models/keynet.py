@@ -54,7 +54,8 @@ class KeyBands(nn.Module):
         n = bands.shape[1] // FRAMES_TOGETHER
         bands = bands[:, : n * FRAMES_TOGETHER].unflatten(1, (n, FRAMES_TOGETHER)).mean(2)
         level = bands.mean((1, 2), keepdim=True)
-        return (bands / level.clamp_min(1e-7)).clamp_max(_LOUDEST)
+        relative: Tensor = (bands / level.clamp_min(1e-7)).clamp_max(_LOUDEST)
+        return relative
 
 
 def compressed(bands: Tensor) -> Tensor:

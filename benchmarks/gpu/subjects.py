@@ -200,6 +200,12 @@ def _skey() -> nn.Module:
     return _Named(SKey(_vqt()))
 
 
+def _keynet() -> nn.Module:
+    from models.keynet import KeyNetwork
+
+    return _Named(KeyNetwork())
+
+
 def _beatnet() -> nn.Module:
     from models.rhythm.beatnet import BeatEnsemble
 
@@ -424,6 +430,7 @@ _NETWORKS: dict[str, tuple[Callable[..., nn.Module], int, int, bool]] = {
     "beatnet": (_beatnet, 661_500, 22_050, False),
     "beat-tracker": (_beat_tracker, 661_500, 22_050, False),
     "skey": (_skey, 330_750, 22_050, False),
+    "keynet": (_keynet, 330_750, 22_050, False),
     "musicnn": (_musicnn, 48_128, 16_000, False),
     "vibenet": (_vibenet, 320_000, 16_000, False),
     "efficientat": (_efficientat, 320_000, 32_000, False),

@@ -34,24 +34,27 @@ def augment(bands: Bands, other: Bands, rng: np.random.Generator) -> Bands:
     Returns:
         float32 with a mean of 1.
     """
-    level = float(bands.mean())
+    altered = np.asarray(bands, dtype=np.float64)
+    level = float(altered.mean())
     if rng.random() < 0.7:
-        bands = bands * _curve(6, 0.7, rng)
+        altered = altered * _curve(6, 0.7, rng)
     if rng.random() < 0.3:
         tilt = np.linspace(rng.uniform(0, 1.5), 0, N_BANDS) * rng.choice([1, 1, -1])
-        bands = bands * np.exp(tilt)
+        altered = altered * np.exp(tilt)
     if rng.random() < 0.55:
-        bands = bands + level * _drums(bands.shape, rng)
+        altered = altered + level * _drums(altered.shape, rng)
     if rng.random() < 0.5:
-        bands = bands + level * np.abs(rng.normal(0, 10 ** rng.uniform(-2, -0.3), bands.shape))
+        altered = altered + level * np.abs(
+            rng.normal(0, 10 ** rng.uniform(-2, -0.3), altered.shape)
+        )
     if rng.random() < 0.2:
-        speech = _speech(len(bands), rng)
-        bands = bands + speech * (rng.uniform(0.1, 0.8) * level / max(speech.mean(), 1e-6))
+        speech = _speech(len(altered), rng)
+        altered = altered + speech * (rng.uniform(0.1, 0.8) * level / max(speech.mean(), 1e-6))
     if rng.random() < 0.1:
-        bands = bands + other[: len(bands)] * rng.uniform(0.03, 0.15)
+        altered = altered + other[: len(altered)] * rng.uniform(0.03, 0.15)
     if rng.random() < 0.3:
-        bands = bands ** rng.uniform(0.6, 1.0)
-    return np.asarray(bands / max(float(bands.mean()), 1e-6), dtype=np.float32)
+        altered = altered ** rng.uniform(0.6, 1.0)
+    return np.asarray(altered / max(float(altered.mean()), 1e-6), dtype=np.float32)
 
 
 def _curve(points: int, depth: float, rng: np.random.Generator) -> NDArray[np.float64]:

@@ -173,7 +173,7 @@ class KeyTrainer:
             + _KEY_WEIGHT * key_loss
         )
         self._optimiser.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         nn.utils.clip_grad_norm_(self._network.parameters(), _CLIP_NORM)
         self._optimiser.step()
         self._average(step)
@@ -187,8 +187,9 @@ class KeyTrainer:
                 self._averaged.parameters(), self._network.parameters(), strict=True
             ):
                 mean.lerp_(new, 1 - keep)
-            for mean, new in zip(self._averaged.buffers(), self._network.buffers(), strict=True):
-                mean.copy_(new)
+            kept = dict(self._averaged.named_buffers())
+            for name, buffer in self._network.named_buffers():
+                kept[name].copy_(buffer)
 
 
 def split_clips(paths: Sequence[Path], validation_every: int) -> tuple[list[Path], list[Path]]:

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,8 @@ from pipelines.analysis.tags.tagging import (
     scores,
     vocabulary_of,
 )
+from serve_app.api.wire.features import to_extended
+from serve_app.services.simulation.features import simulated_features
 
 
 @pytest.mark.parametrize(
@@ -148,3 +151,14 @@ def _all_tags(vocabulary: Vocabulary) -> list[MoodTag]:
 )
 def test_moods_are_apart_from_genres_and_instruments(tag: str, kind: str) -> None:
     assert kinds.kind_of(tag) == kind
+
+
+def test_an_answer_says_the_kind_of_each_tag() -> None:
+    said = [MoodTag("sad", 0.9), MoodTag("jazz", 0.8), MoodTag("trumpet", 0.7)]
+    features = replace(simulated_features("one"), mood_tags=said)
+    body = to_extended(features, "", "").model_dump()
+    assert body["mood_tags"] == [
+        {"tag": "sad", "kind": "mood", "score": 0.9},
+        {"tag": "jazz", "kind": "genre", "score": 0.8},
+        {"tag": "trumpet", "kind": "instrument", "score": 0.7},
+    ]
