@@ -12,8 +12,10 @@ from torch import Tensor
 from typer.testing import CliRunner
 
 from configs.tables import load_table
+from models.keynet import KeyNetwork
 from models.rhythm.tracker import BeatTracker
 from pipelines.training.clips import Clip
+from pipelines.training.key.clips import KeyClip
 from serve_app.cli import environment
 from serve_app.cli.main import app
 from tests.conftest import DEMO_TRACK
@@ -128,3 +130,24 @@ def test_an_embedding_is_learnt_from_a_package_and_exported(
     gone = CliRunner().invoke(app, ["train", "embedding", "fetch", *options])
     assert gone.exit_code == 1
     assert "the package demo cannot be fetched" in gone.output
+
+
+def test_a_key_network_is_trained_and_written(tmp_path: Path) -> None:
+    content: dict[str, Any] = load_table("train_key")
+    content["fit"] |= {"steps": 1, "batch": 2, "segment_frames": 8}
+    path, target = tmp_path / "run.yaml", tmp_path / "key.safetensors"
+    path.write_text(yaml.safe_dump(content))
+    options = ["--config", str(path), "--work", str(tmp_path), "--target", str(target)]
+    command = ["train", "key", "fit", *options, "--threads", "1"]
+    without = CliRunner().invoke(app, command)
+    assert without.exit_code == 1
+    assert "afa train key render" in without.output
+    (tmp_path / "clips").mkdir()
+    pitches, bass = np.zeros((12, 12), dtype=np.uint8), np.full(12, 12, dtype=np.int8)
+    for seed in (24, 25, 26):
+        clip = KeyClip(np.ones((12, 180), dtype=np.float16), pitches, bass, 3)
+        clip.save(tmp_path / "clips" / f"band_{seed}.npz")
+    trained = CliRunner().invoke(app, command)
+    assert trained.exit_code == 0, trained.output
+    assert "1 steps on 2 clips; weighted score of 1 others" in " ".join(trained.output.split())
+    KeyNetwork.from_tensors(load_file(target))

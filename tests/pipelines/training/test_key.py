@@ -27,7 +27,7 @@ from pipelines.training.music.score import DRUMS, Note
 @pytest.fixture
 def plan() -> KeyFitPlan:
     shipped = parse_key_plan(load_table("train_key")).fit
-    return replace(shipped, steps=2, batch=4, segment_frames=16)
+    return replace(shipped, steps=2, batch=2, segment_frames=8)
 
 
 def clip(key: int) -> KeyClip:
