@@ -36,7 +36,7 @@ def percentiles(call: Callable[[int], bool], n: int) -> dict[str, float]:
         found = call(i)
         times.append((time.perf_counter() - began) * 1e6)
         n_found += found
-    p50, p99 = np.percentile(times, [50, 99])
+    p50, p99 = np.percentile(times, [50, 99]).tolist()
     return {"p50_us": round(p50, 1), "p99_us": round(p99, 1), "found": round(n_found / n, 4)}
 
 

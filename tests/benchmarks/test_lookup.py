@@ -1,6 +1,7 @@
 """What a cache hit costs, and the load generator."""
 
 import asyncio
+import json
 from collections.abc import Iterator
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from benchmarks.harness.api import serving
 from benchmarks.harness.load import Load, Measured, request_text, run_load
 from benchmarks.harness.scene import Scene, open_scene
+from benchmarks.lookup.catalog import percentiles
 from benchmarks.lookup.hit import (
     BATCH_IDS,
     MOST_TRIPS,
@@ -16,7 +18,7 @@ from benchmarks.lookup.hit import (
     round_trips,
     summarise,
 )
-from benchmarks.report import Options
+from benchmarks.report import Options, Result, Target, as_json
 from benchmarks.server_process import LOCAL, THROUGHPUT, UVICORN
 
 pytestmark = pytest.mark.redis
@@ -63,3 +65,9 @@ def test_the_ratio_is_told_per_profile() -> None:
     assert result.values["profiles"][LOCAL]["ratio"] == 0.2
     assert [target.value for target in result.targets] == [0.4, 2.0]
     assert all(target.is_met for target in result.targets)
+
+
+def test_percentiles_can_be_written_with_their_targets() -> None:
+    found = percentiles(lambda _: True, 3)
+    target = Target("p99", found["p99_us"], 1.0, at_least=False)
+    json.dumps(as_json(Result("x", {"found": found}, targets=[target])))
