@@ -117,3 +117,5 @@ def test_the_reference_has_no_barrier(
     page.goto(f"{live.url}/docs")
     page.wait_for_selector("section")
     assert violations(page) == []
+    page.set_viewport_size(PHONE)
+    assert violations(page) == []
