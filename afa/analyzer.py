@@ -38,7 +38,7 @@ class Analyzer:
         from configs.settings import Settings
         from models.checkpoints.cache import CheckpointError
         from pipelines.analysis import embedding, mood, spectral
-        from pipelines.analysis.mood_and_embedding import MoodAndEmbeddingStep
+        from pipelines.batching.steps import Both
 
         settings = Settings()
         model_dir = settings.resolved_model_dir()
@@ -51,7 +51,7 @@ class Analyzer:
             described = mood.build(cards, model_dir, self.device, loaded=trunks)
         except (CardError, CheckpointError) as error:
             raise ModelError(str(error)) from error
-        self._described = MoodAndEmbeddingStep(described, self._embedding)
+        self._described = Both(described, self._embedding)
 
     def analyze(self, path: PathName) -> Track:
         """Analyse a file.
@@ -61,11 +61,13 @@ class Analyzer:
         """
         from afa.reading import read
         from pipelines.analysis.merge import merge
-        from pipelines.batching.steps import run_local
+        from pipelines.batching.steps import run_on
+        from pipelines.batching.upload import bring
 
         waveform = read(Path(path))
-        rhythm_and_key = run_local(self._spectral, waveform, device=self.device)
-        mood, vector = run_local(self._described, waveform, device=self.device)
+        track = bring(waveform, self.device)
+        rhythm_and_key = run_on(self._spectral, track)
+        mood, vector = run_on(self._described, track)
         return Track.of(Path(path), merge(waveform.duration_s, rhythm_and_key, mood, vector))
 
     def stream(self, paths: Iterable[PathName]) -> Iterator[Track | AudioError]:
@@ -82,9 +84,11 @@ class Analyzer:
         """
         from afa.streaming import stream
         from pipelines.analysis.merge import merge
+        from pipelines.batching.steps import Both
 
         files = (Path(path) for path in paths)
-        for path, outcome in stream((self._spectral, self._described), self.device, files):
+        everything = Both(self._spectral, self._described)
+        for path, outcome in stream(everything, self.device, files):
             if isinstance(outcome, AudioError):
                 yield outcome
             else:
@@ -106,10 +110,10 @@ class Analyzer:
             raise TypeError("embed takes a list of paths; for one file: embed([path])")
         files = [Path(path) for path in paths]
         vectors: dict[Path, list[float]] = {}
-        for path, outcome in stream((self._embedding,), self.device, dict.fromkeys(files)):
+        for path, outcome in stream(self._embedding, self.device, dict.fromkeys(files)):
             if isinstance(outcome, AudioError):
                 raise outcome
-            vectors[path] = outcome[1][0].vector
+            vectors[path] = outcome[1].vector
         rows = np.array([vectors[path] for path in files], dtype=np.float32)
         return rows.reshape(len(files), EMBEDDING_DIMENSION)
 

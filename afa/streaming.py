@@ -6,12 +6,12 @@ further file is begun.
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import takewhile
 from pathlib import Path
 from queue import Queue
 from threading import Event, Thread
-from typing import Any
+from typing import TypeVar
 
 import torch
 
@@ -20,33 +20,31 @@ from afa.reading import read
 from pipelines.audio.waveform import Waveform
 from pipelines.batching.backfill import backfill
 from pipelines.batching.batcher import DeviceFaultError
-from pipelines.batching.device import Turns
 from pipelines.batching.runner import BatchedStep
 from pipelines.batching.steps import Prepared, Step
 
 AHEAD = 16
 BATCH_WINDOWS = 16
 
-Results = tuple[float, list[Any]]
-"""The length of a track in seconds, and the result of every step."""
+R = TypeVar("R")
 
 
 def stream(
-    steps: Sequence[Step[Any]], device: torch.device, paths: Iterable[Path]
-) -> Iterator[tuple[Path, Results | AudioError]]:
-    """Run steps over files; give each file's results, or its error, when it is done.
+    step: Step[R], device: torch.device, paths: Iterable[Path]
+) -> Iterator[tuple[Path, tuple[float, R] | AudioError]]:
+    """Run a step over files; give each file's length in seconds and result, or its error.
 
     Raises:
         MachineError: The decoder or the device does not work.
     """
-    done: Queue[tuple[Path, Results | Exception] | None] = Queue(AHEAD)
+    done: Queue[tuple[Path, tuple[float, R] | Exception] | None] = Queue(AHEAD)
     is_over = Event()
     faults: list[BaseException] = []
 
     def work() -> None:
         wanted = takewhile(lambda _path: not is_over.is_set(), paths)
         try:
-            asyncio.run(_run(steps, device, wanted, done))
+            asyncio.run(_run(step, device, wanted, done))
         except BaseException as fault:  # noqa: BLE001  raised again where the results are taken
             faults.append(fault)
         done.put(None)
@@ -70,32 +68,29 @@ def stream(
 
 
 async def _run(
-    steps: Sequence[Step[Any]],
+    step: Step[R],
     device: torch.device,
     paths: Iterator[Path],
-    done: Queue[tuple[Path, Results | Exception] | None],
+    done: Queue[tuple[Path, tuple[float, R] | Exception] | None],
 ) -> None:
-    turns = Turns()
-    batched = [BatchedStep(step, device, BATCH_WINDOWS, turns=turns) for step in steps]
+    batched = BatchedStep(step, device, BATCH_WINDOWS)
 
-    def prepare(path: Path) -> tuple[float, list[Prepared]]:
+    def prepare(path: Path) -> tuple[float, Prepared]:
         waveform: Waveform = read(path)
-        return waveform.duration_s, [step.prepare(waveform) for step in batched]
+        return waveform.duration_s, batched.prepare(waveform)
 
-    async def complete(track: tuple[float, list[Prepared]]) -> Results:
+    async def complete(track: tuple[float, Prepared]) -> tuple[float, R]:
         duration_s, prepared = track
-        pairs = zip(batched, prepared, strict=True)
-        return duration_s, await asyncio.gather(*(step.complete(one) for step, one in pairs))
-
-    async def wants_more() -> None:
-        for step in batched:
-            await step.wants_more()
+        return duration_s, await batched.complete(prepared)
 
     try:
         # Putting into a full queue halts the whole loop: that is what holds the reading back.
         await backfill(
-            paths, prepare, complete, lambda path, result: done.put((path, result)), wants_more
+            paths,
+            prepare,
+            complete,
+            lambda path, result: done.put((path, result)),
+            batched.wants_more,
         )
     finally:
-        for step in batched:
-            step.close()
+        batched.close()

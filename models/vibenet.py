@@ -15,6 +15,7 @@ from torch.nn import functional
 
 from models.folding import convolution, folded, linear, under
 from models.frontends import VibenetMel
+from models.precision import in_precision
 
 ATTRIBUTES = (
     "acousticness",
@@ -68,6 +69,7 @@ class Vibenet(nn.Module):
 
     def __init__(self, tensors: Mapping[str, Tensor]) -> None:
         super().__init__()
+        self.precision = torch.float32
         self.mel = VibenetMel()
         # The published graph repeats the image to three equal channels: their weights add up.
         stem = dict(tensors)
@@ -109,7 +111,9 @@ class Vibenet(nn.Module):
             ``attributes``: ``[B, 7]``, 0 to 1, in the order of `ATTRIBUTES`. Silence gives values
             that mean nothing: gate before.
         """
-        logits = self.logits(self.mel(windows))
+        mel = self.mel(windows)
+        with in_precision(mel, self.precision):
+            logits = self.logits(mel).float()
         values = torch.where(self.is_likelihood, torch.sigmoid(logits), logits.clamp(0, 1))
         return {"attributes": values}
 

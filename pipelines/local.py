@@ -13,7 +13,8 @@ from pipelines.analysis.merge import merge
 from pipelines.analysis.records import TrackFeatures
 from pipelines.audio.decode import DecodeLimits, decode
 from pipelines.audio.waveform import Waveform
-from pipelines.batching.steps import run_local
+from pipelines.batching.steps import run_local, run_on
+from pipelines.batching.upload import bring
 
 
 class LocalAnalyzer:
@@ -52,9 +53,12 @@ class LocalAnalyzer:
     def hear(self, waveform: Waveform, tempo_range: TempoRange | None = None) -> TrackFeatures:
         """Analyse what is decoded already."""
         of_range = self._spectral.within(tempo_range)
-        rhythm_and_key = run_local(of_range, waveform, device=self._device)
-        heard = waveform if self._excerpt is None else self._excerpt.take(waveform)
-        mood, vector = run_local(self._described, heard, device=self._device)
-        if self._excerpt is not None:
+        track = bring(waveform, self._device)
+        rhythm_and_key = run_on(of_range, track)
+        if self._excerpt is None:
+            mood, vector = run_on(self._described, track)
+        else:
+            heard = self._excerpt.take(waveform)
+            mood, vector = run_local(self._described, heard, device=self._device)
             mood = self._excerpt.mark(mood)
         return merge(waveform.duration_s, rhythm_and_key, mood, vector)

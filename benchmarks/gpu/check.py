@@ -23,6 +23,7 @@ from benchmarks.gpu.dry import NO_DEVICE, device_for, kernels
 from benchmarks.gpu.subjects import Subject, subjects
 from benchmarks.report import Options
 from models.checkpoints.cards import ModelCard
+from models.precision import HalvableNetwork, TransformerNetwork
 from pipelines.analysis.checkpoint_model import CheckpointModel, Execution
 from pipelines.batching.batcher import Batcher
 from pipelines.batching.device import TorchDevice
@@ -96,12 +97,13 @@ def check(subject: Subject, device: torch.device, effort: Effort = FULL) -> Foun
     alone_per_s = _windows_per_s(network, subject, device, 1, effort.timed_runs)
     batched_per_s = _windows_per_s(network, subject, device, effort.timed_batch, effort.timed_runs)
     bfloat16 = None
-    if subject.has_bfloat16:
-        vars(network)["dtype"] = torch.bfloat16
+    if isinstance(network, HalvableNetwork):
+        network.precision = torch.bfloat16
         bfloat16 = lowest_cosine(alone, forward_alone(network, windows, device))
+    is_compilable = isinstance(network, TransformerNetwork)
     del network
     compiled = None
-    if subject.has_bfloat16:
+    if is_compilable:
         execution = Execution(torch.bfloat16, (1, effort.max_windows), cuda_graphs=True)
         compiled = lowest_cosine(alone, forward_executed(subject, windows, device, execution))
     return Found(

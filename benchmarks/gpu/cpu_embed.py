@@ -18,7 +18,7 @@ from benchmarks.gpu.roofs import gemm_flop_per_s
 from benchmarks.gpu.served import CALLERS, gflop_per_window, loop_rate
 from benchmarks.gpu.subjects import Subject, networks
 from benchmarks.report import Options, Result, Target, interleave, median_ratio
-from models.trunks.precision import halve_weights
+from models.precision import halve_weights
 from pipelines.batching.batcher import Batcher
 from pipelines.batching.device import TorchDevice
 
@@ -111,8 +111,8 @@ def batched_rate(network: nn.Module, windows: Tensor, duration_s: float) -> floa
 
 def half(network: nn.Module) -> nn.Module:
     """Put a transformer's trunk into bfloat16, as the deployments do."""
-    if "dtype" in vars(network):
-        vars(network)["dtype"] = torch.bfloat16
+    if "precision" in vars(network):
+        vars(network)["precision"] = torch.bfloat16
         halve_weights(network)
     return network
 

@@ -1,1 +1,1 @@
-"""Transformer trunks of published checkpoints, and how they run in half precision."""
+"""Transformer trunks of published checkpoints."""

@@ -16,7 +16,7 @@ from transformers import ASTConfig, ASTForAudioClassification
 from models.checkpoints.cards import ModelCard
 from models.checkpoints.pretrained import known_fields, load_pretrained, read_config
 from models.frontends import KaldiFbank, MusicnnMel
-from models.trunks.precision import trunk_precision
+from models.precision import in_precision
 
 AUDIOSET_MEAN, AUDIOSET_STD = -4.2677393, 4.5689974  # AST's preprocessor_config.json
 DISCOGS_MEAN, DISCOGS_STD = 2.06755686098554, 1.268292820667291  # MAEST's preprocessor_config.json
@@ -51,7 +51,7 @@ class AudioTransformer(nn.Module):
         self.trunk = trunk
         self.front_end = front_end
         self.mean, self.std = mean, std
-        self.dtype = torch.float32
+        self.precision = torch.float32
 
     def compile_trunk(self, **options: Any) -> None:
         """See `TransformerNetwork`."""
@@ -68,7 +68,7 @@ class AudioTransformer(nn.Module):
             ``tags``: probabilities ``[B, K]``. Silence gives the network's answer to silence.
         """
         features = (self.front_end(windows) - self.mean) / (2 * self.std)
-        with trunk_precision(features, self.dtype):
+        with in_precision(features, self.precision):
             pooled = self.trunk.audio_spectrogram_transformer(features).pooler_output
             logits = self.trunk.classifier(pooled)
         return {"embedding": pooled.float(), "tags": torch.sigmoid(logits.float())}

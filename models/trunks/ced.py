@@ -17,7 +17,7 @@ from torch.nn import functional
 from models.checkpoints.cache import CheckpointError, load_tensors
 from models.checkpoints.cards import ModelCard
 from models.frontends import PowerMel
-from models.trunks.precision import trunk_precision
+from models.precision import in_precision
 
 _PATCH = 16
 _HEAD_DIM = 64
@@ -118,7 +118,7 @@ class Ced(nn.Module):
         self.encoder = _Encoder(n_mels, width, depth, n_columns)
         self.outputlayer = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, n_tags))
         self.load_state_dict(dict(tensors), strict=True)
-        self.dtype = torch.float32
+        self.precision = torch.float32
 
     def compile_trunk(self, **options: Any) -> None:
         """See `TransformerNetwork`."""
@@ -135,7 +135,7 @@ class Ced(nn.Module):
             ``[B, K]``. Silence gives the network's answer to silence.
         """
         mel = self.mel(windows)
-        with trunk_precision(mel, self.dtype):
+        with in_precision(mel, self.precision):
             mean = self.encoder(mel).mean(dim=1)
             logits = self.outputlayer(mean)
         return {"embedding": mean.float(), "tags": torch.sigmoid(logits.float())}

@@ -22,7 +22,7 @@ from transformers import (
 from models.checkpoints.cards import TOKENIZER, ModelCard
 from models.checkpoints.pretrained import known_fields, load_pretrained, read_config
 from models.frontends import PowerMel
-from models.trunks.precision import trunk_precision
+from models.precision import in_precision
 
 MOST_TOKENS = 77
 """Of a text; CLAP was trained on so many, and longer ones are cut."""
@@ -68,7 +68,7 @@ class Clap(nn.Module):
         self.is_joint = is_joint
         self.mel = ClapMel(n_mels)
         self.trunk = trunk
-        self.dtype = torch.float32
+        self.precision = torch.float32
 
     def compile_trunk(self, **options: Any) -> None:
         """See `TransformerNetwork`."""
@@ -86,7 +86,7 @@ class Clap(nn.Module):
             the network's answer to silence.
         """
         mel = self.mel(windows)
-        with trunk_precision(mel, self.dtype):
+        with in_precision(mel, self.precision):
             pooled = self.trunk.audio_model(input_features=mel).pooler_output
             projection = self.trunk.audio_projection(pooled)
         projection = functional.normalize(projection.float(), dim=-1)

@@ -20,7 +20,7 @@ from transformers import HubertConfig, HubertModel
 from models.checkpoints.cache import CheckpointError, load_tensors
 from models.checkpoints.cards import ModelCard
 from models.checkpoints.pretrained import known_fields, read_config
-from models.trunks.precision import trunk_precision
+from models.precision import in_precision
 
 # What would make the network another than HuBERT, and the value that switches it off.
 _EXTENSIONS = {"feature_extractor_cqt": False, "attention_relax": -1, "deepnorm": False}
@@ -63,7 +63,7 @@ class Mert(nn.Module):
     def __init__(self, trunk: MertTrunk) -> None:
         super().__init__()
         self.trunk = trunk
-        self.dtype = torch.float32
+        self.precision = torch.float32
 
     def compile_trunk(self, **options: Any) -> None:
         """See `TransformerNetwork`."""
@@ -83,7 +83,7 @@ class Mert(nn.Module):
         centred = windows - windows.mean(dim=-1, keepdim=True)
         # As Wav2Vec2FeatureExtractor does, its small constant included.
         scaled = centred / (centred.square().mean(dim=-1, keepdim=True) + 1e-7).sqrt()
-        with trunk_precision(scaled, self.dtype):
+        with in_precision(scaled, self.precision):
             return {"embedding": self.trunk(scaled)}
 
 

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from models.checkpoints.cards import ModelCard
 from models.networks import build_network
-from models.trunks.precision import TransformerNetwork, halve_weights
+from models.precision import HalvableNetwork, TransformerNetwork, halve_weights
 from pipelines.analysis.compiled import CompiledFile
 from pipelines.batching.cuda_graph import RecordedForward
 from pipelines.batching.windows import WindowSpec, cut, repeated, window_starts
@@ -22,12 +22,13 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """How transformer trunks run; convolutional networks take no notice.
+    """How networks run, as far as they can.
 
     Attributes:
-        dtype: float32, or bfloat16 for half precision.
-        batch_sizes: Compile for these numbers of windows, ascending; smaller batches are filled up
-            to the next of them, so that every shape is static. Empty means no compilation.
+        dtype: float32, or bfloat16 for half precision where a network has it.
+        batch_sizes: Compile transformers for these numbers of windows, ascending; smaller batches
+            are filled up to the next of them, so that every shape is static. Empty means no
+            compilation.
         cuda_graphs: Record a CUDA graph for each batch size, where the device is a GPU.
     """
 
@@ -52,8 +53,11 @@ class CheckpointModel:
         network: Maps windows ``[B, T]`` to named outputs, front-end included.
         device: Where it runs.
         max_windows: At most so many windows of a track; 0 means all.
-        execution: Precision and compilation.
+        execution: Precision and compilation that are wanted.
         compiled: Where compiled forwards are kept for other replicas; None: nowhere.
+
+    Attributes:
+        execution: How it runs: no more of what is wanted than the network can.
     """
 
     def __init__(
@@ -73,27 +77,29 @@ class CheckpointModel:
         )
         self.device = device
         self.network = network.to(device).eval().requires_grad_(False)
-        self._batch_sizes: tuple[int, ...] = ()
         self._cuda_graphs = execution.cuda_graphs and device.type == "cuda"
         self._recorded: dict[int, RecordedForward] = {}
-        if isinstance(network, TransformerNetwork):
-            network.dtype = execution.dtype
-            if execution.dtype == torch.bfloat16:
-                halve_weights(self.network)
-            self._batch_sizes = execution.batch_sizes
-            if execution.batch_sizes:
-                network.compile_trunk(dynamic=False)
+        if not isinstance(network, TransformerNetwork):
+            execution = Execution(execution.dtype)
+        if not isinstance(network, HalvableNetwork):
+            execution = EAGER
+        elif execution.dtype == torch.bfloat16:
+            network.precision = execution.dtype
+            halve_weights(self.network)
+        if isinstance(network, TransformerNetwork) and execution.batch_sizes:
+            network.compile_trunk(dynamic=False)
+        self.execution = execution
 
     @property
     def batch_sizes(self) -> tuple[int, ...]:
         """The numbers of windows it is compiled for, ascending; empty: any number will do."""
-        return self._batch_sizes
+        return self.execution.batch_sizes
 
     def forward(self, windows: Tensor) -> Mapping[str, Tensor]:
         """Map float32 windows ``[B, T]``, on any device, to outputs ``[B, …]`` on the model's."""
         n = len(windows)
         on_device = windows.to(self.device, non_blocking=True)
-        n_static = next((size for size in self._batch_sizes if size >= n), n)
+        n_static = next((size for size in self.batch_sizes if size >= n), n)
         if n_static > n:
             on_device = functional.pad(on_device, (0, 0, 0, n_static - n))
         forward = self._recorded.get(n_static, self.network)
@@ -108,18 +114,18 @@ class CheckpointModel:
         """
         begun_s = time.perf_counter()
         was_kept = False
-        if self._batch_sizes:
+        if self.batch_sizes:
             from torch._dynamo import config
 
             config.recompile_limit = MAX_COMPILED  # holds in this thread only
             was_kept = self._compiled is not None and self._compiled.restore()
         with torch.inference_mode():
-            for size in self._batch_sizes or (1,):
+            for size in self.batch_sizes or (1,):
                 windows = torch.zeros(size, self.spec.length, device=self.device)
                 self.forward(windows)
-                if self._cuda_graphs and self._batch_sizes:
+                if self._cuda_graphs and self.batch_sizes:
                     self._recorded[size] = RecordedForward(self.network, windows)
-        if self._compiled is not None and self._batch_sizes and not was_kept:
+        if self._compiled is not None and self.batch_sizes and not was_kept:
             self._compiled.keep()
         took_s = time.perf_counter() - begun_s
         logger.info("%s is warm after %.1f s, compiled before: %s", self.model_id, took_s, was_kept)

@@ -112,6 +112,8 @@ class TorchDevice:
         self._is_cuda = self.device.type == "cuda"
         self._blocks = StagingBlocks(is_pinned=self._is_cuda)
         if self._is_cuda:
+            # Not of matrices: S-KEY's transform would lose its weak notes.
+            torch.backends.cudnn.allow_tf32 = True
             self._copy_stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
             self._compute_stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
 

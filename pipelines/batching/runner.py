@@ -71,6 +71,7 @@ class BatchedStep(Generic[R]):
     Attributes:
         step: What it computes.
         device: Where the forwards run, and in which thread.
+        warm_up_s: Seconds that `warm_up` took; 0 before it.
     """
 
     def __init__(
@@ -86,6 +87,7 @@ class BatchedStep(Generic[R]):
         turns: Turns | None = None,
     ) -> None:
         self.step = step
+        self.warm_up_s = 0.0
         budgets = {
             model.model_id: _budget(model, max_windows, max_batch_bytes) for model in step.models
         }
@@ -120,9 +122,11 @@ class BatchedStep(Generic[R]):
 
     async def warm_up(self) -> None:
         """Compile and run everything once, so that no track waits for it."""
+        begun_s = time.perf_counter()
         await self.compile()
         noise = np.random.default_rng(0).standard_normal((2, int(WARM_UP_S * 44_100)))
         await self.run(Waveform(0.1 * noise.astype(np.float32), 44_100))
+        self.warm_up_s = time.perf_counter() - begun_s
 
     async def run(self, waveform: Waveform, step: Step[R] | None = None) -> R:
         """Analyse one track, by the step or by a variant of it that has the same models.

@@ -8,7 +8,7 @@ same window alone, they give the same answer.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import Generic, Protocol, TypeVar, cast, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -19,6 +19,8 @@ from pipelines.batching.upload import bring
 from pipelines.batching.windows import WindowedModel
 
 R_co = TypeVar("R_co", covariant=True)
+A = TypeVar("A")
+B = TypeVar("B")
 
 CPU = torch.device("cpu")
 
@@ -66,6 +68,38 @@ class Step(Protocol[R_co]):
         ...
 
 
+class Both(Generic[A, B]):
+    """Two steps as one: a track is brought to the device once, for both.
+
+    A model of both needs no special case: its windows go by its id, so they are run once, and both
+    steps read the rows.
+    """
+
+    def __init__(self, first: Step[A], second: Step[B]) -> None:
+        self._first, self._second = first, second
+
+    @property
+    def models(self) -> Sequence[WindowedModel]:
+        """See `Step`; every model once."""
+        both = [*self._first.models, *self._second.models]
+        return tuple({model.model_id: model for model in both}.values())
+
+    @property
+    def is_mono(self) -> bool:
+        """See `Step`."""
+        return self._first.is_mono and self._second.is_mono
+
+    def prepare(self, track: Track) -> Prepared:
+        """See `Step`; windows of a shared model are the same for both."""
+        parts = self._first.prepare(track), self._second.prepare(track)
+        return Prepared({**parts[0].windows, **parts[1].windows}, context=parts)
+
+    def finish(self, prepared: Prepared, outputs: Outputs) -> tuple[A, B]:
+        """See `Step`."""
+        first, second = cast("tuple[Prepared, Prepared]", prepared.context)
+        return self._first.finish(first, outputs), self._second.finish(second, outputs)
+
+
 class Finisher(Protocol[R_co]):
     """The `finish` of a step without its models: it can be sent to another process."""
 
@@ -95,8 +129,13 @@ def run_local(
         batch_windows: At most so many windows in one forward.
         device: Where its models live.
     """
+    return run_on(step, bring(waveform, device, is_mono=step.is_mono), batch_windows)
+
+
+def run_on(step: Step[R_co], track: Track, batch_windows: int = 8) -> R_co:
+    """Run a step in this thread on a track that lies with its models (see `bring`)."""
     with torch.inference_mode():
-        prepared = step.prepare(bring(waveform, device, is_mono=step.is_mono))
+        prepared = step.prepare(track)
     outputs = {
         model.model_id: forward_windows(model, prepared.windows[model.model_id], batch_windows)
         for model in step.models

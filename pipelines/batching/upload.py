@@ -49,6 +49,7 @@ class StagingBlocks(threading.local):
         self._blocks.append((block, copied))
 
 
+@torch.inference_mode()
 def bring(
     waveform: Waveform,
     device: torch.device,

@@ -90,7 +90,7 @@ def existing(path: str) -> Path:
     if found.is_dir():
         fail(f"{path} is a folder; name a file")
     if not found.is_file():
-        fail(f"no such file: {path}")
+        fail(f"{path}: no such file")
     return found
 
 

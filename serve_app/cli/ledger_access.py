@@ -10,7 +10,7 @@ from configs.tables import load_table
 from serve_app.checkpoints.choices import ModelChoices
 from serve_app.cli.environment import told
 from serve_app.composition.files import LocalFiles, NotRunningError
-from serve_app.domain.errors import AfaError
+from serve_app.domain.errors import AfaError, ServiceUnavailableError
 from serve_app.domain.tiers import Tiers
 from serve_app.ledger.archive import Archive
 from serve_app.ledger.journal import Journal
@@ -66,4 +66,11 @@ def with_ledger(work: Callable[[LedgerAccess], Awaitable[T]]) -> T:
             await store.close()
 
     with told(NotRunningError, AfaError, UnknownKeyError, ValueError):
-        return asyncio.run(run())
+        try:
+            return asyncio.run(run())
+        except ServiceUnavailableError as error:
+            if Settings().redis_url is not None:
+                raise
+            raise NotRunningError(
+                "the service is not running, and its Redis with it; start it with `afa up`"
+            ) from error

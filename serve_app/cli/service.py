@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlsplit
@@ -15,6 +16,7 @@ from urllib.parse import urlsplit
 import httpx
 import typer
 from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
 from rich.table import Table
 
 from configs.settings import Settings
@@ -44,6 +46,7 @@ ORPHANS_LIMIT_S = 10.0
 DEMO_LIMIT_S = 180.0
 POLL_WAIT_S = 10
 DEVICE_GAUGE, PUBLISHED_GAUGE = "ray_afa_device_info", "ray_afa_published_info"
+WARM_UP_GAUGE = "ray_afa_warm_up_seconds"
 
 
 def up(
@@ -290,35 +293,49 @@ def status() -> None:
         fail(f"no answer from {session['url']}: {type(error).__name__}; see {files.log_path}")
     for part, state in checks.items():
         console.print(f"{part:<10} {state}")
-    shown = gauges(session.get("metrics"))
-    for model, device in sorted(shown[DEVICE_GAUGE]):
-        console.print(f"{model} on {device}")
-    for what, generation in sorted(shown[PUBLISHED_GAUGE]):
-        console.print(f"{what}: generation {generation}", highlight=False)
+    samples = samples_at(session.get("metrics"))
+    for line in [*loaded(samples), *published(samples)]:
+        console.print(line, highlight=False)
     console.print(providers_table(Settings()), soft_wrap=False)
 
 
-def gauges(metrics_url: str | None) -> dict[str, set[tuple[str, str]]]:
-    """Give what the service's metrics tell of it.
-
-    Returns:
-        Checkpoints in use, each with its device; what is published, each with the generation that
-        is served. Empty where nobody answers.
-    """
-    labels = {DEVICE_GAUGE: ("model", "device"), PUBLISHED_GAUGE: ("what", "generation")}
-    found: dict[str, set[tuple[str, str]]] = {name: set() for name in labels}
+def samples_at(metrics_url: str | None) -> list[Sample]:
+    """Give what the service's metrics tell; nothing where nobody answers."""
     if metrics_url is None:
-        return found
+        return []
     try:
         text = httpx.get(metrics_url, timeout=5).text
     except httpx.HTTPError:
-        return found
-    for family in text_string_to_metric_families(text):
-        for sample in family.samples:
-            if sample.name in labels and sample.value:
-                first, second = labels[sample.name]
-                found[sample.name].add((sample.labels[first], sample.labels[second]))
-    return found
+        return []
+    return [one for family in text_string_to_metric_families(text) for one in family.samples]
+
+
+def loaded(samples: Sequence[Sample]) -> list[str]:
+    """Say of each checkpoint in use where it is, and how long it took to be ready."""
+    warm_up_s: dict[str, float] = {}
+    for one in samples:
+        if one.name == WARM_UP_GAUGE:  # once for each replica
+            model = one.labels["model"]
+            warm_up_s[model] = max(one.value, warm_up_s.get(model, 0.0))
+    lines = []
+    for model, device in sorted(_named(samples, DEVICE_GAUGE, "model", "device")):
+        took_s = warm_up_s.get(model)
+        lines.append(f"{model} on {device}" + (f", warm after {took_s:.1f} s" if took_s else ""))
+    return lines
+
+
+def published(samples: Sequence[Sample]) -> list[str]:
+    """Say of what is published which generation is served."""
+    pairs = _named(samples, PUBLISHED_GAUGE, "what", "generation")
+    return [f"{what}: generation {generation}" for what, generation in sorted(pairs)]
+
+
+def _named(samples: Sequence[Sample], name: str, *labels: str) -> set[tuple[str, ...]]:
+    return {
+        tuple(one.labels[label] for label in labels)
+        for one in samples
+        if one.name == name and one.value
+    }
 
 
 def providers_table(settings: Settings) -> Table:

@@ -6,13 +6,18 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 
 class ExecutionOptions(BaseModel):
-    """How transformers run on a GPU; on the CPU they run eagerly in float32 whatever this says."""
+    """How networks run on a GPU, where they can; on the CPU eagerly in float32 in any case."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    dtype: Literal["float32", "bfloat16"] = "float32"
+    dtype: Literal["float32", "bfloat16"] = Field(
+        "float32",
+        description="bfloat16: half precision for networks that it hardly changes. Convolutions of "
+        "the others run in TF32.",
+    )
     batch_sizes: tuple[int, ...] = Field(
-        (), description="Compile for these numbers of windows, ascending; empty: do not compile."
+        (),
+        description="Compile transformers for these numbers of windows, ascending; empty: none.",
     )
     cuda_graphs: bool = Field(False, description="Record a CUDA graph for each of them.")
 

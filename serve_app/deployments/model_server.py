@@ -14,6 +14,7 @@ from ray import ObjectRef
 
 from models.checkpoints.cards import CardError
 from models.checkpoints.stored import stored_bytes
+from pipelines.analysis.checkpoint_model import EAGER, CheckpointModel
 from pipelines.audio.waveform import Waveform
 from pipelines.batching.batcher import DeviceFaultError, DeviceGoneError, Observation
 from pipelines.batching.device import Turns, is_device_fault, is_out_of_memory
@@ -35,6 +36,7 @@ from serve_app.deployments.placement import (
     replica_device,
 )
 from serve_app.deployments.telemetry import tell_operators
+from serve_app.domain.telemetry.metrics import WARM_UP
 
 EMBEDDING = "embedding"
 
@@ -86,7 +88,7 @@ class ModelServer(Generic[R]):
         self._device = replica_device(options.device)
         keep_to_share(self._device)
         self._execution = execution_on(self._device, options)
-        self._placement = PlacementGauge(Placement(self._device, self._execution))
+        self._placements = PlacementGauge()
         self._turns = Turns()
         self._queues = Queues()
         self._device_s = 0.0
@@ -151,9 +153,14 @@ class ModelServer(Generic[R]):
             step.check_health()
 
     def _show(self) -> None:
-        metrics = [step.metrics() for step in self._steps]
-        self._queues.show(metrics)
-        self._placement.show({model_id for step in metrics for model_id in step})
+        self._queues.show([step.metrics() for step in self._steps])
+        placed = {}
+        for step in self._steps:
+            for model in step.step.models:
+                execution = model.execution if isinstance(model, CheckpointModel) else EAGER
+                placed[model.model_id] = Placement(self._device, execution)
+                WARM_UP.record(step.warm_up_s, model=model.model_id)
+        self._placements.show(placed)
 
     async def record_autoscaling_stats(self) -> dict[str, float]:
         """Give Serve's controller what `QueueDelayPolicy` goes by."""

@@ -1,6 +1,7 @@
 """What a replica was given to run on, and whether it is there."""
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import ray
@@ -68,7 +69,7 @@ def keep_to_share(device: torch.device) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where and how a replica runs its checkpoints."""
+    """Where and how a replica runs a checkpoint."""
 
     device: torch.device
     execution: Execution
@@ -79,6 +80,8 @@ class Placement:
         on_gpu = self.device.type == "cuda"
         words = [torch.cuda.get_device_name(self.device) if on_gpu else "cpu"]
         words.append(str(self.execution.dtype).removeprefix("torch."))
+        if on_gpu and self.execution.dtype == torch.float32:
+            words.append("with TF32 convolutions")
         if self.execution.batch_sizes:
             words.append(f"compiled for {', '.join(map(str, self.execution.batch_sizes))}")
         return " ".join(words)
@@ -87,16 +90,16 @@ class Placement:
 class PlacementGauge:
     """Shows operators what serves where: 1 for each checkpoint in use."""
 
-    def __init__(self, placement: Placement) -> None:
-        self._name = placement.name
-        self._shown: set[str] = set()
+    def __init__(self) -> None:
+        self._shown: dict[str, str] = {}
 
-    def show(self, model_ids: set[str]) -> None:
-        """Record that these, and no others, are loaded."""
-        for model_id in self._shown - model_ids:
-            DEVICE.record(0, model=model_id, device=self._name)
-        for model_id in model_ids - self._shown:
-            logger.info("%s on %s", model_id, self._name)
-        for model_id in model_ids:  # again and again: Ray forgets a gauge that is not set
-            DEVICE.record(1, model=model_id, device=self._name)
-        self._shown = model_ids
+    def show(self, placed: Mapping[str, Placement]) -> None:
+        """Record that these, by model id, and no others, are loaded."""
+        names = {model_id: placement.name for model_id, placement in placed.items()}
+        for model_id, name in self._shown.items() - names.items():
+            DEVICE.record(0, model=model_id, device=name)
+        for model_id, name in names.items() - self._shown.items():
+            logger.info("%s on %s", model_id, name)
+        for model_id, name in names.items():  # again and again: Ray forgets a gauge that is not set
+            DEVICE.record(1, model=model_id, device=name)
+        self._shown = names

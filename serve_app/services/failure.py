@@ -25,6 +25,13 @@ class Failure:
             case UrlError():
                 return cls("url_fetch_failed", str(error))
             case OSError():
-                return cls("unreadable", error.strerror or str(error))
+                return cls("unreadable", reason_of(error))
             case _:
                 return cls("internal_error", repr(error))
+
+
+def reason_of(error: OSError) -> str:
+    """Say why a file or folder could not be read, for a line that begins with its name."""
+    if isinstance(error, FileNotFoundError):
+        return "no such file"
+    return error.strerror or str(error)

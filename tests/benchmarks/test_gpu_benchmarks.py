@@ -61,7 +61,7 @@ def test_a_served_model_has_the_execution_of_the_gpu_profile() -> None:
     with served("mert-95m", CPU, DRY) as of:
         (model,) = of.step.step.models
         assert model.model_id == "mert-95m"
-        assert str(model.network.dtype) == f"torch.{profile['execution']['dtype']}"
+        assert str(model.network.precision) == f"torch.{profile['execution']['dtype']}"
         assert model.batch_sizes == (1, 4)
         with kernels(DRY):
             rate = asyncio.run(of.served_rate(0.01))

@@ -3,6 +3,8 @@
 import asyncio
 import base64
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -290,20 +292,28 @@ def test_an_absent_service_is_told_and_tried_again(page: Page) -> None:
     expect(page.locator("#offline")).to_be_hidden()
 
 
-def test_progress_is_told_as_the_service_tells_it(
-    page: Page, live: LiveApplication, backend: RealBackend
-) -> None:
+@contextmanager
+def gate_shut(live: LiveApplication, backend: RealBackend) -> Iterator[None]:
+    """Let no analysis end meanwhile."""
+
     async def shut() -> asyncio.Event:
         return asyncio.Event()
 
     backend.gate = live.call(shut())
     try:
-        drop(page, DEMO)
-        expect(page.locator(".stages li.now")).to_have_text("being analysed")
-        expect(page.locator(".stages li.done").first).to_have_text("sent")
+        yield
     finally:
         live.loop.call_soon_threadsafe(backend.gate.set)
         backend.gate = None
+
+
+def test_progress_is_told_as_the_service_tells_it(
+    page: Page, live: LiveApplication, backend: RealBackend
+) -> None:
+    with gate_shut(live, backend):
+        drop(page, DEMO)
+        expect(page.locator(".stages li.now")).to_have_text("being analysed")
+        expect(page.locator(".stages li.done").first).to_have_text("sent")
     page.wait_for_selector(".tiles", timeout=ANALYSED_MS)
 
 

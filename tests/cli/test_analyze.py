@@ -59,6 +59,19 @@ def test_the_table_names_tempo_and_key() -> None:
     assert "124." in done.stdout or "123.9" in done.stdout
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        *("analyze", "embed", "tag", "scan", "catalog fingerprint", "catalog import"),
+    ],
+)
+def test_a_file_that_is_not_there_is_told_in_one_wording(words: str, tmp_path: Path) -> None:
+    absent = tmp_path / "absent.mp3"
+    done = runner.invoke(app, [*words.split(), str(absent)])
+    assert done.exit_code == 1
+    assert f"{absent}: no such file" in "".join(done.stderr.splitlines())
+
+
 def test_sources_of_all_kinds_share_one_schema_and_one_rule(clip: Path, tmp_path: Path) -> None:
     folder = tmp_path / "music"
     folder.mkdir()

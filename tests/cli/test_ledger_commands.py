@@ -151,3 +151,16 @@ def test_another_number_of_shards_is_refused(url: str, monkeypatch: pytest.Monke
     refused = afa("credits", "show", "bob")
     assert refused.exit_code == 1
     assert "AFA_LEDGER_SHARDS=4" in refused.stderr
+
+
+def test_after_the_service_has_ended_it_says_how_to_start_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("AFA_REDIS_URL", raising=False)
+    monkeypatch.setenv("AFA_DATA_DIR", str(tmp_path))
+    assert "start the service with `afa up`" in afa("credits", "show").output
+    (tmp_path / "redis.url").write_text(f"unix://{tmp_path}/redis.sock")  # as `afa down` leaves it
+    for words in (("credits", "show"), ("keys", "list")):
+        done = afa(*words)
+        assert done.exit_code == 1
+        assert "not running, and its Redis with it; start it with `afa up`" in done.output

@@ -83,7 +83,7 @@ async def check_the_library(client: Client) -> None:
     assert (mixable["title"], mixable["key_relation"]) == ("Half the Tempo", "fifth up")
     assert mixable["tempo_ratio"] == pytest.approx(61 / 120, abs=1e-4)
     assert "give track, or artist and title" in await refused(client, "look_up")
-    assert "no such file: /none.mp3" in await refused(client, "analyse_file", path="/none.mp3")
+    assert "/none.mp3: no such file" in await refused(client, "analyse_file", path="/none.mp3")
     assert "less than or equal to 100" in await refused(client, "similar", track=ISRC, n=101)
 
 

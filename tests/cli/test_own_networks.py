@@ -240,7 +240,7 @@ def test_the_template_holds_and_its_own_test_passes(
 
 
 def test_a_card_that_is_not_there_is_named(tmp_path: Path) -> None:
-    assert "no such file: none.yaml" in run("check", "none.yaml").output
+    assert "none.yaml: no such file" in run("check", "none.yaml").output
     assert "no model is called 'nobodys'" in run("check", "nobodys").output
 
 

@@ -134,6 +134,7 @@ async def test_what_is_loaded_shows_with_its_device(server: ToyServer, recorded:
     before = len(recorded.of("afa_device_info", model="toy"))
     await server.check_health()  # Ray forgets what is not told again
     assert recorded.of("afa_device_info", model="toy")[before:] == [1]
+    assert recorded.of("afa_warm_up_seconds", model="toy")[-1] > 0
 
 
 async def test_work_of_named_embeddings_counts_for_scaling(server: ToyServer) -> None:

@@ -34,12 +34,18 @@ def test_the_cpu_is_taken_where_it_is_meant(
     assert replica_device(wanted).type == "cpu"
 
 
-def test_a_placement_says_device_precision_and_compiled_sizes() -> None:
+def test_a_placement_says_device_precision_and_compiled_sizes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     cpu = torch.device("cpu")
     assert Placement(cpu, EAGER).name == "cpu float32"
     assert (
         Placement(cpu, Execution(torch.bfloat16, (1, 8))).name == "cpu bfloat16 compiled for 1, 8"
     )
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _device: "NVIDIA L4")
+    gpu = torch.device("cuda")
+    assert Placement(gpu, EAGER).name == "NVIDIA L4 float32 with TF32 convolutions"
+    assert Placement(gpu, Execution(torch.bfloat16)).name == "NVIDIA L4 bfloat16"
 
 
 @pytest.mark.parametrize(("share", "wanted"), [(0.5, 0.5 - 0.03125), (1.0, None), (0.0, None)])

@@ -1,5 +1,6 @@
 """A track comes to a card once, and what is heard there is what the CPU hears."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +10,27 @@ import torch
 
 from models.checkpoints.cache import pull
 from models.checkpoints.cards import ModelCard, choose_cards
-from pipelines.analysis import embedding, mood, spectral
+from pipelines.analysis import embedding, mood, mood_and_embedding, spectral
 from pipelines.audio.waveform import SAMPLE_RATE, Waveform
-from pipelines.batching.steps import CPU, Step, run_local
+from pipelines.batching.steps import CPU, Both, Step, run_local
 from tests.card import DEVICE, Card
 
-HEARD = {"mood": mood, "embedding": embedding, "spectral": spectral}
+Chosen = dict[str, tuple[ModelCard, ...]]
+Build = Callable[[Chosen, Path, torch.device], Step[Any]]
+
+
+def everything(chosen: Chosen, model_dir: Path, device: torch.device) -> Step[Any]:
+    """What `afa.Analyzer.stream` runs."""
+    described = mood_and_embedding.build(chosen, model_dir, device)
+    return Both(spectral.build(chosen, model_dir, device), described)
+
+
+HEARD: dict[str, Build] = {
+    "mood": mood.build,
+    "embedding": embedding.build,
+    "spectral": spectral.build,
+    "everything": everything,
+}
 
 
 def music(seconds: float) -> Waveform:
@@ -32,10 +48,10 @@ def test_a_track_comes_once_and_is_heard_alike(
     chosen = choose_cards(cards, "any", {"embedding": "musicnn-msd-768"})
     for model_id in ("vibenet", "musicnn-mtt", "musicnn-msd-768", "afa-beats-2"):
         pull(cards[model_id], model_dir)
-    on_host: Step[Any] = HEARD[name].build(chosen, model_dir, CPU)
+    on_host: Step[Any] = HEARD[name](chosen, model_dir, CPU)
     there = run_local(on_host, music(8.0))
     with torch.inference_mode(), Card() as card:
-        step: Step[Any] = HEARD[name].build(chosen, model_dir, DEVICE)
+        step: Step[Any] = HEARD[name](chosen, model_dir, DEVICE)
         run_local(step, music(2.0), device=DEVICE)  # tables that are made once
         before = card.n_bytes
         here = run_local(step, music(8.0), device=DEVICE)
@@ -45,7 +61,10 @@ def test_a_track_comes_once_and_is_heard_alike(
 
 
 def compare(here: Any, there: Any) -> None:
-    if isinstance(there, spectral.SpectralResult):
+    if isinstance(there, tuple):
+        for one, other in zip(here, there, strict=True):
+            compare(one, other)
+    elif isinstance(there, spectral.SpectralResult):
         assert (here.key, here.mode, here.time_signature) == (
             there.key,
             there.mode,

@@ -22,6 +22,7 @@ from serve_app.library.rows import location_term
 from serve_app.library.track import OPERATOR
 from serve_app.services.export.key_names import KeyFormat
 from serve_app.services.export.tracks import ExportTrack, files_of, tracks_of
+from serve_app.services.failure import reason_of
 from serve_app.services.scan.places import Trouble
 
 NEEDS_MUTAGEN = (
@@ -108,7 +109,7 @@ class Tagger:
                 after = {name: text for name, (_, text) in changes.items()}
                 write_tags(path, after, of_file.file.audio_sha256, keep_time=self._keep_time)
         except OSError as error:
-            self.fail(path, error.strerror or str(error))
+            self.fail(path, reason_of(error))
         except (AudioError, TaggingError, UnwritableTagsError) as error:
             self.fail(path, str(error))
         else:

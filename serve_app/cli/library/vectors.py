@@ -50,13 +50,13 @@ def embed(
         with Progress(console=errors, transient=True, disable=not errors.is_terminal) as bar:
             task = bar.add_task("embedding", total=len(todo))
             try:
-                for path, outcome in stream((step,), device, todo):
+                for path, outcome in stream(step, device, todo):
                     bar.advance(task)
                     if isinstance(outcome, AudioError):
                         n_failed += 1
                         errors.print(str(outcome), markup=False, highlight=False)
                         continue
-                    vector = outcome[1][0].vector
+                    vector = outcome[1].vector
                     if any(vector):  # silence has none
                         made = Embedded(model_id, vector)
                         waiting.append(Edit(todo[path], where_there(kept), embedded=made))

@@ -180,6 +180,6 @@ def file_at(path: str) -> Path:
     file = Path(path).expanduser()
     if not file.is_file():
         raise answers.UnansweredError(
-            f"no such file: {path}; give the absolute path of an audio file"
+            f"{path}: no such file; give the absolute path of an audio file"
         )
     return file

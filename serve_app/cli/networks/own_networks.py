@@ -102,7 +102,7 @@ def named_cards(card: str, model_dir: Path) -> list[ModelCard]:
     """
     if card.endswith((".yaml", ".yml")):
         if not Path(card).is_file():
-            fail(f"no such file: {card}")
+            fail(f"{card}: no such file")
         return list(read_cards(Path(card)).values())
     known = known_cards(model_dir)
     if card not in known:

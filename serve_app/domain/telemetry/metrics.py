@@ -216,6 +216,12 @@ PUBLISHED = Metric(
     "1 for the generation that a replica's node has of what is published.",
     ("what", "generation"),
 )
+WARM_UP = Metric(
+    "gauge",
+    "afa_warm_up_seconds",
+    "From loaded to ready, with all that answers together with it: compilation, a first track.",
+    MODEL,
+)
 
 
 def count_charged(credits: int) -> None:

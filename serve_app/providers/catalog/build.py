@@ -272,6 +272,8 @@ def _fields_of(one: Any) -> dict[str, object]:
 def _open_parquet(path: Path) -> pq.ParquetFile:
     try:
         file = pq.ParquetFile(path)
+    except FileNotFoundError as error:
+        raise CatalogFileError(f"{path}: no such file") from error
     except (OSError, pa.ArrowInvalid) as error:
         raise CatalogFileError(f"{path}: not a readable Parquet file") from error
     if not set(SCHEMA.names) & set(file.schema_arrow.names):

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 import obstore
 from obstore.store import ObjectStore
 
+from serve_app.services.failure import reason_of
 from serve_app.store.objects import open_backend
 
 AUDIO_ENDINGS = {
@@ -78,7 +79,7 @@ class Folder:
         troubles: list[Trouble] = []
 
         def note(error: OSError) -> None:
-            troubles.append(Trouble(str(error.filename), _told(error)))
+            troubles.append(Trouble(str(error.filename), reason_of(error)))
 
         for folder, names, files in os.walk(self._root, onerror=note):
             names[:] = sorted(name for name in names if not name.startswith("."))
@@ -143,7 +144,7 @@ class Bucket:
                         mtime_ns = int(entry["last_modified"].timestamp() * 1e9)
                         yield Found(self._root + entry["path"], entry["size"], mtime_ns)
         except OSError as error:
-            yield Trouble(self._root, _told(error))
+            yield Trouble(self._root, reason_of(error))
 
     def holds(self, location: str) -> bool:
         """See `Place`."""
@@ -186,9 +187,5 @@ def _listed(path: Path) -> Found | Trouble:
         readable = location.encode(errors="replace").decode()
         return Trouble(readable, "the name is not UTF-8; rename the file")
     except OSError as error:
-        return Trouble(location, _told(error))
+        return Trouble(location, reason_of(error))
     return Found(location, status.st_size, status.st_mtime_ns)
-
-
-def _told(error: OSError) -> str:
-    return error.strerror or str(error)

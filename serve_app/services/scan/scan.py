@@ -17,6 +17,7 @@ from serve_app.library.edit import Edit
 from serve_app.library.library import Library
 from serve_app.library.track import OPERATOR, LibraryTrack, TrackFile
 from serve_app.library.track import Place as Kind
+from serve_app.services.failure import reason_of
 from serve_app.services.scan.changes import now, with_mark
 from serve_app.services.scan.entries import Entries, Hearing, Taken, is_as_listed
 from serve_app.services.scan.facts import FileChangedError, Stamp
@@ -137,7 +138,7 @@ class Scan:
             except (AudioError, AfaError, FileChangedError) as error:
                 self._fail(one.location, str(error))
             except OSError as error:
-                self._fail(one.location, error.strerror or str(error))
+                self._fail(one.location, reason_of(error))
 
     async def _take_up(self, place: Place, found: Found) -> None:
         known, known_file = self._entries.at(found.location)

@@ -39,10 +39,10 @@ from models.checkpoints.cache import CheckpointError, pull
 from models.checkpoints.cards import CardError, CardFile, ModelCard
 from models.checkpoints.sources import file_sha256
 from models.networks import build_network
+from models.precision import halve_weights
 from models.trunks.ced import Ced
 from models.trunks.clap import ClapMel, build_clap_text
 from models.trunks.mert import MertTrunk
-from models.trunks.precision import halve_weights
 from pipelines.analysis.text import Texts
 
 Build = Callable[..., nn.Module]
@@ -409,7 +409,7 @@ def test_a_row_of_a_batch_is_the_window_alone(build: Build, tmp_path: Path) -> N
 def test_half_precision_keeps_the_embedding(build: Build, tmp_path: Path) -> None:
     for name, (network, windows) in networks(build, tmp_path).items():
         full = run(network, windows)["embedding"]
-        network.dtype = torch.bfloat16
+        network.precision = torch.bfloat16
         half = run(network, windows)["embedding"]
         halve_weights(network)
         halved = run(network, windows)["embedding"]

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from models.checkpoints.cards import ModelCard
-from pipelines.analysis.checkpoint_model import CheckpointModel, Execution
+from pipelines.analysis.checkpoint_model import EAGER, CheckpointModel, Execution
 
 CPU = torch.device("cpu")
 
@@ -18,7 +18,7 @@ class Recorder(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.ones(1))
-        self.dtype = torch.float32
+        self.precision = torch.float32
         self.compiled: dict[str, Any] = {}
         self.batches: list[int] = []
 
@@ -47,7 +47,7 @@ def test_batches_are_filled_up_to_a_compiled_size(card: ModelCard) -> None:
     network = Recorder()
     execution = Execution(torch.bfloat16, batch_sizes=(2, 4), cuda_graphs=True)
     model = CheckpointModel(card, network, CPU, execution=execution)
-    assert network.dtype == torch.bfloat16
+    assert network.precision == torch.bfloat16
     assert network.compiled == {"dynamic": False}
     windows = torch.arange(15.0).reshape(5, 3)
     for n in (1, 2, 3, 4, 5):
@@ -135,3 +135,15 @@ def test_a_short_track_is_repeated_and_a_long_one_ends_with_its_end(card: ModelC
     long = model.cut(torch.arange(100_000.0))
     assert long[:, 0].tolist() == [0, 47_872, 100_000 - 48_128]
     assert long[-1, -1] == 99_999
+
+
+def test_a_network_runs_no_further_from_float32_than_it_can(card: ModelCard) -> None:
+    wanted = Execution(torch.bfloat16, (2, 4), cuda_graphs=True)
+    plain = CheckpointModel(card, nn.Linear(2, 2), CPU, execution=wanted)
+    assert plain.execution == EAGER
+    assert plain.network.weight.dtype == torch.float32
+    halvable = nn.Linear(2, 2)
+    halvable.precision = torch.float32  # type: ignore[assignment]
+    model = CheckpointModel(card, halvable, CPU, execution=wanted)
+    assert model.execution == Execution(torch.bfloat16)
+    assert model.network.weight.dtype == torch.bfloat16

@@ -60,13 +60,21 @@ class Trunk(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.trunk = nn.Sequential(nn.Linear(512, 2048), nn.GELU(), nn.Linear(2048, 64))
-        self.dtype = torch.float32
+        self.precision = torch.float32
 
     def compile_trunk(self, **options: Any) -> None:
         self.trunk.compile(**options)
 
     def forward(self, windows: Tensor) -> dict[str, Tensor]:
         return {"rows": self.trunk(windows[:, :512])}
+
+
+def test_what_stays_in_float32_convolves_in_tf32(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "Stream", lambda _device: None)
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    TorchDevice("cuda").close()
+    assert torch.backends.cudnn.allow_tf32
+    assert torch.get_float32_matmul_precision() == "highest"
 
 
 @pytest.mark.gpu

@@ -158,6 +158,7 @@ async def test_warming_up_meets_every_batch_size_on_the_thread_that_serves() -> 
     model = CompiledModel()
     step = BatchedStep(SpectrumStep(model), torch.device("cpu"), 64)
     await step.warm_up()
+    assert step.warm_up_s > 0
     assert model.batches[:2] == [2, 4]
     assert len(model.threads) == 1
     model.batches.clear()

@@ -30,7 +30,7 @@ function kind(schema) {
 const BOUNDS = { minimum: "at least", maximum: "at most", minLength: "length at least", maxLength: "length at most", minItems: "items at least", maxItems: "items at most", default: "default" };
 const bounds = (schema = {}) => Object.entries(BOUNDS).filter(([name]) => schema[name] !== undefined).map(([name, words]) => `${words} ${JSON.stringify(schema[name])}`).join(", ");
 const notes = (description, schema) => [...prose(description), " ", make("span", { class: "dim" }, bounds(schema))];
-const table = (heads, rows) => make("div", { class: "scroll" }, make("table", {},
+const table = (heads, rows) => make("div", { class: "scroll", tabindex: 0, role: "group", "aria-label": `Table: ${heads.join(", ")}` }, make("table", {},
   make("tr", {}, heads.map((head) => make("th", { scope: "col" }, head))),
   rows.map((cells) => make("tr", {}, cells.map((cell) => make("td", {}, cell))))));
 

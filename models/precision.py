@@ -1,0 +1,50 @@
+"""Half precision, and compilation, for the part of a network behind its front-end.
+
+The front-end stays in float32 and eager: it has complex numbers and is a fraction of the work. A
+network has a ``precision`` if half precision changes it so little that no cosine of a row to the
+same in float32 is below .9999; `tests/models/test_precision.py` says which have.
+"""
+
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor, nn
+
+
+@runtime_checkable
+class HalvableNetwork(Protocol):
+    """A network that can run in half precision."""
+
+    precision: torch.dtype
+
+
+@runtime_checkable
+class TransformerNetwork(HalvableNetwork, Protocol):
+    """A network whose trunk can be compiled as well."""
+
+    def compile_trunk(self, **options: Any) -> None:
+        """Compile the trunk in place; ``options`` are torch.compile's."""
+        ...
+
+
+def in_precision(like: Tensor, dtype: torch.dtype) -> torch.autocast:
+    """Give the context in which what follows the front-end runs.
+
+    Under bfloat16, matrix products, convolutions and attention run in half precision while norms,
+    softmax and the residual stream stay in float32.
+
+    Args:
+        like: A tensor on the device.
+        dtype: float32 (nothing changes) or bfloat16.
+    """
+    return torch.autocast(like.device.type, torch.bfloat16, enabled=dtype == torch.bfloat16)
+
+
+def halve_weights(network: nn.Module) -> None:
+    """Store the weights of matrix products in bfloat16, once and in place.
+
+    Autocast would make the same copies in every forward; norms and embeddings keep float32.
+    """
+    for module in network.modules():
+        if isinstance(module, nn.Linear | nn.Conv1d | nn.Conv2d):
+            module.to(torch.bfloat16)

@@ -1,0 +1,58 @@
+"""What `afa status` says of the checkpoints, from a page as Ray shows it."""
+
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from threading import Thread
+
+import pytest
+
+from serve_app.cli.service import loaded, published, samples_at
+
+PAGE = """\
+# TYPE ray_afa_device_info gauge
+ray_afa_device_info{model="skey",device="cpu float32",ReplicaId="a"} 1.0
+ray_afa_device_info{model="skey",device="cpu float32",ReplicaId="b"} 1.0
+ray_afa_device_info{model="ast-audioset",device="NVIDIA H200 bfloat16",ReplicaId="c"} 1.0
+ray_afa_device_info{model="gone",device="cpu float32",ReplicaId="c"} 0.0
+# TYPE ray_afa_published_info gauge
+ray_afa_published_info{what="catalog",generation="7",ReplicaId="a"} 1.0
+ray_afa_published_info{what="catalog",generation="6",ReplicaId="a"} 0.0
+# TYPE ray_afa_warm_up_seconds gauge
+ray_afa_warm_up_seconds{model="skey",ReplicaId="a"} 2.0
+ray_afa_warm_up_seconds{model="skey",ReplicaId="b"} 3.46
+ray_afa_warm_up_seconds{model="gone",ReplicaId="c"} 9.0
+"""
+
+
+@pytest.fixture
+def metrics_url() -> Iterator[str]:
+    class Page(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(PAGE.encode())
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Page)
+    Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}/metrics"
+    server.shutdown()
+    server.server_close()
+
+
+def test_each_checkpoint_has_a_line_with_the_longest_warm_up_of_its_replicas(
+    metrics_url: str,
+) -> None:
+    samples = samples_at(metrics_url)
+    assert published(samples) == ["catalog: generation 7"]
+    assert loaded(samples) == [
+        "ast-audioset on NVIDIA H200 bfloat16",
+        "skey on cpu float32, warm after 3.5 s",
+    ]
+
+
+def test_without_a_page_nothing_is_said() -> None:
+    assert samples_at(None) == []
+    assert samples_at("http://127.0.0.1:9/metrics") == []
