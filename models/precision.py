@@ -5,6 +5,7 @@ network has a ``precision`` if half precision changes it so little that no cosin
 same in float32 is below .9999; `tests/models/test_precision.py` says which have.
 """
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -27,7 +28,7 @@ class TransformerNetwork(HalvableNetwork, Protocol):
         ...
 
 
-def in_precision(like: Tensor, dtype: torch.dtype) -> torch.autocast:
+def in_precision(like: Tensor, dtype: torch.dtype) -> AbstractContextManager[object]:
     """Give the context in which what follows the front-end runs.
 
     Under bfloat16, matrix products, convolutions and attention run in half precision while norms,
@@ -37,7 +38,9 @@ def in_precision(like: Tensor, dtype: torch.dtype) -> torch.autocast:
         like: A tensor on the device.
         dtype: float32 (nothing changes) or bfloat16.
     """
-    return torch.autocast(like.device.type, torch.bfloat16, enabled=dtype == torch.bfloat16)
+    if dtype == torch.float32:
+        return nullcontext()
+    return torch.autocast(like.device.type, dtype)
 
 
 def halve_weights(network: nn.Module) -> None:

@@ -18,7 +18,10 @@ HEARD = {
     "mix_in": 0.0, "mix_out": 9.0, "loudness": -11.2, "time_signature": 4, "duration_ms": 9000,
     "loudness_range": 4.0, "true_peak": -0.5, "time_signature_confidence": 0.8,
     "tempo_confidence": 0.9, "tempo_alternatives": [], "key_confidence": 0.7, "models": {},
-    "mood_tags": [{"tag": "techno", "score": 0.9}, {"tag": "house", "score": 0.55}],
+    "mood_tags": [
+        {"tag": "techno", "kind": "genre", "score": 0.9},
+        {"tag": "house", "kind": "genre", "score": 0.55},
+    ],
     "beats": [], "downbeats": [], **dict.fromkeys(PERCENTS, 50), "danceability": 78,
 }  # fmt: skip
 META = {"cache": "bypass", "latency_ms": 1, "credits_used": 0, "credits_remaining": 0}
