@@ -93,8 +93,7 @@ bench: $(DEV_STAMP)
 	$(BIN)/afa bench
 
 soak: $(DEV_STAMP)
-	$(BIN)/python -m pytest -m slow --timeout 0 tests/soak tests/local tests/system tests/pipelines/audio \
-	  tests/cluster
+	$(BIN)/python -m pytest -m slow --timeout 0
 
 gpu-check:
 	@$(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON)) -m benchmarks.gpu $(if $(DRY),--dry)

@@ -29,7 +29,14 @@ def shown(path: Path) -> list[list[str]]:
     ]
 
 
-@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "notebook",
+    [
+        pytest.param(path, marks=pytest.mark.slow) if path.stem == "own_checkpoint" else path
+        for path in NOTEBOOKS
+    ],
+    ids=lambda path: path.stem,
+)
 def test_a_notebook_runs_and_shows_what_is_kept(
     notebook: Path, tmp_path: Path, checkpoint: Callable[[str], dict[str, Tensor]]
 ) -> None:

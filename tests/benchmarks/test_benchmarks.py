@@ -98,6 +98,7 @@ def test_a_skipped_run_keeps_the_figures_of_an_earlier_one(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_the_catalog_benchmark_reports_what_was_found() -> None:
     result = catalog_report.run(Options(is_quick=True))
     assert result.values["n_tracks"] == catalog_report.QUICK_TRACKS

@@ -47,6 +47,7 @@ def test_hits_and_batches_are_answered_under_load(scene: Scene) -> None:
             run_load(Load(port, [request_text("GET", "/v1/audio-features/x", "no key")], 1, 9.0, 1))
 
 
+@pytest.mark.slow
 def test_a_batch_asks_for_a_hundred_ids(scene: Scene) -> None:
     assert batch_requests(scene)[0].count('", "') == BATCH_IDS - 1
 

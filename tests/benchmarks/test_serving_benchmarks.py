@@ -122,6 +122,7 @@ def scene() -> Iterator[Scene]:
         yield opened
 
 
+@pytest.mark.slow
 @pytest.mark.redis
 def test_uploads_are_weighed_and_too_much_is_refused(scene: Scene) -> None:
     with serving(UVICORN, scene.stores, scene.catalog_dir) as server:

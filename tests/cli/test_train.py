@@ -108,6 +108,7 @@ def test_a_bad_description_is_told(tmp_path: Path) -> None:
     assert "missing" in result.output
 
 
+@pytest.mark.slow
 def test_an_embedding_is_learnt_from_a_package_and_exported(
     tmp_path: Path, checkpoint: Callable[[str], dict[str, Tensor]]
 ) -> None:

@@ -18,6 +18,7 @@ from tests.system.conftest import REPOSITORY, Service, free_port
 PROMETHEUS = shutil.which("prometheus")
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.ray,
     pytest.mark.redis,
     pytest.mark.skipif(PROMETHEUS is None, reason="prometheus is not installed"),

@@ -76,9 +76,8 @@ def long_track(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 @pytest.mark.parametrize(
     "deployment",
     [
-        "Spectral",
         "AnalysisWorker",
-        *(pytest.param(name, marks=pytest.mark.slow) for name in ("Mood", "Embedding")),
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("Spectral", "Mood", "Embedding")),
     ],
 )
 def test_a_job_survives_the_death_of_a_replica(
