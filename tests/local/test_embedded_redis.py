@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import stat
 import tempfile
 from collections.abc import Iterator
