@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from models.rhythm.network import BeatFeatures
-from pipelines.training.music.performance import perform
+from pipelines.training.music.performance import Performance, perform
 from pipelines.training.music.score import Piece, UnusableError
 from pipelines.training.sound.mix import Instruments, render_mix
 from pipelines.training.sound.soundfonts import SAMPLE_RATE
@@ -79,19 +79,30 @@ def make_clip(
     """Invent, play, mix and measure a clip.
 
     Raises:
-        UnusableError: Every attempt with this seed failed.
+        UnusableError: See `played`.
     """
     rng = Random(f"{kind} {seed}")  # noqa: S311
     noise = np.random.default_rng(seed)
+    piece, performance = played(f"{kind} {seed}", generators[kind], rng, duration_s)
+    waveform = render_mix(piece, performance, instruments, duration_s, rng, noise)
+    return _measured(piece, waveform, performance.beats, performance.downbeats, rng)
+
+
+def played(
+    name: str, generator: Generator, rng: Random, duration_s: float
+) -> tuple[Piece, Performance]:
+    """Invent a piece that can be played, and play it.
+
+    Raises:
+        UnusableError: Every attempt at the piece of that name failed.
+    """
     for _ in range(TRIES):
         try:
-            piece = generators[kind](rng, duration_s)
-            performance = perform(piece, rng, duration_s)
+            piece = generator(rng, duration_s)
+            return piece, perform(piece, rng, duration_s)
         except UnusableError:
             continue
-        waveform = render_mix(piece, performance, instruments, duration_s, rng, noise)
-        return _measured(piece, waveform, performance.beats, performance.downbeats, rng)
-    raise UnusableError(f"{kind} {seed}")
+    raise UnusableError(name)
 
 
 def _measured(

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from scipy.signal import butter, sosfilt
 
 from models.keynet import FRAMES_TOGETHER, HOP_LENGTH, KeyBands
-from pipelines.training.clips import TRIES, UNKNOWN_KEY, Generator
-from pipelines.training.music.performance import Performance, perform
-from pipelines.training.music.score import DRUMS, EFFECTS, UnusableError
+from pipelines.training.clips import UNKNOWN_KEY, Generator, played
+from pipelines.training.music.performance import Performance
+from pipelines.training.music.score import DRUMS, EFFECTS
 from pipelines.training.sound.mix import Instruments, render_mix
 from pipelines.training.sound.mixing import Waveform, distort
 from pipelines.training.sound.soundfonts import SAMPLE_RATE
@@ -64,24 +64,18 @@ def make_key_clip(
     """Invent, play, mix and measure a clip.
 
     Raises:
-        UnusableError: Every attempt with this seed failed.
+        UnusableError: See `played`.
     """
     rng = Random(f"key {kind} {seed}")  # noqa: S311
     noise = np.random.default_rng(seed)
-    for _ in range(TRIES):
-        try:
-            piece = generators[kind](rng, duration_s)
-            performance = perform(piece, rng, duration_s)
-        except UnusableError:
-            continue
-        drums = float(np.exp(rng.gauss(0.25, 0.6))) if rng.random() < 0.6 else 1.0
-        mix = render_mix(piece, performance, instruments, duration_s, rng, noise, drums)
-        shift = rng.choice([0, 0, 0, -2, -1, 1, 2])
-        key = UNKNOWN_KEY
-        if piece.key is not None:
-            key = (piece.key % 12 + shift) % 12 + 12 * (piece.key >= 12)
-        return measure(_mastered(mix, rng), performance, shift, key)
-    raise UnusableError(f"{kind} {seed}")
+    piece, performance = played(f"{kind} {seed}", generators[kind], rng, duration_s)
+    drums = float(np.exp(rng.gauss(0.25, 0.6))) if rng.random() < 0.6 else 1.0
+    mix = render_mix(piece, performance, instruments, duration_s, rng, noise, drums)
+    shift = rng.choice([0, 0, 0, -2, -1, 1, 2])
+    key = UNKNOWN_KEY
+    if piece.key is not None:
+        key = (piece.key % 12 + shift) % 12 + 12 * (piece.key >= 12)
+    return measure(_mastered(mix, rng), performance, shift, key)
 
 
 def _mastered(mix: Waveform, rng: Random) -> Waveform:
