@@ -96,7 +96,8 @@ def draw(
     _draw_wave(wave, waveform, features, colours)
     _draw_chroma(chroma, features, colours)
     values = [100 * getattr(features, name) for name in ATTRIBUTES]
-    _draw_rows(attributes, ATTRIBUTES, values, "%.0f", colours)
+    names = [name.replace("valence", "happiness") for name in ATTRIBUTES]  # as the API has it
+    _draw_rows(attributes, names, values, "%.0f", colours)
     attributes.set(xlim=(0, 112))
     attributes.set_title("attributes, 0 to 100", loc="left", color=colours.text)
     best = features.mood_tags[:SHOWN_TAGS]

@@ -17,6 +17,7 @@ class Setting:
     Attributes:
         evalset: Folder with ``annotations.json``.
         audio: Folder with the clips.
+        modules: Folder that `benchmarks.accuracy.modules` made; it may be missing.
         model_dir: The model cache.
         peers_python: A Python with librosa, essentia and sonara; None leaves the peers out.
         cache: Where the peers' predictions are kept.
@@ -26,6 +27,9 @@ class Setting:
     evalset: Path = field(default_factory=lambda: _named("AFA_EVALSET") or Path("evalset"))
     audio: Path = field(
         default_factory=lambda: _named("AFA_EVAL_AUDIO") or Path.home() / ".cache" / "afa-evalset"
+    )
+    modules: Path = field(
+        default_factory=lambda: _named("AFA_EVAL_MODULES") or Path.home() / ".cache" / "afa-modules"
     )
     model_dir: Path = field(default_factory=default_model_dir)
     peers_python: Path | None = field(default_factory=lambda: _named("AFA_PEERS_PYTHON"))

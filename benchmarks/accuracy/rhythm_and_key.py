@@ -1,6 +1,7 @@
 """Tempo, beats, downbeats and key on an evaluation set, beside other libraries on the same files.
 
-The set is a `Setting`'s. Peers run in a Python of their own, and their predictions are cached.
+The set is a `Setting`'s; real recordings, rendered music and tracker modules are told apart. Peers
+run in a Python of their own, and their predictions are cached.
 """
 
 import argparse
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
+from benchmarks.accuracy.modules import KIND as MODULES
 from benchmarks.evaluation_set import Setting
 from benchmarks.report import Options, Result, Target, as_json, show, write
 from pipelines.training.metrics import METRICS, Score, reliability, score_all, summarise
@@ -49,17 +51,19 @@ def run(options: Options, setting: Setting | None = None) -> Result:
         setting: Where set, audio and peers are.
     """
     setting = setting or Setting()
-    annotations = setting.evalset / "annotations.json"
-    if not annotations.is_file():
-        return Result(NAME, skipped=f"no evaluation set at {annotations}")
-    truth = {
-        name: track
-        for name, track in sorted(json.loads(annotations.read_text()).items())
-        if not name.startswith(setting.skip or ("\0",))
-    }
+    if not (setting.evalset / "annotations.json").is_file():
+        return Result(NAME, skipped=f"no evaluation set in {setting.evalset}")
+    skipped = setting.skip or ("\0",)
+    truth: dict[str, Any] = {}
+    files: dict[str, Path] = {}
+    for folder, audio in ((setting.evalset, setting.audio), (setting.modules, setting.modules)):
+        if (folder / "annotations.json").is_file():
+            tracks = json.loads((folder / "annotations.json").read_text())
+            truth |= {k: v for k, v in sorted(tracks.items()) if not k.startswith(skipped)}
+            files |= {name: audio / f"{name}.wav" for name in tracks}
     if options.is_quick:
         truth = dict(list(truth.items())[::_QUICK_STRIDE])
-    files = {name: setting.audio / f"{name}.wav" for name in truth}
+    files = {name: files[name] for name in truth}
     missing = [name for name, path in files.items() if not path.is_file()]
     if missing:
         return Result(NAME, skipped=f"{len(missing)} clips are not there, {missing[0]} for one")
@@ -74,7 +78,14 @@ def _result(
     truth: Mapping[str, Any], found: Mapping[str, Mapping[str, Any]], minutes: float
 ) -> Result:
     scores = {name: score_all(truth, run["predictions"]) for name, run in found.items()}
-    summary = {name: summarise(tracks) for name, tracks in scores.items()}
+    kinds = {name: str(track.get("kind", "")) for name, track in truth.items()}
+    # Modules are told apart, so that this row means what it meant before there were any.
+    summary = {
+        name: summarise({k: v for k, v in tracks.items() if kinds[k] != MODULES})
+        for name, tracks in scores.items()
+    }
+    by_kind = {name: _grouped(tracks, kinds) for name, tracks in scores.items()}
+    half_real = {name: _half_real(groups) for name, groups in by_kind.items()}
     cpu = {name: run["cpu_s"] / minutes for name, run in found.items()}
     own = scores[OWN]
     values = {
@@ -84,7 +95,12 @@ def _result(
             name: {metric: asdict(score) for metric, score in metrics.items()}
             for name, metrics in summary.items()
         },
-        "by_source": {name: _by_source(truth, tracks) for name, tracks in scores.items()},
+        "by_kind": {name: _as_dicts(groups) for name, groups in by_kind.items()},
+        "half_real": half_real,
+        "by_source": {
+            name: _as_dicts(_grouped(tracks, {k: k.partition("_")[0] for k in tracks}))
+            for name, tracks in scores.items()
+        },
         "reliability": {
             "tempo": _reliability(own, found[OWN], "tempo accuracy 1", "tempo_confidence"),
             "key": _reliability(own, found[OWN], "key exact", "key_confidence"),
@@ -108,6 +124,21 @@ def _result(
         rows=[
             (name, *(_cell(summary[name].get(metric)) for metric in METRICS), f"{cpu[name]:.2f}")
             for name in found
+        ]
+        + [
+            (f"{OWN}, {kind}", *(_counted(scored.get(metric)) for metric in METRICS), "")
+            for kind, scored in by_kind[OWN].items()
+            if kind
+        ]
+        + [
+            (
+                f"{OWN}, real weighing half",
+                *(
+                    f"{half_real[OWN][metric]:.3f}" if metric in half_real[OWN] else "-"
+                    for metric in METRICS
+                ),
+                "",
+            )
         ],
         targets=targets,
         draw=draw,
@@ -118,19 +149,36 @@ def _cell(score: Score | None) -> str:
     return "-" if score is None else f"{score.mean:.3f} [{score.low:.2f}, {score.high:.2f}]"
 
 
-def _by_source(
-    truth: Mapping[str, Any], tracks: Mapping[str, Mapping[str, float]]
-) -> dict[str, dict[str, Any]]:
-    sources = sorted({name.partition("_")[0] for name in truth})
+def _counted(score: Score | None) -> str:
+    return "-" if score is None else f"{_cell(score)} ({score.n})"
+
+
+Groups = Mapping[str, Mapping[str, Score]]
+"""Group of tracks → metric → score."""
+
+
+def _grouped(tracks: Mapping[str, Mapping[str, float]], group: Mapping[str, str]) -> Groups:
     return {
-        source: {
-            metric: asdict(score)
-            for metric, score in summarise(
-                {k: v for k, v in tracks.items() if k.partition("_")[0] == source}
-            ).items()
-        }
-        for source in sources
+        name: summarise({k: v for k, v in tracks.items() if group[k] == name})
+        for name in sorted({group[k] for k in tracks})
     }
+
+
+def _as_dicts(groups: Groups) -> dict[str, dict[str, Any]]:
+    return {
+        name: {metric: asdict(score) for metric, score in scored.items()}
+        for name, scored in groups.items()
+    }
+
+
+def _half_real(groups: Groups) -> dict[str, float]:
+    """Weigh real recordings as much as all other kinds together, where they have a truth."""
+    real = groups.get("real", {})
+    figures = {}
+    for metric, score in real.items():
+        others = [g[metric].mean for kind, g in groups.items() if kind != "real" and metric in g]
+        figures[metric] = (score.mean + sum(others) / len(others)) / 2 if others else score.mean
+    return figures
 
 
 def _reliability(
@@ -195,21 +243,19 @@ def _draw(axes: "Axes", summary: Mapping[str, Mapping[str, Score]]) -> None:
 
 
 def as_markdown(values: Mapping[str, Any]) -> str:
-    """Write the figures of a result file as two tables: all tracks, and afa's by source."""
+    """Write the figures of a result file as tables: all tracks, and afa's by kind and source."""
     head = "| " + " | ".join(("", *METRICS, "CPU s per minute")) + " |"
     lines = [head, "|" + " --- |" * (len(METRICS) + 2)]
     for name, metrics in values["all"].items():
         cells = [_cell(Score(**metrics[m]) if m in metrics else None) for m in METRICS]
         cells.append(f"{values['cpu_s_per_minute'][name]:.2f}")
         lines.append("| " + " | ".join((name, *cells)) + " |")
-    lines += ["", "| source (tracks) | " + " | ".join(METRICS) + " |"]
-    lines.append("|" + " --- |" * (len(METRICS) + 1))
-    for source, metrics in values["by_source"][OWN].items():
-        cells = [
-            f"{metrics[m]['mean']:.3f} ({metrics[m]['n']})" if m in metrics else "-"
-            for m in METRICS
-        ]
-        lines.append("| " + " | ".join((source, *cells)) + " |")
+    for title in ("kind", "source"):
+        lines += ["", f"| {title} (tracks) | " + " | ".join(METRICS) + " |"]
+        lines.append("|" + " --- |" * (len(METRICS) + 1))
+        for name, metrics in values[f"by_{title}"][OWN].items():
+            cells = [_counted(Score(**metrics[m])) if m in metrics else "-" for m in METRICS]
+            lines.append("| " + " | ".join((name, *cells)) + " |")
     return "\n".join(lines) + "\n"
 
 
@@ -217,7 +263,7 @@ def main() -> None:
     """Run from the command line, without the service's entry point."""
     parser = argparse.ArgumentParser(description=__doc__)
     defaults = Setting()
-    for option in ("evalset", "audio", "model-dir", "cache"):
+    for option in ("evalset", "audio", "modules", "model-dir", "cache"):
         name = option.replace("-", "_")
         parser.add_argument(f"--{option}", type=Path, default=getattr(defaults, name))
     parser.add_argument("--peers-python", type=Path)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 if TYPE_CHECKING:
-    from models.skey import Vqt
+    from models.tonality.skey import Vqt
 
 Forward = Callable[[Tensor], Mapping[str, Tensor]]
 
@@ -162,7 +162,7 @@ def _beat_features() -> nn.Module:
 
 
 def _hpcp() -> nn.Module:
-    from models.key import Hpcp
+    from models.tonality.key import Hpcp
 
     return Hpcp()
 
@@ -174,7 +174,7 @@ def _sound_frames() -> nn.Module:
 
 
 def _vqt() -> "Vqt":
-    from models.skey import Vqt
+    from models.tonality.skey import Vqt
 
     # As published: nine times the kernels of the highest octave, which ends at the 99th semitone.
     t = torch.arange(128) - 64
@@ -193,15 +193,21 @@ def _vqt() -> "Vqt":
 
 
 def _skey() -> nn.Module:
-    from models.skey import SKey
+    from models.tonality.skey import SKey
 
     return _Named(SKey(_vqt()))
 
 
 def _keynet() -> nn.Module:
-    from models.keynet import KeyNetwork
+    from models.tonality.keynet import KeyNetwork
 
     return _Named(KeyNetwork())
+
+
+def _chordnet() -> nn.Module:
+    from models.tonality.chordnet import ChordNetwork
+
+    return _Named(ChordNetwork())
 
 
 def _beatnet() -> nn.Module:
@@ -430,6 +436,7 @@ _NETWORKS: dict[str, tuple[Callable[..., nn.Module], int, int]] = {
     "beat-tracker": (_beat_tracker, 661_500, 22_050),
     "skey": (_skey, 330_750, 22_050),
     "keynet": (_keynet, 330_750, 22_050),
+    "chordnet": (_chordnet, 661_504, 22_050),
     "musicnn": (_musicnn, 48_128, 16_000),
     "vibenet": (_vibenet, 320_000, 16_000),
     "efficientat": (_efficientat, 320_000, 32_000),

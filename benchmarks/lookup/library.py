@@ -1,8 +1,11 @@
 """Time of the library's look-ups, listings and writes over a million synthetic tracks.
 
 The rows have identities and no analysis: what is looked up by does not lie with the analysis.
+``$AFA_BENCH_CATALOG`` may name the folder of a large catalog: its tracks are then looked up too,
+in the library first, as the service does it.
 """
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,6 +13,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 import pyarrow.parquet as pq
+import tantivy
 
 from benchmarks.harness.synthetic_tracks import write_synthetic
 from benchmarks.lookup.catalog import misspell, percentiles
@@ -20,7 +24,9 @@ from serve_app.library.edit import Edit, added
 from serve_app.library.library import Library
 from serve_app.library.query import TrackQuery
 from serve_app.library.track import OPERATOR, LibraryTrack, new_track_id
+from serve_app.providers.catalog.index import CURRENT, identities_between
 from serve_app.providers.catalog.rows import parse_row
+from serve_app.providers.catalog.search import Catalog
 
 NAME = "library"
 N_TRACKS, N_QUICK = 1_000_000, 5_000
@@ -71,12 +77,17 @@ def measure(folder: Path, n_tracks: int, variant: str) -> Result:
         "write of one": percentiles(writing(library, 1), 100),
         "write of ten": percentiles(writing(library, 10), 50),
     }
+    n_catalog = 0
+    if folder_of_catalog := os.environ.get("AFA_BENCH_CATALOG"):
+        n_catalog, beside = beside_catalog(library, Path(folder_of_catalog), picked)
+        found |= beside
     library.close()
     sizes = {name: mib(folder / name) for name in ("shared", "view")}
     return Result(
         NAME,
         values={
             "tracks": n_tracks,
+            "catalog_tracks": n_catalog,
             "filling_s": round(filling, 1),
             "fresh_view_s": round(fresh, 1),
             "mib": sizes,
@@ -108,6 +119,48 @@ def adding(identity: TrackIdentity) -> Edit:
     """Give the edit that adds a track."""
     track = LibraryTrack(new_track_id(), identity)
     return Edit(track.track_id, added(track))
+
+
+def beside_catalog(
+    library: Library, folder: Path, picked: list[TrackIdentity]
+) -> tuple[int, dict[str, dict[str, float]]]:
+    """Look tracks of either up: in the library, and if they are not there, in the catalog.
+
+    Returns:
+        How many tracks the catalog has, and the times.
+    """
+    catalog = Catalog.open(folder)
+    n_tracks = catalog.n_tracks
+    searcher = tantivy.Index.open(str((folder / CURRENT).resolve())).searcher()
+    n = min(N_SAMPLES, n_tracks)
+    rows = np.random.default_rng(2).choice(n_tracks, n, replace=False).tolist()
+    listed = [one for row in rows for one in identities_between(searcher, row, row)]
+
+    def by(track_id: TrackId) -> bool:
+        return bool(library.by_id(track_id, EVERYBODY) or catalog.by_id(track_id))
+
+    def by_name(who: TrackIdentity) -> bool:
+        title = who.title.upper()
+        return bool(
+            library.named(who.artist, title, EVERYBODY) or catalog.find_exact(who.artist, title)
+        )
+
+    mbids = [TrackId(Platform.MBID, one.mbid or "") for one in listed]
+    spotify_ids = [TrackId(Platform.SPOTIFY, one.spotify_id or "") for one in listed]
+    ways: dict[str, Callable[[int], bool]] = {
+        "by MBID": lambda i: by(mbids[i]),
+        "by Spotify id": lambda i: by(spotify_ids[i]),
+        "by name": lambda i: by_name(listed[i]),
+    }
+    found = {
+        f"catalog beside it: {way}{passed}": percentiles(call, n)
+        for way, call in ways.items()
+        for passed in (", first touch", "")
+    }
+    found["catalog beside it: by ISRC, in the library"] = percentiles(
+        lambda i: by(isrc(picked[i])), N_SAMPLES
+    )
+    return n_tracks, found
 
 
 def isrc(identity: TrackIdentity) -> TrackId:

@@ -11,7 +11,7 @@ import time
 import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -115,7 +115,7 @@ def track_id(number: int) -> str:
 def view_rows(numbers: np.ndarray) -> Iterator[dict[str, object]]:
     """Give analysed tracks as the view takes them in."""
     keys = [name for pair in CAMELOT for name in pair]
-    heard = replace(simulated_features(NAME), segments=[], sections=[], embedding=[])
+    heard = simulated_features(NAME).outline()
     analysis = Analysis(heard, NAME, datetime.now(UTC))
     who = TrackIdentity(artist="Band", title="Song 0")
     first = LibraryTrack(

@@ -30,16 +30,23 @@ SERVE_FILE = Path(__file__).parents[2] / "configs" / "serve.gpu.yaml"
 TRACK_S = 180.0
 DECODE_S = 0.07 * TRACK_S / 60
 """CPU seconds of a track, measured: .07 per minute."""
-HOST_S = 0.213
-"""CPU seconds of `Spectral` around its forwards, measured for 180 s with windows cut on the CPU.
-Tracks are finished in a process on each CPU; that these do not slow each other is assumed."""
-DEVICE_S = 0.015
-"""Of a card for a track's AST: 261 GFLOP a window at .4 of 790 TFLOP/s. Arithmetic."""
+OWN_S: Mapping[str, float] = {"Spectral": 0.011, "MoodAndEmbedding": 0.011}
+"""CPU seconds of a track in the replica's own process, where threads take turns. For 180 s,
+measured: .004 or .006 to round and copy it, .002 to pass it on. Counted: 470 or 420 calls of
+kernels in batches of 8 tracks, at 10 µs, an estimate."""
+FINISH_S: Mapping[str, float] = {"Spectral": 0.091}
+"""CPU seconds of a track in a process that finishes tracks, one on each CPU; measured for 180 s."""
+BESIDE = 0.65
+"""What a CPU does of that beside another: two processes on two virtual CPUs did 1.3 times as much
+as one, measured."""
+DEVICE_S: Mapping[str, float] = {"MoodAndEmbedding": 0.015}
+"""Of a card for a track's AST: 261 GFLOP a window at .4 of 790 TFLOP/s. Arithmetic. `Spectral`'s
+forwards take far less."""
 START_S: Mapping[str, float] = {"AnalysisWorker": 20.0}
 GPU_START_S = 90.0
 """A node, an environment, checkpoints and warm-up, where one has to be added."""
 
-BASE_PER_S, BURST = 0.4, 50
+BASE_PER_S, BURST = 0.6, 50
 BEFORE_S, BURST_S, AFTER_S = 300.0, 600.0, 2700.0
 STEP_S = 0.5
 CARDS = (1, 2, 4, 8, 16)
@@ -168,17 +175,33 @@ def cpus_of(row: Mapping[str, Any]) -> float:
     return float(row["ray_actor_options"]["num_cpus"])
 
 
+def profile() -> dict[str, Any]:
+    """Give the application of the Serve file."""
+    return dict(yaml.safe_load(SERVE_FILE.read_text(encoding="utf-8"))["applications"][0])
+
+
+def limits(row: Mapping[str, Any]) -> dict[str, float]:
+    """Tracks per second that a replica of a model could do, by what would hold it up."""
+    name = row["name"]
+    found = {"own process": 1 / OWN_S[name]}
+    if name in FINISH_S:
+        found["finishing"] = cpus_of(row) * BESIDE / FINISH_S[name]
+    if name in DEVICE_S:
+        found["card"] = 1 / DEVICE_S[name]
+    return found
+
+
 def simulate(cards: int, seed: int = 0) -> Run:
     """Play a burst on so many cards."""
     chance = np.random.default_rng(seed)
-    content = yaml.safe_load(SERVE_FILE.read_text(encoding="utf-8"))["applications"][0]
+    content = profile()
     rows = {row["name"]: row for row in content["deployments"]}
     slots = content["args"]["worker"]["concurrent_jobs"]
     row = rows["AnalysisWorker"]
     worker = Deployment("AnalysisWorker", row, cpus_of(row) / DECODE_S)
     models = [
-        Deployment("Spectral", rows["Spectral"], cpus_of(rows["Spectral"]) / HOST_S),
-        Deployment("MoodAndEmbedding", rows["MoodAndEmbedding"], 1 / DEVICE_S),
+        Deployment(name, rows[name], min(limits(rows[name]).values()))
+        for name in ("Spectral", "MoodAndEmbedding")
     ]
     lane: deque[Job] = deque()
     run = Run([], [], {one.name: [] for one in (worker, *models)}, [], 0.0, 0)
@@ -226,7 +249,14 @@ def run(options: Options) -> Result:
     """Play the burst on 1 to 16 cards."""
     runs = {cards: simulate(cards) for cards in ((1, MAIN_CARDS) if options.is_quick else CARDS)}
     hours = (BEFORE_S + BURST_S + AFTER_S) / 3600
-    rows, values = [], {}
+    rows: list[tuple[object, ...]] = []
+    values: dict[str, object] = {
+        "tracks_per_s_of_a_replica": {
+            row["name"]: {by: round(rate, 1) for by, rate in limits(row).items()}
+            for row in profile()["deployments"]
+            if row["name"] in OWN_S
+        }
+    }
     for cards, played in runs.items():
         p50, p95 = (quantiles(played.waits_s, n=20)[n] for n in (9, 18))
         most = {name: max(counts) for name, counts in played.replicas.items()}

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any, Literal, get_args
 
-Role = Literal["beats", "key", "attributes", "tags", "embedding"]
+Role = Literal["beats", "key", "chords", "attributes", "tags", "embedding"]
 LicenceClass = Literal["permissive", "copyleft", "noncommercial"]
 LicencePolicy = Literal["permissive", "any"]
 Format = Literal["none", "safetensors", "torch", "tensorflow", "onnx"]

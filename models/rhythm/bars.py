@@ -80,7 +80,7 @@ def find_bars(
     change: NDArray[np.float64] | None = None,
     metres: Sequence[int] = METRES,
     slip: float = -9.0,
-    penalties: Sequence[float] = (0.0, 0.0, -0.3, -0.3, -0.3, -0.3),
+    penalties: Sequence[float] = (0.0, -0.1, -0.3, -0.3, -0.3, -0.3),
 ) -> Bars:
     """Find the downbeats among the beats.
 
@@ -120,10 +120,11 @@ def _posterior(
 ) -> NDArray[np.float64]:
     """Probability of a downbeat at each beat from both kinds of evidence, within (0, 1)."""
     p = np.clip(odds, _FLOOR, 1.0 - _FLOOR)
-    if change is None:
-        return p
-    spread = np.clip((change - change.mean()) / (change.std() + _CHANGE_FLOOR), -2.0, 3.0)
-    logit = _ACCENT_WEIGHT * np.log(p / (1.0 - p)) + _CHANGE_WEIGHT * spread
+    logit = np.log(p / (1.0 - p))
+    if change is not None:
+        spread = np.clip((change - change.mean()) / (change.std() + _CHANGE_FLOOR), -2.0, 3.0)
+        logit = _ACCENT_WEIGHT * logit + _CHANGE_WEIGHT * spread
+    logit -= max(0.0, logit.mean())  # where every beat sounds like a downbeat, none stands out
     return np.asarray(np.clip(1.0 / (1.0 + np.exp(-logit)), 0.005, 0.995))
 
 

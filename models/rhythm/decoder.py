@@ -12,6 +12,7 @@ every other is therefore two running maxima, one from the fast end and one from 
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 FRAME_RATE = 100
@@ -61,13 +62,15 @@ class _Changes:
         self._cost = space.tempo_inertia * np.log(space.periods)
         into = -np.abs(self._cost[:, None] - self._cost)
         self._leave = -np.log(np.exp(into).sum(axis=0))
-        self._rise, self._fall = self._leave + self._cost, self._leave - self._cost
+        self._costs = self._cost[:, None]
+        self._rise = self._leave[:, None] + self._costs
+        self._fall = self._leave[:, None] - self._costs
 
     def best(self, arrivals: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Score the best way into every period: ``[M, K]`` after a beat to before the next."""
-        shorter = np.maximum.accumulate(arrivals + self._rise, axis=1)
-        longer = np.maximum.accumulate((arrivals + self._fall)[:, ::-1], axis=1)[:, ::-1]
-        return np.asarray(np.maximum(shorter - self._cost, longer + self._cost), dtype=np.float64)
+        """Score the best way into every period: ``[K, M]`` after a beat to before the next."""
+        shorter = np.maximum.accumulate(arrivals + self._rise, axis=0)
+        longer = np.maximum.accumulate((arrivals + self._fall)[::-1], axis=0)[::-1]
+        return np.asarray(np.maximum(shorter - self._costs, longer + self._costs), dtype=np.float64)
 
     def into(self, period: int) -> NDArray[np.float64]:
         """Log-probability of one period given each of the others, ``[K]``."""
@@ -95,16 +98,14 @@ def decode_beats(
     return [_decode_row(row, space) for row in activation]
 
 
-def tempo_likelihood(activation: NDArray[np.float32], tempo: float, margin: float = 1.1) -> float:
-    """Log-likelihood of the best beats about one tempo, per second.
+def grid_likelihood(activation: NDArray[np.float32], space: BeatSpace) -> float:
+    """Log-likelihood of the best beats of a few tempi, per second.
 
     Args:
         activation: float32 ``[N]``, N ≥ 1, as in `decode_beats`.
-        tempo: BPM.
-        margin: Tempi up to so many times faster and slower count as this one.
+        space: The tempi; of it the periods alone count.
     """
-    space = BeatSpace(tempo / margin, tempo * margin)
-    best, _ = _forward(_Evidence(activation, space), space, len(activation))
+    best = _forward(_Evidence(activation, space), space, len(activation))
     return float(best.max()) * FRAME_RATE / len(activation)
 
 
@@ -112,7 +113,8 @@ def _decode_row(activation: NDArray[np.float32], space: BeatSpace) -> NDArray[np
     n = len(activation)
     if n == 0:
         return np.zeros(0, dtype=np.int64)
-    best, arrivals = _forward(_Evidence(activation, space), space, n)
+    arrivals = np.zeros((len(space.periods), int(space.periods[-1]) + n), dtype=np.float32)
+    best = _forward(_Evidence(activation, space), space, n, arrivals)
     return _backtrack(best, arrivals, space, n)
 
 
@@ -129,55 +131,63 @@ class _Evidence:
         pad = (longest + 1, longest)
         on = np.pad(np.log(p), pad).cumsum()
         off = np.pad(np.log((1.0 - p) / (space.beat_share - 1)), pad).cumsum()
-        self.end = off[:, None]
+        self.end = off
         # So many frames are on the beat; from those behind it on, ``off`` is summed.
         lengths = -(-space.periods // space.beat_share)
         lengths, self._length_of = np.unique(lengths, return_inverse=True)
         n = len(on) - longest
-        self._begin = np.stack([(on - off)[c : c + n] - on[:n] for c in lengths], axis=1)
+        self._begin = np.stack([(on - off)[c : c + n] - on[:n] for c in lengths])
 
     def begin(self, first: int, count: int) -> NDArray[np.float64]:
-        """Part of period k that begins in the padded frame ``first`` + i: ``[count, K]``."""
-        return self._begin[first : first + count].take(self._length_of, axis=1)
+        """Part of period k that begins in the padded frame ``first`` + i: ``[K, count]``."""
+        return self._begin[:, first : first + count].take(self._length_of, axis=0)
 
 
 def _forward(
-    evidence: _Evidence, space: BeatSpace, n: int
-) -> tuple[NDArray[np.float64], NDArray[np.float32]]:
+    evidence: _Evidence,
+    space: BeatSpace,
+    n: int,
+    arrivals: NDArray[np.float32] | None = None,
+) -> NDArray[np.float64]:
     """Run the recursion over frames of the padded activation.
 
+    Args:
+        evidence: Of the activation.
+        space: The tempi.
+        n: Frames of the activation.
+        arrivals: ``[K, longest + N]``, to be filled with the score of the best path that closes
+            period k with a beat in that frame, against the block's best.
+
     Returns:
-        ``best [longest, K]``: score of the best path whose first beat at or after the end lies in
-        that frame and closes that period. ``arrivals [longest + N, K]``: score of the best path
-        that closes period k with a beat in that frame, against the block's best.
+        ``[K, longest]``: score of the best path whose first beat at or after the end lies in that
+        frame and closes that period.
     """
     periods = space.periods
     k, shortest, longest = len(periods), int(periods[0]), int(periods[-1])
     changes = _Changes(space)
     end, stretch = longest + n, _STRETCH_BLOCKS * shortest
-    arrivals = np.zeros((end, k), dtype=np.float32)
-    # recent[i, k]: best score of a path with a beat at the i-th frame remembered, after which
+    # recent[k, i]: best score of a path with a beat at the i-th frame remembered, after which
     # period k begins. A path may begin anywhere before the track.
-    recent = np.zeros((longest + stretch, k))
-    recent[:longest] = evidence.begin(0, longest)
-    departures = (np.arange(shortest)[:, None] - periods + longest) * k + np.arange(k)
+    recent = np.zeros((k, longest + stretch))
+    recent[:, :longest] = evidence.begin(0, longest)
+    # begun[k, i]: the same one period before the frame longest + i. Each period is a frame longer
+    # than the one before it, so the rows are those of ``recent``, each shifted by one frame more.
+    by_period, by_frame = recent.strides
+    strides = by_period - by_frame, by_frame
+    begun = as_strided(recent[:, longest - shortest :], (k, stretch), strides, writeable=False)
     for first in range(longest, end, stretch):
         count = min(stretch, end - first)
-        recent[longest : longest + count] = evidence.begin(first, count)
-        for start in range(first, first + count, shortest):
-            stop = min(start + shortest, first + count)
-            arrive = recent.take(departures[: stop - start] + (start - first) * k)
-            arrive += evidence.end[start:stop]
-            highest = arrive.max()
-            arrive -= highest
-            arrivals[start:stop] = arrive
-            begin = slice(start - first + longest, stop - first + longest)
-            recent[begin] += changes.best(arrive) + highest
-        recent[:longest] = recent[count : count + longest].copy()
+        recent[:, longest : longest + count] = evidence.begin(first, count)
+        for start in range(0, count, shortest):
+            stop = min(start + shortest, count)
+            arrive = begun[:, start:stop] + evidence.end[first + start : first + stop]
+            if arrivals is not None:
+                arrivals[:, first + start : first + stop] = arrive - arrive.max()
+            recent[:, longest + start : longest + stop] += changes.best(arrive)
+        recent[:, :longest] = recent[:, count : count + longest].copy()
     # Behind the end there are no beats to depart from.
-    recent[longest:] = -np.inf
-    slots = np.arange(longest)[:, None] - periods + longest
-    return recent[slots, np.arange(k)] + evidence.end[end : end + longest], arrivals
+    recent[:, longest:] = -np.inf
+    return np.asarray(begun[:, :longest] + evidence.end[end : end + longest])
 
 
 def _backtrack(
@@ -187,10 +197,10 @@ def _backtrack(
     periods = space.periods
     longest = int(periods[-1])
     changes = _Changes(space)
-    frame, period = map(int, np.unravel_index(int(best.argmax()), best.shape))
+    period, frame = map(int, np.unravel_index(int(best.argmax()), best.shape))
     at = frame + longest + n
     beats = []
     while (at := at - int(periods[period])) >= longest:
         beats.append(at - longest)
-        period = int((arrivals[at] + changes.into(period)).argmax())
+        period = int((arrivals[:, at] + changes.into(period)).argmax())
     return np.array(beats[::-1], dtype=np.int64)

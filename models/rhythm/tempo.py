@@ -136,9 +136,11 @@ def periodicity_tempo(
     return float(bpm[int((score * prior).argmax())])
 
 
-def level_prior(tempo: float) -> float:
-    """Log-prior of a metrical level's tempo: normal over octaves about 120 BPM."""
-    return float(-0.5 * (np.log2(tempo / _PREFERRED_BPM) / _LEVEL_SPREAD) ** 2)
+def level_prior(
+    tempo: NDArray[np.float64] | float, usual: float = _PREFERRED_BPM
+) -> NDArray[np.float64]:
+    """Log-prior of metrical levels' tempi: normal over octaves about the usual one."""
+    return np.asarray(-0.5 * (np.log2(tempo / usual) / _LEVEL_SPREAD) ** 2)
 
 
 def log_belief(

@@ -1,7 +1,8 @@
 """The beat networks as windowed models, afa's own and BeatNet behind one interface."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,8 @@ from torch import Tensor
 from models.checkpoints.cache import load_tensors
 from models.checkpoints.cards import CardError, ModelCard
 from models.rhythm.beatnet import HOP_LENGTH, SAMPLE_RATE, BeatEnsemble
+from models.rhythm.decoder import FRAME_RATE, BeatSpace, grid_likelihood, upsample
+from models.rhythm.network import FRAME_RATE as NETWORK_RATE
 from models.rhythm.network import TEMPO_STRIDE
 from models.rhythm.tracker import TRIM_FRAMES, BeatTracker
 from pipelines.batching.framed import FrameGrid
@@ -24,8 +27,11 @@ _BEATNET_WARM_UP = 198
 """4 s, in which its recurrent state settles (a longer warm-up moves no beat)."""
 _BEATNET_TAIL = 2  # The last frames' FFTs reach over the window's end.
 
+_ABOUT = 1.1
+"""Tempi up to so many times faster and slower count as one."""
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True)
 class BeatEvidence:
     """What a beat network says of a track.
 
@@ -38,6 +44,29 @@ class BeatEvidence:
 
     activations: NDArray[np.float32]
     tempo: NDArray[np.float32] | None = None
+    _likelihoods: dict[tuple[int, int], float] = field(default_factory=dict, init=False, repr=False)
+
+    @cached_property
+    def fine(self) -> NDArray[np.float32]:
+        """The activations at the decoder's rate, ``[2 N, 2]``."""
+        return upsample(self.activations.T, round(FRAME_RATE / NETWORK_RATE)).T
+
+    @cached_property
+    def pulse(self) -> NDArray[np.float32]:
+        """Probability of a beat of any kind, at the decoder's rate, ``[2 N]``."""
+        return np.asarray(self.fine.sum(axis=1))
+
+    def likelihood(self, tempo: float) -> float:
+        """Log-likelihood per second of the best beats within a tenth of a tempo in BPM.
+
+        It takes 10 ms of a processor for three minutes, so it is remembered: tempi that differ by
+        less than a frame have the same.
+        """
+        space = BeatSpace(tempo / _ABOUT, tempo * _ABOUT)
+        periods = int(space.periods[0]), int(space.periods[-1])
+        if periods not in self._likelihoods:
+            self._likelihoods[periods] = grid_likelihood(self.pulse, space)
+        return self._likelihoods[periods]
 
 
 class BeatModel:

@@ -44,4 +44,6 @@ def merge(
         segments=spectral.segments,
         sections=spectral.sections,
         tempo_alternatives=spectral.tempo_alternatives,
+        chords=spectral.chords,
+        tuning_cents=spectral.tuning_cents,
     )

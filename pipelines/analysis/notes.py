@@ -1,7 +1,10 @@
-"""Names of keys: pitch classes, modes, and the Camelot wheel, by which DJs mix."""
+"""Names of keys and chords: pitch classes, modes, and the Camelot wheel, by which DJs mix."""
 
 PITCH_CLASSES = ("C", "C#", "D", "D#", "E", "F", "F#", "G", "G#", "A", "A#", "B")
 MODES = ("minor", "major")
+QUALITIES = ("min", "maj")
+"""Of chords, as in Harte's notation."""
+_DEGREES = ("1", "b2", "2", "b3", "3", "4", "b5", "5", "b6", "6", "b7", "7")
 
 # By pitch class: (minor, major).
 CAMELOT = (
@@ -40,3 +43,23 @@ def camelot(key: int, mode: int) -> str:
     if 0 <= key <= 11 and mode in (0, 1):
         return CAMELOT[key][mode]
     return ""
+
+
+def quality(mode: int) -> str | None:
+    """Give ``maj`` for 1 and ``min`` for 0; None when there is no chord."""
+    return QUALITIES[mode] if mode in (0, 1) else None
+
+
+def chord_name(root: int, mode: int, bass: int) -> str:
+    """Name a chord in Harte's notation, which MIREX and mir_eval read; ``N`` is no chord.
+
+    Args:
+        root: Pitch class, C = 0 … B = 11.
+        mode: 1 major, 0 minor.
+        bass: Pitch class; another than the root is told as a degree above it: ``C:min/5``.
+    """
+    name, kind = pitch_class(root), quality(mode)
+    if name is None or kind is None:
+        return "N"
+    above = f"/{_DEGREES[(bass - root) % 12]}" if bass not in (root, -1) else ""
+    return f"{name}:{kind}{above}"

@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 from models.checkpoints.cards import ModelCard
-from models.key import UNKNOWN, Key
 from models.rhythm.beatnet import SAMPLE_RATE
 from models.rhythm.tempo import TempoRange
-from models.tuning import estimate_tuning
+from models.tonality.key import UNKNOWN, Key
+from models.tonality.tuning import estimate_tuning
 from pipelines.analysis.beats import BeatModel, load_beat_model
 from pipelines.analysis.notes import camelot
 from pipelines.analysis.records import UNKNOWN_KEY, QuickFeatures

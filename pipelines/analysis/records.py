@@ -3,7 +3,7 @@
 Everything is plain data (JSON types, no NumPy), so that it crosses processes and caches unchanged.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 UNKNOWN_KEY = -1
 """`key` and `mode` of audio that has none (silence, noise)."""
@@ -45,6 +45,25 @@ class Section:
 
 
 @dataclass(frozen=True, slots=True)
+class Chord:
+    """A chord of a bar or of some beats of it.
+
+    Attributes:
+        root: Pitch class, C = 0; `UNKNOWN_KEY` where there is no chord.
+        mode: 1 major, 0 minor, -1 no chord.
+        bass: Pitch class of its lowest note; -1 no chord.
+        confidence: 0 to 1.
+    """
+
+    start_s: float
+    duration_s: float
+    root: int
+    mode: int
+    bass: int
+    confidence: float
+
+
+@dataclass(frozen=True, slots=True)
 class TempoAlternative:
     """Another tempo that the beats may be counted in, and its probability, 0 to 1."""
 
@@ -63,6 +82,8 @@ class SpectralResult:
         key: Pitch class, C = 0 … B = 11, or `UNKNOWN_KEY`.
         mode: 1 major, 0 minor, -1 unknown.
         loudness_lufs: BS.1770-4 integrated; silence gives -70.
+        chords: In order, from the beginning to the end; none of silence.
+        tuning_cents: See `models.tonality.tuning.estimate_tuning`.
         confidences: All 0 to 1.
     """
 
@@ -84,6 +105,8 @@ class SpectralResult:
     sections: list[Section]
     models: dict[str, str]
     tempo_alternatives: list[TempoAlternative] = field(default_factory=list)
+    chords: list[Chord] = field(default_factory=list)
+    tuning_cents: float = field(default_factory=float)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,8 +187,14 @@ class TrackFeatures:
     segments: list[Segment] = field(default_factory=list)
     sections: list[Section] = field(default_factory=list)
     tempo_alternatives: list[TempoAlternative] = field(default_factory=list)
+    chords: list[Chord] = field(default_factory=list)
+    tuning_cents: float = field(default_factory=float)
     artist: str = field(default_factory=str)
     title: str = field(default_factory=str)
+
+    def outline(self) -> "TrackFeatures":
+        """Give what look-ups answer: without segments, sections, chords and embedding."""
+        return replace(self, segments=[], sections=[], chords=[], embedding=[])
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,16 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from models.key import HOP_LENGTH as CHROMA_HOP_LENGTH
-from models.key import SAMPLE_RATE as CHROMA_SAMPLE_RATE
 from models.rhythm.bars import downbeat_odds, find_bars, harmonic_change
-from models.rhythm.decoder import (
-    FRAME_RATE,
-    BeatSpace,
-    decode_beats,
-    tempo_likelihood,
-    upsample,
-)
+from models.rhythm.decoder import FRAME_RATE, BeatSpace, decode_beats
 from models.rhythm.network import FRAME_RATE as NETWORK_RATE
 from models.rhythm.network import TEMPI
 from models.rhythm.tempo import (
@@ -28,6 +20,8 @@ from models.rhythm.tempo import (
     log_belief,
     periodicity_tempo,
 )
+from models.tonality.key import HOP_LENGTH as CHROMA_HOP_LENGTH
+from models.tonality.key import SAMPLE_RATE as CHROMA_SAMPLE_RATE
 from pipelines.analysis.beats import BeatEvidence
 
 CHROMA_RATE = CHROMA_SAMPLE_RATE / CHROMA_HOP_LENGTH
@@ -44,6 +38,9 @@ _RELATIVES = (1.0, 1 / 3, 1 / 2, 2 / 3, 3 / 4, 4 / 3, 3 / 2, 2.0, 3.0)
 _GRID_WEIGHT, _BELIEF_WEIGHT = 0.3, 0.5
 """Of the grid's likelihood per second and of the network's belief in its tempo. On 108 development
 tracks 0.15 and 0.7 give the least cross-entropy, but halved grids lose their phase more often."""
+_USUAL_WEIGHT, _USUAL_BPM = 0.5, 110.0
+"""Of how usual a tempo is, beside what the network believes: real drums with quick hats look twice
+as fast to it as they are."""
 _UNLIKELY = 4.0
 """A tempo that the network believes in by so much less (in nats) than in another is out."""
 _ATTACK_S = 0.03
@@ -79,18 +76,14 @@ def estimate_rhythm(
 
     Args:
         evidence: What the beat network says.
-        chroma: float32 ``[M, 12]`` as `models.key.Hpcp` gives it; helps to find the bars.
+        chroma: float32 ``[M, 12]`` as `models.tonality.key.Hpcp` gives it; helps to find the bars.
         tempo_range: Where the tempo is to lie; None leaves it to the evidence.
 
     Returns:
         The rhythm; without at least four beats, `NO_RHYTHM`.
     """
-    fine = upsample(evidence.activations.T, _FACTOR).T
-    pulse = fine.sum(axis=1)
-    if tempo_range is None:
-        decoded = _decode(pulse, evidence.tempo)
-    else:
-        decoded = _decode_within(pulse, evidence.tempo, tempo_range)
+    pulse = evidence.pulse
+    decoded = _decode(evidence) if tempo_range is None else _decode_within(evidence, tempo_range)
     frames = _drop_empty_ends(decoded, pulse)
     if len(frames) < _MIN_BEATS:
         return NO_RHYTHM
@@ -101,7 +94,7 @@ def estimate_rhythm(
         # A frame is centred one hop behind its start; a beat's sound begins a little after it.
         times = (np.arange(len(chroma)) + 1) / CHROMA_RATE - _ATTACK_S
         change = harmonic_change(chroma, times, beats)
-    bars = find_bars(downbeat_odds(fine, frames), change)
+    bars = find_bars(downbeat_odds(evidence.fine, frames), change)
     return Rhythm(
         tempo=tempo,
         tempo_confidence=_tempo_confidence(beats, frames, pulse, tempo),
@@ -124,7 +117,6 @@ def weigh_alternatives(evidence: BeatEvidence, tempo: float) -> list[tuple[float
     """
     if not tempo:
         return []
-    pulse = upsample(evidence.activations.T, _FACTOR).T.sum(axis=1)
     tempi = _levels(tempo)
     octaves = np.isin(tempi, (tempo / 2, tempo, tempo * 2))
     if evidence.tempo is None:
@@ -132,7 +124,7 @@ def weigh_alternatives(evidence: BeatEvidence, tempo: float) -> list[tuple[float
     else:
         belief = log_belief(evidence.tempo, TEMPI, tempi)
         tempi = tempi[octaves | (belief > belief.max() - _UNLIKELY)]
-    odds = _log_odds(pulse, tempi, evidence.tempo)
+    odds = _log_odds(evidence, tempi)
     share = np.exp(odds - odds.max())
     share /= share.sum()
     weighed = zip(tempi.tolist(), share.tolist(), strict=True)
@@ -140,16 +132,15 @@ def weigh_alternatives(evidence: BeatEvidence, tempo: float) -> list[tuple[float
     return sorted(others, key=lambda pair: -pair[1])
 
 
-def _decode(
-    pulse: NDArray[np.float32], tempo_logits: NDArray[np.float32] | None
-) -> NDArray[np.int64]:
+def _decode(evidence: BeatEvidence) -> NDArray[np.int64]:
     """Decode the beats, and again where the first grid lies at a wrong tempo or level."""
+    pulse = evidence.pulse
     frames = decode_beats(pulse[None])[0]
     tempo = dominant_tempo(frames / FRAME_RATE)
     if not tempo:
         return frames
-    if tempo_logits is not None:
-        chosen = _choose_tempo(pulse, tempo, tempo_logits)
+    if evidence.tempo is not None:
+        chosen = _choose_tempo(evidence, tempo, evidence.tempo)
         return frames if chosen == tempo else _decode_near(pulse, chosen)
     periodic = periodicity_tempo(pulse, FRAME_RATE)
     if periodic and not are_related(tempo, periodic):
@@ -160,16 +151,15 @@ def _decode(
     return frames
 
 
-def _decode_within(
-    pulse: NDArray[np.float32], tempo_logits: NDArray[np.float32] | None, within: TempoRange
-) -> NDArray[np.int64]:
+def _decode_within(evidence: BeatEvidence, within: TempoRange) -> NDArray[np.int64]:
     """Decode the beats in a range of tempi, at the likeliest level that the range has."""
+    pulse = evidence.pulse
     frames = decode_beats(pulse[None], BeatSpace(within.low, within.high))[0]
     tempo = dominant_tempo(frames / FRAME_RATE)
     levels = np.array([level for level in _levels(tempo) if level in within])
     if len(levels) < 2:
         return frames
-    chosen = float(levels[_log_odds(pulse, levels, tempo_logits).argmax()])
+    chosen = float(levels[_log_odds(evidence, levels).argmax()])
     return frames if chosen == tempo else _decode_near(pulse, chosen, within)
 
 
@@ -180,28 +170,25 @@ def _levels(tempo: float) -> NDArray[np.float64]:
     return np.asarray(tempi[(tempi == tempo) | ((whole >= SLOWEST) & (whole <= FASTEST))])
 
 
-def _log_odds(
-    pulse: NDArray[np.float32], tempi: NDArray[np.float64], tempo_logits: NDArray[np.float32] | None
-) -> NDArray[np.float64]:
-    """Weigh tempi against each other by the grid and the network, or how usual they are."""
-    likelihood = np.array([tempo_likelihood(pulse, tempo) for tempo in tempi])
-    if tempo_logits is None:
-        belief = np.array([level_prior(tempo) for tempo in tempi])
+def _log_odds(evidence: BeatEvidence, tempi: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Weigh tempi against each other by the grid, the network and how usual they are."""
+    likelihood = np.array([evidence.likelihood(tempo) for tempo in tempi])
+    if evidence.tempo is None:
+        belief = _BELIEF_WEIGHT * level_prior(tempi)
     else:
-        belief = log_belief(tempo_logits, TEMPI, tempi)
-    return np.asarray(_GRID_WEIGHT * likelihood + _BELIEF_WEIGHT * belief)
+        belief = _BELIEF_WEIGHT * log_belief(evidence.tempo, TEMPI, tempi)
+        belief += _USUAL_WEIGHT * level_prior(tempi, _USUAL_BPM)
+    return np.asarray(_GRID_WEIGHT * likelihood + belief)
 
 
-def _choose_tempo(
-    pulse: NDArray[np.float32], tempo: float, tempo_logits: NDArray[np.float32]
-) -> float:
+def _choose_tempo(evidence: BeatEvidence, tempo: float, tempo_logits: NDArray[np.float32]) -> float:
     """Choose among a tempo and those of its metrical relatives by grid and network."""
     tempi = _levels(tempo)
     belief = log_belief(tempo_logits, TEMPI, tempi)
     tempi = tempi[(tempi == tempo) | (belief > belief.max() - _UNLIKELY)]
     if len(tempi) == 1:
         return tempo
-    return float(tempi[_log_odds(pulse, tempi, tempo_logits).argmax()])
+    return float(tempi[_log_odds(evidence, tempi).argmax()])
 
 
 def _counts_subdivisions(
@@ -211,7 +198,7 @@ def _counts_subdivisions(
     strength = _strength(frames, pulse)
     even, odd = float(strength[::2].mean()), float(strength[1::2].mean())
     alternation = np.log(max(even, odd, 1e-6) / max(min(even, odd), 1e-6))
-    prior = level_prior(tempo / 2) - level_prior(tempo)
+    prior = float(level_prior(tempo / 2) - level_prior(tempo))
     return bool(_ALTERNATION_WEIGHT * alternation + prior > _ALTERNATION_BOUND)
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -10,13 +10,15 @@ from torch import nn
 
 from models.checkpoints.cache import load_tensors
 from models.checkpoints.cards import ModelCard
-from models.keynet import KeyNetwork
 from models.loudness import SILENCE_DBTP, SILENCE_LUFS
 from models.rhythm.beatnet import SAMPLE_RATE
 from models.rhythm.tempo import TempoRange
-from models.skey import SKey
-from models.tuning import estimate_tuning
+from models.tonality.chordnet import ChordNetwork
+from models.tonality.keynet import KeyNetwork
+from models.tonality.skey import SKey
+from models.tonality.tuning import estimate_tuning
 from pipelines.analysis.beats import BeatModel, join_beats, load_beat_model
+from pipelines.analysis.chords import ChordModel, find_chords, join_chords
 from pipelines.analysis.levels import LevelModel, join_levels
 from pipelines.analysis.records import UNKNOWN_KEY, SpectralResult, TempoAlternative
 from pipelines.analysis.rhythm import estimate_rhythm, weigh_alternatives
@@ -46,6 +48,7 @@ class _Context:
     n_samples: int
     n_analysed: int
     tuning_cents: float
+    n_in_tune: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +65,7 @@ class SpectralFinisher:
     beats: tuple[str, FrameGrid]
     chroma: tuple[str, FrameGrid]
     sound: tuple[str, FrameGrid]
+    chords: tuple[str, FrameGrid]
     levels: tuple[str, ...]
     key_networks: str | None = None
     tempo_range: TempoRange | None = None
@@ -88,6 +92,8 @@ class SpectralFinisher:
             ),
             rhythm=estimate_rhythm(beats, chroma, self.tempo_range),
         )
+        evidence = join_chords(outputs[self.chords[0]], self.chords[1], context.n_in_tune, n)
+        rhythm = track.rhythm
         alternatives = weigh_alternatives(beats, track.rhythm.tempo)
         mix_in, mix_out = find_mix_points(track)
         return SpectralResult(
@@ -109,11 +115,15 @@ class SpectralFinisher:
             sections=find_sections(track),
             models=self._model_ids(),
             tempo_alternatives=[TempoAlternative(*pair) for pair in alternatives],
+            chords=find_chords(
+                evidence, rhythm.beats.tolist(), rhythm.downbeats.tolist(), context.duration_s
+            ),
+            tuning_cents=context.tuning_cents,
         )
 
     def _model_ids(self) -> dict[str, str]:
         key = [name for name in (self.chroma[0], self.key_networks) if name]
-        return {"beats": self.beats[0], "key": "+".join(key)}
+        return {"beats": self.beats[0], "key": "+".join(key), "chords": self.chords[0]}
 
     def _silent(self, duration_s: float) -> SpectralResult:
         return SpectralResult(
@@ -138,7 +148,7 @@ class SpectralFinisher:
 
 
 class SpectralStep:
-    """Tempo, beats, downbeats, key, loudness, segments, sections and mix points."""
+    """Tempo, beats, downbeats, key, chords, loudness, segments, sections and mix points."""
 
     def __init__(
         self,
@@ -146,10 +156,11 @@ class SpectralStep:
         chroma: ChromaModel,
         levels: tuple[LevelModel, LevelModel],
         sound: SoundModel,
+        chords: ChordModel,
         key_networks: KeyNetworkModel | None = None,
     ) -> None:
         self._beats, self._chroma, self._levels, self._sound = beats, chroma, levels, sound
-        self._key_networks = key_networks
+        self._chords, self._key_networks = chords, key_networks
         self._tempo_range: TempoRange | None = None
 
     def within(self, tempo_range: TempoRange | None) -> "SpectralStep":
@@ -163,14 +174,14 @@ class SpectralStep:
     @property
     def models(self) -> Sequence[WindowedModel]:
         """See `Step`."""
-        always = (self._beats, self._chroma, *self._levels, self._sound)
+        always = (self._beats, self._chroma, *self._levels, self._sound, self._chords)
         return always if self._key_networks is None else (*always, self._key_networks)
 
     def prepare(self, track: Track) -> Prepared:
         """Resample and cut the windows; nothing is run on silence."""
         samples = track.mono_at(SAMPLE_RATE)
         tuning = estimate_tuning(samples)
-        context = _Context(track.duration_s, track.samples.shape[1], len(samples), tuning)
+        context = _Context(track.duration_s, track.samples.shape[1], len(samples), tuning, 0)
         if peak_of(track.samples) < SILENCE_PEAK:
             return Prepared({}, context)
         windows = {
@@ -182,9 +193,13 @@ class SpectralStep:
             windows[self._key_networks.model_id] = self._key_networks.windows(samples, tuning)
         n = len(samples)
         framed = (self._chroma, self._sound)
-        padded = pad_to(samples, max(model.grid.padded_length(n) for model in framed))
+        longest = max(model.grid.padded_length(n) for model in (*framed, self._chords))
+        padded = pad_to(samples, longest)
+        chords, n_in_tune = self._chords.windows(padded, tuning, n)
+        context = replace(context, n_in_tune=n_in_tune)
         windows |= {model.model_id: model.grid.windows(padded, n) for model in framed}
         windows[self._beats.model_id] = self._beats.windows(samples)
+        windows[self._chords.model_id] = chords
         return Prepared(windows, context)
 
     def finish(self, prepared: Prepared, outputs: Outputs) -> SpectralResult:
@@ -199,6 +214,7 @@ class SpectralStep:
             (self._beats.model_id, self._beats.grid),
             (self._chroma.model_id, self._chroma.grid),
             (self._sound.model_id, self._sound.grid),
+            (self._chords.model_id, self._chords.grid),
             tuple(model.model_id for model in self._levels),
             None if networks is None else networks.model_id,
             self._tempo_range,
@@ -211,8 +227,8 @@ def build(
     """Load the step's checkpoints.
 
     Args:
-        cards: Role → cards, see `models.checkpoints.cards.choose_cards`; ``beats`` and ``key``
-            are used.
+        cards: Role → cards, see `models.checkpoints.cards.choose_cards`; ``beats``, ``key``
+            and ``chords`` are used.
         model_dir: The model cache.
         device: Where the forwards run.
 
@@ -224,6 +240,7 @@ def build(
         ChromaModel(CHROMA_ID, device),
         (LevelModel(device), LevelModel(device, is_end=True)),
         SoundModel(device),
+        _chord_model(cards["chords"][0], model_dir, device),
         load_key_networks(cards["key"], model_dir, device),
     )
 
@@ -244,3 +261,8 @@ def _key_network(card: ModelCard, model_dir: Path) -> nn.Module:
     if card.network == "chromanet":
         return SKey.from_tensors(tensors)
     return KeyNetwork.from_tensors(tensors)
+
+
+def _chord_model(card: ModelCard, model_dir: Path, device: torch.device) -> ChordModel:
+    network = ChordNetwork.from_tensors(load_tensors(card, model_dir))
+    return ChordModel(card.model_id, network, device)

@@ -60,7 +60,7 @@ class MeasuredTrack:
     Attributes:
         duration_s: Of the track.
         sound: float32 ``[N, 14]``, see `models.segments.SoundFrames`.
-        chroma: float32 ``[M, 12]``, see `models.key.Hpcp`.
+        chroma: float32 ``[M, 12]``, see `models.tonality.key.Hpcp`.
     """
 
     duration_s: float
@@ -96,6 +96,8 @@ def find_segments(track: MeasuredTrack) -> list[Segment]:
     pitches = pitches / np.maximum(pitches.max(axis=1, keepdims=True), 1e-6)
     timbre = _means(track.sound[:, 2:], edges)
     loudest = np.maximum.reduceat(level, edges[:-1])
+    # Rounded at once: a long track has half a million of them.
+    pitch_rows, timbre_rows = pitches.round(3).tolist(), timbre.round(3).tolist()
     strength = np.clip(onset[edges[:-1]] / 12.0, 0.0, 1.0)
     return [
         Segment(
@@ -105,8 +107,8 @@ def find_segments(track: MeasuredTrack) -> list[Segment]:
             loudness_start_db=round(float(level[start]), 3),
             loudness_max_db=round(float(loudest[i]), 3),
             loudness_max_time_s=float(level[start:stop].argmax() / FRAME_RATE),
-            pitches=[round(x, 3) for x in pitches[i].tolist()],
-            timbre=[round(x, 3) for x in timbre[i].tolist()],
+            pitches=pitch_rows[i],
+            timbre=timbre_rows[i],
         )
         for i, (start, stop) in enumerate(itertools.pairwise(edges))
     ]

@@ -7,7 +7,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from models.key import (
+from models.tonality.key import (
     HOP_LENGTH,
     SAMPLE_RATE,
     UNKNOWN,
@@ -18,7 +18,7 @@ from models.key import (
     fold,
     profile_correlations,
 )
-from models.skey import CROP_LENGTH
+from models.tonality.skey import CROP_LENGTH
 from pipelines.audio.gain import peak_of
 from pipelines.audio.resample import resample
 from pipelines.audio.track import resampled
@@ -101,14 +101,15 @@ class KeyNetworkModel:
 
 def tuned(crops: Tensor, tuning_cents: float) -> Tensor:
     """Play float32 ``[W, T]`` so that what is sharp by some cents is in tune; T stays."""
+    return repeated(played_in_tune(crops, tuning_cents), crops.shape[-1])
+
+
+def played_in_tune(samples: Tensor, tuning_cents: float) -> Tensor:
+    """Play float32 ``[…, T]`` slower where it is sharp by some cents, faster where it is flat."""
     rate = round(SAMPLE_RATE * 2.0 ** (-tuning_cents / 1200.0))
-    if rate == SAMPLE_RATE:
-        return crops
-    if crops.device.type == "cpu":
-        played = torch.from_numpy(resample(crops.numpy(), rate, SAMPLE_RATE))
-    else:
-        played = resampled(crops, rate, SAMPLE_RATE)
-    return repeated(played, crops.shape[-1])
+    if samples.device.type == "cpu":
+        return torch.from_numpy(resample(samples.numpy(), rate, SAMPLE_RATE))
+    return resampled(samples, rate, SAMPLE_RATE)
 
 
 def estimate_key(chroma: NDArray[np.float32], networks: NDArray[np.float32] | None = None) -> Key:

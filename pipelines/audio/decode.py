@@ -68,7 +68,7 @@ _ERRORS = {
     kind.code: kind for kind in (UndecodableAudioError, AudioTooLongError, AudioTooShortError)
 }
 _DIGEST = re.compile(r"[0-9a-f]{64}", re.ASCII)
-_TOO_SLOW = "The audio takes too long to decode; send MP3, WAV, FLAC, OGG or M4A."
+_TOO_SLOW = "The audio takes too long to decode; use MP3, WAV, FLAC, OGG or M4A."
 _NO_SOUND = (
     "{:.0%} of the audio's samples are no sound: not a number, infinite, or more than "
     f"{LOUDEST:g} times full scale; export it again with samples between -1 and 1."

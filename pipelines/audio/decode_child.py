@@ -62,12 +62,12 @@ CODECS = (
 )
 MIN_RATE, MAX_RATE = 4_000, 384_000
 
-SEND_INSTEAD = "send MP3, WAV, FLAC, OGG or M4A"
-NOT_AUDIO = f"This is not an audio file that can be read; {SEND_INSTEAD}."
-PLAYLIST = f"This is a playlist, script or web page, not audio; {SEND_INSTEAD} itself."
+USE_INSTEAD = "use MP3, WAV, FLAC, OGG or M4A"
+NOT_AUDIO = f"This is not an audio file that can be read; {USE_INSTEAD}."
+PLAYLIST = f"This is a playlist, script or web page, not audio; {USE_INSTEAD} itself."
 DAMAGED = "The audio file is damaged or incomplete; upload the whole file again."
-NO_AUDIO = f"The file holds no audio track; {SEND_INSTEAD}."
-TOO_MUCH_MEMORY = f"The audio file needs too much memory to decode; {SEND_INSTEAD}."
+NO_AUDIO = f"The file holds no audio track; {USE_INSTEAD}."
+TOO_MUCH_MEMORY = f"The audio file needs too much memory to decode; {USE_INSTEAD}."
 
 _TEXT_STARTS = (b"#ext", b"ffconcat", b"[playlist]", b"<", b"[reference]", b"file ")
 _AUDIO_STARTS = (
@@ -228,7 +228,9 @@ class FrameSource:
         audio = StandardInput()
         head = os.pread(0, 4096, 0)
         if not head:
-            raise RefusedError("unprocessable_audio", "The file is empty; upload an audio file.")
+            raise RefusedError(
+                "unprocessable_audio", "The file is empty; use one with audio in it."
+            )
         if head.lstrip(b"\xef\xbb\xbf \t\r\n").lower().startswith(_TEXT_STARTS):
             raise RefusedError("unprocessable_audio", PLAYLIST)
         options = {
@@ -253,7 +255,7 @@ class FrameSource:
         ):
             raise RefusedError(
                 "unprocessable_audio",
-                f"The audio is in a codec that is not accepted; {SEND_INSTEAD}.",
+                f"The audio is in a codec that is not accepted; {USE_INSTEAD}.",
             )
         self.stream.codec_context.thread_count = 1
         start, unit = self.stream.start_time, self.stream.time_base

@@ -146,7 +146,7 @@ class TorchDevice:
         """
         with torch.inference_mode():
             if not self._is_cuda:
-                return work(Track.of(waveform))
+                return work(bring(waveform, self.device, is_mono=is_mono))
             with torch.cuda.stream(self._copy_stream):
                 track = bring(waveform, self.device, is_mono=is_mono, blocks=self._blocks)
                 done = work(track)

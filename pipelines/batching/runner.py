@@ -21,6 +21,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from pipelines.audio.sandbox import end_with_parent
 from pipelines.audio.waveform import Waveform
 from pipelines.batching.batcher import Batcher, BatcherMetrics, DeviceFaultError, Observation
 from pipelines.batching.device import TorchDevice, Turns
@@ -107,7 +108,9 @@ class BatchedStep(Generic[R]):
         self._finishers: ProcessPoolExecutor | None = None
         if finishers and isinstance(step, HeavyStep):
             # Not forked: a process that has used a GPU cannot be.
-            self._finishers = ProcessPoolExecutor(finishers, get_context("spawn"))
+            self._finishers = ProcessPoolExecutor(
+                finishers, get_context("spawn"), end_with_parent, (os.getpid(),)
+            )
         self._preparing, self._finishing = _HostStage(), _HostStage()
         self._fault: DeviceFaultError | None = None
         self._running = 0

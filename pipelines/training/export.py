@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from models.rhythm.network import BeatNetwork
+from pipelines.training.plan import FitPlan
 
 
 def export(networks: Sequence[BeatNetwork], target: Path, details: dict[str, str]) -> None:
@@ -28,9 +29,13 @@ def export(networks: Sequence[BeatNetwork], target: Path, details: dict[str, str
     part.replace(target)
 
 
-def read_checkpoint(path: Path, channels: int, n_blocks: int) -> BeatNetwork:
-    """Read the averaged weights of a training checkpoint."""
+def read_checkpoint(path: Path, plan: FitPlan) -> BeatNetwork:
+    """Read what a run made: the averaged weights, drawn towards those that it began from."""
     state = torch.load(path, weights_only=True, map_location="cpu")
-    network = BeatNetwork(channels, n_blocks)
+    network = BeatNetwork(plan.channels, plan.n_blocks)
     network.load_state_dict(state["averaged"])
+    if plan.initial:
+        first = load_file(plan.initial)
+        for name, weight in network.state_dict().items():
+            weight.lerp_(first[name].to(weight.dtype), plan.initial_share)
     return network.eval()

@@ -12,6 +12,7 @@ from queue import Queue
 from threading import Event, Thread
 
 import torch
+from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -71,8 +72,7 @@ class Trainer:
         torch.manual_seed(plan.seed)
         self._network = self._build()
         if plan.initial:
-            state = torch.load(plan.initial, weights_only=True, map_location=device)
-            self._network.load_state_dict(state["averaged"])
+            self._network.load_state_dict(load_file(plan.initial, str(device)))
         self.averaged = self._build()
         self.averaged.load_state_dict(self._network.state_dict())
         self.averaged.eval().requires_grad_(False)

@@ -9,6 +9,10 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 
+MODULES = "module"
+"""The kind of clips that tracker modules are."""
+
+
 class PlanError(ValueError):
     """The description of a run is incomplete or contradicts itself."""
 
@@ -76,7 +80,8 @@ class FitPlan:
         channels: Width of the network.
         n_blocks: Blocks of the network.
         dropout: Probability.
-        initial: Checkpoint of a run whose averaged weights this one begins from; none where empty.
+        initial: Exported weights that this run begins from; none where empty.
+        initial_share: Their share in what is exported; the rest is the run's own.
     """
 
     steps: int
@@ -98,6 +103,7 @@ class FitPlan:
     n_blocks: int
     dropout: float
     initial: str
+    initial_share: float
 
 
 _Part = TypeVar("_Part", bound="DataclassInstance")
@@ -105,10 +111,17 @@ _Part = TypeVar("_Part", bound="DataclassInstance")
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A whole run."""
+    """A whole run.
+
+    Attributes:
+        render: The rendered data.
+        fit: The training.
+        modules: Debian packages with tracker modules, which are clips of the kind ``module``.
+    """
 
     render: RenderPlan
     fit: FitPlan
+    modules: Sequence[str] = ()
 
 
 def parse_plan(content: Mapping[str, Any]) -> Plan:
@@ -117,13 +130,17 @@ def parse_plan(content: Mapping[str, Any]) -> Plan:
     Raises:
         PlanError: A field is missing or unknown, or shares are not positive.
     """
-    if set(content) != {"render", "fit"}:
-        raise PlanError(f"a run has 'render' and 'fit', not {sorted(content)}")
-    plan = Plan(parsed(RenderPlan, content["render"]), parsed(FitPlan, content["fit"]))
+    if set(content) - {"modules"} != {"render", "fit"}:
+        raise PlanError(f"a run has 'render' and 'fit' (and 'modules'), not {sorted(content)}")
+    plan = Plan(
+        parsed(RenderPlan, content["render"]),
+        parsed(FitPlan, content["fit"]),
+        content.get("modules", ()),
+    )
     if not plan.render.shares or min(plan.render.shares.values()) < 0:
         raise PlanError("render.shares must name kinds with shares that are not negative")
     unknown = set(plan.fit.shares) - set(plan.render.shares)
-    if unknown:
+    if unknown - ({MODULES} if plan.modules else set()):
         raise PlanError(f"fit.shares names kinds that are not rendered: {sorted(unknown)}")
     return plan
 

@@ -14,21 +14,26 @@ from random import Random
 import torch
 
 from pipelines.training.assets import fetch_packages
+from pipelines.training.chords.clips import ChordClip
 from pipelines.training.clips import Clip, Generator
 from pipelines.training.key.clips import KeyClip
+from pipelines.training.modules import module_clips
 from pipelines.training.music.bands import band
 from pipelines.training.music.classical import classical
 from pipelines.training.music.corpus import CorpusSource
 from pipelines.training.music.electronic import electronic
 from pipelines.training.music.grooves import GrooveSource
 from pipelines.training.music.score import UnusableError
-from pipelines.training.plan import RenderPlan, below
+from pipelines.training.plan import MODULES, RenderPlan, below
 from pipelines.training.sound.mix import Instruments
 
 HELD_OUT = "held_out"
 _HELD_OUT_SEED = 10_000_000
+_MODULE_SEED = 20_000_000
 
-Maker = Callable[[str, int, Mapping[str, Generator], Instruments, float], Clip | KeyClip]
+Maker = Callable[
+    [str, int, Mapping[str, Generator], Instruments, float], Clip | KeyClip | ChordClip
+]
 """Makes a clip of a kind and seed with generators and instruments, so many seconds long."""
 
 
@@ -95,6 +100,24 @@ def render(
             done += 1
             told(done, len(tasks))
     return failed
+
+
+def add_modules(packages: Sequence[str], clip_s: float, folder: Path) -> int:
+    """Cut the tracker modules of Debian packages into clips beside the rendered ones.
+
+    Returns:
+        Clips that are there.
+
+    Raises:
+        OSError: libopenmpt is not there.
+    """
+    n_clips = 0
+    for package in packages:
+        root = fetch_packages([package], folder / "packages" / package)
+        for clip in module_clips(root, clip_s):
+            n_clips += 1
+            clip.save(folder / "clips" / f"{MODULES}_{_MODULE_SEED + n_clips}.npz")
+    return n_clips
 
 
 class _Studio:

@@ -5,6 +5,8 @@ from typing import Any
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.routing import Route
 
 from serve_app.api.wire.assets import AssetInput, UrlInput
 from serve_app.api.wire.embedding import EmbeddedFile, FilesInput, NamedFile
@@ -92,7 +94,7 @@ EXTENDED = {
     "tempo_confidence": 0.93,
     "tempo_alternatives": [{"tempo": 62.0, "score": 0.05}, {"tempo": 248.0, "score": 0.02}],
     "key_confidence": 0.71,
-    "models": {"beats": "afa-beats-2", "key": "hpcp"},
+    "models": {"beats": "afa-beats-3", "key": "hpcp", "chords": "afa-chords-1"},
 }
 SECTION = {
     "start": 0.0,
@@ -105,6 +107,15 @@ SECTION = {
     "mode": "minor",
     "key_confidence": 0.7,
     "time_signature": 4,
+}
+CHORD = {
+    "start": 0.25,
+    "duration": 1.9355,
+    "chord": "A:min/b3",
+    "root": "A",
+    "quality": "min",
+    "bass": "C",
+    "confidence": 0.86,
 }
 SEGMENT = {
     "start": 0.25,
@@ -210,7 +221,10 @@ AB_METADATA = {
         "title": ["Demo in A minor"],
         "musicbrainz_recordingid": [MBID],
     },
-    "version": {"extractor": "afa", "models": {"beats": "afa-beats-2", "key": "hpcp"}},
+    "version": {
+        "extractor": "afa",
+        "models": {"beats": "afa-beats-3", "key": "hpcp", "chords": "afa-chords-1"},
+    },
 }
 LOW_LEVEL = {
     "lowlevel": {"loudness_ebu128": {"integrated": -11.2, "loudness_range": 4.1}},
@@ -286,6 +300,8 @@ EXAMPLES: dict[tuple[str, str], Any] = {
     | {
         "beats": [0.25, 0.7339, 1.2177, 1.7016, 2.1855],
         "bars": [{"start": 0.25, "duration": 1.9355}],
+        "chords": [CHORD],
+        "tuning": -3.2,
         "sections": [SECTION],
         "segments": [SEGMENT],
         "_meta": META,
@@ -492,7 +508,7 @@ def _complete_response(path: str, method: str, status: int, response: dict[str, 
 
 
 def install(app: FastAPI) -> None:
-    """Serve the completed document."""
+    """Serve the completed document, compressed: it is large, and a phone waits for it."""
 
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
@@ -510,3 +526,6 @@ def install(app: FastAPI) -> None:
 
     serve: Callable[[], dict[str, Any]] = openapi
     app.openapi = serve  # type: ignore[method-assign]
+    for route in app.routes:
+        if isinstance(route, Route) and route.path == app.openapi_url:
+            route.app = GZipMiddleware(route.app, compresslevel=6)

@@ -18,6 +18,7 @@ from pipelines.analysis.features import to_json
 from pipelines.analysis.merge import merge
 from pipelines.analysis.records import TrackFeatures
 from pipelines.audio.decode import decode
+from pipelines.audio.track import Track
 from pipelines.batching.backfill import backfill
 from pipelines.batching.device import Turns
 from pipelines.batching.runner import BatchedStep
@@ -118,6 +119,7 @@ class Hearer:
             options.spectral.batch_windows,
             max_batch_bytes=options.spectral.batch_mib << 20,
             host_threads=self._n_readers,
+            finishers=self._n_readers if device.type == "cuda" else 0,
             turns=turns,
         )
         self._described = BatchedStep(
@@ -171,8 +173,12 @@ class Hearer:
             file, named = read_file(found, path, self._naming)
             waveform = decode(path, LIMITS)
             stamp.check(path)
-        prepared = [step.prepare(waveform) for step in (self._spectral, self._described)]
+        # Brought to the device once, for both steps.
+        prepared = self._spectral.device.prepare(waveform, self._windows, is_mono=False)
         return _Read(file, named, make_chromaprint(waveform), waveform.duration_s, prepared)
+
+    def _windows(self, track: Track) -> list[Prepared]:
+        return [step.step.prepare(track) for step in (self._spectral, self._described)]
 
     async def _complete(self, read: _Read) -> _Heard:
         for_spectral, for_described = read.prepared

@@ -84,16 +84,6 @@ def is_url(text: str) -> bool:
     return text.startswith(("http://", "https://"))
 
 
-def existing(path: str) -> Path:
-    """Give the path of a file that is there."""
-    found = Path(path)
-    if found.is_dir():
-        fail(f"{path} is a folder; name a file")
-    if not found.is_file():
-        fail(f"{path}: no such file")
-    return found
-
-
 def writable(path: Path | None) -> Path | None:
     """Refuse a file that could not be written, before any work is done for it."""
     if path is None:

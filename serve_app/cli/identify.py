@@ -6,21 +6,21 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import pyarrow.parquet as pq
 import typer
 from rich.progress import Progress
 
 from configs.settings import Settings
 from pipelines.audio.decode import DecodeLimits, decode
 from pipelines.audio.waveform import AudioError
-from serve_app.cli.analysis.sources import SOURCES_HELP, audio_files, expanded
+from serve_app.cli.analysis.sources import SOURCES_HELP, audio_files, expanded, files_below
 from serve_app.cli.catalog import AudioAnywhere, audio_policy
-from serve_app.cli.environment import console, errors, existing, fail, told
+from serve_app.cli.environment import console, errors, fail, told
 from serve_app.cli.library.opened import opened
 from serve_app.cli.output.each_file import each_file
 from serve_app.composition.files import LocalFiles
 from serve_app.domain.identity import TrackIdentity
 from serve_app.library.library import Library
+from serve_app.providers.catalog.build import CatalogFileError, open_parquet
 from serve_app.providers.catalog.rows import DEFAULT_AUDIO, AudioPolicy, RowError, parse_row
 from serve_app.providers.catalog.search import Catalog
 from serve_app.providers.fingerprints.manifest import (
@@ -35,7 +35,7 @@ from serve_app.providers.fingerprints.track_keys import (
 )
 from serve_app.services.export.tracks import tracks_of as library_tracks
 from serve_app.services.failure import Failure
-from serve_app.services.scan.places import AUDIO_ENDINGS
+from serve_app.services.scan.places import Trouble
 
 if TYPE_CHECKING:
     from models.fingerprint.landmarks import Fingerprint
@@ -144,37 +144,47 @@ def fingerprint(
     if bool(sources) == whole_library:
         fail("name files, folders or catalog files, or give --library")
     policy = audio_policy(audio_anywhere)
-    tracks = [
-        track for source in expanded(sources or []) for track in tracks_of(Path(source), policy)
-    ]
+    found = [one for source in expanded(sources or []) for one in tracks_of(source, policy)]
+    tracks = [one for one in found if not isinstance(one, Trouble)]
+    troubles = [one for one in found if isinstance(one, Trouble)]
+    for trouble in troubles:
+        errors.print(f"{trouble.location}: {trouble.message}", markup=False, highlight=False)
     if whole_library:
         tracks = [(one.track.track_id, one.path) for one in library_tracks(opened(settings, files))]
-    if not tracks:
-        fail(f"no audio in {', '.join(sources or ['the library'])}")
     os.umask(0o077)  # what is made from here on lies in the data folder
     with told(FingerprintIndexError):
         n_added, n_failed = build(files.fingerprint_dir, tracks, again=again)
     n_left = len(tracks) - n_added - n_failed
+    n_failed += len(troubles)
     console.print(f"{n_added} added, {n_left} left as they were, {n_failed} failed")
     if n_failed:
         raise typer.Exit(1)
 
 
-def tracks_of(source: Path, audio: AudioPolicy = DEFAULT_AUDIO) -> Iterator[Track]:
+def tracks_of(source: str, audio: AudioPolicy) -> Iterator[Track | Trouble]:
     """Give keys and files of a folder, of a catalog file, or of one audio file."""
-    if source.suffix != CATALOG_ENDING and not source.is_dir():
-        yield key_of_file(Path(source.name)), source
-    elif source.is_dir():
-        for path in sorted(source.rglob("*")):
-            if path.suffix.lower() in AUDIO_ENDINGS:
-                yield key_of_file(path.relative_to(source)), path
-    else:
-        yield from rows_of(source, audio)
+    path = Path(source)
+    if path.suffix == CATALOG_ENDING:
+        try:
+            yield from rows_of(path, audio)
+        except CatalogFileError as error:
+            yield Trouble(source, str(error).removeprefix(f"{source}: "))
+        return
+    folder = path if path.is_dir() else path.parent
+    for file in files_below(source):
+        if isinstance(file, Trouble):
+            yield file
+        else:
+            yield key_of_file(Path(file).relative_to(folder)), Path(file)
 
 
-def rows_of(file: Path, audio: AudioPolicy) -> Iterator[Track]:
-    """Give keys and files of a catalog file."""
-    for row in pq.read_table(existing(str(file))).to_pylist():
+def rows_of(file: Path, audio: AudioPolicy = DEFAULT_AUDIO) -> Iterator[Track]:
+    """Give keys and files of a catalog file.
+
+    Raises:
+        CatalogFileError: It is none.
+    """
+    for row in open_parquet(file).read().to_pylist():
         try:
             identity = parse_row(row, file.parent, audio)
         except RowError as error:

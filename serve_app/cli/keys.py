@@ -39,7 +39,7 @@ def create(
 
 @app.command()
 def local() -> None:
-    """Print the key of this machine's own service, which has no limits: `KEY=$(afa keys local)`."""
+    """Print the key without limits of this machine's service: `export KEY=$(afa keys local)`."""
     files = LocalFiles(Settings().data_dir.absolute())
     session = files.read_session()
     if session is None:

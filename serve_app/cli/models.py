@@ -240,7 +240,8 @@ def digests(settings: Settings, config: Path | None) -> Iterator[tuple[str, str]
 def publish() -> None:
     """Give the checkpoints of this machine's model folder to every node of a cluster (AFA_SHARED).
 
-    With them go the operator's own cards. Running nodes have them within half a minute.
+    With them go the operator's own cards, and what torch has compiled for the checkpoints on this
+    machine. Running nodes have them within half a minute.
     """
     settings = Settings()
     url = LocalFiles(settings.data_dir.absolute()).checkpoints_url(settings)

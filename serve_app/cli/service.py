@@ -23,7 +23,7 @@ from configs.settings import Settings
 from pipelines.audio.decode import DecoderUnavailableError, active_walls
 from serve_app.api.wire.features import AnalysisFeatures
 from serve_app.cli.environment import console, fail, told
-from serve_app.cli.identify import build, tracks_of
+from serve_app.cli.identify import build, rows_of
 from serve_app.cli.models import pull_defaults
 from serve_app.cli.output.table import features_table
 from serve_app.composition.files import LocalFiles, make_private
@@ -77,7 +77,7 @@ def up(
         pull_defaults(Settings())
         os.umask(0o077)  # what is made from here on lies in the data folder
         if not is_current(files.fingerprint_dir):
-            build(files.fingerprint_dir, list(tracks_of(DEMO_CATALOG)))
+            build(files.fingerprint_dir, list(rows_of(DEMO_CATALOG)))
         command = [sys.executable, "-m", "serve_app.local.service"]
         command += ["--host", host, "--port", str(port)]
         environment = os.environ | {"AFA_DATA_DIR": str(files.data_dir)}

@@ -54,8 +54,6 @@ def require_shared(settings: Settings) -> None:
 
 
 TRACKS = (Place("catalog", CURRENT), Place("fingerprints", FILE_NAME))
-COMPILED = "compiled-*.bin"
-"""Made by each node for its own kind of device."""
 
 
 def tracks_mirror(url: str, folder: Path) -> Mirror:
@@ -66,10 +64,11 @@ def tracks_mirror(url: str, folder: Path) -> Mirror:
 def checkpoint_mirror(url: str, model_dir: Path) -> Mirror:
     """Give what publishes the checkpoints of a model folder to ``url``, or fetches them.
 
-    Checkpoints of a node that are not published stay.
+    What torch has compiled for them here (`pipelines.analysis.compiled`) goes with them. A node's
+    checkpoints that are not published stay.
     """
     pulled = sorted(path.parent.name for path in model_dir.glob(f"*/{WEIGHTS}"))
-    places = [Place("", OWN_CARDS), *(Place(name, WEIGHTS, (COMPILED,)) for name in pulled)]
+    places = [Place("", OWN_CARDS), *(Place(name, WEIGHTS) for name in pulled)]
     return Mirror(url, model_dir, places, "checkpoints", is_whole=False)
 
 

@@ -28,7 +28,7 @@ R = TypeVar("R")
 class Spectral(ModelServer[SpectralResult]):
     """Rhythm, tonality, structure and loudness."""
 
-    roles = ("beats", "key")
+    roles = ("beats", "key", "chords")
 
     def build(self, cards: Cards) -> SpectralStep:
         """See `ModelServer`."""

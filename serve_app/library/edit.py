@@ -54,7 +54,7 @@ class Edit:
             changed = with_model(changed, self.embedded.model)
         if changed is None or self.heard is None:
             return changed
-        features = replace(self.heard.features, segments=[], sections=[], embedding=[])
+        features = self.heard.features.outline()
         if self.heard.model is not None:
             changed = with_model(changed, self.heard.model)
         return replace(changed, analysis=Analysis(features, self.heard.made_by, datetime.now(UTC)))

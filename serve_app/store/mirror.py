@@ -28,6 +28,8 @@ logger = logging.getLogger(__name__)
 LISTING = "current.json"
 FETCHED = "published.json"
 LOCK = "published.lock"
+OWN_LOCK = "lock"
+"""Of whoever writes to a place on this machine."""
 FOLLOW_S = 30.0
 BLOCK_BYTES = 1 << 20
 
@@ -43,12 +45,10 @@ class Place:
     Attributes:
         name: Below the folder of all; "" is that folder itself, of which the switch alone counts.
         switch: What its readers look at first: a link into the folder, or a file.
-        left_out: Patterns of files that are of no use to others.
     """
 
     name: str
     switch: str
-    left_out: tuple[str, ...] = ("lock",)
 
     def files(self, folder: Path) -> Iterator[Path]:
         """Give the files to publish, the switch last."""
@@ -57,8 +57,7 @@ class Place:
             return
         found = switch.resolve() if switch.is_symlink() else switch.parent
         for path in sorted(found.rglob("*")) if self.name else ():
-            is_wanted = path.is_file() and path != switch
-            if is_wanted and not any(path.match(pattern) for pattern in self.left_out):
+            if path.is_file() and path != switch and path.name != OWN_LOCK:
                 yield path
         if not switch.is_symlink():
             yield switch

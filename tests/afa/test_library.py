@@ -123,6 +123,7 @@ def test_a_track_draws_itself(
     bold = [one.get_text() for one in chroma.get_yticklabels() if one.get_fontweight() == "bold"]
     assert bold == ["C", "D", "E", "F", "G", "A", "B"]
     assert len(attributes.patches) == 7
+    assert "happiness" in [label.get_text() for label in attributes.get_yticklabels()]
     assert len(tags.patches) == 7
     assert len(loudness.lines) == 1
 

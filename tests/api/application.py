@@ -17,6 +17,7 @@ from fastapi import FastAPI
 from configs.tables import load_table
 from models.rhythm.tempo import TempoRange
 from pipelines.analysis.records import (
+    Chord,
     EmbeddingResult,
     MoodResult,
     MoodTag,
@@ -103,6 +104,8 @@ class FakeBackend:
             ],
             models={"beats": "fake", "key": "fake"},
             tempo_alternatives=[TempoAlternative(60.0, 0.1)],
+            chords=[Chord(0.0, 2.0, 9, 0, 4, 0.8), Chord(2.0, 2.0, -1, -1, -1, 0.9)],
+            tuning_cents=-12.34,
         )
         mood = MoodResult(0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, [MoodTag("calm", 0.9)], {})
         vector = await self.embed(waveform, embedding_model)

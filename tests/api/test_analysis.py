@@ -20,6 +20,13 @@ def check_analysis(body: dict[str, Any]) -> None:
     assert (section["key"], section["mode"], section["tempo"]) == ("A", "minor", 120.0)
     (segment,) = body["segments"]
     assert len(segment["pitches"]) == len(segment["timbre"]) == 12
+    assert body["chords"] == [
+        {"start": 0.0, "duration": 2.0, "chord": "A:min/5", "root": "A", "quality": "min",
+         "bass": "E", "confidence": 0.8},
+        {"start": 2.0, "duration": 2.0, "chord": "N", "root": None, "quality": None,
+         "bass": None, "confidence": 0.9},
+    ]  # fmt: skip
+    assert body["tuning"] == -12.3
     assert (body["loudness_range"], body["true_peak"]) == (5.0, -1.0)
     assert "embedding" not in body
 

@@ -46,6 +46,14 @@ async def test_a_file_that_has_not_changed_is_not_sent_again(api: Application) -
     assert (again.status_code, again.content) == (304, b"")
 
 
+async def test_the_document_travels_compressed(api: Application) -> None:
+    answer = await api.client(None).get("/openapi.json", headers={"Accept-Encoding": "gzip"})
+    assert answer.headers["Content-Encoding"] == "gzip"
+    assert int(answer.headers["Content-Length"]) < len(answer.content) / 5
+    plain = await api.client(None).get("/openapi.json", headers={"Accept-Encoding": "identity"})
+    assert "Content-Encoding" not in plain.headers
+
+
 @pytest.mark.parametrize(
     "path", ["/playground/none.js", "/playground/README.md", "/playground/..%2Fdocs%2Fdocs.js"]
 )

@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.accuracy.rhythm_and_key import OWN, as_markdown, run
+from benchmarks.accuracy.rhythm_and_key import OWN, _half_real, as_markdown, run
 from benchmarks.evaluation_set import Setting
 from benchmarks.report import Options
 from models.checkpoints.cache import pull
 from models.checkpoints.cards import ModelCard
+from pipelines.training.metrics import Score
 from tests.data.audio_files import write_wav
 from tests.data.synthetic_music import steady
 
@@ -20,36 +21,62 @@ def test_without_a_set_it_is_skipped(tmp_path: Path) -> None:
 
 def test_missing_audio_is_named(tmp_path: Path) -> None:
     (tmp_path / "annotations.json").write_text(json.dumps({"x_a": {"tempo": 100}}))
-    result = run(Options(), Setting(evalset=tmp_path, audio=tmp_path))
+    result = run(Options(), Setting(evalset=tmp_path, audio=tmp_path, modules=tmp_path / "none"))
     assert "x_a" in result.skipped
+
+
+def test_real_recordings_weigh_half() -> None:
+    def score(mean: float) -> Score:
+        return Score(mean, mean, mean, 1)
+
+    kinds = {"real": {"beat F": score(0.5)}, "rendered": {"beat F": score(0.9), "x": score(1)}}
+    kinds["modules"] = {"beat F": score(0.7)}
+    assert _half_real(kinds) == {"beat F": pytest.approx(0.65)}
 
 
 @pytest.mark.timeout(300)
 def test_scores_of_rendered_pieces(
     tmp_path: Path, cards: dict[str, ModelCard], model_dir: Path
 ) -> None:
-    pull(cards["afa-beats-2"], model_dir)
-    truth = {}
+    pull(cards["afa-beats-3"], model_dir)
+    modules = tmp_path / "modules"
+    modules.mkdir()
+    truth, kinds = {}, {"one_a": "real", "one_b": "rendered", "two_c": "modules"}
     for name, tempo, key in (("one_a", 100.0, 0), ("one_b", 120.0, 7), ("two_c", 160.0, 2)):
         piece = steady(tempo, 16, key=key)
-        write_wav(tmp_path / f"{name}.wav", piece.samples)
+        folder = modules if kinds[name] == "modules" else tmp_path
+        write_wav(folder / f"{name}.wav", piece.samples)
         truth[name] = {
+            "kind": kinds[name],
             "tempo": tempo,
             "tempo_level": "sure",
             "beats": piece.beats.tolist(),
             "key": {0: "C", 7: "G", 2: "D"}[key],
             "mode": "major",
         }
+    (modules / "annotations.json").write_text(json.dumps({"two_c": truth.pop("two_c")}))
     (tmp_path / "annotations.json").write_text(json.dumps(truth))
     result = run(
         Options(),
-        Setting(evalset=tmp_path, audio=tmp_path, model_dir=model_dir, cache=tmp_path / "cache"),
+        Setting(
+            evalset=tmp_path,
+            audio=tmp_path,
+            modules=modules,
+            model_dir=model_dir,
+            cache=tmp_path / "cache",
+        ),
     )
     scores = result.values["all"][OWN]
     assert scores["tempo accuracy 1"]["mean"] == 1.0
+    assert scores["tempo accuracy 1"]["n"] == 2
     assert scores["beat F"]["mean"] > 0.9
     assert scores["key exact"]["mean"] == 1.0
     assert "downbeat F" not in scores
     assert set(result.values["by_source"][OWN]) == {"one", "two"}
+    by_kind = result.values["by_kind"][OWN]
+    assert {kind: found["beat F"]["n"] for kind, found in by_kind.items()} == dict.fromkeys(
+        kinds.values(), 1
+    )
     assert 0 < result.values["cpu_s_per_minute"][OWN] < 60
+    assert "| modules |" in as_markdown(result.values)
     assert "| two |" in as_markdown(result.values)

@@ -29,3 +29,10 @@ def test_one_card_is_kept_busy_and_gets_no_second(played: scaling.Run) -> None:
     assert max(alone.replicas["Spectral"]) == max(alone.replicas["MoodAndEmbedding"]) == 1
     assert alone.card_hours == pytest.approx(1.0)
     assert max(alone.waits_s) > max(played.waits_s)
+
+
+def test_a_replica_is_held_up_by_its_card_or_its_cpus_and_never_by_one_core() -> None:
+    rows = {row["name"]: row for row in scaling.profile()["deployments"]}
+    found = {name: scaling.limits(rows[name]) for name in scaling.OWN_S}
+    held_up_by = {name: min(limits, key=limits.__getitem__) for name, limits in found.items()}
+    assert held_up_by == {"Spectral": "finishing", "MoodAndEmbedding": "card"}

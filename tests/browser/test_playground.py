@@ -50,11 +50,13 @@ RENDER_CLICKS = """async ([jobId, seconds, factor]) => {
 
 
 SPELL = """async (keys) => {
-  const { keySign, spelt } = await import("/playground/keys.js");
+  const { chordSign, keySign, spelt } = await import("/playground/keys.js");
   const of = (mode) => keys.map((key) => keySign({ key, mode }));
   return { major: of("major"), minor: of("minor"),
     "B flat in F": spelt("A#", { key: "F", mode: "major" }),
-    "A sharp in B minor": spelt("A#", { key: "B", mode: "minor" }) };
+    "A sharp in B minor": spelt("A#", { key: "B", mode: "minor" }),
+    "chords in F": [["A#", "maj", "A#"], ["D", "min", "A#"], [null, null, null]].map(
+      ([root, quality, bass]) => chordSign({ root, quality, bass }, { key: "F", mode: "major" })) };
 }"""
 
 
@@ -145,10 +147,10 @@ def test_the_keyboard_goes_from_bar_to_bar_and_the_place_is_said(page: Page) -> 
     )
     place = page.get_by_role("slider", name="Place in the track")
     for key, said in (
-        ("ArrowRight", "0:00, bar 1, section A"),
-        ("ArrowRight", "0:02, bar 2, section A"),
+        ("ArrowRight", "0:00, bar 1, section A, chord Am"),
+        ("ArrowRight", "0:02, bar 2, section A, chord F"),
         ("End", "0:31, bar 17, section C"),
-        ("Home", "0:00, section A"),
+        ("Home", "0:00, section A, chord Am"),
     ):
         place.press(key)
         expect(place).to_have_attribute("aria-valuetext", said)
@@ -164,6 +166,7 @@ def test_keys_are_written_with_their_own_flats(page: Page) -> None:
         "minor": ["Cm", "Fm", "B\u266dm", "E\u266dm", "F\u266fm", "Gm"],
         "B flat in F": "B\u266d",
         "A sharp in B minor": "A\u266f",
+        "chords in F": ["B\u266d", "Dm/B\u266d", ""],
     }
 
 

@@ -1,5 +1,7 @@
 """The reference: readable on a phone, and its boxes really ask."""
 
+import re
+
 import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
@@ -33,6 +35,14 @@ def test_a_box_sends_a_file(reference: Page, live: LiveApplication) -> None:
     section.get_by_label("Audio file").set_input_files(str(DEMO))
     section.get_by_role("button", name="Send").click()
     expect(section).to_contain_text('"tempo": 120')
+
+
+def test_fields_are_shown_when_they_are_opened(reference: Page) -> None:
+    section = reference.locator("section", has_text="Detect the tempo").first
+    meaning = section.get_by_text("How regular and clear the beats are")
+    expect(meaning).to_have_count(0)
+    section.locator("summary", has_text=re.compile("^Bpm$")).click()
+    expect(meaning).to_be_visible()
 
 
 def test_it_leads_to_the_playground(reference: Page, live: LiveApplication) -> None:

@@ -59,17 +59,20 @@ def test_the_table_names_tempo_and_key() -> None:
     assert "124." in done.stdout or "123.9" in done.stdout
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        *("analyze", "embed", "tag", "scan", "catalog fingerprint", "catalog import"),
-    ],
-)
+@pytest.mark.parametrize("words", ["analyze", "embed", "tag", "scan", "catalog fingerprint"])
 def test_a_file_that_is_not_there_is_told_in_one_wording(words: str, tmp_path: Path) -> None:
     absent = tmp_path / "absent.mp3"
-    done = runner.invoke(app, [*words.split(), str(absent)])
+    for source, names in ((str(absent), ""), ("-", f"\n{absent}\r\n")):
+        done = runner.invoke(app, [*words.split(), source], input=names)
+        assert done.exit_code == 1
+        assert f"{absent}: no such file" in done.stderr.splitlines()
+
+
+def test_a_catalog_file_that_is_not_there_is_told_in_the_same(tmp_path: Path) -> None:
+    absent = tmp_path / "absent.parquet"
+    done = runner.invoke(app, ["catalog", "import", str(absent)])
     assert done.exit_code == 1
-    assert f"{absent}: no such file" in "".join(done.stderr.splitlines())
+    assert f"{absent}: no such file" in done.stderr
 
 
 def test_sources_of_all_kinds_share_one_schema_and_one_rule(clip: Path, tmp_path: Path) -> None:

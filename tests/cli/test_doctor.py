@@ -31,7 +31,7 @@ def test_a_machine_of_its_own_is_well(monkeypatch: pytest.MonkeyPatch, tmp_path:
     status, told = consult(monkeypatch, tmp_path)
     assert status == 0, told
     assert "decoder    network: on" in told
-    assert "afa-beats-2 verified" in told
+    assert "afa-beats-3 verified" in told
     assert "objects    file://" in told
     assert "is not there yet" in told
     assert not (tmp_path / "data").exists()

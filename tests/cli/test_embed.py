@@ -100,7 +100,8 @@ def test_every_file_gets_the_line_that_it_gets_alone(
     files = [str(folder / f"{seconds}.mp3") for seconds in SECONDS]
     files.insert(1, str(folder / "broken.mp3"))
     config = str(folder / "serve.yaml")
-    done = runner.invoke(app, ["embed", "--whole", "--config", config, *files])
+    command = ["embed", "--whole", "--config", config, "-", *files[2:]]
+    done = runner.invoke(app, command, input="\n".join(files[:2]))
     assert done.exit_code == 1
     assert "broken.mp3: " in done.stderr
     assert "1 of 5 files failed" in done.stderr

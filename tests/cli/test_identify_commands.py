@@ -85,7 +85,16 @@ def test_an_index_of_another_version_is_started_over(music: Path, tmp_path: Path
     assert "1 added" in again
 
 
-def test_nothing_to_index_is_said(tmp_path: Path) -> None:
-    done = runner.invoke(app, ["catalog", "fingerprint", str(tmp_path)])
+def test_what_cannot_be_read_is_a_line_and_the_others_go_on(music: Path, tmp_path: Path) -> None:
+    junk, gone, empty = tmp_path / "junk.parquet", tmp_path / "gone.parquet", tmp_path / "empty"
+    junk.write_bytes(b"no catalog")
+    empty.mkdir()
+    command = ["catalog", "fingerprint", str(junk), str(gone), str(empty), "-"]
+    done = runner.invoke(app, command, input=str(music))
     assert done.exit_code == 1
-    assert "no audio in" in done.output
+    assert done.stderr.splitlines()[:3] == [
+        f"{junk}: not a readable Parquet file",
+        f"{gone}: no such file",
+        f"{empty}: no audio files in this folder",
+    ]
+    assert "1 added, 0 left as they were, 4 failed" in done.output

@@ -12,8 +12,10 @@ from torch import Tensor
 from typer.testing import CliRunner
 
 from configs.tables import load_table
-from models.keynet import KeyNetwork
 from models.rhythm.tracker import BeatTracker
+from models.tonality.chordnet import ChordNetwork
+from models.tonality.keynet import KeyNetwork
+from pipelines.training.chords.clips import ChordClip
 from pipelines.training.clips import Clip
 from pipelines.training.key.clips import KeyClip
 from serve_app.cli import environment
@@ -152,3 +154,20 @@ def test_a_key_network_is_trained_and_written(tmp_path: Path) -> None:
     assert trained.exit_code == 0, trained.output
     assert "1 steps on 2 clips; weighted score of 1 others" in " ".join(trained.output.split())
     KeyNetwork.from_tensors(load_file(target))
+
+
+def test_a_chord_network_is_trained_and_written(tmp_path: Path) -> None:
+    content: dict[str, Any] = load_table("train_chords")
+    content["fit"] |= {"steps": 1, "batch": 2, "segment_frames": 8}
+    path, target = tmp_path / "run.yaml", tmp_path / "chords.safetensors"
+    path.write_text(yaml.safe_dump(content))
+    (tmp_path / "clips").mkdir()
+    pitches, chord = np.zeros((12, 12), dtype=np.uint8), np.full(12, 3, dtype=np.int8)
+    for seed in (24, 25):
+        clip = ChordClip(np.ones((12, 180), dtype=np.float16), pitches, chord, chord)
+        clip.save(tmp_path / "clips" / f"band_{seed}.npz")
+    options = ["--config", str(path), "--work", str(tmp_path), "--target", str(target)]
+    trained = CliRunner().invoke(app, ["train", "chords", "fit", *options, "--threads", "1"])
+    assert trained.exit_code == 0, trained.output
+    assert "1 steps on 1 clips; of 1 others" in " ".join(trained.output.split())
+    ChordNetwork.from_tensors(load_file(target))

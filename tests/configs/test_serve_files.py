@@ -14,6 +14,7 @@ from ray.autoscaler._private.util import prepare_config, validate_config
 from ray.serve.schema import ServeDeploySchema
 
 from serve_app import app
+from serve_app.composition.model_args import ExecutionOptions
 from serve_app.composition.profile import AppArgs
 
 REPOSITORY = Path(__file__).parents[2]
@@ -87,6 +88,15 @@ def test_the_models_share_one_card() -> None:
     shares = [row["ray_actor_options"].get("num_gpus", 0) for row in section["deployments"]]
     assert sum(share > 0 for share in shares) == 2
     assert sum(shares) == pytest.approx(1)
+
+
+def test_a_card_runs_transformers_compiled_and_recorded_for_every_size() -> None:
+    section = load(REPOSITORY / "configs" / "serve.gpu.yaml")["applications"][0]
+    embedding = AppArgs(**section["args"]).embedding
+    assert embedding.execution == ExecutionOptions(
+        dtype="bfloat16", batch_sizes=(1, 2, 4, 8, 16, 32, 64), cuda_graphs=True
+    )
+    assert embedding.batch_windows == 64
 
 
 def stranded(shares: Sequence[float], n_cards: int, seed: int) -> bool:

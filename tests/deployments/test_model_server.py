@@ -237,7 +237,9 @@ async def test_failures_and_what_was_dropped_are_published(
     await asyncio.wait(ahead)
     with pytest.raises(DeviceFaultError):
         await ask(server, sample=BREAK)
-    assert sum(recorded.of("afa_batch_dropped_windows", model="toy")) == 8
+    (step,) = server._steps
+    dropped = step.metrics()["toy"].dropped_windows
+    assert sum(recorded.of("afa_batch_dropped_windows", model="toy")) == dropped > 0
     assert sum(recorded.of("afa_batch_failed_tracks", model="toy")) == 1
 
 

@@ -18,6 +18,7 @@ def boundary_mutants() -> list[Mutant]:
     return [m for file in MONEY for m in mutants(file) if m.change in BOUNDARIES]
 
 
+@pytest.mark.slow
 async def test_every_moved_boundary_is_noticed(redis_server: LocalRedis) -> None:
     wanted = boundary_mutants()
     assert len(wanted) > 20

@@ -41,6 +41,7 @@ def test_htk_bands_are_torchaudios() -> None:
     np.testing.assert_allclose(htk_bands(16_000, 1024, 64), want.numpy(), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_musicnn_features_are_librosas_within_1e_4() -> None:
     wave = music()
     mel = librosa.feature.melspectrogram(

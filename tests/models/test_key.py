@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from models.key import (
+from models.tonality.key import (
     HOP_LENGTH,
     SAMPLE_RATE,
     WIN_LENGTH,

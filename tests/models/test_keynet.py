@@ -9,7 +9,7 @@ from torch import Tensor
 
 from models.checkpoints.cache import load_tensors
 from models.checkpoints.cards import ModelCard
-from models.keynet import KeyBands, KeyNetwork
+from models.tonality.keynet import KeyBands, KeyNetwork
 from tests.data.synthetic_music import steady
 
 _LENGTH = 15 * 22_050

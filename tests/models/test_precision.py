@@ -15,7 +15,7 @@ from models.efficientat import EfficientAt
 from models.musicnn import Musicnn
 from models.precision import HalvableNetwork
 from models.rhythm.network import BeatFeatures, BeatNetwork
-from models.skey import SKey
+from models.tonality.skey import SKey
 from models.vibenet import Vibenet
 
 Checkpoint = Callable[[str], dict[str, Tensor]]
@@ -46,7 +46,7 @@ NETWORKS: dict[str, tuple[Callable[[dict[str, Tensor]], nn.Module], int, int]] =
     "musicnn-mtt": (Musicnn, 16_000, 48_128),
     "efficientat-mn04": (EfficientAt, 32_000, 64_000),
     "vibenet": (Vibenet, 16_000, 64_000),
-    "afa-beats-2": (_Beats, 22_050, 110_250),
+    "afa-beats-3": (_Beats, 22_050, 110_250),
     "skey": (_Key, 22_050, 330_750),
 }
 """What runs a checkpoint, its sample rate, and samples of a window."""

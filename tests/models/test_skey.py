@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from models.checkpoints.cache import load_tensors
 from models.checkpoints.cards import ModelCard
-from models.skey import CROP_LENGTH, SKey
+from models.tonality.skey import CROP_LENGTH, SKey
 from tests.data.synthetic_music import steady
 
 

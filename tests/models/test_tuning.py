@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from models.tuning import SAMPLE_RATE, WIN_LENGTH, estimate_tuning, frame_starts
+from models.tonality.tuning import SAMPLE_RATE, WIN_LENGTH, estimate_tuning, frame_starts
 
 
 def chords(cents: float, seconds: float = 4.0, drums: float = 0.0) -> Tensor:

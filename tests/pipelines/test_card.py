@@ -46,7 +46,7 @@ def test_a_track_comes_once_and_is_heard_alike(
     name: str, cards: dict[str, ModelCard], model_dir: Path
 ) -> None:
     chosen = choose_cards(cards, "any", {"embedding": "musicnn-msd-768"})
-    for model_id in ("vibenet", "musicnn-mtt", "musicnn-msd-768", "afa-beats-2"):
+    for model_id in ("vibenet", "musicnn-mtt", "musicnn-msd-768", "afa-beats-3"):
         pull(cards[model_id], model_dir)
     on_host: Step[Any] = HEARD[name](chosen, model_dir, CPU)
     there = run_local(on_host, music(8.0))

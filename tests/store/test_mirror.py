@@ -114,7 +114,7 @@ def test_a_node_has_the_checkpoints_that_are_published_and_keeps_its_own(tmp_pat
         (here / name).mkdir(parents=True)
         (here / name / "model.safetensors").write_text(text)
         (here / name / "config.json").write_text("{}")
-        (here / name / "compiled-h200.bin").write_text("of this card")
+    (here / "two" / "compiled-h200.bin").write_text("of this card")
     (here / "cards.yaml").write_text("two: {}")
     (there / "own").mkdir(parents=True)
     (there / "own" / "model.safetensors").write_text("pulled here")
@@ -125,7 +125,7 @@ def test_a_node_has_the_checkpoints_that_are_published_and_keeps_its_own(tmp_pat
     assert found - {FETCHED, LOCK} == {
         "cards.yaml",
         *("one/config.json", "one/model.safetensors"),
-        *("two/config.json", "two/model.safetensors"),
+        *("two/compiled-h200.bin", "two/config.json", "two/model.safetensors"),
         "own/model.safetensors",
     }
     (there / "one" / "model.safetensors").write_text("WEIGHTS")  # as long, and not the same

@@ -38,7 +38,7 @@ PAGES = [
 ]
 NOMINAL_URL = "http://127.0.0.1:8000"
 SHELL = re.compile(r"[|<>;&*$`]")
-ASSIGNMENT = re.compile(r"(\w+)=\$\((.*)\)")
+ASSIGNMENT = re.compile(r"export (\w+)=\$\((.*)\)")
 VOLATILE = (
     (re.compile(r"afa_live_\w+"), "afa_live_…"),
     (re.compile(r"\b(job|key|trk|afa)_[0-9a-z]{26}\b"), r"\1_01…"),

@@ -790,9 +790,35 @@ class TrackAnalysis(Answer):
     models: dict[str, str] = Field(description="Role to id of the checkpoint that made it.")
     beats: list[float] = Field(description="Seconds of every beat, ascending.")
     bars: list[Span] = Field(description="The bars, each from a first beat to the next.")
+    chords: list[TrackChord] = Field(
+        description="The chords, in order, from the beginning to the end of the track: at least one of every bar. Empty for silence, and for what was analysed before there were chords."
+    )
+    tuning: float = Field(
+        description="How far the pitch standard lies above 440 Hz, cents; 0 also where the notes do not agree on one."
+    )
     sections: list[TrackSection] = Field(description="The large parts, in order.")
     segments: list[TrackSegment] = Field(description="The stretches of near-constant sound.")
     meta: Meta = Field(alias="_meta", description="How the request was served, and what it cost.")
+
+
+class TrackChord(Answer):
+    """A chord of a bar, or of some beats of it where the chord changes inside."""
+
+    start: float = Field(description="Seconds from the beginning of the track.")
+    duration: float = Field(description="Seconds.")
+    chord: str = Field(
+        description="Its name as MIREX and mir_eval read it: root, quality, and the degree of the bass where that is not the root; `N` where there is no chord."
+    )
+    root: Literal["C", "C#", "D", "D#", "E", "F", "F#", "G", "G#", "A", "A#", "B"] | None = Field(
+        description="Its root; null when there is no chord."
+    )
+    quality: Literal["maj", "min"] | None = Field(
+        description="Major or minor, whatever else the chord has; null when there is no chord."
+    )
+    bass: Literal["C", "C#", "D", "D#", "E", "F", "F#", "G", "G#", "A", "A#", "B"] | None = Field(
+        description="Its lowest note; null when there is no chord."
+    )
+    confidence: float = Field(description="How likely root and quality are right, 0 to 1.")
 
 
 class TrackSection(Answer):

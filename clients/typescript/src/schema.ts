@@ -3107,6 +3107,16 @@ export interface components {
              */
             bars: components["schemas"]["Span"][];
             /**
+             * Chords
+             * @description The chords, in order, from the beginning to the end of the track: at least one of every bar. Empty for silence, and for what was analysed before there were chords.
+             */
+            chords: components["schemas"]["TrackChord"][];
+            /**
+             * Tuning
+             * @description How far the pitch standard lies above 440 Hz, cents; 0 also where the notes do not agree on one.
+             */
+            tuning: number;
+            /**
              * Sections
              * @description The large parts, in order.
              */
@@ -3118,6 +3128,48 @@ export interface components {
             segments: components["schemas"]["TrackSegment"][];
             /** @description How the request was served, and what it cost. */
             _meta: components["schemas"]["Meta"];
+        };
+        /**
+         * TrackChord
+         * @description A chord of a bar, or of some beats of it where the chord changes inside.
+         */
+        TrackChord: {
+            /**
+             * Start
+             * @description Seconds from the beginning of the track.
+             */
+            start: number;
+            /**
+             * Duration
+             * @description Seconds.
+             */
+            duration: number;
+            /**
+             * Chord
+             * @description Its name as MIREX and mir_eval read it: root, quality, and the degree of the bass where that is not the root; `N` where there is no chord.
+             * @example C:min/5
+             */
+            chord: string;
+            /**
+             * Root
+             * @description Its root; null when there is no chord.
+             */
+            root: ("C" | "C#" | "D" | "D#" | "E" | "F" | "F#" | "G" | "G#" | "A" | "A#" | "B") | null;
+            /**
+             * Quality
+             * @description Major or minor, whatever else the chord has; null when there is no chord.
+             */
+            quality: ("maj" | "min") | null;
+            /**
+             * Bass
+             * @description Its lowest note; null when there is no chord.
+             */
+            bass: ("C" | "C#" | "D" | "D#" | "E" | "F" | "F#" | "G" | "G#" | "A" | "A#" | "B") | null;
+            /**
+             * Confidence
+             * @description How likely root and quality are right, 0 to 1.
+             */
+            confidence: number;
         };
         /**
          * TrackSection

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from models.keynet import BANDS_PER_OCTAVE, N_BANDS
+from models.tonality.keynet import BANDS_PER_OCTAVE, N_BANDS
 
 Bands = NDArray[np.float32]
 _PER_SEMITONE = BANDS_PER_OCTAVE // 12

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from scipy.signal import butter, sosfilt
 
-from models.keynet import FRAMES_TOGETHER, HOP_LENGTH, KeyBands
+from models.tonality.keynet import FRAMES_TOGETHER, HOP_LENGTH, KeyBands
 from pipelines.training.clips import UNKNOWN_KEY, Generator, played
 from pipelines.training.music.performance import Performance
 from pipelines.training.music.score import DRUMS, EFFECTS
@@ -30,7 +30,7 @@ class KeyClip:
     """A clip's bands and truth.
 
     Attributes:
-        bands: float16 ``[N, 180]``, see `models.keynet.KeyBands`, in tune with 440 Hz.
+        bands: float16 ``[N, 180]``, see `models.tonality.keynet.KeyBands`, in tune with 440 Hz.
         pitches: uint8 ``[N, 12]``: 1 where a pitch class sounds.
         bass: int8 ``[N]``: pitch class of the lowest note under middle C, or `NO_BASS`.
         key: Tonic's pitch class, plus 12 for minor, or `UNKNOWN_KEY`.
@@ -75,10 +75,10 @@ def make_key_clip(
     key = UNKNOWN_KEY
     if piece.key is not None:
         key = (piece.key % 12 + shift) % 12 + 12 * (piece.key >= 12)
-    return measure(_mastered(mix, rng), performance, shift, key)
+    return measure(mastered(mix, rng), performance, shift, key)
 
 
-def _mastered(mix: Waveform, rng: Random) -> Waveform:
+def mastered(mix: Waveform, rng: Random) -> Waveform:
     """Add what records have and mixes lack: distortion over all, and a heavy bass."""
     if rng.random() < 0.15:
         mix = distort(mix, rng.uniform(1, 4))

@@ -2,54 +2,24 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import NamedTuple
 
 import mir_eval
 import numpy as np
 import torch
-from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn import functional
 
-from models.keynet import BANDS_PER_OCTAVE, HIDDEN, KeyNetwork, compressed
+from models.tonality.keynet import BANDS_PER_OCTAVE, HIDDEN, KeyNetwork, compressed
 from pipelines.analysis.notes import pitch_class
 from pipelines.training.clips import UNKNOWN_KEY
+from pipelines.training.cycle import Cycle, CyclePlan
 from pipelines.training.key.augmentation import augment, transposed
 from pipelines.training.key.clips import NO_BASS, KeyClip
 
 _DETUNED, _MOST_DETUNED = 0.25, 0.6
 _BASS_WEIGHT, _KEY_WEIGHT = 0.3, 0.5
 _RIGHT, _RELATIVE, _FIFTH, _PARALLEL = 0.9, 0.04, 0.03, 0.03
-_CLIP_NORM = 1.0
-_BETAS = (0.9, 0.98)
-_LAST_RATE = 1e-3
-
-
-@dataclass(frozen=True, slots=True)
-class KeyFitPlan:
-    """The training.
-
-    Attributes:
-        steps: Optimiser steps.
-        batch: Segments of a step.
-        segment_frames: Frames of a segment, 2.7 a second.
-        peak_rate: Learning rate at the end of the warm-up (one cycle).
-        warm_up_steps: Steps that the rate rises in.
-        weight_decay: AdamW's.
-        ema_decay: Of the averaged weights, which are what is kept.
-        seed: Initial weights and the draw of segments.
-    """
-
-    steps: int
-    batch: int
-    segment_frames: int
-    peak_rate: float
-    warm_up_steps: int
-    weight_decay: float
-    ema_decay: float
-    seed: int
 
 
 class KeyBatch(NamedTuple):
@@ -68,7 +38,7 @@ class KeyBatch(NamedTuple):
     keys: Tensor
 
 
-def draw_batch(clips: Sequence[KeyClip], plan: KeyFitPlan, step: int) -> KeyBatch:
+def draw_batch(clips: Sequence[KeyClip], plan: CyclePlan, step: int) -> KeyBatch:
     """Draw segments; they depend on the clips, the plan and the step alone."""
     rng = np.random.default_rng([plan.seed, step])
     drawn = [_segment(clips, plan.segment_frames, rng) for _ in range(plan.batch)]
@@ -133,16 +103,12 @@ def key_targets() -> Tensor:
 class KeyTrainer:
     """A run in memory: it takes minutes, so nothing of it is kept but the result."""
 
-    def __init__(self, plan: KeyFitPlan, clips: Sequence[KeyClip]) -> None:
+    def __init__(self, plan: CyclePlan, clips: Sequence[KeyClip]) -> None:
         self._plan, self._clips = plan, clips
         torch.manual_seed(plan.seed)
         self._network, self._heads = KeyNetwork(), _Heads()
         self._averaged = KeyNetwork()
-        self._averaged.load_state_dict(self._network.state_dict())
-        parameters = [*self._network.parameters(), *self._heads.parameters()]
-        self._optimiser = torch.optim.AdamW(
-            parameters, plan.peak_rate, betas=_BETAS, weight_decay=plan.weight_decay
-        )
+        self._cycle = Cycle(plan, self._network, self._averaged, self._heads.parameters())
         self._targets = key_targets()
 
     def run(self, told: Callable[[int, float], None]) -> KeyNetwork:
@@ -152,12 +118,7 @@ class KeyTrainer:
         return self._averaged.eval()
 
     def _train_step(self, step: int) -> float:
-        plan = self._plan
-        rise = min(1.0, (step + 1) / plan.warm_up_steps)
-        fall = 0.5 * (1 + math.cos(math.pi * step / plan.steps))
-        for group in self._optimiser.param_groups:
-            group["lr"] = plan.peak_rate * rise * (fall + _LAST_RATE)
-        batch = draw_batch(self._clips, plan, step)
+        batch = draw_batch(self._clips, self._plan, step)
         self._network.train()
         with torch.autocast("cpu", torch.bfloat16):
             heard = self._network.trunk(compressed(batch.bands))
@@ -172,34 +133,8 @@ class KeyTrainer:
             * functional.cross_entropy(bass.float().flatten(0, 1), batch.bass.flatten())
             + _KEY_WEIGHT * key_loss
         )
-        self._optimiser.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(self._network.parameters(), _CLIP_NORM)
-        self._optimiser.step()
-        self._average(step)
+        self._cycle.step(step, loss)
         return float(key_loss.detach())
-
-    def _average(self, step: int) -> None:
-        """Move the averaged weights: quickly at first, so that the start is forgotten."""
-        keep = min(self._plan.ema_decay, (1 + step) / (10 + step))
-        with torch.no_grad():
-            for mean, new in zip(
-                self._averaged.parameters(), self._network.parameters(), strict=True
-            ):
-                mean.lerp_(new, 1 - keep)
-            kept = dict(self._averaged.named_buffers())
-            for name, buffer in self._network.named_buffers():
-                kept[name].copy_(buffer)
-
-
-def split_clips(paths: Sequence[Path], validation_every: int) -> tuple[list[Path], list[Path]]:
-    """Part clips named ``<kind>_<seed>.npz`` in those for training and every so many-th seed."""
-    training: list[Path] = []
-    validation: list[Path] = []
-    for path in paths:
-        is_kept_back = int(path.stem.rpartition("_")[2]) % validation_every == 0
-        (validation if is_kept_back else training).append(path)
-    return training, validation
 
 
 def score_clips(network: KeyNetwork, clips: Sequence[KeyClip]) -> float:
@@ -220,12 +155,3 @@ def _weighted_score(truth: int, found: int) -> float:
         f"{pitch_class(key % 12)} {'minor' if key >= 12 else 'major'}" for key in (truth, found)
     ]
     return float(mir_eval.key.weighted_score(*names))
-
-
-def write(network: KeyNetwork, target: Path) -> None:
-    """Write the weights; the file appears whole or not at all."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    part = target.with_suffix(".part")
-    tensors = {name: tensor.contiguous() for name, tensor in network.state_dict().items()}
-    save_file(tensors, part, metadata={"licence": "Apache-2.0"})
-    part.replace(target)

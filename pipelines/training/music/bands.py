@@ -25,6 +25,7 @@ from pipelines.training.music.score import (
     SHAKER,
     SNARE,
     TAMBOURINE,
+    Note,
     Piece,
     Sheet,
     regular,
@@ -64,13 +65,14 @@ class Style:
 _ROCK_BASS = ("eighths", "eighths", "root", "sync")
 STYLES = {
     "rock": Style((122, 0.2), (4,), 4, (0.3, 0.2, 0.05), ("back",), _ROCK_BASS,
-                  ("eighths", "power", "beat", "pad", "arp"), is_distorted=True),
+                  ("eighths", "power", "riff", "beat", "pad", "arp"), is_distorted=True),
     "pop": Style((108, 0.18), (4,), 4, (0.3, 0.25, 0.1), ("back", "back", "clap"), _ROCK_BASS,
                  ("pad", "eighths", "stab", "arp", "beat")),
     "ballad": Style((72, 0.13), (4,), 4, (0.3, 0.3, 0.1), ("back", "half"), ("root", "sync"),
                     ("pad", "arp", "beat", "arp")),
     "metal": Style((142, 0.2), (4,), 4, (0.5, 0.4, 0.3), ("back", "half", "double"),
-                   ("gallop", "eighths", "sixteenths"), ("power", "power", "sixteenths"),
+                   ("gallop", "riff", "eighths", "sixteenths"),
+                   ("power", "power", "riff", "sixteenths"),
                    (RIDE, OPEN_HAT, CRASH, RIDE_BELL), is_distorted=True),
     "punk": Style((178, 0.1), (4,), 4, (0.4, 0.2, 0.0), ("back", "double"), ("eighths",),
                   ("power", "eighths"), (OPEN_HAT, RIDE, CRASH), is_distorted=True),
@@ -79,8 +81,10 @@ STYLES = {
     "disco": Style((120, 0.07), (4,), 4, (1.0, 0.05, 0.02), ("back", "clap"),
                    ("octaves", "octaves", "sync"), ("stab", "sixteenths", "pad"),
                    (OPEN_HAT, CLOSED_HAT)),
-    "reggae": Style((76, 0.1), (4,), 4, (0.1, 0.1, 0.0), ("one_drop",), ("sync", "root"),
-                    ("skank",), (CLOSED_HAT,)),
+    "reggae": Style((74, 0.12), (4,), 4, (0.05, 0.15, 0.05), ("drops", "drops", "steppers"),
+                    ("sync", "sync", "root"), ("off", "off", "bubble"), (CLOSED_HAT,)),
+    "fast_reggae": Style((130, 0.12), (4,), 4, (0.05, 0.1, 0.0), ("one_drop",),
+                         ("sync", "sync", "root"), ("skank",), (CLOSED_HAT,)),
     "ska": Style((150, 0.12), (4,), 4, (0.3, 0.1, 0.0), ("back",), ("walk", "eighths"),
                  ("off",), (CLOSED_HAT, RIDE)),
     "country": Style((112, 0.2), (4, 4, 2), 4, (0.5, 0.1, 0.0), ("back", "train"), ("alternate",),
@@ -93,6 +97,10 @@ STYLES = {
                      ("shuffle", "beat", "pad")),
     "swing": Style((160, 0.24), (4,), 3, (0.2, 0.0, 0.08), ("swing",), ("walk", "walk", "two"),
                    ("comp", "comp", "beat"), (RIDE,)),
+    "boogie": Style((128, 0.2), (4,), 3, (0.5, 0.0, 0.05), ("back", "none"),
+                    ("shuffle", "walk", "beat"), ("boogie", "shuffle", "boogie")),
+    "delta": Style((92, 0.25), (4,), 3, (0.0, 0.0, 0.0), ("none",), ("beat", "alternate", "two"),
+                   ("boogie", "triplets", "comp")),
     "slow_blues": Style((64, 0.12), (4,), 3, (0.4, 0.0, 0.1), ("back",), ("shuffle", "walk"),
                         ("triplets", "pad", "comp")),
     "latin": Style((104, 0.16), (4,), 4, (0.5, 0.3, 0.0), ("clave",), ("tumbao", "sync"),
@@ -112,14 +120,17 @@ STYLES = {
     "seven_four": Style((136, 0.2), (7,), 4, (0.3, 0.2, 0.05), ("seven",), ("riff", "sync"),
                         ("riff", "pad", "power"), is_distorted=True),
 }  # fmt: skip
-_ALONE = {"one_drop", "waltz", "bossa", "clave", "swing"}
+_ALONE = {"drops", "steppers", "one_drop", "none", "waltz", "bossa", "clave", "swing"}
 """Snares that are no backbeat."""
+_DROPS = {"drops": (1.0, 3.0), "one_drop": (2.0,), "steppers": (0.0, 1.0, 2.0, 3.0)}
+"""Where reggae's kick falls; counted fast, the bar is half as long."""
 _ODD = {
     "five": ((3.0,), (1.0, 3.0), (2.0, 4.0), (3.0, 4.5)),
     "seven": ((2.0, 4.0, 6.0), (1.0, 3.0, 5.0), (2.0, 5.0)),
 }
-_COMMON = {"rock": 4, "pop": 4, "metal": 3, "ballad": 2, "funk": 2, "swing": 4, "waltz": 2,
-           "rock_waltz": 1, "six_eight": 2, "five_four": 0.4, "seven_four": 0.3}  # fmt: skip
+_COMMON = {"rock": 5, "pop": 4, "metal": 3, "ballad": 3, "funk": 2, "swing": 4, "waltz": 2,
+           "reggae": 2.5, "country": 2, "shuffle": 1.5, "slow_blues": 1.5, "rock_waltz": 1,
+           "six_eight": 2, "five_four": 0.4, "seven_four": 0.3}  # fmt: skip
 
 
 def band(rng: Random, duration_s: float) -> Piece:
@@ -140,6 +151,8 @@ def band(rng: Random, duration_s: float) -> Piece:
         player.play_chords(bar, chords, harmony.pitches(bar, 48))
         if player.has_pad:
             player.sheet.add(bar * n, n * 0.98, PAD, harmony.pitches(bar, 60), 62)
+    if style.division == 4 and n % 2 == 0 and rng.random() < 0.4:
+        player.push()
     if rng.random() < 0.7:
         phrases = [bar for bar in range(n_bars) if bar // player.phrase % 4 != 3]
         for at, length, pitch in tune(rng, harmony, phrases, n, rng.uniform(0.5, 1)):
@@ -154,7 +167,7 @@ def band(rng: Random, duration_s: float) -> Piece:
     }
     return Piece(
         f"band:{name}",
-        player.sheet.notes,
+        _swing(rng, player.sheet.notes, style.division),
         programs,
         tempo,
         beats,
@@ -162,7 +175,27 @@ def band(rng: Random, duration_s: float) -> Piece:
         key=harmony.key,
         distorted=frozenset({CHORDS}) if has_guitar else frozenset(),
         voice=LEAD,
+        chords=harmony.spans(n),
     )
+
+
+def _swing(rng: Random, notes: Sequence[Note], division: int) -> list[Note]:
+    """Play off-beats as late as a band does: triplets not exactly, straight ones now and then."""
+    if division == 3:
+        period, off, late = 1.0, 2 / 3, rng.uniform(0.58, 0.72)
+    elif rng.random() < 0.75:
+        return list(notes)
+    else:
+        period = rng.choice([0.5, 0.5, 1.0])
+        off, late = period / 2, period * rng.uniform(0.52, 0.66)
+
+    def at(beat: float) -> float:
+        whole, inside = divmod(beat, period)
+        if inside <= off:
+            return whole * period + inside * late / off
+        return whole * period + late + (inside - off) * (period - late) / (period - off)
+
+    return [note._replace(start=at(note.start), end=at(note.end)) for note in notes]
 
 
 class _Band:
@@ -186,6 +219,15 @@ class _Band:
     def swung(self, beat: float) -> float:
         """Play straight halves as the style does."""
         return beat if self._style.division == 4 or beat % 1 != 0.5 else beat + 1 / 6
+
+    def push(self) -> None:
+        """Let chords and bass come half a beat before some bars, as bands do."""
+        period = self._rng.choice([1, 2, 2, 4])
+        place = self._rng.randrange(period)
+        for i, note in enumerate(self.sheet.notes):
+            bar, inside = divmod(note.start, self._n)
+            if note.channel in {BASS, CHORDS} and inside == 0 and bar and bar % period == place:
+                self.sheet.notes[i] = note._replace(start=note.start - self._half)
 
     def play_drums(self) -> None:
         """Play drums: two patterns for verse and chorus, fills at phrases' ends."""
@@ -217,8 +259,10 @@ class _Band:
             if rng.random() < share:
                 kicks.add(x)
         snare = rng.choice(style.snare)
-        if snare == "one_drop":
-            kicks = {2.0}
+        if snare in _DROPS:
+            kicks = {x for x in kicks if x} | set(_DROPS[snare])
+        elif snare == "none":
+            return [(float(b), KICK, 80) for b in range(n)] if rng.random() < 0.4 else []
         hits = [(x, KICK, 110) for x in kicks] + self._snares(snare)
         if snare == "double" and n % 2 == 0:
             hits += [(float(b), KICK, 105) for b in range(n)]
@@ -266,8 +310,8 @@ class _Band:
     def _snares_alone(self, way: str, drum: int) -> list[tuple[float, int, int]]:
         """Play what takes the backbeat's place."""
         rng = self._rng
-        if way == "one_drop":
-            return [(2.0, RIM, 105)]
+        if way in _DROPS:
+            return [(x, drum, 105) for x in ((2.0,) if way == "one_drop" else (1.0, 3.0))]
         if way == "waltz":
             return [(float(b), rng.choice([drum, CLOSED_HAT]), 75) for b in range(1, self._n)]
         if way == "bossa":
@@ -309,6 +353,8 @@ class _Band:
             notes = self._moves if way == "sync" else self._riff
             steps = self._sync if way == "sync" else self._gallop
             line = [(x, notes[self._steps.index(x)] if x else 0) for x in steps]
+        elif way == "beat":
+            line = [(b, 0) for b in beats]
         elif way == "walk":
             line = [(b, rng.choice([*tones, 2, 9]) if b else 0) for b in beats]
         elif way in {"alternate", "two"}:
@@ -343,7 +389,7 @@ class _Band:
                 add(start + beat, 0.7, CHORDS, pitches, 72)
         else:
             power = (pitches[0] - 12, pitches[0] - 5, pitches[0])
-            riff = way in {"power", "riff", "gallop"}
+            riff = way in {"power", "riff", "gallop", "boogie"}
             for at in self._strokes(way, beats):
                 accent = 12 if at % 1 == 0 else 0
                 length = 0.9 if way == "beat" else 0.4
@@ -360,9 +406,11 @@ class _Band:
             return [b + x for b in beats for x in (0.0, 2 / 3)]
         if way == "off":
             return [b + half for b in beats]
-        if way == "skank":
-            return [b for b in beats if b % 2 == 1] if self._style.tempo[0] < 90 else beats
-        if way == "boom_chick":
+        if way == "bubble":
+            return [x for x in self._steps if x % 1 in {0.25, 0.5}]
+        if way == "boogie":
+            return [b + x for b in beats for x in (0.0, 2 / 3) if x == 0 or rng.random() < 0.8]
+        if way in {"boom_chick", "skank"}:
             return [b for b in beats if b % 2 == 1]
         if way in {"power", "riff", "montuno"}:
             return self._gallop

@@ -57,6 +57,7 @@ def classical(rng: Random, duration_s: float) -> Piece:
         key=harmony.key,
         is_expressive=True,
         voice=TUNE,
+        chords=harmony.spans(n),
     )
 
 

@@ -210,6 +210,7 @@ def electronic(rng: Random, duration_s: float) -> Piece:
         key=harmony.key if writer.is_tonal else None,
         is_electronic=True,
         voice=LEAD,
+        chords=harmony.spans(4),
     )
 
 

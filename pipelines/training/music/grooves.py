@@ -11,7 +11,7 @@ from random import Random
 import numpy as np
 
 from pipelines.training.music.harmony import Harmony, progression, tune
-from pipelines.training.music.score import Note, Piece, UnusableError
+from pipelines.training.music.score import ChordSpan, Note, Piece, UnusableError
 
 _NOTES = ["C", "C#", "D", "Eb", "E", "F", "F#", "G", "Ab", "A", "Bb", "B"]
 _TIMEOUT_S = 30
@@ -87,8 +87,9 @@ class GrooveSource:
         tempo = _draw_tempo(rng, f"{file} {groove}")
         n_bars = min(_N_BARS, int(duration_s * tempo / 60 / 2) + 8)
         harmony = progression(rng, n_bars)
-        midi = self._accompany(_script(rng, file, groove, siblings, harmony, tempo))
-        return _piece(rng, f"{file}:{groove}", midi, harmony, tempo)
+        script, seconds = _script(rng, file, groove, siblings, harmony, tempo)
+        midi = self._accompany(script)
+        return _piece(rng, f"{file}:{groove}", midi, harmony, seconds, tempo)
 
     def _accompany(self, script: str) -> Path:
         source, target = self._scratch / "piece.mma", self._scratch / "piece.mid"
@@ -133,20 +134,43 @@ def _script(
     siblings: Sequence[str],
     harmony: Harmony,
     tempo: float,
-) -> str:
+) -> tuple[str, dict[int, int]]:
+    """Write MMA's input, and name the bars that have a second chord and the bar it is of."""
+    seconds: dict[int, int] = {}
     lines = [f"Tempo {tempo}", f"RndSeed {rng.randrange(10**6)}", f"Groove {file}:{groove}"]
     for bar, chord in enumerate(harmony.chords):
         if bar and bar % 8 == 0 and rng.random() < 0.3:
             lines.append(f"Groove {file}:{rng.choice(siblings)}")
         symbol = _NOTES[harmony.root(bar)] + chord.quality
         if rng.random() < 0.15:
-            other = rng.randrange(len(harmony.chords))
+            other = seconds[bar] = rng.randrange(len(harmony.chords))
             symbol += f" / {_NOTES[harmony.root(other)]}{harmony.chords[other].quality}"
         lines += ["MidiMark B", f"{bar + 1} {symbol}"]
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines) + "\n", seconds
 
 
-def _piece(rng: Random, label: str, midi: Path, harmony: Harmony, tempo: float) -> Piece:
+def _chords(harmony: Harmony, seconds: dict[int, int], n: int) -> list[ChordSpan]:
+    """Give the chords; a second one begins on the third beat, of which bars of four are sure."""
+    bars = harmony.spans(n)
+    chords: list[ChordSpan] = []
+    for bar, chord in enumerate(bars):
+        if bar not in seconds:
+            chords.append(chord)
+        elif n == 4:
+            half = chord.start + 2
+            chords.append(chord._replace(end=half))
+            chords.append(bars[seconds[bar]]._replace(start=half, end=chord.end))
+    return chords
+
+
+def _piece(
+    rng: Random,
+    label: str,
+    midi: Path,
+    harmony: Harmony,
+    seconds: dict[int, int],
+    tempo: float,
+) -> Piece:
     marks, metre, notes, programs = _read(midi)
     lengths = np.diff(marks)
     if len(lengths) < 4 or lengths.max() > 1.01 * lengths.min():
@@ -172,6 +196,7 @@ def _piece(rng: Random, label: str, midi: Path, harmony: Harmony, tempo: float) 
         beats[::n],
         key=harmony.key,
         voice=_LEAD if has_tune else None,
+        chords=_chords(harmony, seconds, n),
     )
 
 

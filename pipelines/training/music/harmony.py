@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
+from pipelines.training.music.score import ChordSpan
+
 
 @dataclass(frozen=True, slots=True)
 class Mode:
@@ -103,6 +105,15 @@ class Harmony:
     def root(self, bar: int) -> int:
         """Pitch class of a bar's root."""
         return (self.tonic + self.chords[bar].degree) % 12
+
+    def spans(self, beats_per_bar: float) -> list[ChordSpan]:
+        """Give the chords bar by bar."""
+        return [
+            ChordSpan(
+                bar * beats_per_bar, (bar + 1) * beats_per_bar, self.root(bar), tuple(chord.tones)
+            )
+            for bar, chord in enumerate(self.chords)
+        ]
 
     def pitches(self, bar: int, base: int) -> list[int]:
         """Pitches of a bar's chord, the root within the octave above `base`."""

@@ -11,7 +11,7 @@ from random import Random
 import numpy as np
 from numpy.typing import NDArray
 
-from pipelines.training.music.score import DRUMS, EFFECTS, Note, Piece, UnusableError
+from pipelines.training.music.score import DRUMS, EFFECTS, ChordSpan, Note, Piece, UnusableError
 
 _STEP = 0.125
 """Beats between the knots of the tempo map."""
@@ -26,6 +26,7 @@ class Performance:
     notes: Sequence[Note]
     beats: NDArray[np.float64]
     downbeats: NDArray[np.float64]
+    chords: Sequence[ChordSpan] = ()
 
 
 def perform(piece: Piece, rng: Random, duration_s: float) -> Performance:
@@ -51,8 +52,16 @@ def perform(piece: Piece, rng: Random, duration_s: float) -> Performance:
         raise UnusableError(f"{piece.label} has {len(notes)} notes")
     # Behind the last note there is nothing to beat to.
     last = min(duration_s, max(note.start for note in notes) + 0.2)
+    chords = [chord for chord in piece.chords if chord.end > skipped]
+    firsts, ends = at([max(skipped, c.start) for c in chords]), at([c.end for c in chords])
     return Performance(
-        notes, _within(at, piece.beats, skipped, last), _within(at, piece.downbeats, skipped, last)
+        notes,
+        _within(at, piece.beats, skipped, last),
+        _within(at, piece.downbeats, skipped, last),
+        [
+            chord._replace(start=float(first), end=float(end))
+            for chord, first, end in zip(chords, firsts, ends, strict=True)
+        ],
     )
 
 

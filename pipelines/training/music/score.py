@@ -31,6 +31,22 @@ class Note(NamedTuple):
     velocity: int
 
 
+class ChordSpan(NamedTuple):
+    """A chord of the score; times in beats (in seconds once performed).
+
+    Attributes:
+        start: Its beginning.
+        end: Its end.
+        root: Pitch class.
+        tones: Semitones above the root.
+    """
+
+    start: float
+    end: float
+    root: int
+    tones: Sequence[int]
+
+
 @dataclass(frozen=True, slots=True)
 class Piece:
     """A piece of music with its truth.
@@ -47,6 +63,7 @@ class Piece:
         is_expressive: May be played with rubato.
         distorted: Channels of distorted guitars.
         voice: Channel that may be sung.
+        chords: Ascending, where they are known.
     """
 
     label: str
@@ -60,6 +77,7 @@ class Piece:
     is_expressive: bool = False
     distorted: frozenset[int] = frozenset()
     voice: int | None = None
+    chords: Sequence[ChordSpan] = ()
 
     def __post_init__(self) -> None:
         if not self.notes:

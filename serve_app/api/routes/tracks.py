@@ -129,16 +129,16 @@ async def _job_features(caller: Caller, offered: Operations, job_id: str) -> Tra
     "/v1/analysis/{id:path}",
     response_model=TrackAnalysis,
     responses=error_responses(400, 401, 402, 404, 429, 500, 503),
-    summary="Bars, beats, sections and segments",
+    summary="Bars, beats, chords, sections and segments",
 )
 async def analysis(
     request: Request, caller: Reader, services: Services, offered: Offered, id: TrackIdPath
 ) -> JSONResponse:
     """Give the structure of a track, or of your own analysed upload by its job id.
 
-    It has all features but the embedding, and with them bars, beats, sections and segments. Of an
-    upload it is free; of a track it costs what its features cost. The same in Spotify's shape is
-    `GET /spotify/v1/audio-analysis/{id}`.
+    It has all features but the embedding, and with them bars, beats, chords, tuning, sections and
+    segments. Of an upload it is free; of a track it costs what its features cost. The same in
+    Spotify's shape is `GET /spotify/v1/audio-analysis/{id}`.
     """
     found = await features_of(request, caller, services, offered, id, whole=True)
     names = found.identity.artist, found.identity.title

@@ -1,12 +1,12 @@
-"""The structure of a track on the wire: bars, beats, sections, segments."""
+"""The structure of a track on the wire: bars, beats, chords, sections, segments."""
 
 from collections.abc import Sequence
 from typing import Any, Literal
 
 from pydantic import Field
 
-from pipelines.analysis.notes import mode_name, pitch_class
-from pipelines.analysis.records import Section, Segment, TrackFeatures
+from pipelines.analysis.notes import chord_name, mode_name, pitch_class, quality
+from pipelines.analysis.records import Chord, Section, Segment, TrackFeatures
 from serve_app.api.wire.bodies import KeyName, Meta, Unit, WireModel
 from serve_app.api.wire.features import ExtendedFeatures, extended_fields
 from serve_app.api.wire.meanings import META
@@ -45,11 +45,37 @@ class TrackSegment(Span):
     timbre: list[float] = Field(description="Twelve coefficients of the spectrum's shape.")
 
 
+class TrackChord(Span):
+    """A chord of a bar, or of some beats of it where the chord changes inside."""
+
+    chord: str = Field(
+        description="Its name as MIREX and mir_eval read it: root, quality, and the degree of the "
+        "bass where that is not the root; `N` where there is no chord.",
+        examples=["C:min/5"],
+    )
+    root: KeyName | None = Field(description="Its root; null when there is no chord.")
+    quality: Literal["maj", "min"] | None = Field(
+        description="Major or minor, whatever else the chord has; null when there is no chord."
+    )
+    bass: KeyName | None = Field(description="Its lowest note; null when there is no chord.")
+    confidence: Unit = Field(description="How likely root and quality are right, 0 to 1.")
+
+
 class TrackAnalysis(ExtendedFeatures):
     """Everything that was found in a track's audio but its embedding."""
 
     beats: list[float] = Field(description="Seconds of every beat, ascending.")
     bars: list[Span] = Field(description="The bars, each from a first beat to the next.")
+    chords: list[TrackChord] = Field(
+        description="The chords, in order, from the beginning to the end of the track: at least "
+        "one of every bar. Empty for silence, and for what was analysed before there were chords."
+    )
+    tuning: float = Field(
+        ge=-50,
+        le=50,
+        description="How far the pitch standard lies above 440 Hz, cents; 0 also where the notes "
+        "do not agree on one.",
+    )
     sections: list[TrackSection] = Field(description="The large parts, in order.")
     segments: list[TrackSegment] = Field(description="The stretches of near-constant sound.")
     meta: Meta = Field(alias="_meta", description=META)
@@ -60,6 +86,8 @@ def track_analysis(features: TrackFeatures, artist: str, title: str) -> dict[str
     return extended_fields(features, artist, title) | {
         "beats": [round(beat, 4) for beat in features.beats],
         "bars": bars(features.downbeats, features.duration_s),
+        "chords": [_chord(chord) for chord in features.chords],
+        "tuning": round(features.tuning_cents, 1),
         "sections": [_section(section) for section in features.sections],
         "segments": [_segment(segment) for segment in features.segments],
     }
@@ -72,6 +100,18 @@ def bars(downbeats: Sequence[float], duration_s: float) -> list[Span]:
         Span(start=round(start, 4), duration=round(end - start, 4))
         for start, end in zip(downbeats, ends, strict=True)
     ]
+
+
+def _chord(chord: Chord) -> TrackChord:
+    return TrackChord(
+        start=round(chord.start_s, 4),
+        duration=round(chord.duration_s, 4),
+        chord=chord_name(chord.root, chord.mode, chord.bass),
+        root=pitch_class(chord.root),
+        quality=quality(chord.mode),
+        bass=pitch_class(chord.bass),
+        confidence=round(chord.confidence, 3),
+    )
 
 
 def _section(section: Section) -> TrackSection:

@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Annotated, Literal
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
 from pipelines.analysis.notes import mode_name, pitch_class
 from serve_app.api.wire.bodies import Meta, Percent, Unit, WireModel
@@ -14,8 +14,20 @@ from serve_app.library.track import OPERATOR, LibraryTrack
 from serve_app.services.library import LibraryMap
 
 MAX_TAGS = 64
-Name = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=500)]
-Tag = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=64)]
+NOT_BLANK = r"[^ \t\r\n]"
+"""Named one by one, because what else is a space differs from one reader of patterns to another."""
+
+
+def _trimmed(text: str) -> str:
+    return text.strip(" \t\r\n")
+
+
+Name = Annotated[
+    str, Field(min_length=1, max_length=500, pattern=NOT_BLANK), AfterValidator(_trimmed)
+]
+Tag = Annotated[
+    str, Field(min_length=1, max_length=64, pattern=NOT_BLANK), AfterValidator(_trimmed)
+]
 Year = Annotated[int, Field(ge=1000, le=2999)]
 CamelotKey = Annotated[str, StringConstraints(pattern=r"^(?:1[0-2]|[1-9])[AB]$")]
 Ids = Annotated[

@@ -20,7 +20,7 @@ from pipelines.audio.decode import DecoderUnavailableError, decode
 from serve_app.api.wire.features import AnalysisFeatures, to_analysis
 from serve_app.cli.analysis.by_service import service_engine
 from serve_app.cli.analysis.loaded import LIMITS, load_analyzer, loaded, start_worker
-from serve_app.cli.analysis.sources import SOURCES_HELP, audio_files
+from serve_app.cli.analysis.sources import SOURCES_HELP, expanded, files_below
 from serve_app.cli.environment import (
     ConfigOption,
     TempoRangeOption,
@@ -103,7 +103,11 @@ def analyze(
     """
     with told(ValueError):
         within = None if tempo_range is None else TempoRange.parse(tempo_range)
-    files = audio_files(sources)
+    files = [
+        file
+        for name in expanded(sources)
+        for file in ([name] if is_url(name) else files_below(name))
+    ]
     if plot is not None and len(files) != 1:
         fail("--plot draws one track; name one file")
     names = [file for file in files if isinstance(file, str)]

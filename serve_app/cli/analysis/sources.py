@@ -27,15 +27,12 @@ def expanded(arguments: Sequence[str]) -> Iterator[str]:
 
 
 def audio_files(arguments: Sequence[str]) -> list[str | Trouble]:
-    """Give the audio files and addresses that arguments name.
-
-    Of a folder these are all audio files below it, by their endings; what is named itself is taken
-    whatever its ending.
-    """
-    return [one for name in expanded(arguments) for one in _below(name)]
+    """Give the audio files that arguments name."""
+    return [file for name in expanded(arguments) for file in files_below(name)]
 
 
-def _below(name: str) -> Iterator[str | Trouble]:
+def files_below(name: str) -> Iterator[str | Trouble]:
+    """Give the audio files below a folder, by their endings; else what is named, whatever it is."""
     path = Path(name)
     if path.is_dir():
         root = path.absolute()
@@ -47,7 +44,7 @@ def _below(name: str) -> Iterator[str | Trouble]:
                 yield one
         if not found:
             yield Trouble(name, "no audio files in this folder")
-    elif is_url(name) or path.exists():
+    elif path.exists():
         yield name
     else:
         yield Trouble(name, "no such file")

@@ -73,7 +73,8 @@ def scan(
     with told(ValueError):
         within = None if tempo_range is None else TempoRange.parse(tempo_range)
         places = [place_of(source) for source in expanded(sources)]
-    make_private(files.data_dir)
+    with told(OSError):
+        make_private(files.data_dir)
     os.umask(0o077)  # what is made from here on lies in the data folder
     library = opened(settings, files)
     if dry_run:

@@ -1,5 +1,6 @@
 """`afa tag`: write tempo, key, energy and ReplayGain into the tags of the library's files."""
 
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
@@ -27,7 +28,7 @@ from serve_app.services.scan.places import Trouble
 
 NEEDS_MUTAGEN = (
     "writing tags needs mutagen, which is GPL-2.0-or-later and so not part of afa: "
-    "pip install 'afa[tag]'"
+    f"{sys.executable} -m pip install 'afa[tag]'"
 )
 
 

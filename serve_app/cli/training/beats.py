@@ -16,6 +16,7 @@ from rich.table import Table
 
 from configs.tables import load_table
 from serve_app.cli.environment import console, fail, told
+from serve_app.cli.training.chords import chords
 from serve_app.cli.training.embedding import embedding
 from serve_app.cli.training.key import key
 
@@ -41,6 +42,7 @@ class Part(StrEnum):
 
 app.command()(embedding)
 app.command()(key)
+app.command()(chords)
 
 
 @app.command()
@@ -106,7 +108,7 @@ def _checkpoint(work: Path) -> Path:
 def _render(plan: "Plan", work: Path, jobs: int) -> None:
     try:
         from pipelines.training.clips import make_clip
-        from pipelines.training.render import render
+        from pipelines.training.render import add_modules, render
     except ModuleNotFoundError as error:
         fail(f"{error.name} is missing: install afa[train]")
     with _bar("rendering") as tell:
@@ -114,6 +116,9 @@ def _render(plan: "Plan", work: Path, jobs: int) -> None:
             make_clip, plan.render, work, jobs, lambda done, total: tell(done, total, "")
         )
     console.print(f"{plan.render.hours:g} h rendered; {failed} clips could not be made")
+    if plan.modules:
+        n_clips = add_modules(plan.modules, plan.render.clip_s, work)
+        console.print(f"{n_clips} clips of tracker modules")
 
 
 def _train(plan: "Plan", work: Path, threads: int, device: str) -> None:
@@ -151,7 +156,7 @@ def _evaluate(plan: "Plan", work: Path, audio: Path) -> None:
     from pipelines.training.render import HELD_OUT
 
     torch.set_num_threads(1)
-    networks = [read_checkpoint(_checkpoint(work), plan.fit.channels, plan.fit.n_blocks)]
+    networks = [read_checkpoint(_checkpoint(work), plan.fit)]
     sets: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {}
     annotations = Path(plan.render.development_set)
     if annotations.is_file():
@@ -201,6 +206,6 @@ def _show_scores(sets: dict[str, tuple[dict[str, Any], dict[str, Any]]], target:
 def _export(plan: "Plan", work: Path, target: Path) -> None:
     from pipelines.training.export import export, read_checkpoint
 
-    network = read_checkpoint(_checkpoint(work), plan.fit.channels, plan.fit.n_blocks)
+    network = read_checkpoint(_checkpoint(work), plan.fit)
     export([network], target, {"training": "afa train beats"})
     console.print(f"{target}: {target.stat().st_size / 1e3:.0f} kB")

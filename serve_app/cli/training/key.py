@@ -11,9 +11,10 @@ from rich.progress import Progress
 
 from configs.tables import load_table
 from serve_app.cli.environment import console, fail, told
+from serve_app.cli.training.rendering import render_clips
 
 if TYPE_CHECKING:
-    from pipelines.training.key.plan import KeyPlan
+    from pipelines.training.cycle import CycleRun
 
 WEIGHTS = Path("models/weights/afa-key-1.safetensors")
 _WORK = Path.home() / ".cache" / "afa" / "training" / "key"
@@ -46,42 +47,25 @@ def key(
     """
     # Before numpy starts its own threads.
     os.environ.setdefault("OMP_NUM_THREADS", str(threads))
-    from pipelines.training.key.plan import parse_key_plan
+    from pipelines.training.cycle import parse_run
     from pipelines.training.plan import PlanError
 
     with told(PlanError, OSError, yaml.YAMLError):
         content = yaml.safe_load(config.read_text()) if config else load_table("train_key")
-        plan = parse_key_plan(content)
+        plan = parse_run(content)
         work.mkdir(parents=True, exist_ok=True)
         if not parts or Part.RENDER in parts:
-            _render(plan, work, jobs)
+            render_clips("key", plan, work, jobs)
         if not parts or Part.FIT in parts:
             _fit(plan, work, threads, target)
 
 
-def _render(plan: "KeyPlan", work: Path, jobs: int) -> None:
-    try:
-        from pipelines.training.key.clips import make_key_clip
-        from pipelines.training.render import render
-    except ModuleNotFoundError as error:
-        fail(f"{error.name} is missing: install afa[train]")
-    with Progress(console=console, transient=True) as progress:
-        task = progress.add_task("rendering", total=None)
-        failed = render(
-            make_key_clip,
-            plan.render,
-            work,
-            jobs,
-            lambda done, total: progress.update(task, completed=done, total=total),
-        )
-    console.print(f"{plan.render.hours:g} h rendered; {failed} clips could not be made")
-
-
-def _fit(plan: "KeyPlan", work: Path, threads: int, target: Path) -> None:
+def _fit(plan: "CycleRun", work: Path, threads: int, target: Path) -> None:
     import torch
 
+    from pipelines.training.cycle import split_clips, write
     from pipelines.training.key.clips import KeyClip
-    from pipelines.training.key.fit import KeyTrainer, score_clips, split_clips, write
+    from pipelines.training.key.fit import KeyTrainer, score_clips
 
     torch.set_num_threads(threads)
     paths = sorted((work / "clips").glob("*.npz"))

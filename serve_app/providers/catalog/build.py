@@ -41,7 +41,7 @@ from serve_app.providers.catalog.rows import (
     AudioPolicy,
     RowError,
     parse_row,
-    row_of,
+    table_of,
 )
 
 BATCH_ROWS = 10_000
@@ -123,7 +123,7 @@ def build_catalog(
     started = time.monotonic()
     folder.mkdir(parents=True, exist_ok=True)
     with _locked(folder):
-        n_total = sum(_open_parquet(path).metadata.num_rows for path in parquet_paths)
+        n_total = sum(open_parquet(path).metadata.num_rows for path in parquet_paths)
         fresh = folder / IMPORTING
         report = _fill(fresh, parquet_paths, n_total, progress, audio)
         report.duration_s = time.monotonic() - started
@@ -172,7 +172,7 @@ def write_parquet(identities: Iterable[TrackIdentity], path: Path) -> int:
     try:
         with pq.ParquetWriter(partial, SCHEMA, compression="zstd") as writer:
             for chunk in _chunks(identities, BATCH_ROWS):
-                writer.write_table(pa.Table.from_pylist([row_of(one) for one in chunk], SCHEMA))
+                writer.write_table(table_of(chunk))
                 n_rows += len(chunk)
         partial.replace(path)
     finally:
@@ -209,7 +209,7 @@ def _fill(
         writer.commit()
 
     for path in paths:
-        file = _open_parquet(path)
+        file = open_parquet(path)
         base = path.resolve().parent
         columns = [name for name in SCHEMA.names if name in file.schema_arrow.names]
         n_earlier = n_seen
@@ -269,7 +269,8 @@ def _fields_of(one: Any) -> dict[str, object]:
     return {field.name: getattr(one, field.name) for field in fields(one)}
 
 
-def _open_parquet(path: Path) -> pq.ParquetFile:
+def open_parquet(path: Path) -> pq.ParquetFile:
+    """Open a catalog file; raises `CatalogFileError` if it is none."""
     try:
         file = pq.ParquetFile(path)
     except FileNotFoundError as error:

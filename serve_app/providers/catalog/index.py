@@ -62,11 +62,13 @@ def identities_at(
 
 def identities_in_order(version: Path, n_rows: int) -> Iterator[list[TrackIdentity]]:
     """Every identity of an index in import order, ``n_rows`` at a time."""
-    index = tantivy.Index.open(str(version))
-    searcher, schema = index.searcher(), build_schema()
+    searcher = tantivy.Index.open(str(version)).searcher()
     for start in range(0, searcher.num_docs, n_rows):
-        within = tantivy.Query.range_query(
-            schema, ROW, tantivy.FieldType.Integer, start, start + n_rows - 1
-        )
-        hits = searcher.search(within, n_rows, count=False).hits
-        yield identities_at(searcher, [address for _, address in hits])
+        yield identities_between(searcher, start, start + n_rows - 1)
+
+
+def identities_between(searcher: tantivy.Searcher, first: int, last: int) -> list[TrackIdentity]:
+    """The identities of the rows from ``first`` to ``last``, both included."""
+    within = tantivy.Query.range_query(build_schema(), ROW, tantivy.FieldType.Integer, first, last)
+    hits = searcher.search(within, last - first + 1, count=False).hits
+    return identities_at(searcher, [address for _, address in hits])

@@ -5,8 +5,8 @@ identifier; what it refuses is refused with a reason a person can act on.
 """
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -113,9 +113,13 @@ def parse_row(
     return identity
 
 
-def row_of(identity: TrackIdentity) -> dict[str, object]:
-    """The Parquet row of an identity; the inverse of `parse_row`."""
-    return {name: _as_column(value) for name, value in asdict(identity).items()}
+def table_of(identities: Sequence[TrackIdentity]) -> pa.Table:
+    """The Parquet rows of identities; the inverse of `parse_row`."""
+    columns = [
+        pa.array([_as_column(getattr(one, column.name)) for one in identities], column.type)
+        for column in SCHEMA
+    ]
+    return pa.Table.from_arrays(columns, schema=SCHEMA)
 
 
 def _as_column(value: object) -> object:

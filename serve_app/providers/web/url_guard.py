@@ -34,7 +34,9 @@ _LOCAL_SUFFIXES = (".localhost", ".local", ".internal", ".localdomain", ".home.a
 _NAME = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)(\.(?!-)[a-z0-9_-]{1,63}(?<!-))*")
 _NUMERIC_LABEL = re.compile(r"[0-9]+|0x[0-9a-f]*")
 
-_NOT_PUBLIC = "The host of the address cannot be found on the public internet."
+_INSTEAD = "upload the file instead, or have the operator allow its network (AFA_URL_NETWORKS)."
+_NOT_PUBLIC = f"The address does not lie on the public internet; {_INSTEAD}"
+NOT_FOUND = f"The host of the address cannot be found on the public internet; {_INSTEAD}"
 NO_ANSWER = "The host of the address did not answer as it should; try again or upload the file."
 
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
@@ -119,7 +121,9 @@ class UrlGuard:
             port = 443 if parts.scheme == "https" else 80
         if port not in self._ports:
             allowed = " and ".join(map(str, sorted(self._ports)))
-            raise InvalidUrlError(f"The address uses port {port}; only {allowed} may be used.")
+            raise InvalidUrlError(
+                f"The address uses port {port}; only {allowed} may be used (AFA_URL_PORTS)."
+            )
         target = quote(parts.path or "/", safe="/%:@!$&'()*+,;=~-._")
         if parts.query:
             target += "?" + quote(parts.query, safe="/?%:@!$&'()*+,;=~-._[]")
@@ -136,7 +140,7 @@ class UrlGuard:
         if address is not None:
             if "%" in host or not self.permits(address):
                 URLS_BLOCKED.record(1, by="address")
-                raise InvalidUrlError("The address does not lie on the public internet.")
+                raise InvalidUrlError(_NOT_PUBLIC)
             return host
         try:
             name = (host if host.isascii() else idna.encode(host, uts46=True).decode()).lower()
@@ -149,7 +153,7 @@ class UrlGuard:
         is_local = "." not in name or name.endswith(_LOCAL_SUFFIXES)
         if is_local and not self._networks:
             URLS_BLOCKED.record(1, by="name")
-            raise InvalidUrlError("The address does not lie on the public internet.")
+            raise InvalidUrlError(_NOT_PUBLIC)
         return name
 
 
@@ -190,11 +194,11 @@ class GuardedConnector:
             async with asyncio.timeout(CONNECT_S):
                 answers = await self._resolve(target.host, target.port)
         except (OSError, UnicodeError, TimeoutError) as fault:
-            raise UrlFetchError(_NOT_PUBLIC) from fault
+            raise UrlFetchError(NOT_FOUND) from fault
         addresses = [parse_address(answer) for answer in answers]
         if not addresses or not all(a is not None and self._guard.permits(a) for a in addresses):
             URLS_BLOCKED.record(1, by="resolved")
-            raise UrlFetchError(_NOT_PUBLIC)
+            raise UrlFetchError(NOT_FOUND)
         return [str(address) for address in addresses][:MAX_ADDRESSES_TRIED]
 
 

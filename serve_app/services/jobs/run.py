@@ -42,7 +42,7 @@ from serve_app.providers.tags.reader import Tags, read_tags
 from serve_app.services.audio.decoding import counted_decoding
 from serve_app.services.audio.intake import UPLOADS
 from serve_app.services.audio.sources import SourceFetcher
-from serve_app.services.lookup.feature_cache import FeatureCache, light
+from serve_app.services.lookup.feature_cache import FeatureCache
 from serve_app.services.simulation.features import simulated_features
 from serve_app.store.objects import ObjectStore
 
@@ -220,7 +220,7 @@ class JobRunner:
         if job.cache_key:
             # A catalog track: the cache gets everything, the job's record what look-ups show.
             await self._features.put(job.cache_key, features, made_by)
-            features = light(features)
+            features = features.outline()
         if not job.include_embedding:
             features = replace(features, embedding=[])
         return to_json(features)

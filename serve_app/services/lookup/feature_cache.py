@@ -5,7 +5,6 @@ upload gave is never another owner's answer.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import lru_cache
 
 from pipelines.analysis.features import RecordFormatError, from_json, to_json
@@ -118,17 +117,12 @@ class FeatureCache:
 
     async def _put(self, key: str, features: TrackFeatures, kept_s: float) -> None:
         await self._cache.put(WHOLE, key, to_json(features), kept_s)
-        await self._cache.put(LIGHT, key, to_json(light(features)), kept_s)
+        await self._cache.put(LIGHT, key, to_json(features.outline()), kept_s)
 
     async def put_quick(self, key: str, features: QuickFeatures) -> None:
         """Store tempo and key; only briefly while checkpoints are swapped."""
         kept_s = KEPT_S if self._is_settled() else BRIEF_S
         await self._cache.put(QUICK, key, quick_to_json(features), kept_s)
-
-
-def light(features: TrackFeatures) -> TrackFeatures:
-    """Give the features that look-ups answer: without segments, sections and embedding."""
-    return replace(features, segments=[], sections=[], embedding=[])
 
 
 def quick_of(features: TrackFeatures) -> QuickFeatures:

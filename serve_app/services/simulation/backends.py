@@ -8,7 +8,7 @@ from serve_app.domain.tiers import Tier
 from serve_app.ledger.jobs.types import FileSource, ObjectSource, SimulatedSource, Source, UrlSource
 from serve_app.services.embedding import Embedded
 from serve_app.services.identify.identified import Identified
-from serve_app.services.lookup.feature_cache import FeatureCache, light, track_key
+from serve_app.services.lookup.feature_cache import FeatureCache, track_key
 from serve_app.services.simulation.features import (
     MODEL_ID,
     simulated_features,
@@ -64,7 +64,7 @@ class SimulatedTracks:
         del caller, tier, library_id  # nobody waits, nothing is limited, test keys have no library
         features = simulated_features(seed_of(source))
         await self._cache.put(key, features)
-        return features if whole else light(features)
+        return features if whole else features.outline()
 
 
 class SimulatedQuick:

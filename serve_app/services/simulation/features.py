@@ -7,6 +7,7 @@ from models.rhythm.tempo import TempoRange
 from pipelines.analysis.notes import camelot
 from pipelines.analysis.records import (
     EMBEDDING_DIMENSION,
+    Chord,
     MoodTag,
     QuickFeatures,
     Section,
@@ -83,12 +84,23 @@ def simulated_features(seed: str, tempo_range: TempoRange | None = None) -> Trac
         speechiness=draw(),
         valence=draw(),
         mood_tags=[MoodTag(tag, score) for tag, score in zip(TAGS, scores, strict=True)],
-        models={"beats": MODEL_ID, "key": MODEL_ID, "attributes": MODEL_ID, "embedding": MODEL_ID},
+        models={
+            "beats": MODEL_ID,
+            "key": MODEL_ID,
+            "chords": MODEL_ID,
+            "attributes": MODEL_ID,
+            "embedding": MODEL_ID,
+        },
         embedding=[value / norm for value in raw],
         segments=[_segment(start, loudness, draw) for start in range(0, int(DURATION_S), 10)],
         sections=[_section(start, tempo, key, mode, loudness) for start in (0, 60, 120)],
+        chords=[_chord(start, 240 / tempo, key, mode) for start in beats[::4]],
         tempo_alternatives=[TempoAlternative(tempo / 2, 0.06), TempoAlternative(tempo * 2, 0.04)],
     )
+
+
+def _chord(start: float, duration: float, key: int, mode: int) -> Chord:
+    return Chord(start, min(duration, DURATION_S - start), key, mode, key, 0.8)
 
 
 def _segment(start: int, loudness: float, draw: Callable[[], float]) -> Segment:

@@ -87,7 +87,7 @@ def meets(query: TrackQuery, track: LibraryTrack) -> bool:
 def simulated_track(seed: str, identity: TrackIdentity) -> LibraryTrack:
     """Give a track of the library and its analysis, which depend on ``seed`` alone."""
     track_id = LIBRARY_PREFIX + hashlib.sha256(seed.encode()).hexdigest()[:LENGTH]
-    features = replace(simulated_features(track_id), segments=[], sections=[], embedding=[])
+    features = simulated_features(track_id).outline()
     return LibraryTrack(
         track_id,
         identity,

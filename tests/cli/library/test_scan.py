@@ -53,10 +53,10 @@ def test_a_folder_becomes_a_library_and_an_export(data_dir: Path, tmp_path: Path
     told = runner.invoke(app, ["scan", str(tmp_path / "music"), "--dry-run"])
     assert "2 new or changed, 0 unchanged" in told.stdout
     assert tracks(data_dir) == []
-    command = ["scan", str(tmp_path / "music"), "--jobs", "1", "--partial", "--tempo-range"]
+    command = ["scan", "-", "--jobs", "1", "--partial", "--tempo-range"]
     refused = runner.invoke(app, [*command, "fast"])
     assert "two whole BPM from 40 to 250" in refused.stderr
-    done = runner.invoke(app, [*command, "50-70"])
+    done = runner.invoke(app, [*command, "50-70"], input=f"{tmp_path / 'music'}\n")
     assert done.exit_code == 1
     assert "1 added, 1 failed; 1 tracks in the library" in done.stdout
     assert str(tmp_path / "music" / "bad.mp3") in done.stderr
@@ -70,6 +70,17 @@ def test_a_folder_becomes_a_library_and_an_export(data_dir: Path, tmp_path: Path
     assert done.exit_code == 0, done.output
     assert 'Name="At 120"' in (tmp_path / "dj.xml").read_text()
     assert sorted(path.name for path in tmp_path.glob("*dj*")) == ["dj.xml"]
+
+
+def test_a_data_folder_that_cannot_be_made_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("AFA_DATA_DIR", str(tmp_path / "file" / "data"))
+    done = runner.invoke(app, ["scan", str(tmp_path)])
+    assert done.exit_code == 1
+    assert "Not a directory" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
 
 
 def test_watching_follows_what_comes_and_goes(

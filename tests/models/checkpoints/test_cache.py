@@ -292,7 +292,7 @@ def test_damaged_shipped_weights_are_refused(shipped: ModelCard, tmp_path: Path)
 
 
 def test_afas_own_weights_are_small_and_the_cards(cards: dict[str, ModelCard]) -> None:
-    card = cards["afa-beats-2"]
+    card = cards["afa-beats-3"]
     tensors = load_tensors(card, Path("/nowhere"))
     assert tensor_digest(tensors) == card.tensors_sha256
     path = stored.SHIPPED_FOLDER / card.files[0].path

@@ -83,8 +83,9 @@ def test_an_id_that_is_no_folder_name_is_refused() -> None:
 def test_the_shipped_cards_are_complete(cards: dict[str, ModelCard]) -> None:
     chosen = choose_cards(cards)
     assert {role: tuple(c.model_id for c in group) for role, group in chosen.items()} == {
-        "beats": ("afa-beats-2",),
+        "beats": ("afa-beats-3",),
         "key": ("hpcp", "skey", "afa-key-1"),
+        "chords": ("afa-chords-1",),
         "attributes": ("vibenet",),
         "tags": ("musicnn-mtt",),
         "embedding": ("afa-embed-1",),

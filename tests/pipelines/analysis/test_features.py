@@ -8,6 +8,7 @@ import pytest
 from pipelines.analysis.features import RecordFormatError, from_json, to_json
 from pipelines.analysis.merge import merge
 from pipelines.analysis.records import (
+    Chord,
     EmbeddingResult,
     MoodResult,
     MoodTag,
@@ -36,6 +37,8 @@ SPECTRAL = SpectralResult(
     sections=[Section(0.0, 30.0, 1.0, -8.0, 128.0, 0.5, 9, 0.5, 0, 0.5, 4, 1.0)],
     models={"beats": "beat-this@1", "key": "vqt@1"},
     tempo_alternatives=[TempoAlternative(63.9755, 0.25)],
+    chords=[Chord(0.5, 0.9375, 9, 0, 4, 0.75)],
+    tuning_cents=-12.5,
 )
 MOOD = MoodResult(0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, [MoodTag("happy", 0.75)], {"mood": "vibenet"})
 EMBEDDING = EmbeddingResult([0.125] * 768, [], {"embedding": "musicnn@2"})
@@ -106,10 +109,17 @@ def test_anything_else_is_refused(change: dict[str, object]) -> None:
         from_json(json.dumps(content))
 
 
-def test_a_record_from_before_the_alternatives_is_read() -> None:
+def test_a_record_from_before_the_alternatives_and_the_chords_is_read() -> None:
     content = json.loads(to_json(FEATURES))
-    del content["tempo_alternatives"]
-    assert from_json(json.dumps(content)) == replace(FEATURES, tempo_alternatives=[])
+    del content["tempo_alternatives"], content["chords"], content["tuning_cents"]
+    old = replace(FEATURES, tempo_alternatives=[], chords=[], tuning_cents=0.0)
+    assert from_json(json.dumps(content)) == old
+
+
+def test_an_outline_lacks_what_is_long() -> None:
+    outline = FEATURES.outline()
+    assert not any((outline.segments, outline.sections, outline.chords, outline.embedding))
+    assert (outline.beats, outline.tuning_cents) == (FEATURES.beats, -12.5)
 
 
 def test_a_missing_field_and_broken_json_are_refused() -> None:

@@ -72,3 +72,9 @@ def test_what_lies_at_the_ends_of_the_range_is_an_alternative_at_least(
         evidence, rhythm = heard(model, metronome(tempo, name, metre))
         told = [rhythm.tempo, *(t for t, _ in weigh_alternatives(evidence, rhythm.tempo))]
         assert min(abs(t / tempo - 1) for t in told) < 0.01, (name, told)
+
+
+@pytest.mark.parametrize("name", SOUNDS)
+def test_without_accents_there_are_four_beats_in_a_bar(model: BeatModel, name: str) -> None:
+    _, rhythm = heard(model, metronome(100, name, metre=0))
+    assert rhythm.time_signature == 4

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from models.rhythm.decoder import BeatSpace, grid_likelihood
 from models.rhythm.network import FRAME_RATE, TEMPI
 from models.rhythm.tempo import TempoRange
 from pipelines.analysis.beats import BeatEvidence
@@ -103,6 +104,18 @@ def test_the_networks_belief_decides_between_levels(factor: float) -> None:
     assert rhythm.tempo == pytest.approx(120 * factor, rel=0.01)
 
 
+def test_where_the_network_is_torn_the_usual_tempo_wins() -> None:
+    quick = np.arange(0.3, 40, 0.25)
+    strong = activations(quick[::2], 40).activations
+    hats = activations(quick, 40, 1000, 0.9).activations
+    evidence = BeatEvidence(np.maximum(strong, hats))
+    sure, half_sure = believing(evidence, 240.0, 8.0), believing(evidence, 120.0, 3.0)
+    assert sure.tempo is not None
+    assert half_sure.tempo is not None
+    torn = BeatEvidence(evidence.activations, np.maximum(sure.tempo, half_sure.tempo))
+    assert estimate_rhythm(torn).tempo == pytest.approx(120, rel=0.01)
+
+
 def test_belief_alone_moves_no_clear_grid() -> None:
     evidence = activations(np.arange(0.4, 40, 0.5), 40)
     rhythm = estimate_rhythm(believing(evidence, 97.0))
@@ -157,3 +170,17 @@ def test_a_range_of_another_form_is_refused_with_the_form(text: str) -> None:
 
 def test_a_range_may_be_written_in_either_order() -> None:
     assert TempoRange.parse("160-80") == TempoRange.parse("80-160") == TempoRange(80.0, 160.0)
+
+
+def test_a_tempo_is_tried_once_for_a_track(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[tuple[int, ...]] = []
+
+    def counted(pulse: np.ndarray, space: BeatSpace) -> float:
+        tried.append(tuple(space.periods))
+        return grid_likelihood(pulse, space)
+
+    monkeypatch.setattr("pipelines.analysis.beats.grid_likelihood", counted)
+    beats = believing(activations(np.arange(0.3, 40, 0.5), 40), 60.0, 3.0)
+    assert weigh_alternatives(beats, estimate_rhythm(beats).tempo)
+    assert len(tried) >= 2
+    assert len(set(tried)) == len(tried)

@@ -34,7 +34,7 @@ from tests.data.synthetic_music import RATE, band, steady
 
 @pytest.fixture(scope="module")
 def step(cards: dict[str, ModelCard], model_dir: Path) -> SpectralStep:
-    pull(cards["afa-beats-2"], model_dir)
+    pull(cards["afa-beats-3"], model_dir)
     return spectral.build(choose_cards(cards), model_dir, torch.device("cpu"))
 
 
@@ -62,12 +62,12 @@ def test_tempo_beats_and_key(piece_result: SpectralResult) -> None:
     assert set(piece_result.downbeats) <= set(piece_result.beats)
     assert (piece_result.key, piece_result.mode) == (9, 0)
     assert 0.5 < piece_result.tempo_confidence <= 1
-    assert piece_result.models["beats"] == "afa-beats-2"
+    assert piece_result.models["beats"] == "afa-beats-3"
 
 
 def test_cards_tell_the_windows(step: SpectralStep, cards: dict[str, ModelCard]) -> None:
     described = [model for model in step.models if model.model_id in cards]
-    assert {"afa-beats-2", "hpcp"} <= {model.model_id for model in described}
+    assert {"afa-beats-3", "hpcp", "afa-chords-1"} <= {model.model_id for model in described}
     for model in described:
         card = cards[model.model_id]
         assert model.spec.sample_rate == card.sample_rate
@@ -84,7 +84,7 @@ def test_everything_is_plain_data(piece_result: SpectralResult) -> None:
 
 def test_structure_tiles_the_track(piece_result: SpectralResult) -> None:
     duration = PIECE.samples.shape[1] / RATE
-    for parts in (piece_result.segments, piece_result.sections):
+    for parts in (piece_result.segments, piece_result.sections, piece_result.chords):
         ends = [part.start_s + part.duration_s for part in parts]
         np.testing.assert_allclose([part.start_s for part in parts[1:]], ends[:-1], atol=1e-6)
         assert parts[0].start_s == 0
@@ -177,7 +177,7 @@ def test_window_borders_are_not_heard(
     piece = steady(97, 80)
     result = run_local(step, Waveform(piece.samples))
     mono = torch.from_numpy(resample(piece.samples.mean(axis=0), RATE, SAMPLE_RATE))
-    tracker = BeatTracker.from_tensors(checkpoint("afa-beats-2"))
+    tracker = BeatTracker.from_tensors(checkpoint("afa-beats-3"))
     with torch.inference_mode():
         padded = torch.nn.functional.pad(mono, (0, -len(mono) % SAMPLE_RATE))
         whole = tracker(padded[None] / tracker.level(mono))
@@ -193,7 +193,7 @@ def test_window_borders_are_not_heard(
 def test_silence(step: SpectralStep, channels: int) -> None:
     result = run_local(step, Waveform(np.zeros((channels, 3 * RATE), dtype=np.float32)))
     assert (result.tempo, result.key, result.mode, result.loudness_lufs) == (0.0, -1, -1, -70.0)
-    assert result.beats == result.segments == []
+    assert result.beats == result.segments == result.chords == []
     assert result.mix_out_s == 3.0
 
 

@@ -199,7 +199,7 @@ def test_noise_and_text_are_not_audio(decoder: Decoder, tmp_path: Path) -> None:
         b"\x89PNG\r\n\x1a\n" * 99,
     ):
         source.write_bytes(content)
-        with pytest.raises(UndecodableAudioError, match="send MP3, WAV, FLAC, OGG or M4A"):
+        with pytest.raises(UndecodableAudioError, match="use MP3, WAV, FLAC, OGG or M4A"):
             decoder.decode(source, LIMITS)
     source.write_bytes(np.random.default_rng(7).bytes(60_000))
     with pytest.raises(AudioError):

@@ -1,6 +1,9 @@
 """A batched step against the same step run alone."""
 
 import asyncio
+import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -270,3 +273,27 @@ async def test_the_backlog_counts_what_is_still_to_be_finished() -> None:
     await asyncio.gather(*jobs)
     assert step.backlog_s() == 0
     step.close()
+
+
+def test_a_process_that_finishes_tracks_ends_with_its_killed_parent() -> None:
+    script = """
+import os, signal
+import torch
+from pipelines.batching.runner import BatchedStep
+
+class Heavy:
+    models, finisher = (), None
+
+step = BatchedStep(Heavy(), torch.device("cpu"), 1, finishers=1)
+print(step._finishers.submit(os.getpid).result(), flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    # Its output comes to an end when the last process that holds it does.
+    parent = subprocess.run(
+        [sys.executable, "-c", script],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        timeout=60,
+    )
+    assert parent.returncode == -signal.SIGKILL
+    assert int(parent.stdout) > 0

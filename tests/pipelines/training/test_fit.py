@@ -7,6 +7,7 @@ import torch
 import yaml
 from safetensors.torch import load_file
 
+from benchmarks.accuracy.modules import PACKAGES as MEASURED
 from models.rhythm.network import TEMPI, BeatFeatures, BeatNetwork
 from models.rhythm.tracker import BeatTracker
 from pipelines.training.augmentation import augment
@@ -183,6 +184,7 @@ def test_a_run_that_was_stopped_ends_as_if_it_had_not(
             torch.testing.assert_close(actual[part][name], tensor, rtol=0, atol=0)
 
 
+@pytest.mark.slow
 def test_a_network_learns_clicks_and_is_scored(plan: FitPlan, tmp_path: Path) -> None:
     clips = ClipSet([clicks(bpm) for bpm in (90.0, 120.0, 150.0)], ["a"] * 3)
     eager = replace(
@@ -193,7 +195,7 @@ def test_a_network_learns_clicks_and_is_scored(plan: FitPlan, tmp_path: Path) ->
     trainer.run(tmp_path / "c.pt", told.append, report_every=10)
     assert told[-1].beat_loss < 0.6 * told[0].beat_loss
     assert told[-1].downbeat_loss < 0.7 * told[0].downbeat_loss
-    network = read_checkpoint(tmp_path / "c.pt", 16, 6)
+    network = read_checkpoint(tmp_path / "c.pt", eager)
     clip = clicks(110.0, n_frames=1000)
     found = as_prediction(predict([network], clip.bands))
     truth = clip_truth(clip)
@@ -233,6 +235,31 @@ def test_exported_weights_say_the_same(n_networks: int, tmp_path: Path) -> None:
     assert [path.name for path in target.parent.iterdir()] == ["beats.safetensors"]
 
 
+def test_a_run_begins_from_exported_weights(clips: ClipSet, plan: FitPlan, tmp_path: Path) -> None:
+    network = BeatNetwork(plan.channels, plan.n_blocks)
+    export([network], tmp_path / "first.safetensors", {})
+    begun = replace(plan, initial=str(tmp_path / "first.safetensors"))
+    trainer = Trainer(begun, sampler(clips, plan), torch.device("cpu"))
+    for name, tensor in trainer.averaged.state_dict().items():
+        torch.testing.assert_close(tensor, network.state_dict()[name].half().float())
+
+
+def test_what_is_exported_is_drawn_towards_where_the_run_began(
+    clips: ClipSet, plan: FitPlan, tmp_path: Path
+) -> None:
+    first = BeatNetwork(plan.channels, plan.n_blocks)
+    export([first], tmp_path / "first.safetensors", {})
+    tuned = replace(plan, initial=str(tmp_path / "first.safetensors"), initial_share=0.25)
+    trainer = Trainer(tuned, sampler(clips, plan), torch.device("cpu"))
+    trainer.run(tmp_path / "c.pt", lambda _: None)
+    made = read_checkpoint(tmp_path / "c.pt", tuned).state_dict()
+    own = trainer.averaged.state_dict()
+    name = "project.weight"
+    assert not torch.equal(own[name], first.state_dict()[name])
+    expected = 0.75 * own[name] + 0.25 * first.state_dict()[name].half().float()
+    torch.testing.assert_close(made[name], expected)
+
+
 def test_plans_are_checked() -> None:
     content = yaml.safe_load(CONFIG.read_text())
     plan = parse_plan(content)
@@ -248,3 +275,11 @@ def test_plans_are_checked() -> None:
         parse_plan({**content, "fit": misspelt})
     with pytest.raises(PlanError, match="not rendered"):
         parse_plan({**content, "fit": {**content["fit"], "shares": {"opera": 1.0}}})
+    with pytest.raises(PlanError, match="not rendered"):
+        parse_plan({**content, "fit": {**content["fit"], "shares": {"module": 1.0}}})
+
+
+def test_what_is_tuned_on_is_not_what_is_measured() -> None:
+    tuned = parse_plan(yaml.safe_load(CONFIG.with_name("tune_beats.yaml").read_text()))
+    assert tuned.fit.initial
+    assert not set(tuned.modules) & set(MEASURED)

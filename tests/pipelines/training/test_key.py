@@ -7,26 +7,23 @@ import torch
 from safetensors.torch import load_file
 
 from configs.tables import load_table
-from models.keynet import KeyNetwork
+from models.tonality.keynet import KeyNetwork
+from pipelines.training.cycle import CyclePlan, parse_run, split_clips, write
 from pipelines.training.key.augmentation import augment, transposed
 from pipelines.training.key.clips import NO_BASS, KeyClip, measure
 from pipelines.training.key.fit import (
-    KeyFitPlan,
     KeyTrainer,
     draw_batch,
     key_targets,
     score_clips,
-    split_clips,
-    write,
 )
-from pipelines.training.key.plan import parse_key_plan
 from pipelines.training.music.performance import Performance
 from pipelines.training.music.score import DRUMS, Note
 
 
 @pytest.fixture
-def plan() -> KeyFitPlan:
-    shipped = parse_key_plan(load_table("train_key")).fit
+def plan() -> CyclePlan:
+    shipped = parse_run(load_table("train_key")).fit
     return replace(shipped, steps=2, batch=2, segment_frames=8)
 
 
@@ -64,7 +61,7 @@ def test_bands_move_by_parts_of_one() -> None:
     assert transposed(bands, -4.25, rng)[0, [45, 46]] == pytest.approx([0.25, 0.75])
 
 
-def test_a_segment_and_its_truth_move_together(plan: KeyFitPlan) -> None:
+def test_a_segment_and_its_truth_move_together(plan: CyclePlan) -> None:
     batch = draw_batch([clip(0), clip(5)], replace(plan, batch=32), 0)
     for pitches, bass, key in zip(batch.pitches, batch.bass, batch.keys.tolist(), strict=True):
         assert set(pitches[0].nonzero().flatten().tolist()) == {key, (key + 4) % 12, (key + 7) % 12}
@@ -92,7 +89,7 @@ def test_targets_are_distributions_around_the_key() -> None:
     assert targets[0, 21] == targets[21, 0] == pytest.approx(0.04)
 
 
-def test_a_run_is_trained_scored_and_written(plan: KeyFitPlan, tmp_path: Path) -> None:
+def test_a_run_is_trained_scored_and_written(plan: CyclePlan, tmp_path: Path) -> None:
     losses: list[float] = []
     network = KeyTrainer(plan, [clip(0), clip(7)]).run(lambda _, loss: losses.append(loss))
     assert len(losses) == 2

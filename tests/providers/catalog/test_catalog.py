@@ -4,7 +4,7 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import av
@@ -32,7 +32,7 @@ from serve_app.providers.catalog.build import (
     export_catalog,
     write_parquet,
 )
-from serve_app.providers.catalog.rows import SCHEMA, AudioPolicy, RowError, parse_row, row_of
+from serve_app.providers.catalog.rows import SCHEMA, AudioPolicy, RowError, parse_row, table_of
 from serve_app.providers.catalog.search import Catalog
 
 DEMO = Path("serve_app/data/demo_catalog.parquet")
@@ -173,7 +173,7 @@ def test_a_row_may_not_name_what_lies_elsewhere(tmp_path: Path, address: str) ->
     (folder / "sub").mkdir(parents=True)
     (tmp_path / "secret.mp3").touch()
     (folder / "link.mp3").symlink_to(tmp_path / "secret.mp3")
-    row = row_of(FULL) | {"audio_url": address}
+    row = FULL_ROW | {"audio_url": address}
     with pytest.raises(RowError, match="audio_url"):
         parse_row(row, folder)
     if not address.startswith("http"):
@@ -183,7 +183,7 @@ def test_a_row_may_not_name_what_lies_elsewhere(tmp_path: Path, address: str) ->
 def test_a_row_names_audio_below_its_folder(tmp_path: Path) -> None:
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "a.mp3").touch()
-    parsed = parse_row(row_of(FULL) | {"audio_url": "sub/a.mp3"}, tmp_path)
+    parsed = parse_row(FULL_ROW | {"audio_url": "sub/a.mp3"}, tmp_path)
     assert parsed.audio_url == f"file://{tmp_path.resolve()}/sub/a.mp3"
 
 
@@ -298,7 +298,7 @@ build.build_catalog([Path(sys.argv[1])], Path(sys.argv[2]), die)
 def rows_to_import(path: Path) -> list[TrackIdentity]:
     """Write 100 rows, one in ten of which is rejected, and give the good ones."""
     good = [TrackIdentity(deezer_id=f"{n}", title=f"Song {n}", artist="A") for n in range(1, 101)]
-    rows = [row_of(one) for one in good]
+    rows = table_of(good).to_pylist()
     for row in rows[::10]:
         row["deezer_id"] = "none"
     pq.write_table(pa.Table.from_pylist(rows, SCHEMA), path)
@@ -403,11 +403,12 @@ FULL = TrackIdentity(
     is_verified=True,
     source="curator",
 )
+FULL_ROW = table_of([FULL]).to_pylist()[0]
 
 
 def test_every_field_survives_a_row(tmp_path: Path) -> None:
-    assert parse_row(row_of(FULL), tmp_path) == FULL
-    assert set(row_of(FULL)) - {"library_id"} == set(SCHEMA.names)
+    assert parse_row(FULL_ROW, tmp_path) == FULL
+    assert {field.name for field in fields(TrackIdentity)} - {"library_id"} == set(SCHEMA.names)
     write_parquet([FULL], tmp_path / "in.parquet")
     build_catalog([tmp_path / "in.parquet"], tmp_path)
     assert Catalog.open(tmp_path).by_id(TrackId(Platform.YOUTUBE, "StubVideo0A")) == FULL
@@ -451,7 +452,7 @@ def test_a_row_that_breaks_a_rule_is_refused_with_a_reason(
     change: dict[str, object], reason: str
 ) -> None:
     with pytest.raises(RowError, match=reason):
-        parse_row(row_of(FULL) | change, Path("/nowhere"))
+        parse_row(FULL_ROW | change, Path("/nowhere"))
 
 
 @pytest.mark.parametrize(

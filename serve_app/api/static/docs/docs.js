@@ -34,6 +34,14 @@ const table = (heads, rows) => make("div", { class: "scroll", tabindex: 0, role:
   make("tr", {}, heads.map((head) => make("th", { scope: "col" }, head))),
   rows.map((cells) => make("tr", {}, cells.map((cell) => make("td", {}, cell))))));
 
+/** What is filled when it is opened first: a page of all fields at once takes a phone seconds. */
+function fold(summary, fill, isOpen = false) {
+  const fillOnce = () => box.childElementCount > 1 || box.append(...fill().flat().filter(Boolean));
+  const box = make("details", { open: isOpen && "", ontoggle: fillOnce }, make("summary", {}, summary));
+  if (isOpen) fillOnce(); // now: what stands below is scrolled to
+  return box;
+}
+
 function fields(name, root) {
   const schema = root.components.schemas[name];
   const required = new Set(schema.required ?? []);
@@ -42,7 +50,7 @@ function fields(name, root) {
 const references = (schema) => (!schema ? [] : schema.$ref ? [nameOf(schema.$ref)] : (schema.anyOf ?? schema.oneOf ?? []).flatMap(references));
 const content = (media, root) => Object.entries(media ?? {}).flatMap(([type, one]) => [
   make("p", { class: "dim" }, type),
-  ...references(one.schema).map((name) => make("details", {}, make("summary", {}, code(name)), fields(name, root))),
+  ...references(one.schema).map((name) => fold(code(name), () => [fields(name, root)])),
   one.example === undefined ? null : make("pre", { tabindex: 0 }, JSON.stringify(one.example, null, 2)),
 ]);
 
@@ -111,10 +119,9 @@ const operation = (path, method, one, root) => make("section", { id: one.operati
     code(parameter.name + (parameter.required ? " *" : "")), parameter.in, kind(parameter.schema), notes(parameter.description, parameter.schema)]))] : null,
   one.requestBody ? [make("h3", {}, "Body"), ...paragraphs(one.requestBody.description), ...content(one.requestBody.content, root)] : null,
   make("h3", {}, "Answers"),
-  Object.entries(one.responses).map(([status, answer]) => make("details", status < 300 ? { open: "" } : {},
-    make("summary", {}, code(status), " ", answer.description),
+  Object.entries(one.responses).map(([status, answer]) => fold([code(status), " ", answer.description], () => [
     Object.keys(answer.headers ?? {}).length ? make("p", { class: "dim" }, `Headers: ${Object.keys(answer.headers).join(", ")}`) : null,
-    ...content(answer.content, root))));
+    ...content(answer.content, root)], status < 300)));
 
 const keyBox = () => make("div", { class: "key" }, make("label", {}, "API key for the boxes below; it stays in this tab",
   make("input", { type: "password", autocomplete: "off", value: key(), placeholder: "afa_live_…", oninput: (event) => sessionStorage.setItem(KEY, event.target.value.trim()) })));

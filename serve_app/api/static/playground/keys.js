@@ -20,6 +20,12 @@ export function spelt(note, { key, mode }) {
 export const keyName = (track) => `${spelt(track.key, track)} ${track.mode}`;
 export const keySign = (track) => `${spelt(track.key, track)}${track.mode === "minor" ? "m" : ""}`;
 
+/** A chord as it is written in a track's key, `E♭m/B♭`; nothing where there is none. */
+export function chordSign({ root, quality, bass }, track) {
+  if (!root) return "";
+  return `${spelt(root, track)}${quality === "min" ? "m" : ""}${bass === root ? "" : `/${spelt(bass, track)}`}`;
+}
+
 /** The keys that mix with one: itself, its relative, and one step to either side. */
 export function compatible(camelot) {
   const hour = Number(camelot.slice(0, -1));

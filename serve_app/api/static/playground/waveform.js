@@ -1,7 +1,7 @@
-// The picture of a track in time: wave, bars, beats when zoomed, sections, loudness, and where it plays.
+// The picture of a track in time: wave, bars, beats when zoomed, sections, chords, loudness, and where it plays.
 
 import { clock, colour, isDark, signed } from "/playground/dom.js";
-import { keySign } from "/playground/keys.js";
+import { chordSign, keySign } from "/playground/keys.js";
 
 const HEAD = 24; // pixels for the names of sections
 const FOOT = 18; // and for the time
@@ -89,7 +89,8 @@ export class Waveform {
   tellPlace() {
     const bar = this.bars.findLastIndex((start) => start <= this.at + 0.05) + 1;
     const section = this.result.sections.findLastIndex(({ start }) => start <= this.at + 0.05);
-    const words = [clock(this.at), bar && `bar ${bar}`, section >= 0 && `section ${LETTERS[section % 26]}`];
+    const chord = this.result.chords.findLast(({ start }) => start <= this.at + 0.05);
+    const words = [clock(this.at), bar && `bar ${bar}`, section >= 0 && `section ${LETTERS[section % 26]}`, chord?.root && `chord ${chordSign(chord, this.result)}`];
     this.canvas.setAttribute("aria-valuenow", Math.round(this.at));
     this.canvas.setAttribute("aria-valuetext", words.filter(Boolean).join(", "));
   }
@@ -138,6 +139,7 @@ export class Waveform {
     this.paintSections();
     this.paintWave();
     this.paintBeats();
+    this.paintChords();
     this.paintLoudness();
     this.paintTime();
     this.paintMix();
@@ -187,6 +189,21 @@ export class Waveform {
     };
     if (apart >= BEATS_FROM) this.clicks.filter((click) => !click.isOne).forEach((click) => line(click.at, "--beat", 1));
     ones.filter((_, i) => i % every === 0).forEach((click) => line(click.at, "--bar", 1.5));
+  }
+
+  /** The chords over the wave, each where it begins and there is room for it. */
+  paintChords() {
+    this.pen.fillStyle = colour("--ink");
+    let written = "";
+    for (const chord of this.result.chords) {
+      const name = chordSign(chord, this.result);
+      if (name === written) continue;
+      const left = this.x(chord.start);
+      const room = this.x(chord.start + chord.duration) - left;
+      const isSeen = left >= 0 && left < this.width && room > this.pen.measureText(name).width + 4;
+      if (isSeen) this.pen.fillText(name, left + 3, HEAD + 12);
+      written = isSeen ? name : "";
+    }
   }
 
   paintLoudness() {

@@ -22,6 +22,9 @@ _C0_HZ = 440.0 * 2.0 ** (-57 / 12)
 # Music Perception 31(1), 2013: tonic first.
 _MAJOR = (0.238, 0.006, 0.111, 0.006, 0.137, 0.094, 0.016, 0.214, 0.009, 0.080, 0.008, 0.081)
 _MINOR = (0.220, 0.006, 0.104, 0.123, 0.019, 0.103, 0.012, 0.214, 0.062, 0.022, 0.061, 0.052)
+_TEMPLATES = np.stack([np.roll(of_mode, n) for of_mode in (_MAJOR, _MINOR) for n in range(12)])
+_TEMPLATES -= _TEMPLATES.mean(axis=1, keepdims=True)
+_TEMPLATES /= np.linalg.norm(_TEMPLATES, axis=1, keepdims=True)
 
 
 _EVIDENCE = 24.0
@@ -102,7 +105,7 @@ def fold(profile: NDArray[np.float32], tuning_cents: float = 0.0) -> NDArray[np.
 
     Args:
         profile: float32 ``[N, 120]``.
-        tuning_cents: Where the recording's pitch classes lie, see `models.tuning`.
+        tuning_cents: Where the recording's pitch classes lie, see `models.tonality.tuning`.
 
     Returns:
         Chroma, float32 ``[N, 12]`` from C, each frame's largest value 1; silence gives zeros.
@@ -124,15 +127,11 @@ def profile_correlations(chroma: NDArray[np.float64]) -> NDArray[np.float64]:
     Returns:
         Pearson correlations ``[24]``: C major … B major, C minor … B minor; a flat profile gives 0.
     """
-    templates = np.stack(
-        [np.roll(profile, tonic) for profile in (_MAJOR, _MINOR) for tonic in range(12)]
-    )
-    templates = templates - templates.mean(axis=1, keepdims=True)
     centred = chroma - chroma.mean()
-    norm = np.linalg.norm(centred) * np.linalg.norm(templates, axis=1)
-    if not norm.all() or norm.max() < 1e-9:
+    norm = np.linalg.norm(centred)
+    if norm < 1e-9:
         return np.zeros(24)
-    return np.asarray(templates @ centred / norm)
+    return np.asarray(_TEMPLATES @ centred / norm)
 
 
 def choose_key(

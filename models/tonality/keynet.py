@@ -1,6 +1,6 @@
 """Key probabilities from a spectrum of thirds of semitones by a small equivariant network."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -27,8 +27,9 @@ class KeyBands(nn.Module):
     window: Tensor
     filters: Tensor
 
-    def __init__(self) -> None:
+    def __init__(self, frames_together: int = FRAMES_TOGETHER) -> None:
         super().__init__()
+        self._together = frames_together
         self.register_buffer("window", torch.hann_window(WIN_LENGTH), persistent=False)
         hz = torch.arange(WIN_LENGTH // 2 + 1, dtype=torch.float64) * SAMPLE_RATE / WIN_LENGTH
         steps = torch.arange(-1, N_BANDS + 1, dtype=torch.float64)
@@ -46,16 +47,21 @@ class KeyBands(nn.Module):
         Returns:
             float32 ``[B, N, 180]``, the mean of each row 1; silence gives zeros.
         """
+        bands = self.magnitudes(waveform)
+        level = bands.mean((1, 2), keepdim=True)
+        relative: Tensor = (bands / level.clamp_min(1e-7)).clamp_max(_LOUDEST)
+        return relative
+
+    def magnitudes(self, waveform: Tensor) -> Tensor:
+        """Measure as `forward` does, at the level of the waveform."""
         frames = waveform.unfold(-1, WIN_LENGTH, HOP_LENGTH) * self.window
         spectrum = torch.fft.rfft(frames)
         # Much faster on a processor than the complex numbers' abs().
         magnitude = (spectrum.real.square() + spectrum.imag.square()).sqrt()
         bands = magnitude @ self.filters
-        n = bands.shape[1] // FRAMES_TOGETHER
-        bands = bands[:, : n * FRAMES_TOGETHER].unflatten(1, (n, FRAMES_TOGETHER)).mean(2)
-        level = bands.mean((1, 2), keepdim=True)
-        relative: Tensor = (bands / level.clamp_min(1e-7)).clamp_max(_LOUDEST)
-        return relative
+        n = bands.shape[1] // self._together
+        together: Tensor = bands[:, : n * self._together].unflatten(1, (n, self._together)).mean(2)
+        return together
 
 
 def compressed(bands: Tensor) -> Tensor:
@@ -104,7 +110,7 @@ class _Block(nn.Module):
 class KeyTrunk(nn.Module):
     """From bands to what is heard at each pitch class and time."""
 
-    def __init__(self) -> None:
+    def __init__(self, dilations: Sequence[int] = (1, 2, 4)) -> None:
         super().__init__()
         wide = 2 * _CHANNELS
         self.spectral = nn.Sequential(
@@ -113,7 +119,7 @@ class KeyTrunk(nn.Module):
             _stage(wide, wide, (3, 3)),
         )
         self.fold = _stage(wide * N_OCTAVES, HIDDEN, (1, 1))
-        self.blocks = nn.Sequential(*(_Block(HIDDEN, dilation) for dilation in (1, 2, 4)))
+        self.blocks = nn.Sequential(*(_Block(HIDDEN, dilation) for dilation in dilations))
 
     def forward(self, bands: Tensor) -> Tensor:
         """Map compressed ``[B, N, 180]`` to ``[B, 32, 12, N]``, C first."""

@@ -1,0 +1,1 @@
+"""Training of the chord network."""

@@ -1,0 +1,150 @@
+"""Trains the chord network from the key network's trunk: segments in all keys, one cycle."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional
+
+from models.tonality.chordnet import N_CHORDS, NO_CHORD, ChordNetwork
+from models.tonality.keynet import BANDS_PER_OCTAVE
+from pipelines.training.chords.clips import ROOT_ONLY, UNKNOWN_CHORD, ChordClip
+from pipelines.training.cycle import Cycle, CyclePlan
+from pipelines.training.key.augmentation import augment, transposed
+from pipelines.training.key.clips import NO_BASS
+
+_DETUNED, _MOST_DETUNED = 0.25, 0.6
+_BASS_WEIGHT, _PITCH_WEIGHT = 0.3, 0.3
+_HURRIES = (1, 1, 1, 2, 3)
+"""Every so many-th frame is heard: chords of bars become chords of beats, as chorales have."""
+_LEVELS = (2.0, 40.0)
+"""Means of the bands of music whose peak is 1."""
+
+
+class ChordBatch(NamedTuple):
+    """Segments and what is to be said of them.
+
+    Attributes:
+        bands: float32 ``[B, N, 180]``.
+        pitches: float32 ``[B, N, 12]``, 0 or 1.
+        bass: int64 ``[B, N]``, 0 to 12.
+        chords: int64 ``[B, N]``, as in `ChordClip`.
+    """
+
+    bands: Tensor
+    pitches: Tensor
+    bass: Tensor
+    chords: Tensor
+
+
+def draw_batch(clips: Sequence[ChordClip], plan: CyclePlan, step: int) -> ChordBatch:
+    """Draw segments; they depend on the clips, the plan and the step alone."""
+    rng = np.random.default_rng([plan.seed, step])
+    drawn = [_segment(clips, plan.segment_frames, rng) for _ in range(plan.batch)]
+    bands, pitches, bass, chords = (np.stack(part) for part in zip(*drawn, strict=True))
+    return ChordBatch(
+        torch.from_numpy(bands),
+        torch.from_numpy(pitches).float(),
+        torch.from_numpy(bass).long(),
+        torch.from_numpy(chords).long(),
+    )
+
+
+def _segment(
+    clips: Sequence[ChordClip], n_frames: int, rng: np.random.Generator
+) -> tuple[NDArray[np.float32], NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]]:
+    clip, other = (clips[int(rng.integers(len(clips)))] for _ in range(2))
+    hurry = int(rng.choice(_HURRIES))
+    first = int(rng.integers(max(1, len(clip.bands) - hurry * n_frames + 1)))
+    # A clip that is shorter begins anew.
+    at = (first + hurry * np.arange(n_frames)) % len(clip.bands)
+    up = int(rng.integers(-5, 7))
+    detuned = float(np.clip(rng.normal(0, _DETUNED), -_MOST_DETUNED, _MOST_DETUNED))
+    bands = transposed(
+        clip.bands[at].astype(np.float32), up * BANDS_PER_OCTAVE // 12 + detuned, rng
+    )
+    faint = other.bands[np.arange(n_frames) % len(other.bands)].astype(np.float32)
+    level = np.float32(np.exp(rng.uniform(*np.log(_LEVELS))))
+    bass = np.where(clip.bass[at] == NO_BASS, NO_BASS, (clip.bass[at] + up) % 12)
+    return (
+        level * augment(bands, faint, rng),
+        np.roll(clip.pitches[at], up, axis=1),
+        bass.astype(np.int64),
+        moved(clip.chords[at], up),
+    )
+
+
+def moved(chords: NDArray[np.int8], up: int) -> NDArray[np.int64]:
+    """Transpose chords of `ChordClip` by semitones."""
+    base = np.where(chords >= ROOT_ONLY, ROOT_ONLY, np.where(chords >= 12, 12, 0))
+    is_rooted = (chords != NO_CHORD) & (chords != UNKNOWN_CHORD)
+    return np.where(is_rooted, base + (chords - base + up) % 12, chords).astype(np.int64)
+
+
+def chord_loss(logits: Tensor, chords: Tensor) -> Tensor:
+    """Give the mean loss of logits ``[…, 25]`` against ``[…]``; a root alone may be either chord.
+
+    Where the chord is unknown nothing is learnt.
+    """
+    rows, truth = logits.float().log_softmax(-1).flatten(0, -2), chords.flatten()
+    known = truth != UNKNOWN_CHORD
+    rows, truth = rows[known], truth[known]
+    is_root = truth >= N_CHORDS
+    first = torch.where(is_root, truth - ROOT_ONLY, truth)[:, None]
+    second = torch.where(is_root, truth - ROOT_ONLY + 12, truth)[:, None]
+    either = torch.logaddexp(rows.gather(1, first), rows.gather(1, second))[:, 0]
+    # Twice the same chord counts twice.
+    gained = torch.where(is_root, either, either - np.log(2.0))
+    return -gained.sum() / known.sum().clamp_min(1)
+
+
+class ChordTrainer:
+    """A run in memory: it takes minutes, so nothing of it is kept but the result.
+
+    Args:
+        plan: The training.
+        clips: Trained on.
+        trunk: Tensors of a key network, whose trunk this one begins from.
+    """
+
+    def __init__(
+        self, plan: CyclePlan, clips: Sequence[ChordClip], trunk: Mapping[str, Tensor]
+    ) -> None:
+        self._plan, self._clips = plan, clips
+        torch.manual_seed(plan.seed)
+        self._network, self._averaged = ChordNetwork(), ChordNetwork()
+        begun = {name: rows for name, rows in trunk.items() if name.startswith("trunk.")}
+        self._network.load_state_dict(begun, strict=False)
+        self._cycle = Cycle(plan, self._network, self._averaged)
+
+    def run(self, told: Callable[[int, float], None]) -> ChordNetwork:
+        """Train; `told` is called with each step and its chord loss. Gives the averaged network."""
+        for step in range(self._plan.steps):
+            told(step + 1, self._train_step(step))
+        return self._averaged.eval()
+
+    def _train_step(self, step: int) -> float:
+        batch = draw_batch(self._clips, self._plan, step)
+        self._network.train()
+        with torch.autocast("cpu", torch.bfloat16):
+            chords, basses, sounding = self._network.logits(batch.bands)
+        loss = chord_loss(chords, batch.chords)
+        bass = functional.cross_entropy(basses.float().flatten(0, 1), batch.bass.flatten())
+        pitch = functional.binary_cross_entropy_with_logits(sounding.float(), batch.pitches)
+        self._cycle.step(step, loss + _BASS_WEIGHT * bass + _PITCH_WEIGHT * pitch)
+        return float(loss.detach())
+
+
+def score_clips(network: ChordNetwork, clips: Sequence[ChordClip]) -> float:
+    """Give the share of frames with a known chord whose likeliest chord is right."""
+    right, known = 0, 0
+    for clip in clips:
+        with torch.inference_mode():
+            chords, _, _ = network.logits(torch.from_numpy(clip.bands.astype(np.float32))[None])
+        sure = (clip.chords >= 0) & (clip.chords < ROOT_ONLY)
+        right += int((chords[0].argmax(-1).numpy() == clip.chords)[sure].sum())
+        known += int(sure.sum())
+    return right / max(1, known)

@@ -1,0 +1,132 @@
+"""One cycle of the learning rate, and weights that are averaged on the way."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from pipelines.training.plan import PlanError, RenderPlan, parsed
+
+_BETAS = (0.9, 0.98)
+_LAST_RATE = 1e-3
+_CLIP_NORM = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class CyclePlan:
+    """A training in memory.
+
+    Attributes:
+        steps: Optimiser steps.
+        batch: Segments of a step.
+        segment_frames: Frames of a segment.
+        peak_rate: Learning rate at the end of the warm-up (one cycle).
+        warm_up_steps: Steps that the rate rises in.
+        weight_decay: AdamW's.
+        ema_decay: Of the averaged weights, which are what is kept.
+        seed: Initial weights and the draw of segments.
+    """
+
+    steps: int
+    batch: int
+    segment_frames: int
+    peak_rate: float
+    warm_up_steps: int
+    weight_decay: float
+    ema_decay: float
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class CycleRun:
+    """A whole run: the data and the training."""
+
+    render: RenderPlan
+    fit: CyclePlan
+
+
+def parse_run(content: Mapping[str, Any]) -> CycleRun:
+    """Build a run from a parsed file.
+
+    Raises:
+        PlanError: A field is missing or unknown.
+    """
+    if set(content) != {"render", "fit"}:
+        raise PlanError(f"a run has 'render' and 'fit', not {sorted(content)}")
+    return CycleRun(parsed(RenderPlan, content["render"]), parsed(CyclePlan, content["fit"]))
+
+
+class Cycle:
+    """Trains a network by AdamW and keeps the mean of its weights in a second one of its kind.
+
+    Args:
+        plan: The training.
+        network: Trained.
+        averaged: Takes the network's weights, and their mean from then on.
+        also: Parameters that are trained and not averaged.
+    """
+
+    def __init__(
+        self,
+        plan: CyclePlan,
+        network: nn.Module,
+        averaged: nn.Module,
+        also: Iterable[nn.Parameter] = (),
+    ) -> None:
+        self._plan, self._network, self._averaged = plan, network, averaged
+        averaged.load_state_dict(network.state_dict())
+        self._optimiser = torch.optim.AdamW(
+            [*network.parameters(), *also],
+            plan.peak_rate,
+            betas=_BETAS,
+            weight_decay=plan.weight_decay,
+        )
+
+    def step(self, step: int, loss: Tensor) -> None:
+        """Learn from a loss; steps begin at 0."""
+        plan = self._plan
+        rise = min(1.0, (step + 1) / plan.warm_up_steps)
+        fall = 0.5 * (1 + math.cos(math.pi * step / plan.steps))
+        for group in self._optimiser.param_groups:
+            group["lr"] = plan.peak_rate * rise * (fall + _LAST_RATE)
+        self._optimiser.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        nn.utils.clip_grad_norm_(self._network.parameters(), _CLIP_NORM)
+        self._optimiser.step()
+        self._average(step)
+
+    def _average(self, step: int) -> None:
+        """Move the averaged weights: quickly at first, so that the start is forgotten."""
+        keep = min(self._plan.ema_decay, (1 + step) / (10 + step))
+        with torch.no_grad():
+            for mean, new in zip(
+                self._averaged.parameters(), self._network.parameters(), strict=True
+            ):
+                mean.lerp_(new, 1 - keep)
+            kept = dict(self._averaged.named_buffers())
+            for name, buffer in self._network.named_buffers():
+                kept[name].copy_(buffer)
+
+
+def split_clips(paths: Sequence[Path], validation_every: int) -> tuple[list[Path], list[Path]]:
+    """Part clips named ``<kind>_<seed>.npz`` in those for training and every so many-th seed."""
+    training: list[Path] = []
+    validation: list[Path] = []
+    for path in paths:
+        is_kept_back = int(path.stem.rpartition("_")[2]) % validation_every == 0
+        (validation if is_kept_back else training).append(path)
+    return training, validation
+
+
+def write(network: nn.Module, target: Path) -> None:
+    """Write the weights; the file appears whole or not at all."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    part = target.with_suffix(".part")
+    tensors = {name: tensor.contiguous() for name, tensor in network.state_dict().items()}
+    save_file(tensors, part, metadata={"licence": "Apache-2.0"})
+    part.replace(target)

@@ -1,0 +1,44 @@
+"""A file on its way to a card, in the actor of a back-fill."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from models.checkpoints.cache import pull
+from models.checkpoints.cards import ModelCard
+from pipelines.audio.waveform import SAMPLE_RATE
+from serve_app.backfill import hearer
+from serve_app.backfill.hearer import Hearer, HearerOptions
+from serve_app.composition.options import ModelOptions
+from serve_app.services.scan.places import Folder
+from tests.card import DEVICE, Card
+from tests.data.audio_files import click_track, encode
+
+
+def test_a_file_comes_to_a_card_once_for_both_steps(
+    tmp_path: Path,
+    cards: dict[str, ModelCard],
+    model_dir: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for model_id in ("vibenet", "musicnn-mtt", "musicnn-msd-768", "afa-beats-3"):
+        pull(cards[model_id], model_dir)
+    monkeypatch.setattr(hearer, "assigned_cpus", torch.get_num_threads)
+    monkeypatch.setattr(hearer, "replica_device", lambda wanted: DEVICE)
+    for name, seconds in (("first.ogg", 2), ("second.ogg", 4)):
+        encode(tmp_path / name, click_track(120, seconds), "ogg", "vorbis")
+    first, second = Folder(tmp_path).find()
+    options = ModelOptions(model_dir=model_dir, chosen={"embedding": "musicnn-msd-768"})
+    with torch.inference_mode(), Card() as card:
+        actor = Hearer(
+            HearerOptions(Folder(tmp_path), options, options, tmp_path / "no", tmp_path / "none")
+        )
+        actor._read(first)  # tables that are made once
+        before = card.n_bytes
+        read = actor._read(second)
+    pcm_bytes = 4 * SAMPLE_RATE * 2 * 2
+    assert [len(one.windows) > 0 for one in read.prepared] == [True, True]
+    assert pcm_bytes <= card.n_bytes - before <= 1.05 * pcm_bytes
+    actor._spectral.close()
+    actor._described.close()
