@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 import schemathesis
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, assume, given, settings
 from schemathesis import GenerationMode
 from schemathesis.checks import CHECKS, load_all_checks
 from schemathesis.config import SchemathesisConfig
@@ -62,8 +62,14 @@ AUDIO_BODIES = {
     "GET /api/similar_tracks",
 }
 
+# A tag may be any text, so the boolean that is to be wrong is a right one in a query.
+TEXT_QUERIES = {"GET /v1/library"}
+LONGEST_URL = 65_536
+"""Bytes from which uvicorn answers by itself, in plain text, that a request is invalid."""
+
 load_all_checks()
 NOT_FOR_AUDIO = CHECKS.get_by_names(["positive_data_acceptance"])
+NOT_FOR_TEXT = CHECKS.get_by_names(["negative_data_rejection"])
 MODES = (GenerationMode.POSITIVE, GenerationMode.NEGATIVE)
 
 
@@ -110,12 +116,17 @@ def test_no_request_breaks_the_contract(
         return
     method, path = label.split(" ")
     operation: Any = schemas[mode][path][method]
-    excluded = NOT_FOR_AUDIO if label in AUDIO_BODIES else []
+    excluded = [
+        *(NOT_FOR_AUDIO if label in AUDIO_BODIES else []),
+        *(NOT_FOR_TEXT if label in TEXT_QUERIES else []),
+    ]
 
     @QUICK
     @given(case=operation.as_strategy(generation_mode=mode))
     def check(case: Any) -> None:
-        case.call_and_validate(excluded_checks=excluded)
+        response = case.call()
+        assume(len(response.request.url) < LONGEST_URL)
+        case.validate_response(response, excluded_checks=excluded)
 
     check()
 
