@@ -92,7 +92,7 @@ clients: $(DEV_STAMP)
 bench: $(DEV_STAMP)
 	$(BIN)/afa bench
 
-soak: $(DEV_STAMP)
+soak: $(DEV_STAMP) models
 	$(BIN)/python -m pytest -m slow --timeout 0
 
 gpu-check:

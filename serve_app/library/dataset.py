@@ -11,14 +11,16 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import lance
 import pyarrow as pa
 
 from serve_app.domain.errors import ServiceUnavailableError
 from serve_app.domain.ulid import new_ulid
 from serve_app.library.place import LibraryPlace
+
+if TYPE_CHECKING:
+    import lance
 
 T = TypeVar("T")
 
@@ -73,17 +75,21 @@ class Dataset:
         self._dataset = self._open_or_make(schema)
         self.schema: pa.Schema = self._dataset.schema
 
-    def _open_or_make(self, schema: pa.Schema) -> lance.LanceDataset:
+    def _open_or_make(self, schema: pa.Schema) -> "lance.LanceDataset":
         stamped = schema.with_metadata({STAMP: new_ulid()})
         with suppress(ValueError):
             return self._open()
+        import lance
+
         with suppress(OSError):  # another process was faster
             lance.write_dataset(
                 stamped.empty_table(), self._uri, mode="create", storage_options=self._options
             )
         return self._open()
 
-    def _open(self) -> lance.LanceDataset:
+    def _open(self) -> "lance.LanceDataset":
+        import lance  # takes half a second, and most commands open no library
+
         return lance.dataset(
             self._uri,
             storage_options=self._options,
@@ -96,7 +102,7 @@ class Dataset:
         """Tells this dataset from any other that lies or lay at the same place."""
         return str((self.schema.metadata or {})[STAMP].decode())
 
-    def latest(self) -> lance.LanceDataset:
+    def latest(self) -> "lance.LanceDataset":
         """The newest version, which stays as it is."""
         with self._lock, at_hand():
             newest = self._dataset.latest_version
@@ -113,7 +119,7 @@ class Dataset:
                 stays as it is. It is judged against the version that the write follows.
         """
 
-        def merge(dataset: lance.LanceDataset) -> int:
+        def merge(dataset: "lance.LanceDataset") -> int:
             done = (
                 dataset.merge_insert(KEY)
                 .when_matched_update_all(condition)
@@ -131,7 +137,7 @@ class Dataset:
         if track_ids:
             self._write(lambda dataset: dataset.delete(f"{KEY} IN ({_quoted(track_ids)})"))
 
-    def _write(self, write: Callable[[lance.LanceDataset], T]) -> T:
+    def _write(self, write: "Callable[[lance.LanceDataset], T]") -> T:
         before = self.latest()
         # A write moves the object that it is made through on to its version; readers keep theirs.
         target = before.checkout_version(before.version)
@@ -165,20 +171,20 @@ class Dataset:
             error_if_tagged_old_versions=False,  # a backup's stay
         )
 
-    def _index(self, dataset: lance.LanceDataset) -> None:
+    def _index(self, dataset: "lance.LanceDataset") -> None:
         if dataset.describe_indices():
             dataset.optimize.optimize_indices()
         else:
             dataset.create_scalar_index(KEY, "BTREE")
 
-    def _has_unindexed(self, dataset: lance.LanceDataset) -> bool:
+    def _has_unindexed(self, dataset: "lance.LanceDataset") -> bool:
         """Tell whether whole fragments came that no index knows, as after an import."""
         unindexed = dataset.count_rows()
         if dataset.describe_indices():
             unindexed = dataset.stats.index_stats(f"{KEY}_idx")["num_unindexed_rows"]
         return unindexed >= FRAGMENT_ROWS
 
-    def _sync(self, before: lance.LanceDataset, after: lance.LanceDataset) -> None:
+    def _sync(self, before: "lance.LanceDataset", after: "lance.LanceDataset") -> None:
         """Have the files of a version on the disk, not only with the kernel."""
         known = set(_files(before))
         root = Path(self._uri)
@@ -188,7 +194,7 @@ class Dataset:
             _fsync(path)
 
 
-def _files(dataset: lance.LanceDataset) -> Iterator[str]:
+def _files(dataset: "lance.LanceDataset") -> Iterator[str]:
     for fragment in dataset.get_fragments():
         metadata = fragment.metadata
         for file in metadata.files:

@@ -11,8 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Event, Lock, Thread
-
-import lance
+from typing import TYPE_CHECKING
 
 from pipelines.analysis.records import TrackFeatures
 from serve_app.domain.errors import ServiceUnavailableError
@@ -29,6 +28,9 @@ from serve_app.library.rows import MODEL, SCHEMA, table_of
 from serve_app.library.track import LibraryTrack, stamped
 from serve_app.library.vectors import Near, Vectors
 from serve_app.library.view import FORMAT, Outline, View
+
+if TYPE_CHECKING:
+    import lance
 
 logger = logging.getLogger(__name__)
 
@@ -113,7 +115,7 @@ class Library:
             self._view.take_in(number, self._news(fragments[number]))
         self._view.reached(dataset.version, fragments)
 
-    def _news(self, fragment: lance.LanceFragment) -> Iterable[dict[str, object]]:
+    def _news(self, fragment: "lance.LanceFragment") -> Iterable[dict[str, object]]:
         """Give the rows of a fragment, unless all are known: joined fragments bring nothing new."""
         known = fragment.to_table(columns=["track_id", "revision"]).to_pylist()
         if self._view.knows((row["track_id"], row["revision"]) for row in known):

@@ -5,15 +5,18 @@ Invariant: vectors of different models never lie in one dataset.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-import lance
 import numpy as np
 import pyarrow as pa
 
 from pipelines.analysis.records import EMBEDDING_DIMENSION
 from serve_app.library.dataset import KEY, Dataset
 from serve_app.library.place import LibraryPlace
+
+if TYPE_CHECKING:
+    import lance
 
 SCHEMA = pa.schema(
     [
@@ -129,7 +132,7 @@ class Vectors(Dataset):
             near += _compared(vector, read)
         return sorted(near, key=_by_distance)
 
-    def _index(self, dataset: lance.LanceDataset) -> None:
+    def _index(self, dataset: "lance.LanceDataset") -> None:
         super()._index(dataset)
         n_rows = dataset.count_rows()
         if n_rows < INDEX_FROM:
@@ -163,6 +166,6 @@ def _by_distance(one: Near) -> tuple[float, str]:
     return one.distance, one.track_id
 
 
-def _n_partitions(dataset: lance.LanceDataset) -> int:
+def _n_partitions(dataset: "lance.LanceDataset") -> int:
     parts = dataset.stats.index_stats("vector_idx")["indices"]
     return max(int(part["num_partitions"]) for part in parts)

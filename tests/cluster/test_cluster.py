@@ -116,7 +116,7 @@ def test_everything_lies_where_it_should(cluster: Cluster, load: Load) -> None:
     for deployment in ("Api", "Bpm", "Identify", "Keeper", "AnalysisWorker"):
         assert "head" not in cluster.replicas(deployment), deployment
     with load.going_on(readers=1, submitters=1):
-        patiently(lambda: any(states[-1] == "complete" for states in load.ends.values()), 300)
+        patiently(lambda: any(states[-1:] == ["complete"] for states in load.ends.values()), 300)
     tell("calm", load)
     assert not load.failures()
     audited(cluster, load)

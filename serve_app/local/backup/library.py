@@ -6,12 +6,14 @@ never change under their names, and those of a pinned version stay when old ones
 
 import asyncio
 from dataclasses import dataclass
-
-import lance
+from typing import TYPE_CHECKING
 
 from serve_app.library.place import LibraryPlace
 from serve_app.local.backup.manifest import BackupError
 from serve_app.store.objects import ObjectStore
+
+if TYPE_CHECKING:
+    import lance
 
 TRACKS = "tracks"
 TAG = "backup"
@@ -64,15 +66,17 @@ async def _names(objects: ObjectStore) -> set[str]:
     return {key.partition(SUFFIX)[0] for key in keys if SUFFIX in key}
 
 
-def _open(place: LibraryPlace, name: str) -> lance.LanceDataset:
+def _open(place: LibraryPlace, name: str) -> "lance.LanceDataset":
+    import lance
+
     return lance.dataset(place.dataset(name), storage_options=dict(place.options) or None)
 
 
-def _n_removed(tracks: lance.LanceDataset) -> int:
+def _n_removed(tracks: "lance.LanceDataset") -> int:
     return int(tracks.count_rows("record IS NULL"))
 
 
-def _keep(name: str, dataset: lance.LanceDataset) -> list[str]:
+def _keep(name: str, dataset: "lance.LanceDataset") -> list[str]:
     tag = dataset.tags.update if TAG in dataset.tags.list() else dataset.tags.create
     tag(TAG, dataset.version)
     files = dataset.tracked_files(min_version=dataset.version).read_all().to_pylist()
