@@ -1,0 +1,110 @@
+"""What `afa train key` and `afa train chords` share: a render, and a training in memory."""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+import yaml
+from rich.progress import Progress
+
+from configs.tables import load_table
+from serve_app.cli.environment import console, fail, told
+
+if TYPE_CHECKING:
+    from pipelines.training.cycle import CyclePlan, CycleRun
+
+Network = Literal["key", "chords"]
+Fit = Callable[["CyclePlan", Sequence[Path], Sequence[Path]], None]
+"""Trains on the first clips, and scores on the second."""
+
+
+class Part(StrEnum):
+    """A part of a run."""
+
+    RENDER = "render"
+    FIT = "fit"
+
+
+Parts = Annotated[
+    list[Part] | None, typer.Argument(help="Parts of the run, in this order; all when none.")
+]
+Config = Annotated[
+    Path | None, typer.Option(help="The run's description; configs/train_….yaml if none.")
+]
+Work = Annotated[Path, typer.Option(help="Folder for packages and clips; kept between runs.")]
+Jobs = Annotated[int, typer.Option(min=1, help="Rendering processes.")]
+Threads = Annotated[int, typer.Option(min=1, help="Threads of training.")]
+Target = Annotated[Path, typer.Option(help="The exported weights.")]
+
+
+def work_folder(network: Network) -> Path:
+    """Give where a network's clips lie if nobody says otherwise."""
+    return Path.home() / ".cache" / "afa" / "training" / network
+
+
+def train(
+    network: Network,
+    parts: Sequence[Part] | None,
+    config: Path | None,
+    work: Path,
+    jobs: int,
+    threads: int,
+    fit: Fit,
+) -> None:
+    """Run the parts that are asked for; a rendering that was stopped goes on where it was."""
+    # Before numpy starts its own threads.
+    os.environ.setdefault("OMP_NUM_THREADS", str(threads))
+    from pipelines.training.cycle import parse_run, split_clips
+    from pipelines.training.plan import PlanError
+
+    with told(PlanError, OSError, yaml.YAMLError):
+        content = yaml.safe_load(config.read_text()) if config else load_table(f"train_{network}")
+        plan = parse_run(content)
+        work.mkdir(parents=True, exist_ok=True)
+        if not parts or Part.RENDER in parts:
+            _render(network, plan, work, jobs)
+        if not parts or Part.FIT in parts:
+            paths = sorted((work / "clips").glob("*.npz"))
+            training, validation = split_clips(paths, plan.render.validation_every)
+            if not training:
+                fail(
+                    f"there are no clips in {work / 'clips'}; "
+                    f"run `afa train {network} render` first"
+                )
+            import torch
+
+            torch.set_num_threads(threads)
+            fit(plan.fit, training, validation)
+
+
+@contextmanager
+def training_bar(steps: int) -> Iterator[Callable[[int, float], None]]:
+    """Show a bar, which is told of each step and its loss."""
+    with Progress(console=console, transient=True) as progress:
+        task = progress.add_task("training", total=steps)
+        yield lambda step, loss: progress.update(
+            task, completed=step, description=f"training, loss {loss:.3f}"
+        )
+
+
+def _render(network: Network, plan: "CycleRun", work: Path, jobs: int) -> None:
+    try:
+        from pipelines.training.chords.clips import make_chord_clip
+        from pipelines.training.key.clips import make_key_clip
+        from pipelines.training.render import render
+    except ModuleNotFoundError as error:
+        fail(f"{error.name} is missing: install afa[train]")
+    with Progress(console=console, transient=True) as progress:
+        task = progress.add_task("rendering", total=None)
+        failed = render(
+            make_key_clip if network == "key" else make_chord_clip,
+            plan.render,
+            work,
+            jobs,
+            lambda done, total: progress.update(task, completed=done, total=total),
+        )
+    console.print(f"{plan.render.hours:g} h rendered; {failed} clips could not be made")
