@@ -15,10 +15,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
+from tests.conftest import REPOSITORY
 from tests.soak.backfill_kills import COMMAND
 
 GROUPS = Path("/sys/fs/cgroup/cpu")
 PERIOD_US = 100_000
+MOST_SHARES = 262_144
+"""Whatever else runs gets what is left."""
+
 NODE_MEMORY = 200_000_000
 SERVED = "import sys; from tests.soak.backfill_nodes import serve; serve(int(sys.argv[1]))"
 HEARD = "import sys; from tests.soak.backfill_nodes import hear; hear(sys.argv[1])"
@@ -36,6 +40,7 @@ def confined(share: float) -> Iterator[Path]:
     group.mkdir()
     (group / "cpu.cfs_period_us").write_text(str(PERIOD_US))
     (group / "cpu.cfs_quota_us").write_text(str(round(share * PERIOD_US)))
+    (group / "cpu.shares").write_text(str(MOST_SHARES))
     try:
         yield group
     finally:
@@ -86,6 +91,7 @@ def nodes(n: int, share: float) -> Iterator[Mapping[str, str]]:
         "RAY_AUTH_TOKEN": secrets.token_hex(32),
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_worker_niceness": "0",
+        "PYTHONPATH": str(REPOSITORY),
     }
     line = [sys.executable, "-c", SERVED, str(n)]
     environment = os.environ | own
@@ -142,9 +148,7 @@ def backfill_s(source: Path, folder: Path, environment: Mapping[str, str]) -> fl
     own = {"AFA_DATA_DIR": str(folder / "data")}
     line = [sys.executable, "-c", COMMAND, "backfill", str(source), "--out", str(folder / "out")]
     began_s = time.perf_counter()
-    done = subprocess.run(
-        line, env=environment | own, check=False, capture_output=True, text=True, cwd=folder.parent
-    )
+    done = subprocess.run(line, env=environment | own, check=False, capture_output=True, text=True)
     took_s = time.perf_counter() - began_s
     n_files = len(list(source.iterdir()))
     assert f"{n_files} heard" in done.stdout, done.stdout + done.stderr
