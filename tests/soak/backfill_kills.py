@@ -51,11 +51,21 @@ class Outcome:
 
 
 def make_files(folder: Path, n: int, n_broken: int = 0, duration_s: float = 3) -> Path:
-    """Write clicks of different tempos, and files that are no audio."""
+    """Write clicks of different tempos and titles, and files that are no audio.
+
+    Without titles each would be compared with others, as copies of one recording.
+    """
     folder.mkdir()
     for number in range(n):
         samples = click_track(60 + 0.3 * number, duration_s)
-        encode(folder / f"{number}.ogg", samples, "ogg", "vorbis")
+        encode(
+            folder / f"{number}.flac",
+            samples,
+            "flac",
+            "flac",
+            sample_format="s16",
+            title=f"{number}",
+        )
     for number in range(n_broken):
         (folder / f"broken {number}.mp3").write_text(f"nothing to hear {number}")
     return folder
