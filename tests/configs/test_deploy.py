@@ -34,6 +34,21 @@ def test_kubernetes_serves_the_same_file() -> None:
     assert container["image"] == "afa"
 
 
+def test_the_operator_can_ask_and_reach_what_it_starts() -> None:
+    """KubeRay asks Ray's dashboard with the token, and each node by wget."""
+    service = next(yaml.safe_load_all((DEPLOY / "kuberay.yaml").read_text()))
+    cluster = service["spec"]["rayClusterConfig"]
+    (head,) = cluster["headGroupSpec"]["template"]["spec"]["containers"]
+    secrets = {source["secretRef"]["name"] for source in head["envFrom"]}
+    assert cluster["authOptions"] == {"mode": "token", "secretName": "afa"}
+    assert {cluster["authOptions"]["secretName"]} == secrets
+    ports = {port["name"]: port["containerPort"] for port in head["ports"]}
+    assert {"gcs-server": 6379, "dashboard": 8265, "serve": 8000}.items() <= ports.items()
+    assert " wget" in (DEPLOY / "Dockerfile").read_text()
+    waits = "RAY_gcs_rpc_server_reconnect_timeout_s"
+    assert {"name": waits, "value": lines_of("afa.env.example")[waits]} in head["env"]
+
+
 def test_what_needs_no_gpu_runs_on_nodes_without_one() -> None:
     rows: list[Any] = yaml.safe_load(SERVE_FILE.read_text())["applications"][0]["deployments"]
     for row in rows:

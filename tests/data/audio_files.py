@@ -99,10 +99,13 @@ def encode(
     rate: int = RATE,
     sample_format: str = "fltp",
     bit_rate: int | None = None,
+    title: str = "",
 ) -> Path:
     """Encode float samples ``[C, T]``."""
     layout = LAYOUTS[samples.shape[0]]
     with av.open(str(path), "w", format=container) as output:
+        if title:
+            output.metadata["title"] = title
         stream: Any = output.add_stream(
             codec, rate=rate, layout=layout, options={"strict": "experimental"}
         )

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
 import pyarrow.dataset as ds
 
 from serve_app.library.library import Library
@@ -48,11 +50,22 @@ class Outcome:
     told: str
 
 
-def make_files(folder: Path, n: int, n_broken: int) -> Path:
-    """Write clicks of different tempos for three seconds, and files that are no audio."""
+def make_files(folder: Path, n: int, n_broken: int = 0, duration_s: float = 3) -> Path:
+    """Write clicks of different tempos and titles, and files that are no audio.
+
+    Without titles each would be compared with others, as copies of one recording.
+    """
     folder.mkdir()
     for number in range(n):
-        encode(folder / f"{number}.ogg", click_track(60 + 0.3 * number, 3), "ogg", "vorbis")
+        samples = click_track(60 + 0.3 * number, duration_s)
+        encode(
+            folder / f"{number}.flac",
+            samples,
+            "flac",
+            "flac",
+            sample_format="s16",
+            title=f"{number}",
+        )
     for number in range(n_broken):
         (folder / f"broken {number}.mp3").write_text(f"nothing to hear {number}")
     return folder
@@ -124,7 +137,8 @@ def _judge(
     kept: list[int],
     told: str,
 ) -> Outcome:
-    tracks = ds.dataset(out / "tracks").to_table().to_pylist()
+    table = ds.dataset(out / "tracks").to_table()
+    tracks = table.to_pylist()
     errors = ds.dataset(out / "errors").to_table().to_pylist()
     rows = Counter(row["location"] for row in [*tracks, *errors])
     files = [str(path) for path in source.rglob("*") if path.is_file()]
@@ -133,8 +147,10 @@ def _judge(
         for row in tracks
         if row["content_sha256"] != _digest(row["location"])
         or row["location"] not in made
-        or len(row["embedding"]) != 768
+        or not np.isclose(np.linalg.norm(row["embedding"]), 1, atol=1e-5)
     ]
+    if table.schema.field("embedding").type != pa.list_(pa.float32(), 768):
+        other.append("embedding")
     return Outcome(
         lost=sorted(set(files) - set(rows)),
         doubled=[one for one, n in rows.items() if n > 1],

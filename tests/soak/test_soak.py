@@ -12,6 +12,7 @@ import pytest
 
 from tests.ledger import lua_mutants
 from tests.soak.backfill_kills import kill_and_resume, make_files
+from tests.soak.backfill_nodes import backfill_s, bare_s, can_confine, nodes
 from tests.soak.epoch import Epoch
 from tests.soak.job_storm import Storm
 from tests.soak.power import build_shim, has_compiler
@@ -73,6 +74,22 @@ def test_a_backfill_of_500_files_is_killed_three_times(folder: Path) -> None:
     sys.stdout.write(f"in the library at each kill: {done.kept}; {done.told}")
     assert (done.lost, done.doubled, done.other, done.redone) == ([], [], [], [])
     assert (done.n_tracks, done.n_errors) == (490, 10)
+
+
+@pytest.mark.ray
+@pytest.mark.skipif(not can_confine(), reason="no control group to set a share of a processor in")
+def test_a_backfill_on_two_nodes_is_nearly_twice_as_fast(folder: Path) -> None:
+    """Files a second that more files take, of nodes with .6 of a processor each."""
+    few, many = (make_files(folder / f"{n}", n, duration_s=10) for n in (32, 96))
+    rates = {"bare": 96 / bare_s(many, share=0.6)}
+    for n in (1, 2):
+        with nodes(n, share=0.6) as reached:
+            took_s = [backfill_s(one, folder / f"{n} {one.name}", reached) for one in (few, many)]
+        rates[f"{n} nodes"] = (96 - 32) / (took_s[1] - took_s[0])
+        sys.stdout.write(f"{n} nodes: 32 files in {took_s[0]:.1f} s, 96 in {took_s[1]:.1f} s\n")
+    sys.stdout.write(f"files a second: {rates}\n")
+    assert rates["1 nodes"] >= 0.9 * rates["bare"]
+    assert rates["2 nodes"] >= 1.8 * rates["1 nodes"]
 
 
 # A case that a mutant fails leaves its connections open.

@@ -1,0 +1,155 @@
+"""How fast a back-fill is on nodes that have so much of a processor and no more.
+
+A node's share is a quota of its control group, so that what runs beside it, and the head with the
+command itself, takes nothing of it. What starting costs falls out: only the files count that a
+longer run has more than a shorter one.
+"""
+
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+from tests.conftest import REPOSITORY
+from tests.soak.backfill_kills import COMMAND
+
+GROUPS = Path("/sys/fs/cgroup/cpu")
+PERIOD_US = 100_000
+MOST_SHARES = 262_144
+"""Whatever else runs gets what is left."""
+
+NODE_MEMORY = 200_000_000
+SERVED = "import sys; from tests.soak.backfill_nodes import serve; serve(int(sys.argv[1]))"
+HEARD = "import sys; from tests.soak.backfill_nodes import hear; hear(sys.argv[1])"
+
+
+def can_confine() -> bool:
+    """Whether a process may be given a share of a processor here."""
+    return os.access(GROUPS / "cpu.cfs_quota_us", os.W_OK)
+
+
+@contextmanager
+def confined(share: float) -> Iterator[Path]:
+    """Give a control group with such a share; what runs in it ends with the block."""
+    group = GROUPS / f"afa-{secrets.token_hex(4)}"
+    group.mkdir()
+    (group / "cpu.cfs_period_us").write_text(str(PERIOD_US))
+    (group / "cpu.cfs_quota_us").write_text(str(round(share * PERIOD_US)))
+    (group / "cpu.shares").write_text(str(MOST_SHARES))
+    try:
+        yield group
+    finally:
+        while pids := (group / "cgroup.procs").read_text().split():
+            for pid in pids:
+                with suppress(ProcessLookupError):
+                    os.kill(int(pid), signal.SIGKILL)
+            time.sleep(0.1)
+        group.rmdir()
+
+
+def bare_s(folder: Path, share: float) -> float:
+    """Seconds a bare loop takes for a folder: one process, one file after the other."""
+    with confined(share) as group:
+        enter = f'echo $$ > {group}/cgroup.procs && exec "$@"'
+        line = ["sh", "-c", enter, "sh", sys.executable, "-c", HEARD, str(folder)]
+        told = subprocess.run(line, check=True, capture_output=True, text=True)
+        return float(told.stdout.split()[-1])
+
+
+def hear(folder: str) -> None:
+    """Decode and analyse every file, keep nothing, and print the seconds."""
+    import torch
+
+    from configs.settings import Settings
+    from pipelines.local import LocalAnalyzer
+    from serve_app.cli.environment import profile_of
+    from serve_app.services.scan.facts import LIMITS
+
+    torch.set_num_threads(1)
+    profile = profile_of(None)
+    options = profile.model_options(profile.embedding, Settings())
+    device = torch.device("cpu")
+    analyzer = LocalAnalyzer(options.cards(), options.model_dir, device, options.max_windows)
+    paths = sorted(Path(folder).iterdir())
+    analyzer.analyze(paths[0], LIMITS)
+    began_s = time.perf_counter()
+    for path in paths:
+        analyzer.analyze(path, LIMITS)
+    sys.stdout.write(f"{time.perf_counter() - began_s}\n")
+
+
+@contextmanager
+def nodes(n: int, share: float) -> Iterator[Mapping[str, str]]:
+    """Start a head without a CPU, and nodes with one each; give what to set to reach them."""
+    own = {
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN": secrets.token_hex(32),
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_worker_niceness": "0",
+        "PYTHONPATH": str(REPOSITORY),
+    }
+    line = [sys.executable, "-c", SERVED, str(n)]
+    environment = os.environ | own
+    with subprocess.Popen(
+        line, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as cluster:
+        assert cluster.stdin is not None
+        assert cluster.stdout is not None
+        address, *pids = cluster.stdout.readline().split()
+        try:
+            with each_confined(pids, share):
+                yield environment | {"RAY_ADDRESS": address}
+        finally:
+            cluster.stdin.close()
+
+
+@contextmanager
+def each_confined(pids: list[str], share: float) -> Iterator[None]:
+    """Confine each process, with all below it, to a share of its own."""
+    with ExitStack() as groups:
+        for one in pids:
+            group = groups.enter_context(confined(share))
+            for pid in family(int(one)):
+                (group / "cgroup.procs").write_text(str(pid))
+        yield
+
+
+def family(pid: int) -> Iterator[int]:
+    """Give a process and all below it."""
+    yield pid
+    for kids in Path(f"/proc/{pid}/task").glob("*/children"):
+        for kid in kids.read_text().split():
+            yield from family(int(kid))
+
+
+def serve(n: int) -> None:
+    """Be a cluster until nothing more comes in; print its address and a process of each node."""
+    from ray.cluster_utils import Cluster
+
+    head = {"num_cpus": 0, "object_store_memory": NODE_MEMORY, "include_dashboard": False}
+    cluster = Cluster(initialize_head=True, head_node_args=head)
+    told = [cluster.address]
+    for _ in range(n):
+        node = cluster.add_node(wait=True, num_cpus=1, object_store_memory=NODE_MEMORY)
+        told.append(str(node.all_processes["raylet"][0].process.pid))
+    sys.stdout.write(" ".join(told) + "\n")
+    sys.stdout.flush()
+    sys.stdin.read()
+    cluster.shutdown()
+
+
+def backfill_s(source: Path, folder: Path, environment: Mapping[str, str]) -> float:
+    """Seconds a whole run takes, with its start; into a library and tables of its own."""
+    own = {"AFA_DATA_DIR": str(folder / "data")}
+    line = [sys.executable, "-c", COMMAND, "backfill", str(source), "--out", str(folder / "out")]
+    began_s = time.perf_counter()
+    done = subprocess.run(line, env=environment | own, check=False, capture_output=True, text=True)
+    took_s = time.perf_counter() - began_s
+    n_files = len(list(source.iterdir()))
+    assert f"{n_files} heard" in done.stdout, done.stdout + done.stderr
+    return took_s
