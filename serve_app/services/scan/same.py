@@ -62,24 +62,34 @@ class SameRecording:
         if model is None or not any(features.embedding) or model not in self._library.models():
             return None
         near = self._library.vectors(model).nearest(features.embedding, N_NEAREST, [OPERATOR])
-        for track_id, distance in near:
-            track = self._library.get(track_id) if distance <= MAX_DISTANCE else None
-            if track is not None and may_be_same(track, named, features.duration_s):
-                others = [Path(file.location) for file in track.files if file.place is Place.PATH]
-                with suppress(OSError), at_hand() as path:
-                    if any(self.sounds_same(path, other, features.duration_s) for other in others):
-                        return track_id
+        tracks = (
+            self._library.get(track_id) for track_id, distance in near if distance <= MAX_DISTANCE
+        )
+        candidates = [
+            track
+            for track in tracks
+            if track is not None and may_be_same(track, named, features.duration_s)
+        ]
+        if not candidates:
+            return None
+        with suppress(AudioError, OSError), at_hand() as path:
+            sketches = self._sketches(path, features.duration_s)
+            for track in candidates:
+                if any(
+                    self._is_of(Path(file.location), sketches, features.duration_s)
+                    for file in track.files
+                    if file.place is Place.PATH
+                ):
+                    return track.track_id
         return None
 
-    def sounds_same(self, one: Path, other: Path, duration_s: float) -> bool:
-        """Compare the landmarks of both files at the same places."""
+    def _is_of(self, other: Path, sketches: list[NDArray[np.uint32]], duration_s: float) -> bool:
+        """Compare the landmarks of a file with another's, at the same places."""
         try:
-            pairs = list(
-                zip(self._sketches(one, duration_s), self._sketches(other, duration_s), strict=True)
-            )
+            pairs = zip(sketches, self._sketches(other, duration_s), strict=True)
+            return all(likeness(mine, theirs) >= SAME_CLIP for mine, theirs in pairs)
         except (AudioError, OSError):
             return False
-        return all(likeness(mine, theirs) >= SAME_CLIP for mine, theirs in pairs)
 
     def _sketches(self, path: Path, duration_s: float) -> list[NDArray[np.uint32]]:
         n = max(1, min(CLIPS, int(duration_s / CLIP_S)))
