@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -21,7 +22,7 @@ from pipelines.analysis.tags.tagging import (
 )
 from pipelines.audio.gain import audible, measure_gain
 from pipelines.audio.track import Track
-from pipelines.batching.steps import Outputs, Prepared
+from pipelines.batching.steps import Outputs, Prepared, WindowsOnDemand
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,21 +58,20 @@ class EmbeddingStep:
 
     def prepare(self, track: Track) -> Prepared:
         """Resample, set the level and cut the windows; nothing is run on silence."""
-        samples = {
-            rate: track.mono_at(rate)
-            for rate in dict.fromkeys(model.spec.sample_rate for model in self.models)
-        }
-        measured_at, heard = next(iter(samples.items()))
+        measured_at = self.models[0].spec.sample_rate
+        heard = track.mono_at(measured_at)
         gain = measure_gain(heard, measured_at)
         if gain is None:
             return Prepared({})
-        for at_rate in samples.values():
-            at_rate *= gain
+        heard *= gain
+
+        def cut(model: CheckpointModel) -> Tensor:
+            rate = model.spec.sample_rate
+            at_rate = heard if rate == measured_at else track.mono_at(rate).mul_(gain)
+            return audible(model.cut(at_rate), gain)
+
         return Prepared(
-            {
-                model.model_id: audible(model.cut(samples[model.spec.sample_rate]), gain)
-                for model in self.models
-            }
+            WindowsOnDemand({model.model_id: partial(cut, model) for model in self.models})
         )
 
     def finish(self, prepared: Prepared, outputs: Outputs) -> EmbeddingResult:

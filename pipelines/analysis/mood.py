@@ -1,9 +1,11 @@
 """The mood step: Spotify-style attributes and tags of a whole track."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from models.checkpoints.cards import ModelCard
 from models.vibenet import ATTRIBUTES
@@ -14,7 +16,7 @@ from pipelines.analysis.tags.tagging import Vocabulary, calibrated_tags, vocabul
 from pipelines.analysis.tags.vocals import instrumentalness, speechiness
 from pipelines.audio.gain import audible, measure_gain
 from pipelines.audio.track import Track
-from pipelines.batching.steps import Outputs, Prepared
+from pipelines.batching.steps import Outputs, Prepared, WindowsOnDemand
 
 SAMPLE_RATE = 16_000
 """Hz at which the loudness is measured."""
@@ -59,12 +61,15 @@ class MoodStep:
         if gain is None:
             return Prepared({})
         samples *= gain
-        windows = {}
-        for model in self.models:
+
+        def cut(model: CheckpointModel) -> Tensor:
             rate = model.spec.sample_rate
-            at_rate = samples if rate == SAMPLE_RATE else track.mono_at(rate) * gain
-            windows[model.model_id] = audible(model.cut(at_rate), gain)
-        return Prepared(windows)
+            at_rate = samples if rate == SAMPLE_RATE else track.mono_at(rate).mul_(gain)
+            return audible(model.cut(at_rate), gain)
+
+        return Prepared(
+            WindowsOnDemand({model.model_id: partial(cut, model) for model in self.models})
+        )
 
     def finish(self, prepared: Prepared, outputs: Outputs) -> MoodResult:
         """Average over the windows and calibrate the tags."""

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -33,7 +34,7 @@ from pipelines.analysis.tonal import ChromaModel, KeyNetworkModel, estimate_key,
 from pipelines.audio.gain import SILENCE_PEAK, peak_of
 from pipelines.audio.track import Track
 from pipelines.batching.framed import FrameGrid, pad_to
-from pipelines.batching.steps import Outputs, Prepared
+from pipelines.batching.steps import Outputs, Prepared, WindowsOnDemand
 from pipelines.batching.windows import WindowedModel
 
 CHROMA_ID = "hpcp"
@@ -195,12 +196,15 @@ class SpectralStep:
         framed = (self._chroma, self._sound)
         longest = max(model.grid.padded_length(n) for model in (*framed, self._chords))
         padded = pad_to(samples, longest)
+        del samples  # so that a long track is there once
         chords, n_in_tune = self._chords.windows(padded, tuning, n)
         context = replace(context, n_in_tune=n_in_tune)
         windows |= {model.model_id: model.grid.windows(padded, n) for model in framed}
-        windows[self._beats.model_id] = self._beats.windows(samples)
         windows[self._chords.model_id] = chords
-        return Prepared(windows, context)
+        cutters = {model_id: partial(windows.__getitem__, model_id) for model_id in windows}
+        # A copy, at a level of its own.
+        cutters[self._beats.model_id] = partial(self._beats.windows, padded, n)
+        return Prepared(WindowsOnDemand(cutters), context)
 
     def finish(self, prepared: Prepared, outputs: Outputs) -> SpectralResult:
         """Decode and merge the rows of all windows."""

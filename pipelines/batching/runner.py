@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing import get_context
 from typing import Generic, Protocol, TypeVar, cast, runtime_checkable
@@ -22,6 +22,7 @@ import torch
 from numpy.typing import NDArray
 
 from pipelines.audio.sandbox import end_with_parent
+from pipelines.audio.track import Track
 from pipelines.audio.waveform import Waveform
 from pipelines.batching.batcher import Batcher, BatcherMetrics, DeviceFaultError, Observation
 from pipelines.batching.device import TorchDevice, Turns
@@ -187,7 +188,11 @@ class BatchedStep(Generic[R]):
         return await self._on_host(self._preparing, partial(self._prepared, waveform, step))
 
     def _prepared(self, waveform: Waveform, step: Step[R]) -> Prepared:
-        return self.device.prepare(waveform, step.prepare, is_mono=step.is_mono)
+        def cut(track: Track) -> Prepared:
+            prepared = step.prepare(track)
+            return replace(prepared, windows=dict(prepared.windows))
+
+        return self.device.prepare(waveform, cut, is_mono=step.is_mono)
 
     async def _on_host(
         self, stage: "_HostStage", work: Callable[[], T], executor: Executor | None = None

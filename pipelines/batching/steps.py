@@ -6,8 +6,9 @@ local path and the served path differ only in who calls `forward`; since a row o
 same window alone, they give the same answer.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Generic, Protocol, TypeVar, cast, runtime_checkable
 
 import torch
@@ -26,6 +27,28 @@ CPU = torch.device("cpu")
 
 Outputs = Mapping[str, Mapping[str, Tensor]]
 """Model id → output name → CPU rows ``[W, …]``, in the order of that model's windows."""
+
+
+class WindowsOnDemand(Mapping[str, Tensor]):
+    """Windows of several models, cut whenever they are asked for and kept by nobody.
+
+    So a long track's overlapping windows are in memory for one model at a time.
+    """
+
+    def __init__(self, cutters: Mapping[str, Callable[[], Tensor]]) -> None:
+        self._cutters = cutters
+
+    def __getitem__(self, model_id: str) -> Tensor:
+        return self._cutters[model_id]()
+
+    def __contains__(self, model_id: object) -> bool:
+        return model_id in self._cutters  # without cutting
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._cutters)
+
+    def __len__(self) -> int:
+        return len(self._cutters)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +115,12 @@ class Both(Generic[A, B]):
     def prepare(self, track: Track) -> Prepared:
         """See `Step`; windows of a shared model are the same for both."""
         parts = self._first.prepare(track), self._second.prepare(track)
-        return Prepared({**parts[0].windows, **parts[1].windows}, context=parts)
+        cutters = {
+            model_id: partial(part.windows.__getitem__, model_id)
+            for part in parts
+            for model_id in part.windows
+        }
+        return Prepared(WindowsOnDemand(cutters), context=parts)
 
     def finish(self, prepared: Prepared, outputs: Outputs) -> tuple[A, B]:
         """See `Step`."""
@@ -136,11 +164,11 @@ def run_on(step: Step[R_co], track: Track, batch_windows: int = 8) -> R_co:
     """Run a step in this thread on a track that lies with its models (see `bring`)."""
     with torch.inference_mode():
         prepared = step.prepare(track)
-    outputs = {
-        model.model_id: forward_windows(model, prepared.windows[model.model_id], batch_windows)
-        for model in step.models
-        if model.model_id in prepared.windows
-    }
+        outputs = {
+            model.model_id: forward_windows(model, prepared.windows[model.model_id], batch_windows)
+            for model in step.models
+            if model.model_id in prepared.windows
+        }
     return step.finish(prepared, outputs)
 
 

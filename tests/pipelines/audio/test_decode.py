@@ -1,6 +1,7 @@
 """Decoding of good, bad and hostile files through the real child process."""
 
 import os
+import resource
 import shutil
 import signal
 import socket
@@ -514,3 +515,28 @@ def test_a_system_without_the_walls_is_told_to_use_one_that_has_them(
     audio.write_bytes(b"any")
     with pytest.raises(DecoderUnavailableError, match="walls that darwin does not have; run afa"):
         Decoder().decode(audio, DecodeLimits())
+
+
+@pytest.mark.parametrize("n", [0, 1, 3_000, 400_000, 999_999, 1_000_000])
+def test_channels_are_packed_whatever_their_length(n: int) -> None:
+    capacity = 1_000_000
+    memory = decode._memory(8 * capacity)
+    filled = np.frombuffer(memory, np.float32).reshape(2, capacity)
+    wanted = np.arange(2 * n, dtype=np.float32).reshape(2, n)
+    filled[:, :n] = wanted
+    packed = decode._pack(memory, 2, capacity, n)
+    assert packed.flags.c_contiguous
+    np.testing.assert_array_equal(packed, wanted)
+
+
+def test_a_packed_track_takes_the_memory_of_its_samples_alone() -> None:
+    def resident_bytes() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+    capacity, n = 20 << 20, 8 << 20
+    before = resident_bytes()
+    memory = decode._memory(8 * capacity)
+    np.frombuffer(memory, np.float32).reshape(2, capacity)[:, :n] = 0.5
+    packed = decode._pack(memory, 2, capacity, n)
+    assert packed.nbytes == 8 * n
+    assert resident_bytes() - before < 1.2 * packed.nbytes

@@ -1,4 +1,5 @@
 from collections.abc import Mapping
+from functools import partial
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ from torch import Tensor
 from pipelines.audio.resample import resample
 from pipelines.audio.track import Track
 from pipelines.audio.waveform import Waveform
-from pipelines.batching.steps import Outputs, Prepared, run_local
+from pipelines.batching.steps import Both, Outputs, Prepared, WindowsOnDemand, run_local
 from pipelines.batching.windows import WindowSpec, cut, window_starts
 
 
@@ -78,3 +79,32 @@ def test_equal_rates_and_empty_input_are_left_alone() -> None:
     samples = np.ones(7, np.float32)
     assert resample(samples, 8000, 8000) is samples
     assert resample(samples[:0], 8000, 16_000).shape == (0,)
+
+
+def test_windows_on_demand_are_cut_for_one_model_at_a_time() -> None:
+    told: list[str] = []
+
+    class Frugal(PeakStep):
+        def prepare(self, track: Track) -> Prepared:
+            windows = super().prepare(track).windows
+
+            def cut_for(model_id: str) -> Tensor:
+                told.append(model_id)
+                return windows[model_id]
+
+            cutters = {model_id: partial(cut_for, model_id) for model_id in windows}
+            return Prepared(WindowsOnDemand(cutters))
+
+    class Told(PeakModel):
+        def forward(self, windows: Tensor) -> Mapping[str, Tensor]:
+            told.append(f"run {self.model_id}")
+            return super().forward(windows)
+
+    ramp = Waveform(np.arange(1050, dtype=np.float32)[None] / 2000 + 0.1, 8000)
+    models = [Told(name, 100) for name in "abc"]
+    both = Both(Frugal(*models[:2]), Frugal(models[2]))
+    (_, first), (_, second) = run_local(both, ramp, batch_windows=100)
+    assert told == ["a", "run a", "b", "run b", "c", "run c"]
+    assert (first | second).keys() == {"a", "b", "c"}
+    assert "a" in Frugal(*models).prepare(Track.of(ramp)).windows
+    assert told[6:] == []
