@@ -6,6 +6,7 @@ the seven digits of a float32.
 
 import json
 import math
+from collections.abc import Callable
 from dataclasses import MISSING, asdict, fields, is_dataclass
 from functools import cache
 from typing import Any, cast, get_args, get_origin, get_type_hints
@@ -18,6 +19,10 @@ VERSION = 1
 
 class RecordFormatError(ValueError):
     """The JSON is not a record of this version."""
+
+
+Parser = Callable[[Any, str], Any]
+"""Reads a value at a place that it names where the value is of another type."""
 
 
 def to_json(features: TrackFeatures) -> bytes:
@@ -51,7 +56,7 @@ def from_fields(content: object) -> TrackFeatures:
     if not isinstance(content, dict) or content.get("version") != VERSION:
         raise RecordFormatError(f"not a record of version {VERSION}")
     record = {name: value for name, value in content.items() if name != "version"}
-    return cast("TrackFeatures", _parse(record, TrackFeatures, "record"))
+    return cast("TrackFeatures", _parser(TrackFeatures)(record, "record"))
 
 
 def _rounded(value: Any) -> Any:
@@ -64,40 +69,59 @@ def _rounded(value: Any) -> Any:
     return value
 
 
-def _parse(value: Any, kind: Any, where: str) -> Any:
-    if is_dataclass(kind):
-        return _parse_record(value, cast("type[Any]", kind), where)
-    if kind == list[float] and _are_floats(value):
-        return value
-    if get_origin(kind) is list and isinstance(value, list):
-        return [_parse(item, get_args(kind)[0], where) for item in value]
-    if get_origin(kind) is dict and isinstance(value, dict):
-        return {name: _parse(item, get_args(kind)[1], where) for name, item in value.items()}
-    if kind is float and type(value) in (int, float) and math.isfinite(value):
-        return float(value)
-    if kind in (int, str) and type(value) is kind:
-        return value
-    raise RecordFormatError(f"{where}: {kind} expected")
-
-
-def _are_floats(value: Any) -> bool:
-    return (
-        isinstance(value, list)
-        and set(map(type, value)) <= {float}
-        and all(map(math.isfinite, value))
-    )
-
-
-def _parse_record(value: Any, kind: type[Any], where: str) -> Any:
-    names, needed, hints = _shape_of(kind)  # type: ignore[arg-type]  # mypy doubts its hash
-    if not isinstance(value, dict) or not needed <= set(value) <= names:
-        raise RecordFormatError(f"{where}: exactly the fields {sorted(names)} expected")
-    return kind(**{name: _parse(value[name], hints[name], name) for name in value})
-
-
 @cache
-def _shape_of(kind: type[Any]) -> tuple[frozenset[str], frozenset[str], dict[str, Any]]:
-    """The fields of a record, those it cannot do without, and their types."""
-    names = frozenset(field.name for field in fields(kind))
-    needed = frozenset(field.name for field in fields(kind) if field.default_factory is MISSING)
-    return names, needed, get_type_hints(kind)
+def _parser(kind: Any) -> Parser:
+    """Make what reads a value of one type; the types are looked into once, not with every value."""
+    if is_dataclass(kind):
+        return _record_parser(cast("type[Any]", kind))
+    if get_origin(kind) in (list, dict):
+        return _list_parser(kind) if get_origin(kind) is list else _dict_parser(kind)
+
+    def parse(value: Any, where: str) -> Any:
+        if type(value) is kind and (kind is not float or math.isfinite(value)):
+            return value
+        if kind is float and type(value) is int:
+            return float(value)
+        raise RecordFormatError(f"{where}: {kind} expected")
+
+    return parse
+
+
+def _list_parser(kind: Any) -> Parser:
+    parse_item = _parser(get_args(kind)[0])
+
+    def parse(value: Any, where: str) -> Any:
+        if not isinstance(value, list):
+            raise RecordFormatError(f"{where}: {kind} expected")
+        if kind == list[float] and _are_floats(value):
+            return value
+        return [parse_item(item, where) for item in value]
+
+    return parse
+
+
+def _dict_parser(kind: Any) -> Parser:
+    parse_item = _parser(get_args(kind)[1])
+
+    def parse(value: Any, where: str) -> Any:
+        if not isinstance(value, dict):
+            raise RecordFormatError(f"{where}: {kind} expected")
+        return {name: parse_item(item, where) for name, item in value.items()}
+
+    return parse
+
+
+def _record_parser(kind: type[Any]) -> Parser:
+    needed = {field.name for field in fields(kind) if field.default_factory is MISSING}
+    parsers = {name: _parser(hint) for name, hint in get_type_hints(kind).items()}
+
+    def parse(value: Any, where: str) -> Any:
+        if not isinstance(value, dict) or not needed <= value.keys() <= parsers.keys():
+            raise RecordFormatError(f"{where}: exactly the fields {sorted(parsers)} expected")
+        return kind(**{name: parsers[name](one, name) for name, one in value.items()})
+
+    return parse
+
+
+def _are_floats(value: list[Any]) -> bool:
+    return set(map(type, value)) <= {float} and all(map(math.isfinite, value))

@@ -1,8 +1,9 @@
 """Who a track is: its identifiers, names and what a curator vouches for."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from json import JSONEncoder, loads
+from typing import Any
 
 from serve_app.domain.track_ids import Platform, TrackId
 
@@ -91,6 +92,8 @@ ID_FIELDS = {
 
 _MEASURED = ("tempo", "key", "mode", "beats", "downbeats", "is_verified")
 
+_LISTS = ("genres", "beats", "downbeats")
+
 _ENCODER = JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 _DEFAULTS = {field.name: field.default for field in fields(TrackIdentity)}
 
@@ -107,8 +110,10 @@ def to_json(identity: TrackIdentity) -> bytes:
 
 def from_json(body: bytes) -> TrackIdentity:
     """The inverse of `to_json`."""
-    known = loads(body)
-    for name in ("genres", "beats", "downbeats"):
-        if name in known:
-            known[name] = tuple(known[name])
-    return TrackIdentity(**known)
+    return from_fields(loads(body))
+
+
+def from_fields(known: Mapping[str, Any]) -> TrackIdentity:
+    """As `from_json`, of JSON that has been parsed already."""
+    lists = {name: tuple(known[name]) for name in _LISTS if name in known}
+    return TrackIdentity(**{**known, **lists})

@@ -18,8 +18,9 @@ FORMS = (
     "Accepted: a Spotify id (22 characters), MusicBrainz recording id (UUID), ISRC (like "
     "QZTST2100001), YouTube id (11 characters), Apple Music or Deezer id (digits; best written "
     "apple:ID or deezer:ID), the prefixed forms spotify:, mbid:, isrc:, apple:, deezer:, youtube:, "
-    "acoustid:, the library's own id (trk_…), the URI spotify:track:ID or deezer:track:ID, or a "
-    "track's web address on Spotify, MusicBrainz, Apple Music, Deezer or YouTube."
+    "acoustid:, the library's own id (trk_…, or what follows it), the URI spotify:track:ID or "
+    "deezer:track:ID, or a track's web address on Spotify, MusicBrainz, Apple Music, Deezer or "
+    "YouTube."
 )
 
 
@@ -254,6 +255,7 @@ def _parse_bare(text: str) -> TrackId | AmbiguousTrackId:
         return deezer
     if _VALUES[Platform.YOUTUBE].fullmatch(text):
         return TrackId(Platform.YOUTUBE, text)
-    if _VALUES[Platform.LIBRARY].fullmatch(text):
-        return TrackId(Platform.LIBRARY, text)
+    own = LIBRARY_PREFIX + text.removeprefix(LIBRARY_PREFIX)
+    if _VALUES[Platform.LIBRARY].fullmatch(own):
+        return TrackId(Platform.LIBRARY, own)
     raise InvalidTrackIdError("That is not a track identifier.")

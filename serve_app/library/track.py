@@ -157,7 +157,7 @@ def unpack(record: bytes) -> LibraryTrack:
         track_id=content["track_id"],
         owner=content.get("owner", OPERATOR),
         revision=content["revision"],
-        identity=identity_json.from_json(json.dumps(content.get("identity", {})).encode()),
+        identity=identity_json.from_fields(content.get("identity", {})),
         sources=content.get("sources", {}),
         files=tuple(_file(one) for one in content.get("files", ())),
         tags=tuple(content.get("tags", ())),

@@ -113,6 +113,26 @@ def test_scanned_files_are_found_by_what_their_tags_say(
     assert named.json()["tempo"] == pytest.approx(features["tempo"], abs=0.01)
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_spotipy_has_scanned_files_without_any_id(
+    live: LiveApplication, spotipy_client: spotipy.Spotify, tmp_path: Path
+) -> None:
+    write(tmp_path / "music" / "b.ogg", 12, artist="Nameless Quartet", title="Of no platform")
+    naming = Naming(Catalog.open(tmp_path / "catalog"), None)
+    scanning = Setting(live.application.library, EarEngine(), naming, tmp_path / "fingerprints")
+    report = asyncio.run(scanning.scan(Folder(tmp_path / "music")))
+    assert report.counts == {Outcome.ADDED: 1}
+    (found,) = spotipy_client.search("of no platform", type="track")["tracks"]["items"]
+    (features,) = spotipy_client.audio_features([found["id"]])
+    assert (features["id"], features["duration_ms"]) == (found["id"], 16_000)
+    assert spotipy_client.track(found["id"])["name"] == "Of no platform"
+    listed = httpx.get(
+        f"{live.url}/v1/library?text=platform",
+        headers={"Authorization": f"Bearer {live.key('pro')}"},
+    ).json()["items"]
+    assert [one["id"] for one in listed] == [f"trk_{found['id']}"]
+
+
 def test_spotipy_reads_tracks_and_search(spotipy_client: spotipy.Spotify) -> None:
     track = spotipy_client.track(DEMO)
     assert (track["name"], track["artists"][0]["name"]) == ("Demo in A minor", "The afa Demo Band")

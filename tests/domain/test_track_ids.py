@@ -18,6 +18,7 @@ SPOTIFY, MBID, ISRC = (
     "QZTST2100001",
 )
 APPLE, DEEZER, YOUTUBE = "1600000001", "990000001", "StubVideo0A"
+LIBRARY = "trk_01m81x92bfbr0zr3xgyvbphvgb"
 
 FORMS = [
     (
@@ -131,6 +132,7 @@ FORMS = [
         ],
     ),
     (Platform.ACOUSTID, MBID, None, [f"acoustid:{MBID.upper()}"]),
+    (Platform.LIBRARY, LIBRARY, None, [LIBRARY, LIBRARY.removeprefix("trk_")]),
 ]
 
 

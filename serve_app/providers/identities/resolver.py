@@ -144,7 +144,7 @@ class Resolver:
             query = TrackQuery(text=f"{text} {artist} {title}")
             items = self._library.page(query, visible_to(owner), limit).items
             found = [
-                item.identity
+                replace(item.identity, library_id=item.track_id)
                 for item in items
                 if has_words(item.identity.artist, artist) and has_words(item.identity.title, title)
             ]

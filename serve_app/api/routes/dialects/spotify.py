@@ -27,6 +27,7 @@ from serve_app.domain.errors import (
 )
 from serve_app.domain.identity import TrackIdentity
 from serve_app.domain.keys import Caller
+from serve_app.domain.track_ids import LIBRARY_PREFIX
 
 router = APIRouter(prefix="/spotify/v1", tags=["Spotify-compatible"])
 
@@ -196,7 +197,15 @@ async def search(
 
 
 def _id_of(identity: TrackIdentity) -> str:
-    return identity.spotify_id or next((str(one) for one in identity.ids()), "")
+    """Give an id of letters and digits alone: spotipy refuses others before it asks."""
+    plain = (
+        identity.spotify_id,
+        (identity.library_id or "").removeprefix(LIBRARY_PREFIX),
+        identity.isrc,
+        (identity.mbid or "").replace("-", ""),
+        *map(str, identity.ids()),
+    )
+    return next((one for one in plain if one), "")
 
 
 async def _search(offered: Operations, caller: Caller, q: str, limit: int) -> list[TrackIdentity]:
