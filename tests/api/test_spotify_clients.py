@@ -127,7 +127,7 @@ def test_spotipy_has_scanned_files_without_any_id(
     assert (features["id"], features["duration_ms"]) == (found["id"], 16_000)
     assert spotipy_client.track(found["id"])["name"] == "Of no platform"
     listed = httpx.get(
-        f"{live.url}/v1/library?text=nameless",
+        f"{live.url}/v1/library?q=nameless",
         headers={"Authorization": f"Bearer {live.key('pro')}"},
     ).json()["items"]
     assert [one["id"] for one in listed] == [f"trk_{found['id']}"]
