@@ -88,7 +88,7 @@ class Dataset:
         return self._open()
 
     def _open(self) -> "lance.LanceDataset":
-        import lance  # takes half a second, and most commands open no library
+        import lance  # brings pandas, and most commands open no library
 
         return lance.dataset(
             self._uri,
