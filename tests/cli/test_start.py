@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections import namedtuple
 from pathlib import Path
 
@@ -83,6 +84,9 @@ def test_down_ends_what_a_killed_service_left_in_seconds(tmp_path: Path) -> None
     with subprocess.Popen(words, stdout=subprocess.DEVNULL, cwd=tmp_path) as left:
         reaper = threading.Thread(target=left.wait)
         reaper.start()
+        while not socket_path.exists():  # before that a SIGTERM finds no handler
+            assert left.returncode is None
+            time.sleep(0.02)
         pids = {"service": 2**22 + 1, "redis-server": left.pid}
         (tmp_path / "session.json").write_text(json.dumps({"pids": pids}))
         done = runner.invoke(app, ["down", "--data-dir", str(tmp_path)])
