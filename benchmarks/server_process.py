@@ -129,7 +129,7 @@ def serve_ray(bind: Callable[[], Any], name: str, port: int) -> None:
     from ray import serve
     from ray.serve.config import HTTPOptions
 
-    from serve_app.local.service import descendants
+    from serve_app.local.processes import descendants
 
     ray.init(
         address="local",

@@ -24,7 +24,7 @@ from benchmarks.harness.api import Server, serving
 from benchmarks.harness.scene import Scene, open_scene
 from benchmarks.report import Options, Result, Target, median_ratio
 from benchmarks.server_process import LOCAL, THROUGHPUT, UVICORN
-from serve_app.local.service import descendants
+from serve_app.local.processes import descendants
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -27,7 +27,8 @@ from serve_app.composition.files import (
     tracks_mirror,
 )
 from serve_app.domain.errors import ServiceUnavailableError
-from serve_app.local.embedded_redis import LocalRedisError, find_binary
+from serve_app.local import processes
+from serve_app.local.embedded_redis import LocalRedisError, find_binary, is_alive
 from serve_app.store.client import Store, connect
 from serve_app.store.objects import ObjectStore
 
@@ -41,6 +42,11 @@ LEDGER_SETTINGS = {
 
 LEAST_FREE_GB, COMFORTABLE_GB = 2, 20
 MOST_SKEW_S = 5.0
+
+CLOSE_PORTS = "a firewall has to keep them from others, or start anew: `afa down`, then `afa up`"
+ASK_FOR_ONE = (
+    "whoever reaches its ports runs code: start it anew with RAY_AUTH_MODE=token and RAY_AUTH_TOKEN"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +97,7 @@ def findings(settings: Settings, config: Path | None) -> Iterator[Finding]:
     yield of_disk(files.data_dir)
     yield from asyncio.run(of_redis(settings, files))
     yield from of_places(settings, files)
+    yield from of_ports(settings, files)
     yield from of_cluster(settings)
     yield from of_publications(settings, files)
     yield from of_checkpoints(settings, config)
@@ -213,6 +220,34 @@ async def of_ledger(store: Store, settings: Settings) -> list[Finding]:
 
 def _text(value: str | bytes) -> str:
     return value.decode() if isinstance(value, bytes) else value
+
+
+def of_ports(settings: Settings, files: LocalFiles) -> Iterator[Finding]:
+    """Look at who can reach the ports of the service, or of the node of Ray, on this machine."""
+    session = files.read_session()
+    if session is not None and is_alive(session["pids"]["service"]):
+        service: int = session["pids"]["service"]
+        public = urlsplit(session["url"]).port
+        own = processes.listeners([service, *processes.descendants(service).values()])
+        if is_public := any(one.is_open and one.port == public for one in own):
+            yield Finding("ports", f"{public} takes requests from other machines")
+        inner = [one for one in own if one.port != public]
+        if others := [f"{one.port} ({one.process})" for one in inner if one.is_open]:
+            yield fault("ports", f"open to other machines: {', '.join(others)}", CLOSE_PORTS)
+        elif inner:
+            what = "the other" if is_public else f"{public} and"
+            yield Finding("ports", f"{what} {len(inner)} are open to this machine alone")
+    elif settings.redis_url is not None and (raylets := processes.raylets()):
+        for raylet in raylets:
+            if not processes.has_token(raylet):
+                yield fault("ports", f"raylet {raylet} asks for no token", ASK_FOR_ONE)
+        ports = sorted({one.port for one in processes.listeners(processes.rays()) if one.is_open})
+        if ports:
+            yield Finding(
+                "ports",
+                f"Ray's {len(ports)} are open to other machines: {', '.join(map(str, ports))}",
+                "let nodes alone reach them; customers, the one of the proxy, through the balancer",
+            )
 
 
 def of_cluster(settings: Settings) -> Iterator[Finding]:

@@ -28,6 +28,7 @@ from serve_app.deployments.tracing import trace_if_asked
 from serve_app.domain.redaction import redact_logs
 from serve_app.domain.tiers import LOCAL, ORDER, SOLD, Tiers
 from serve_app.local import embedded_redis, own_ray
+from serve_app.local.processes import descendants
 from serve_app.local.supervision import SupervisedRedis
 from serve_app.providers.catalog.build import build_catalog
 from serve_app.providers.catalog.search import Catalog
@@ -236,28 +237,6 @@ def metrics_url() -> str:
 
     (node,) = ray.nodes()  # type: ignore[no-untyped-call]
     return f"http://127.0.0.1:{node['MetricsExportPort']}/metrics"
-
-
-def descendants(pid: int) -> dict[str, int]:
-    """Give the living descendants of a process, as ``name-pid`` to pid."""
-    children: dict[int, list[int]] = {}
-    names: dict[int, str] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal():
-            try:
-                head, _, rest = (entry / "stat").read_text().rpartition(")")
-            except OSError:
-                continue
-            children.setdefault(int(rest.split()[1]), []).append(int(entry.name))
-            command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode().split()
-            names[int(entry.name)] = Path(command[0]).name if command else head.partition("(")[2]
-    found: dict[str, int] = {}
-    waiting = [pid]
-    while waiting:
-        for child in children.get(waiting.pop(), []):
-            found[f"{names[child]}-{child}"] = child
-            waiting.append(child)
-    return found
 
 
 def main() -> None:

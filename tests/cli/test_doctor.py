@@ -1,6 +1,12 @@
 """What is wrong is told with its remedy."""
 
+import json
 import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -116,3 +122,50 @@ def test_a_folder_that_cannot_be_written_to_is_told(
     status, told = consult(monkeypatch, tmp_path)
     assert status == 1
     assert "cannot be written to" in told
+
+
+@contextmanager
+def listening(
+    folder: Path, address: str, name: str, **environment: str
+) -> Iterator[tuple[int, int]]:
+    """Run a process of a name that listens; give its pid and port."""
+    program = folder / name
+    program.symlink_to(sys.executable)
+    code = "import socket, sys\nserver = socket.create_server((sys.argv[1], 0))\n"
+    code += "print(server.getsockname()[1], flush=True)\nsys.stdin.read()\n"
+    with subprocess.Popen(
+        [program, "-c", code, address],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=os.environ | environment,
+    ) as process:
+        assert process.stdout is not None
+        yield process.pid, int(process.stdout.readline())
+        process.communicate()
+
+
+@pytest.mark.parametrize(("address", "status"), [("127.0.0.1", 0), ("0.0.0.0", 1)])  # noqa: S104
+def test_a_port_of_the_service_that_others_can_reach_is_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, address: str, status: int
+) -> None:
+    (tmp_path / "data").mkdir()
+    with listening(tmp_path, address, "inner") as (pid, port):
+        session = {"url": "http://127.0.0.1:8000", "pids": {"service": pid}}
+        (tmp_path / "data" / "session.json").write_text(json.dumps(session))
+        found, told = consult(monkeypatch, tmp_path)
+    assert found == status, told
+    if status:
+        assert f"open to other machines: {port} (inner)" in told
+    else:
+        assert "ports      8000 and 1 are open to this machine alone" in told
+
+
+@pytest.mark.parametrize("mode", ["token", "disabled"])
+def test_a_node_of_ray_tells_its_ports_and_whether_it_asks_for_a_token(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, mode: str
+) -> None:
+    away = {"AFA_REDIS_URL": "redis://127.0.0.1:9"}
+    with listening(tmp_path, "0.0.0.0", "raylet", RAY_AUTH_MODE=mode) as (pid, port):  # noqa: S104
+        _, told = consult(monkeypatch, tmp_path, **away)
+    assert (f"raylet {pid} asks for no token" in told) == (mode != "token")
+    assert re.search(rf"Ray's \d+ are open to other machines: .*\b{port}\b", told), told

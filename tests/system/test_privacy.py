@@ -1,56 +1,26 @@
 """What other users of the machine, and its neighbours, can reach of a local service."""
 
-import ipaddress
 import os
-import re
 import signal
 import stat
 import time
-from pathlib import Path
 
 import httpx
 import pytest
 from redis import Redis
 
 from serve_app.local.embedded_redis import read_pid_file
-from serve_app.local.service import descendants
+from serve_app.local.processes import descendants, listeners
 from tests.system.conftest import Service
 
 pytestmark = [pytest.mark.ray, pytest.mark.redis]
-LISTENING = "0A"
-
-
-def address_of(hexed: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
-    """Read an address of /proc/net/tcp: words of 32 bits in the machine's order."""
-    words = [bytes.fromhex(hexed[at : at + 8])[::-1] for at in range(0, len(hexed), 8)]
-    address = ipaddress.ip_address(b"".join(words))
-    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
-    return mapped or address
-
-
-def listeners(pids: list[int]) -> list[tuple[str, ipaddress.IPv4Address | ipaddress.IPv6Address]]:
-    """Give the processes that listen, each with the address."""
-    open_at = {}
-    for table in ("tcp", "tcp6"):
-        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
-            row = line.split()
-            if row[3] == LISTENING:
-                open_at[row[9]] = address_of(row[1].partition(":")[0])
-    found = []
-    for pid in pids:
-        for descriptor in Path(f"/proc/{pid}/fd").iterdir():
-            inode = re.fullmatch(r"socket:\[(\d+)\]", os.readlink(descriptor))
-            if inode is not None and inode[1] in open_at:
-                name = Path(f"/proc/{pid}/cmdline").read_bytes()[:40].decode()
-                found.append((name, open_at[inode[1]]))
-    return found
 
 
 def test_everything_listens_on_loopback_only(service: Service) -> None:
     own = service.pids["service"]
     found = listeners([own, *descendants(own).values()])
     assert len(found) > 10  # Ray's and Serve's are among them
-    assert [(name, str(address)) for name, address in found if not address.is_loopback] == []
+    assert [one for one in found if one.is_open] == []
 
 
 def test_the_data_folder_is_closed(service: Service) -> None:

@@ -1,0 +1,82 @@
+"""Whose processes run on this machine, and which ports they hold open."""
+
+import ipaddress
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+RAYS = ("raylet", "gcs_server", "ray::", "ray-dashboard")
+"""How the processes of a node of Ray call themselves, apart from what a raylet started."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Listener:
+    """A port that a process takes connections on.
+
+    Attributes:
+        port: Of TCP.
+        address: Of the interface; "0.0.0.0" and "::" are all of them.
+        process: Its name.
+    """
+
+    port: int
+    address: str
+    process: str
+
+    @property
+    def is_open(self) -> bool:
+        """Whether other machines may reach it."""
+        address = ipaddress.ip_address(self.address)
+        mapped = getattr(address, "ipv4_mapped", None)
+        return not (mapped or address).is_loopback
+
+
+def descendants(pid: int) -> dict[str, int]:
+    """Give the living descendants of a process, as ``name-pid`` to pid."""
+    children = psutil.Process(pid).children(recursive=True)
+    return {f"{name_of(child)}-{child.pid}": child.pid for child in children}
+
+
+def name_of(process: psutil.Process) -> str:
+    """Give the name that it was started by, or gave itself."""
+    try:
+        words = " ".join(process.cmdline()).split()
+        return Path(words[0]).name if words else process.name()
+    except psutil.Error:
+        return "ended"
+
+
+def listeners(pids: Iterable[int]) -> list[Listener]:
+    """Give the ports that these processes hold open; a process of another user tells none."""
+    found = set()
+    for pid in pids:
+        try:
+            process = psutil.Process(pid)
+            for socket in process.net_connections("tcp"):
+                if socket.status == psutil.CONN_LISTEN:
+                    found.add(Listener(socket.laddr.port, socket.laddr.ip, name_of(process)))
+        except psutil.Error:
+            continue
+    return sorted(found)
+
+
+def raylets() -> list[int]:
+    """Give the processes on this machine that each make it a node of Ray."""
+    return [one.pid for one in psutil.process_iter() if name_of(one) == "raylet"]
+
+
+def rays() -> list[int]:
+    """Give all processes of Ray on this machine."""
+    started = {pid for raylet in raylets() for pid in descendants(raylet).values()}
+    named = {one.pid for one in psutil.process_iter() if name_of(one).startswith(RAYS)}
+    return sorted(started | named)
+
+
+def has_token(raylet: int) -> bool:
+    """Whether a node of Ray was told to ask for a token."""
+    try:
+        return psutil.Process(raylet).environ().get("RAY_AUTH_MODE") == "token"
+    except psutil.AccessDenied:
+        return True  # another user's; it cannot be seen
