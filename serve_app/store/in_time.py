@@ -1,16 +1,54 @@
-"""A time limit for answers that leaves out the time in which this process itself did not run.
+"""A time limit for answers that leaves out the time in which this thread could not run.
 
 A loop that was held up, by a busy machine or by work of its own, finds the answer and the end of
 the limit together when it runs again. `asyncio.timeout` would throw the answer away; here the loop
-has a few more turns to take it in.
+has a few more turns to take it in. And what the loop's thread has waited for a processor is added
+to the limit, up to its double.
 """
 
 import asyncio
+import os
+import threading
 from types import TracebackType
 
 TURNS = 4
 SHARE = 0.05
 """Of the limit, for each of those turns."""
+
+
+class _OwnFile:
+    """What Linux tells of a thread's turns on a processor, held open by the thread itself."""
+
+    def __init__(self) -> None:
+        try:
+            self._descriptor: int | None = os.open("/proc/thread-self/schedstat", os.O_RDONLY)
+        except OSError:
+            self._descriptor = None
+
+    def __del__(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+
+    def waited_s(self) -> float:
+        if self._descriptor is None:
+            return 0.0
+        return int(os.pread(self._descriptor, 64, 0).split()[1]) / 1e9
+
+
+_own = threading.local()
+
+
+def waited_s() -> float:
+    """Give the seconds for which this thread was ready to run and had no processor.
+
+    The second figure of its ``schedstat`` (Documentation/scheduler/sched-stats of Linux); 0 where
+    the system does not tell.
+    """
+    try:
+        file: _OwnFile = _own.file
+    except AttributeError:
+        file = _own.file = _OwnFile()
+    return file.waited_s()
 
 
 class InTime:
@@ -27,6 +65,7 @@ class InTime:
     async def __aenter__(self) -> None:
         await self._timeout.__aenter__()
         self._loop = asyncio.get_running_loop()
+        self._began_s, self._waited_before_s = self._loop.time(), waited_s()
         self._turn_s = SHARE * self._limit_s
         first_s = self._limit_s - TURNS * self._turn_s
         self._timer = self._loop.call_later(first_s, self._turn, TURNS)
@@ -34,8 +73,13 @@ class InTime:
     def _turn(self, left: int) -> None:
         if left:
             self._timer = self._loop.call_later(self._turn_s, self._turn, left - 1)
+            return
+        waited = min(waited_s() - self._waited_before_s, self._limit_s)
+        now_s = self._loop.time()
+        if now_s < self._began_s + self._limit_s + waited - self._turn_s:
+            self._timer = self._loop.call_later(self._turn_s, self._turn, 0)
         else:
-            self._timeout.reschedule(self._loop.time())
+            self._timeout.reschedule(now_s)
 
     async def __aexit__(
         self,

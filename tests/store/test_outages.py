@@ -7,6 +7,7 @@ import signal
 import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -18,11 +19,13 @@ from serve_app.domain.errors import ServiceUnavailableError
 from serve_app.ledger.jobs.queue import Jobs
 from serve_app.ledger.jobs.types import NewJob
 from serve_app.ledger.ledger import Ledger
+from serve_app.store import in_time
 from serve_app.store.accounts import Accounts
 from serve_app.store.assets import Assets
 from serve_app.store.cache import Cache
 from serve_app.store.client import Store, connect
 from serve_app.store.idempotency import Idempotency
+from serve_app.store.in_time import waited_s
 from serve_app.store.limits import Limits
 from tests.soak.power import Victim
 from tests.store.setting import ACCOUNT, PAYER, small_tiers, some_work
@@ -53,11 +56,11 @@ async def store(victim: Victim) -> AsyncIterator[Store]:
 
 
 async def refusal_s(call) -> float:  # type: ignore[no-untyped-def]
-    began = time.monotonic()
+    began = time.monotonic() - waited_s()
     with pytest.raises(ServiceUnavailableError) as caught:
         await call
     assert caught.value.retry_after_s >= 1
-    return time.monotonic() - began
+    return time.monotonic() - waited_s() - began
 
 
 async def served(ask: Callable[[], Awaitable[T]]) -> T:
@@ -209,3 +212,31 @@ async def test_a_process_that_was_held_up_does_not_take_its_ledger_for_away(
     time.sleep(0.5)  # noqa: ASYNC251  the loop is what is held up
     assert await answer == b"here"
     await store.close()
+
+
+async def test_waiting_for_a_processor_does_not_count_against_the_ledger(
+    victim: Victim, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a machine so busy that the thread runs half of the time."""
+    store = connect(victim.url, timeout_s=0.2)
+    await store.command("PING")
+    monkeypatch.setattr(in_time, "waited_s", lambda: time.monotonic() / 2)
+    began_s = time.monotonic()
+    with pytest.raises(ServiceUnavailableError):
+        await store.guard(asyncio.sleep(5))
+    assert 0.35 <= time.monotonic() - began_s < 1
+    await store.close()
+
+
+@pytest.mark.skipif(not Path("/proc/thread-self/schedstat").exists(), reason="Linux tells it")
+def test_each_thread_knows_how_long_it_waited_for_a_processor() -> None:
+    def busy_s() -> tuple[float, float]:
+        began_s, used_s, waited = time.perf_counter(), time.thread_time(), in_time.waited_s()
+        while time.perf_counter() < began_s + 0.5:
+            pass
+        took_s = time.perf_counter() - began_s
+        return took_s - (time.thread_time() - used_s), in_time.waited_s() - waited
+
+    with ThreadPoolExecutor(1) as other:
+        for away_s, waited in (busy_s(), other.submit(busy_s).result()):
+            assert waited == pytest.approx(away_s, abs=0.05)

@@ -196,6 +196,7 @@ async def submit(stores: Stores, account: str) -> str:
     return job.job_id
 
 
+@pytest.mark.slow
 def test_a_broken_device_costs_no_job_and_no_credit(cluster: Cluster, tmp_path: Path) -> None:
     toy = cluster.toy(ToyDeployment, "Toy", num_replicas=2, health_check_period_s=0.5)
     spectral = cluster.toy(ToySpectralDeployment, "ToySpectral")
