@@ -42,22 +42,22 @@ class Scene:
 
 
 @contextmanager
-def open_scene() -> Iterator[Scene]:
+def open_scene(n_tracks: int = N_TRACKS) -> Iterator[Scene]:
     """Start the stores and fill them."""
     with tempfile.TemporaryDirectory(prefix="afa-bench-") as name:
         folder = Path(name)
         servers = [embedded_redis.start(folder, role=role) for role in ("ledger", "cache")]
         try:
-            yield asyncio.run(fill(folder, *(server.url for server in servers)))
+            yield asyncio.run(fill(folder, n_tracks, *(server.url for server in servers)))
         finally:
             for server in servers:
                 server.stop()
 
 
-async def fill(folder: Path, ledger_url: str, cache_url: str) -> Scene:
+async def fill(folder: Path, n_tracks: int, ledger_url: str, cache_url: str) -> Scene:
     """Make the catalog, cache the features of its tracks and issue the keys."""
     parquet, catalog_dir = folder / "tracks.parquet", folder / "catalog"
-    write_synthetic(parquet, N_TRACKS)
+    write_synthetic(parquet, n_tracks)
     build_catalog([parquet], catalog_dir)
     options = StoreOptions(
         ledger_url=ledger_url,

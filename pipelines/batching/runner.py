@@ -27,7 +27,7 @@ from pipelines.audio.waveform import Waveform
 from pipelines.batching.batcher import Batcher, BatcherMetrics, DeviceFaultError, Observation
 from pipelines.batching.device import TorchDevice, Turns
 from pipelines.batching.steps import Finisher, HeavyStep, Prepared, Step
-from pipelines.batching.windows import WindowedModel
+from pipelines.batching.windows import WindowedModel, most_windows
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -59,8 +59,8 @@ class BatchedStep(Generic[R]):
     Args:
         step: What to compute.
         device: Where its models live.
-        max_windows: Most windows in one forward of each model; a compiled model's largest batch
-            size takes its place.
+        max_windows: Most windows in one forward of each model, 0 as `most_windows`; a compiled
+            model's largest batch size takes its place.
         max_batch_bytes: Most bytes of windows in one forward, which holds as well; of a compiled
             model's sizes those above are left out. One window is always allowed.
         max_queued_bytes: Most bytes of windows waiting for each model (see `Batcher`); None where
@@ -90,9 +90,8 @@ class BatchedStep(Generic[R]):
     ) -> None:
         self.step = step
         self.warm_up_s = 0.0
-        budgets = {
-            model.model_id: _budget(model, max_windows, max_batch_bytes) for model in step.models
-        }
+        most = max_windows or most_windows(device)
+        budgets = {model.model_id: _budget(model, most, max_batch_bytes) for model in step.models}
         self.device = TorchDevice(device, turns)
         self._batchers = {
             model.model_id: Batcher(

@@ -17,7 +17,7 @@ from torch import Tensor
 from pipelines.audio.track import Track
 from pipelines.audio.waveform import Waveform
 from pipelines.batching.upload import bring
-from pipelines.batching.windows import WindowedModel
+from pipelines.batching.windows import WindowedModel, most_windows
 
 R_co = TypeVar("R_co", covariant=True)
 A = TypeVar("A")
@@ -147,25 +147,26 @@ class HeavyStep(Protocol[R_co]):
 
 
 def run_local(
-    step: Step[R_co], waveform: Waveform, batch_windows: int = 8, device: torch.device = CPU
+    step: Step[R_co], waveform: Waveform, batch_windows: int = 0, device: torch.device = CPU
 ) -> R_co:
     """Run a step in this thread, without a batcher.
 
     Args:
         step: What to compute.
         waveform: The decoded track.
-        batch_windows: At most so many windows in one forward.
+        batch_windows: At most so many windows in one forward; 0 as `most_windows`.
         device: Where its models live.
     """
     return run_on(step, bring(waveform, device, is_mono=step.is_mono), batch_windows)
 
 
-def run_on(step: Step[R_co], track: Track, batch_windows: int = 8) -> R_co:
+def run_on(step: Step[R_co], track: Track, batch_windows: int = 0) -> R_co:
     """Run a step in this thread on a track that lies with its models (see `bring`)."""
+    most = batch_windows or most_windows(track.samples.device)
     with torch.inference_mode():
         prepared = step.prepare(track)
         outputs = {
-            model.model_id: forward_windows(model, prepared.windows[model.model_id], batch_windows)
+            model.model_id: forward_windows(model, prepared.windows[model.model_id], most)
             for model in step.models
             if model.model_id in prepared.windows
         }

@@ -39,6 +39,14 @@ class WindowSpec:
         return self.length * self.channels * np.dtype(np.float32).itemsize
 
 
+def most_windows(device: torch.device) -> int:
+    """Give how many windows a forward takes where nothing else is said.
+
+    On the CPU a third gains nothing, and more leave its caches (`docs/benchmarks.md`).
+    """
+    return 2 if device.type == "cpu" else 16
+
+
 class WindowedModel(Protocol):
     """A network or a piece of signal processing that maps windows to outputs, row by row.
 

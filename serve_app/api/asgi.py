@@ -91,7 +91,8 @@ def describe(public_url: str, tiers: Tiers) -> FastAPI:
         servers=[{"url": public_url}],
     )
     for group in GROUPS:
-        app.include_router(group.router)
+        # Not `include_router`, which analyses every route once more for each application.
+        app.router.routes += group.router.routes
     openapi.install(app)
     return app
 
@@ -110,7 +111,7 @@ def create_app(
     app.state.services = services
     shown = [pages.reference, pages.playground] if playground else [pages.reference]
     for router in shown:
-        app.include_router(router)
+        app.router.routes += router.routes
     routes = [
         route for router in (*(group.router for group in GROUPS), *shown) for route in router.routes
     ]

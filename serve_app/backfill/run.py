@@ -176,7 +176,9 @@ class Backfill:
         return heard_row(source, file, track.track_id, track.identity, whole)
 
     def _answers(self, todo: Sequence[Found]) -> Iterator[list[dict[str, Any]]]:
-        DataContext.get_current().enable_progress_bars = False
+        context = DataContext.get_current()
+        context.enable_progress_bars = False
+        context.memory_usage_poll_interval_s = None  # reads every page of the actor, each second
         logging.getLogger("ray.data").setLevel(logging.ERROR)
         n_rows = max(BLOCK_ROWS, -(-len(todo) // MOST_BLOCKS))
         blocks = [

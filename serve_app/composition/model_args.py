@@ -35,7 +35,12 @@ class ModelArgs(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
 
     max_windows: int = Field(0, ge=0, description="Windows per track and model; 0 means all.")
-    batch_windows: int = Field(16, ge=1, description="Most windows in one forward.")
+    batch_windows: int = Field(
+        0,
+        ge=0,
+        description="Most windows in one forward; 0: 16, and 2 on the CPU, whose caches hold no "
+        "more.",
+    )
     batch_mib: int = Field(256, ge=1, description="Most MiB of windows in one forward.")
     queue_mib: int = Field(
         2048, ge=1, description="Most MiB of windows that wait for one model; more are refused."

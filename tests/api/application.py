@@ -56,6 +56,7 @@ from serve_app.services.lookup.feature_cache import FeatureCache
 PUBLIC_URL = "http://afa.test"
 MODELS = {"beats": "fake", "key": "fake", "embedding": "fake"}
 KINDS = ("free", "basic", "pro", "scale")
+N_SLOTS = 6
 
 
 @dataclass
@@ -300,7 +301,7 @@ async def open_application(
         stopping.set()
         while worker is not None and not worker.done():
             # Wake whoever waits for work; cancel only what a test has left hanging.
-            await stores.ledger_store.command("LPUSH", "{lanes}:wake", 1, 1)
+            await stores.ledger_store.command("LPUSH", "{lanes}:wake", *[1] * N_SLOTS)
             _, hanging = await asyncio.wait({worker}, timeout=2)
             if hanging:
                 worker.cancel()
@@ -314,11 +315,12 @@ async def open_application(
 async def work(stores: Stores, runner: JobRunner, stopping: asyncio.Event) -> None:
     """Run jobs, two at a time, and fetch four addresses beside them."""
 
-    async def slot(number: int, stage: Stage = "analyse") -> None:
+    async def slot(number: int, stage: Stage) -> None:
         while not stopping.is_set():
             with suppress(ServiceUnavailableError):
                 claim = await stores.jobs.claim(f"worker-{number}", 0.1, stage)
                 if claim is not None:
                     await runner.run(claim)
 
-    await asyncio.gather(slot(0), slot(1), *(slot(2 + n, "fetch") for n in range(4)))
+    stages: list[Stage] = ["analyse"] * 2 + ["fetch"] * (N_SLOTS - 2)
+    await asyncio.gather(*(slot(number, stage) for number, stage in enumerate(stages)))

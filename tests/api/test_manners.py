@@ -7,12 +7,18 @@ import httpx
 import pytest
 
 from serve_app.api.asgi import create_app
+from serve_app.api.routes import bpm
 from tests.api.application import PUBLIC_URL, Application
 
 pytestmark = pytest.mark.redis
 
 DEMO = "0AfaDemoTrack000000001"
 PAGE = "https://page.example"
+
+
+async def test_routes_are_analysed_once_for_all_applications_of_a_process(api: Application) -> None:
+    again = create_app(api.services)
+    assert {*map(id, bpm.router.routes)} <= {*map(id, again.routes)}
 
 
 @pytest.mark.parametrize(

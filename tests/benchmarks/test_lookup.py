@@ -26,7 +26,7 @@ pytestmark = pytest.mark.redis
 
 @pytest.fixture(scope="module")
 def scene() -> Iterator[Scene]:
-    with open_scene() as opened:
+    with open_scene(n_tracks=100) as opened:
         yield opened
 
 

@@ -118,7 +118,7 @@ def test_a_bare_copy_is_timed() -> None:
 
 @pytest.fixture(scope="module")
 def scene() -> Iterator[Scene]:
-    with open_scene() as opened:
+    with open_scene(n_tracks=100) as opened:
         yield opened
 
 

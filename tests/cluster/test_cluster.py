@@ -45,11 +45,7 @@ def profile(**jobs: float) -> dict[str, Any]:
         (REPOSITORY / "configs" / "serve.gpu.yaml").read_text()
     )
     (application,) = content["applications"]
-    small = {"batch_windows": 8}
     application["args"] = {
-        "spectral": {"batch_windows": 4},
-        "mood": small,
-        "embedding": small,
         "worker": {"concurrent_jobs": 2},
         "jobs": {"run_limit_s": 900} | jobs,
     }

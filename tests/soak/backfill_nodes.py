@@ -1,8 +1,9 @@
 """How fast a back-fill is on nodes that have so much of a processor and no more.
 
-A node's share is a quota of its control group, so that what runs beside it, and the head with the
-command itself, takes nothing of it. What starting costs falls out: only the files count that a
-longer run has more than a shorter one.
+A node is one processor, less what its control group leaves to the head and the command itself. The
+other processor is busy with the same kind of work whatever is measured, for two that share a core
+are slower together than alone. What starting costs falls out: only the files count that a longer
+run has more than a shorter one.
 """
 
 import os
@@ -23,6 +24,9 @@ PERIOD_US = 100_000
 MOST_SHARES = 262_144
 """Whatever else runs gets what is left."""
 
+SHARE = 0.85
+"""Of a processor, for each node."""
+
 NODE_MEMORY = 200_000_000
 SERVED = "import sys; from tests.soak.backfill_nodes import serve; serve(int(sys.argv[1]))"
 HEARD = "import sys; from tests.soak.backfill_nodes import hear; hear(sys.argv[1])"
@@ -34,12 +38,12 @@ def can_confine() -> bool:
 
 
 @contextmanager
-def confined(share: float) -> Iterator[Path]:
-    """Give a control group with such a share; what runs in it ends with the block."""
+def confined() -> Iterator[Path]:
+    """Give a control group with a node's share; what runs in it ends with the block."""
     group = GROUPS / f"afa-{secrets.token_hex(4)}"
     group.mkdir()
     (group / "cpu.cfs_period_us").write_text(str(PERIOD_US))
-    (group / "cpu.cfs_quota_us").write_text(str(round(share * PERIOD_US)))
+    (group / "cpu.cfs_quota_us").write_text(str(round(SHARE * PERIOD_US)))
     (group / "cpu.shares").write_text(str(MOST_SHARES))
     try:
         yield group
@@ -52,17 +56,26 @@ def confined(share: float) -> Iterator[Path]:
         group.rmdir()
 
 
-def bare_s(folder: Path, share: float) -> float:
-    """Seconds a bare loop takes for a folder: one process, one file after the other."""
-    with confined(share) as group:
-        enter = f'echo $$ > {group}/cgroup.procs && exec "$@"'
+@contextmanager
+def hearing(folder: Path, cpu: int) -> Iterator[subprocess.Popen[str]]:
+    """Run a bare loop over a folder again and again: one process, one file after the other."""
+    with confined() as group:
+        enter = f'echo $$ > {group}/cgroup.procs && exec taskset -c {cpu} "$@"'
         line = ["sh", "-c", enter, "sh", sys.executable, "-c", HEARD, str(folder)]
-        told = subprocess.run(line, check=True, capture_output=True, text=True)
-        return float(told.stdout.split()[-1])
+        with subprocess.Popen(line, stdout=subprocess.PIPE, text=True) as process:
+            yield process
+            process.kill()
+
+
+def bare_s(folder: Path) -> float:
+    """Seconds a bare loop takes for a folder, with another beside it."""
+    with hearing(folder, 1), hearing(folder, 0) as one:
+        assert one.stdout is not None
+        return float(one.stdout.readline())
 
 
 def hear(folder: str) -> None:
-    """Decode and analyse every file, keep nothing, and print the seconds."""
+    """Decode and analyse every file, keep nothing, and print the seconds; for ever."""
     import torch
 
     from configs.settings import Settings
@@ -77,15 +90,17 @@ def hear(folder: str) -> None:
     analyzer = LocalAnalyzer(options.cards(), options.model_dir, device, options.max_windows)
     paths = sorted(Path(folder).iterdir())
     analyzer.analyze(paths[0], LIMITS)
-    began_s = time.perf_counter()
-    for path in paths:
-        analyzer.analyze(path, LIMITS)
-    sys.stdout.write(f"{time.perf_counter() - began_s}\n")
+    while True:
+        began_s = time.perf_counter()
+        for path in paths:
+            analyzer.analyze(path, LIMITS)
+        sys.stdout.write(f"{time.perf_counter() - began_s}\n")
+        sys.stdout.flush()
 
 
 @contextmanager
-def nodes(n: int, share: float) -> Iterator[Mapping[str, str]]:
-    """Start a head without a CPU, and nodes with one each; give what to set to reach them."""
+def nodes(n: int) -> Iterator[Mapping[str, str]]:
+    """Start a head without a CPU, and nodes on one each; give what to set to reach them."""
     own = {
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN": secrets.token_hex(32),
@@ -102,20 +117,22 @@ def nodes(n: int, share: float) -> Iterator[Mapping[str, str]]:
         assert cluster.stdout is not None
         address, *pids = cluster.stdout.readline().split()
         try:
-            with each_confined(pids, share):
+            with each_confined(pids):
                 yield environment | {"RAY_ADDRESS": address}
         finally:
             cluster.stdin.close()
 
 
 @contextmanager
-def each_confined(pids: list[str], share: float) -> Iterator[None]:
-    """Confine each process, with all below it, to a share of its own."""
+def each_confined(pids: list[str]) -> Iterator[None]:
+    """Confine each process, with all below it, to a processor of its own."""
     with ExitStack() as groups:
-        for one in pids:
-            group = groups.enter_context(confined(share))
+        for cpu, one in enumerate(pids):
+            group = groups.enter_context(confined())
             for pid in family(int(one)):
                 (group / "cgroup.procs").write_text(str(pid))
+                for thread in Path(f"/proc/{pid}/task").iterdir():
+                    os.sched_setaffinity(int(thread.name), {cpu})
         yield
 
 

@@ -16,6 +16,7 @@ import ssl
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from ipaddress import ip_network
 from urllib.parse import quote, urlsplit
 
@@ -157,6 +158,12 @@ class UrlGuard:
         return name
 
 
+@cache
+def mozillas_roots() -> ssl.SSLContext:
+    """Give the certificates that are trusted unless others are named; read once."""
+    return ssl.create_default_context(cafile=certifi.where())
+
+
 class GuardedConnector:
     """Opens connections to addresses that a guard permits.
 
@@ -171,7 +178,7 @@ class GuardedConnector:
     ) -> None:
         self._guard = guard
         self._resolve = resolve or resolve_by_system
-        self._tls = tls or ssl.create_default_context(cafile=certifi.where())
+        self._tls = tls or mozillas_roots()
 
     async def pool(self, target: Target) -> httpcore.AsyncConnectionPool:
         """Resolve and check the target, and give a pool that connects nowhere else.

@@ -112,6 +112,14 @@ async def test_many_tracks_at_once_give_what_each_gives_alone(
     batched.check_health()
 
 
+async def test_a_forward_on_the_cpu_takes_two_windows_where_nothing_is_said() -> None:
+    model = SpectrumModel("fine", 100)
+    step = BatchedStep(SpectrumStep(model), torch.device("cpu"), max_windows=0)
+    await asyncio.gather(*(step.run(track(1.0, seed)) for seed in range(3)))
+    assert max(model.batches) == 2
+    step.close()
+
+
 async def test_unfit_audio_fails_alone(batched: BatchedStep[dict[str, list[float]]]) -> None:
     results = await asyncio.gather(
         batched.run(track(0.001, 0)), batched.run(track(1.0, 1)), return_exceptions=True

@@ -58,6 +58,12 @@ def test_rows_come_back_in_order_for_every_model_whatever_the_batch() -> None:
     assert long.batches == [3]
 
 
+def test_a_forward_on_the_cpu_takes_two_windows_where_nothing_is_said() -> None:
+    model = PeakModel("short", 100)
+    run_local(PeakStep(model), Waveform(np.ones((1, 500), np.float32), 8000))
+    assert model.batches == [2, 2, 1]
+
+
 def test_a_model_without_windows_is_not_run() -> None:
     model = PeakModel("quiet", 100)
     _, rows = run_local(PeakStep(model), Waveform(np.zeros((1, 500), np.float32), 8000))
