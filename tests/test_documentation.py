@@ -1,6 +1,7 @@
 """The pages name every route, error code, price and tier that exists, and nothing that does not."""
 
 import re
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -43,6 +44,8 @@ FRONT_PAGE_WORDS = 1200
 
 SHELL = re.compile(r"^```(?:sh|console)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 NAMED_TEST = re.compile(r"`(?:(tests/[\w/]+\.py)::)?(\w+)`")
+ADDRESS = re.compile(r"(/(?:v1|spotify/v1|acousticbrainz)/[^\s?`\"'|\])>]*)\?([^\s`\"'|\])>]+)")
+"""A path of the service, and what is asked behind it; what others send to `/api` is theirs."""
 COMMAND = re.compile(r"^(?:\$ )?(?:\.venv/bin/)?afa ([^#|>\n]*)", re.MULTILINE)
 
 
@@ -173,6 +176,44 @@ def test_paths_and_links_are_noticed() -> None:
     page = REPOSITORY / "docs" / "architecture.md"
     links = ("../README.md", "../no.md", "#a-charge", "#no", "decisions/README.md#decisions")
     assert [leads_somewhere(page, link) for link in links] == [True, False, True, False, True]
+
+
+@cache
+def queries() -> list[tuple[re.Pattern[str], set[str]]]:
+    """Give every path of the service as a pattern, with the names that its query may have."""
+    found = []
+    for path, methods in described_app().openapi()["paths"].items():
+        names = {
+            parameter["name"]
+            for operation in methods.values()
+            for parameter in operation.get("parameters", [])
+            if parameter["in"] == "query"
+        }
+        found.append((re.compile(re.sub(r"\\{\w+\\}", "[^/]+", re.escape(path))), names))
+    return found
+
+
+def unknown_queries(text: str) -> list[str]:
+    """Give the addresses in a text of which no route takes all that is asked."""
+    taken = queries()
+    return [
+        f"{path}?{query}"
+        for path, query in ADDRESS.findall(text)
+        if not any(
+            pattern.fullmatch(path) and {one.partition("=")[0] for one in query.split("&")} <= names
+            for pattern, names in taken
+        )
+    ]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_what_addresses_ask_is_taken(page: Path) -> None:
+    assert unknown_queries(page.read_text()) == []
+
+
+def test_a_wrong_query_is_noticed() -> None:
+    text = "`/v1/similar/{id}?n=1&year_min=1999`, /v1/similar/trk_1?limit=1 and '/v1/no?x=1'"
+    assert unknown_queries(text) == ["/v1/similar/trk_1?limit=1", "/v1/no?x=1"]
 
 
 @pytest.mark.parametrize("page", ROOMS, ids=name_of)
