@@ -2,21 +2,20 @@
 
 import logging
 import os
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from configs.settings import Settings
 from models.checkpoints.cards import CardError
-from serve_app.cli.environment import ConfigOption, console, errors, fail, profile_of, told
+from serve_app.cli.environment import ConfigOption, console, fail, profile_of, told
 from serve_app.cli.library.opened import opened
 from serve_app.cli.library.scan import place_of
+from serve_app.cli.output.progress import shown
 from serve_app.composition.files import LocalFiles, NotSharedError, make_private, require_shared
 from serve_app.composition.options import UrlOptions
 from serve_app.domain.errors import ServiceUnavailableError
@@ -29,8 +28,6 @@ if TYPE_CHECKING:
     from serve_app.backfill.run import Report
 
 TABLE = ".parquet"
-LINE_S = 60.0
-"""Between two lines of progress where there is no terminal."""
 
 
 def backfill(
@@ -158,8 +155,12 @@ def _run(
     listed = list(place.find())
     with (
         told(DestinationError, OtherCheckpointsError, RayError, ServiceUnavailableError, OSError),
-        _shown(len(listed)) as tell,
+        shown("hearing", len(listed)) as show,
     ):
+
+        def tell(report: "Report") -> None:
+            show(report.n_done, report.heard, f", {report.errors} errors")
+
         run = Backfill(library, Destination(out), options, actors_for(*wanted), tell)
         try:
             run.run(listed)
@@ -172,36 +173,3 @@ def _run(
         f"{report.errors} with errors",
         highlight=False,
     )
-
-
-@contextmanager
-def _shown(total: int) -> Iterator[Callable[["Report"], None]]:
-    """Give what shows progress: a bar on a terminal, elsewhere a line every minute."""
-    begun_s = shown_s = time.monotonic()
-    with Progress(
-        TextColumn("hearing"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[rate]}"),
-        TimeRemainingColumn(),
-        console=errors,
-        transient=True,
-        disable=not errors.is_terminal,
-    ) as bar:
-        task = bar.add_task("hearing", total=total, rate="")
-
-        def tell(report: "Report") -> None:
-            nonlocal shown_s
-            now_s = time.monotonic()
-            rate = report.heard / max(now_s - begun_s, 1e-3)
-            told_rate = f"{rate:.1f} a second, {report.errors} errors"
-            bar.update(task, completed=report.n_done, rate=told_rate)
-            if not errors.is_terminal and now_s - shown_s >= LINE_S and rate:
-                shown_s = now_s
-                left_min = (total - report.n_done) / rate / 60
-                errors.print(
-                    f"{report.n_done} of {total}, {told_rate}, {left_min:.0f} min left",
-                    highlight=False,
-                )
-
-        yield tell

@@ -3,13 +3,13 @@
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from configs.settings import Settings
 from models.checkpoints.cards import CardError
@@ -19,6 +19,7 @@ from serve_app.cli.analysis.sources import SOURCES_HELP, expanded
 from serve_app.cli.environment import ConfigOption, TempoRangeOption, console, errors, fail, told
 from serve_app.cli.library.opened import opened
 from serve_app.cli.library.workers import WorkersEngine
+from serve_app.cli.output.progress import shown
 from serve_app.cli.service import running_session
 from serve_app.composition.files import LocalFiles, NotRunningError, make_private
 from serve_app.domain.errors import ServiceUnavailableError
@@ -129,18 +130,14 @@ class Session:
         """Take up what was listed, under a bar; tell what came of it."""
         total = sum(len(of_place) for _, of_place in found)
         begun_s = time.monotonic()
-        with Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[rate]}"),
-            TimeRemainingColumn(),
-            console=errors,
-            transient=True,
-            disable=is_quiet or not errors.is_terminal,
-        ) as bar:
-            task = bar.add_task("scanning", total=total, rate="")
-            tell = _Teller(lambda rate: bar.update(task, advance=1, rate=rate))
+        n_of: Counter[Outcome] = Counter()
+        with shown("scanning", total, is_quiet=is_quiet) as show:
+
+            def tell(location: str, outcome: Outcome) -> None:
+                del location  # troubles are told at the end, the rest is a number
+                n_of[outcome] += 1
+                show(n_of.total(), n_of[Outcome.ADDED] + n_of[Outcome.ANALYSED], "")
+
             scan = Scan(
                 self._library, engine, self._naming, self._landmarks, tell, again=self._again
             )
@@ -160,22 +157,6 @@ class Session:
                 f"{report.summary()}; {n_tracks} tracks in the library ({took_s:.1f} s)",
                 highlight=False,
             )
-
-
-class _Teller:
-    """Moves the bar on, with the rate of files that were analysed."""
-
-    def __init__(self, advance: Callable[[str], None]) -> None:
-        self._advance = advance
-        self._begun_s = time.monotonic()
-        self._n_heard = 0
-
-    def __call__(self, location: str, outcome: Outcome) -> None:
-        """Note what became of a file."""
-        del location  # troubles are told at the end, the rest is a number
-        self._n_heard += outcome in (Outcome.ADDED, Outcome.ANALYSED)
-        rate = 60 * self._n_heard / max(time.monotonic() - self._begun_s, 1e-3)
-        self._advance(f"{rate:.1f} analysed a minute" if self._n_heard else "")
 
 
 def place_of(source: str) -> Place:
