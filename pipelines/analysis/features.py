@@ -7,7 +7,7 @@ the seven digits of a float32.
 import json
 import math
 from collections.abc import Callable
-from dataclasses import MISSING, asdict, fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from typing import Any, cast, get_args, get_origin, get_type_hints
 
@@ -32,7 +32,7 @@ def to_json(features: TrackFeatures) -> bytes:
         RecordFormatError: A number is not finite.
     """
     try:
-        content = {"version": VERSION, **_rounded(asdict(features))}
+        content = {"version": VERSION, **_plain(features)}
         return json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
     except ValueError as fault:
         raise RecordFormatError("the record holds a number that is not finite") from fault
@@ -59,13 +59,16 @@ def from_fields(content: object) -> TrackFeatures:
     return cast("TrackFeatures", _parser(TrackFeatures)(record, "record"))
 
 
-def _rounded(value: Any) -> Any:
+def _plain(value: Any) -> Any:
+    """Give a record as JSON has it, its numbers rounded."""
     if isinstance(value, float):
         return float(f"{value:.7g}")
     if isinstance(value, list):
-        return [_rounded(item) for item in value]
+        return [_plain(item) for item in value]
     if isinstance(value, dict):
-        return {name: _rounded(item) for name, item in value.items()}
+        return {name: _plain(item) for name, item in value.items()}
+    if is_dataclass(value):
+        return {one.name: _plain(getattr(value, one.name)) for one in fields(value)}
     return value
 
 
