@@ -25,10 +25,10 @@ from pipelines.analysis.notes import CAMELOT
 from serve_app.domain.identity import TrackIdentity, to_json
 from serve_app.library.dataset import FRAGMENT_ROWS
 from serve_app.library.library import Library
+from serve_app.library.nearest import N_PROBES, n_compared
 from serve_app.library.query import TrackQuery, tag_term
 from serve_app.library.rows import model_term
 from serve_app.library.track import OPERATOR, Analysis, LibraryTrack, pack
-from serve_app.library.vectors import N_PROBES, n_compared
 from serve_app.services.similar.neighbours import LibraryNeighbours
 from serve_app.services.similar.search import Search
 from serve_app.services.similar.wanted import Seed, Wanted

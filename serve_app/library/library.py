@@ -21,12 +21,12 @@ from serve_app.domain.ulid import new_ulid
 from serve_app.library.analyses import Analyses
 from serve_app.library.dataset import Dataset
 from serve_app.library.edit import Edit
-from serve_app.library.nearest import nearest
+from serve_app.library.nearest import Near, Nearest
 from serve_app.library.place import LibraryPlace
 from serve_app.library.query import SERVER, TrackQuery
 from serve_app.library.rows import MODEL, SCHEMA, table_of
 from serve_app.library.track import LibraryTrack, stamped
-from serve_app.library.vectors import Near, Vectors
+from serve_app.library.vectors import Vectors
 from serve_app.library.view import FORMAT, Outline, View
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class Library:
         self._place = LibraryPlace.parse(url)
         self._tracks = Dataset(self._place, "tracks", SCHEMA)
         self._analyses = Analyses(self._place)
-        self._vectors: dict[str, Vectors] = {}
+        self._nearest: dict[str, Nearest] = {}
         self._lock = Lock()
         self._closing = Event()
         self._follower: Thread | None = None
@@ -201,10 +201,13 @@ class Library:
 
     def vectors(self, model: str) -> Vectors:
         """The vectors of a model."""
+        return self._of_model(model).vectors
+
+    def _of_model(self, model: str) -> Nearest:
         with self._lock:
-            if model not in self._vectors:
-                self._vectors[model] = Vectors(self._place, model)
-            return self._vectors[model]
+            if model not in self._nearest:
+                self._nearest[model] = Nearest(Vectors(self._place, model), self._view)
+            return self._nearest[model]
 
     def nearest(
         self,
@@ -215,7 +218,7 @@ class Library:
         query: TrackQuery,
     ) -> list[Near]:
         """The ``n`` nearest tracks that a query asks for and these owners have, nearest first."""
-        return nearest(self.vectors(model), self._view, vector, n, owners, query)
+        return self._of_model(model).find(vector, n, owners, query)
 
     def write(self, edits: Sequence[Edit]) -> list[LibraryTrack | None]:
         """Make changes in one commit; give the tracks as they are then, in the order of the edits.

@@ -26,6 +26,10 @@ SORT_VALUES = {
 }
 """SQL for what tracks are sorted by; by when they were added their ids sort them."""
 
+OF_ALL = "n IN (SELECT n FROM term WHERE term = ?)"
+OF_EACH = "EXISTS (SELECT 1 FROM term WHERE term = ? AND term.n = track.n)"
+"""That a track has a term: by all that have it, or by the one track."""
+
 _WORD = re.compile(r"\w+")
 
 
@@ -56,12 +60,16 @@ class TrackQuery:
     sort: Sort = NEWEST
 
     @property
-    def asks_nothing(self) -> bool:
-        """Whether every track will do."""
-        return not self.where()[0]
+    def names_terms(self) -> bool:
+        """Whether tags, words or a media server are asked for: each has a list of its tracks."""
+        return bool(self.tags or self.text or self.server)
 
-    def where(self) -> tuple[list[str], list[object]]:
-        """The conditions and their values."""
+    def where(self, *, one_by_one: bool = False) -> tuple[list[str], list[object]]:
+        """The conditions and their values.
+
+        Args:
+            one_by_one: The tracks are known and each is looked at, rather than found by their tags.
+        """
         terms: list[str] = []
         values: list[object] = []
         octaves = OCTAVES if self.tempo_octaves else (1.0,)
@@ -86,7 +94,7 @@ class TrackQuery:
         if self.server:
             named.append(f"{SERVER}{self.server}")
         for term in named:
-            terms.append("n IN (SELECT n FROM term WHERE term = ?)")
+            terms.append(OF_EACH if one_by_one else OF_ALL)
             values.append(term)
         if self.text:
             terms.append("n IN (SELECT rowid FROM word WHERE word MATCH ?)")

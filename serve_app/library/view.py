@@ -14,8 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from serve_app.domain import identity as identity_json
 from serve_app.domain.identity import TrackIdentity
+from serve_app.domain.ulid import new_ulid
 from serve_app.library.query import SORT_VALUES, TrackQuery, in_column
 from serve_app.library.rows import MODEL, model_term, name_term
 from serve_app.library.spelling import normalise, normalise_artist, normalise_title, ranked
@@ -35,6 +39,7 @@ LAST = "\U0010ffff"
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS version(seen INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS life(id TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS fragment(id INTEGER PRIMARY KEY);
 CREATE TABLE IF NOT EXISTS amount(owner TEXT PRIMARY KEY, tracks INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS track(
@@ -48,7 +53,11 @@ CREATE TABLE IF NOT EXISTS term(term TEXT NOT NULL, n INTEGER NOT NULL, PRIMARY 
 CREATE VIRTUAL TABLE IF NOT EXISTS word USING fts5(artist, title, album, tags);
 CREATE INDEX IF NOT EXISTS term_n ON term(n);
 CREATE INDEX IF NOT EXISTS track_owner ON track(owner, id) WHERE identity IS NOT NULL;
-CREATE INDEX IF NOT EXISTS track_tempo ON track(owner, tempo) WHERE identity IS NOT NULL;
+DROP INDEX IF EXISTS track_tempo;
+CREATE INDEX IF NOT EXISTS track_by_tempo ON track(owner, tempo, camelot, year, energy)
+    WHERE identity IS NOT NULL;
+CREATE INDEX IF NOT EXISTS track_by_key ON track(owner, camelot, tempo, year, energy)
+    WHERE identity IS NOT NULL;
 """
 _PUT_TRACK = """
 INSERT INTO track(id, owner, revision, write_id, identity, tempo, camelot, year, energy)
@@ -102,6 +111,12 @@ class View:
         (seen,) = self._connection().execute("SELECT max(seen) FROM version").fetchone()
         return seen or 0
 
+    @property
+    def life(self) -> str:
+        """Another one since everything was forgotten, when numbers began anew."""
+        found = self._connection().execute("SELECT id FROM life").fetchone()
+        return found[0] if found else ""
+
     def lacking(self, fragments: Collection[int]) -> list[int]:
         """Those fragments that are not here yet."""
         here = {one for (one,) in self._connection().execute("SELECT id FROM fragment")}
@@ -141,6 +156,8 @@ class View:
         with self._transaction() as connection:
             for table in ("version", "fragment", "amount", "track", "record", "term", "word"):
                 connection.execute(f"DELETE FROM {table}")  # noqa: S608  names of this module
+            connection.execute("DELETE FROM life")
+            connection.execute("INSERT INTO life VALUES(?)", [new_ulid()])
 
     def count(self, owners: Sequence[str]) -> int:
         """How many tracks these owners have."""
@@ -234,27 +251,35 @@ class View:
         Raises:
             NoSuchPlaceError: That track is not there any more, and with it the place in the order.
         """
-        where, values = _asked(query, owners)
+        where, values = query.where()
         beyond, way = ("<", "DESC") if query.sort.startswith("-") else (">", "ASC")
-        value = SORT_VALUES.get(query.sort.removeprefix("-"))
-        order = f"track.id {way}" if value is None else f"{value} IS NULL, {value} {way}, id {way}"
-        if after is not None and value is None:
-            where += f" AND id {beyond} ?"
-            values.append(after)
-        elif after is not None:
-            last = self._sorted_by(str(value), after, owners)
+        value = SORT_VALUES.get(query.sort.removeprefix("-"), "NULL")
+        if after is not None:
+            last = self._sorted_by(value, after, owners)
             if last is None:
-                where += f" AND {value} IS NULL AND id {beyond} ?"
+                where.append(f"{value} IS NULL AND id {beyond} ?")
                 values.append(after)
             else:
-                where += f" AND (({value}, id) {beyond} (?, ?) OR {value} IS NULL)"
+                where.append(f"(({value}, id) {beyond} (?, ?) OR {value} IS NULL)")
                 values += [last, after]
+        # Of each owner in its order, so that an index gives it and nothing needs sorting.
+        of_one = " AND ".join([*where, "identity IS NOT NULL", "owner = ?"])
         found = self._connection().execute(
-            "SELECT record FROM track JOIN record USING(n) "  # noqa: S608  of `TrackQuery` alone
-            f"WHERE {where} ORDER BY {order} LIMIT ?",
-            [*values, limit],
+            " UNION ALL ".join(
+                f"SELECT n, {value} IS NULL AS lacks, {value} AS value, id "  # noqa: S608  as above
+                f"FROM track WHERE {of_one}"
+                for _ in owners
+            )
+            + f" ORDER BY {'' if value == 'NULL' else f'lacks, value {way}, '}id {way} LIMIT ?",
+            [one for owner in owners for one in (*values, owner)] + [limit],
         )
-        return [unpack(record) for (record,) in found]
+        numbers = [n for n, *_ in found]
+        records = self._connection().execute(
+            "SELECT record FROM json_each(?) AS given JOIN record ON record.n = given.value "
+            "ORDER BY given.key",
+            [json.dumps(numbers)],
+        )
+        return [unpack(record) for (record,) in records]
 
     def _sorted_by(self, value: str, track_id: str, owners: Sequence[str]) -> object:
         """The value of a track that a listing is sorted by."""
@@ -289,26 +314,38 @@ class View:
         )
         return [Outline(one, identity_json.from_json(who), *rest) for one, who, *rest in found]
 
-    def meeting(
-        self, track_ids: Sequence[str], query: TrackQuery, owners: Sequence[str]
-    ) -> list[str]:
-        """Those of some tracks that a query asks for and these owners have, in their order."""
-        where, values = _asked(query, owners)
+    def numbers(self, track_ids: Sequence[str]) -> list[int]:
+        """The view's own numbers of some tracks, in their order; 0 of those it never saw."""
         found = self._connection().execute(
-            "SELECT track.id FROM json_each(?) AS given CROSS JOIN track "  # noqa: S608
-            f"ON track.id = given.value WHERE {where} ORDER BY given.key",
-            [json.dumps(track_ids), *values],
+            "SELECT coalesce(n, 0) FROM json_each(?) AS given LEFT JOIN track "
+            "ON track.id = given.value ORDER BY given.key",
+            [json.dumps(track_ids)],
         )
-        return [one for (one,) in found]
+        return [n for (n,) in found]
 
-    def matching(self, query: TrackQuery, owners: Sequence[str], limit: int) -> list[str]:
-        """The tracks that a query asks for and these owners have."""
-        where, values = _asked(query, owners)
+    def meeting(
+        self, numbers: Sequence[int], query: TrackQuery, owners: Sequence[str], limit: int
+    ) -> list[int]:
+        """The first of some tracks that a query asks for and these owners have, in their order."""
+        where, values = _asked(query, owners, one_by_one=True)
+        # An index of many tracks would be walked for each of these; they are read by their number.
         found = self._connection().execute(
-            f"SELECT track.id FROM track WHERE {where} LIMIT ?",  # noqa: S608  as above
-            [*values, limit],
+            "SELECT given.key, track.n FROM json_each(?) AS given "  # noqa: S608  as above
+            f"CROSS JOIN track NOT INDEXED ON track.n = given.value WHERE {where} LIMIT ?",
+            [json.dumps(numbers), *values, limit],
         )
-        return [one for (one,) in found]
+        return [n for _, n in sorted(found)]
+
+    def matching(self, query: TrackQuery, owners: Sequence[str]) -> NDArray[np.int64]:
+        """The numbers of the tracks that a query asks for and these owners have."""
+        where, values = _asked(query, owners)
+        if query.names_terms:  # their tracks are fewer than the owners'
+            where = where.replace(" owner IN", " +owner IN")
+        found = self._connection().execute(
+            f"SELECT track.n FROM track WHERE {where}",  # noqa: S608  as above
+            values,
+        )
+        return np.fromiter((n for (n,) in found), np.int64)
 
     def _connection(self) -> sqlite3.Connection:
         known: sqlite3.Connection | None = getattr(self._threads, "connection", None)
@@ -361,9 +398,11 @@ def _put(connection: sqlite3.Connection, row: Mapping[str, Any]) -> None:
         connection.execute(_COUNT, [row["owner"], 1 if is_there else -1])
 
 
-def _asked(query: TrackQuery, owners: Sequence[str]) -> tuple[str, list[object]]:
+def _asked(
+    query: TrackQuery, owners: Sequence[str], *, one_by_one: bool = False
+) -> tuple[str, list[object]]:
     """The condition for the tracks of a query that owners have, and its values."""
-    terms, values = query.where()
+    terms, values = query.where(one_by_one=one_by_one)
     terms += ["identity IS NOT NULL", f"owner IN ({_marks(owners)})"]
     return " AND ".join(terms), [*values, *owners]
 

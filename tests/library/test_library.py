@@ -164,9 +164,9 @@ def test_vectors_of_two_models_never_meet(opened: Opened) -> None:
     library.write(edits)
     assert sorted(library.models()) == ["m/1", "m/2"]
     vector = heard("one").features.embedding
-    near = library.vectors("m/1").nearest(vector, 5, ("acct_1", OPERATOR))
-    assert [(found, round(distance, 5)) for found, distance in near] == [(one.track_id, 0.0)]
-    assert library.vectors("m/2").nearest(vector, 5, EVERYBODY) == []
+    (found,) = library.nearest("m/1", vector, 5, ("acct_1", OPERATOR), TrackQuery())
+    assert (found.track_id, round(found.distance, 5)) == (one.track_id, 0.0)
+    assert library.nearest("m/2", vector, 5, EVERYBODY, TrackQuery()) == []
 
 
 def test_a_listing_filters_and_pages(opened: Opened) -> None:
@@ -224,10 +224,10 @@ def test_maintenance_changes_no_answer(opened: Opened) -> None:
     for one in (library, other, opened(view="third")):
         one.follow()
         assert set(titles(one.page(TrackQuery(), EVERYBODY, 100).items)) == expected
-    near = library.vectors(library.models()[0]).nearest(
-        heard(tracks[7].track_id).features.embedding, 1, EVERYBODY
-    )
-    assert near[0][0] == tracks[7].track_id
+    vector = heard(tracks[7].track_id).features.embedding
+    for one in (library, other):
+        near = one.nearest(library.models()[0], vector, 1, EVERYBODY, TrackQuery())
+        assert near[0].track_id == tracks[7].track_id
 
 
 def test_a_library_that_was_set_back_is_seen_as_it_is(opened: Opened, tmp_path: Path) -> None:

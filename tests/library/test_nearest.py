@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from serve_app.library import dataset, vectors
-from serve_app.library.edit import Edit, added
+from serve_app.library import dataset, nearest, vectors
+from serve_app.library.edit import Edit, added, removed
 from serve_app.library.library import Library
 from serve_app.library.query import TrackQuery
 from serve_app.library.track import OPERATOR, LibraryTrack
@@ -72,7 +72,7 @@ def shelf(
             patch.setattr(vectors, "PARTITION_ROWS", 100)
             library.maintain()
             indices = library.vectors(MODEL).latest().describe_indices()
-            assert {one.name for one in indices} == {"track_id_idx", "owner_idx", "vector_idx"}
+            assert {one.name for one in indices} == {"track_id_idx", "vector_idx"}
         yield shelf
         library.close()
 
@@ -94,8 +94,14 @@ QUERIES = {
 }
 
 
+@pytest.mark.parametrize("circle", [nearest.CIRCLE, 100])
 @pytest.mark.parametrize("name", QUERIES)
-def test_the_nearest_that_meet_a_query_are_found(shelf: Shelf, name: str) -> None:
+def test_the_nearest_that_meet_a_query_are_found(
+    shelf: Shelf, name: str, circle: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A small circle has too few for most queries, so that the index looks among the others."""
+    monkeypatch.setattr(nearest, "CIRCLE", circle)
+    monkeypatch.setattr(nearest, "MAX_COMPARED", circle // 4)
     query, meets = QUERIES[name]
     keep = [one.owner in OWNERS and meets(n) for n, one in enumerate(shelf.tracks)]
     n_found = n_expected = 0
@@ -128,7 +134,7 @@ def test_an_import_in_great_pieces_is_indexed(
     monkeypatch.setattr(dataset, "FRAGMENT_ROWS", 100)
     monkeypatch.setattr(vectors, "INDEX_FROM", 100)
     monkeypatch.setattr(vectors, "PARTITION_ROWS", 50)
-    stored = vectors.Vectors(Library(tmp_path.as_uri(), tmp_path)._place, MODEL)
+    stored = Library(tmp_path.as_uri(), tmp_path).vectors(MODEL)
     random = np.random.default_rng(0)
 
     def grow(n: int) -> int:
@@ -139,13 +145,68 @@ def test_an_import_in_great_pieces_is_indexed(
 
     n_first, _, n_grown = grow(150), grow(120), grow(700)
     assert (n_first, n_grown) == (3, 19)
-    assert len(stored.nearest(random.standard_normal(768).tolist(), 5, (OPERATOR,))) == 5
 
 
 def test_a_view_answers_in_the_order_that_is_given(shelf: Shelf) -> None:
     view: View = shelf.library._view
     names = [f"trk_{number:026d}" for number in (9, 2, 7, 10, 5)]
-    assert view.meeting(names, TrackQuery(), OWNERS) == [names[0], names[1], names[2], names[4]]
-    assert view.matching(TrackQuery(tags=["rare"]), (OPERATOR,), 3) == [
-        f"trk_{number:026d}" for number in (3, 403, 803)
-    ]
+    numbers = view.numbers([*names, "trk_unheard_of"])
+    assert numbers[-1] == 0
+    assert view.meeting(numbers, TrackQuery(), OWNERS, 9) == [*numbers[:3], numbers[4]]
+    assert view.meeting(numbers, TrackQuery(), OWNERS, 2) == numbers[:2]
+    rare = view.numbers([f"trk_{number:026d}" for number in (3, 403, 803)])
+    assert set(view.matching(TrackQuery(tags=["rare"]), (OPERATOR,))) == set(rare)
+
+
+def test_a_search_sees_what_was_written_changed_and_removed(tmp_path: Path) -> None:
+    library = Library(tmp_path.as_uri(), tmp_path)
+    tracks = [one_of(number) for number in range(1, 6)]
+    rows = np.eye(768, dtype=np.float32)
+
+    def near(at: int) -> list[tuple[str, float]]:
+        found = library.nearest(MODEL, rows[at].tolist(), 9, OWNERS, TrackQuery())
+        return [(one.track_id, round(one.distance, 3)) for one in found if one.distance < 0.5]
+
+    # The vectors of the second come before its track, as they do while another process writes it.
+    for track_, row in zip(tracks, rows, strict=False):
+        library.vectors(MODEL).put({track_.track_id: row}, [track_.owner])
+    first, second = tracks[:2]
+    library.write([Edit(first.track_id, added(first))])
+    assert near(0) == [(first.track_id, 0.0)]
+    assert near(1) == []
+    library.write([Edit(one.track_id, added(one)) for one in tracks[1:]])
+    assert near(1) == [(second.track_id, 0.0)]
+    library.vectors(MODEL).put({second.track_id: rows[9]}, [second.owner])
+    assert (near(1), near(9)) == ([], [(second.track_id, 0.0)])
+    library.write([Edit(first.track_id, removed)])
+    assert near(0) == []
+    library._view.empty()
+    library.follow()
+    assert near(9) == [(second.track_id, 0.0)]
+    library.close()
+
+
+def test_a_filter_walks_no_index_for_each_track_near(shelf: Shelf) -> None:
+    """Of a million tracks such a plan took minutes."""
+    view: View = shelf.library._view
+    plans: list[str] = []
+    connection = view._connection()
+    connection.set_trace_callback(plans.append)
+    query = TrackQuery(tempo_min=100, tempo_max=110, tags=["rare"])
+    view.meeting([1, 2, 3], query, OWNERS, 9)
+    connection.set_trace_callback(None)
+    steps = connection.execute(f"EXPLAIN QUERY PLAN {plans[0]}").fetchall()
+    told = "; ".join(step[3] for step in steps)
+    assert "SEARCH track USING INTEGER PRIMARY KEY (rowid=?)" in told
+    assert "SEARCH term USING PRIMARY KEY (term=? AND n=?)" in told
+
+
+def test_a_page_of_everything_sorts_nothing(shelf: Shelf) -> None:
+    view: View = shelf.library._view
+    plans: list[str] = []
+    connection = view._connection()
+    connection.set_trace_callback(plans.append)
+    view.page(TrackQuery(), OWNERS, 5, None)
+    connection.set_trace_callback(None)
+    steps = connection.execute(f"EXPLAIN QUERY PLAN {plans[0]}").fetchall()
+    assert "TEMP B-TREE" not in "; ".join(step[3] for step in steps)

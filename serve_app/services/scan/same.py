@@ -17,6 +17,7 @@ from pipelines.analysis.records import TrackFeatures
 from pipelines.audio.decode import decode_segments
 from pipelines.audio.waveform import AudioError
 from serve_app.library.library import Library
+from serve_app.library.query import TrackQuery
 from serve_app.library.spelling import normalise_title, version_words
 from serve_app.library.track import OPERATOR, LibraryTrack, Place
 from serve_app.providers.tags.identity import TAGS, TaggedIdentity
@@ -61,10 +62,8 @@ class SameRecording:
         model = features.models.get("embedding")
         if model is None or not any(features.embedding) or model not in self._library.models():
             return None
-        near = self._library.vectors(model).nearest(features.embedding, N_NEAREST, [OPERATOR])
-        tracks = (
-            self._library.get(track_id) for track_id, distance in near if distance <= MAX_DISTANCE
-        )
+        near = self._library.nearest(model, features.embedding, N_NEAREST, [OPERATOR], TrackQuery())
+        tracks = (self._library.get(one.track_id) for one in near if one.distance <= MAX_DISTANCE)
         candidates = [
             track
             for track in tracks
