@@ -33,7 +33,8 @@ class Numbered:
 
     Attributes:
         by_fragment: Of each fragment, the tracks' numbers by place.
-        addresses: Of each track's number, the address of its row; -1 where it has none.
+        addresses: Of each track's number, the address of its row; -1 where it has none. The row may
+            be gone since; Lance passes over it.
     """
 
     dataset: "lance.LanceDataset"
@@ -80,9 +81,9 @@ class Numbers:
         addresses = np.full(1, -1, np.int64) if last is None else last.addresses.copy()
         by_fragment: dict[int, NDArray[np.int32]] = {}
         partly: set[int] = set()
+        fragments = {one.fragment_id: one for one in dataset.get_fragments()}
         # In the order they were written: of two rows of one track the later one is right.
-        for fragment in sorted(dataset.get_fragments(), key=lambda one: one.fragment_id):
-            name = fragment.fragment_id
+        for name, fragment in sorted(fragments.items()):
             if name in known and name not in again:
                 by_fragment[name] = known[name]
                 partly |= {name} & self._partly

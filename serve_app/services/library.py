@@ -25,7 +25,6 @@ from serve_app.domain.track_ids import (
 )
 from serve_app.library.edit import Edit, added, removed, where_there
 from serve_app.library.library import Library, TrackPage
-from serve_app.library.plane import on_a_plane
 from serve_app.library.query import TrackQuery
 from serve_app.library.rows import content_term, item_artist_term, item_term
 from serve_app.library.spelling import normalise
@@ -36,6 +35,7 @@ from serve_app.providers.dumps.acousticbrainz import identity_in
 from serve_app.providers.identities.resolver import Resolver, visible_to
 from serve_app.providers.tags.reader import Cover, read_tags
 from serve_app.services.media_servers import items_of
+from serve_app.services.similar.plane import on_a_plane
 from serve_app.services.simulation.resolver import SimulatedResolver
 
 Adding = Literal["accounts", "operator"]
