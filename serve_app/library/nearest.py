@@ -19,7 +19,10 @@ from serve_app.library.vectors import Vectors
 from serve_app.library.view import View
 
 CIRCLE = 2000
-"""So many the index names at first: enough where one track in twenty will do."""
+"""So many the index names where a query has conditions; enough if one in twenty meets them."""
+
+SPARE = 2
+"""Times as many as wanted it names where none has; tracks that others have are among them."""
 
 N_PROBES = 64
 """Partitions that are looked into."""
@@ -50,7 +53,7 @@ def n_compared(n: int) -> int:
 
     Among a million, of the 10 nearest all are among its best 60, of the 40 nearest .996 among 120.
     """
-    return 2 * n + 60
+    return n + 60
 
 
 class Nearest:
@@ -85,10 +88,12 @@ class Nearest:
         query: TrackQuery,
     ) -> list[int]:
         """The rows that shall be compared."""
-        around = _around(rows, to, CIRCLE, N_PROBES)
-        meeting = self._view.meeting(rows.numbers_at(around), query, owners, wanted)
-        if len(meeting) == wanted:
-            return rows.addresses_of(np.array(meeting))
+        circles = (CIRCLE,) if query.has_conditions else (SPARE * wanted, CIRCLE)
+        for circle in circles:
+            around = rows.numbers_at(_around(rows, to, circle, N_PROBES))
+            meeting = self._view.meeting(around, query, owners, wanted)
+            if len(meeting) == wanted:
+                return rows.addresses_of(np.array(meeting))
         every = rows.addresses_of(self._view.matching(query, owners))
         if len(every) <= MAX_COMPARED:
             return every

@@ -60,6 +60,11 @@ class TrackQuery:
     sort: Sort = NEWEST
 
     @property
+    def has_conditions(self) -> bool:
+        """Whether not every track will do."""
+        return bool(self.where()[0])
+
+    @property
     def names_terms(self) -> bool:
         """Whether tags, words or a media server are asked for: each has a list of its tracks."""
         return bool(self.tags or self.text or self.server)

@@ -8,6 +8,8 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from functools import lru_cache
 
+from pydantic_core import from_json
+
 from pipelines.analysis import features as feature_json
 from pipelines.analysis.records import TrackFeatures
 from serve_app.domain import identity as identity_json
@@ -149,7 +151,7 @@ def unpack(record: bytes) -> LibraryTrack:
     Raises:
         ValueError: It is of another format.
     """
-    content = json.loads(zlib.decompress(record))
+    content = from_json(zlib.decompress(record))
     if content.pop("format", None) != FORMAT:
         raise ValueError(f"the record of a library track must have format {FORMAT}")
     analysis = content.get("analysis")
