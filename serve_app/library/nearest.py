@@ -27,8 +27,9 @@ SPARE = 2
 N_PROBES = 64
 """Partitions that are looked into."""
 
-N_PROBES_AMONG = 256
-"""Likewise among the tracks of a rarer kind, of which each partition has fewer."""
+N_PROBES_FILTERED, N_PROBES_AMONG = 96, 256
+"""Likewise for tracks that meet conditions, and among all of a rarer kind: each partition has fewer
+of them."""
 
 MAX_COMPARED = 500
 """So many are compared one by one."""
@@ -53,7 +54,7 @@ def n_compared(n: int) -> int:
 
     Among a million, of the 10 nearest all are among its best 60, of the 40 nearest .996 among 120.
     """
-    return n + 60
+    return n + 45
 
 
 class Nearest:
@@ -89,8 +90,9 @@ class Nearest:
     ) -> list[int]:
         """The rows that shall be compared."""
         circles = (CIRCLE,) if query.has_conditions else (SPARE * wanted, CIRCLE)
+        n_probes = N_PROBES_FILTERED if query.has_conditions else N_PROBES
         for circle in circles:
-            around = rows.numbers_at(_around(rows, to, circle, N_PROBES))
+            around = rows.numbers_at(_around(rows, to, circle, n_probes))
             meeting = self._view.meeting(around, query, owners, wanted)
             if len(meeting) == wanted:
                 return rows.addresses_of(np.array(meeting))
