@@ -1,52 +1,85 @@
-"""A time limit for answers that leaves out the time in which this process could not take them in.
+"""A time limit for answers that leaves out the time in which this thread could not run.
 
-A loop that was held up, by a busy machine, by another thread that kept the interpreter or by work
-of its own, finds the answer and the end of the limit together when it runs again.
-`asyncio.timeout` would throw the answer away. Here the limit is counted in turns of the loop: a
-turn that comes late counts for little more than one that comes on time.
+A loop that was held up, by a busy machine or by work of its own, finds the answer and the end of
+the limit together when it runs again. `asyncio.timeout` would throw the answer away; here the loop
+has a few more turns to take it in. And what the loop's thread has waited for a processor is added
+to the limit, up to its double.
 """
 
 import asyncio
+import os
+import threading
 from types import TracebackType
 
+TURNS = 4
 SHARE = 0.05
-"""Of the limit, between two looks at the clock."""
+"""Of the limit, for each of those turns."""
 
-MOST = 1.5
-"""Of that share, counted for one turn at most, however late it comes."""
 
-HELD_UP = 4
-"""Limits, after which it is over however little of the time was counted."""
+class _OwnFile:
+    """What Linux tells of a thread's turns on a processor, held open by the thread itself."""
+
+    def __init__(self) -> None:
+        try:
+            self._descriptor: int | None = os.open("/proc/thread-self/schedstat", os.O_RDONLY)
+        except OSError:
+            self._descriptor = None
+
+    def __del__(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+
+    def waited_s(self) -> float:
+        if self._descriptor is None:
+            return 0.0
+        return int(os.pread(self._descriptor, 64, 0).split()[1]) / 1e9
+
+
+_own = threading.local()
+
+
+def waited_s() -> float:
+    """Give the seconds for which this thread was ready to run and had no processor.
+
+    The second figure of its ``schedstat`` (Documentation/scheduler/sched-stats of Linux); 0 where
+    the system does not tell.
+    """
+    try:
+        file: _OwnFile = _own.file
+    except AttributeError:
+        file = _own.file = _OwnFile()
+    return file.waited_s()
 
 
 class InTime:
     """Lets the block run for a time, and raises ``TimeoutError`` from it after that.
 
     Args:
-        limit_s: The time for which the loop runs.
+        limit_s: The time, the further turns included.
     """
 
     def __init__(self, limit_s: float) -> None:
         self._limit_s = limit_s
-        self._turn_s = SHARE * limit_s
-        self._counted_s = 0.0
         self._timeout = asyncio.timeout(None)
 
     async def __aenter__(self) -> None:
         await self._timeout.__aenter__()
         self._loop = asyncio.get_running_loop()
-        self._began_s = self._last_s = self._loop.time()
-        self._timer = self._loop.call_later(self._turn_s, self._turn)
+        self._began_s, self._waited_before_s = self._loop.time(), waited_s()
+        self._turn_s = SHARE * self._limit_s
+        first_s = self._limit_s - TURNS * self._turn_s
+        self._timer = self._loop.call_later(first_s, self._turn, TURNS)
 
-    def _turn(self) -> None:
+    def _turn(self, left: int) -> None:
+        if left:
+            self._timer = self._loop.call_later(self._turn_s, self._turn, left - 1)
+            return
+        waited = min(waited_s() - self._waited_before_s, self._limit_s)
         now_s = self._loop.time()
-        self._counted_s += min(now_s - self._last_s, MOST * self._turn_s)
-        self._last_s = now_s
-        if self._counted_s >= self._limit_s or now_s - self._began_s >= HELD_UP * self._limit_s:
-            self._timeout.reschedule(now_s)
+        if now_s < self._began_s + self._limit_s + waited - self._turn_s:
+            self._timer = self._loop.call_later(self._turn_s, self._turn, 0)
         else:
-            left_s = min(self._turn_s, self._limit_s - self._counted_s)
-            self._timer = self._loop.call_later(left_s, self._turn)
+            self._timeout.reschedule(now_s)
 
     async def __aexit__(
         self,

@@ -15,8 +15,8 @@ import pytest
 from serve_app.composition.options import StoreOptions
 from serve_app.domain.payments import TopupSettings
 from serve_app.local import embedded_redis
+from serve_app.store.in_time import waited_s
 from tests.api.application import Application, open_application
-from tests.processor import waited_s
 
 pytestmark = pytest.mark.redis
 
