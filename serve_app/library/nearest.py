@@ -52,7 +52,7 @@ class Near:
 def n_compared(n: int) -> int:
     """How many of the index' best are compared so that the ``n`` nearest are among them.
 
-    Among a million, of the 10 nearest all are among its best 60, of the 40 nearest .996 among 120.
+    Among a million, .988 of the 10 nearest come of it (`afa bench similar`).
     """
     return n + 45
 

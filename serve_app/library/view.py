@@ -255,7 +255,7 @@ class View:
         beyond, way = ("<", "DESC") if query.sort.startswith("-") else (">", "ASC")
         value = SORT_VALUES.get(query.sort.removeprefix("-"), "NULL")
         if after is not None:
-            last = self._sorted_by(value, after, owners)
+            last = None if value == "NULL" else self._sorted_by(value, after, owners)
             if last is None:
                 where.append(f"{value} IS NULL AND id {beyond} ?")
                 values.append(after)
@@ -264,22 +264,19 @@ class View:
                 values += [last, after]
         # Of each owner in its order, so that an index gives it and nothing needs sorting.
         of_one = " AND ".join([*where, "identity IS NOT NULL", "owner = ?"])
+        each = " UNION ALL ".join(
+            f"SELECT n, {value} IS NULL AS lacks, {value} AS value, id "  # noqa: S608  as above
+            f"FROM track WHERE {of_one}"
+            for _ in owners
+        )
+        order = f"{'' if value == 'NULL' else f'lacks, value {way}, '}id {way}"
+        # One statement, so that no track goes between its place and its record.
         found = self._connection().execute(
-            " UNION ALL ".join(
-                f"SELECT n, {value} IS NULL AS lacks, {value} AS value, id "  # noqa: S608  as above
-                f"FROM track WHERE {of_one}"
-                for _ in owners
-            )
-            + f" ORDER BY {'' if value == 'NULL' else f'lacks, value {way}, '}id {way} LIMIT ?",
+            f"SELECT record FROM ({each} ORDER BY {order} LIMIT ?) "  # noqa: S608  as above
+            f"JOIN record USING(n) ORDER BY {order}",
             [one for owner in owners for one in (*values, owner)] + [limit],
         )
-        numbers = [n for n, *_ in found]
-        records = self._connection().execute(
-            "SELECT record FROM json_each(?) AS given JOIN record ON record.n = given.value "
-            "ORDER BY given.key",
-            [json.dumps(numbers)],
-        )
-        return [unpack(record) for (record,) in records]
+        return [unpack(record) for (record,) in found]
 
     def _sorted_by(self, value: str, track_id: str, owners: Sequence[str]) -> object:
         """The value of a track that a listing is sorted by."""

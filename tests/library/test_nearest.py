@@ -1,6 +1,6 @@
 """The nearest tracks: as exact comparison finds them, with filters and without, indexed or not."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -186,27 +186,40 @@ def test_a_search_sees_what_was_written_changed_and_removed(tmp_path: Path) -> N
     library.close()
 
 
+def plan(view: View, read: Callable[[], object]) -> str:
+    """Tell how SQLite answers the one statement of a read."""
+    statements: list[str] = []
+    connection = view._connection()
+    connection.set_trace_callback(statements.append)
+    read()
+    connection.set_trace_callback(None)
+    (statement,) = statements
+    steps = connection.execute(f"EXPLAIN QUERY PLAN {statement}").fetchall()
+    return "; ".join(step[3] for step in steps)
+
+
 def test_a_filter_walks_no_index_for_each_track_near(shelf: Shelf) -> None:
     """Of a million tracks such a plan took minutes."""
     view: View = shelf.library._view
-    plans: list[str] = []
-    connection = view._connection()
-    connection.set_trace_callback(plans.append)
     query = TrackQuery(tempo_min=100, tempo_max=110, tags=["rare"])
-    view.meeting([1, 2, 3], query, OWNERS, 9)
-    connection.set_trace_callback(None)
-    steps = connection.execute(f"EXPLAIN QUERY PLAN {plans[0]}").fetchall()
-    told = "; ".join(step[3] for step in steps)
+    told = plan(view, lambda: view.meeting([1, 2, 3], query, OWNERS, 9))
     assert "SEARCH track USING INTEGER PRIMARY KEY (rowid=?)" in told
     assert "SEARCH term USING PRIMARY KEY (term=? AND n=?)" in told
 
 
-def test_a_page_of_everything_sorts_nothing(shelf: Shelf) -> None:
+def test_a_page_of_everything_sorts_no_more_than_itself(shelf: Shelf) -> None:
     view: View = shelf.library._view
-    plans: list[str] = []
-    connection = view._connection()
-    connection.set_trace_callback(plans.append)
-    view.page(TrackQuery(), OWNERS, 5, None)
-    connection.set_trace_callback(None)
-    steps = connection.execute(f"EXPLAIN QUERY PLAN {plans[0]}").fetchall()
-    assert "TEMP B-TREE" not in "; ".join(step[3] for step in steps)
+    told = plan(view, lambda: view.page(TrackQuery(), OWNERS, 5, None))
+    assert told.count("MERGE (UNION ALL)") == 1
+    assert told.count("TEMP B-TREE") == 1, told
+
+
+def test_a_listing_goes_on_after_a_track_that_is_gone(tmp_path: Path) -> None:
+    library = Library(tmp_path.as_uri(), tmp_path)
+    tracks = [one_of(number) for number in range(2, 8)]
+    library.write([Edit(one.track_id, added(one)) for one in tracks])
+    first = library.page(TrackQuery(), OWNERS, 2)
+    library.write([Edit(first.items[-1].track_id, removed)])
+    rest = library.page(TrackQuery(), OWNERS, 9, first.next_cursor)
+    assert [one.track_id for one in rest.items] == [one.track_id for one in tracks[3::-1]]
+    library.close()
