@@ -47,6 +47,9 @@ _ATTACK_S = 0.03
 _SAME_TEMPO = 0.04
 _CALIBRATION = 0.7
 _TEMPO_MARGIN = 1.15
+_LEVEL_MARGIN = 2**0.5
+_OTHER_LEVEL_SHARE = 0.1
+"""Of the time: a grid that is counted in half or double for longer does not keep its level."""
 _MIN_BEATS = 4
 _BEATLESS = 0.05
 """Mean activation on the beats under which there is no beat to speak of."""
@@ -141,14 +144,13 @@ def _decode(evidence: BeatEvidence) -> NDArray[np.int64]:
         return frames
     if evidence.tempo is not None:
         chosen = _choose_tempo(evidence, tempo, evidence.tempo)
-        return frames if chosen == tempo else _decode_near(pulse, chosen)
+        return _at_tempo(frames, tempo, chosen, pulse)
     periodic = periodicity_tempo(pulse, FRAME_RATE)
     if periodic and not are_related(tempo, periodic):
         # The activation does not repeat at the grid's tempo.
         return _decode_near(pulse, periodic)
-    if tempo / 2 >= BeatSpace().min_bpm and _counts_subdivisions(frames, pulse, tempo):
-        return _decode_near(pulse, tempo / 2)
-    return frames
+    halves = tempo / 2 >= BeatSpace().min_bpm and _counts_subdivisions(frames, pulse, tempo)
+    return _at_tempo(frames, tempo, tempo / 2 if halves else tempo, pulse)
 
 
 def _decode_within(evidence: BeatEvidence, within: TempoRange) -> NDArray[np.int64]:
@@ -156,11 +158,11 @@ def _decode_within(evidence: BeatEvidence, within: TempoRange) -> NDArray[np.int
     pulse = evidence.pulse
     frames = decode_beats(pulse[None], BeatSpace(within.low, within.high))[0]
     tempo = dominant_tempo(frames / FRAME_RATE)
-    levels = np.array([level for level in _levels(tempo) if level in within])
-    if len(levels) < 2:
+    if not tempo:
         return frames
-    chosen = float(levels[_log_odds(evidence, levels).argmax()])
-    return frames if chosen == tempo else _decode_near(pulse, chosen, within)
+    levels = np.array([level for level in _levels(tempo) if level in within])
+    chosen = float(levels[_log_odds(evidence, levels).argmax()]) if len(levels) > 1 else tempo
+    return _at_tempo(frames, tempo, chosen, pulse, within)
 
 
 def _levels(tempo: float) -> NDArray[np.float64]:
@@ -202,10 +204,41 @@ def _counts_subdivisions(
     return bool(_ALTERNATION_WEIGHT * alternation + prior > _ALTERNATION_BOUND)
 
 
-def _decode_near(
-    pulse: NDArray[np.float32], tempo: float, within: TempoRange | None = None
+def _at_tempo(
+    frames: NDArray[np.int64],
+    tempo: float,
+    chosen: float,
+    pulse: NDArray[np.float32],
+    within: TempoRange | None = None,
 ) -> NDArray[np.int64]:
-    low, high = tempo / _TEMPO_MARGIN, tempo * _TEMPO_MARGIN
+    """Give the grid if it has the chosen tempo and keeps its level; else decode one that does."""
+    if chosen != tempo:
+        return _decode_near(pulse, chosen, _TEMPO_MARGIN, within)
+    if not _keeps_level(frames, tempo):
+        return _decode_near(pulse, tempo, _LEVEL_MARGIN, within)
+    return frames
+
+
+def _keeps_level(frames: NDArray[np.int64], tempo: float) -> bool:
+    """Tell whether next to none of a grid is counted twice or half as fast as the rest.
+
+    A player changes the tempo, and hardly ever to the double; what does is the choice between two
+    levels that are as good.
+    """
+    tempi = local_tempi(frames / FRAME_RATE)
+    octaves = np.abs(np.log2(tempi / tempo))
+    elsewhere = np.abs(octaves - 1.0) < np.log2(1.0 + _SAME_TEMPO)
+    share = np.average(elsewhere, weights=1.0 / tempi)
+    return bool(share <= _OTHER_LEVEL_SHARE)
+
+
+def _decode_near(
+    pulse: NDArray[np.float32],
+    tempo: float,
+    margin: float = _TEMPO_MARGIN,
+    within: TempoRange | None = None,
+) -> NDArray[np.int64]:
+    low, high = tempo / margin, tempo * margin
     if within is not None:
         low, high = max(low, within.low), min(high, within.high)
     return decode_beats(pulse[None], BeatSpace(low, high))[0]

@@ -184,3 +184,29 @@ def test_a_tempo_is_tried_once_for_a_track(monkeypatch: pytest.MonkeyPatch) -> N
     assert weigh_alternatives(beats, estimate_rhythm(beats).tempo)
     assert len(tried) >= 2
     assert len(set(tried)) == len(tried)
+
+
+def tempo_of(beats: np.ndarray, start: float, stop: float) -> float:
+    inside = beats[(beats >= start) & (beats < stop)]
+    return float(60 / np.median(np.diff(inside)))
+
+
+@pytest.mark.parametrize("within", [None, TempoRange(40, 250)])
+@pytest.mark.parametrize("believes", [True, False])
+def test_busy_first_minute_is_counted_like_the_rest(
+    believes: bool, within: TempoRange | None
+) -> None:
+    beats = np.concatenate([np.arange(0.4, 40, 0.3), np.arange(40.3, 100, 0.6)])
+    evidence = activations(beats, 100, metre=1000)
+    if believes:
+        evidence = believing(evidence, 100, 12.0)
+    rhythm = estimate_rhythm(evidence, tempo_range=within)
+    assert tempo_of(rhythm.beats, 2, 36) == pytest.approx(100, rel=0.02)
+    assert tempo_of(rhythm.beats, 44, 98) == pytest.approx(100, rel=0.02)
+
+
+def test_a_change_of_tempo_that_is_no_octave_stays() -> None:
+    beats = np.concatenate([np.arange(0.4, 40, 0.375), np.arange(40.3, 100, 0.6)])
+    rhythm = estimate_rhythm(believing(activations(beats, 100, metre=1000), 100, 12.0))
+    assert tempo_of(rhythm.beats, 2, 36) == pytest.approx(160, rel=0.02)
+    assert tempo_of(rhythm.beats, 44, 98) == pytest.approx(100, rel=0.02)
