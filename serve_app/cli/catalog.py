@@ -8,17 +8,11 @@ from typing import Annotated
 
 import httpx
 import typer
-from rich.progress import (
-    BarColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
 from rich.table import Table
 
 from configs.settings import Settings
 from serve_app.cli.environment import console, fail, told, writable
+from serve_app.cli.output.progress import shown_steps
 from serve_app.composition.files import LocalFiles, tracks_mirror
 from serve_app.domain.errors import ServiceUnavailableError
 from serve_app.domain.identity import TrackIdentity
@@ -40,13 +34,6 @@ from serve_app.providers.dumps.pull import Dump, Pulling
 from serve_app.providers.web.url_guard import UrlGuard
 
 EXAMPLES_SHOWN = 10
-COLUMNS = (
-    TextColumn("{task.description}"),
-    BarColumn(),
-    TextColumn("{task.completed:,}"),
-    TimeElapsedColumn(),
-    TimeRemainingColumn(),
-)
 
 app = typer.Typer(help="The catalog of track identities.", no_args_is_help=True)
 
@@ -74,10 +61,9 @@ def audio_policy(anywhere: bool) -> AudioPolicy:
 
 @contextmanager
 def row_progress(text: str) -> Iterator[RowProgress]:
-    """Show a bar that counts rows."""
-    with Progress(console=console, transient=True) as progress:
-        task = progress.add_task(text, total=None)
-        yield lambda done, total: progress.update(task, completed=done, total=total)
+    """Show how many rows are done."""
+    with shown_steps() as show:
+        yield lambda done, total: show(text, done, total)
 
 
 @app.command("import")
@@ -121,16 +107,8 @@ def pull(
     """
     room = LocalFiles(Settings().data_dir.absolute()).pulled_dir
     pulling = Pulling(room / dump)
-    with (
-        told(OSError, ValueError, httpx.HTTPError),
-        Progress(*COLUMNS, console=console, transient=True) as bar,
-    ):
-        task = bar.add_task("", total=None)
-
-        def tell(step: str, done: int, total: int | None) -> None:
-            bar.update(task, description=step, completed=done, total=total)
-
-        report = pulling.run(dump, sources, tell)
+    with told(OSError, ValueError, httpx.HTTPError), shown_steps() as show:
+        report = pulling.run(dump, sources, show)
     if report is not None:
         show_dump(report, pulling.parts_dir)
     parts = [part for one in Dump for part in Pulling(room / one).parts()]

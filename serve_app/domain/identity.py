@@ -2,8 +2,10 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
-from json import JSONEncoder, loads
+from operator import attrgetter
 from typing import Any
+
+import pydantic_core
 
 from serve_app.domain.track_ids import Platform, TrackId
 
@@ -53,8 +55,7 @@ class TrackIdentity:
 
     def ids(self) -> Iterator[TrackId]:
         """Every identifier that is known."""
-        for platform, name in ID_FIELDS.items():
-            value = getattr(self, name)
+        for platform, value in zip(ID_FIELDS, _all_ids(self), strict=True):
             if value is not None:
                 yield TrackId(platform, value)
 
@@ -94,23 +95,20 @@ _MEASURED = ("tempo", "key", "mode", "beats", "downbeats", "is_verified")
 
 _LISTS = ("genres", "beats", "downbeats")
 
-_ENCODER = JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 _DEFAULTS = {field.name: field.default for field in fields(TrackIdentity)}
+_all_values = attrgetter(*_DEFAULTS)
+_all_ids = attrgetter(*ID_FIELDS.values())
 
 
 def to_json(identity: TrackIdentity) -> bytes:
     """The known fields as compact JSON."""
-    known = {
-        name: getattr(identity, name)
-        for name, default in _DEFAULTS.items()
-        if getattr(identity, name) != default
-    }
-    return _ENCODER.encode(known).encode()
+    found = zip(_DEFAULTS.items(), _all_values(identity), strict=True)
+    return pydantic_core.to_json({name: value for (name, usual), value in found if value != usual})
 
 
 def from_json(body: bytes) -> TrackIdentity:
     """The inverse of `to_json`."""
-    return from_fields(loads(body))
+    return from_fields(pydantic_core.from_json(body))
 
 
 def from_fields(known: Mapping[str, Any]) -> TrackIdentity:

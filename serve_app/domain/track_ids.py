@@ -63,7 +63,7 @@ class TrackId:
     country: str | None = None
 
     def __str__(self) -> str:
-        return f"{self.platform.value}:{self.value}"
+        return f"{self.platform}:{self.value}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,8 @@ VERSION_WORDS = frozenset(
 _FEATURING = re.compile(
     r"\s*[\(\[\{]?\s*\b(?:feat(?:uring)?|ft)\b\.?\s[^\)\]\}]*[\)\]\}]?", re.IGNORECASE
 )
+_MAY_FEATURE = re.compile(r"feat|ft", re.IGNORECASE)
+"""What most names have not, found several times faster than by the expression above."""
 _BRACKETED = re.compile(r"[\(\[\{]([^\)\]\}]*)[\)\]\}]")
 _DASHED_TAG = re.compile(r"\s[-\u2013\u2014]\s([^-\u2013\u2014]+)$")
 _EDITION_WORDS = frozenset(
@@ -68,7 +70,7 @@ def normalise(text: str) -> str:
 @lru_cache(maxsize=65_536)
 def normalise_title(title: str) -> str:
     """`normalise` without featured artists and edition tags; version words stay."""
-    plain = _FEATURING.sub(" ", title[:MAX_TEXT])
+    plain = _without_featured(title[:MAX_TEXT])
     plain = _BRACKETED.sub(lambda tag: "" if _is_edition(tag[1]) else f" {tag[1]} ", plain)
     dashed = _DASHED_TAG.search(plain)
     if dashed is not None and _is_edition(dashed[1]):
@@ -78,13 +80,17 @@ def normalise_title(title: str) -> str:
 
 def search_words(name: str) -> str:
     """A name for a provider's search: without featured artists, which spoil it."""
-    return " ".join(_FEATURING.sub(" ", name[:MAX_TEXT]).split()) or name
+    return " ".join(_without_featured(name[:MAX_TEXT]).split()) or name
+
+
+def _without_featured(name: str) -> str:
+    return _FEATURING.sub(" ", name) if _MAY_FEATURE.search(name) else name
 
 
 @lru_cache(maxsize=65_536)
 def normalise_artist(artist: str) -> str:
     """`normalise` without featured artists and a leading article."""
-    plain = normalise(_FEATURING.sub(" ", artist[:MAX_TEXT])) or normalise(artist)
+    plain = normalise(_without_featured(artist[:MAX_TEXT])) or normalise(artist)
     return plain.removeprefix("the ") or plain
 
 

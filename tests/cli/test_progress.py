@@ -32,3 +32,20 @@ def test_what_watches_shows_nothing(
     with progress.shown("scanning", 1, is_quiet=True) as show:
         show(1, 1, "")
     assert capsys.readouterr().err == ""
+
+
+def test_steps_are_told_in_lines_of_their_own_rate(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(progress, "LINE_S", 0.0)
+    seconds = iter([0.0, 10.0, 20.0, 50.0])
+    monkeypatch.setattr(progress.time, "monotonic", lambda: next(seconds))
+    with progress.shown_steps() as show:
+        show("fetching", 1000, None)
+        show("converting", 4000, 100_000)  # an earlier run did these
+        show("converting", 10_000, 100_000)
+    assert capsys.readouterr().err.splitlines() == [
+        "fetching 1,000",
+        "converting 4,000 of 100,000",
+        "converting 10,000 of 100,000, 8 min left",
+    ]

@@ -4,7 +4,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 from serve_app.cli.environment import errors
 
@@ -50,5 +57,46 @@ def shown(
                 errors.print(
                     f"{title} {n_done} of {total}, {rate}, {left_min:.0f} min left", highlight=False
                 )
+
+        yield show
+
+
+@contextmanager
+def shown_steps() -> Iterator[Callable[[str, int, int | None], None]]:
+    """Give what shows one step after the other, with its rate and the time left.
+
+    It takes the step, how much of it is done, and how much there is, where that is known.
+    """
+    title, begun_s, begun_at = "", 0.0, 0
+    shown_s = time.monotonic()
+    with Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.completed:,}"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=errors,
+        transient=True,
+        disable=not errors.is_terminal,
+    ) as bar:
+        task = bar.add_task("", total=None)
+
+        def show(step: str, done: int, total: int | None) -> None:
+            nonlocal title, begun_s, begun_at, shown_s
+            now_s = time.monotonic()
+            if step != title:
+                title, begun_s, begun_at = step, now_s, done
+                bar.reset(task, description=step, total=total)
+            bar.update(task, completed=done, total=total)
+            if errors.is_terminal or now_s - shown_s < LINE_S:
+                return
+            shown_s = now_s
+            a_second = (done - begun_at) / max(now_s - begun_s, 1e-3)
+            line = f"{step} {done:,}"
+            if total is not None:
+                line += f" of {total:,}"
+                if a_second:
+                    line += f", {(total - done) / a_second / 60:.0f} min left"
+            errors.print(line, highlight=False)
 
         yield show

@@ -45,12 +45,14 @@ from serve_app.providers.catalog.rows import (
 )
 
 BATCH_ROWS = 10_000
-COMMIT_ROWS = 200_000
-"""Rows that are imported again at most."""
+COMMIT_ROWS = 1_000_000
+"""Rows that are imported again at most, one or two minutes' work; a commit waits for the index."""
 
 IMPORTING, STATE = "importing", "state.json"
 MAX_EXAMPLES = 100
 HEAP_BYTES = 256 * 1024 * 1024
+INDEX_THREADS = 2
+"""One takes rows while the other writes its segment."""
 
 Progress = Callable[[int, int], None]
 """Is called with (rows done, rows in all)."""
@@ -201,7 +203,7 @@ def _fill(
     report = deepcopy(states[-1]) if states else ImportReport()
     report.n_before = n_committed = report.n_rows
     n_seen = 0
-    writer = index.writer(heap_size=HEAP_BYTES, num_threads=1)
+    writer = index.writer(heap_size=HEAP_BYTES, num_threads=INDEX_THREADS)
 
     def commit() -> None:
         states[:] = [*states[-1:], deepcopy(report)]

@@ -5,9 +5,10 @@ identifier; what it refuses is refused with a reason a person can act on.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from itertools import pairwise
+from operator import attrgetter
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -115,17 +116,13 @@ def parse_row(
 
 def table_of(identities: Sequence[TrackIdentity]) -> pa.Table:
     """The Parquet rows of identities; the inverse of `parse_row`."""
-    columns = [
-        pa.array([_as_column(getattr(one, column.name)) for one in identities], column.type)
-        for column in SCHEMA
-    ]
+    columns = [pa.array(_column(identities, column.name), column.type) for column in SCHEMA]
     return pa.Table.from_arrays(columns, schema=SCHEMA)
 
 
-def _as_column(value: object) -> object:
-    if isinstance(value, tuple):
-        return list(value) or None
-    return None if value == "" else value
+def _column(identities: Sequence[TrackIdentity], name: str) -> Iterable[object]:
+    values = map(attrgetter(name), identities)
+    return [value or None for value in values] if name in _MAY_BE_EMPTY else list(values)
 
 
 def _text(name: str, value: object) -> str:
@@ -223,6 +220,7 @@ def _audio_url(address: str, folder: Path, audio: AudioPolicy) -> str:
     return f"file://{path.resolve()}"
 
 
+_MAY_BE_EMPTY = {one.name for one in fields(TrackIdentity) if one.default in ("", ())}
 _PLATFORMS = {name: platform for platform, name in ID_FIELDS.items()}
 _PARSERS: dict[str, Callable[[str, object], object]] = {
     "artist": _text,

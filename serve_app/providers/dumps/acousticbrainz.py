@@ -65,7 +65,7 @@ def import_lowlevel(dump: Path, parquet: Path) -> DumpReport:
     """
     report = DumpReport()
     tracks: dict[str, _Submissions] = {}
-    for name, file in open_members(dump):
+    for name, _, file in open_members(dump):
         match = _JSON_NAME.fullmatch(name)
         if match is None:
             continue
@@ -87,7 +87,7 @@ def _read_csv(path: Path, columns: list[str], report: DumpReport) -> pa.Table:
         with path.open("rb") as bare:
             table = _parse_csv(path, bare, columns)
     else:
-        for name, file in open_members(path):
+        for name, _, file in open_members(path):
             if name.endswith(".csv"):
                 table = _parse_csv(path, file, columns)
                 break

@@ -34,8 +34,10 @@ class DumpReport:
         self.reasons[f"{dump.name}: {reason}"] += 1
 
 
-def open_members(dump: Path) -> Iterator[tuple[str, IO[bytes]]]:
-    """Yield each plain file of a tar archive with its name, in order, without unpacking it to disk.
+def open_members(dump: Path) -> Iterator[tuple[str, int, IO[bytes]]]:
+    """Yield name, size in bytes and stream of each plain file of a tar archive, in order.
+
+    Nothing is unpacked to disk.
 
     A member's stream is valid until the next one is asked for.
 
@@ -53,6 +55,6 @@ def open_members(dump: Path) -> Iterator[tuple[str, IO[bytes]]]:
             for member in archive:
                 file = archive.extractfile(member)
                 if file is not None:
-                    yield member.name.removeprefix("./"), file
+                    yield member.name.removeprefix("./"), member.size, file
         except (tarfile.TarError, EOFError, pa.ArrowInvalid, OSError) as error:
             raise DumpFormatError(f"{dump}: {error}") from error

@@ -26,19 +26,26 @@ def import_recordings(dump: Path, parquet: Path) -> DumpReport:
         DumpFormatError: Not a dump of recordings; nothing is written.
     """
     report = DumpReport()
-    write_parquet(identities_in(recordings(dump), dump, report), parquet)
+    lines = (line for line, _ in recordings(dump))
+    write_parquet(identities_in(lines, dump, report), parquet)
     return report
 
 
-def recordings(dump: Path) -> Iterator[bytes]:
+def recordings(dump: Path) -> Iterator[tuple[bytes, float]]:
     """Give the recordings of a dump as they stand there, a line each.
+
+    Yields:
+        The line, and the share of all that ends with it.
 
     Raises:
         DumpFormatError: Not a dump of recordings, or cut off.
     """
-    for name, file in open_members(dump):
+    n_read = 0
+    for name, n_bytes, file in open_members(dump):
         if name == MEMBER:
-            yield from file
+            for line in file:
+                n_read += len(line)
+                yield line, n_read / n_bytes
             return
     raise DumpFormatError(f"{dump}: has no {MEMBER}")
 

@@ -20,6 +20,9 @@ from serve_app.providers.dumps.files import DumpReport
 PART_ITEMS = 200_000
 """Recordings of one part: what is converted again after a kill, some seconds' work."""
 
+TOLD_ITEMS = 1000
+"""Recordings from one word of the progress to the next."""
+
 TIMEOUT_S = 60.0
 BLOCK_BYTES = 1 << 20
 
@@ -104,7 +107,10 @@ class Pulling:
         """Write parts that are named by how many recordings are done with them."""
         done = max((int(part.stem) for part in self.parts()), default=0)
         report = DumpReport()
-        lines = islice(musicbrainz.recordings(dump), done, None)
+        lines = musicbrainz.recordings(dump)
+        for n, _ in enumerate(islice(lines, done), start=1):
+            if n % TOLD_ITEMS == 0:
+                tell("passing over what is converted", n, done)
         fresh = self.parts_dir / "next"
         while True:
             before = report.n_items
@@ -116,11 +122,15 @@ class Pulling:
             fresh.rename(self.parts_dir / f"{done + report.n_items:012}.parquet")
 
 
-def _told(lines: Iterable[bytes], done: int, report: DumpReport, tell: Tell) -> Iterator[bytes]:
-    for line in lines:
-        if report.n_items % 1000 == 0:
-            tell("converting recordings", done + report.n_items, None)
+def _told(
+    lines: Iterable[tuple[bytes, float]], done: int, report: DumpReport, tell: Tell
+) -> Iterator[bytes]:
+    """Give the lines, and tell how many there were and, by their length, how many there will be."""
+    for line, share in lines:
         yield line
+        n = done + report.n_items
+        if n % TOLD_ITEMS == 0:
+            tell("converting recordings", n, max(n, round(n / share)))
 
 
 def fetch(address: str, folder: Path, tell: Tell) -> Path:

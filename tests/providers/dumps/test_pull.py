@@ -71,6 +71,23 @@ def test_a_conversion_goes_on_after_the_last_whole_part(
     assert again.n_items == N
 
 
+def test_a_conversion_tells_how_much_there_is(
+    dump: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pull, "PART_ITEMS", 2)
+    monkeypatch.setattr(pull, "TOLD_ITEMS", 1)
+    told: list[tuple[str, int, int | None]] = []
+    pulling = Pulling(tmp_path / "room")
+    pulling.run(Dump.MUSICBRAINZ, [str(dump)], lambda *words: told.append(words))
+    assert told == [("converting recordings", n, N) for n in range(1, N + 1)]
+    told.clear()
+    (pulling.parts_dir / "whole").unlink()
+    pulling.parts()[-1].unlink()
+    pulling.run(Dump.MUSICBRAINZ, [str(dump)], lambda *words: told.append(words))
+    passed = [("passing over what is converted", n, N - 1) for n in range(1, N)]
+    assert told == [*passed, ("converting recordings", N, N)]
+
+
 def test_a_fetch_goes_on_where_it_ended(tmp_path: Path) -> None:
     served = tmp_path / "served.bin"
     served.write_bytes(bytes(range(256)) * 40)
