@@ -15,6 +15,7 @@ from serve_app.cli import (
     catalog,
     credits,
     doctor,
+    end,
     identify,
     keys,
     ledger,
@@ -106,4 +107,7 @@ give_folder(app)
 def main() -> None:
     """Run the command line."""
     redact_logs()
-    app()
+    try:
+        app()
+    except SystemExit as ended:
+        end(int(ended.code or 0))
