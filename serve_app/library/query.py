@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from serve_app.library.spelling import normalise
@@ -19,12 +19,30 @@ Sort = Literal[
 
 NEWEST: Sort = "-added"
 SORT_VALUES = {
-    "name": "(SELECT artist || ' ' || title FROM word WHERE word.rowid = track.n)",
+    "name": "name",
     "tempo": "tempo",
     "key": "2 * CAST(camelot AS INTEGER) + (camelot LIKE '%B')",
     "energy": "energy",
 }
-"""SQL for what tracks are sorted by; by when they were added their ids sort them."""
+"""SQL for what tracks are sorted by, with an index each; by when they were added their ids sort."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """SQL for the tracks of a listing that have a value to be sorted by, or for those without.
+
+    Attributes:
+        value: The value.
+        terms: Conditions; all hold.
+        bound: What stands for the question marks in them.
+        order: What to order by.
+    """
+
+    value: str
+    terms: Sequence[str]
+    bound: Sequence[object]
+    order: str
+
 
 OF_ALL = "n IN (SELECT n FROM term WHERE term = ?)"
 OF_EACH = "EXISTS (SELECT 1 FROM term WHERE term = ? AND term.n = track.n)"
@@ -105,6 +123,26 @@ class TrackQuery:
             terms.append("n IN (SELECT rowid FROM word WHERE word MATCH ?)")
             values.append(matching(self.text))
         return terms, values
+
+    def parts(self, after: str | None, last: object) -> list[Part]:
+        """The parts of a listing, in their order.
+
+        Args:
+            after: The track that it goes on from.
+            last: What that track is sorted by, if it has it.
+        """
+        beyond, way = ("<", "DESC") if self.sort.startswith("-") else (">", "ASC")
+        value = SORT_VALUES.get(self.sort.removeprefix("-"))
+        without = Part("NULL", [f"{value} IS NULL"] if value else [], [], f"id {way}")
+        if after is not None and last is None:
+            return [replace(without, terms=[*without.terms, f"id {beyond} ?"], bound=[after])]
+        if value is None:
+            return [without]
+        valued = Part(value, [f"{value} IS NOT NULL"], [], f"{value} {way}, id {way}")
+        if last is not None:
+            terms = [f"({value}, id) {beyond} (?, ?)"]
+            valued = replace(valued, terms=terms, bound=[last, after])
+        return [valued, without]
 
     def _tempo_range(self, octave: float) -> tuple[str, list[float]]:
         bounds = (("tempo >= ?", self.tempo_min), ("tempo <= ?", self.tempo_max))
