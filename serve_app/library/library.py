@@ -23,7 +23,7 @@ from serve_app.library.dataset import Dataset
 from serve_app.library.edit import Edit
 from serve_app.library.nearest import Near, Nearest
 from serve_app.library.place import LibraryPlace
-from serve_app.library.query import SERVER, TrackQuery
+from serve_app.library.query import SERVER, Position, TrackQuery
 from serve_app.library.rows import MODEL, SCHEMA, table_of
 from serve_app.library.track import LibraryTrack, stamped
 from serve_app.library.vectors import Vectors
@@ -150,15 +150,11 @@ class Library:
     def page(
         self, query: TrackQuery, owners: Sequence[str], limit: int, cursor: str | None = None
     ) -> TrackPage:
-        """Tracks that a query asks for, in its order; ``cursor`` is the last page's.
-
-        Raises:
-            NoSuchPlaceError: The track that the cursor names is not there any more.
-        """
-        items = self._view.page(query, owners, limit + 1, cursor)
-        if len(items) <= limit:
-            return TrackPage(items, None)
-        return TrackPage(items[:limit], items[limit - 1].track_id)
+        """Tracks that a query asks for, in its order; ``cursor`` is the last page's."""
+        after = None if cursor is None else Position.parse(cursor)
+        found = self._view.page(query, owners, limit + 1, after)
+        items = [track for track, _ in found[:limit]]
+        return TrackPage(items, found[limit - 1][1].cursor if len(found) > limit else None)
 
     def all(self, owners: Sequence[str]) -> Iterator[LibraryTrack]:
         """Every track that these owners have, newest first."""
