@@ -91,17 +91,25 @@ class Library:
         self._view.close()
 
     def follow_on(self) -> None:
-        """Follow every second from now on, in a thread."""
+        """Follow now, and every second from now on in a thread.
+
+        So that a new machine, or one whose view is of another format, does not answer before it
+        has seen what others have.
+        """
+        self._follow_if_it_goes()
         self._follower = Thread(target=self._follow_on, name="library", daemon=True)
         self._follower.start()
 
     def _follow_on(self) -> None:
         while not self._closing.wait(FOLLOW_S):
-            try:
-                self.follow()
-            except (ServiceUnavailableError, OSError, ValueError, sqlite3.Error):
-                # The shared datasets are away; what this machine has seen is answered meanwhile.
-                logger.warning("the library could not be followed", exc_info=True)
+            self._follow_if_it_goes()
+
+    def _follow_if_it_goes(self) -> None:
+        try:
+            self.follow()
+        except (ServiceUnavailableError, OSError, ValueError, sqlite3.Error):
+            # The shared datasets are away; what this machine has seen is answered meanwhile.
+            logger.warning("the library could not be followed", exc_info=True)
 
     def follow(self) -> None:
         """Bring the view up to the newest version of the shared dataset."""
