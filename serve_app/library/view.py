@@ -361,8 +361,10 @@ def _put(connection: sqlite3.Connection, row: Mapping[str, Any]) -> None:
     is_there = row["identity"] is not None
     words = [normalise(row[name] or "") for name in ("artist", "title", "album")]
     name = f"{words[0]} {words[1]}" if is_there else None
-    # A dataset that was made before energies were told has no such column.
-    ((n,),) = connection.execute(_PUT_TRACK, {"energy": None, **row, "name": name}).fetchall()
+    # A dataset that was made before energies were told has no such column. A tempo of 0 is of a
+    # track without a beat, which is not slow.
+    values = {"energy": None, **row, "name": name, "tempo": row["tempo"] or None}
+    ((n,),) = connection.execute(_PUT_TRACK, values).fetchall()
     if is_there:
         connection.execute("INSERT INTO record VALUES(?, ?)", [n, row["record"]])
         connection.executemany("INSERT INTO term VALUES(?, ?)", [[one, n] for one in row["terms"]])

@@ -339,6 +339,15 @@ async def test_a_listing_goes_by_what_is_asked_for_through_all_pages(api: Applic
     assert (await client.get("/v1/library", params={"sort": "size"})).status_code == 400
 
 
+async def test_a_track_without_a_beat_is_not_slow(api: Application) -> None:
+    for title, tempo in (("Rain", 0.0), ("Slow", 70.0), ("Fast", 150.0)):
+        sounding(api, title, tempo, "1A", 0.5)
+    client = api.client("free")
+    assert await listed(client, sort="tempo") == ["Slow", "Fast", "Rain"]
+    assert await listed(client, tempo_max=100) == ["Slow"]
+    assert await listed(client, tempo_min=0) == ["Fast", "Slow"]
+
+
 @pytest.mark.parametrize("sort", ["tempo", "name", "-energy", "key", "added"])
 async def test_a_page_follows_a_track_that_was_changed_or_removed(
     api: Application, sort: str

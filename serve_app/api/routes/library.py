@@ -60,7 +60,7 @@ Tempo = Annotated[
     Query(
         ge=0,
         le=1000,
-        description="BPM; tracks without an analysis are left out.",
+        description="BPM; tracks without an analysis or a beat are left out.",
     ),
 ]
 Energy = Annotated[
