@@ -1,6 +1,7 @@
 """What a listing of the library asks for, as SQL over the view."""
 
 import re
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -48,7 +49,41 @@ OF_ALL = "n IN (SELECT n FROM term WHERE term = ?)"
 OF_EACH = "EXISTS (SELECT 1 FROM term WHERE term = ? AND term.n = track.n)"
 """That a track has a term: by all that have it, or by the one track."""
 
+CURSOR = r"trk_[0-9a-z]{26}(\.(n[0-9a-f]{16}|t([0-9a-f]{2})*))?"
+"""The form of a cursor; behind the track a number, or a text, in hexadecimal."""
+
 _WORD = re.compile(r"\w+")
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """A place in a listing, which stays when its track changes or goes.
+
+    Attributes:
+        track_id: Of the track that came last.
+        value: What the listing is sorted by, as that track had it.
+    """
+
+    track_id: str
+    value: float | str | None
+
+    @property
+    def cursor(self) -> str:
+        """The position as text."""
+        if self.value is None:
+            return self.track_id
+        if isinstance(self.value, str):
+            return f"{self.track_id}.t{self.value.encode().hex()}"
+        return f"{self.track_id}.n{struct.pack('>d', self.value).hex()}"
+
+    @classmethod
+    def parse(cls, cursor: str) -> "Position":
+        """Read a cursor of the form that `CURSOR` says."""
+        track_id, _, written = cursor.partition(".")
+        known = bytes.fromhex(written[1:])
+        if written.startswith("t"):
+            return cls(track_id, known.decode(errors="replace"))
+        return cls(track_id, struct.unpack(">d", known)[0] if written else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,24 +159,20 @@ class TrackQuery:
             values.append(matching(self.text))
         return terms, values
 
-    def parts(self, after: str | None, last: object) -> list[Part]:
-        """The parts of a listing, in their order.
-
-        Args:
-            after: The track that it goes on from.
-            last: What that track is sorted by, if it has it.
-        """
+    def parts(self, after: Position | None) -> list[Part]:
+        """The parts of a listing, in their order, from a position on."""
         beyond, way = ("<", "DESC") if self.sort.startswith("-") else (">", "ASC")
         value = SORT_VALUES.get(self.sort.removeprefix("-"))
         without = Part("NULL", [f"{value} IS NULL"] if value else [], [], f"id {way}")
-        if after is not None and last is None:
-            return [replace(without, terms=[*without.terms, f"id {beyond} ?"], bound=[after])]
+        if after is not None and (value is None or after.value is None):
+            terms = [*without.terms, f"id {beyond} ?"]
+            return [replace(without, terms=terms, bound=[after.track_id])]
         if value is None:
             return [without]
         valued = Part(value, [f"{value} IS NOT NULL"], [], f"{value} {way}, id {way}")
-        if last is not None:
+        if after is not None:
             terms = [f"({value}, id) {beyond} (?, ?)"]
-            valued = replace(valued, terms=terms, bound=[last, after])
+            valued = replace(valued, terms=terms, bound=[after.value, after.track_id])
         return [valued, without]
 
     def _tempo_range(self, octave: float) -> tuple[str, list[float]]:

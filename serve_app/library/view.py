@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from serve_app.domain import identity as identity_json
 from serve_app.domain.identity import TrackIdentity
 from serve_app.domain.ulid import new_ulid
-from serve_app.library.query import SORT_VALUES, TrackQuery, in_column
+from serve_app.library.query import SORT_VALUES, Position, TrackQuery, in_column
 from serve_app.library.rows import MODEL, model_term, name_term
 from serve_app.library.spelling import normalise, normalise_artist, normalise_title, ranked
 from serve_app.library.track import LibraryTrack, unpack
@@ -86,10 +86,6 @@ class Outline:
     tempo: float | None
     camelot: str | None
     energy: int | None
-
-
-class NoSuchPlaceError(LookupError):
-    """The track that a listing shall go on from is not there any more."""
 
 
 class View:
@@ -249,22 +245,14 @@ class View:
         return [known[id(match.identity)] for match in matches]
 
     def page(
-        self, query: TrackQuery, owners: Sequence[str], limit: int, after: str | None
-    ) -> list[LibraryTrack]:
-        """Tracks that a query asks for, in its order, of those that come after the track ``after``.
-
-        Raises:
-            NoSuchPlaceError: That track is not there any more, and with it the place in the order.
-        """
-        sort = query.sort.removeprefix("-")
-        last = None
-        if after is not None and sort in SORT_VALUES:
-            last = self._sorted_by(SORT_VALUES[sort], after, owners)
+        self, query: TrackQuery, owners: Sequence[str], limit: int, after: Position | None
+    ) -> list[tuple[LibraryTrack, Position]]:
+        """Tracks that a query asks for, in its order, of those that come after a position."""
         where, values = query.where()
         selects, bound = [], []
         # Of each owner those with a value and those without, each in the order of an index, so
         # that no more than some pages are sorted.
-        for part, owner in product(query.parts(after, last), owners):
+        for part, owner in product(query.parts(after), owners):
             terms = " AND ".join([*where, *part.terms, "identity IS NOT NULL", "owner = ?"])
             selects.append(
                 f"SELECT * FROM (SELECT n, {part.value} AS value, id FROM track "  # noqa: S608  as above
@@ -275,23 +263,11 @@ class View:
         order = f"value IS NULL, value {way}, id {way}"
         # One statement, so that no track goes between its place and its record.
         found = self._connection().execute(
-            f"SELECT record FROM (SELECT * FROM ({' UNION ALL '.join(selects)}) "  # noqa: S608  as above
+            f"SELECT record, id, value FROM (SELECT * FROM ({' UNION ALL '.join(selects)}) "  # noqa: S608  as above
             f"ORDER BY {order} LIMIT ?) JOIN record USING(n) ORDER BY {order}",
             [*bound, limit],
         )
-        return [unpack(record) for (record,) in found]
-
-    def _sorted_by(self, value: str, track_id: str, owners: Sequence[str]) -> object:
-        """The value of a track that a listing is sorted by."""
-        found = self._connection().execute(
-            f"SELECT {value} FROM track WHERE id = ? "  # noqa: S608  of `TrackQuery` alone
-            f"AND identity IS NOT NULL AND owner IN ({_marks(owners)})",
-            [track_id, *owners],
-        )
-        row = found.fetchone()
-        if row is None:
-            raise NoSuchPlaceError(track_id)
-        return row[0]
+        return [(unpack(record), Position(*place)) for record, *place in found]
 
     def with_vectors(self, owners: Sequence[str]) -> dict[str, int]:
         """Of each model, how many tracks of these owners have its vector."""
@@ -385,8 +361,10 @@ def _put(connection: sqlite3.Connection, row: Mapping[str, Any]) -> None:
     is_there = row["identity"] is not None
     words = [normalise(row[name] or "") for name in ("artist", "title", "album")]
     name = f"{words[0]} {words[1]}" if is_there else None
-    # A dataset that was made before energies were told has no such column.
-    ((n,),) = connection.execute(_PUT_TRACK, {"energy": None, **row, "name": name}).fetchall()
+    # A dataset that was made before energies were told has no such column. A tempo of 0 is of a
+    # track without a beat, which is not slow.
+    values = {"energy": None, **row, "name": name, "tempo": row["tempo"] or None}
+    ((n,),) = connection.execute(_PUT_TRACK, values).fetchall()
     if is_there:
         connection.execute("INSERT INTO record VALUES(?, ?)", [n, row["record"]])
         connection.executemany("INSERT INTO term VALUES(?, ?)", [[one, n] for one in row["terms"]])

@@ -259,6 +259,26 @@ def test_a_view_is_made_anew_from_what_is_shared(opened: Opened) -> None:
     assert sorted(titles(fresh.page(TrackQuery(), EVERYBODY, 10).items)) == ["Song 0", "Song 2"]
 
 
+def test_a_new_machine_answers_with_what_others_have_seen(
+    opened: Opened,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    opened().write([adding(track("A Forest"))])
+    fresh = opened(view="of another machine")
+    fresh.follow_on()
+    assert fresh.named("The Cure", "A Forest", EVERYBODY)
+    starting = opened(view="of a third")
+
+    def away() -> None:
+        raise ServiceUnavailableError("the store is away")
+
+    monkeypatch.setattr(starting, "follow", away)
+    starting.follow_on()
+    assert "could not be followed" in caplog.text
+
+
 def test_maintenance_changes_no_answer(opened: Opened) -> None:
     library, other = opened(), opened(view="another")
     tracks = [track(f"Song {n}") for n in range(40)]
