@@ -92,5 +92,13 @@ def test_a_prometheus_as_shipped_sees_the_service(ask: Callable[..., Any]) -> No
         for target in panel.get("targets", [])
         if value(target["expr"].replace("$__rate_interval", "1m"))
     }
-    gauges = {"In line and running", "Oldest wait by lane", "Open holds"}
-    assert gauges | {"Replicas that have each checkpoint loaded"} <= shown  # rates take longer
+    gauges = {
+        "In line and running",
+        "Oldest wait by lane",
+        "Longest wait",
+        "Unarchived",
+        "Open holds",
+    }
+    checkpoints = {"Replicas that have each checkpoint loaded", "From loaded to ready"}
+    rays = {"Replicas alive", "Requests in line", "Memory and processors of nodes"}
+    assert gauges | checkpoints | rays | {"Alerts firing", "Nodes"} <= shown  # rates take longer
