@@ -1,7 +1,7 @@
 """Tempo, beats, downbeats and key on an evaluation set, beside other libraries on the same files.
 
-The set is a `Setting`'s; real recordings, rendered music and tracker modules are told apart. Peers
-run in a Python of their own, and their predictions are cached.
+The set is a `Setting`'s; real recordings, rendered music, tracker modules and the clips of single
+metres are told apart. Peers run in a Python of their own, and their predictions are cached.
 """
 
 import argparse
@@ -10,6 +10,7 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
+from benchmarks.accuracy.metres import KIND as METRES
 from benchmarks.accuracy.modules import KIND as MODULES
 from benchmarks.evaluation_set import Setting
 from benchmarks.report import Options, Result, Target, as_json, show, write
@@ -39,6 +41,8 @@ BOUNDS = {
 MOST_CPU_S = 0.60
 """Processor seconds per minute of audio, one thread."""
 
+_APART = {MODULES, METRES}
+"""Kinds that the figures of all tracks leave out, so that they mean what they did before."""
 _QUICK_STRIDE = 8
 _SINGLE_THREAD = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL")}
 
@@ -56,7 +60,11 @@ def run(options: Options, setting: Setting | None = None) -> Result:
     skipped = setting.skip or ("\0",)
     truth: dict[str, Any] = {}
     files: dict[str, Path] = {}
-    for folder, audio in ((setting.evalset, setting.audio), (setting.modules, setting.modules)):
+    for folder, audio in (
+        (setting.evalset, setting.audio),
+        (setting.modules, setting.modules),
+        (setting.metres, setting.metres),
+    ):
         if (folder / "annotations.json").is_file():
             tracks = json.loads((folder / "annotations.json").read_text())
             truth |= {k: v for k, v in sorted(tracks.items()) if not k.startswith(skipped)}
@@ -79,15 +87,15 @@ def _result(
 ) -> Result:
     scores = {name: score_all(truth, run["predictions"]) for name, run in found.items()}
     kinds = {name: str(track.get("kind", "")) for name, track in truth.items()}
-    # Modules are told apart, so that this row means what it meant before there were any.
     summary = {
-        name: summarise({k: v for k, v in tracks.items() if kinds[k] != MODULES})
+        name: summarise({k: v for k, v in tracks.items() if kinds[k] not in _APART})
         for name, tracks in scores.items()
     }
     by_kind = {name: _grouped(tracks, kinds) for name, tracks in scores.items()}
     half_real = {name: _half_real(groups) for name, groups in by_kind.items()}
     cpu = {name: run["cpu_s"] / minutes for name, run in found.items()}
     own = scores[OWN]
+    music = {name: track for name, track in own.items() if kinds[name] != METRES}
     values = {
         "minutes": minutes,
         "cpu_s_per_minute": cpu,
@@ -101,9 +109,10 @@ def _result(
             name: _as_dicts(_grouped(tracks, {k: k.partition("_")[0] for k in tracks}))
             for name, tracks in scores.items()
         },
+        "time_signatures": _told_metres(truth, found[OWN]["predictions"]),
         "reliability": {
-            "tempo": _reliability(own, found[OWN], "tempo accuracy 1", "tempo_confidence"),
-            "key": _reliability(own, found[OWN], "key exact", "key_confidence"),
+            "tempo": _reliability(music, found[OWN], "tempo accuracy 1", "tempo_confidence"),
+            "key": _reliability(music, found[OWN], "key exact", "key_confidence"),
         },
         "tracks": own,
     }
@@ -176,9 +185,25 @@ def _half_real(groups: Groups) -> dict[str, float]:
     real = groups.get("real", {})
     figures = {}
     for metric, score in real.items():
-        others = [g[metric].mean for kind, g in groups.items() if kind != "real" and metric in g]
+        others = [
+            group[metric].mean
+            for kind, group in groups.items()
+            if kind not in {"real", METRES} and metric in group
+        ]
         figures[metric] = (score.mean + sum(others) / len(others)) / 2 if others else score.mean
     return figures
+
+
+def _told_metres(
+    truth: Mapping[str, Any], predictions: Mapping[str, Mapping[str, Any]]
+) -> dict[str, dict[str, int]]:
+    """Count the beats in a bar that are told, by source, the commonest first."""
+    told: dict[str, Counter[str]] = {}
+    for name, track in truth.items():
+        if "time_signature" in track:
+            counts = told.setdefault(name.partition("_")[0], Counter())
+            counts[str(predictions[name]["time_signature"])] += 1
+    return {source: dict(counts.most_common()) for source, counts in told.items()}
 
 
 def _reliability(
@@ -256,6 +281,10 @@ def as_markdown(values: Mapping[str, Any]) -> str:
         for name, metrics in values[f"by_{title}"][OWN].items():
             cells = [_counted(Score(**metrics[m])) if m in metrics else "-" for m in METRICS]
             lines.append("| " + " | ".join((name, *cells)) + " |")
+    lines += ["", "| source | told beats in a bar (clips) |", "| --- | --- |"]
+    for name, told in values["time_signatures"].items():
+        counts = ", ".join(f"{metre} ({n})" for metre, n in told.items())
+        lines.append(f"| {name} | {counts} |")
     return "\n".join(lines) + "\n"
 
 
@@ -263,7 +292,7 @@ def main() -> None:
     """Run from the command line, without the service's entry point."""
     parser = argparse.ArgumentParser(description=__doc__)
     defaults = Setting()
-    for option in ("evalset", "audio", "modules", "model-dir", "cache"):
+    for option in ("evalset", "audio", "modules", "metres", "model-dir", "cache"):
         name = option.replace("-", "_")
         parser.add_argument(f"--{option}", type=Path, default=getattr(defaults, name))
     parser.add_argument("--peers-python", type=Path)

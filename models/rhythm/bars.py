@@ -80,7 +80,7 @@ def find_bars(
     change: NDArray[np.float64] | None = None,
     metres: Sequence[int] = METRES,
     slip: float = -9.0,
-    penalties: Sequence[float] = (0.0, -0.1, -0.3, -0.3, -0.3, -0.3),
+    penalties: Sequence[float] = (0.0, -0.1, -0.3, -0.3, -0.1, -0.1),
 ) -> Bars:
     """Find the downbeats among the beats.
 

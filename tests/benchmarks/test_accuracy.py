@@ -21,7 +21,9 @@ def test_without_a_set_it_is_skipped(tmp_path: Path) -> None:
 
 def test_missing_audio_is_named(tmp_path: Path) -> None:
     (tmp_path / "annotations.json").write_text(json.dumps({"x_a": {"tempo": 100}}))
-    result = run(Options(), Setting(evalset=tmp_path, audio=tmp_path, modules=tmp_path / "none"))
+    none = tmp_path / "none"
+    setting = Setting(evalset=tmp_path, audio=tmp_path, modules=none, metres=none)
+    result = run(Options(), setting)
     assert "x_a" in result.skipped
 
 
@@ -30,7 +32,7 @@ def test_real_recordings_weigh_half() -> None:
         return Score(mean, mean, mean, 1)
 
     kinds = {"real": {"beat F": score(0.5)}, "rendered": {"beat F": score(0.9), "x": score(1)}}
-    kinds["modules"] = {"beat F": score(0.7)}
+    kinds |= {"modules": {"beat F": score(0.7)}, "metres": {"beat F": score(0.0)}}
     assert _half_real(kinds) == {"beat F": pytest.approx(0.65)}
 
 
@@ -39,29 +41,35 @@ def test_scores_of_rendered_pieces(
     tmp_path: Path, cards: dict[str, ModelCard], model_dir: Path
 ) -> None:
     pull(cards["afa-beats-3"], model_dir)
-    modules = tmp_path / "modules"
-    modules.mkdir()
-    truth, kinds = {}, {"one_a": "real", "one_b": "rendered", "two_c": "modules"}
-    for name, tempo, key in (("one_a", 100.0, 0), ("one_b", 120.0, 7), ("two_c", 160.0, 2)):
+    kinds = {"one_a": "real", "one_b": "rendered", "two_c": "modules", "four_d": "metres"}
+    folders = {kind: tmp_path / kind for kind in ("modules", "metres")}
+    for folder in folders.values():
+        folder.mkdir()
+    truth = {}
+    for (name, kind), tempo, key in zip(
+        kinds.items(), (100.0, 120.0, 160.0, 110.0), (0, 7, 2, 0), strict=True
+    ):
         piece = steady(tempo, 16, key=key)
-        folder = modules if kinds[name] == "modules" else tmp_path
-        write_wav(folder / f"{name}.wav", piece.samples)
+        write_wav(folders.get(kind, tmp_path) / f"{name}.wav", piece.samples)
         truth[name] = {
-            "kind": kinds[name],
+            "kind": kind,
             "tempo": tempo,
             "tempo_level": "sure",
             "beats": piece.beats.tolist(),
             "key": {0: "C", 7: "G", 2: "D"}[key],
             "mode": "major",
         }
-    (modules / "annotations.json").write_text(json.dumps({"two_c": truth.pop("two_c")}))
+    truth["four_d"]["time_signature"] = 4
+    for name in ("two_c", "four_d"):
+        target = folders[kinds[name]] / "annotations.json"
+        target.write_text(json.dumps({name: truth.pop(name)}))
     (tmp_path / "annotations.json").write_text(json.dumps(truth))
     result = run(
         Options(),
         Setting(
             evalset=tmp_path,
             audio=tmp_path,
-            modules=modules,
+            **folders,
             model_dir=model_dir,
             cache=tmp_path / "cache",
         ),
@@ -72,7 +80,10 @@ def test_scores_of_rendered_pieces(
     assert scores["beat F"]["mean"] > 0.9
     assert scores["key exact"]["mean"] == 1.0
     assert "downbeat F" not in scores
-    assert set(result.values["by_source"][OWN]) == {"one", "two"}
+    assert set(result.values["by_source"][OWN]) == {"one", "two", "four"}
+    told = result.values["time_signatures"]
+    assert list(told) == ["four"]
+    assert sum(told["four"].values()) == 1
     by_kind = result.values["by_kind"][OWN]
     assert {kind: found["beat F"]["n"] for kind, found in by_kind.items()} == dict.fromkeys(
         kinds.values(), 1
@@ -80,3 +91,4 @@ def test_scores_of_rendered_pieces(
     assert 0 < result.values["cpu_s_per_minute"][OWN] < 60
     assert "| modules |" in as_markdown(result.values)
     assert "| two |" in as_markdown(result.values)
+    assert f"| four | {next(iter(told['four']))} (1) |" in as_markdown(result.values)

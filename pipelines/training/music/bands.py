@@ -137,7 +137,11 @@ def band(rng: Random, duration_s: float) -> Piece:
     """Invent a band's piece of at least `duration_s` seconds."""
     names = list(STYLES)
     name = rng.choices(names, [_COMMON.get(name, 1) for name in names])[0]
-    style = STYLES[name]
+    return in_style(rng, name, STYLES[name], duration_s)
+
+
+def in_style(rng: Random, name: str, style: Style, duration_s: float) -> Piece:
+    """Invent a piece in a style, whose name goes to its label."""
     tempo = min(212.0, max(48.0, style.tempo[0] * 2 ** rng.gauss(0, style.tempo[1] * 1.44)))
     n = rng.choice(style.metres)
     n_bars = int(duration_s * tempo / 60 / n) + 6

@@ -29,15 +29,23 @@ class Performance:
     chords: Sequence[ChordSpan] = ()
 
 
-def perform(piece: Piece, rng: Random, duration_s: float) -> Performance:
-    """Play a piece for `duration_s` seconds, beginning anywhere.
+def perform(
+    piece: Piece, rng: Random, duration_s: float, first: float | None = None
+) -> Performance:
+    """Play a piece for `duration_s` seconds.
+
+    Args:
+        piece: What is played.
+        rng: Draws.
+        duration_s: Length.
+        first: Beat to begin at; drawn when None.
 
     Raises:
         UnusableError: Hardly anything sounds in that time.
     """
     n_beats = duration_s * piece.tempo / 60 * 1.6 + 30
     seconds = tempo_map(rng, piece, n_beats)
-    skipped = _beginning(rng, piece, duration_s)
+    skipped = _beginning(rng, piece, duration_s) if first is None else first
     lead_in = rng.choice([0.0, 0.0, rng.uniform(0, _LONGEST_LEAD_IN_S)])
 
     def at(beats: Sequence[float] | NDArray[np.float64]) -> NDArray[np.float64]:

@@ -22,6 +22,12 @@ def test_metre_and_phase(metre: int, phase: int) -> None:
     assert bars.confidence > 0.5
 
 
+@pytest.mark.parametrize("metre", [5, 7])
+def test_faint_odd_metres_are_no_fours(metre: int) -> None:
+    assert find_bars(odds(metre, 70, high=0.55, low=0.25, phase=2)).metre == metre
+    assert find_bars(odds(4, 70, high=0.55, low=0.25, phase=2)).metre == 4
+
+
 def test_a_lost_beat_shifts_the_bars_once() -> None:
     values = np.concatenate([odds(4, 42), odds(4, 40)])
     bars = find_bars(values)
