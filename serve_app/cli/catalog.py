@@ -1,5 +1,6 @@
 """`afa catalog`: import, export and search track identities."""
 
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -66,6 +67,23 @@ def row_progress(text: str) -> Iterator[RowProgress]:
         yield lambda done, total: show(text, done, total)
 
 
+@contextmanager
+def resumable() -> Iterator[None]:
+    """Say, where Ctrl-C or the disk ends long work, that the same command goes on with it."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        console.print("stopped; what is done is kept, and the same command goes on from there")
+        raise typer.Exit(130) from None
+    except OSError as error:
+        data_dir = Settings().data_dir.absolute()
+        free_gb = shutil.disk_usage(data_dir).free / 1e9
+        fail(
+            f"{error}; {free_gb:.1f} GB are free at {data_dir}. What is done is kept, and the same "
+            "command goes on from there"
+        )
+
+
 @app.command("import")
 def import_command(
     files: Annotated[list[Path], typer.Argument(help="Catalog files (Parquet).")],
@@ -76,7 +94,11 @@ def import_command(
     It goes on where it was stopped or killed: give the same command again.
     Audio lies below the folder of its catalog file, or at a public web address.
     """
-    with told(CatalogFileError, CatalogBusyError), row_progress("importing") as progress:
+    with (
+        told(CatalogFileError, CatalogBusyError),
+        resumable(),
+        row_progress("importing") as progress,
+    ):
         report = build_catalog(files, folder(), progress, audio_policy(audio_anywhere))
     before = f" ({report.n_before} of them before)" if report.n_before else ""
     console.print(
@@ -107,7 +129,7 @@ def pull(
     """
     room = LocalFiles(Settings().data_dir.absolute()).pulled_dir
     pulling = Pulling(room / dump)
-    with told(OSError, ValueError, httpx.HTTPError), shown_steps() as show:
+    with told(ValueError, httpx.HTTPError), resumable(), shown_steps() as show:
         report = pulling.run(dump, sources, show)
     if report is not None:
         show_dump(report, pulling.parts_dir)

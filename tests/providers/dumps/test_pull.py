@@ -1,6 +1,8 @@
+import errno
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from starlette.applications import Starlette
@@ -12,6 +14,7 @@ from typer.testing import CliRunner
 from serve_app.cli.main import app
 from serve_app.domain.identity import TrackIdentity
 from serve_app.domain.track_ids import Platform, TrackId
+from serve_app.providers.catalog import build
 from serve_app.providers.catalog.search import Catalog
 from serve_app.providers.dumps import musicbrainz, pull
 from serve_app.providers.dumps.files import DumpReport
@@ -134,3 +137,37 @@ def test_one_command_makes_a_dump_the_catalog(
         told = runner.invoke(app, ["catalog", "pull", "musicbrainz", *wrong])
         assert told.exit_code != 0
         assert message in told.output
+
+
+@pytest.mark.parametrize(
+    ("fault", "status", "message"),
+    [
+        (KeyboardInterrupt(), 130, "stopped"),
+        (OSError(errno.ENOSPC, "No space left on device"), 1, "No space left on device; "),
+    ],
+)
+@pytest.mark.parametrize("step", ["converting", "importing"])
+def test_what_is_stopped_says_that_it_goes_on(
+    dump: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    step: str,
+    fault: BaseException,
+    status: int,
+    message: str,
+) -> None:
+    monkeypatch.setenv("AFA_DATA_DIR", str(tmp_path / "data"))
+    command = ["catalog", "pull", "musicbrainz", "--from", str(dump)]
+
+    def ends(*_: object) -> NoReturn:
+        raise fault
+
+    with monkeypatch.context() as patched:
+        where, name = (musicbrainz, "identities_in") if step == "converting" else (build, "_fill")
+        patched.setattr(where, name, ends)
+        done = CliRunner().invoke(app, command)
+    assert done.exit_code == status, done.output
+    told = " ".join(done.output.split())
+    assert message in told
+    assert "the same command goes on from there" in told
+    assert CliRunner().invoke(app, command).exit_code == 0
