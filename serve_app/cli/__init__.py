@@ -26,8 +26,9 @@ def _leave() -> None:
     if _status is None:
         return
     try:
-        sys.stdout.flush()
-        sys.stderr.flush()
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:  # as where it was closed before the command began
+                stream.flush()
     except OSError:
         os._exit(_status or 1)
     os._exit(_status)

@@ -23,7 +23,7 @@ from serve_app.library.dataset import Dataset
 from serve_app.library.edit import Edit
 from serve_app.library.nearest import Near, Nearest
 from serve_app.library.place import LibraryPlace
-from serve_app.library.query import SERVER, TrackQuery
+from serve_app.library.query import SERVER, Position, TrackQuery
 from serve_app.library.rows import MODEL, SCHEMA, table_of
 from serve_app.library.track import LibraryTrack, stamped
 from serve_app.library.vectors import Vectors
@@ -91,17 +91,25 @@ class Library:
         self._view.close()
 
     def follow_on(self) -> None:
-        """Follow every second from now on, in a thread."""
+        """Follow now, and every second from now on in a thread.
+
+        So that a new machine, or one whose view is of another format, does not answer before it
+        has seen what others have.
+        """
+        self._follow_if_it_goes()
         self._follower = Thread(target=self._follow_on, name="library", daemon=True)
         self._follower.start()
 
     def _follow_on(self) -> None:
         while not self._closing.wait(FOLLOW_S):
-            try:
-                self.follow()
-            except (ServiceUnavailableError, OSError, ValueError, sqlite3.Error):
-                # The shared datasets are away; what this machine has seen is answered meanwhile.
-                logger.warning("the library could not be followed", exc_info=True)
+            self._follow_if_it_goes()
+
+    def _follow_if_it_goes(self) -> None:
+        try:
+            self.follow()
+        except (ServiceUnavailableError, OSError, ValueError, sqlite3.Error):
+            # The shared datasets are away; what this machine has seen is answered meanwhile.
+            logger.warning("the library could not be followed", exc_info=True)
 
     def follow(self) -> None:
         """Bring the view up to the newest version of the shared dataset."""
@@ -150,15 +158,11 @@ class Library:
     def page(
         self, query: TrackQuery, owners: Sequence[str], limit: int, cursor: str | None = None
     ) -> TrackPage:
-        """Tracks that a query asks for, in its order; ``cursor`` is the last page's.
-
-        Raises:
-            NoSuchPlaceError: The track that the cursor names is not there any more.
-        """
-        items = self._view.page(query, owners, limit + 1, cursor)
-        if len(items) <= limit:
-            return TrackPage(items, None)
-        return TrackPage(items[:limit], items[limit - 1].track_id)
+        """Tracks that a query asks for, in its order; ``cursor`` is the last page's."""
+        after = None if cursor is None else Position.parse(cursor)
+        found = self._view.page(query, owners, limit + 1, after)
+        items = [track for track, _ in found[:limit]]
+        return TrackPage(items, found[limit - 1][1].cursor if len(found) > limit else None)
 
     def all(self, owners: Sequence[str]) -> Iterator[LibraryTrack]:
         """Every track that these owners have, newest first."""

@@ -1,8 +1,9 @@
 """What a listing of the library asks for, as SQL over the view."""
 
 import re
+import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from serve_app.library.spelling import normalise
@@ -19,18 +20,70 @@ Sort = Literal[
 
 NEWEST: Sort = "-added"
 SORT_VALUES = {
-    "name": "(SELECT artist || ' ' || title FROM word WHERE word.rowid = track.n)",
+    "name": "name",
     "tempo": "tempo",
     "key": "2 * CAST(camelot AS INTEGER) + (camelot LIKE '%B')",
     "energy": "energy",
 }
-"""SQL for what tracks are sorted by; by when they were added their ids sort them."""
+"""SQL for what tracks are sorted by, with an index each; by when they were added their ids sort."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """SQL for the tracks of a listing that have a value to be sorted by, or for those without.
+
+    Attributes:
+        value: The value.
+        terms: Conditions; all hold.
+        bound: What stands for the question marks in them.
+        order: What to order by.
+    """
+
+    value: str
+    terms: Sequence[str]
+    bound: Sequence[object]
+    order: str
+
 
 OF_ALL = "n IN (SELECT n FROM term WHERE term = ?)"
 OF_EACH = "EXISTS (SELECT 1 FROM term WHERE term = ? AND term.n = track.n)"
 """That a track has a term: by all that have it, or by the one track."""
 
+CURSOR = r"trk_[0-9a-z]{26}(\.(n[0-9a-f]{16}|t([0-9a-f]{2})*))?"
+"""The form of a cursor; behind the track a number, or a text, in hexadecimal."""
+
 _WORD = re.compile(r"\w+")
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """A place in a listing, which stays when its track changes or goes.
+
+    Attributes:
+        track_id: Of the track that came last.
+        value: What the listing is sorted by, as that track had it.
+    """
+
+    track_id: str
+    value: float | str | None
+
+    @property
+    def cursor(self) -> str:
+        """The position as text."""
+        if self.value is None:
+            return self.track_id
+        if isinstance(self.value, str):
+            return f"{self.track_id}.t{self.value.encode().hex()}"
+        return f"{self.track_id}.n{struct.pack('>d', self.value).hex()}"
+
+    @classmethod
+    def parse(cls, cursor: str) -> "Position":
+        """Read a cursor of the form that `CURSOR` says."""
+        track_id, _, written = cursor.partition(".")
+        known = bytes.fromhex(written[1:])
+        if written.startswith("t"):
+            return cls(track_id, known.decode(errors="replace"))
+        return cls(track_id, struct.unpack(">d", known)[0] if written else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +158,22 @@ class TrackQuery:
             terms.append("n IN (SELECT rowid FROM word WHERE word MATCH ?)")
             values.append(matching(self.text))
         return terms, values
+
+    def parts(self, after: Position | None) -> list[Part]:
+        """The parts of a listing, in their order, from a position on."""
+        beyond, way = ("<", "DESC") if self.sort.startswith("-") else (">", "ASC")
+        value = SORT_VALUES.get(self.sort.removeprefix("-"))
+        without = Part("NULL", [f"{value} IS NULL"] if value else [], [], f"id {way}")
+        if after is not None and (value is None or after.value is None):
+            terms = [*without.terms, f"id {beyond} ?"]
+            return [replace(without, terms=terms, bound=[after.track_id])]
+        if value is None:
+            return [without]
+        valued = Part(value, [f"{value} IS NOT NULL"], [], f"{value} {way}, id {way}")
+        if after is not None:
+            terms = [f"({value}, id) {beyond} (?, ?)"]
+            valued = replace(valued, terms=terms, bound=[after.value, after.track_id])
+        return [valued, without]
 
     def _tempo_range(self, octave: float) -> tuple[str, list[float]]:
         bounds = (("tempo >= ?", self.tempo_min), ("tempo <= ?", self.tempo_max))

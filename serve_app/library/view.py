@@ -11,6 +11,7 @@ import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +21,12 @@ from numpy.typing import NDArray
 from serve_app.domain import identity as identity_json
 from serve_app.domain.identity import TrackIdentity
 from serve_app.domain.ulid import new_ulid
-from serve_app.library.query import SORT_VALUES, TrackQuery, in_column
+from serve_app.library.query import SORT_VALUES, Position, TrackQuery, in_column
 from serve_app.library.rows import MODEL, model_term, name_term
 from serve_app.library.spelling import normalise, normalise_artist, normalise_title, ranked
 from serve_app.library.track import LibraryTrack, unpack
 
-FORMAT = 2
+FORMAT = 3
 """In the file's name, so that a view of another shape is not misread."""
 
 Known = tuple[str, str, TrackIdentity]
@@ -44,7 +45,7 @@ CREATE TABLE IF NOT EXISTS fragment(id INTEGER PRIMARY KEY);
 CREATE TABLE IF NOT EXISTS amount(owner TEXT PRIMARY KEY, tracks INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS track(
     n INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, owner TEXT NOT NULL, revision INTEGER NOT NULL,
-    write_id TEXT NOT NULL, identity BLOB, tempo REAL, camelot TEXT, year INTEGER,
+    write_id TEXT NOT NULL, identity BLOB, name TEXT, tempo REAL, camelot TEXT, year INTEGER,
     energy INTEGER
 );
 CREATE TABLE IF NOT EXISTS record(n INTEGER PRIMARY KEY, record BLOB NOT NULL);
@@ -53,18 +54,22 @@ CREATE TABLE IF NOT EXISTS term(term TEXT NOT NULL, n INTEGER NOT NULL, PRIMARY 
 CREATE VIRTUAL TABLE IF NOT EXISTS word USING fts5(artist, title, album, tags);
 CREATE INDEX IF NOT EXISTS term_n ON term(n);
 CREATE INDEX IF NOT EXISTS track_owner ON track(owner, id) WHERE identity IS NOT NULL;
-DROP INDEX IF EXISTS track_tempo;
 CREATE INDEX IF NOT EXISTS track_by_tempo ON track(owner, tempo, camelot, year, energy)
     WHERE identity IS NOT NULL;
 CREATE INDEX IF NOT EXISTS track_by_key ON track(owner, camelot, tempo, year, energy)
     WHERE identity IS NOT NULL;
-"""
+""" + "".join(
+    f"CREATE INDEX IF NOT EXISTS track_sorted_by_{sort} ON track(owner, {value}, id) "
+    "WHERE identity IS NOT NULL;"
+    for sort, value in SORT_VALUES.items()
+)
 _PUT_TRACK = """
-INSERT INTO track(id, owner, revision, write_id, identity, tempo, camelot, year, energy)
-VALUES(:track_id, :owner, :revision, :write_id, :identity, :tempo, :camelot, :year, :energy)
+INSERT INTO track(id, owner, revision, write_id, identity, name, tempo, camelot, year, energy)
+VALUES(:track_id, :owner, :revision, :write_id, :identity, :name, :tempo, :camelot, :year, :energy)
 ON CONFLICT(id) DO UPDATE SET owner = excluded.owner, revision = excluded.revision,
-    write_id = excluded.write_id, identity = excluded.identity, tempo = excluded.tempo,
-    camelot = excluded.camelot, year = excluded.year, energy = excluded.energy
+    write_id = excluded.write_id, identity = excluded.identity, name = excluded.name,
+    tempo = excluded.tempo, camelot = excluded.camelot, year = excluded.year,
+    energy = excluded.energy
 RETURNING n
 """
 _COUNT = """
@@ -81,10 +86,6 @@ class Outline:
     tempo: float | None
     camelot: str | None
     energy: int | None
-
-
-class NoSuchPlaceError(LookupError):
-    """The track that a listing shall go on from is not there any more."""
 
 
 class View:
@@ -244,51 +245,29 @@ class View:
         return [known[id(match.identity)] for match in matches]
 
     def page(
-        self, query: TrackQuery, owners: Sequence[str], limit: int, after: str | None
-    ) -> list[LibraryTrack]:
-        """Tracks that a query asks for, in its order, of those that come after the track ``after``.
-
-        Raises:
-            NoSuchPlaceError: That track is not there any more, and with it the place in the order.
-        """
+        self, query: TrackQuery, owners: Sequence[str], limit: int, after: Position | None
+    ) -> list[tuple[LibraryTrack, Position]]:
+        """Tracks that a query asks for, in its order, of those that come after a position."""
         where, values = query.where()
-        beyond, way = ("<", "DESC") if query.sort.startswith("-") else (">", "ASC")
-        value = SORT_VALUES.get(query.sort.removeprefix("-"), "NULL")
-        if after is not None:
-            last = None if value == "NULL" else self._sorted_by(value, after, owners)
-            if last is None:
-                where.append(f"{value} IS NULL AND id {beyond} ?")
-                values.append(after)
-            else:
-                where.append(f"(({value}, id) {beyond} (?, ?) OR {value} IS NULL)")
-                values += [last, after]
-        # Of each owner in its order, so that an index gives it and nothing needs sorting.
-        of_one = " AND ".join([*where, "identity IS NOT NULL", "owner = ?"])
-        each = " UNION ALL ".join(
-            f"SELECT n, {value} IS NULL AS lacks, {value} AS value, id "  # noqa: S608  as above
-            f"FROM track WHERE {of_one}"
-            for _ in owners
-        )
-        order = f"{'' if value == 'NULL' else f'lacks, value {way}, '}id {way}"
+        selects, bound = [], []
+        # Of each owner those with a value and those without, each in the order of an index, so
+        # that no more than some pages are sorted.
+        for part, owner in product(query.parts(after), owners):
+            terms = " AND ".join([*where, *part.terms, "identity IS NOT NULL", "owner = ?"])
+            selects.append(
+                f"SELECT * FROM (SELECT n, {part.value} AS value, id FROM track "  # noqa: S608  as above
+                f"WHERE {terms} ORDER BY {part.order} LIMIT ?)"
+            )
+            bound += [*values, *part.bound, owner, limit]
+        way = "DESC" if query.sort.startswith("-") else "ASC"
+        order = f"value IS NULL, value {way}, id {way}"
         # One statement, so that no track goes between its place and its record.
         found = self._connection().execute(
-            f"SELECT record FROM ({each} ORDER BY {order} LIMIT ?) "  # noqa: S608  as above
-            f"JOIN record USING(n) ORDER BY {order}",
-            [one for owner in owners for one in (*values, owner)] + [limit],
+            f"SELECT record, id, value FROM (SELECT * FROM ({' UNION ALL '.join(selects)}) "  # noqa: S608  as above
+            f"ORDER BY {order} LIMIT ?) JOIN record USING(n) ORDER BY {order}",
+            [*bound, limit],
         )
-        return [unpack(record) for (record,) in found]
-
-    def _sorted_by(self, value: str, track_id: str, owners: Sequence[str]) -> object:
-        """The value of a track that a listing is sorted by."""
-        found = self._connection().execute(
-            f"SELECT {value} FROM track WHERE id = ? "  # noqa: S608  of `TrackQuery` alone
-            f"AND identity IS NOT NULL AND owner IN ({_marks(owners)})",
-            [track_id, *owners],
-        )
-        row = found.fetchone()
-        if row is None:
-            raise NoSuchPlaceError(track_id)
-        return row[0]
+        return [(unpack(record), Position(*place)) for record, *place in found]
 
     def with_vectors(self, owners: Sequence[str]) -> dict[str, int]:
         """Of each model, how many tracks of these owners have its vector."""
@@ -379,13 +358,16 @@ def _put(connection: sqlite3.Connection, row: Mapping[str, Any]) -> None:
         connection.execute("DELETE FROM term WHERE n = ?", [n])
         connection.execute("DELETE FROM word WHERE rowid = ?", [n])
         connection.execute("DELETE FROM record WHERE n = ?", [n])
-    # A dataset that was made before energies were told has no such column.
-    ((n,),) = connection.execute(_PUT_TRACK, {"energy": None, **row}).fetchall()
     is_there = row["identity"] is not None
+    words = [normalise(row[name] or "") for name in ("artist", "title", "album")]
+    name = f"{words[0]} {words[1]}" if is_there else None
+    # A dataset that was made before energies were told has no such column. A tempo of 0 is of a
+    # track without a beat, which is not slow.
+    values = {"energy": None, **row, "name": name, "tempo": row["tempo"] or None}
+    ((n,),) = connection.execute(_PUT_TRACK, values).fetchall()
     if is_there:
         connection.execute("INSERT INTO record VALUES(?, ?)", [n, row["record"]])
         connection.executemany("INSERT INTO term VALUES(?, ?)", [[one, n] for one in row["terms"]])
-        words = [normalise(row[name] or "") for name in ("artist", "title", "album")]
         tags = " ".join(normalise(tag) for tag in row["tags"])
         connection.execute(
             "INSERT INTO word(rowid, artist, title, album, tags) VALUES(?, ?, ?, ?, ?)",

@@ -18,7 +18,9 @@ def start(n_cpus: int) -> None:
     os.environ |= loopback.ENVIRONMENT
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_raylet_start_wait_time_s", "120")  # a busy machine takes a while
+    # A busy machine takes a while.
+    os.environ.setdefault("RAY_raylet_start_wait_time_s", "120")
+    os.environ.setdefault("RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S", "60")
     import ray
 
     with warnings.catch_warnings():

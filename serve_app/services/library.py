@@ -29,7 +29,7 @@ from serve_app.library.query import TrackQuery
 from serve_app.library.rows import content_term, item_artist_term, item_term
 from serve_app.library.spelling import normalise
 from serve_app.library.track import OPERATOR, LibraryTrack, Place, TrackFile, new_track_id
-from serve_app.library.view import NoSuchPlaceError, Outline
+from serve_app.library.view import Outline
 from serve_app.library.writer import LibraryWriter
 from serve_app.providers.dumps.acousticbrainz import identity_in
 from serve_app.providers.identities.resolver import Resolver, visible_to
@@ -105,19 +105,10 @@ class LibraryService:
     async def page(
         self, caller: Caller, query: TrackQuery, limit: int, cursor: str | None
     ) -> TrackPage:
-        """List what the caller sees, in the query's order.
-
-        Raises:
-            TrackNotFoundError: The track that the cursor names is not there any more.
-        """
-        try:
-            return await asyncio.to_thread(
-                self._library.page, query, visible_to(caller.owner), limit, cursor
-            )
-        except NoSuchPlaceError as error:
-            raise TrackNotFoundError(
-                "cursor: its track was removed meanwhile; start with the first page"
-            ) from error
+        """List what the caller sees, in the query's order."""
+        return await asyncio.to_thread(
+            self._library.page, query, visible_to(caller.owner), limit, cursor
+        )
 
     async def map(self, caller: Caller) -> LibraryMap:
         """Lay what the caller sees on a plane, by the model that most of it has vectors of."""

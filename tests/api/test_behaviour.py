@@ -70,7 +70,7 @@ async def test_a_slow_miss_is_503_then_a_hit(api_stores: StoreOptions, demo_cata
         again = await client.get(f"/v1/audio-features/{DEMO}")
         assert again.status_code == 503
         api.backend.gate.set()
-        async with asyncio.timeout(10):  # without asking: that would wait for the job, and pay
+        async with asyncio.timeout(30):  # without asking: that would wait for the job, and pay
             while not await api.stores.cache_store.command("KEYS", "c:features:*"):  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         answer = await client.get(f"/v1/audio-features/{DEMO}")

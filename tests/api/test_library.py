@@ -11,7 +11,7 @@ import pytest
 from serve_app.checkpoints.choice import models_name
 from serve_app.composition.options import StoreOptions
 from serve_app.domain.keys import Caller
-from serve_app.library.edit import Edit, removed
+from serve_app.library.edit import Edit, removed, where_there
 from serve_app.library.track import LibraryTrack, Place, TrackFile
 from tests.api.application import MODELS, Application, open_application
 from tests.library.library_setting import adding, heard, track
@@ -339,16 +339,36 @@ async def test_a_listing_goes_by_what_is_asked_for_through_all_pages(api: Applic
     assert (await client.get("/v1/library", params={"sort": "size"})).status_code == 400
 
 
-async def test_a_page_does_not_follow_a_track_that_was_removed(api: Application) -> None:
-    sounding(api, "Delta", 90.0, "10A", 0.5)
-    sounding(api, "Alpha", 120.0, "2A", 0.9)
+async def test_a_track_without_a_beat_is_not_slow(api: Application) -> None:
+    for title, tempo in (("Rain", 0.0), ("Slow", 70.0), ("Fast", 150.0)):
+        sounding(api, title, tempo, "1A", 0.5)
     client = api.client("free")
-    query = {"sort": "tempo", "limit": 1}
+    assert await listed(client, sort="tempo") == ["Slow", "Fast", "Rain"]
+    assert await listed(client, tempo_max=100) == ["Slow"]
+    assert await listed(client, tempo_min=0) == ["Fast", "Slow"]
+
+
+@pytest.mark.parametrize("sort", ["tempo", "name", "-energy", "key", "added"])
+async def test_a_page_follows_a_track_that_was_changed_or_removed(
+    api: Application, sort: str
+) -> None:
+    for number, title in enumerate(["Älpha", "bravo", "Charlie 日本", "Delta", "Echo"]):
+        sounding(api, title, 90.0 + number / 3, ["1A", "1B", "2A", "10A", "10A"][number], 0.5)
+    api.library.write([adding(track("Unheard"))])
+    client = api.client("free")
+    query = {"sort": sort, "limit": 2}
+    expected = await listed(client, sort=sort)
     first = (await client.get("/v1/library", params=query)).json()
-    api.library.write([Edit(first["next_cursor"], removed)])
-    answer = await client.get("/v1/library", params=query | {"cursor": first["next_cursor"]})
-    assert (answer.status_code, answer.json()["error"]) == (404, "track_not_found")
-    assert "start with the first page" in answer.json()["message"]
+    ids = [row["id"] for row in first["items"]]
+    renamed = where_there(lambda known: replace(known, identity=replace(known.identity, title="Z")))
+    again = heard("again")
+    elsewhere = replace(again.features, tempo=60.0, key=8, mode=0, camelot="1A", energy=1.0)
+    changed = Edit(ids[1], renamed, replace(again, features=elsewhere))
+    for edit in (changed, Edit(ids[1], removed)):
+        api.library.write([edit])
+        query["cursor"] = first["next_cursor"]
+        second = (await client.get("/v1/library", params=query)).json()
+        assert [row["title"] for row in second["items"]] == expected[2:4]
 
 
 async def test_the_map_shows_what_the_account_sees(api: Application) -> None:

@@ -41,3 +41,9 @@ def test_what_could_not_be_told_is_no_success() -> None:
     with Path("/dev/full").open("wb") as full:
         assert run("0", full).returncode == 1
         assert run("3", full).returncode == 3
+
+
+def test_where_nobody_listens_the_status_is_all() -> None:
+    words = ["sh", "-c", 'exec "$@" >&-', "sh", sys.executable, "-c", COMMAND.format(status=3)]
+    done = subprocess.run(words, check=False, stderr=subprocess.PIPE, timeout=60)
+    assert (done.returncode, done.stderr) == (3, b"")

@@ -1,8 +1,11 @@
-"""Progress where there is no terminal."""
+"""Progress, mostly where there is no terminal."""
 
+import io
 import re
 
 import pytest
+from rich.console import Console
+from rich.progress import Progress
 
 from serve_app.cli.output import progress
 
@@ -49,3 +52,22 @@ def test_steps_are_told_in_lines_of_their_own_rate(
         "converting 4,000 of 100,000",
         "converting 10,000 of 100,000, 8 min left",
     ]
+
+
+def test_a_step_of_unknown_length_does_not_take_over_the_length_of_the_one_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bars: list[Progress] = []
+
+    class Kept(Progress):
+        def start(self) -> None:
+            bars.append(self)
+            super().start()
+
+    monkeypatch.setattr(progress, "Progress", Kept)
+    monkeypatch.setattr(progress, "errors", Console(file=io.StringIO(), force_terminal=True))
+    with progress.shown_steps() as show:
+        show("fetching", 7, 10)
+        show("converting", 3, None)
+        ((task,),) = (bar.tasks for bar in bars)
+        assert (task.description, task.completed, task.total) == ("converting", 3, None)

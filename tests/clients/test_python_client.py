@@ -314,13 +314,19 @@ def test_a_job_that_fails_is_told(connect: Connect) -> None:
     with pytest.raises(afa_client.JobFailedError) as failed:
         afa.wait(job)
     assert failed.value.code == "unprocessable_audio"
-    with pytest.raises(afa_client.JobUnfinishedError):
-        waiting(afa)
 
 
-def waiting(afa: Any) -> None:
-    """Wait no time for a job that has just begun."""
-    afa.wait(afa.analyze(DEMO_TRACK), timeout_s=0)
+def test_a_job_that_has_not_ended_in_time_is_told(live: LiveApplication, connect: Connect) -> None:
+    afa = connect()
+    gate = live.application.backend.gate = asyncio.Event()
+    try:
+        job = afa.analyze(DEMO_TRACK)
+        with pytest.raises(afa_client.JobUnfinishedError, match="after 0 s"):
+            afa.wait(job, timeout_s=0)
+    finally:
+        live.application.backend.gate = None
+        live.loop.call_soon_threadsafe(gate.set)
+    assert afa.wait(job).tempo == 120.0
 
 
 def test_a_message_of_the_service_is_read_and_no_other(

@@ -18,12 +18,22 @@ ALERTS = ROOT / "deploy/prometheus/alerts.yaml"
 DASHBOARD = ROOT / "deploy/grafana/afa.json"
 PAGE = ROOT / "docs/operating/alerts.md"
 SUFFIXES = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket", "_sum", "_count")}
-SERVES = {"ray_serve_num_http_requests_total"}
+RAYS_OWN = {
+    "ray_memory_manager_worker_eviction_total",
+    "ray_node_cpu_utilization",
+    "ray_node_mem_total",
+    "ray_node_mem_used",
+    "ray_serve_deployment_queued_queries",
+    "ray_serve_deployment_replica_healthy",
+    "ray_serve_num_http_requests_total",
+}
 """As Ray 2.60 was seen to show them, with the labels that are used."""
 
 FROM_RAY = {"deployment", "replica", "application", "le"}
 NAME = re.compile(r"\b(ray_\w+)(?:\{([^}]*)\})?")
 GROUPED = re.compile(r"by \(([^)]*)\)")
+PROMETHEUS_OWN = re.compile(r"\b(up|ALERTS)\{")
+LIMIT = re.compile(r"> ([\d.]+)")
 
 
 def alerts() -> list[dict[str, Any]]:
@@ -32,11 +42,17 @@ def alerts() -> list[dict[str, Any]]:
     return rules
 
 
+def panels() -> list[dict[str, Any]]:
+    """All but the headings of rows."""
+    found = json.loads(DASHBOARD.read_text())["panels"]
+    return [panel for panel in found if panel["type"] != "row"]
+
+
 def expressions() -> Iterator[str]:
     for rule in alerts():
         yield rule["expr"]
-    for panel in json.loads(DASHBOARD.read_text())["panels"]:
-        yield from (target["expr"] for target in panel.get("targets", []))
+    for panel in panels():
+        yield from (target["expr"] for target in panel["targets"])
 
 
 def test_every_alert_fires_when_its_page_says() -> None:
@@ -60,10 +76,10 @@ def test_alerts_and_dashboard_name_what_is_exported() -> None:
     }
     for expression in expressions():
         names = NAME.findall(expression)
-        assert names or "up{" in expression, expression
+        assert names or PROMETHEUS_OWN.search(expression), expression
         for name, matchers in names:
             if not name.startswith("ray_afa_"):
-                assert name in SERVES, name
+                assert name in RAYS_OWN, name
                 continue
             assert name in ours, name
             matched = set(re.findall(r"(\w+)\s*(?:=|!=|=~|!~)\"", matchers))
@@ -77,6 +93,35 @@ def test_every_metric_of_ours_is_on_the_dashboard_or_has_an_alert() -> None:
     text = "\n".join(expressions())
     unseen = {name for name in METRICS if f"ray_{name}" not in text}
     assert unseen <= {"afa_batch_seconds", "afa_batch_device_seconds", "afa_batch_padding_windows"}
+
+
+def test_a_panel_turns_red_where_an_alert_watches() -> None:
+    watched = {
+        (name, float(limit))
+        for rule in alerts()
+        for name, _ in NAME.findall(rule["expr"])
+        for limit in LIMIT.findall(rule["expr"])
+    }
+    red = 0
+    for panel in panels():
+        names = {name for target in panel["targets"] for name, _ in NAME.findall(target["expr"])}
+        steps = panel["fieldConfig"]["defaults"].get("thresholds", {"steps": []})["steps"]
+        for step in steps[1:] if names else []:
+            assert any((name, step["value"]) in watched for name in names), panel["title"]
+            red += 1
+    assert red
+
+
+def test_panels_lie_beside_each_other() -> None:
+    found = json.loads(DASHBOARD.read_text())["panels"]
+    assert len({panel["id"] for panel in found}) == len(found)
+    taken: set[tuple[int, int]] = set()
+    for panel in found:
+        x, y, w, h = (panel["gridPos"][side] for side in "xywh")
+        assert x + w <= 24, panel["title"]
+        cells = {(x + column, y + line) for column in range(w) for line in range(h)}
+        assert not taken & cells, panel["title"]
+        taken |= cells
 
 
 def test_every_alert_has_its_section_and_every_section_its_alert() -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -22,8 +23,10 @@ from serve_app.domain.errors import ServiceUnavailableError
 from serve_app.domain.track_ids import parse_track_id
 from serve_app.library.edit import Edit, removed, where_there
 from serve_app.library.library import Library
-from serve_app.library.query import TrackQuery
+from serve_app.library.measures import measures_of
+from serve_app.library.query import Sort, TrackQuery
 from serve_app.library.rows import audio_term, content_term, location_term
+from serve_app.library.spelling import normalise
 from serve_app.library.track import OPERATOR, LibraryTrack, Place, TrackFile, pack, unpack
 from serve_app.library.writer import LibraryWriter
 from tests.library.library_setting import MODEL_SET, adding, heard, track
@@ -169,6 +172,51 @@ def test_vectors_of_two_models_never_meet(opened: Opened) -> None:
     assert library.nearest("m/2", vector, 5, EVERYBODY, TrackQuery()) == []
 
 
+@pytest.mark.parametrize("sort", get_args(Sort))
+def test_a_sorted_listing_is_whole_whatever_its_pages(opened: Opened, sort: Sort) -> None:
+    library = opened()
+    tracks = [
+        replace(
+            track(
+                ("Ähre", "aehre", "Zeit", "")[n % 4],
+                owner=(OPERATOR, "acct_1", "acct_2")[n % 3],
+                tempo=(None, 120.0, 90.5, 120.0)[n % 4],
+                key=(9, 4, None)[n % 3],
+                mode=(n // 3) % 2 if n % 3 < 2 else None,
+            ),
+            track_id=f"trk_{n:026d}",
+        )
+        for n in range(36)
+    ]
+    library.write([adding(one) for one in tracks])
+    owners = ("acct_1", OPERATOR)
+
+    def value(one: LibraryTrack) -> object:
+        match sort.strip("-"):
+            case "name":
+                return f"{normalise(one.identity.artist)} {normalise(one.identity.title)}"
+            case "tempo":
+                return one.identity.tempo
+            case "key":
+                camelot = measures_of(one).camelot
+                return camelot and (int(camelot[:-1]), camelot[-1])
+        return None
+
+    seen = [one for one in tracks if one.owner in owners]
+    by_id = sorted(seen, key=lambda one: one.track_id, reverse=sort.startswith("-"))
+    having = [one for one in by_id if value(one) is not None]
+    having.sort(key=value, reverse=sort.startswith("-"))  # type: ignore[arg-type]  # all alike
+    expected = [*having, *(one for one in by_id if value(one) is None)]
+    for size in (1, 5, 24, 50):
+        found: list[str] = []
+        cursor: str | None = None
+        while cursor is not None or not found:
+            page = library.page(TrackQuery(sort=sort), owners, size, cursor)
+            found += [one.track_id for one in page.items]
+            cursor = page.next_cursor
+        assert found == [one.track_id for one in expected]
+
+
 def test_a_listing_filters_and_pages(opened: Opened) -> None:
     library = opened()
     tracks = [
@@ -209,6 +257,26 @@ def test_a_view_is_made_anew_from_what_is_shared(opened: Opened) -> None:
     fresh = opened(view="another")
     fresh.follow()
     assert sorted(titles(fresh.page(TrackQuery(), EVERYBODY, 10).items)) == ["Song 0", "Song 2"]
+
+
+def test_a_new_machine_answers_with_what_others_have_seen(
+    opened: Opened,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    opened().write([adding(track("A Forest"))])
+    fresh = opened(view="of another machine")
+    fresh.follow_on()
+    assert fresh.named("The Cure", "A Forest", EVERYBODY)
+    starting = opened(view="of a third")
+
+    def away() -> None:
+        raise ServiceUnavailableError("the store is away")
+
+    monkeypatch.setattr(starting, "follow", away)
+    starting.follow_on()
+    assert "could not be followed" in caplog.text
 
 
 def test_maintenance_changes_no_answer(opened: Opened) -> None:

@@ -6,6 +6,12 @@ from tests.providers.recognisers.identify_stub import IdentifyStub, running_iden
 from tests.providers.stub_server import Stub, running_stub
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine a server of the test itself may take its time."""
+    monkeypatch.setattr("serve_app.providers.web.http_client.CONNECT_TIMEOUT_S", 30.0)
+
+
 @pytest.fixture(scope="session")
 def _server() -> Iterator[Stub]:
     with running_stub() as stub:

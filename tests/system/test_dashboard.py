@@ -49,7 +49,10 @@ def ask(service: Service, tmp_path: Path) -> Iterator[Callable[..., Any]]:
     with httpx.Client(base_url=f"http://{address}/api/v1", timeout=10) as client:
 
         def ask(path: str, **params: str) -> Any:
-            answer = client.get(path, params=params).json()
+            response = client.get(path, params=params)
+            if response.status_code == httpx.codes.SERVICE_UNAVAILABLE:
+                response.raise_for_status()
+            answer = response.json()
             assert answer["status"] == "success", answer
             return answer["data"]
 
@@ -61,7 +64,7 @@ def ask(service: Service, tmp_path: Path) -> Iterator[Callable[..., Any]]:
 def patiently(is_so: Callable[[], object]) -> None:
     deadline = time.monotonic() + LIMIT_S
     while True:
-        with suppress(httpx.TransportError):  # it starts
+        with suppress(httpx.HTTPError):  # it starts
             if is_so():
                 return
         assert time.monotonic() < deadline
@@ -92,5 +95,13 @@ def test_a_prometheus_as_shipped_sees_the_service(ask: Callable[..., Any]) -> No
         for target in panel.get("targets", [])
         if value(target["expr"].replace("$__rate_interval", "1m"))
     }
-    gauges = {"In line and running", "Oldest wait by lane", "Open holds"}
-    assert gauges | {"Replicas that have each checkpoint loaded"} <= shown  # rates take longer
+    gauges = {
+        "In line and running",
+        "Oldest wait by lane",
+        "Longest wait",
+        "Unarchived",
+        "Open holds",
+    }
+    checkpoints = {"Replicas that have each checkpoint loaded", "From loaded to ready"}
+    rays = {"Replicas alive", "Requests in line", "Memory and processors of nodes"}
+    assert gauges | checkpoints | rays | {"Alerts firing", "Nodes"} <= shown  # rates take longer

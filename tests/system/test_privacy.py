@@ -4,6 +4,7 @@ import os
 import signal
 import stat
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
@@ -59,11 +60,12 @@ def test_while_it_starts_the_service_says_so(service: Service) -> None:
 
 
 def test_a_forwarded_address_of_a_stranger_does_not_count(service: Service) -> None:
-    statuses = [
-        httpx.get(f"{service.url}/v1/account", headers={"X-Forwarded-For": f"198.51.100.{n}"})
-        for n in range(45)
-    ]
-    assert 429 in {answer.status_code for answer in statuses}
+    def ask(n: int) -> int:
+        headers = {"X-Forwarded-For": f"198.51.100.{n}"}
+        return httpx.get(f"{service.url}/v1/account", headers=headers, timeout=60).status_code
+
+    with ThreadPoolExecutor(16) as at_once:  # faster than the limit refills
+        assert 429 in set(at_once.map(ask, range(90)))
     socket = service.data_dir / "redis-cache" / "redis.sock"
     with Redis.from_url(f"unix://{socket}") as cache:  # other tests fail to authenticate too
         assert cache.delete(*cache.scan_iter("*rl:auth:*")) == 1

@@ -38,8 +38,7 @@ from serve_app.domain.errors import BadRequestError
 from serve_app.domain.identity import TrackIdentity
 from serve_app.domain.keys import Caller
 from serve_app.domain.tiers import Tier
-from serve_app.domain.track_ids import LIBRARY_PREFIX
-from serve_app.library.query import NEWEST, Sort, TrackQuery
+from serve_app.library.query import CURSOR, NEWEST, Sort, TrackQuery
 from serve_app.library.track import Place, TrackFile
 from serve_app.services.audio.audio import Audio, AudioAsset
 from serve_app.services.jobs.submit import AnalysisOptions
@@ -61,7 +60,7 @@ Tempo = Annotated[
     Query(
         ge=0,
         le=1000,
-        description="BPM; tracks without an analysis are left out.",
+        description="BPM; tracks without an analysis or a beat are left out.",
     ),
 ]
 Energy = Annotated[
@@ -188,7 +187,7 @@ async def audio_and_file(
 @router.get(
     "/v1/library",
     response_model=LibraryList,
-    responses=error_responses(400, 401, 404, 429, 503),
+    responses=error_responses(400, 401, 429, 503),
     summary="List the library",
 )
 async def list_tracks(
@@ -224,7 +223,7 @@ async def list_tracks(
     cursor: Annotated[
         str | None,
         Query(
-            pattern=f"^{LIBRARY_PREFIX}[0-9a-z]{{26}}$",
+            pattern=f"^{CURSOR}$",
             description="`next_cursor` of the page before, of the same query; exclusive.",
         ),
     ] = None,

@@ -82,11 +82,12 @@ def shown_steps() -> Iterator[Callable[[str, int, int | None], None]]:
         task = bar.add_task("", total=None)
 
         def show(step: str, done: int, total: int | None) -> None:
-            nonlocal title, begun_s, begun_at, shown_s
+            nonlocal title, task, begun_s, begun_at, shown_s
             now_s = time.monotonic()
             if step != title:
                 title, begun_s, begun_at = step, now_s, done
-                bar.reset(task, description=step, total=total)
+                bar.remove_task(task)  # a task that has a total keeps it
+                task = bar.add_task(step, total=total)
             bar.update(task, completed=done, total=total)
             if errors.is_terminal or now_s - shown_s < LINE_S:
                 return

@@ -12,9 +12,12 @@ length), and per shard ``starts-SS.npy`` (uint32 ``[buckets + 1]``), ``tags-SS.n
 import json
 import mmap
 import os
+import re
+import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +36,10 @@ WARMED_SHARE = 0.25
 _POPULATE_READ = 22
 """``MADV_POPULATE_READ`` of Linux 5.14: read the pages and enter them into the page tables."""
 
+_PREAMBLE = struct.Struct("<8sH")
+"""Magic, version, and the length of the header that follows."""
+_DESCR = re.compile(rb"'descr': '([^']+)'")
+
 
 @dataclass(frozen=True, slots=True)
 class Postings:
@@ -48,11 +55,12 @@ class Segment:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.keys: list[str] = json.loads((folder / "tracks.json").read_text("utf-8"))
-        self.track_starts: NDArray[np.int64] = np.load(folder / "track_starts.npy")
-        self.n_frames = int(np.load(folder / "n_frames.npy"))
-        starts = [_map(folder, "starts", s) for s in range(N_SHARDS)]
-        tags = [_map(folder, "tags", s) for s in range(N_SHARDS)]
-        positions = [_map(folder, "positions", s) for s in range(N_SHARDS)]
+        self.track_starts: NDArray[np.int64] = _map(folder, "track_starts")[0].copy()
+        self.n_frames = int(_map(folder, "n_frames")[0][0])
+        starts, tags, positions = (
+            [_map(folder, f"{name}-{s:02}") for s in range(N_SHARDS)]
+            for name in ("starts", "tags", "positions")
+        )
         self._starts, self._tags, self._positions = (
             [array for array, _ in mapped] for mapped in (starts, tags, positions)
         )
@@ -157,13 +165,22 @@ def write_segment(
 _SHARD_EDGES = np.arange(N_SHARDS + 1, dtype=np.uint64) << np.uint64(32 - SHARD_BITS)
 
 
-def _map(folder: Path, name: str, s: int) -> tuple[NDArray[np.unsignedinteger], mmap.mmap]:
-    """Map one array: a plain view, since np.memmap's bookkeeping costs more than an access."""
-    with (folder / f"{name}-{s:02}.npy").open("rb") as file:
-        np.lib.format.read_magic(file)
-        shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+def _map(folder: Path, name: str) -> tuple[NDArray[Any], mmap.mmap]:
+    """Map one array: a plain view, since np.memmap's bookkeeping costs more than an access.
+
+    The header is read without numpy, which has Python parse it: in CPython 3.11 that
+    may fail with SystemError when two threads do (https://github.com/python/cpython/issues/106905).
+
+    References:
+        Format 1.0 of https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
+    """
+    with (folder / f"{name}.npy").open("rb") as file:
+        *_, length = _PREAMBLE.unpack(file.read(_PREAMBLE.size))
+        described = _DESCR.search(file.read(length))
+        if described is None:
+            raise ValueError(f"{file.name}: the header of an array is expected")
         pages = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        return np.frombuffer(pages, dtype, shape[0], file.tell()), pages
+        return np.frombuffer(pages, described[1].decode(), offset=file.tell()), pages
 
 
 def _within(

@@ -1,7 +1,6 @@
 """One owner's backlog does not stand in the way of others, and owners share alike."""
 
 import asyncio
-import time
 from collections import Counter
 from collections.abc import AsyncIterator
 
@@ -43,23 +42,24 @@ async def submit_many(jobs: Jobs, owner: str, count: int, tier: str = "pro") -> 
 
 async def test_backlog_of_one_owner_does_not_delay_another(jobs: Jobs) -> None:
     await submit_many(jobs, "whale", BACKLOG)
-    started: dict[str, float] = {}
+    started: list[str] = []
 
     async def work(name: str) -> None:
         while "minnow-0" not in started:
             claim = await jobs.claim(name, wait_s=0.5)
             assert claim is not None
-            started[claim.job_id] = time.monotonic()
+            started.append(claim.job_id)
             await asyncio.sleep(SERVICE_S)
             await jobs.finish(claim, b"")
 
     workers = [asyncio.create_task(work(f"w{number}")) for number in range(WORKERS)]
     await asyncio.sleep(3 * SERVICE_S)
-    submitted = time.monotonic()
     await submit_many(jobs, "minnow", 1)
+    n_before = len(started)
     await asyncio.gather(*workers)
-    assert started["minnow-0"] - submitted < SERVICE_S + 1.0
-    assert sum(name.startswith("whale") for name in started) >= WORKERS * 3
+    # Each worker may have asked for its next job before the minnow's was in.
+    assert started.index("minnow-0") <= n_before + WORKERS
+    assert n_before >= WORKERS
 
 
 async def test_owners_share_alike(jobs: Jobs) -> None:

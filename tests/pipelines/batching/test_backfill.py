@@ -129,7 +129,7 @@ async def test_tracks_share_batches() -> None:
 
 
 async def test_what_is_done_first_is_written_first() -> None:
-    run = Backfill(SpectrumModel(slow_s=0.005))
+    run = Backfill(SpectrumModel(slow_s=0.1))
     await run.run([20.0, 0.2, 0.3])
     assert list(run.written)[-1] == 20.0
 

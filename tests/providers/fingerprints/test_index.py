@@ -117,6 +117,15 @@ def test_warming_reads_the_postings_where_there_is_room(
     assert _resident(tmp_path) == ({"starts", "tags", "positions"} if share else {"starts"})
 
 
+def test_opening_parses_no_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads that parse at once may break each other in CPython 3.11."""
+    with FingerprintIndexBuilder(tmp_path) as builder:
+        builder.build([("a", TRACKS["track-0"])])
+    monkeypatch.setattr("ast.literal_eval", None)
+    index = FingerprintIndex.open(tmp_path)
+    assert index.query(excerpt(TRACKS["track-0"], 5))[0].track_key == "a"
+
+
 def _resident(folder: Path) -> set[str]:
     """Kinds of mapped files of which this process has pages in memory."""
     kinds, kind = set(), ""

@@ -1,7 +1,6 @@
 import asyncio
 import logging
 import pickle
-import time
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -184,28 +183,30 @@ async def test_a_billed_call_is_sent_once(stub: Stub, client: ProviderClient) ->
     assert [one.method for one in stub.requests] == ["POST"]
 
 
-async def test_the_rate_limit_spreads_calls_and_refuses_long_waits() -> None:
-    limiter = LocalRateLimiter()
-    limit = RateLimit(2, 0.2)
-    began = time.monotonic()
+@pytest.fixture
+def limiter(monkeypatch: pytest.MonkeyPatch) -> LocalRateLimiter:
+    """One whose time stands still, and whose waits are noted."""
+    slept.clear()
+    monkeypatch.setattr("serve_app.providers.web.http_client.asyncio.sleep", no_sleep)
+    return LocalRateLimiter(Clock())
+
+
+async def test_the_rate_limit_spreads_calls_and_refuses_long_waits(
+    limiter: LocalRateLimiter,
+) -> None:
+    limit = RateLimit(2, 0.25)
     assert all([await limiter.acquire("a", limit, 1.0) for _ in range(5)])
-    assert time.monotonic() - began >= 0.38
+    assert slept == [0.25, 0.25, 0.5]
     assert await limiter.acquire("b", limit, 0.0)
     assert await limiter.acquire("b", limit, 0.0)
-    assert not await limiter.acquire("b", limit, 0.1)
+    assert not await limiter.acquire("b", limit, 0.125)
+    assert slept == [0.25, 0.25, 0.5]
 
 
-async def test_concurrent_callers_never_exceed_the_window() -> None:
-    limiter = LocalRateLimiter()
-    times: list[float] = []
-
-    async def call() -> None:
-        assert await limiter.acquire("a", RateLimit(3, 0.15), 5.0)
-        times.append(time.monotonic())
-
-    await asyncio.gather(*(call() for _ in range(12)))
-    times.sort()
-    assert all(later - earlier >= 0.14 for earlier, later in zip(times, times[3:], strict=False))
+async def test_concurrent_callers_never_exceed_the_window(limiter: LocalRateLimiter) -> None:
+    calls = (limiter.acquire("a", RateLimit(3, 0.25), 5.0) for _ in range(12))
+    assert all(await asyncio.gather(*calls))
+    assert slept == [0.25] * 3 + [0.5] * 3 + [0.75] * 3
 
 
 def test_the_breaker_doubles_its_pause_up_to_five_minutes() -> None:
