@@ -23,14 +23,15 @@ from serve_app.providers.catalog.build import (
     CatalogFileError,
     build_catalog,
     export_catalog,
+    locked,
 )
 from serve_app.providers.catalog.build import (
     Progress as RowProgress,
 )
 from serve_app.providers.catalog.rows import AudioPolicy
 from serve_app.providers.catalog.search import Catalog
-from serve_app.providers.dumps import acousticbrainz, musicbrainz
-from serve_app.providers.dumps.files import DumpReport
+from serve_app.providers.dumps import features, musicbrainz
+from serve_app.providers.dumps.files import DumpFormatError, DumpReport
 from serve_app.providers.dumps.pull import Dump, Pulling
 from serve_app.providers.web.url_guard import UrlGuard
 
@@ -124,18 +125,18 @@ def pull(
 ) -> None:
     """Fetch a published dump and make it the catalog, beside the other one if that was pulled.
 
-    Every step goes on where it was stopped or killed: give the same command again. Rows that were
-    imported from other files are replaced.
+    Every step goes on where it was stopped or killed: give the same command again. What was pulled
+    before stays in the catalog until the new dump is converted to its end. Rows that were imported
+    from other files are replaced.
     """
     room = LocalFiles(Settings().data_dir.absolute()).pulled_dir
     pulling = Pulling(room / dump)
-    with told(ValueError, httpx.HTTPError), resumable(), shown_steps() as show:
-        report = pulling.run(dump, sources, show)
-    if report is not None:
-        show_dump(report, pulling.parts_dir)
-    parts = [part for one in Dump for part in Pulling(room / one).parts()]
-    import_command(parts)
-    pulling.tidy()
+    with told(CatalogBusyError), locked(room, "pull"):
+        with told(ValueError, httpx.HTTPError), resumable(), shown_steps() as show:
+            report = pulling.run(dump, sources, show)
+        show_dump(report, room / dump)
+        import_command([part for one in Dump for part in Pulling(room / one).parts()])
+        pulling.tidy()
 
 
 @app.command()
@@ -200,7 +201,7 @@ def musicbrainz_command(
     file: Written,
 ) -> None:
     """Turn a MusicBrainz dump into a catalog file."""
-    with console.status("reading"):
+    with told(DumpFormatError), console.status("reading"):
         show_dump(musicbrainz.import_recordings(dump, file), file)
 
 
@@ -211,8 +212,8 @@ def acousticbrainz_command(
     file: Written,
 ) -> None:
     """Turn AcousticBrainz's feature dumps into a catalog file of tempos and keys."""
-    with console.status("reading"):
-        show_dump(acousticbrainz.import_features(rhythm, tonal, file), file)
+    with told(DumpFormatError), shown_steps() as show:
+        show_dump(features.import_features(rhythm, tonal, file, show), file)
 
 
 def show_dump(report: DumpReport, file: Path) -> None:

@@ -59,7 +59,7 @@ Progress = Callable[[int, int], None]
 
 
 class CatalogBusyError(RuntimeError):
-    """Another import into the same folder is running."""
+    """Another work of this kind in the same folder is running."""
 
 
 class CatalogFileError(ValueError):
@@ -124,8 +124,7 @@ def build_catalog(
         OSError: The index cannot be written; what is committed of it stays.
     """
     started = time.monotonic()
-    folder.mkdir(parents=True, exist_ok=True)
-    with _locked(folder):
+    with locked(folder, "import"):
         n_total = sum(open_parquet(path).metadata.num_rows for path in parquet_paths)
         fresh = folder / IMPORTING
         with _faults_named(fresh):
@@ -340,10 +339,18 @@ def _remove_versions(folder: Path, keep: set[str]) -> None:
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
+def locked(folder: Path, work: str) -> Iterator[None]:
+    """Keep a folder to one process while it does this work.
+
+    Raises:
+        CatalogBusyError: Another one is at it.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise CatalogBusyError(f"another import into {folder} is running") from error
+            raise CatalogBusyError(
+                f"another {work} into {folder} is running; wait until it has ended"
+            ) from error
         yield
