@@ -139,18 +139,17 @@ def _blocks(archive: Path, feature: Feature) -> Iterator[tuple[pa.RecordBatch, f
     """The wanted columns as text, with the share of the CSV that is read."""
     columns = ["mbid", *feature.columns]
     types = dict.fromkeys(columns, pa.string())
+    wanted = csv.ConvertOptions(include_columns=columns, column_types=types)
     for file, n_bytes in _csv_in(archive):
-        try:
-            with csv.open_csv(
-                file,
-                read_options=csv.ReadOptions(use_threads=False, block_size=BLOCK_BYTES),
-                convert_options=csv.ConvertOptions(include_columns=columns, column_types=types),
-            ) as reader:
-                for batch in reader:
-                    yield batch, file.tell() / n_bytes
-        except (pa.ArrowInvalid, pa.ArrowKeyError) as error:
-            message = f"{archive}: not a CSV with {', '.join(columns)}, or cut off; fetch it again"
-            raise DumpFormatError(message) from error
+        head = file.readline()
+        while lines := file.read(BLOCK_BYTES) + file.readline():
+            text = pa.BufferReader(head + lines)
+            try:
+                table = csv.read_csv(text, csv.ReadOptions(use_threads=False), None, wanted)
+            except (pa.ArrowInvalid, pa.ArrowKeyError) as error:
+                message = f"{archive}: not a CSV with {', '.join(columns)}, or cut off"
+                raise DumpFormatError(f"{message}; fetch it again") from error
+            yield table.combine_chunks().to_batches()[0], file.tell() / n_bytes
 
 
 def _csv_in(archive: Path) -> Iterator[tuple[IO[bytes], int]]:

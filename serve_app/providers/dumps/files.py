@@ -66,6 +66,7 @@ def open_members(dump: Path) -> Iterator[tuple[str, int, IO[bytes]]]:
     Nothing is unpacked to disk.
 
     A member's stream is valid until the next one is asked for; its ``tell`` gives the bytes read.
+    The checksum of gzip is not looked at.
 
     Raises:
         DumpFormatError: Not a tar archive, cut off or damaged; reading a stream raises it too.

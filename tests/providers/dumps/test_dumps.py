@@ -244,11 +244,11 @@ def test_the_lowlevel_dump_gives_names_too(tmp_path: Path) -> None:
     assert rows[1] == TrackIdentity(mbid=THREE, duration_s=224.1, source="acousticbrainz")
 
 
-@pytest.mark.parametrize("packing", ["", "gz", "bz2", "xz"])
-@pytest.mark.parametrize("fault", ["cut off", "damaged"])
+@pytest.mark.parametrize(
+    ("packing", "fault"),
+    [*((packing, "cut off") for packing in ("", "gz", "bz2", "xz")), ("bz2", "bad"), ("xz", "bad")],
+)
 def test_a_damaged_dump_says_so_in_a_line(tmp_path: Path, packing: str, fault: str) -> None:
-    if (packing, fault) == ("", "damaged"):
-        pytest.skip("nothing checks a plain tar")
     lines = b"".join(
         json.dumps(BARE | {"title": random.Random(n).randbytes(800).hex()}).encode() + b"\n"
         for n in range(300)
@@ -259,7 +259,7 @@ def test_a_damaged_dump_says_so_in_a_line(tmp_path: Path, packing: str, fault: s
     if fault == "cut off":
         body = body[: len(body) // 2]
     else:
-        body[len(body) // 2 : len(body) // 2 + 1000] = bytes(1000)
+        body[len(body) // 2 : len(body) // 2 + 1000] = b"\xff" * 1000
     dump.write_bytes(body)
     with pytest.raises(DumpFormatError, match=r"recording\.tar: .* fetch it again"):
         import_recordings(dump, tmp_path / "out.parquet")
@@ -354,7 +354,7 @@ def test_features_meet_whatever_the_order_and_the_case_of_their_rows(
     assert len(of_rhythm) > 10
     assert all(done <= total for _, done, total in of_rhythm if total is not None)
     assert of_rhythm[-1][1:] == (2001, 2001)
-    assert 1500 < (of_rhythm[len(of_rhythm) // 2][2] or 0) < 2500
+    assert all(1900 < total < 2100 for _, _, total in of_rhythm[5:] if total is not None)
 
 
 def test_wrong_files_are_refused(tmp_path: Path) -> None:
