@@ -1,5 +1,6 @@
 """`afa catalog`: import, export and search track identities."""
 
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -22,14 +23,15 @@ from serve_app.providers.catalog.build import (
     CatalogFileError,
     build_catalog,
     export_catalog,
+    locked,
 )
 from serve_app.providers.catalog.build import (
     Progress as RowProgress,
 )
 from serve_app.providers.catalog.rows import AudioPolicy
 from serve_app.providers.catalog.search import Catalog
-from serve_app.providers.dumps import acousticbrainz, musicbrainz
-from serve_app.providers.dumps.files import DumpReport
+from serve_app.providers.dumps import features, musicbrainz
+from serve_app.providers.dumps.files import DumpFormatError, DumpReport
 from serve_app.providers.dumps.pull import Dump, Pulling
 from serve_app.providers.web.url_guard import UrlGuard
 
@@ -66,6 +68,23 @@ def row_progress(text: str) -> Iterator[RowProgress]:
         yield lambda done, total: show(text, done, total)
 
 
+@contextmanager
+def resumable() -> Iterator[None]:
+    """Say, where Ctrl-C or the disk ends long work, that the same command goes on with it."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        console.print("stopped; what is done is kept, and the same command goes on from there")
+        raise typer.Exit(130) from None
+    except OSError as error:
+        data_dir = Settings().data_dir.absolute()
+        free_gb = shutil.disk_usage(data_dir).free / 1e9
+        fail(
+            f"{error}; {free_gb:.1f} GB are free at {data_dir}. What is done is kept, and the same "
+            "command goes on from there"
+        )
+
+
 @app.command("import")
 def import_command(
     files: Annotated[list[Path], typer.Argument(help="Catalog files (Parquet).")],
@@ -76,7 +95,11 @@ def import_command(
     It goes on where it was stopped or killed: give the same command again.
     Audio lies below the folder of its catalog file, or at a public web address.
     """
-    with told(CatalogFileError, CatalogBusyError), row_progress("importing") as progress:
+    with (
+        told(CatalogFileError, CatalogBusyError),
+        resumable(),
+        row_progress("importing") as progress,
+    ):
         report = build_catalog(files, folder(), progress, audio_policy(audio_anywhere))
     before = f" ({report.n_before} of them before)" if report.n_before else ""
     console.print(
@@ -102,18 +125,18 @@ def pull(
 ) -> None:
     """Fetch a published dump and make it the catalog, beside the other one if that was pulled.
 
-    Every step goes on where it was stopped or killed: give the same command again. Rows that were
-    imported from other files are replaced.
+    Every step goes on where it was stopped or killed: give the same command again. What was pulled
+    before stays in the catalog until the new dump is converted to its end. Rows that were imported
+    from other files are replaced.
     """
     room = LocalFiles(Settings().data_dir.absolute()).pulled_dir
     pulling = Pulling(room / dump)
-    with told(OSError, ValueError, httpx.HTTPError), shown_steps() as show:
-        report = pulling.run(dump, sources, show)
-    if report is not None:
-        show_dump(report, pulling.parts_dir)
-    parts = [part for one in Dump for part in Pulling(room / one).parts()]
-    import_command(parts)
-    pulling.tidy()
+    with told(CatalogBusyError), locked(room, "pull"):
+        with told(ValueError, httpx.HTTPError), resumable(), shown_steps() as show:
+            report = pulling.run(dump, sources, show)
+        show_dump(report, room / dump)
+        import_command([part for one in Dump for part in Pulling(room / one).parts()])
+        pulling.tidy()
 
 
 @app.command()
@@ -178,7 +201,7 @@ def musicbrainz_command(
     file: Written,
 ) -> None:
     """Turn a MusicBrainz dump into a catalog file."""
-    with console.status("reading"):
+    with told(DumpFormatError), console.status("reading"):
         show_dump(musicbrainz.import_recordings(dump, file), file)
 
 
@@ -189,8 +212,8 @@ def acousticbrainz_command(
     file: Written,
 ) -> None:
     """Turn AcousticBrainz's feature dumps into a catalog file of tempos and keys."""
-    with console.status("reading"):
-        show_dump(acousticbrainz.import_features(rhythm, tonal, file), file)
+    with told(DumpFormatError), shown_steps() as show:
+        show_dump(features.import_features(rhythm, tonal, file, show), file)
 
 
 def show_dump(report: DumpReport, file: Path) -> None:

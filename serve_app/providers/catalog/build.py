@@ -59,7 +59,7 @@ Progress = Callable[[int, int], None]
 
 
 class CatalogBusyError(RuntimeError):
-    """Another import into the same folder is running."""
+    """Another work of this kind in the same folder is running."""
 
 
 class CatalogFileError(ValueError):
@@ -121,13 +121,14 @@ def build_catalog(
     Raises:
         CatalogFileError: A file cannot be read; the old catalog stays.
         CatalogBusyError: Another import is running.
+        OSError: The index cannot be written; what is committed of it stays.
     """
     started = time.monotonic()
-    folder.mkdir(parents=True, exist_ok=True)
-    with _locked(folder):
+    with locked(folder, "import"):
         n_total = sum(open_parquet(path).metadata.num_rows for path in parquet_paths)
         fresh = folder / IMPORTING
-        report = _fill(fresh, parquet_paths, n_total, progress, audio)
+        with _faults_named(fresh):
+            report = _fill(fresh, parquet_paths, n_total, progress, audio)
         report.duration_s = time.monotonic() - started
         _write_meta(fresh, report)
         stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%f")
@@ -215,11 +216,16 @@ def _fill(
         base = path.resolve().parent
         columns = [name for name in SCHEMA.names if name in file.schema_arrow.names]
         n_earlier = n_seen
+        if n_earlier + file.metadata.num_rows <= report.n_before:
+            n_seen += file.metadata.num_rows
+            continue
         for batch in file.iter_batches(BATCH_ROWS, columns=columns):
             n_seen += batch.num_rows
-            if n_seen <= report.n_before:
+            n_fresh = n_seen - report.n_before
+            if n_fresh <= 0:
                 continue
-            for row in batch.to_pylist():
+            fresh = batch.slice(max(0, batch.num_rows - n_fresh))
+            for row in _without_empty(fresh).to_pylist():
                 report.n_rows += 1
                 try:
                     identity = parse_row(row, base, audio)
@@ -236,6 +242,25 @@ def _fill(
     commit()
     writer.wait_merging_threads()
     return report
+
+
+@contextmanager
+def _faults_named(version: Path) -> Iterator[None]:
+    """Tell files that break off from an index that cannot be written: both are `ValueError`s."""
+    try:
+        yield
+    except CatalogFileError:
+        raise
+    except pa.ArrowInvalid as error:
+        raise CatalogFileError(f"a catalog file cannot be read to its end: {error}") from error
+    except ValueError as error:  # tantivy's, of a full disk too
+        raise OSError(f"{version}: the index cannot be written") from error
+
+
+def _without_empty(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Leave out the columns of which nothing is known; a dump fills half of them."""
+    names = batch.schema.names
+    return batch.select([name for name in names if batch[name].null_count < batch.num_rows])
 
 
 def _opened(version: Path, marks: Sequence[str]) -> tuple[tantivy.Index, list[ImportReport]]:
@@ -314,10 +339,18 @@ def _remove_versions(folder: Path, keep: set[str]) -> None:
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
+def locked(folder: Path, work: str) -> Iterator[None]:
+    """Keep a folder to one process while it does this work.
+
+    Raises:
+        CatalogBusyError: Another one is at it.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise CatalogBusyError(f"another import into {folder} is running") from error
+            raise CatalogBusyError(
+                f"another {work} into {folder} is running; wait until it has ended"
+            ) from error
         yield

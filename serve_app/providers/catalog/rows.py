@@ -96,18 +96,17 @@ def parse_row(
     Raises:
         RowError: The row breaks a rule; the first broken one is named.
     """
-    values: dict[str, object] = {}
-    for name, parse in _PARSERS.items():
-        value = row.get(name)
-        if value is None or value == "" or value == []:
-            continue
-        values[name] = parse(name, value)
+    values = {
+        name: _PARSERS[name](name, value)
+        for name, value in row.items()
+        if (value or value == 0) and name in _PARSERS
+    }
     if "audio_url" in values:
         values["audio_url"] = _audio_url(str(values["audio_url"]), folder, audio)
     identity = TrackIdentity(**values)  # type: ignore[arg-type]  # each parser gives its field's type
-    if not any(True for _ in identity.ids()) and not (identity.artist and identity.title):
+    if not (identity.artist and identity.title) and not any(True for _ in identity.ids()):
         raise RowError("", "neither an identifier nor artist and title")
-    if not set(identity.downbeats) <= set(identity.beats):
+    if not set(identity.downbeats).issubset(identity.beats):
         raise RowError("downbeats", "has times that are not in beats")
     if (identity.key is None) != (identity.mode is None):
         raise RowError("key", "key and mode must be given together")

@@ -42,18 +42,22 @@ def recordings(dump: Path) -> Iterator[tuple[bytes, float]]:
     """
     n_read = 0
     for name, n_bytes, file in open_members(dump):
-        if name == MEMBER:
+        if name == MEMBER and n_bytes:
             for line in file:
                 n_read += len(line)
                 yield line, n_read / n_bytes
             return
-    raise DumpFormatError(f"{dump}: has no {MEMBER}")
+    raise DumpFormatError(f"{dump}: has no {MEMBER}, or an empty one")
 
 
 def identities_in(
     lines: Iterable[bytes], dump: Path, report: DumpReport
 ) -> Iterator[TrackIdentity]:
-    """Give the rows of recordings, and report of them."""
+    """Give the rows of recordings, and report of them.
+
+    Raises:
+        DumpFormatError: At the end, if the report knows of no recording.
+    """
     for line in lines:
         report.n_items += 1
         try:
@@ -63,3 +67,5 @@ def identities_in(
             continue
         report.n_used += 1
         yield from identities_of(recording)
+    if not report.n_used:
+        raise DumpFormatError(f"{dump}: none of its {report.n_items} entries is a recording")

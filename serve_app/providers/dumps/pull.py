@@ -1,11 +1,13 @@
 """Published dumps as catalog files: fetched, and converted in parts, so that both can go on.
 
 Invariant: what a step has finished stays. A fetch goes on where it ended, a conversion after the
-last whole part; parts of two states of a dump are never mixed.
+last whole part. Parts of two states of a dump are never mixed: each state has a folder of its own,
+and that of the state before stays until the next one is whole.
 """
 
+import hashlib
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
 from itertools import islice
 from pathlib import Path, PurePosixPath
@@ -14,8 +16,8 @@ from urllib.parse import urlsplit
 import httpx
 
 from serve_app.providers.catalog.build import write_parquet
-from serve_app.providers.dumps import acousticbrainz, musicbrainz
-from serve_app.providers.dumps.files import DumpReport
+from serve_app.providers.dumps import features, musicbrainz
+from serve_app.providers.dumps.files import DumpFormatError, DumpReport, Tell
 
 PART_ITEMS = 200_000
 """Recordings of one part: what is converted again after a kill, some seconds' work."""
@@ -26,8 +28,8 @@ TOLD_ITEMS = 1000
 TIMEOUT_S = 60.0
 BLOCK_BYTES = 1 << 20
 
-Tell = Callable[[str, int, int | None], None]
-"""Is called with the step, how much of it is done, and how much there is, where that is known."""
+
+FEATURES = (features.RHYTHM, features.TONAL)
 
 
 class Dump(StrEnum):
@@ -38,18 +40,19 @@ class Dump(StrEnum):
 
 
 class Pulling:
-    """One dump in a folder of its own."""
+    """One dump in a folder of its own, which one process at a time works in."""
 
     def __init__(self, folder: Path) -> None:
+        self._folder = folder
         self._fetched_dir = folder / "fetched"
-        self.parts_dir = folder / "parts"
 
     def parts(self) -> list[Path]:
-        """The catalog files, in order."""
-        return sorted(self.parts_dir.glob("*.parquet"))
+        """The catalog files of the state that was last made whole, in order; else none."""
+        whole = max(self._folder.glob("parts*/whole"), key=_age, default=None)
+        return [] if whole is None else sorted(whole.parent.glob("*.parquet"))
 
-    def run(self, dump: Dump, sources: Sequence[str], tell: Tell) -> DumpReport | None:
-        """Fetch and convert.
+    def run(self, dump: Dump, sources: Sequence[str], tell: Tell) -> DumpReport:
+        """Fetch and convert, if that is not done yet.
 
         Args:
             dump: Whose.
@@ -57,29 +60,23 @@ class Pulling:
             tell: Hears of the progress.
 
         Returns:
-            What this run converted; None where all was done before.
+            What was converted, by this run and those before it.
 
         Raises:
             ValueError: The sources are not those of the dump.
-            DumpFormatError: A file is not the dump.
+            DumpFormatError: A file is not the dump, or is damaged; what was converted stays, what
+                was fetched is removed, so that it is fetched again.
             httpx.HTTPError: An address does not answer; what was fetched stays.
         """
         wanted = 1 if dump is Dump.MUSICBRAINZ else 2
         if len(sources) != wanted:
             raise ValueError(f"{dump} needs {wanted} x --from, not {len(sources)}")
         files = [self._at_hand(source, tell) for source in sources]
-        self._start_over_unless(files)
-        if (self.parts_dir / "whole").exists():
-            return None
-        if dump is Dump.MUSICBRAINZ:
-            report = self._convert_recordings(files[0], tell)
-        else:
-            rhythm, tonal = sorted(files, key=lambda file: "tonal" in file.name)
-            tell("converting", 0, None)
-            part = self.parts_dir / "features.parquet"
-            report = acousticbrainz.import_features(rhythm, tonal, part)
-        (self.parts_dir / "whole").touch()
-        return report
+        try:
+            return self._convert(dump, files, tell)
+        except DumpFormatError:
+            self.tidy()
+            raise
 
     def tidy(self) -> None:
         """Remove what was fetched, once it is in the catalog."""
@@ -93,42 +90,97 @@ class Pulling:
             return path
         return fetch(source, self._fetched_dir, tell)
 
-    def _start_over_unless(self, files: Sequence[Path]) -> None:
-        """Forget the parts of other files, or of the same ones as they were before."""
-        marks = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
-        note, text = self.parts_dir / "made of", f"{marks}"
-        if note.exists() and note.read_text() == text:
-            return
-        shutil.rmtree(self.parts_dir, ignore_errors=True)
-        self.parts_dir.mkdir(parents=True)
-        note.write_text(text)
-
-    def _convert_recordings(self, dump: Path, tell: Tell) -> DumpReport:
-        """Write parts that are named by how many recordings are done with them."""
-        done = max((int(part.stem) for part in self.parts()), default=0)
-        report = DumpReport()
-        lines = musicbrainz.recordings(dump)
-        for n, _ in enumerate(islice(lines, done), start=1):
-            if n % TOLD_ITEMS == 0:
-                tell("passing over what is converted", n, done)
-        fresh = self.parts_dir / "next"
-        while True:
-            before = report.n_items
-            of_part = _told(islice(lines, PART_ITEMS), done, report, tell)
-            write_parquet(musicbrainz.identities_in(of_part, dump, report), fresh)
-            if report.n_items == before:
-                fresh.unlink()
-                return report
-            fresh.rename(self.parts_dir / f"{done + report.n_items:012}.parquet")
+    def _convert(self, dump: Dump, files: Sequence[Path], tell: Tell) -> DumpReport:
+        files = sorted(files, key=lambda file: "tonal" in file.name)
+        parts_dir = self._folder / f"parts-{_state_of(files)}"
+        whole = parts_dir / "whole"
+        if not whole.exists():
+            if dump is Dump.MUSICBRAINZ:
+                next(musicbrainz.recordings(files[0]))
+            else:
+                for file, feature in zip(files, FEATURES, strict=True):
+                    features.check(file, feature)
+            for other in self._folder.glob("parts*"):
+                if other != parts_dir and not (other / "whole").exists():
+                    _remove(other)
+            parts_dir.mkdir(parents=True, exist_ok=True)
+            convert = _convert_recordings if dump is Dump.MUSICBRAINZ else _convert_features
+            convert(files, parts_dir, tell).save(whole)
+        whole.touch()
+        for other in self._folder.glob("parts*"):
+            if other != parts_dir:
+                _remove(other)
+        shutil.rmtree(parts_dir / "divided", ignore_errors=True)
+        return DumpReport.load(whole)
 
 
-def _told(
-    lines: Iterable[tuple[bytes, float]], done: int, report: DumpReport, tell: Tell
-) -> Iterator[bytes]:
+def _age(mark: Path) -> int:
+    return mark.stat().st_mtime_ns
+
+
+def _state_of(files: Sequence[Path]) -> str:
+    """What tells these files from others, and from the same ones as they were before."""
+    marks = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+    return hashlib.sha256(repr(marks).encode()).hexdigest()[:16]
+
+
+def _remove(folder: Path) -> None:
+    """Remove parts under another name first: a kill must not leave some of them."""
+    gone = folder.with_name("removed")
+    shutil.rmtree(gone, ignore_errors=True)
+    folder.rename(gone)
+    shutil.rmtree(gone)
+
+
+def _convert_recordings(files: Sequence[Path], parts_dir: Path, tell: Tell) -> DumpReport:
+    """Write parts that are named by how many recordings are done with them."""
+    (dump,) = files
+    last = max(parts_dir.glob("*.parquet"), default=None)
+    report = DumpReport() if last is None else DumpReport.load(last.with_suffix(".json"))
+    done = report.n_items
+    lines = musicbrainz.recordings(dump)
+    for n, _ in enumerate(islice(lines, done), start=1):
+        if n % TOLD_ITEMS == 0:
+            tell("passing over what is converted", n, done)
+    fresh = parts_dir / "next"
+    while True:
+        before = report.n_items
+        of_part = _told(islice(lines, PART_ITEMS), report, tell)
+        write_parquet(musicbrainz.identities_in(of_part, dump, report), fresh)
+        if report.n_items == before:
+            fresh.unlink()
+            return report
+        part = parts_dir / f"{report.n_items:012}.parquet"
+        report.save(part.with_suffix(".json"))
+        fresh.rename(part)
+
+
+def _convert_features(files: Sequence[Path], parts_dir: Path, tell: Tell) -> DumpReport:
+    """Divide both archives, then write a part for each of the 16 first digits of an MBID."""
+    room = parts_dir / "divided"
+    room.mkdir(exist_ok=True)
+    report = DumpReport()
+    for file, feature in zip(files, FEATURES, strict=True):
+        divided, note, fresh = room / feature.name, room / f"{feature.name}.json", room / "next"
+        if not divided.exists():
+            shutil.rmtree(fresh, ignore_errors=True)
+            features.divide(file, feature, fresh, report, tell)
+            report.save(note)
+            fresh.rename(divided)
+        report = DumpReport.load(note)
+    for n, digit in enumerate(features.DIGITS):
+        tell("converting, by sixteenths", n, len(features.DIGITS))
+        part = parts_dir / f"{digit}.parquet"
+        if not part.exists():
+            write_parquet(features.identities_of(room, digit), part)
+    return report
+
+
+def _told(lines: Iterable[tuple[bytes, float]], report: DumpReport, tell: Tell) -> Iterator[bytes]:
     """Give the lines, and tell how many there were and, by their length, how many there will be."""
     for line, share in lines:
         yield line
-        n = done + report.n_items
+        n = report.n_items
         if n % TOLD_ITEMS == 0:
             tell("converting recordings", n, max(n, round(n / share)))
 
@@ -156,11 +208,13 @@ def fetch(address: str, folder: Path, tell: Tell) -> Path:
             return whole
         answer.raise_for_status()
         goes_on = answer.status_code == httpx.codes.PARTIAL_CONTENT
-        note.write_text(answer.headers.get("etag") or answer.headers.get("last-modified", ""))
+        if not goes_on:  # the note must never be that of another file than the bytes
+            partial.unlink(missing_ok=True)
+            note.write_text(answer.headers.get("etag") or answer.headers.get("last-modified", ""))
         done = partial.stat().st_size if goes_on else 0
         length = answer.headers.get("content-length")
         total = None if length is None else done + int(length)
-        with partial.open("ab" if goes_on else "wb") as file:
+        with partial.open("ab") as file:
             for block in answer.iter_bytes(BLOCK_BYTES):
                 file.write(block)
                 done += len(block)

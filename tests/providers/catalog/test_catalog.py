@@ -1,9 +1,9 @@
 import errno
 import json
+import os
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -254,13 +254,17 @@ def test_a_reader_follows_a_reimport_and_old_versions_go(
     assert not list((tmp_path / "catalog").glob(".current*"))
 
 
-def test_a_reader_checks_for_a_new_version_once_a_second(tmp_path: Path) -> None:
-    catalog = Catalog.open(tmp_path / "catalog")
+def test_a_reader_checks_for_a_new_version_once_a_second(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     build_catalog([DEMO], tmp_path / "catalog")
+    now_s = 0.0
+    monkeypatch.setattr(search.time, "monotonic", lambda: now_s)
+    catalog = Catalog.open(tmp_path / "empty")
+    (tmp_path / "catalog").rename(tmp_path / "empty")
+    now_s = 0.99
     assert catalog.n_tracks == 0
-    deadline = time.monotonic() + 30
-    while catalog.n_tracks == 0 and time.monotonic() < deadline:
-        time.sleep(0.05)
+    now_s = 1.0
     assert catalog.n_tracks == 30
 
 
@@ -350,6 +354,60 @@ def test_an_import_that_ended_between_its_note_and_its_commit_takes_no_row_twice
     assert imported(tmp_path / "catalog") == expected
     (tmp_path / "in.parquet").touch()  # another state of it, for all that is known
     assert build_catalog([tmp_path / "in.parquet"], tmp_path / "catalog").n_before == 0
+
+
+FULL_DISK = """
+import resource, sys
+from pathlib import Path
+from serve_app.providers.catalog import build
+
+build.BATCH_ROWS, build.COMMIT_ROWS = 1000, 2000
+
+def fill(done, total):
+    if done == 3000:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (16_384, resource.RLIM_INFINITY))
+
+try:
+    build.build_catalog([Path(sys.argv[1])], Path(sys.argv[2]), fill)
+except OSError as error:
+    sys.exit(str(error))
+"""
+
+
+def test_a_full_disk_loses_nothing_that_was_committed(tmp_path: Path) -> None:
+    """The largest file size stands for the disk: a write beyond it fails as one on a full disk."""
+    rows = [TrackIdentity(deezer_id=f"{n}", title=f"Song {n}", artist="A") for n in range(1, 5001)]
+    write_parquet(rows, tmp_path / "in.parquet")
+    arguments = [sys.executable, "-c", FULL_DISK, tmp_path / "in.parquet", tmp_path / "catalog"]
+    ended = subprocess.run(arguments, check=False, capture_output=True, text=True)
+    assert ended.returncode == 1
+    assert "the index cannot be written" in ended.stderr
+    report = build_catalog([tmp_path / "in.parquet"], tmp_path / "catalog")
+    assert (report.n_imported, report.n_before) == (5000, 2000)
+    assert imported(tmp_path / "catalog") == rows
+
+
+def test_an_import_reads_no_file_again_that_it_took_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(build, "BATCH_ROWS", 10)
+    monkeypatch.setattr(build, "COMMIT_ROWS", 10)
+    rows = [TrackIdentity(deezer_id=f"{n}", title=f"Song {n}", artist="A") for n in range(1, 61)]
+    parts = [tmp_path / f"{n}.parquet" for n in range(3)]
+    for n, part in enumerate(parts):
+        write_parquet(rows[20 * n : 20 * n + 20], part)
+
+    def stop(done: int, total: int) -> None:
+        if done == 40:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        build_catalog(parts, tmp_path / "catalog", stop)
+    state = parts[0].stat()
+    parts[0].write_bytes(bytes(100) + parts[0].read_bytes()[100:])  # no row of it can be read now
+    os.utime(parts[0], ns=(state.st_atime_ns, state.st_mtime_ns))
+    assert build_catalog(parts, tmp_path / "catalog").n_before == 30
+    assert imported(tmp_path / "catalog") == rows
 
 
 def test_rows_of_one_recording_complete_each_other_but_never_across_other_ids(

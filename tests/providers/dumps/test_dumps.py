@@ -1,17 +1,24 @@
 import io
 import json
+import random
 import tarfile
+from collections import Counter
 from pathlib import Path
+from statistics import median_low
+from uuid import UUID
 
 import pyarrow as pa
 import pytest
 
+from pipelines.analysis.notes import MODES, PITCH_CLASSES
 from serve_app.domain.identity import TrackIdentity
 from serve_app.domain.track_ids import Platform, TrackId
 from serve_app.providers.catalog.build import build_catalog
 from serve_app.providers.catalog.index import identities_in_order
 from serve_app.providers.catalog.search import Catalog
-from serve_app.providers.dumps.acousticbrainz import identity_in, import_features, import_lowlevel
+from serve_app.providers.dumps import features
+from serve_app.providers.dumps.acousticbrainz import identity_in, import_lowlevel
+from serve_app.providers.dumps.features import import_features
 from serve_app.providers.dumps.files import DumpFormatError
 from serve_app.providers.dumps.musicbrainz import import_recordings
 
@@ -43,6 +50,10 @@ RECORDING = {
 }  # fmt: skip
 BARE = {"id": TWO, "title": "Untitled", "length": None, "video": False, "isrcs": [],
         "artist-credit": [], "relations": [], "genres": [], "tags": []}  # fmt: skip
+
+
+def silent(step: str, done: int, total: int | None) -> None:
+    pass
 
 
 def tar_of(path: Path, members: dict[str, bytes], mode: str) -> Path:
@@ -161,7 +172,8 @@ def test_the_feature_dump_gives_the_median_tempo_and_the_commonest_key(tmp_path:
         tmp_path / f"{folder}-tonal.tar.zst",
         {f"{folder}/tonal.csv": TONAL.encode(), f"{folder}/COPYING": b"CC0"},
     )
-    report = import_features(rhythm, tonal, tmp_path / "out.parquet")
+    report = import_features(rhythm, tonal, tmp_path / "out.parquet", silent)
+    assert (report.n_items, report.n_used) == (12, 8)
     assert report.reasons == {"no plausible bpm": 2, "no known key": 2}
     rows = rows_of(tmp_path / "out.parquet", tmp_path / "catalog")
     assert rows == [
@@ -177,7 +189,9 @@ def test_names_and_features_of_two_dumps_meet_in_the_catalog(tmp_path: Path) -> 
     import_recordings(dump, tmp_path / "names.parquet")
     for name, text in (("rhythm.csv", RHYTHM), ("tonal.csv", TONAL)):
         (tmp_path / name).write_text(text, newline="")
-    import_features(tmp_path / "rhythm.csv", tmp_path / "tonal.csv", tmp_path / "ab.parquet")
+    import_features(
+        tmp_path / "rhythm.csv", tmp_path / "tonal.csv", tmp_path / "ab.parquet", silent
+    )
     build_catalog([tmp_path / "names.parquet", tmp_path / "ab.parquet"], tmp_path / "catalog")
     catalog = Catalog.open(tmp_path / "catalog")
     found = catalog.by_id(TrackId(Platform.SPOTIFY, "1StUbTrAcK0000000000Aa"))
@@ -230,12 +244,127 @@ def test_the_lowlevel_dump_gives_names_too(tmp_path: Path) -> None:
     assert rows[1] == TrackIdentity(mbid=THREE, duration_s=224.1, source="acousticbrainz")
 
 
+@pytest.mark.parametrize(
+    ("packing", "fault"),
+    [*((packing, "cut off") for packing in ("", "gz", "bz2", "xz")), ("bz2", "bad"), ("xz", "bad")],
+)
+def test_a_damaged_dump_says_so_in_a_line(tmp_path: Path, packing: str, fault: str) -> None:
+    lines = b"".join(
+        json.dumps(BARE | {"title": random.Random(n).randbytes(800).hex()}).encode() + b"\n"
+        for n in range(300)
+    )
+    members = {"TIMESTAMP": b"now", "mbdump/recording": lines}
+    dump = tar_of(tmp_path / "recording.tar", members, f"w:{packing}")
+    body = bytearray(dump.read_bytes())
+    if fault == "cut off":
+        body = body[: len(body) // 2]
+    else:
+        body[len(body) // 2 : len(body) // 2 + 1000] = b"\xff" * 1000
+    dump.write_bytes(body)
+    with pytest.raises(DumpFormatError, match=r"recording\.tar: .* fetch it again"):
+        import_recordings(dump, tmp_path / "out.parquet")
+    low = {f"5f/0/{ONE}-0.json": lines}
+    tar_of(dump, low, f"w:{packing}")
+    dump.write_bytes(dump.read_bytes()[: dump.stat().st_size // 2])
+    with pytest.raises(DumpFormatError, match="fetch it again"):
+        import_lowlevel(dump, tmp_path / "out.parquet")
+    assert not list(tmp_path.glob("out*"))
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_a_cut_off_feature_dump_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, packed: bool
+) -> None:
+    monkeypatch.setattr(features, "BLOCK_BYTES", 1 << 16)
+    rows = "".join(
+        f"{UUID(int=random.Random(n).getrandbits(128))},{n},90.5\n" for n in range(50_000)
+    )
+    text = f"mbid,submission_offset,bpm\n{rows}".encode()
+    whole = tmp_path / "whole.tar.zst"
+    if packed:
+        zst_of(whole, {"rhythm.csv": text})
+    else:
+        whole.write_bytes(text)
+    cut = tmp_path / ("rhythm.tar.zst" if packed else "rhythm.csv")
+    cut.write_bytes(whole.read_bytes()[: whole.stat().st_size // 2 - 15])
+    with pytest.raises(DumpFormatError, match=f"{cut.name}: .* fetch it again"):
+        import_features(cut, cut, tmp_path / "out.parquet", silent)
+    assert not list(tmp_path.glob("out*"))
+
+
+def test_an_errant_disk_is_no_fault_of_the_dump(tmp_path: Path) -> None:
+    for name in ("recording.tar.xz", "recording.tar.zst"):
+        with pytest.raises(FileNotFoundError):
+            import_recordings(tmp_path / name, tmp_path / "out.parquet")
+
+
+@pytest.mark.parametrize("body", [b"", b"not json\n{}\n"])
+def test_a_dump_of_nothing_is_refused(tmp_path: Path, body: bytes) -> None:
+    dump = tar_of(tmp_path / "recording.tar.xz", {"mbdump/recording": body}, "w:xz")
+    with pytest.raises(DumpFormatError, match=r"an empty one|none of its 2 entries is a recording"):
+        import_recordings(dump, tmp_path / "out.parquet")
+    assert not list(tmp_path.glob("out*"))
+    for name, head in (("rhythm.csv", "mbid,bpm"), ("tonal.csv", "mbid,key_key,key_scale")):
+        (tmp_path / name).write_text(f"{head}\n")
+    with pytest.raises(DumpFormatError, match=r"rhythm\.csv: none of its 0 rows"):
+        import_features(
+            tmp_path / "rhythm.csv", tmp_path / "tonal.csv", tmp_path / "out.parquet", silent
+        )
+
+
+def test_features_meet_whatever_the_order_and_the_case_of_their_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Against a plain reckoning of the same rows, over many blocks and all sixteen divisions."""
+    monkeypatch.setattr(features, "BLOCK_BYTES", 4096)
+    draw = random.Random(7)
+    mbids = [str(UUID(int=draw.getrandbits(128))) for _ in range(300)]
+    tempos: dict[str, list[float]] = {}
+    keys: dict[str, list[tuple[int, int]]] = {}
+    with (tmp_path / "rhythm.csv").open("w") as rhythm, (tmp_path / "tonal.csv").open("w") as tonal:
+        rhythm.write("mbid,submission_offset,bpm,onset_rate\nno,0,90,\n")
+        tonal.write("mbid,submission_offset,key_key,key_scale\n,0,C,major\n")
+        for n in range(2000):
+            mbid, bpm = draw.choice(mbids), round(draw.uniform(10, 420), 2)
+            rhythm.write(f"{mbid.upper() if n % 7 == 0 else mbid},{n},{bpm},1\n")
+            if 20 <= bpm <= 400:
+                tempos.setdefault(mbid, []).append(bpm)
+            mbid, key, mode = draw.choice(mbids), draw.randrange(12), draw.randrange(2)
+            tonal.write(f"{mbid},{n},{PITCH_CLASSES[key]},{MODES[mode]}\n")
+            keys.setdefault(mbid, []).append((key, mode))
+    told: list[tuple[str, int, int | None]] = []
+    report = import_features(
+        tmp_path / "rhythm.csv",
+        tmp_path / "tonal.csv",
+        tmp_path / "out.parquet",
+        lambda *words: told.append(words),
+    )
+    assert report.n_items == 4002
+    assert report.reasons["no MBID"] == 2
+    expected = {}
+    for mbid in tempos.keys() | keys.keys():
+        votes = Counter(keys.get(mbid, []))
+        key, mode = min(votes, key=lambda one: (-votes[one], one), default=(None, None))
+        tempo = median_low(tempos[mbid]) if mbid in tempos else None
+        expected[mbid] = (tempo, key, mode)
+    rows = rows_of(tmp_path / "out.parquet", tmp_path / "catalog")
+    assert len(rows) == len(expected)
+    assert {row.mbid: (row.tempo, row.key, row.mode) for row in rows} == expected
+    of_rhythm = [one for one in told if "rhythm" in one[0]]
+    assert len(of_rhythm) > 10
+    assert all(done <= total for _, done, total in of_rhythm if total is not None)
+    assert of_rhythm[-1][1:] == (2001, 2001)
+    assert all(1900 < total < 2100 for _, _, total in of_rhythm[5:] if total is not None)
+
+
 def test_wrong_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "rhythm.csv").write_text("a,b\n1,2\n")
     with pytest.raises(DumpFormatError, match="bpm"):
-        import_features(tmp_path / "rhythm.csv", tmp_path / "rhythm.csv", tmp_path / "out.parquet")
+        import_features(
+            tmp_path / "rhythm.csv", tmp_path / "rhythm.csv", tmp_path / "out.parquet", silent
+        )
     empty = zst_of(tmp_path / "x.tar.zst", {"COPYING": b"CC0"})
     with pytest.raises(DumpFormatError, match="CSV"):
-        import_features(empty, empty, tmp_path / "out.parquet")
+        import_features(empty, empty, tmp_path / "out.parquet", silent)
     with pytest.raises(DumpFormatError, match="json"):
         import_lowlevel(empty, tmp_path / "out.parquet")

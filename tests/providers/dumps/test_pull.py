@@ -1,8 +1,12 @@
+import errno
 import json
+import random
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
+from click.testing import Result
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response
@@ -12,11 +16,12 @@ from typer.testing import CliRunner
 from serve_app.cli.main import app
 from serve_app.domain.identity import TrackIdentity
 from serve_app.domain.track_ids import Platform, TrackId
+from serve_app.providers.catalog import build
 from serve_app.providers.catalog.search import Catalog
-from serve_app.providers.dumps import musicbrainz, pull
+from serve_app.providers.dumps import features, musicbrainz, pull
 from serve_app.providers.dumps.files import DumpReport
 from serve_app.providers.dumps.pull import Dump, Pulling, fetch
-from tests.providers.dumps.test_dumps import tar_of
+from tests.providers.dumps.test_dumps import silent, tar_of
 from tests.providers.serving import serving
 
 N = 5
@@ -36,8 +41,8 @@ def dump(tmp_path: Path) -> Path:
     return tar_of(tmp_path / "recording.tar.xz", {"mbdump/recording": body}, "w:xz")
 
 
-def silent(step: str, done: int, total: int | None) -> None:
-    pass
+def converted(room: Path) -> list[Path]:
+    return sorted(room.glob("parts*/*.parquet"))
 
 
 def test_a_conversion_goes_on_after_the_last_whole_part(
@@ -57,18 +62,18 @@ def test_a_conversion_goes_on_after_the_last_whole_part(
         patched.setattr(musicbrainz, "identities_in", dies)
         with pytest.raises(MemoryError):
             pulling.run(Dump.MUSICBRAINZ, [str(dump)], silent)
-    (first,) = pulling.parts()
+    (first,) = converted(tmp_path / "room")
+    assert not pulling.parts()
     done_at = first.stat().st_mtime_ns
     report = pulling.run(Dump.MUSICBRAINZ, [str(dump)], silent)
-    assert report is not None
-    assert report.n_items == N - 2
+    assert (report.n_items, report.n_used) == (N, N)
     assert first.stat().st_mtime_ns == done_at
     assert [int(part.stem) for part in pulling.parts()] == [2, 4, 5]
-    assert pulling.run(Dump.MUSICBRAINZ, [str(dump)], silent) is None
+    assert pulling.run(Dump.MUSICBRAINZ, [str(dump)], silent) == report
+    assert first.stat().st_mtime_ns == done_at
     dump.touch()  # another state of it, for all that is known
-    again = pulling.run(Dump.MUSICBRAINZ, [str(dump)], silent)
-    assert again is not None
-    assert again.n_items == N
+    assert pulling.run(Dump.MUSICBRAINZ, [str(dump)], silent) == report
+    assert not first.exists()
 
 
 def test_a_conversion_tells_how_much_there_is(
@@ -81,8 +86,9 @@ def test_a_conversion_tells_how_much_there_is(
     pulling.run(Dump.MUSICBRAINZ, [str(dump)], lambda *words: told.append(words))
     assert told == [("converting recordings", n, N) for n in range(1, N + 1)]
     told.clear()
-    (pulling.parts_dir / "whole").unlink()
-    pulling.parts()[-1].unlink()
+    last = pulling.parts()[-1]
+    last.with_name("whole").unlink()
+    last.unlink()
     pulling.run(Dump.MUSICBRAINZ, [str(dump)], lambda *words: told.append(words))
     passed = [("passing over what is converted", n, N - 1) for n in range(1, N)]
     assert told == [*passed, ("converting recordings", N, N)]
@@ -134,3 +140,215 @@ def test_one_command_makes_a_dump_the_catalog(
         told = runner.invoke(app, ["catalog", "pull", "musicbrainz", *wrong])
         assert told.exit_code != 0
         assert message in told.output
+
+
+@pytest.mark.parametrize(
+    ("fault", "status", "message"),
+    [
+        (KeyboardInterrupt(), 130, "stopped"),
+        (OSError(errno.ENOSPC, "No space left on device"), 1, "No space left on device; "),
+    ],
+)
+@pytest.mark.parametrize("step", ["converting", "importing"])
+def test_what_is_stopped_says_that_it_goes_on(
+    dump: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    step: str,
+    fault: BaseException,
+    status: int,
+    message: str,
+) -> None:
+    monkeypatch.setenv("AFA_DATA_DIR", str(tmp_path / "data"))
+    command = ["catalog", "pull", "musicbrainz", "--from", str(dump)]
+
+    def ends(*_: object) -> NoReturn:
+        raise fault
+
+    with monkeypatch.context() as patched:
+        where, name = (musicbrainz, "identities_in") if step == "converting" else (build, "_fill")
+        patched.setattr(where, name, ends)
+        done = CliRunner().invoke(app, command)
+    assert done.exit_code == status, done.output
+    told = " ".join(done.output.split())
+    assert message in told
+    assert "the same command goes on from there" in told
+    assert CliRunner().invoke(app, command).exit_code == 0
+
+
+def pull_it(what: str, *files: Path) -> Result:
+    sources = [word for file in files for word in ("--from", str(file))]
+    return CliRunner().invoke(app, ["catalog", "pull", what, *sources])
+
+
+def titles(data_dir: Path) -> list[str]:
+    catalog = Catalog.open(data_dir / "catalog")
+    found = [catalog.by_id(TrackId(Platform.MBID, mbid(n))) for n in range(N)]
+    return ["" if one is None else one.title for one in found]
+
+
+def test_what_was_pulled_stays_until_the_next_dump_is_whole(
+    dump: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AFA_DATA_DIR", str(tmp_path / "data"))
+    monkeypatch.setattr(pull, "PART_ITEMS", 2)
+    assert pull_it("musicbrainz", dump).exit_code == 0
+    whole = titles(tmp_path / "data")
+    assert whole == [f"Song {n}" for n in range(N)]
+    rhythm, tonal = tmp_path / "rhythm.csv", tmp_path / "tonal.csv"
+    rhythm.write_text(f"mbid,bpm\n{mbid(1)},96.5\n")
+    tonal.write_text(f"mbid,key_key,key_scale\n{mbid(1)},A,minor\n")
+
+    newer = tmp_path / "newer.tar.xz"
+    newer.write_bytes(dump.read_bytes())
+    room = tmp_path / "data" / "pulled" / "musicbrainz"
+    real = musicbrainz.identities_in
+
+    def dies(lines: Iterable[bytes], dump: Path, report: DumpReport) -> Iterator[TrackIdentity]:
+        if report.n_items == 2:
+            raise KeyboardInterrupt
+        return real(lines, dump, report)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(musicbrainz, "identities_in", dies)
+        assert pull_it("musicbrainz", newer).exit_code == 130
+    assert len(converted(room)) == 3 + 1
+    assert pull_it("acousticbrainz", tonal, rhythm).exit_code == 0
+    assert titles(tmp_path / "data") == whole
+
+    for name, body in (
+        ("nonsense.tar", b"nonsense"),
+        ("empty.tar", tar_of(tmp_path / "e", {"mbdump/recording": b""}, "w").read_bytes()),
+    ):
+        (tmp_path / name).write_bytes(body)
+        refused = pull_it("musicbrainz", tmp_path / name)
+        assert refused.exit_code == 1
+        assert name in refused.output
+        assert refused.output.count("\n") == 1
+        assert len(converted(room)) == 3 + 1
+    (tmp_path / "other.csv").write_text("a,b\n1,2\n")
+    assert pull_it("acousticbrainz", tonal, tmp_path / "other.csv").exit_code == 1
+    assert titles(tmp_path / "data") == whole
+
+    done = pull_it("musicbrainz", newer)
+    assert done.exit_code == 0
+    assert f"{N} of {N} entries" in done.output
+    assert len(converted(room)) == 3
+    assert titles(tmp_path / "data") == whole
+
+
+def test_a_kill_while_parts_are_removed_leaves_no_gap(
+    dump: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pull, "PART_ITEMS", 2)
+    pulling = Pulling(tmp_path / "room")
+    pulling.run(Dump.MUSICBRAINZ, [str(dump)], silent)
+    (pulling.parts()[0].with_name("whole")).unlink()
+    other = dump.with_name("other.tar.xz")
+    other.write_bytes(dump.read_bytes())
+
+    def half(folder: Path, **_: object) -> None:
+        if folder.exists():
+            min(folder.glob("*.parquet")).unlink()
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(pull.shutil, "rmtree", half)
+        with pytest.raises(KeyboardInterrupt):
+            pulling.run(Dump.MUSICBRAINZ, [str(other)], silent)
+    assert pulling.run(Dump.MUSICBRAINZ, [str(dump)], silent).n_items == N
+    assert [int(part.stem) for part in pulling.parts()] == [2, 4, 5]
+
+
+def test_one_pull_at_a_time(dump: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AFA_DATA_DIR", str(tmp_path / "data"))
+    with build.locked(tmp_path / "data" / "pulled", "pull"):
+        refused = pull_it("musicbrainz", dump)
+    assert refused.exit_code == 1
+    assert "another pull into" in refused.output
+    assert pull_it("musicbrainz", dump).exit_code == 0
+
+
+def test_a_damaged_dump_keeps_what_is_converted_and_is_fetched_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AFA_DATA_DIR", str(tmp_path / "data"))
+    monkeypatch.setattr(pull, "PART_ITEMS", 2)
+    draw = random.Random(1)
+    lines = [
+        json.dumps({"id": mbid(n), "title": f"Song {n}", "x": draw.randbytes(500_000).hex()})
+        for n in range(N)
+    ]
+    served = tar_of(tmp_path / "a.tar.gz", {"mbdump/recording": "\n".join(lines).encode()}, "w:gz")
+    whole = served.read_bytes()
+    served.write_bytes(whole[: len(whole) * 3 // 4])
+
+    def answer(request: Request) -> Response:
+        return FileResponse(served)
+
+    with serving(Starlette(routes=[Route("/a.tar.gz", answer)])) as url:
+        command = ["catalog", "pull", "musicbrainz", "--from", f"{url}/a.tar.gz"]
+        refused = CliRunner().invoke(app, command)
+        assert refused.exit_code == 1
+        assert "fetch it again" in refused.output
+        assert refused.output.count("\n") == 1
+        assert len(converted(tmp_path / "data" / "pulled" / "musicbrainz")) == 1
+        served.write_bytes(whole)
+        assert CliRunner().invoke(app, command).exit_code == 0
+
+
+def test_a_kill_before_the_first_byte_of_another_state_mixes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served, room = tmp_path / "served.bin", tmp_path / "room"
+    served.write_bytes(bytes(range(256)) * 40)
+
+    def answer(request: Request) -> Response:
+        return FileResponse(served)
+
+    write_text = Path.write_text
+
+    def dies(path: Path, text: str) -> NoReturn:
+        write_text(path, text)
+        raise KeyboardInterrupt
+
+    with serving(Starlette(routes=[Route("/dump.bin", answer)])) as url:
+        fetch(f"{url}/dump.bin", room, silent).rename(room / "dump.bin.partial")
+        (room / "dump.bin.partial").write_bytes(b"begun")
+        served.write_bytes(bytes(reversed(range(256))) * 50)
+        with monkeypatch.context() as patched:
+            patched.setattr(Path, "write_text", dies)
+            with pytest.raises(KeyboardInterrupt):
+                fetch(f"{url}/dump.bin", room, silent)
+        assert fetch(f"{url}/dump.bin", room, silent).read_bytes() == served.read_bytes()
+
+
+@pytest.mark.parametrize("killed_in", ["rhythm", "tonal", "converting"])
+def test_a_conversion_of_features_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed_in: str
+) -> None:
+    rhythm, tonal = tmp_path / "rhythm.csv", tmp_path / "tonal.csv"
+    ids = [f"{digit}{mbid(n)[1:]}" for n, digit in enumerate(features.DIGITS)]
+    rhythm.write_text("mbid,bpm\n" + "".join(f"{one},96.5\n" for one in ids))
+    tonal.write_text("mbid,key_key,key_scale\n" + "".join(f"{one},A,minor\n" for one in ids))
+    pulling, steps = Pulling(tmp_path / "room"), []
+
+    def dies(step: str, done: int, total: int | None) -> None:
+        if killed_in in step and (done == 3 or step.startswith("reading")):
+            raise KeyboardInterrupt
+
+    sources = [str(tonal), str(rhythm)]
+    with pytest.raises(KeyboardInterrupt):
+        pulling.run(Dump.ACOUSTICBRAINZ, sources, dies)
+    assert not pulling.parts()
+    before = {part: part.stat().st_mtime_ns for part in converted(tmp_path / "room")}
+    report = pulling.run(Dump.ACOUSTICBRAINZ, sources, lambda step, done, total: steps.append(step))
+    assert (report.n_items, report.n_used) == (32, 32)
+    assert len(pulling.parts()) == 16
+    assert len(before) == (3 if killed_in == "converting" else 0)
+    assert all(part.stat().st_mtime_ns == at for part, at in before.items())
+    read = [step for step in steps if step.startswith("reading")]
+    assert len(read) == {"rhythm": 2, "tonal": 1, "converting": 0}[killed_in]
+    assert {one.name for one in pulling.parts()[0].parent.iterdir()} == {
+        "whole", *(f"{digit}.parquet" for digit in features.DIGITS)
+    }  # fmt: skip
