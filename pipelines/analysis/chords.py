@@ -87,7 +87,7 @@ class ChordModel:
 
     def forward(self, windows: Tensor) -> Mapping[str, Tensor]:
         """See `WindowedModel`."""
-        return {"chords": self._network(windows.to(self._device))}
+        return {"chords": self._network(windows.to(self._device, torch.float32))}
 
 
 def join_chords(

@@ -63,7 +63,7 @@ class LevelModel:
 
     def forward(self, windows: Tensor) -> Mapping[str, Tensor]:
         """See `WindowedModel`."""
-        on_device = windows.to(self._device)
+        on_device = windows.to(self._device, torch.float32)
         return {"energies": step_energies(on_device, SAMPLE_RATE), "peak": peak(on_device)}
 
 
