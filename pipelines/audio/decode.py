@@ -395,7 +395,7 @@ class _Gathered:
         """Read a block's channels; tell how many of its samples were no sound."""
         if self.n <= LONG < self.n + size:
             whole = self._rows
-            self._memory, self._rows = _rows(*whole.shape, np.float16)
+            self._memory, self._rows = _rows(len(whole), whole.shape[1], np.float16)
             self._rows[:, : self.n] = whole[:, : self.n]
         stretch = self._rows[:, self.n : self.n + size]
         block = stretch if stretch.dtype == np.float32 else np.empty(stretch.shape, np.float32)
@@ -430,7 +430,8 @@ def _memory(n_bytes: int) -> mmap.mmap:
 def _rows(c: int, capacity: int, dtype: type[np.float32 | np.float16]) -> tuple[mmap.mmap, Samples]:
     """Ask for memory for ``[C, capacity]``."""
     memory = _memory(np.dtype(dtype).itemsize * c * capacity)
-    return memory, np.frombuffer(memory, dtype, c * capacity).reshape(c, capacity)
+    rows: Samples = np.frombuffer(memory, dtype, c * capacity).reshape(c, capacity)
+    return memory, rows
 
 
 def _pack(memory: mmap.mmap, rows: Samples, n: int) -> Samples:
