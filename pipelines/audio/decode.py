@@ -33,6 +33,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -427,7 +428,7 @@ def _memory(n_bytes: int) -> mmap.mmap:
     return mmap.mmap(-1, max(1, n_bytes), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 
 
-def _rows(c: int, capacity: int, dtype: type[np.float32 | np.float16]) -> tuple[mmap.mmap, Samples]:
+def _rows(c: int, capacity: int, dtype: type[np.floating[Any]]) -> tuple[mmap.mmap, Samples]:
     """Ask for memory for ``[C, capacity]``."""
     memory = _memory(np.dtype(dtype).itemsize * c * capacity)
     rows: Samples = np.frombuffer(memory, dtype, c * capacity).reshape(c, capacity)
