@@ -102,7 +102,7 @@ def step_energies(waveform: Tensor, sample_rate: int) -> Tensor:
     steps to equal the track's.
 
     Args:
-        waveform: float32 ``[B, C, T]``, full scale ±1, C ≤ 5.
+        waveform: float32 or float16 ``[B, C, T]``, full scale ±1, C ≤ 5.
         sample_rate: Hz.
 
     Returns:
@@ -128,7 +128,7 @@ def step_energies(waveform: Tensor, sample_rate: int) -> Tensor:
     frames = padded.unfold(-1, n_fft, hop)
     energies = torch.cat(
         [
-            torch.fft.irfft(torch.fft.rfft(part) * response, n_fft)[..., lead:]
+            torch.fft.irfft(torch.fft.rfft(part.float()) * response, n_fft)[..., lead:]
             .reshape(b, c, -1, step)
             .square()
             .mean(-1)

@@ -74,7 +74,7 @@ def remastered(audio: Audio) -> Audio:
 
 def _of_the_excerpt(change: Callable[[Audio], Audio]) -> Alteration:
     def altered(waveform: Waveform) -> Waveform:
-        samples = EXCERPT.take(waveform).samples
+        samples = EXCERPT.take(waveform).samples.astype(np.float32, copy=False)
         stereo = np.repeat(samples, 2, axis=0) if len(samples) == 1 else samples
         return Waveform(change(stereo), waveform.sample_rate)
 

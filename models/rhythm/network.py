@@ -103,7 +103,7 @@ class BeatFeatures(nn.Module):
         """Measure how strong a track is where it is strong.
 
         Args:
-            waveform: float32 ``[B, T]`` at 22,050 Hz.
+            waveform: float32 or float16 ``[B, T]`` at 22,050 Hz.
 
         Returns:
             float32 ``[B]``: the 90th percentile of the mean over the bands, of the frames within

@@ -36,7 +36,7 @@ def estimate_tuning(waveform: Tensor) -> float:
     frames spread over the recording, of which each has the same say.
 
     Args:
-        waveform: float32 ``[T]`` at 22,050 Hz.
+        waveform: float32 or float16 ``[T]`` at 22,050 Hz.
 
     Returns:
         Cents, above -50 and up to 50: positive is sharp. 0 where the peaks do not agree (noise,

@@ -108,7 +108,7 @@ class BeatModel:
 
     def forward(self, windows: Tensor) -> Mapping[str, Tensor]:
         """See `WindowedModel`."""
-        outputs = self._network(windows.to(self._device))
+        outputs = self._network(windows.to(self._device, torch.float32))
         return outputs if self._tracker else {"activations": outputs}
 
     def join(self, rows: Mapping[str, Tensor], n_samples: int) -> BeatEvidence:

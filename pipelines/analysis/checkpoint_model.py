@@ -96,9 +96,9 @@ class CheckpointModel:
         return self.execution.batch_sizes
 
     def forward(self, windows: Tensor) -> Mapping[str, Tensor]:
-        """Map float32 windows ``[B, T]``, on any device, to outputs ``[B, …]`` on the model's."""
+        """Map windows ``[B, T]``, on any device, to outputs ``[B, …]`` on the model's."""
         n = len(windows)
-        on_device = windows.to(self.device, non_blocking=True)
+        on_device = windows.to(self.device, torch.float32, non_blocking=True)
         n_static = next((size for size in self.batch_sizes if size >= n), n)
         if n_static > n:
             on_device = functional.pad(on_device, (0, 0, 0, n_static - n))

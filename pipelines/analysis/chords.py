@@ -25,6 +25,8 @@ from pipelines.batching.framed import FrameGrid
 
 _N_FRAMES = 320
 """59.4 s, the shape of every forward."""
+_TRIM_FRAMES = 32
+"""So that few shapes occur."""
 _IN_TUNE_CENTS = 15.0
 """The network has learnt to bear as much; playing a track at another speed costs more."""
 _LONGEST_STEP_S = 1.5
@@ -87,7 +89,33 @@ class ChordModel:
 
     def forward(self, windows: Tensor) -> Mapping[str, Tensor]:
         """See `WindowedModel`."""
-        return {"chords": self._network(windows.to(self._device))}
+        on_device = windows.to(self._device, torch.float32)
+        if self._device.type != "cpu":
+            return {"chords": self._network(on_device)}
+        return {
+            "chords": torch.cat([self._up_to_silence(one) for one in torch.split(on_device, 1)])
+        }
+
+    def _up_to_silence(self, window: Tensor) -> Tensor:
+        """Map ``[1, T]`` to ``[1, 320, 38]``, of the silence behind its sound the first part alone.
+
+        All of it that hears neither the sound nor the end is the same.
+        """
+        n_heard = -(-_n_heard(window[0]) // FRAME_SAMPLES)
+        n = -(-(n_heard + 2 * RECEPTIVE_FRAMES + 1) // _TRIM_FRAMES) * _TRIM_FRAMES
+        said: Tensor = self._network(window[:, : n * FRAME_SAMPLES + OVERHANG])
+        if n >= _N_FRAMES:
+            return said
+        said = said[:, : n - RECEPTIVE_FRAMES]  # what is behind knows the end
+        return torch.cat([said, said[:, -1:].expand(-1, _N_FRAMES - said.shape[1], -1)], dim=1)
+
+
+def _n_heard(samples: Tensor) -> int:
+    """Samples of ``[T]`` up to the last sound, and less than a frame more."""
+    sound, n = samples.numpy(), len(samples)
+    while n > 0 and not sound[max(0, n - FRAME_SAMPLES) : n].any():
+        n -= FRAME_SAMPLES
+    return max(0, n)
 
 
 def join_chords(

@@ -15,6 +15,9 @@ from pipelines.batching.framed import FrameGrid, pad_to
 # 30 s, the shape of every forward; one step of lead-in covers the filter's response.
 GRID = FrameGrid(SAMPLE_RATE, step_length(SAMPLE_RATE), 300, lead=1, channels=2)
 
+_TRIM_STEPS = 25
+"""On a processor the last window is cut to whole multiples of so many steps, 2.5 s."""
+
 
 @dataclass(frozen=True, slots=True)
 class Levels:
@@ -56,15 +59,21 @@ class LevelModel:
         if samples.shape[0] == 1:
             part = torch.cat([part, torch.zeros_like(part)])
         if self._is_end:
-            return pad_to(part, self.spec.length)[None]
+            length = self.spec.length
+            if self._device.type == "cpu":
+                block = _TRIM_STEPS * self.grid.hop_length
+                length = max(1, -(-part.shape[1] // block)) * block
+            return pad_to(part, length)[None]
         if not n_whole:
             return part.new_empty(0, 2, self.spec.length)
         return part.unfold(-1, self.spec.length, hop).movedim(-2, 0)[:n_whole]
 
     def forward(self, windows: Tensor) -> Mapping[str, Tensor]:
         """See `WindowedModel`."""
-        on_device = windows.to(self._device)
-        return {"energies": step_energies(on_device, SAMPLE_RATE), "peak": peak(on_device)}
+        on_device = windows.to(self._device, torch.float32)
+        energies = step_energies(on_device, SAMPLE_RATE)
+        # What a last window lacks is silence.
+        return {"energies": pad_to(energies, self.grid.n_frames), "peak": peak(on_device)}
 
 
 def join_levels(parts: Sequence[Mapping[str, Tensor]], n_samples: int) -> Levels:

@@ -50,7 +50,7 @@ class SoundModel:
 
     def forward(self, windows: Tensor) -> Mapping[str, Tensor]:
         """See `WindowedModel`."""
-        return {"sound": self._frames(windows.to(self._device))}
+        return {"sound": self._frames(windows.to(self._device, torch.float32))}
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from models.tonality.key import (
 from models.tonality.skey import CROP_LENGTH
 from pipelines.audio.gain import peak_of
 from pipelines.audio.resample import resample
-from pipelines.audio.track import resampled
+from pipelines.audio.track import Track, resampled
 from pipelines.batching.framed import FrameGrid
 from pipelines.batching.windows import WindowSpec, cut, repeated, window_starts
 
@@ -48,7 +48,7 @@ class ChromaModel:
 
     def forward(self, windows: Tensor) -> Mapping[str, Tensor]:
         """See `WindowedModel`."""
-        return {"pitches": self._hpcp(windows.to(self._device))}
+        return {"pitches": self._hpcp(windows.to(self._device, torch.float32))}
 
     def chroma(
         self, rows: Mapping[str, Tensor], n_samples: int, tuning_cents: float
@@ -95,7 +95,7 @@ class KeyNetworkModel:
 
     def forward(self, windows: Tensor) -> Mapping[str, Tensor]:
         """See `WindowedModel`."""
-        crops = windows.to(self._device)
+        crops = windows.to(self._device, torch.float32)
         return {"keys": torch.stack([network(crops) for network in self._networks], dim=1)}
 
 
@@ -105,11 +105,13 @@ def tuned(crops: Tensor, tuning_cents: float) -> Tensor:
 
 
 def played_in_tune(samples: Tensor, tuning_cents: float) -> Tensor:
-    """Play float32 ``[…, T]`` slower where it is sharp by some cents, faster where it is flat."""
+    """Play ``[…, T]`` slower where it is sharp by some cents, faster where it is flat."""
     rate = round(SAMPLE_RATE * 2.0 ** (-tuning_cents / 1200.0))
-    if samples.device.type == "cpu":
-        return torch.from_numpy(resample(samples.numpy(), rate, SAMPLE_RATE))
-    return resampled(samples, rate, SAMPLE_RATE)
+    if samples.device.type != "cpu":
+        return resampled(samples, rate, SAMPLE_RATE)
+    if samples.ndim == 1:
+        return Track(samples[None], rate).mono_at(SAMPLE_RATE)
+    return torch.from_numpy(resample(samples.float().numpy(), rate, SAMPLE_RATE))
 
 
 def estimate_key(chroma: NDArray[np.float32], networks: NDArray[np.float32] | None = None) -> Key:

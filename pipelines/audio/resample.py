@@ -5,7 +5,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from pipelines.audio.waveform import Waveform
+from pipelines.audio.waveform import Samples, Waveform
 
 _STRETCH = 1 << 20
 
@@ -34,25 +34,26 @@ def resample(
     return result
 
 
-def mono_at(waveform: Waveform, target_rate: int) -> NDArray[np.float32]:
+def mono_at(waveform: Waveform, target_rate: int) -> Samples:
     """Mix a track down and convert its sample rate, a stretch at a time.
 
-    The same as `resample` of `Waveform.mono`, without a copy of the whole track at its own rate.
+    The same as `resample` of `Waveform.mono`, without a copy of the whole track at its own rate,
+    and in the track's precision.
 
     Args:
         waveform: The track.
         target_rate: Hz wanted.
 
     Returns:
-        float32 ``[T']``, the caller's own.
+        ``[T']``, the caller's own.
     """
     n, rate = waveform.samples.shape[1], waveform.sample_rate
     if rate == target_rate or n == 0:
-        return np.array(waveform.mono())
+        return np.array(waveform.mono(), waveform.samples.dtype)
     import soxr
 
     stream = soxr.ResampleStream(rate, target_rate, 1, dtype="float32", quality="HQ")
-    result = np.empty(math.ceil(n * target_rate / rate) + 1, dtype=np.float32)
+    result: Samples = np.empty(math.ceil(n * target_rate / rate) + 1, waveform.samples.dtype)
     length = 0
     for start in range(0, n, _STRETCH):
         block = Waveform(waveform.samples[:, start : start + _STRETCH], rate).mono()

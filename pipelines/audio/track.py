@@ -28,7 +28,8 @@ class Track:
     """Samples of a track, to be read and not written.
 
     Attributes:
-        samples: float32 ``[C, T]``, C = 1 or 2, on the device that analyses it.
+        samples: ``[C, T]``, C = 1 or 2, on the device that analyses it; float32, or float16 in the
+            host's memory where the track is long.
         sample_rate: Hz.
     """
 
@@ -50,7 +51,8 @@ class Track:
         """Mix down and convert the sample rate.
 
         Returns:
-            float32 ``[T']``, the caller's own, with T' = T · target / sample rate within a sample.
+            ``[T']``, the caller's own, with T' = T · target / sample rate within a sample; float32,
+            or float16 as the track.
         """
         if self.samples.device.type == "cpu":
             waveform = Waveform(self.samples.numpy(), self.sample_rate)

@@ -7,9 +7,13 @@ AudioError
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+Samples = NDArray[np.floating[Any]]
+"""Of a decoded track: float32, or float16 where it is long."""
 
 SAMPLE_RATE = 44_100
 """Hz at which audio is decoded, once; every model resamples from it."""
@@ -42,11 +46,12 @@ class Waveform:
     """Decoded audio.
 
     Attributes:
-        samples: float32 ``[C, T]``, C = 1 or 2, finite, full scale ±1 (lossy codecs may exceed it).
+        samples: ``[C, T]``, C = 1 or 2, finite, full scale ±1 (lossy codecs may exceed it).
+            float32, or float16 where the track is long.
         sample_rate: Hz.
     """
 
-    samples: NDArray[np.float32]
+    samples: Samples
     sample_rate: int = SAMPLE_RATE
 
     @property
@@ -57,7 +62,7 @@ class Waveform:
     def mono(self) -> NDArray[np.float32]:
         """Mean of the channels, float32 ``[T]``."""
         if self.samples.shape[0] == 1:
-            only: NDArray[np.float32] = self.samples[0]
+            only: NDArray[np.float32] = self.samples[0].astype(np.float32, copy=False)
             return only
         mean: NDArray[np.float32] = np.mean(self.samples, axis=0, dtype=np.float32)
         return mean

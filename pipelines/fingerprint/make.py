@@ -178,7 +178,8 @@ def make_chromaprint(waveform: Waveform) -> str | None:
     library = _chromaprint_library()
     if library is None:
         return None
-    samples = waveform.samples[:, : round(CHROMAPRINT_S * waveform.sample_rate)]
+    begin = waveform.samples[:, : round(CHROMAPRINT_S * waveform.sample_rate)]
+    samples = begin.astype(np.float32, copy=False)
     pcm = np.ascontiguousarray((np.clip(samples, -1, 1) * 32767).astype(np.int16).T)
     context = ctypes.c_void_p(library.chromaprint_new(_CHROMAPRINT_DEFAULT))
     text = ctypes.c_void_p()

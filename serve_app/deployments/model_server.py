@@ -7,15 +7,13 @@ from dataclasses import dataclass
 from traceback import clear_frames
 from typing import ClassVar, Generic, TypeVar
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from ray import ObjectRef
 
 from models.checkpoints.cards import CardError
 from models.checkpoints.stored import stored_bytes
 from pipelines.analysis.checkpoint_model import EAGER, CheckpointModel
-from pipelines.audio.waveform import Waveform
+from pipelines.audio.waveform import Samples, Waveform
 from pipelines.batching.batcher import DeviceFaultError, DeviceGoneError, Observation
 from pipelines.batching.device import Turns, is_device_fault, is_out_of_memory
 from pipelines.batching.runner import BatchedStep
@@ -43,7 +41,7 @@ EMBEDDING = "embedding"
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 
-Pcm = ObjectRef[NDArray[np.float32]]
+Pcm = ObjectRef[Samples]
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +119,7 @@ class ModelServer(Generic[R]):
         """Analyse a track.
 
         Args:
-            pcm: One reference to float32 samples ``[C, T]``; nested, so that the audio is fetched
+            pcm: One reference to a `Waveform`'s samples; nested, so that the audio is fetched
                 here from the object store and never copied through the caller.
             sample_rate: Hz.
             embedding_model: The model id of the embedding, where it is not to be the chosen one.

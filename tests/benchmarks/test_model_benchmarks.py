@@ -1,5 +1,6 @@
 """The benchmarks of networks and of audio, with small stand-ins."""
 
+import time
 from pathlib import Path
 
 import pytest
@@ -8,10 +9,14 @@ from torch import Tensor, nn
 
 from benchmarks.accuracy import partial
 from benchmarks.bpm import speed
+from benchmarks.cost import stages
 from benchmarks.gpu import cpu_embed, frontends
 from benchmarks.gpu.subjects import Subject
 from benchmarks.report import Options
 from pipelines.analysis.records import EmbeddingResult, MoodResult, MoodTag
+from pipelines.audio.track import Track
+from pipelines.batching.steps import Outputs, Prepared
+from pipelines.batching.windows import WindowSpec
 from tests.data.audio_files import click_track, encode
 
 
@@ -83,6 +88,48 @@ def test_agreement_of_a_part_with_the_whole() -> None:
     result = partial.summarise([found], Options())
     assert result.values["agreement"]["cosine"]["mean"] == 0.6
     assert [target.is_met for target in result.targets] == [False, True]
+
+
+def test_every_stage_of_an_analysis_has_its_cost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Model:
+        model_id = "busy"
+        spec = WindowSpec(16_000, 16_000, 16_000)
+
+        def forward(self, windows: Tensor) -> dict[str, Tensor]:
+            until_s = time.process_time() + 0.05
+            while time.process_time() < until_s:
+                pass
+            return {"sum": windows.sum(dim=1)}
+
+    class OneModel:
+        is_mono = True
+        models = (Model(),)
+
+        def prepare(self, track: Track) -> Prepared:
+            return Prepared({"busy": track.mono_at(16_000)[: 3 * 16_000].view(3, 16_000)})
+
+        def finish(self, prepared: Prepared, outputs: Outputs) -> int:
+            return len(outputs["busy"]["sum"])
+
+    monkeypatch.setattr(stages, "CLIP_S", 3.0)
+    clips = stages.make_clips(tmp_path, 2)
+    spent_s = stages.stages(clips, {"": OneModel(), stages.NETWORKS: OneModel()})
+    assert list(spent_s) == [
+        *("decoding", "resampling and tuning", "busy", "results"),
+        *(stages.NETWORKS + name for name in ("resampling and level", "busy", "results")),
+    ]
+    # Two batches of each of two clips: .2 s in 6 s of audio.
+    assert spent_s["busy"] == pytest.approx(2.0, rel=0.3)
+    result = stages.summarise([spent_s, spent_s])
+    of_networks = sum(s for name, s in spent_s.items() if name.startswith(stages.NETWORKS))
+    everything = result.values["everything_s"]
+    assert everything == pytest.approx(sum(spent_s.values()), abs=1e-3)
+    assert result.values["decoding_and_spectral_s"] == pytest.approx(
+        everything - of_networks, abs=1e-3
+    )
+    assert [target.is_met for target in result.targets] == [False, False]
 
 
 def test_only_long_recordings_are_taken_and_each_once(

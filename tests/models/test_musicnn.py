@@ -79,6 +79,15 @@ def test_tags_and_embedding_are_the_published_graphs(checkpoint: Checkpoint, mod
         np.testing.assert_allclose(got["embedding"][row].numpy(), embedding, atol=1e-4)
 
 
+@pytest.mark.parametrize(("model_id", "n"), [("musicnn-mtt", 247), ("musicnn-msd-768", 64)])
+def test_filters_that_training_faded_out_are_not_computed(
+    checkpoint: Checkpoint, model_id: str, n: int
+) -> None:
+    network = Musicnn(checkpoint(model_id))
+    assert sum(len(layer.weight) for layer in network.front) == n
+    assert sum(len(layer.constants) for layer in network.front) == 561
+
+
 def test_a_row_of_a_batch_is_the_window_alone(checkpoint: Checkpoint) -> None:
     network = Musicnn(checkpoint("musicnn-mtt"))
     batch = windows(3)

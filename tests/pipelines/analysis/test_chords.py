@@ -104,6 +104,26 @@ def test_music_is_heard_in_its_tuning(network: ChordNetwork, cents: float) -> No
     assert names(found) == ["C:maj", "A:min"] * 4
 
 
+@pytest.mark.parametrize("seconds", [0.0, 3.0, 20.0, 45.0])
+def test_silence_behind_the_sound_is_the_same_computed_or_not(
+    network: ChordNetwork, seconds: float
+) -> None:
+    model = ChordModel("chords", network, torch.device("cpu"))
+    window = torch.zeros(1, model.spec.length)
+    sound = music(seconds)
+    window[0, : len(sound)] = sound
+    n_frames = []
+    computed = network.register_forward_hook(lambda *said: n_frames.append(said[-1].shape[1]))
+    with torch.inference_mode():
+        heard = model.forward(window)["chords"]
+        computed.remove()
+        whole = network(window)
+    assert n_frames[0] < seconds * SAMPLE_RATE / FRAME_SAMPLES + 90
+    assert heard.shape == whole.shape
+    inner = slice(0, whole.shape[1] - RECEPTIVE_FRAMES)  # behind it the whole knows its end
+    torch.testing.assert_close(heard[:, inner], whole[:, inner], atol=1e-4, rtol=0)
+
+
 def test_windows_join_without_a_seam(network: ChordNetwork) -> None:
     model, samples = ChordModel("chords", network, torch.device("cpu")), music(75.0)
     windows, n = model.windows(samples, 0.0)

@@ -46,6 +46,12 @@ def test_windows_measure_what_the_whole_does(seconds: float, channels: int) -> N
     assert len(levels.steps_lufs) == max(1, int(samples.shape[1] // 4410))
 
 
+def test_the_end_is_no_longer_than_it_has_to_be() -> None:
+    end = MODELS[1].windows(torch.zeros(2, round(60.0 * SAMPLE_RATE)))
+    assert end.shape == (1, 2, round(2.5 * SAMPLE_RATE))
+    assert MODELS[1].forward(end)["energies"].shape == (1, 300)
+
+
 @pytest.mark.parametrize("channels", [1, 2])
 def test_every_sample_is_in_a_window(channels: int) -> None:
     samples = music(75.0, channels)

@@ -65,6 +65,17 @@ def count_windows(model: CheckpointModel, monkeypatch: pytest.MonkeyPatch) -> li
     return windows
 
 
+def test_half_precision_says_the_same(
+    small: tuple[dict[str, tuple[ModelCard, ...]], Path],
+) -> None:
+    step = mood_and_embedding.build(*small, CPU)
+    mood_result, vector = run_local(step, noise())
+    halves = Waveform(noise().samples.astype(np.float16))
+    half_mood, half_vector = run_local(step, halves)
+    np.testing.assert_allclose(half_vector.vector, vector.vector, atol=1e-3)
+    assert half_mood.energy == pytest.approx(mood_result.energy, abs=1e-3)
+
+
 def test_a_shared_trunk_is_run_once(
     small: tuple[dict[str, tuple[ModelCard, ...]], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -120,6 +120,15 @@ def test_gain_changes_only_the_level(
     assert result.true_peak_dbtp - piece_result.true_peak_dbtp == pytest.approx(gain_db, abs=0.01)
 
 
+def test_half_precision_says_the_same(step: SpectralStep, piece_result: SpectralResult) -> None:
+    result = run_local(step, Waveform(PIECE.samples.astype(np.float16)))
+    assert result.tempo == pytest.approx(piece_result.tempo, rel=1e-4)
+    np.testing.assert_allclose(result.beats, piece_result.beats, atol=1e-4)
+    assert (result.key, result.mode) == (piece_result.key, piece_result.mode)
+    assert result.loudness_lufs == pytest.approx(piece_result.loudness_lufs, abs=0.001)
+    assert result.true_peak_dbtp == pytest.approx(piece_result.true_peak_dbtp, abs=0.01)
+
+
 def test_a_later_start_shifts_the_beats(step: SpectralStep, piece_result: SpectralResult) -> None:
     cut = round(2.013 * RATE)
     result = run_local(step, Waveform(PIECE.samples[:, cut:]))

@@ -144,6 +144,21 @@ def test_mono_stays_mono(decoder: Decoder, tmp_path: Path) -> None:
     assert waveform.samples.shape == (1, RATE * 2)
 
 
+@pytest.mark.parametrize("channels", [1, 2])
+def test_long_tracks_are_held_in_half_precision(
+    decoder: Decoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, channels: int
+) -> None:
+    source = write_wav(tmp_path / "a", channels, RATE, RATE * 5)
+    whole = decoder.decode(source, LIMITS)
+    monkeypatch.setattr(decode, "LONG", 5 * RATE)
+    assert decoder.decode(source, LIMITS).samples.dtype == np.float32
+    monkeypatch.setattr(decode, "LONG", 2 * RATE)
+    long = decoder.decode(source, LIMITS)
+    assert long.samples.dtype == np.float16
+    np.testing.assert_array_equal(long.samples, whole.samples.astype(np.float16))
+    assert long.mono().dtype == np.float32
+
+
 @pytest.mark.parametrize("channels", [3, 4, 5, 6, 7, 8])
 def test_many_channels_become_stereo_within_full_scale(
     decoder: Decoder, tmp_path: Path, channels: int
@@ -517,14 +532,17 @@ def test_a_system_without_the_walls_is_told_to_use_one_that_has_them(
         Decoder().decode(audio, DecodeLimits())
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
 @pytest.mark.parametrize("n", [0, 1, 3_000, 400_000, 999_999, 1_000_000])
-def test_channels_are_packed_whatever_their_length(n: int) -> None:
+def test_channels_are_packed_whatever_their_length(
+    n: int, dtype: type[np.float32 | np.float16]
+) -> None:
     capacity = 1_000_000
-    memory = decode._memory(8 * capacity)
-    filled = np.frombuffer(memory, np.float32).reshape(2, capacity)
-    wanted = np.arange(2 * n, dtype=np.float32).reshape(2, n)
-    filled[:, :n] = wanted
-    packed = decode._pack(memory, 2, capacity, n)
+    memory, rows = decode._rows(2, capacity, dtype)
+    wanted = np.arange(2 * n).reshape(2, n) % 2000
+    rows[:, :n] = wanted
+    packed = decode._pack(memory, rows, n)
+    assert packed.dtype == dtype
     assert packed.flags.c_contiguous
     np.testing.assert_array_equal(packed, wanted)
 
@@ -535,8 +553,8 @@ def test_a_packed_track_takes_the_memory_of_its_samples_alone() -> None:
 
     capacity, n = 20 << 20, 8 << 20
     before = resident_bytes()
-    memory = decode._memory(8 * capacity)
-    np.frombuffer(memory, np.float32).reshape(2, capacity)[:, :n] = 0.5
-    packed = decode._pack(memory, 2, capacity, n)
+    memory, rows = decode._rows(2, capacity, np.float32)
+    rows[:, :n] = 0.5
+    packed = decode._pack(memory, rows, n)
     assert packed.nbytes == 8 * n
     assert resident_bytes() - before < 1.2 * packed.nbytes

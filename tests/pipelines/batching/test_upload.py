@@ -37,17 +37,21 @@ def test_two_blocks_of_a_thread_are_used_in_turn_and_waited_for() -> None:
         assert thread.submit(lambda: blocks.next().data_ptr()).result() not in places
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
 @pytest.mark.parametrize("is_mono", [False, True])
-def test_what_arrives_is_the_track_to_73_db(is_mono: bool) -> None:
+def test_what_arrives_is_the_track_to_73_db(
+    is_mono: bool, dtype: type[np.float32 | np.float16]
+) -> None:
     n = BLOCK_SAMPLES + 1000  # more than one block
     samples = np.random.default_rng(0).normal(size=(2, n)).astype(np.float32) * np.float32(0.01)
     with torch.inference_mode(), Card() as card:
-        track = bring(Waveform(samples), DEVICE, is_mono=is_mono)
+        track = bring(Waveform(samples.astype(dtype)), DEVICE, is_mono=is_mono)
         arrived = track.samples.cpu()
         assert card.n_bytes == n * (1 if is_mono else 2) * 2
     wanted = samples.mean(axis=0, keepdims=True) if is_mono else samples
     error = float((arrived - torch.from_numpy(wanted)).square().mean() / np.square(wanted).mean())
-    assert 10 * np.log10(error) < -73
+    is_rounded_twice = is_mono and dtype == np.float16
+    assert 10 * np.log10(error) < (-70 if is_rounded_twice else -73)
 
 
 def test_on_the_cpu_the_memory_is_shared() -> None:

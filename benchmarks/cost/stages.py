@@ -1,0 +1,145 @@
+"""Processor seconds of a whole analysis by stage, for a minute of clips of one minute.
+
+One thread; walls and pipes of decoding included. The clips are made here, MP3 and FLAC by turns.
+"""
+
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from benchmarks.report import Options, Result, Target
+from benchmarks.signals import encode, music_like
+from configs.tables import load_table
+from models.checkpoints.cache import CheckpointError, default_model_dir
+from models.checkpoints.cards import choose_cards, parse_cards
+from pipelines.analysis import mood_and_embedding, spectral
+from pipelines.audio.decode import DecodeLimits, default_decoder
+from pipelines.audio.track import Track
+from pipelines.batching.steps import CPU, Step, forward_windows
+from pipelines.batching.windows import most_windows
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+NAME = "cost"
+
+CLIP_S = 60.0
+CLIPS, QUICK_CLIPS = 8, 2
+FORMATS = (("mp3", "libmp3lame", "fltp", 192_000), ("flac", "flac", "s16", 0))
+MOST_SPECTRAL_S, MOST_S = 0.25, 0.9
+NETWORKS = "tags, embedding: "
+
+Clock = Callable[[], float]
+
+
+def run(options: Options) -> Result:
+    """Measure every stage."""
+    cards = choose_cards(parse_cards(load_table("models")))
+    n_threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with tempfile.TemporaryDirectory(prefix="afa-bench-") as folder:
+            clips = make_clips(Path(folder), QUICK_CLIPS if options.is_quick else CLIPS)
+            steps: dict[str, Step[Any]] = {
+                "": spectral.build(cards, default_model_dir(), CPU),
+                NETWORKS: mood_and_embedding.build(cards, default_model_dir(), CPU),
+            }
+            rounds = [stages(clips, steps) for _ in range(options.rounds + 1)]
+    except CheckpointError as error:
+        return Result(NAME, skipped=f"checkpoints are missing ({error}); run `afa models pull`")
+    finally:
+        torch.set_num_threads(n_threads)
+    return summarise(rounds[1:])  # the first one warms everything up
+
+
+def make_clips(folder: Path, n: int) -> list[Path]:
+    """Write clips of `CLIP_S` seconds."""
+    clips = []
+    for seed in range(n):
+        container, codec, sample_format, bit_rate = FORMATS[seed % len(FORMATS)]
+        samples = music_like(CLIP_S, seed)
+        path = folder / f"{seed}.{container}"
+        clips.append(encode(path, samples, container, codec, sample_format, bit_rate))
+    return clips
+
+
+def stages(clips: Sequence[Path], steps: Mapping[str, Step[Any]]) -> dict[str, float]:
+    """Analyse clips; give the seconds of every stage for a minute."""
+    decoder = default_decoder()
+    decoder.check_head(clips[0], DecodeLimits())  # starts the spawner
+    decoding = -_decoder_s(decoder.process_id)
+    begun_s = time.process_time()
+    tracks = [Track.of(decoder.decode(clip, DecodeLimits())) for clip in clips]
+    decoding += time.process_time() - begun_s + _decoder_s(decoder.process_id)
+    spent_s = {"decoding": decoding}
+    for prefix, step in steps.items():
+        for track in tracks:
+            _run(step, track, prefix, spent_s)
+    heard_s = sum(track.duration_s for track in tracks)
+    return {stage: 60 * seconds / heard_s for stage, seconds in spent_s.items()}
+
+
+def _run(step: Step[Any], track: Track, prefix: str, spent_s: dict[str, float]) -> None:
+    """Do what `pipelines.batching.steps.run_on` does, with an eye on the clock."""
+    last_s = time.process_time()
+
+    def lap(stage: str) -> None:
+        nonlocal last_s
+        now_s = time.process_time()
+        spent_s[prefix + stage] = spent_s.get(prefix + stage, 0.0) + now_s - last_s
+        last_s = now_s
+
+    outputs = {}
+    with torch.inference_mode():
+        prepared = step.prepare(track)
+        lap("resampling and level" if prefix else "resampling and tuning")
+        for model in step.models:
+            if model.model_id in prepared.windows:
+                windows = prepared.windows[model.model_id]
+                outputs[model.model_id] = forward_windows(model, windows, most_windows(CPU))
+                lap(model.model_id)
+    step.finish(prepared, outputs)
+    lap("results")
+
+
+def summarise(rounds: Sequence[Mapping[str, float]]) -> Result:
+    """Give the median of every stage."""
+    medians = {stage: statistics.median(one[stage] for one in rounds) for stage in rounds[0]}
+    everything = sum(medians.values())
+    of_networks = sum(s for stage, s in medians.items() if stage.startswith(NETWORKS))
+    return Result(
+        NAME,
+        values={
+            "stages": {stage: round(seconds, 4) for stage, seconds in medians.items()},
+            "decoding_and_spectral_s": round(everything - of_networks, 4),
+            "everything_s": round(everything, 4),
+            "rounds": len(rounds),
+        },
+        columns=("stage", "processor s a minute"),
+        rows=[*medians.items(), ("all", everything)],
+        targets=(
+            Target(
+                "decoding and spectral", everything - of_networks, MOST_SPECTRAL_S, at_least=False
+            ),
+            Target("everything", everything, MOST_S, at_least=False),
+        ),
+        draw=lambda axes: _draw(axes, medians),
+    )
+
+
+def _draw(axes: "Axes", medians: Mapping[str, float]) -> None:
+    axes.barh(list(medians), list(medians.values()))
+    axes.invert_yaxis()
+    axes.set(xlabel="processor seconds for a minute of audio", title="One thread, clips of 60 s")
+
+
+def _decoder_s(pid: int) -> float:
+    """Processor seconds of the decoder's spawner and of the children it has reaped."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
