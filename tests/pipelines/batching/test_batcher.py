@@ -599,7 +599,7 @@ async def test_real_device_gives_the_rows_of_the_bare_model(cpu: TorchDevice) ->
 
 async def test_real_device_leaves_the_event_loop_free(cpu: TorchDevice) -> None:
     def slow(windows: Tensor) -> dict[str, Tensor]:
-        time.sleep(0.2)
+        time.sleep(1.0)
         return double(windows)
 
     batcher = Batcher(slow, 4, 100, cpu)
