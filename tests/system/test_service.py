@@ -57,7 +57,10 @@ def finish(client: httpx.Client, job_id: str, limit_s: float = 120, **params: An
 
 
 def analyse(client: httpx.Client, audio: bytes, content_type: str, **params: Any) -> Any:
-    answer = submit(client, audio, content_type, **params)
+    deadline = time.monotonic() + 30
+    while (answer := submit(client, audio, content_type, **params)).status_code == 503:
+        assert time.monotonic() < deadline, answer.text
+        time.sleep(int(answer.headers["Retry-After"]))
     assert answer.status_code == 202, answer.text
     return finish(client, answer.json()["job_id"])
 
