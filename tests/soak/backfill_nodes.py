@@ -2,8 +2,9 @@
 
 A node is one processor, less what its control group leaves to the head and the command itself. The
 other processor is busy with the same kind of work whatever is measured, for two that share a core
-are slower together than alone. What starting costs falls out: only the files count that a longer
-run has more than a shorter one.
+are slower together than alone. Beside one node that is a bare loop, with which the node is
+compared: both have the same minutes of a machine that is not always as fast. What starting costs
+falls out: only the files count that a longer run has more than a shorter one.
 """
 
 import os
@@ -57,21 +58,20 @@ def confined() -> Iterator[Path]:
 
 
 @contextmanager
-def hearing(folder: Path, cpu: int) -> Iterator[subprocess.Popen[str]]:
-    """Run a bare loop over a folder again and again: one process, one file after the other."""
+def hearing(folder: Path, cpu: int) -> Iterator[list[float]]:
+    """Run a bare loop over a folder again and again: one process, one file after the other.
+
+    Gives a list that has the seconds of every whole pass when the block has ended.
+    """
+    passes_s: list[float] = []
     with confined() as group:
         enter = f'echo $$ > {group}/cgroup.procs && exec taskset -c {cpu} "$@"'
         line = ["sh", "-c", enter, "sh", sys.executable, "-c", HEARD, str(folder)]
         with subprocess.Popen(line, stdout=subprocess.PIPE, text=True) as process:
-            yield process
+            yield passes_s
             process.kill()
-
-
-def bare_s(folder: Path) -> float:
-    """Seconds a bare loop takes for a folder, with another beside it."""
-    with hearing(folder, 1), hearing(folder, 0) as one:
-        assert one.stdout is not None
-        return float(one.stdout.readline())
+            assert process.stdout is not None
+            passes_s += map(float, process.stdout.read().splitlines())
 
 
 def hear(folder: str) -> None:

@@ -19,7 +19,7 @@ from serve_app.providers.tags.identity import TaggedIdentity
 from serve_app.services.scan.changes import FileOf, without_file
 from serve_app.services.scan.places import Found
 from serve_app.services.scan.report import Outcome
-from serve_app.services.scan.same import MAX_DIFFERENCE_S, SameRecording
+from serve_app.services.scan.same import SameRecording, are_near, may_be_same
 
 if TYPE_CHECKING:
     from models.fingerprint.landmarks import Fingerprint
@@ -89,17 +89,16 @@ class Entries:
             LibraryBusyError: Likewise.
         """
         edits: list[Edit] = []
-        outcomes, added_s = [], list[float]()
+        outcomes, added = [], list[Taken]()
         for one in taken:
             twin = self.twin(one.file)
-            if twin is None and one.hearing is not None:
-                duration_s = one.hearing.features.duration_s
-                if any(abs(duration_s - other_s) <= MAX_DIFFERENCE_S for other_s in added_s):
-                    # They may be one recording, which only what is written tells.
+            if twin is None:
+                if any(_may_be_one(one, other) for other in added):
+                    # Whether they are one recording only what is written tells.
                     self._library.write(edits)
-                    edits, added_s = [], []
+                    edits, added = [], []
                     twin = self.twin(one.file)
-                added_s.append(duration_s)
+                added.append(one)
             of_file, heard, outcome = self._decide(one, twin)
             edits.append(Edit(of_file.track_id, of_file.change(), heard))
             edits += [
@@ -137,6 +136,19 @@ class Entries:
         if gone:
             return of_file, None, Outcome.FOLLOWED
         return of_file, None, Outcome.RETAGGED if is_here else Outcome.JOINED
+
+
+def _may_be_one(one: Taken, other: Taken) -> bool:
+    """Whether two files may be of one track, so that the second has to see the first written."""
+    digests = {one.file.content_sha256, one.file.audio_sha256} - {None}
+    if digests & {other.file.content_sha256, other.file.audio_sha256}:
+        return True
+    if one.hearing is None or other.hearing is None:
+        return False
+    heard, there = one.hearing.features, other.hearing.features
+    return are_near(heard, there) and may_be_same(
+        one.named, heard.duration_s, other.named, there.duration_s
+    )
 
 
 def kind_of(location: str) -> Place:

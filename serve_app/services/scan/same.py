@@ -67,7 +67,9 @@ class SameRecording:
         candidates = [
             track
             for track in tracks
-            if track is not None and may_be_same(track, named, features.duration_s)
+            if track is not None
+            and track.analysis is not None
+            and may_be_same(track, track.analysis.features.duration_s, named, features.duration_s)
         ]
         if not candidates:
             return None
@@ -98,17 +100,27 @@ class SameRecording:
         return [sketch(found) for found in self._fingerprinter.make_fingerprints(clips)]
 
 
-def may_be_same(track: LibraryTrack, named: TaggedIdentity, duration_s: float) -> bool:
+def are_near(one: TrackFeatures, other: TrackFeatures) -> bool:
+    """Whether two analyses sound as alike as two copies of one recording do."""
+    return float(np.dot(one.embedding, other.embedding)) >= 1.0 - MAX_DISTANCE
+
+
+def may_be_same(
+    one: LibraryTrack | TaggedIdentity,
+    one_s: float,
+    other: LibraryTrack | TaggedIdentity,
+    other_s: float,
+) -> bool:
     """Whether durations, identifiers and tagged names allow that two files are one recording."""
-    heard = track.analysis
-    if heard is None or abs(heard.features.duration_s - duration_s) > MAX_DIFFERENCE_S:
+    if abs(one_s - other_s) > MAX_DIFFERENCE_S:
         return False
     for name in ("mbid", "isrc"):
-        mine, theirs = getattr(track.identity, name), getattr(named.identity, name)
+        mine, theirs = getattr(one.identity, name), getattr(other.identity, name)
         if mine and theirs:
             return bool(mine == theirs)
-    if not track.sources.get("title") == named.sources.get("title") == TAGS:
+    if not one.sources.get("title") == other.sources.get("title") == TAGS:
         return True
-    one, other = track.identity.title, named.identity.title
-    is_alike = normalise_title(one) == normalise_title(other)
-    return is_alike and version_words(one) == version_words(other)
+    title, its = one.identity.title, other.identity.title
+    return normalise_title(title) == normalise_title(its) and version_words(title) == version_words(
+        its
+    )

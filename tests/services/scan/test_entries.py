@@ -1,0 +1,70 @@
+"""Files that were heard, entered into a real library several at a time."""
+
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from serve_app.domain.identity import TrackIdentity
+from serve_app.library.library import Library
+from serve_app.library.track import Place, TrackFile
+from serve_app.providers.tags.identity import TAGS, TaggedIdentity
+from serve_app.services.scan.entries import Entries, Hearing, Taken
+from serve_app.services.scan.report import Outcome
+from serve_app.services.simulation.features import simulated_features
+
+N = 8
+
+
+@pytest.fixture
+def library(tmp_path: Path) -> Library:
+    library = Library((tmp_path / "library").as_uri(), tmp_path / "view")
+    library.follow()
+    return library
+
+
+def taken(
+    number: int, *, sound: int | None = None, title: str | None = None, audio: str | None = None
+) -> Taken:
+    """A file of 30 s whose sound is that of the number, unless it is another's."""
+    vector = np.random.default_rng(number if sound is None else sound).standard_normal(768)
+    features = replace(
+        simulated_features(f"{number}"),
+        duration_s=30.0,
+        embedding=(vector / np.linalg.norm(vector)).tolist(),
+    )
+    location = f"/music/{number}.flac"
+    digests = f"content {number}", audio or f"audio {number}"
+    named = TaggedIdentity(TrackIdentity(title=title), {"title": TAGS} if title else {})
+    file = TrackFile(Place.PATH, location, *digests, 1000, number)
+    return Taken(file, named, Hearing(features, None), lambda: nullcontext(Path(location)))
+
+
+def n_writes(library: Library, files: list[Taken]) -> int:
+    before = library.version
+    Entries(library).enter(files)
+    return library.version - before
+
+
+def test_files_of_one_length_share_a_write_where_they_sound_otherwise(library: Library) -> None:
+    assert n_writes(library, [taken(number) for number in range(N)]) == 1
+
+
+def test_files_that_sound_alike_share_a_write_where_they_are_named_otherwise(
+    library: Library,
+) -> None:
+    files = [taken(number, sound=0, title=f"Take {number}") for number in range(N)]
+    assert n_writes(library, files) == 1
+
+
+def test_a_file_that_may_be_a_copy_sees_the_other_written(library: Library) -> None:
+    assert n_writes(library, [taken(0), taken(1, sound=0), taken(2)]) == 2
+
+
+def test_the_same_audio_under_another_title_is_one_track(library: Library) -> None:
+    files = [taken(0, title="One", audio="same"), taken(1, title="Two", audio="same")]
+    entered = Entries(library).enter(files)
+    assert len({track_id for track_id, _ in entered}) == 1
+    assert [outcome for _, outcome in entered] == [Outcome.ADDED, Outcome.ANALYSED]
