@@ -2,6 +2,7 @@
 
 import io
 import re
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
@@ -42,7 +43,7 @@ def test_steps_are_told_in_lines_of_their_own_rate(
 ) -> None:
     monkeypatch.setattr(progress, "LINE_S", 0.0)
     seconds = iter([0.0, 10.0, 20.0, 50.0])
-    monkeypatch.setattr(progress.time, "monotonic", lambda: next(seconds))
+    monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: next(seconds)))
     with progress.shown_steps() as show:
         show("fetching", 1000, None)
         show("converting", 4000, 100_000)  # an earlier run did these

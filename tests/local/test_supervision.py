@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from redis import Redis
@@ -75,7 +76,7 @@ def test_a_server_that_dies_again_and_again_gets_longer_pauses(
         os.kill(pid_of(folder), signal.SIGKILL)
         return server
 
-    monkeypatch.setattr(supervision.time, "monotonic", lambda: now)
+    monkeypatch.setattr(supervision, "time", SimpleNamespace(monotonic=lambda: now))
     redis = SupervisedRedis("ledger", start)
     said: list[str] = []
     while not is_ended(pid_of(folder)):

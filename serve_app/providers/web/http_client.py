@@ -113,8 +113,12 @@ def _tls_context() -> ssl.SSLContext:
 class LocalRateLimiter:
     """Rolling windows within this process: the default where replicas are not to share one."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._clock, self._sleep = clock, sleep
         self._turns: dict[str, deque[float]] = {}
 
     async def acquire(self, provider: str, limit: RateLimit, max_wait_s: float) -> bool:
@@ -128,7 +132,7 @@ class LocalRateLimiter:
             return False
         turns.append(turn)
         if turn > now:
-            await asyncio.sleep(turn - now)
+            await self._sleep(turn - now)
         return True
 
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from dataclasses import fields, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import av
 import numpy as np
@@ -259,7 +260,7 @@ def test_a_reader_checks_for_a_new_version_once_a_second(
 ) -> None:
     build_catalog([DEMO], tmp_path / "catalog")
     now_s = 0.0
-    monkeypatch.setattr(search.time, "monotonic", lambda: now_s)
+    monkeypatch.setattr(search, "time", SimpleNamespace(monotonic=lambda: now_s))
     catalog = Catalog.open(tmp_path / "empty")
     (tmp_path / "catalog").rename(tmp_path / "empty")
     now_s = 0.99

@@ -184,11 +184,10 @@ async def test_a_billed_call_is_sent_once(stub: Stub, client: ProviderClient) ->
 
 
 @pytest.fixture
-def limiter(monkeypatch: pytest.MonkeyPatch) -> LocalRateLimiter:
+def limiter() -> LocalRateLimiter:
     """One whose time stands still, and whose waits are noted."""
     slept.clear()
-    monkeypatch.setattr("serve_app.providers.web.http_client.asyncio.sleep", no_sleep)
-    return LocalRateLimiter(Clock())
+    return LocalRateLimiter(Clock(), no_sleep)
 
 
 async def test_the_rate_limit_spreads_calls_and_refuses_long_waits(
