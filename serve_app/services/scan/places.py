@@ -5,6 +5,7 @@ folder; what lies below it is then unknown, not missing.
 """
 
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -188,4 +189,6 @@ def _listed(path: Path) -> Found | Trouble:
         return Trouble(readable, "the name is not UTF-8; rename the file")
     except OSError as error:
         return Trouble(location, reason_of(error))
+    if not stat.S_ISREG(status.st_mode):  # opening a pipe would wait for whoever writes into it
+        return Trouble(location, "not a plain file")
     return Found(location, status.st_size, status.st_mtime_ns)
