@@ -19,6 +19,7 @@ from serve_app.domain.errors import ServiceUnavailableError
 from serve_app.domain.identity import TrackIdentity
 from serve_app.domain.track_ids import AmbiguousTrackId, InvalidTrackIdError, parse_track_id
 from serve_app.providers.catalog.build import (
+    CURRENT,
     CatalogBusyError,
     CatalogFileError,
     build_catalog,
@@ -158,7 +159,9 @@ def publish() -> None:
 @app.command("export")
 def export_command(file: Written) -> None:
     """Write the catalog to one Parquet file."""
-    with told(FileNotFoundError), row_progress("exporting") as progress:
+    if not (folder() / CURRENT).exists():
+        fail("there is no catalog; `afa catalog import` or `afa catalog pull` makes one")
+    with told(OSError), row_progress("exporting") as progress:
         n_rows = export_catalog(folder(), file, progress)
     console.print(f"{n_rows} rows: {file}")
 
@@ -201,7 +204,7 @@ def musicbrainz_command(
     file: Written,
 ) -> None:
     """Turn a MusicBrainz dump into a catalog file."""
-    with told(DumpFormatError), console.status("reading"):
+    with told(DumpFormatError, OSError), console.status("reading"):
         show_dump(musicbrainz.import_recordings(dump, file), file)
 
 
@@ -212,7 +215,7 @@ def acousticbrainz_command(
     file: Written,
 ) -> None:
     """Turn AcousticBrainz's feature dumps into a catalog file of tempos and keys."""
-    with told(DumpFormatError), shown_steps() as show:
+    with told(DumpFormatError, OSError), shown_steps() as show:
         show_dump(features.import_features(rhythm, tonal, file, show), file)
 
 

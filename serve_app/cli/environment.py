@@ -11,15 +11,16 @@ import typer
 from pydantic import ValidationError
 from pydantic_settings import SettingsError
 from rich.console import Console
-from rich.markup import escape
+from rich.text import Text
 
 from configs.settings import Settings
 from serve_app.composition.profile import AppArgs, ProfileError, read_profile
 from serve_app.domain.errors import AfaError, ServiceUnavailableError
 
-console = Console(soft_wrap=True)
-errors = Console(stderr=True, soft_wrap=True)
-"""Lines are broken by the terminal alone, so that commands and paths can be copied whole."""
+console = Console(soft_wrap=True, markup=False, emoji=False)
+errors = Console(stderr=True, soft_wrap=True, markup=False, emoji=False)
+"""Lines are broken by the terminal alone, so that commands and paths can be copied whole. What
+stands in brackets in a name or a title is part of it."""
 
 ConfigOption = Annotated[
     Path | None,
@@ -39,7 +40,7 @@ TempoRangeOption = Annotated[
 
 def fail(message: str) -> NoReturn:
     """Tell what went wrong and what to do, and exit with status 1."""
-    errors.print(f"[bold red]afa:[/] {escape(message)}", highlight=False)
+    errors.print(Text.assemble(("afa:", "bold red"), f" {message}"), highlight=False)
     sys.exit(1)
 
 
