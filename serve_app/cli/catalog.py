@@ -79,9 +79,10 @@ def resumable() -> Iterator[None]:
         raise typer.Exit(130) from None
     except OSError as error:
         data_dir = Settings().data_dir.absolute()
-        free_gb = shutil.disk_usage(data_dir).free / 1e9
+        there = next(one for one in (data_dir, *data_dir.parents) if one.exists())
+        free_gb = shutil.disk_usage(there).free / 1e9
         fail(
-            f"{error}; {free_gb:.1f} GB are free at {data_dir}. What is done is kept, and the same "
+            f"{error}; {free_gb:.1f} GB are free at {there}. What is done is kept, and the same "
             "command goes on from there"
         )
 
@@ -132,8 +133,8 @@ def pull(
     """
     room = LocalFiles(Settings().data_dir.absolute()).pulled_dir
     pulling = Pulling(room / dump)
-    with told(CatalogBusyError), locked(room, "pull"):
-        with told(ValueError, httpx.HTTPError), resumable(), shown_steps() as show:
+    with told(CatalogBusyError), resumable(), locked(room, "pull"):
+        with told(ValueError, httpx.HTTPError), shown_steps() as show:
             report = pulling.run(dump, sources, show)
         show_dump(report, room / dump)
         import_command([part for one in Dump for part in Pulling(room / one).parts()])

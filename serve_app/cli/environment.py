@@ -65,13 +65,15 @@ def reason(error: Exception) -> str:
 def check_settings() -> None:
     """Tell which setting of the environment is not as it must be, before a command reads them."""
     try:
-        Settings()
+        data_dir = Settings().data_dir
     except ValidationError as error:
         fault = error.errors()[0]
         fail(f"AFA_{str(fault['loc'][0]).upper()}: {fault['msg']}")
     except SettingsError as error:
         field = str(error).split('"')[1]
         fail(f'AFA_{field.upper()} must be JSON, such as ["one", "other"] for a list')
+    if data_dir.exists() and not data_dir.is_dir():
+        fail(f"{data_dir} is no folder; name one with --data-dir or AFA_DATA_DIR")
 
 
 def profile_of(config: Path | None) -> AppArgs:

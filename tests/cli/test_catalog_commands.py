@@ -1,5 +1,7 @@
 """`afa catalog` on what is odd, or not there."""
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -44,3 +46,25 @@ def test_what_is_not_there_is_a_line(words: tuple[str, ...], tmp_path: Path) -> 
     assert isinstance(refused.exception, SystemExit)
     assert refused.stderr.startswith("afa: ")
     assert ("no catalog" if words[0] == "export" else "absent") in refused.stderr
+
+
+def test_a_data_folder_that_is_a_file_is_a_line(tmp_path: Path) -> None:
+    (tmp_path / "data").touch()
+    refused = run("find", ISRC)
+    assert (refused.exit_code, refused.stderr) == (
+        1,
+        f"afa: {tmp_path / 'data'} is no folder; name one with --data-dir or AFA_DATA_DIR\n",
+    )
+
+
+def test_a_pull_without_room_for_its_folder_is_a_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(self: Path, **_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "mkdir", full)
+    refused = run("pull", "musicbrainz", "--from", tmp_path / "dump.tar.xz")
+    assert refused.exit_code == 1
+    assert "No space left" in refused.stderr
+    assert f"GB are free at {tmp_path}. " in refused.stderr
