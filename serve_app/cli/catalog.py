@@ -19,7 +19,6 @@ from serve_app.domain.errors import ServiceUnavailableError
 from serve_app.domain.identity import TrackIdentity
 from serve_app.domain.track_ids import AmbiguousTrackId, InvalidTrackIdError, parse_track_id
 from serve_app.providers.catalog.build import (
-    CURRENT,
     CatalogBusyError,
     CatalogFileError,
     build_catalog,
@@ -29,6 +28,7 @@ from serve_app.providers.catalog.build import (
 from serve_app.providers.catalog.build import (
     Progress as RowProgress,
 )
+from serve_app.providers.catalog.index import CURRENT
 from serve_app.providers.catalog.rows import AudioPolicy
 from serve_app.providers.catalog.search import Catalog
 from serve_app.providers.dumps import features, musicbrainz
