@@ -60,10 +60,10 @@ def bench(
             if len(wanted) == 1:
                 raise
             outcomes[name] = f"FAILED: {error!r}"  # and on with the others
-            console.print(f"{name}: {outcomes[name]}", markup=False)
+            console.print(f"{name}: {outcomes[name]}")
     if len(wanted) > 1:
         for name, outcome in outcomes.items():
-            console.print(f"{name:18} {outcome}", markup=False)
+            console.print(f"{name:18} {outcome}")
     if any(outcome.startswith("FAILED") for outcome in outcomes.values()):
         raise typer.Exit(1)
 

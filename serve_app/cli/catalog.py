@@ -28,6 +28,7 @@ from serve_app.providers.catalog.build import (
 from serve_app.providers.catalog.build import (
     Progress as RowProgress,
 )
+from serve_app.providers.catalog.index import CURRENT
 from serve_app.providers.catalog.rows import AudioPolicy
 from serve_app.providers.catalog.search import Catalog
 from serve_app.providers.dumps import features, musicbrainz
@@ -78,9 +79,10 @@ def resumable() -> Iterator[None]:
         raise typer.Exit(130) from None
     except OSError as error:
         data_dir = Settings().data_dir.absolute()
-        free_gb = shutil.disk_usage(data_dir).free / 1e9
+        there = next(one for one in (data_dir, *data_dir.parents) if one.exists())
+        free_gb = shutil.disk_usage(there).free / 1e9
         fail(
-            f"{error}; {free_gb:.1f} GB are free at {data_dir}. What is done is kept, and the same "
+            f"{error}; {free_gb:.1f} GB are free at {there}. What is done is kept, and the same "
             "command goes on from there"
         )
 
@@ -131,8 +133,8 @@ def pull(
     """
     room = LocalFiles(Settings().data_dir.absolute()).pulled_dir
     pulling = Pulling(room / dump)
-    with told(CatalogBusyError), locked(room, "pull"):
-        with told(ValueError, httpx.HTTPError), resumable(), shown_steps() as show:
+    with told(CatalogBusyError), resumable(), locked(room, "pull"):
+        with told(ValueError, httpx.HTTPError), shown_steps() as show:
             report = pulling.run(dump, sources, show)
         show_dump(report, room / dump)
         import_command([part for one in Dump for part in Pulling(room / one).parts()])
@@ -158,7 +160,9 @@ def publish() -> None:
 @app.command("export")
 def export_command(file: Written) -> None:
     """Write the catalog to one Parquet file."""
-    with told(FileNotFoundError), row_progress("exporting") as progress:
+    if not (folder() / CURRENT).exists():
+        fail("there is no catalog; `afa catalog import` or `afa catalog pull` makes one")
+    with told(OSError), row_progress("exporting") as progress:
         n_rows = export_catalog(folder(), file, progress)
     console.print(f"{n_rows} rows: {file}")
 
@@ -201,7 +205,7 @@ def musicbrainz_command(
     file: Written,
 ) -> None:
     """Turn a MusicBrainz dump into a catalog file."""
-    with told(DumpFormatError), console.status("reading"):
+    with told(DumpFormatError, OSError), console.status("reading"):
         show_dump(musicbrainz.import_recordings(dump, file), file)
 
 
@@ -212,7 +216,7 @@ def acousticbrainz_command(
     file: Written,
 ) -> None:
     """Turn AcousticBrainz's feature dumps into a catalog file of tempos and keys."""
-    with told(DumpFormatError), shown_steps() as show:
+    with told(DumpFormatError, OSError), shown_steps() as show:
         show_dump(features.import_features(rhythm, tonal, file, show), file)
 
 

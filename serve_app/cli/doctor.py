@@ -11,7 +11,6 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import typer
-from rich.markup import escape
 
 from configs.settings import Settings
 from models.checkpoints.cards import CardError
@@ -80,9 +79,9 @@ def doctor(config: ConfigOption = None) -> None:
     n_faults = 0
     for finding in findings(settings, config):
         style = "red" if finding.is_fault else "yellow" if finding.remedy else ""
-        console.print(f"{finding.part:<10} {escape(finding.state)}", style=style, highlight=False)
+        console.print(f"{finding.part:<10} {finding.state}", style=style, highlight=False)
         if finding.remedy:
-            console.print(f"           {escape(finding.remedy)}", style="dim", highlight=False)
+            console.print(f"           {finding.remedy}", style="dim", highlight=False)
         n_faults += finding.is_fault
     if n_faults:
         raise typer.Exit(1)

@@ -11,15 +11,16 @@ import typer
 from pydantic import ValidationError
 from pydantic_settings import SettingsError
 from rich.console import Console
-from rich.markup import escape
+from rich.text import Text
 
 from configs.settings import Settings
 from serve_app.composition.profile import AppArgs, ProfileError, read_profile
 from serve_app.domain.errors import AfaError, ServiceUnavailableError
 
-console = Console(soft_wrap=True)
-errors = Console(stderr=True, soft_wrap=True)
-"""Lines are broken by the terminal alone, so that commands and paths can be copied whole."""
+console = Console(soft_wrap=True, markup=False, emoji=False)
+errors = Console(stderr=True, soft_wrap=True, markup=False, emoji=False)
+"""Lines are broken by the terminal alone, so that commands and paths can be copied whole. What
+stands in brackets in a name or a title is part of it."""
 
 ConfigOption = Annotated[
     Path | None,
@@ -39,7 +40,7 @@ TempoRangeOption = Annotated[
 
 def fail(message: str) -> NoReturn:
     """Tell what went wrong and what to do, and exit with status 1."""
-    errors.print(f"[bold red]afa:[/] {escape(message)}", highlight=False)
+    errors.print(Text.assemble(("afa:", "bold red"), f" {message}"), highlight=False)
     sys.exit(1)
 
 
@@ -64,13 +65,15 @@ def reason(error: Exception) -> str:
 def check_settings() -> None:
     """Tell which setting of the environment is not as it must be, before a command reads them."""
     try:
-        Settings()
+        data_dir = Settings().data_dir
     except ValidationError as error:
         fault = error.errors()[0]
         fail(f"AFA_{str(fault['loc'][0]).upper()}: {fault['msg']}")
     except SettingsError as error:
         field = str(error).split('"')[1]
         fail(f'AFA_{field.upper()} must be JSON, such as ["one", "other"] for a list')
+    if data_dir.exists() and not data_dir.is_dir():
+        fail(f"{data_dir} is no folder; name one with --data-dir or AFA_DATA_DIR")
 
 
 def profile_of(config: Path | None) -> AppArgs:

@@ -107,7 +107,7 @@ def identify(
 
     def show(file: str, name: str | Failure) -> None:
         if isinstance(name, str):
-            console.print(f"{file}: {name}" if len(files) > 1 else name, markup=False)
+            console.print(f"{file}: {name}" if len(files) > 1 else name)
 
     with each_file(len(files), show) as told_of:
         for file in files:
@@ -148,7 +148,7 @@ def fingerprint(
     tracks = [one for one in found if not isinstance(one, Trouble)]
     troubles = [one for one in found if isinstance(one, Trouble)]
     for trouble in troubles:
-        errors.print(f"{trouble.location}: {trouble.message}", markup=False, highlight=False)
+        errors.print(f"{trouble.location}: {trouble.message}", highlight=False)
     if whole_library:
         tracks = [(one.track.track_id, one.path) for one in library_tracks(opened(settings, files))]
     os.umask(0o077)  # what is made from here on lies in the data folder
@@ -188,7 +188,7 @@ def rows_of(file: Path, audio: AudioPolicy = DEFAULT_AUDIO) -> Iterator[Track]:
         try:
             identity = parse_row(row, file.parent, audio)
         except RowError as error:
-            errors.print(f"{file}: row left out: {error}", markup=False, highlight=False)
+            errors.print(f"{file}: row left out: {error}", highlight=False)
             continue
         key = key_of_identity(identity)
         if key is not None and (identity.audio_url or "").startswith(FILE_SCHEME):
@@ -241,7 +241,7 @@ def build(folder: Path, tracks: list[Track], *, again: bool = False) -> tuple[in
                 if isinstance(found, Exception):
                     n_failed += 1
                     message = Failure.of(found).message
-                    errors.print(f"{path}: {message}", markup=False, highlight=False)
+                    errors.print(f"{path}: {message}", highlight=False)
                 else:
                     yield key, found
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from serve_app.cli.environment import console, writable
+from serve_app.cli.environment import console, fail, writable
 from serve_app.cli.ledger_access import with_ledger
 from serve_app.ledger.archive import Archive
 from serve_app.ledger.parquet import write_parquet
@@ -85,6 +85,8 @@ def verify_archive(place: Place) -> None:
         console.print(problem, style="red")
     if seen.problems:
         raise typer.Exit(1)
+    if not seen.segments:
+        fail(f"nothing is archived at {place}")
     console.print("the chain is whole, and its sums are its states", style="green")
 
 

@@ -229,7 +229,6 @@ def run_demo(session: dict[str, Any]) -> None:
         f"{url}/docs",
         soft_wrap=True,
         highlight=False,
-        markup=False,
     )
 
 

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import product
+from itertools import islice, product
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,10 @@ FORMAT = 3
 Known = tuple[str, str, TrackIdentity]
 """Track id, owner and identity."""
 
-BUSY_S = 60.0
+BUSY_S = 600.0
+"""So long one process may wait for others that fill the view; a million rows take some minutes."""
+TOGETHER = 1000
+"""Rows that are taken in at once, a tenth of a second's work."""
 MAX_SAME = 16
 MAX_NAMED = 50
 LAST = "\U0010ffff"
@@ -134,11 +137,15 @@ class View:
         )
 
     def take_in(self, fragment: int, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Take in the rows of one fragment, all or none."""
+        """Take in the rows of one fragment, some at a time, so that no other process waits long."""
+        life, rows = self.life, iter(rows)
+        while some := list(islice(rows, TOGETHER)):
+            with self._transaction() as connection:
+                for row in some:
+                    _put(connection, row)
         with self._transaction() as connection:
-            for row in rows:
-                _put(connection, row)
-            connection.execute("INSERT OR IGNORE INTO fragment VALUES(?)", [fragment])
+            if self.life == life:  # else another process has emptied the view meanwhile
+                connection.execute("INSERT OR IGNORE INTO fragment VALUES(?)", [fragment])
 
     def reached(self, version: int, fragments: Collection[int]) -> None:
         """Note that the view has all of a version, which consists of these fragments."""

@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -151,11 +152,12 @@ class LocalService:
         from ray.serve.config import HTTPOptions
 
         options = self._config["http_options"] | {"host": self._host, "port": self._port}
-        serve.start(
-            proxy_location=self._config["proxy_location"],
-            http_options=HTTPOptions(**options),
-            logging_config=self._config["logging_config"],
-        )
+        with suppress(TimeoutError):  # of the proxy, which `_wait_ready` has more patience with
+            serve.start(
+                proxy_location=self._config["proxy_location"],
+                http_options=HTTPOptions(**options),
+                logging_config=self._config["logging_config"],
+            )
 
     def _deploy(self) -> None:
         from ray import serve

@@ -128,6 +128,9 @@ def test_lost_entries_are_told_and_brought_back(url: str, tmp_path: Path) -> Non
     assert "wrote 5 entries" in afa("ledger", "export", place, "--parquet", str(table)).output
     assert "no month ahead" in afa("ledger", "repair-period", "bob").output
     assert afa("ledger", "verify", str(tmp_path / "nowhere")).exit_code == 2
+    (tmp_path / "empty").mkdir()
+    nothing = afa("ledger", "verify", str(tmp_path / "empty"))
+    assert (nothing.exit_code, "nothing is archived" in nothing.stderr) == (1, True)
 
 
 def test_adjusting_works_before_the_first_call(url: str) -> None:

@@ -28,6 +28,7 @@ from serve_app.library.query import Sort, TrackQuery
 from serve_app.library.rows import audio_term, content_term, location_term
 from serve_app.library.spelling import normalise
 from serve_app.library.track import OPERATOR, LibraryTrack, Place, TrackFile, pack, unpack
+from serve_app.library.view import View
 from serve_app.library.writer import LibraryWriter
 from tests.library.library_setting import MODEL_SET, adding, heard, track
 
@@ -257,6 +258,39 @@ def test_a_view_is_made_anew_from_what_is_shared(opened: Opened) -> None:
     fresh = opened(view="another")
     fresh.follow()
     assert sorted(titles(fresh.page(TrackQuery(), EVERYBODY, 10).items)) == ["Song 0", "Song 2"]
+
+
+def test_others_write_while_a_view_is_filled_and_what_is_filled_stays(
+    opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = opened()
+    library.write([adding(track(f"Song {n}")) for n in range(6)])
+    (fragment,) = library._tracks.latest().get_fragments()
+    rows = fragment.to_table().to_pylist()
+    monkeypatch.setattr("serve_app.library.view.TOGETHER", 2)
+    monkeypatch.setattr("serve_app.library.view.BUSY_S", 0.1)
+    filling, other = View(tmp_path / "filled"), View(tmp_path / "filled")
+
+    def breaking_off() -> Iterator[dict[str, object]]:
+        yield from rows[:4]
+        other.take_in(7, rows[5:])
+        raise OSError("away")
+
+    with pytest.raises(OSError, match="away"):
+        filling.take_in(1, breaking_off())
+    assert (filling.count(EVERYBODY), filling.lacking([1, 7])) == (5, [1])
+
+    def emptied_meanwhile() -> Iterator[dict[str, object]]:
+        yield from rows[:4]
+        other.empty()
+        yield from rows[4:]
+
+    filling.take_in(1, emptied_meanwhile())
+    assert (filling.count(EVERYBODY), filling.lacking([1])) == (2, [1])
+    filling.take_in(1, rows)
+    assert (filling.count(EVERYBODY), filling.lacking([1])) == (6, [])
+    filling.close()
+    other.close()
 
 
 def test_a_new_machine_answers_with_what_others_have_seen(

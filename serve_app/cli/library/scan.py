@@ -149,7 +149,7 @@ class Session:
 
     def _tell(self, report: ScanReport, took_s: float, *, is_quiet: bool) -> None:
         for trouble in report.troubles:
-            errors.print(f"{trouble.location}: {trouble.message}", markup=False, highlight=False)
+            errors.print(f"{trouble.location}: {trouble.message}", highlight=False)
         has_news = any(outcome is not Outcome.UNCHANGED for outcome in report.counts)
         if has_news or not is_quiet:
             n_tracks = self._library.count([OPERATOR])
@@ -185,9 +185,9 @@ def foretell(library: Library, found: Listed) -> None:
     for one in (one for _, of_place in found for one in of_place):
         if isinstance(one, Found) and not is_known(library, one):
             news += 1
-            console.print(one.location, markup=False, highlight=False)
+            console.print(one.location, highlight=False)
     for trouble in troubles:
-        errors.print(f"{trouble.location}: {trouble.message}", markup=False, highlight=False)
+        errors.print(f"{trouble.location}: {trouble.message}", highlight=False)
     n_known = sum(len(of_place) for _, of_place in found) - news - len(troubles)
     console.print(f"{news} new or changed, {n_known} unchanged", highlight=False)
     if troubles:

@@ -132,4 +132,4 @@ class Tagger:
     def fail(self, file: object, message: str) -> None:
         """Tell of a file that stays as it is."""
         self.n_failed += 1
-        errors.print(f"{file}: {message}", markup=False, highlight=False)
+        errors.print(f"{file}: {message}", highlight=False)

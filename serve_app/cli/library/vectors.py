@@ -54,7 +54,7 @@ def embed(
                     bar.advance(task)
                     if isinstance(outcome, AudioError):
                         n_failed += 1
-                        errors.print(str(outcome), markup=False, highlight=False)
+                        errors.print(str(outcome), highlight=False)
                         continue
                     vector = outcome[1].vector
                     if any(vector):  # silence has none

@@ -122,7 +122,7 @@ def report(card: ModelCard, settings: Settings) -> int:
     from models.checkpoints.cache import CheckpointError, pull, verify
     from pipelines.analysis.card_check import check_card
 
-    console.print(f"[bold]{card.model_id}[/]", highlight=False)
+    console.print(card.model_id, style="bold", highlight=False)
     faults = 0
     with TemporaryDirectory() as scratch:
         model_dir = settings.resolved_model_dir()
@@ -136,5 +136,5 @@ def report(card: ModelCard, settings: Settings) -> int:
             line = (
                 f"no   {finding.what}: {finding.fault}" if finding.fault else f"yes  {finding.what}"
             )
-            console.print(line, highlight=False, markup=False)
+            console.print(line, highlight=False)
     return faults

@@ -46,7 +46,7 @@ class EachFile(Generic[R]):
 
     def _fail(self, file: str, failure: Failure) -> None:
         self.n_failed += 1
-        errors.print(f"{file}: {failure.message}", highlight=False, markup=False)
+        errors.print(f"{file}: {failure.message}", highlight=False)
         self._show(file, failure)
 
 

@@ -70,7 +70,7 @@ def shown_steps() -> Iterator[Callable[[str, int, int | None], None]]:
     title, begun_s, begun_at = "", 0.0, 0
     shown_s = time.monotonic()
     with Progress(
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         TextColumn("{task.completed:,}"),
         TimeElapsedColumn(),

@@ -76,4 +76,5 @@ def write_m3u(tracks: Sequence[ExportTrack], file: IO[str]) -> None:
     for track in tracks:
         who = track.identity
         name = f"{who.artist} - {who.title}" if who.artist else who.title
-        file.write(f"#EXTINF:{round(track.features.duration_s)},{name}\n{track.file.location}\n")
+        line = " ".join(name.split())
+        file.write(f"#EXTINF:{round(track.features.duration_s)},{line}\n{track.file.location}\n")

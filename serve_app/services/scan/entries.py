@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+from numpy.typing import NDArray
+
 from pipelines.analysis.records import TrackFeatures
 from serve_app.checkpoints.choice import models_name
 from serve_app.library.edit import Edit, Heard
@@ -89,16 +92,17 @@ class Entries:
             LibraryBusyError: Likewise.
         """
         edits: list[Edit] = []
-        outcomes, added = [], list[Taken]()
+        outcomes, added = [], list[tuple[Taken, NDArray[np.float32]]]()
         for one in taken:
             twin = self.twin(one.file)
             if twin is None:
-                if any(_may_be_one(one, other) for other in added):
+                sound = np.array(one.hearing.features.embedding if one.hearing else (), np.float32)
+                if any(_may_be_one(one, sound, *other) for other in added):
                     # Whether they are one recording only what is written tells.
                     self._library.write(edits)
                     edits, added = [], []
                     twin = self.twin(one.file)
-                added.append(one)
+                added.append((one, sound))
             of_file, heard, outcome = self._decide(one, twin)
             edits.append(Edit(of_file.track_id, of_file.change(), heard))
             edits += [
@@ -138,7 +142,9 @@ class Entries:
         return of_file, None, Outcome.RETAGGED if is_here else Outcome.JOINED
 
 
-def _may_be_one(one: Taken, other: Taken) -> bool:
+def _may_be_one(
+    one: Taken, sound: NDArray[np.float32], other: Taken, its_sound: NDArray[np.float32]
+) -> bool:
     """Whether two files may be of one track, so that the second has to see the first written."""
     digests = {one.file.content_sha256, one.file.audio_sha256} - {None}
     if digests & {other.file.content_sha256, other.file.audio_sha256}:
@@ -146,8 +152,8 @@ def _may_be_one(one: Taken, other: Taken) -> bool:
     if one.hearing is None or other.hearing is None:
         return False
     heard, there = one.hearing.features, other.hearing.features
-    return are_near(heard, there) and may_be_same(
-        one.named, heard.duration_s, other.named, there.duration_s
+    return may_be_same(one.named, heard.duration_s, other.named, there.duration_s) and are_near(
+        sound, its_sound
     )
 
 

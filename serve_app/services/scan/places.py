@@ -5,6 +5,7 @@ folder; what lies below it is then unknown, not missing.
 """
 
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from typing import Protocol
 from urllib.parse import urlsplit
 
 import obstore
+from obstore.exceptions import BaseError as StoreError
 from obstore.store import ObjectStore
 
 from serve_app.services.failure import reason_of
@@ -145,6 +147,8 @@ class Bucket:
                         yield Found(self._root + entry["path"], entry["size"], mtime_ns)
         except OSError as error:
             yield Trouble(self._root, reason_of(error))
+        except StoreError as error:
+            yield Trouble(self._root, _first_line(error))
 
     def holds(self, location: str) -> bool:
         """See `Place`."""
@@ -172,10 +176,18 @@ def fetched(store: ObjectStore, key: str) -> Iterator[Path]:
     """
     with TemporaryDirectory(prefix="afa-scan-") as folder:
         path = Path(folder) / Path(key).name
-        with path.open("wb") as file:
-            for block in obstore.get(store, key):
-                file.write(block)
+        try:
+            with path.open("wb") as file:
+                for block in obstore.get(store, key):
+                    file.write(block)
+        except StoreError as error:
+            raise OSError(_first_line(error)) from error
         yield path
+
+
+def _first_line(error: StoreError) -> str:
+    """What the store said; what follows is for who debugs it."""
+    return str(error).partition("\n")[0]
 
 
 def _listed(path: Path) -> Found | Trouble:
@@ -188,4 +200,6 @@ def _listed(path: Path) -> Found | Trouble:
         return Trouble(readable, "the name is not UTF-8; rename the file")
     except OSError as error:
         return Trouble(location, reason_of(error))
+    if not stat.S_ISREG(status.st_mode):  # opening a pipe would wait for whoever writes into it
+        return Trouble(location, "not a plain file")
     return Found(location, status.st_size, status.st_mtime_ns)

@@ -100,9 +100,9 @@ class SameRecording:
         return [sketch(found) for found in self._fingerprinter.make_fingerprints(clips)]
 
 
-def are_near(one: TrackFeatures, other: TrackFeatures) -> bool:
-    """Whether two analyses sound as alike as two copies of one recording do."""
-    return float(np.dot(one.embedding, other.embedding)) >= 1.0 - MAX_DISTANCE
+def are_near(one: NDArray[np.float32], other: NDArray[np.float32]) -> bool:
+    """Whether two embeddings are as alike as those of two copies of one recording."""
+    return float(np.dot(one, other)) >= 1.0 - MAX_DISTANCE
 
 
 def may_be_same(

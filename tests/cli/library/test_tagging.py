@@ -139,7 +139,7 @@ def test_the_time_of_change_may_stay_and_a_link_stays_a_link(tmp_path: Path) -> 
 
 def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AFA_DATA_DIR", str(tmp_path / "data"))
-    song, stranger = titled(tmp_path / "song.mp3"), titled(tmp_path / "stranger.mp3")
+    song, stranger = titled(tmp_path / "a [b]c.mp3"), titled(tmp_path / "stranger.mp3")
     library = Library((tmp_path / "data" / "library").as_uri(), tmp_path / "data" / "library-view")
     file = TrackFile(Place.PATH, str(song), audio_sha256=digest_packets(song, LIMITS))
     track = LibraryTrack(new_track_id(), TrackIdentity(title="Song"), files=(file,))
@@ -150,6 +150,7 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     done = runner.invoke(app, ["tag", "--library", "--dry-run", "--key-format", "openkey"])
     assert done.exit_code == 0, done.output
     assert "123.98" in done.stdout
+    assert "a [b]c.mp3" in done.stdout
     assert "1m" in done.stdout
     assert "1 would change" in done.stdout
     assert song.read_bytes() == before

@@ -188,7 +188,8 @@ def test_tables(tmp_path: Path) -> None:
     (row,) = pq.read_table(tmp_path / "a.parquet").to_pylist()
     assert (row["isrc"], row["beats"][0]) == ("GBAYE0500123", 0.25)
     playlist = io.StringIO()
-    tables.write_m3u([track], playlist)
+    broken = replace(track.identity, title='"Hoppípolla"\n= 1')
+    tables.write_m3u([replace(track, track=replace(track.track, identity=broken))], playlist)
     assert playlist.getvalue().splitlines() == [
         "#EXTM3U", '#EXTINF:180,Sigur Rós & <Co> - "Hoppípolla" = 1', str(ODD)
     ]  # fmt: skip

@@ -7,7 +7,10 @@ import shutil
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import mutagen
 import numpy as np
@@ -26,7 +29,7 @@ from serve_app.services.scan.entries import Hearing
 from serve_app.services.scan.facts import LIMITS
 from serve_app.services.scan.landmarks import LandmarkIndex
 from serve_app.services.scan.naming import Naming
-from serve_app.services.scan.places import Bucket, Folder, Place, SingleFile
+from serve_app.services.scan.places import Bucket, Folder, Place, SingleFile, fetched
 from serve_app.services.scan.report import Outcome, ScanReport
 from serve_app.services.scan.scan import Scan
 from serve_app.services.simulation.features import simulated_features
@@ -224,10 +227,11 @@ async def test_a_bad_file_is_a_line_with_its_path(setting: Setting, music: Path)
     (music / "bad.mp3").write_bytes(b"nothing to hear")
     (music / "empty.flac").touch()
     (music / "gone.ogg").symlink_to(music / "nowhere")
+    os.mkfifo(music / "pipe.ogg")
     report = await setting.scan(Folder(music), SingleFile(music / "absent.mp3"))
-    assert report.counts == {Outcome.ADDED: 2, Outcome.FAILED: 4}
+    assert report.counts == {Outcome.ADDED: 2, Outcome.FAILED: 5}
     told = {Path(trouble.location).name: trouble.message for trouble in report.troubles}
-    assert set(told) == {"bad.mp3", "empty.flac", "gone.ogg", "absent.mp3"}
+    assert set(told) == {"bad.mp3", "empty.flac", "gone.ogg", "pipe.ogg", "absent.mp3"}
     assert all(told.values())
 
 
@@ -327,6 +331,36 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     urllib.request.urlopen(made).close()  # noqa: S310
     yield f"s3://scanned/music?endpoint=http://{host}:{port}&region=us-east-1"
     server.stop()
+
+
+class Refusing(BaseHTTPRequestHandler):
+    """An S3 store that lets nobody in."""
+
+    def do_GET(self) -> None:
+        self.send_error(HTTPStatus.FORBIDDEN)
+
+    def log_message(self, *_: object) -> None:
+        """Nothing."""
+
+
+@pytest.fixture
+def refusing(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+    with ThreadingHTTPServer(("127.0.0.1", 0), Refusing) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield f"s3://closed/music?endpoint=http://127.0.0.1:{server.server_port}&region=us-east-1"
+        server.shutdown()
+
+
+async def test_a_store_that_refuses_is_a_line(setting: Setting, refusing: str) -> None:
+    report = await setting.scan(Bucket(refusing))
+    assert report.counts == {Outcome.FAILED: 1}
+    (trouble,) = report.troubles
+    assert "\n" not in trouble.message
+    refused = fetched(open_backend(refusing), "a.ogg")
+    with pytest.raises(OSError, match=r"a\.ogg"):
+        refused.__enter__()
 
 
 async def test_a_bucket_is_scanned_as_a_folder_is(
