@@ -20,7 +20,7 @@ from serve_app.domain.keys import (
     is_well_formed,
     new_key,
 )
-from serve_app.domain.tiers import Tiers
+from serve_app.domain.tiers import SOLD, Tiers
 from serve_app.domain.ulid import new_ulid
 from serve_app.store.bus import Bus
 from serve_app.store.client import Store, from_ms
@@ -159,7 +159,7 @@ class Accounts:
         try:
             row = self._tiers[tier]
         except KeyError as error:
-            raise ValueError(f"there is no tier {tier!r}") from error
+            raise ValueError(f"there is no tier {tier!r}, but {', '.join(SOLD)}") from error
         names = self._store.keys
         record = names.owner(check_owner(owner))
         for account, more in ((TEST_NAMESPACE + owner, []), (owner, [record])):

@@ -46,6 +46,12 @@ def test_automatic_topup_is_set_shown_and_switched_off(url: str) -> None:
     assert "switched off by an operator" in afa("credits", "autotopup", "off", "bob").output
 
 
+def test_a_tier_that_is_not_there_is_told_with_those_that_are(url: str) -> None:
+    refused = afa("keys", "create", "bob", "--tier", "gold")
+    assert refused.exit_code == 1
+    assert "there is no tier 'gold', but free, basic, pro, scale" in refused.stderr
+
+
 def test_another_key_leaves_its_owners_tier(url: str) -> None:
     assert afa("keys", "create", "bob", "--tier", "pro").exit_code == 0
     assert afa("keys", "create", "bob", "--scope", "read", "--scope", "assets").exit_code == 0
