@@ -2,6 +2,7 @@
 
 from pipelines.analysis.notes import camelot
 from pipelines.analysis.records import EmbeddingResult, MoodResult, SpectralResult, TrackFeatures
+from pipelines.analysis.repeatability import repeatability
 from pipelines.analysis.tags.contradictions import consistent_tags
 from pipelines.analysis.tags.presence import with_presence
 from pipelines.analysis.tags.tagging import merge_tags
@@ -46,4 +47,5 @@ def merge(
         tempo_alternatives=spectral.tempo_alternatives,
         chords=spectral.chords,
         tuning_cents=spectral.tuning_cents,
+        attribute_confidence=repeatability(mood),
     )

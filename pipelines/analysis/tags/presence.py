@@ -12,6 +12,8 @@ from pipelines.analysis.records import EmbeddingResult, MoodResult
 from pipelines.analysis.tags.tagging import Vocabulary, scores
 
 AUDIENCE_TAGS = ("applause", "cheering", "crowd")
+ANOTHER = 0.1
+"""From this difference on two values are not the same, as in `pipelines.analysis.repeatability`."""
 SPEECH_TAGS = ("speech", "male speech", "female speech", "conversation", "narration")
 
 
@@ -46,9 +48,14 @@ def speech(vocabulary: Vocabulary, windows: Tensor) -> float:
 
 
 def with_presence(mood: MoodResult, embedding: EmbeddingResult) -> MoodResult:
-    """Raise liveness and speechiness to what the trunk of the embedding hears."""
-    return replace(
-        mood,
-        liveness=max(mood.liveness, embedding.audience),
-        speechiness=max(mood.speechiness, embedding.speech),
-    )
+    """Raise liveness and speechiness to what the trunk of the embedding hears.
+
+    Where that is another answer than the attribute network's, the network's spread says nothing.
+    """
+    heard = {
+        "liveness": max(mood.liveness, embedding.audience),
+        "speechiness": max(mood.speechiness, embedding.speech),
+    }
+    others = {name for name, value in heard.items() if value > getattr(mood, name) + ANOTHER}
+    spread = {name: value for name, value in mood.spread.items() if name not in others}
+    return replace(mood, **heard, spread=spread)
