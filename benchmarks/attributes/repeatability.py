@@ -1,8 +1,8 @@
 """How far the attributes of a track repeat in another part of it, and the fit of their confidence.
 
-``python -m benchmarks.attributes.repeatability FIT CHECK`` hears all audio below two folders (tracks
-of a minute and more, the first 90 s), fits `pipelines.analysis.repeatability` on the first and prints
-how well it holds on the second. Real recordings and rendered music belong into runs of their own.
+``python -m benchmarks.attributes.repeatability FIT CHECK`` hears all audio below two folders (the
+first 90 s of tracks of a minute and more), fits `pipelines.analysis.repeatability` on the first and
+prints how well what stands there holds on the second.
 """
 
 import sys
@@ -96,7 +96,7 @@ def equalised(audio: Audio, is_bright: int) -> Audio:
 
 
 def fit(pairs: Sequence[Pair], name: str) -> Fit:
-    """Fit one attribute: a logistic regression with a ridge, in which each track counts the same."""
+    """Fit one attribute by logistic regression with a ridge; each track counts the same."""
     told = {id(pair.told): pair.told for pair in pairs}.values()
     squares = sum((mood.n_parts - 1) * mood.spread[name] ** 2 for mood in told)
     usual = float(np.sqrt(squares / max(1, sum(mood.n_parts - 1 for mood in told))))
@@ -123,14 +123,10 @@ def table(pairs: Sequence[Pair], name: str) -> list[tuple[float, float, float, i
     said = np.array([repeatability(pair.told)[name] for pair in pairs])
     hits = np.array([pair.repeats(name) for pair in pairs])
     bins = np.digitize(said, BINS[1:-1])
+    among = {BINS[b]: bins == b for b in np.unique(bins)}
     return [
-        (
-            BINS[b],
-            float(said[bins == b].mean()),
-            float(hits[bins == b].mean()),
-            int((bins == b).sum()),
-        )
-        for b in np.unique(bins)
+        (least, float(said[here].mean()), float(hits[here].mean()), int(here.sum()))
+        for least, here in among.items()
     ]
 
 

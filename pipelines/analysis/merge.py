@@ -5,7 +5,7 @@ from pipelines.analysis.records import EmbeddingResult, MoodResult, SpectralResu
 from pipelines.analysis.repeatability import repeatability
 from pipelines.analysis.tags.contradictions import consistent_tags
 from pipelines.analysis.tags.presence import with_presence
-from pipelines.analysis.tags.tagging import merge_tags
+from pipelines.analysis.tags.tagging import joined_tags
 
 
 def merge(
@@ -38,7 +38,7 @@ def merge(
         speechiness=mood.speechiness,
         valence=mood.valence,
         mood_tags=consistent_tags(
-            merge_tags(mood.tags, embedding.tags), mood.instrumentalness, spectral.tempo
+            joined_tags(mood.tags, embedding.tags), mood.instrumentalness, spectral.tempo
         ),
         models={**embedding.models, **mood.models, **spectral.models},
         embedding=embedding.vector,

@@ -2,9 +2,9 @@
 
 Of energy, danceability or happiness no lawful recording has a judgement by people, so that nobody
 can say how right a value is. How far it hangs on the part of the track that was heard can be
-measured: a confidence is the probability that another part of the same track (its half, or 15 to 30
-s of it), as it is or through MP3 at 64 kbit/s, 3 % faster or slower, or equalised, has a value within
-10 of 100. A value that repeats may still be wrong.
+measured: a confidence is the probability that another part of the same track (its half, or 15 to
+30 s of it), as it is or through MP3 at 64 kbit/s, 3 % faster or slower, or equalised, has a value
+within 10 of 100. A value that repeats may still be wrong.
 """
 
 import math
@@ -64,7 +64,7 @@ _FITS: Mapping[str, Fit] = {
 
 
 def repeatability(mood: MoodResult) -> dict[str, float]:
-    """Give the confidence of each attribute, 0 to 1.
+    """Give the confidence of each attribute, 0 to 1, in two decimals.
 
     Returns:
         Empty for silence, and where other networks than `NETWORKS` made the attributes; without
@@ -72,4 +72,8 @@ def repeatability(mood: MoodResult) -> dict[str, float]:
     """
     if not mood.n_parts or any(mood.models.get(role) != one for role, one in NETWORKS.items()):
         return {}
-    return {name: fit.confidence(mood, name) for name, fit in _FITS.items() if name in mood.spread}
+    return {
+        name: round(fit.confidence(mood, name), 2)
+        for name, fit in _FITS.items()
+        if name in mood.spread
+    }

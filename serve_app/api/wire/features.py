@@ -36,8 +36,8 @@ class MoodTagBody(WireModel):
         description="What it is a word for; `sound` is pace, loudness and what an audience does."
     )
     score: Unit = Field(
-        description="0 to 1, comparable between tags; from .6 on a tag is strong. A strong voice is "
-        "right in 9 of 10, strong genres and instruments are guesses."
+        description="0 to 1, comparable between tags; from .6 on a tag is strong. A strong voice "
+        "is right in 9 of 10; strong genres and instruments are guesses."
     )
 
 
@@ -252,7 +252,7 @@ def extended_fields(features: TrackFeatures, artist: str, title: str) -> dict[st
         ],
         "key_confidence": _unit(features.key_confidence),
         "attribute_confidence": {
-            _OWN_NAMES.get(name, name): round(confidence, 2)
+            _OWN_NAMES.get(name, name): confidence
             for name, confidence in features.attribute_confidence.items()
         },
         "models": features.models,
