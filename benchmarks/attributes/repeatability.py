@@ -5,7 +5,9 @@ first 90 s of tracks of a minute and more), fits `pipelines.analysis.repeatabili
 prints how well what stands there holds on the second.
 """
 
+import math
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +26,7 @@ from models.vibenet import ATTRIBUTES
 from pipelines.analysis import mood_and_embedding
 from pipelines.analysis.mood_and_embedding import MoodAndEmbeddingStep
 from pipelines.analysis.records import MoodResult
-from pipelines.analysis.repeatability import Fit, repeatability
+from pipelines.analysis.repeatability import evidence, repeatability
 from pipelines.analysis.tags.presence import with_presence
 from pipelines.audio.decode import DecodeLimits, decode
 from pipelines.audio.waveform import SAMPLE_RATE, AudioError, Waveform
@@ -38,6 +40,7 @@ _SUFFIXES = (".ogg", ".mp3", ".flac", ".wav")
 _LIMITS = DecodeLimits(max_seconds=3600.0, min_seconds=0.0)
 _SHORTEST, _LONGEST = 60 * SAMPLE_RATE, 90 * SAMPLE_RATE
 _RIDGE = 1.0
+_OF_A_TRACK = 8.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,16 +98,24 @@ def equalised(audio: Audio, is_bright: int) -> Audio:
     return changed
 
 
-def fit(pairs: Sequence[Pair], name: str) -> Fit:
-    """Fit one attribute by logistic regression with a ridge; each track counts the same."""
+def usual_spread(pairs: Sequence[Pair], name: str) -> float:
+    """Give the standard deviation between the parts of a track, over all tracks."""
     told = {id(pair.told): pair.told for pair in pairs}.values()
     squares = sum((mood.n_parts - 1) * mood.spread[name] ** 2 for mood in told)
-    usual = float(np.sqrt(squares / max(1, sum(mood.n_parts - 1 for mood in told))))
-    rows = np.array([Fit(usual).evidence(pair.told, name) for pair in pairs])
-    hits = np.array([pair.repeats(name) for pair in pairs], float)
-    tracks = [pair.track for pair in pairs]
-    weights = np.array([8 / tracks.count(track) for track in tracks])
-    return Fit(usual, *map(float, _logistic(rows, hits, weights)))
+    return math.sqrt(squares / max(1, sum(mood.n_parts - 1 for mood in told)))
+
+
+def fit(pairs: Sequence[Pair], names: Sequence[str]) -> Floats:
+    """Fit the weights of all attributes by one logistic regression; each track counts the same."""
+    tracks = Counter(pair.track for pair in pairs)
+    rows, hits, weights = [], [], []
+    for name in names:
+        usual = usual_spread(pairs, name)
+        for pair in pairs:
+            rows.append(evidence(pair.told, name, usual))
+            hits.append(float(pair.repeats(name)))
+            weights.append(_OF_A_TRACK / tracks[pair.track])
+    return _logistic(np.array(rows), np.array(hits), np.array(weights))
 
 
 def _logistic(rows: Floats, hits: Floats, weights: Floats) -> Floats:
@@ -137,9 +148,11 @@ def main(fitted: Path, checked: Path) -> None:
         pull(cards[role][0], model_dir)
     step = mood_and_embedding.build(cards, model_dir, torch.device("cpu"))
     learnt, unseen = (list(pairs_below(folder, step)) for folder in (fitted, checked))
+    print("weights", fit(learnt, ATTRIBUTES).round(2))  # noqa: T201
     for name in ATTRIBUTES:
         share = fmean(pair.repeats(name) for pair in unseen)
-        print(f"{name}: {fit(learnt, name)}\n  {len(unseen)} pairs, {share:.2f} repeat")  # noqa: T201
+        usual = usual_spread(learnt, name)
+        print(f"{name}: usual spread {usual:.3f}; {len(unseen)} pairs, {share:.2f} repeat")  # noqa: T201
         for least, said, held, n in table(unseen, name):
             print(f"  from {least:.1f}: said {said:.2f}, held {held:.2f}, n {n}")  # noqa: T201
 

@@ -4,9 +4,10 @@ from random import Random
 
 import pytest
 
-from benchmarks.attributes.repeatability import Pair, fit
+from benchmarks.attributes.repeatability import Pair, fit, usual_spread
 from models.vibenet import ATTRIBUTES
 from pipelines.analysis.records import MoodResult
+from pipelines.analysis.repeatability import chance, evidence
 
 
 def mood(energy: float, spread: float) -> MoodResult:
@@ -32,8 +33,9 @@ def test_ten_points_are_the_same_and_eleven_are_not() -> None:
 
 @pytest.mark.parametrize("spread", [0.05, 0.1, 0.2])
 def test_what_is_said_is_how_often_it_held(spread: float) -> None:
-    found = fit(pairs(400), "energy")
+    learnt = pairs(400)
+    weights, usual = fit(learnt, ["energy"]), usual_spread(learnt, "energy")
     held = [pair for pair in pairs(800)[2000:] if pair.told.spread["energy"] == spread]
     share = sum(pair.repeats("energy") for pair in held) / len(held)
-    said = sum(found.confidence(pair.told, "energy") for pair in held) / len(held)
-    assert said == pytest.approx(share, abs=0.12)
+    said = [chance(weights, evidence(pair.told, "energy", usual)) for pair in held]
+    assert sum(said) / len(said) == pytest.approx(share, abs=0.12)
