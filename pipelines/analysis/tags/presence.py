@@ -52,10 +52,16 @@ def with_presence(mood: MoodResult, embedding: EmbeddingResult) -> MoodResult:
 
     Where that is another answer than the attribute network's, the network's spread says nothing.
     """
-    heard = {
-        "liveness": max(mood.liveness, embedding.audience),
-        "speechiness": max(mood.speechiness, embedding.speech),
-    }
-    others = {name for name, value in heard.items() if value > getattr(mood, name) + ANOTHER}
-    spread = {name: value for name, value in mood.spread.items() if name not in others}
-    return replace(mood, **heard, spread=spread)
+    raised = replace(
+        mood,
+        liveness=max(mood.liveness, embedding.audience),
+        speechiness=max(mood.speechiness, embedding.speech),
+    )
+    return replace(
+        raised,
+        spread={
+            name: spread
+            for name, spread in mood.spread.items()
+            if getattr(raised, name) <= getattr(mood, name) + ANOTHER
+        },
+    )
