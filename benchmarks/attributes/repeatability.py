@@ -1,8 +1,8 @@
 """How far the attributes of a track repeat in another part of it, and the fit of their confidence.
 
 ``python -m benchmarks.attributes.repeatability FIT CHECK`` hears all audio below two folders (the
-first 90 s of tracks of a minute and more), fits `pipelines.analysis.repeatability` on the first and
-prints how well what stands there holds on the second.
+first 90 s of tracks of a minute and more), fits `pipelines.analysis.tags.repeatability` on the
+first and prints how well what stands there holds on the second.
 """
 
 import math
@@ -26,8 +26,8 @@ from models.vibenet import ATTRIBUTES
 from pipelines.analysis import mood_and_embedding
 from pipelines.analysis.mood_and_embedding import MoodAndEmbeddingStep
 from pipelines.analysis.records import MoodResult
-from pipelines.analysis.repeatability import evidence, repeatability
 from pipelines.analysis.tags.presence import with_presence
+from pipelines.analysis.tags.repeatability import evidence, repeatability
 from pipelines.audio.decode import DecodeLimits, decode
 from pipelines.audio.waveform import SAMPLE_RATE, AudioError, Waveform
 from pipelines.batching.steps import run_local
@@ -53,7 +53,7 @@ class Pair:
 
     def repeats(self, name: str) -> bool:
         """Whether both have one value within `WITHIN` of 100."""
-        one, other = (round(100 * getattr(mood, name)) for mood in (self.told, self.other))
+        one, other = (round(100 * float(getattr(mood, name))) for mood in (self.told, self.other))
         return abs(one - other) <= WITHIN
 
 

@@ -74,13 +74,14 @@ class MoodStep:
 
     def finish(self, prepared: Prepared, outputs: Outputs) -> MoodResult:
         """Average over the windows and calibrate the tags."""
+        ids = dict(self._ids)
         if not prepared.windows:
-            return MoodResult(**SILENT, tags=[], models=dict(self._ids))
+            return MoodResult(**SILENT, tags=[], models=ids, spread={}, n_parts=0)
         heard = outputs[self._tagger.model_id]["tags"]
         tags = calibrated_tags(self._vocabulary, heard.mean(dim=0))
         if self._attributes is None:
             values = attributes_from_tags(self._vocabulary, heard.mean(dim=0))
-            return MoodResult(**values, tags=tags, models=dict(self._ids))
+            return MoodResult(**values, tags=tags, models=ids, spread={}, n_parts=0)
         rows = outputs[self._attributes.model_id]["attributes"]
         n_parts = min(len(rows), len(heard))
         parts = [
@@ -90,7 +91,7 @@ class MoodStep:
         return MoodResult(
             **self._weigh(rows, heard),
             tags=tags,
-            models=dict(self._ids),
+            models=ids,
             spread={
                 name: stdev(part[name] for part in parts) if n_parts > 1 else 0.0
                 for name in ATTRIBUTES

@@ -163,7 +163,7 @@ class TrackFeatures:
     Attributes as in `SpectralResult` and `MoodResult`; ``camelot`` is "" when the key is unknown.
     ``models`` maps each role to the id of the checkpoint that made it. ``artist`` and ``title`` are
     what the tags of an uploaded file say, "" where they do not. ``attribute_confidence`` is empty
-    where it is not known, see `pipelines.analysis.repeatability.repeatability`.
+    where it is not known, see `pipelines.analysis.tags.repeatability.repeatability`.
     """
 
     duration_s: float

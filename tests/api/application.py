@@ -28,7 +28,7 @@ from pipelines.analysis.records import (
     SpectralResult,
     TempoAlternative,
 )
-from pipelines.analysis.repeatability import NETWORKS
+from pipelines.analysis.tags.repeatability import NETWORKS
 from pipelines.audio.decode import DecodeLimits, decode
 from pipelines.audio.waveform import AudioError, Waveform
 from pipelines.fingerprint.make import Fingerprinter

@@ -7,7 +7,7 @@ import pytest
 from benchmarks.attributes.repeatability import Pair, fit, usual_spread
 from models.vibenet import ATTRIBUTES
 from pipelines.analysis.records import MoodResult
-from pipelines.analysis.repeatability import chance, evidence
+from pipelines.analysis.tags.repeatability import chance, evidence
 
 
 def mood(energy: float, spread: float) -> MoodResult:

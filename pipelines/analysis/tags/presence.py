@@ -13,7 +13,7 @@ from pipelines.analysis.tags.tagging import Vocabulary, scores
 
 AUDIENCE_TAGS = ("applause", "cheering", "crowd")
 ANOTHER = 0.1
-"""From this difference on two values are not the same, as in `pipelines.analysis.repeatability`."""
+"""What differs by more is another value, as in `pipelines.analysis.tags.repeatability`."""
 SPEECH_TAGS = ("speech", "male speech", "female speech", "conversation", "narration")
 
 

@@ -12,7 +12,7 @@ from models.vibenet import ATTRIBUTES
 from pipelines.analysis import mood
 from pipelines.analysis.mood import MoodStep
 from pipelines.analysis.records import MoodResult
-from pipelines.analysis.repeatability import repeatability
+from pipelines.analysis.tags.repeatability import repeatability
 from pipelines.audio.track import Track
 from pipelines.audio.waveform import Waveform
 from pipelines.batching.steps import run_local

@@ -6,7 +6,7 @@ import pytest
 
 from models.vibenet import ATTRIBUTES
 from pipelines.analysis.records import MoodResult
-from pipelines.analysis.repeatability import repeatability
+from pipelines.analysis.tags.repeatability import repeatability
 
 
 def heard(spread: float, n_parts: int = 6, value: float = 0.5) -> MoodResult:
