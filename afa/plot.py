@@ -25,7 +25,7 @@ MOST_LINES = 160
 """Across a picture; more of them run together."""
 
 SHOWN_TAGS = 7
-RELIABLE = 0.6
+STRONG = 0.6
 LOUDNESS_SPAN_DB = 40.0
 LEVELS, LEVEL_STEPS = 60, 20
 """Points of the curve of loudness, and places over which each is a mean."""
@@ -102,9 +102,9 @@ def draw(
     attributes.set_title("attributes, 0 to 100", loc="left", color=colours.text)
     best = features.mood_tags[:SHOWN_TAGS]
     _draw_rows(tags, [tag.tag for tag in best], [tag.score for tag in best], "%.2f", colours)
-    tags.axvline(RELIABLE, color=colours.quiet, linewidth=0.8, linestyle=":")
+    tags.axvline(STRONG, color=colours.quiet, linewidth=0.8, linestyle=":")
     tags.set(xlim=(0, 1.12))
-    tags.set_title(f"tags; reliable from {RELIABLE} on", loc="left", color=colours.text)
+    tags.set_title(f"tags; strong from {STRONG} on", loc="left", color=colours.text)
     return figure
 
 

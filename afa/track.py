@@ -47,7 +47,8 @@ class Track:
         tags: Tag to score, 0 to 1, by falling score.
         embedding: float32 ``[768]`` of norm 1 (zeros for silence); compare those of one model only.
         models: Role to the id of the checkpoint that made it.
-        record: Everything else: confidences, mix points, chords, segments, sections.
+        record: Everything else: confidences (also of attributes), mix points, chords, segments,
+            sections.
     """
 
     path: Path

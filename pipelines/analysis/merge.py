@@ -4,7 +4,8 @@ from pipelines.analysis.notes import camelot
 from pipelines.analysis.records import EmbeddingResult, MoodResult, SpectralResult, TrackFeatures
 from pipelines.analysis.tags.contradictions import consistent_tags
 from pipelines.analysis.tags.presence import with_presence
-from pipelines.analysis.tags.tagging import merge_tags
+from pipelines.analysis.tags.repeatability import repeatability
+from pipelines.analysis.tags.tagging import joined_tags
 
 
 def merge(
@@ -37,7 +38,7 @@ def merge(
         speechiness=mood.speechiness,
         valence=mood.valence,
         mood_tags=consistent_tags(
-            merge_tags(mood.tags, embedding.tags), mood.instrumentalness, spectral.tempo
+            joined_tags(mood.tags, embedding.tags), mood.instrumentalness, spectral.tempo
         ),
         models={**embedding.models, **mood.models, **spectral.models},
         embedding=embedding.vector,
@@ -46,4 +47,5 @@ def merge(
         tempo_alternatives=spectral.tempo_alternatives,
         chords=spectral.chords,
         tuning_cents=spectral.tuning_cents,
+        attribute_confidence=repeatability(mood),
     )

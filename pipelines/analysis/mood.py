@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from statistics import stdev
 
 import torch
 from torch import Tensor
@@ -73,21 +74,41 @@ class MoodStep:
 
     def finish(self, prepared: Prepared, outputs: Outputs) -> MoodResult:
         """Average over the windows and calibrate the tags."""
+        ids = dict(self._ids)
         if not prepared.windows:
-            return MoodResult(**SILENT, tags=[], models=dict(self._ids))
-        probabilities = outputs[self._tagger.model_id]["tags"].mean(dim=0)
-        tags = calibrated_tags(self._vocabulary, probabilities)
+            return MoodResult(**SILENT, tags=[], models=ids, spread={}, n_parts=0)
+        heard = outputs[self._tagger.model_id]["tags"]
+        tags = calibrated_tags(self._vocabulary, heard.mean(dim=0))
         if self._attributes is None:
-            values = attributes_from_tags(self._vocabulary, probabilities)
-        else:
-            mean = outputs[self._attributes.model_id]["attributes"].mean(dim=0)
-            values = dict(zip(ATTRIBUTES, mean.tolist(), strict=True))
-            without_vocals = instrumentalness(
-                values["instrumentalness"], self._vocabulary, probabilities
-            )
-            values["instrumentalness"] = without_vocals
-            values["speechiness"] = speechiness(values["speechiness"], without_vocals)
-        return MoodResult(**values, tags=tags, models=dict(self._ids))
+            values = attributes_from_tags(self._vocabulary, heard.mean(dim=0))
+            return MoodResult(**values, tags=tags, models=ids, spread={}, n_parts=0)
+        rows = outputs[self._attributes.model_id]["attributes"]
+        n_parts = min(len(rows), len(heard))
+        parts = [
+            self._weigh(*part)
+            for part in zip(rows.tensor_split(n_parts), heard.tensor_split(n_parts), strict=True)
+        ]
+        return MoodResult(
+            **self._weigh(rows, heard),
+            tags=tags,
+            models=ids,
+            spread={
+                name: stdev(part[name] for part in parts) if n_parts > 1 else 0.0
+                for name in ATTRIBUTES
+            },
+            n_parts=n_parts,
+        )
+
+    def _weigh(self, rows: Tensor, heard: Tensor) -> dict[str, float]:
+        """Give the attributes of windows ``[W, 7]`` and of the tags heard in them, ``[W', K]``."""
+        values = dict(zip(ATTRIBUTES, rows.mean(dim=0).tolist(), strict=True))
+        without_vocals = instrumentalness(
+            values["instrumentalness"], self._vocabulary, heard.mean(dim=0)
+        )
+        return values | {
+            "instrumentalness": without_vocals,
+            "speechiness": speechiness(values["speechiness"], without_vocals),
+        }
 
 
 def build(

@@ -119,7 +119,12 @@ class MoodTag:
 
 @dataclass(frozen=True, slots=True)
 class MoodResult:
-    """Spotify-style attributes, each 0 to 1, and tags by falling score."""
+    """Spotify-style attributes, each 0 to 1, and tags by falling score.
+
+    Attributes:
+        spread: Attribute to the standard deviation of what ``n_parts`` equal parts of the track
+            have; empty where nothing was heard.
+    """
 
     acousticness: float
     danceability: float
@@ -130,6 +135,8 @@ class MoodResult:
     valence: float
     tags: list[MoodTag]
     models: dict[str, str]
+    spread: dict[str, float] = field(default_factory=dict)
+    n_parts: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +162,8 @@ class TrackFeatures:
 
     Attributes as in `SpectralResult` and `MoodResult`; ``camelot`` is "" when the key is unknown.
     ``models`` maps each role to the id of the checkpoint that made it. ``artist`` and ``title`` are
-    what the tags of an uploaded file say, "" where they do not.
+    what the tags of an uploaded file say, "" where they do not. ``attribute_confidence`` is empty
+    where it is not known, see `pipelines.analysis.tags.repeatability.repeatability`.
     """
 
     duration_s: float
@@ -191,6 +199,7 @@ class TrackFeatures:
     tuning_cents: float = field(default_factory=float)
     artist: str = field(default_factory=str)
     title: str = field(default_factory=str)
+    attribute_confidence: dict[str, float] = field(default_factory=dict)
 
     def outline(self) -> "TrackFeatures":
         """Give what look-ups answer: without segments, sections, chords and embedding."""

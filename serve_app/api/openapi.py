@@ -94,6 +94,15 @@ EXTENDED = {
     "tempo_confidence": 0.93,
     "tempo_alternatives": [{"tempo": 62.0, "score": 0.05}, {"tempo": 248.0, "score": 0.02}],
     "key_confidence": 0.71,
+    "attribute_confidence": {
+        "energy": 0.93,
+        "danceability": 0.9,
+        "happiness": 0.71,
+        "acousticness": 0.84,
+        "instrumentalness": 0.88,
+        "speechiness": 0.99,
+        "liveness": 0.97,
+    },
     "models": {"beats": "afa-beats-3", "key": "hpcp", "chords": "afa-chords-1"},
 }
 SECTION = {

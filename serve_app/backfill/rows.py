@@ -68,7 +68,8 @@ _FEATURES = {
     "models": pa.map_(pa.string(), pa.string()),
     "embedding": pa.list_(pa.float32(), EMBEDDING_DIMENSION),
 }
-"""Fields of `TrackFeatures`. Segments, sections, chords and tuning are in the library alone."""
+"""Fields of `TrackFeatures`. Segments, sections, chords, tuning and the attributes' confidence are
+in the library alone."""
 
 HEARD = pa.schema(
     [

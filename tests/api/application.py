@@ -16,6 +16,7 @@ from fastapi import FastAPI
 
 from configs.tables import load_table
 from models.rhythm.tempo import TempoRange
+from models.vibenet import ATTRIBUTES
 from pipelines.analysis.records import (
     Chord,
     EmbeddingResult,
@@ -27,6 +28,7 @@ from pipelines.analysis.records import (
     SpectralResult,
     TempoAlternative,
 )
+from pipelines.analysis.tags.repeatability import NETWORKS
 from pipelines.audio.decode import DecodeLimits, decode
 from pipelines.audio.waveform import AudioError, Waveform
 from pipelines.fingerprint.make import Fingerprinter
@@ -108,7 +110,13 @@ class FakeBackend:
             chords=[Chord(0.0, 2.0, 9, 0, 4, 0.8), Chord(2.0, 2.0, -1, -1, -1, 0.9)],
             tuning_cents=-12.34,
         )
-        mood = MoodResult(0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, [MoodTag("calm", 0.9)], {})
+        mood = MoodResult(
+            *(0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7),
+            [MoodTag("calm", 0.9)],
+            NETWORKS,
+            spread=dict.fromkeys(ATTRIBUTES, 0.1),
+            n_parts=4,
+        )
         vector = await self.embed(waveform, embedding_model)
         return Analysed(spectral, mood, vector, MODELS)
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from models.vibenet import ATTRIBUTES
 from serve_app.composition.options import StoreOptions
 from serve_app.domain.payments import TopupSettings
 from serve_app.local import embedded_redis
@@ -402,6 +403,19 @@ async def test_an_upload_may_ask_for_a_range_of_tempi(
     assert {"tempo", "score"} == set(results[0]["tempo_alternatives"][0])
     answer = await client.post("/v1/bpm", headers=MP3, content=demo_audio, params=ask)
     assert 200 <= answer.json()["tempo"] <= 210
+
+
+@pytest.mark.parametrize("who", ["pro", "test"])
+async def test_every_attribute_of_an_upload_has_a_confidence(
+    api: Application, demo_audio: bytes, who: str
+) -> None:
+    answer = await api.client(who).post(
+        "/v1/audio-features/upload", headers=MP3, content=demo_audio
+    )
+    result = await finished(api, who, answer)
+    told = result["attribute_confidence"]
+    assert set(told) == {*ATTRIBUTES, "happiness"} - {"valence"} <= set(result)
+    assert all(0 < one < 1 and one == round(one, 2) for one in told.values())
 
 
 async def test_a_bad_range_is_400_and_says_the_form(api: Application, demo_audio: bytes) -> None:

@@ -85,6 +85,10 @@ def test_a_dropped_file_is_analysed_and_told(page: Page) -> None:
     assert "LUFS" in tile(page, "Loudness")
     wheel = page.get_by_role("img", name="Camelot wheel: 8A; it mixes with 8B, 9A, 7A")
     expect(wheel).to_be_visible()
+    repeats = page.get_by_role("region", name="Attributes").get_by_title(
+        "Another part of the track"
+    )
+    expect(repeats).to_have_count(7)
     expect(page.get_by_role("button", name="Play")).to_be_enabled()
     assert page.evaluate("location.hash").startswith("#job_")
     assert faults == []

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,7 @@ def test_the_table_names_tempo_and_key() -> None:
     assert done.exit_code == 0, done.output
     assert "A minor (8A)" in done.stdout
     assert "124." in done.stdout or "123.9" in done.stdout
+    assert len(re.findall(r" repeats [01]\.\d\d", done.stdout)) == 7
 
 
 @pytest.mark.parametrize("words", ["analyze", "embed", "tag", "scan", "catalog fingerprint"])

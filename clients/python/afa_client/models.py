@@ -82,6 +82,9 @@ class AnalysisFeatures(Answer):
     key_confidence: float = Field(
         description="How much better this key fits the notes than the next best, 0 to 1."
     )
+    attribute_confidence: dict[str, float] = Field(
+        description="Attribute to how likely it repeats, 0 to 1: that another part of the track, or the track as MP3, faster, slower or equalised, gets a value within 10 of this one. Not how right it is. Empty where it is not known."
+    )
     models: dict[str, str] = Field(description="Role to id of the checkpoint that made it.")
     beats: list[float] = Field(description="Seconds of every beat.")
     downbeats: list[float] = Field(description="Seconds of the first beat of every bar.")
@@ -265,6 +268,9 @@ class ExtendedFeatures(Answer):
     )
     key_confidence: float = Field(
         description="How much better this key fits the notes than the next best, 0 to 1."
+    )
+    attribute_confidence: dict[str, float] = Field(
+        description="Attribute to how likely it repeats, 0 to 1: that another part of the track, or the track as MP3, faster, slower or equalised, gets a value within 10 of this one. Not how right it is. Empty where it is not known."
     )
     models: dict[str, str] = Field(description="Role to id of the checkpoint that made it.")
 
@@ -622,7 +628,9 @@ class MoodTagBody(Answer):
     kind: Literal["genre", "mood", "instrument", "voice", "era", "sound"] = Field(
         description="What it is a word for; `sound` is pace, loudness and what an audience does."
     )
-    score: float = Field(description="Calibrated, 0 to 1: from .6 on a tag is reliable.")
+    score: float = Field(
+        description="0 to 1, comparable between tags; from .6 on a tag is strong. A strong voice is right in 9 of 10; strong genres and instruments are guesses."
+    )
 
 
 class ResolvedTrack(Answer):
@@ -786,6 +794,9 @@ class TrackAnalysis(Answer):
     )
     key_confidence: float = Field(
         description="How much better this key fits the notes than the next best, 0 to 1."
+    )
+    attribute_confidence: dict[str, float] = Field(
+        description="Attribute to how likely it repeats, 0 to 1: that another part of the track, or the track as MP3, faster, slower or equalised, gets a value within 10 of this one. Not how right it is. Empty where it is not known."
     )
     models: dict[str, str] = Field(description="Role to id of the checkpoint that made it.")
     beats: list[float] = Field(description="Seconds of every beat, ascending.")

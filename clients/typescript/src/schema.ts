@@ -207,6 +207,13 @@ export interface components {
              */
             key_confidence: number;
             /**
+             * Attribute Confidence
+             * @description Attribute to how likely it repeats, 0 to 1: that another part of the track, or the track as MP3, faster, slower or equalised, gets a value within 10 of this one. Not how right it is. Empty where it is not known.
+             */
+            attribute_confidence: {
+                [key: string]: number;
+            };
+            /**
              * Models
              * @description Role to id of the checkpoint that made it.
              */
@@ -1004,6 +1011,13 @@ export interface components {
              * @description How much better this key fits the notes than the next best, 0 to 1.
              */
             key_confidence: number;
+            /**
+             * Attribute Confidence
+             * @description Attribute to how likely it repeats, 0 to 1: that another part of the track, or the track as MP3, faster, slower or equalised, gets a value within 10 of this one. Not how right it is. Empty where it is not known.
+             */
+            attribute_confidence: {
+                [key: string]: number;
+            };
             /**
              * Models
              * @description Role to id of the checkpoint that made it.
@@ -2203,7 +2217,7 @@ export interface components {
             kind: "genre" | "mood" | "instrument" | "voice" | "era" | "sound";
             /**
              * Score
-             * @description Calibrated, 0 to 1: from .6 on a tag is reliable.
+             * @description 0 to 1, comparable between tags; from .6 on a tag is strong. A strong voice is right in 9 of 10; strong genres and instruments are guesses.
              */
             score: number;
         };
@@ -3089,6 +3103,13 @@ export interface components {
              * @description How much better this key fits the notes than the next best, 0 to 1.
              */
             key_confidence: number;
+            /**
+             * Attribute Confidence
+             * @description Attribute to how likely it repeats, 0 to 1: that another part of the track, or the track as MP3, faster, slower or equalised, gets a value within 10 of this one. Not how right it is. Empty where it is not known.
+             */
+            attribute_confidence: {
+                [key: string]: number;
+            };
             /**
              * Models
              * @description Role to id of the checkpoint that made it.

@@ -1,1 +1,1 @@
-"""Tags: vocabularies, scores that can be compared, and the attributes that they imply."""
+"""Tags and attributes: vocabularies, scores that can be compared, and how far they hold."""

@@ -12,6 +12,8 @@ from pipelines.analysis.records import EmbeddingResult, MoodResult
 from pipelines.analysis.tags.tagging import Vocabulary, scores
 
 AUDIENCE_TAGS = ("applause", "cheering", "crowd")
+ANOTHER = 0.1
+"""What differs by more is another value, as in `pipelines.analysis.tags.repeatability`."""
 SPEECH_TAGS = ("speech", "male speech", "female speech", "conversation", "narration")
 
 
@@ -46,9 +48,20 @@ def speech(vocabulary: Vocabulary, windows: Tensor) -> float:
 
 
 def with_presence(mood: MoodResult, embedding: EmbeddingResult) -> MoodResult:
-    """Raise liveness and speechiness to what the trunk of the embedding hears."""
-    return replace(
+    """Raise liveness and speechiness to what the trunk of the embedding hears.
+
+    Where that is another answer than the attribute network's, the network's spread says nothing.
+    """
+    raised = replace(
         mood,
         liveness=max(mood.liveness, embedding.audience),
         speechiness=max(mood.speechiness, embedding.speech),
+    )
+    return replace(
+        raised,
+        spread={
+            name: spread
+            for name, spread in mood.spread.items()
+            if getattr(raised, name) <= getattr(mood, name) + ANOTHER
+        },
     )

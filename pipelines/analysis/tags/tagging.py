@@ -13,6 +13,7 @@ from models.checkpoints.cards import CardError, ModelCard
 from models.musicnn import MSD_TAGS, MTT_TAGS
 from pipelines.analysis.records import MoodTag
 from pipelines.analysis.tags.audioset import AUDIOSET_TAGS, MOOD_TAGS, N_CLASSES
+from pipelines.analysis.tags.kinds import kind_of
 from pipelines.analysis.tags.reference import MSD_REFERENCE, MTT_REFERENCE
 
 MIN_SCORE = 0.5
@@ -20,6 +21,13 @@ MIN_SCORE = 0.5
 
 MAX_TAGS = 20
 """At most so many tags are reported."""
+
+CANDIDATE = 0.55
+"""Most of an instrument that AudioSet's tags alone tell.
+
+In 48 rendered pieces with known instruments 15 of 76 such tags from .6 on were right, of those that
+musicnn hears too 33 of 54, of musicnn's own 28 of 50. The rule was made after these figures, which
+agree for both soundfonts (10 of 51, 5 of 25). On real recordings it was not measured."""
 
 _NEUTRAL = 0.05
 _RARE = 0.01
@@ -135,6 +143,21 @@ def merge_tags(*lists: Sequence[MoodTag]) -> list[MoodTag]:
         best[name] = max(best.get(name, 0.0), tag.score)
     ranked = sorted(best.items(), key=lambda item: (-item[1], item[0]))
     return [MoodTag(name, value) for name, value in ranked if value >= MIN_SCORE][:MAX_TAGS]
+
+
+def joined_tags(tagger: Sequence[MoodTag], trunk: Sequence[MoodTag]) -> list[MoodTag]:
+    """Make one list of what the tagger and the trunk of the embedding hear, as `merge_tags` does.
+
+    An instrument that the trunk alone hears is no more than a candidate, see `CANDIDATE`.
+    """
+    heard = {tag.tag for tag in tagger}
+    weighed = [
+        MoodTag(tag.tag, min(tag.score, CANDIDATE))
+        if kind_of(tag.tag) == "instrument" and tag.tag not in heard
+        else tag
+        for tag in trunk
+    ]
+    return merge_tags(tagger, weighed)
 
 
 def _log_odds(probability: float) -> float:

@@ -21,6 +21,11 @@ ATTRIBUTE = {
 }
 """Estimated by a network from the sound alone; the scale stands with the field."""
 
+ATTRIBUTE_CONFIDENCE = (
+    "Attribute to how likely it repeats, 0 to 1: that another part of the track, or the track as "
+    "MP3, faster, slower or equalised, gets a value within 10 of this one. Not how right it is. "
+    "Empty where it is not known."
+)
 PERCENT = "0 to 100. "
 UNIT = "0 to 1. "
 META = "How the request was served, and what it cost."

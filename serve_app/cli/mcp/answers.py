@@ -42,7 +42,7 @@ class Analysed(LookedUp):
     loudness_lufs: float = Field(description="Integrated loudness.")
     mix_in_s: float = Field(description="Where to start mixing in.")
     mix_out_s: float = Field(description="Where to start mixing out.")
-    tags: dict[str, float] = Field(description="Tag to score; from .6 on it is reliable.")
+    tags: dict[str, float] = Field(description="Tag to score; from .6 on it is strong.")
 
 
 class Track(BaseModel):

@@ -13,7 +13,7 @@ from serve_app.services.failure import Failure
 
 R = TypeVar("R")
 
-RELIABLE = 0.6
+STRONG = 0.6
 """From this score on a tag stands in a table."""
 
 
@@ -56,6 +56,6 @@ def csv_rows(record_of: Callable[[R], dict[str, Any]], output: IO[str]) -> Show[
 
 
 def _cells(record: dict[str, Any]) -> dict[str, Any]:
-    tags = [tag["tag"] for tag in record["mood_tags"] if tag["score"] >= RELIABLE]
+    tags = [tag["tag"] for tag in record["mood_tags"] if tag["score"] >= STRONG]
     plain = {name: value for name, value in record.items() if not isinstance(value, list | dict)}
     return plain | {"tags": "; ".join(tags)}

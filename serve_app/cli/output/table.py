@@ -38,7 +38,9 @@ def features_table(features: AnalysisFeatures, title: str) -> Table:
         "liveness",
     ):
         value: int = getattr(features, name)
-        table.add_row(name, f"{value:3d}  {'█' * round(value / 5)}")
+        confidence = features.attribute_confidence.get(name)
+        repeats = "" if confidence is None else f"[dim]repeats {confidence:.2f}[/dim]"
+        table.add_row(name, f"{value:3d}  {'█' * round(value / 5):<20}  {repeats}".rstrip())
     tags = ", ".join(f"{tag.tag} {tag.score:.2f}" for tag in features.mood_tags[:TAGS_SHOWN])
     table.add_row("mood tags", tags or "none")
     if features.embedding is not None:

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from models.vibenet import ATTRIBUTES
 from pipelines.analysis.features import RecordFormatError, from_json, to_json
 from pipelines.analysis.merge import merge
 from pipelines.analysis.records import (
@@ -40,7 +41,13 @@ SPECTRAL = SpectralResult(
     chords=[Chord(0.5, 0.9375, 9, 0, 4, 0.75)],
     tuning_cents=-12.5,
 )
-MOOD = MoodResult(0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, [MoodTag("happy", 0.75)], {"mood": "vibenet"})
+MOOD = MoodResult(
+    *(0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7),
+    [MoodTag("happy", 0.75)],
+    {"attributes": "vibenet", "tags": "musicnn-mtt"},
+    spread=dict.fromkeys(ATTRIBUTES, 0.1),
+    n_parts=4,
+)
 EMBEDDING = EmbeddingResult([0.125] * 768, [], {"embedding": "musicnn@2"})
 FEATURES = merge(180.0, SPECTRAL, MOOD, EMBEDDING)
 
@@ -59,10 +66,12 @@ def test_merge_takes_every_value_from_its_step() -> None:
     ]
     assert attributes == [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7]
     assert FEATURES.embedding == [0.125] * 768
+    assert set(FEATURES.attribute_confidence) == set(ATTRIBUTES)
     assert FEATURES.models == {
         "beats": "beat-this@1",
         "key": "vqt@1",
-        "mood": "vibenet",
+        "attributes": "vibenet",
+        "tags": "musicnn-mtt",
         "embedding": "musicnn@2",
     }
     for name in ("beats", "downbeats", "segments", "sections", "loudness_lufs", "key_confidence"):
@@ -112,7 +121,10 @@ def test_anything_else_is_refused(change: dict[str, object]) -> None:
 def test_a_record_from_before_the_alternatives_and_the_chords_is_read() -> None:
     content = json.loads(to_json(FEATURES))
     del content["tempo_alternatives"], content["chords"], content["tuning_cents"]
-    old = replace(FEATURES, tempo_alternatives=[], chords=[], tuning_cents=0.0)
+    del content["attribute_confidence"]
+    old = replace(
+        FEATURES, tempo_alternatives=[], chords=[], tuning_cents=0.0, attribute_confidence={}
+    )
     assert from_json(json.dumps(content)) == old
 
 

@@ -12,6 +12,7 @@ from models.vibenet import ATTRIBUTES
 from pipelines.analysis import mood
 from pipelines.analysis.mood import MoodStep
 from pipelines.analysis.records import MoodResult
+from pipelines.analysis.tags.repeatability import repeatability
 from pipelines.audio.track import Track
 from pipelines.audio.waveform import Waveform
 from pipelines.batching.steps import run_local
@@ -112,6 +113,7 @@ def test_silence_claims_nothing_and_runs_nothing(step: MoodStep) -> None:
     result = run_local(step, silence)
     assert set(attributes(result).values()) == {0.0}
     assert result.tags == []
+    assert repeatability(result) == {}
 
 
 def test_silence_inside_a_track_is_not_judged(step: MoodStep) -> None:
@@ -127,6 +129,16 @@ def test_a_track_shorter_than_a_window_is_repeated(step: MoodStep) -> None:
     assert windows.shape == (1, 48_128)
     period = 24_000
     torch.testing.assert_close(windows[0, :period], windows[0, period : 2 * period])
+
+
+def test_a_track_that_changes_is_told_from_one_that_does_not(step: MoodStep) -> None:
+    same = club(40.0)
+    change = Waveform(np.concatenate([club(20.0).samples, pad(20.0).samples.repeat(2, 0)], axis=1))
+    steady, mixed = run_local(step, same), run_local(step, change)
+    assert (steady.n_parts, mixed.n_parts) == (2, 2)
+    assert steady.spread["energy"] < 0.05 < 0.2 < mixed.spread["energy"]
+    assert repeatability(steady)["energy"] > repeatability(mixed)["energy"] + 0.2
+    assert set(run_local(step, club()).spread.values()) == {0.0}
 
 
 def test_the_small_profile_looks_at_a_few_windows_of_the_whole_track(step: MoodStep) -> None:
@@ -147,3 +159,4 @@ def test_permissive_attributes_come_from_the_tags_alone(permissive: MoodStep) ->
     assert loud.acousticness < soft.acousticness
     assert all(0 <= value <= 1 for value in attributes(loud).values())
     assert loud.models["attributes"] == "musicnn-attributes"
+    assert repeatability(loud) == {}

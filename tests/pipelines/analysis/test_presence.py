@@ -10,6 +10,7 @@ from torch import Tensor
 
 from models.checkpoints.cache import pull
 from models.checkpoints.cards import ModelCard, choose_cards
+from models.vibenet import ATTRIBUTES
 from pipelines.analysis import embedding
 from pipelines.analysis.embedding import EmbeddingStep
 from pipelines.analysis.records import EmbeddingResult, MoodResult
@@ -57,6 +58,14 @@ def test_it_raises_and_never_lowers() -> None:
     raised = with_presence(mood, heard)
     assert (raised.liveness, raised.speechiness, raised.valence) == (0.9, 0.6, 0.7)
     assert with_presence(mood, EmbeddingResult([], [], {})) == mood
+
+
+def test_what_is_raised_has_no_spread_of_the_network() -> None:
+    spread = dict.fromkeys(ATTRIBUTES, 0.05)
+    mood = MoodResult(0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, [], {}, spread, 4)
+    loud = with_presence(mood, EmbeddingResult([], [], {}, audience=0.9, speech=0.65))
+    assert set(spread) - set(loud.spread) == {"liveness"}
+    assert with_presence(mood, EmbeddingResult([], [], {}, audience=0.55)).spread == spread
 
 
 def melody(seconds: float) -> np.ndarray[tuple[int], np.dtype[np.float64]]:

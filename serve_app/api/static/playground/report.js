@@ -14,11 +14,12 @@ import { UnwritableTags } from "/playground/tags.js";
 import { again, nameOf } from "/playground/tracks.js";
 
 const ATTRIBUTES = ["energy", "danceability", "happiness", "acousticness", "instrumentalness", "speechiness", "liveness"];
-const RELIABLE = 0.6;
+const STRONG = 0.6;
 const MOST_TAGS = 14;
 const STREAMING_LUFS = -14;
 const SAME_TEMPO = 0.04; // of two tempi, in parts
 const LEAST_ODDS = 0.01;
+const REPEATS = 0.6; // from this confidence on an attribute is not grey
 const STAGES = [["sending", "sent"], ["queued", "waiting for a worker"], ["running", "being analysed"], ["complete", "done"]];
 
 let shown = null; // the track on view, with what sounds and moves there
@@ -182,7 +183,14 @@ function timeline(track) {
   return { panel, setFactor };
 }
 
+function attribute(name, value, confidence = 1) {
+  const says = confidence < 1 ? `Another part of the track gets the same, within 10, in ${Math.round(100 * confidence)} of 100` : null;
+  return make("div", { class: "attribute", title: says }, make("span", {}, name),
+    make("meter", { min: 0, max: 100, value, "aria-label": name }), make("b", { class: confidence < REPEATS ? "dim" : null }, String(value)));
+}
+
 function attributes(result) {
+  const confidence = result.attribute_confidence;
   const meanings = make("dl", {});
   const explain = async () => {
     if (meanings.childElementCount) return;
@@ -192,7 +200,8 @@ function attributes(result) {
   };
   return make("section", { class: "panel", "aria-label": "Attributes" },
     make("h2", {}, "Attributes, 0 to 100"),
-    ATTRIBUTES.map((name) => make("div", { class: "attribute" }, make("span", {}, name), make("meter", { min: 0, max: 100, value: result[name], "aria-label": name }), make("b", {}, String(result[name])))),
+    ATTRIBUTES.map((name) => attribute(name, result[name], confidence[name])),
+    ATTRIBUTES.some((name) => confidence[name] < REPEATS) && make("p", { class: "dim" }, "Grey: another part of the track may get another value."),
     make("details", { ontoggle: explain }, make("summary", {}, "What they mean"), meanings));
 }
 
@@ -202,8 +211,8 @@ const mixing = (result) => make("section", { class: "panel", "aria-label": "Keys
 function tagsAndFiles(track) {
   const tags = track.result.mood_tags.slice(0, MOST_TAGS);
   return make("section", { class: "panel", "aria-label": "Tags" },
-    make("h2", {}, `Tags (filled: reliable, from ${RELIABLE} on)`),
-    make("ul", { class: "tags" }, tags.map((tag) => make("li", { class: tag.score >= RELIABLE ? "sure" : "" }, tag.tag, " ", make("small", {}, tag.score.toFixed(2))))),
+    make("h2", {}, `Tags (filled: strong, from ${STRONG} on)`),
+    make("ul", { class: "tags" }, tags.map((tag) => make("li", { class: tag.score >= STRONG ? "sure" : "" }, tag.tag, " ", make("small", {}, tag.score.toFixed(2))))),
     make("details", { open: true }, make("summary", {}, "Take it with you"), files(track)));
 }
 

@@ -16,6 +16,7 @@ from pipelines.analysis.tags.tagging import (
     MTT,
     Vocabulary,
     calibrated_tags,
+    joined_tags,
     merge_tags,
     score,
     scores,
@@ -58,6 +59,15 @@ def test_one_thing_has_one_name() -> None:
         MoodTag("female vocals", 0.9),
         MoodTag("hip-hop", 0.65),
         MoodTag("chill", 0.55),
+    ]
+
+
+def test_an_instrument_that_the_tagger_does_not_hear_is_a_candidate() -> None:
+    tagger = [MoodTag("piano", 0.7), MoodTag("jazz", 0.6)]
+    trunk = [MoodTag("piano", 0.9), MoodTag("organ", 0.8), MoodTag("salsa", 0.75)]
+    assert joined_tags(tagger, [*trunk, MoodTag("flute", 0.51)]) == [
+        *(MoodTag("piano", 0.9), MoodTag("salsa", 0.75), MoodTag("jazz", 0.6)),
+        *(MoodTag("organ", 0.55), MoodTag("flute", 0.51)),
     ]
 
 
