@@ -1,6 +1,7 @@
 """Features as a table for people."""
 
 from rich.table import Table
+from rich.text import Text
 
 from serve_app.api.wire.features import AnalysisFeatures
 
@@ -39,8 +40,11 @@ def features_table(features: AnalysisFeatures, title: str) -> Table:
     ):
         value: int = getattr(features, name)
         confidence = features.attribute_confidence.get(name)
-        repeats = "" if confidence is None else f"[dim]repeats {confidence:.2f}[/dim]"
-        table.add_row(name, f"{value:3d}  {'█' * round(value / 5):<20}  {repeats}".rstrip())
+        cell = Text(f"{value:3d}  {'█' * round(value / 5):<20}")
+        if confidence is not None:
+            cell.append(f"  repeats {confidence:.2f}", style="dim")
+        cell.rstrip()
+        table.add_row(name, cell)
     tags = ", ".join(f"{tag.tag} {tag.score:.2f}" for tag in features.mood_tags[:TAGS_SHOWN])
     table.add_row("mood tags", tags or "none")
     if features.embedding is not None:
