@@ -6,6 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from models.frontends import BandSums
+
 SAMPLE_RATE = 22_050
 WIN_LENGTH = 4096
 HOP_LENGTH = 2048
@@ -24,13 +26,9 @@ HIDDEN = 32
 class KeyBands(nn.Module):
     """Magnitudes in bands of a third of a semitone, C2 to B6."""
 
-    window: Tensor
-    filters: Tensor
-
     def __init__(self, frames_together: int = FRAMES_TOGETHER) -> None:
         super().__init__()
         self._together = frames_together
-        self.register_buffer("window", torch.hann_window(WIN_LENGTH), persistent=False)
         hz = torch.arange(WIN_LENGTH // 2 + 1, dtype=torch.float64) * SAMPLE_RATE / WIN_LENGTH
         steps = torch.arange(-1, N_BANDS + 1, dtype=torch.float64)
         # The first band lies under C, so that the middle one of three is in tune.
@@ -39,7 +37,7 @@ class KeyBands(nn.Module):
         width = (edges[2:] - edges[1:-1]).clamp_min(SAMPLE_RATE / WIN_LENGTH)
         filters = (1.0 - (hz[:, None] - edges[1:-1]).abs() / width).clamp_min(0.0)
         filters = (filters / filters.sum(0)).float()
-        self.register_buffer("filters", filters, persistent=False)
+        self._bands = BandSums(filters, torch.hann_window(WIN_LENGTH), WIN_LENGTH, power=1)
 
     def forward(self, waveform: Tensor) -> Tensor:
         """Measure float32 ``[B, T]`` at 22,050 Hz, T ≥ 10,240.
@@ -54,11 +52,7 @@ class KeyBands(nn.Module):
 
     def magnitudes(self, waveform: Tensor) -> Tensor:
         """Measure as `forward` does, at the level of the waveform."""
-        frames = waveform.unfold(-1, WIN_LENGTH, HOP_LENGTH) * self.window
-        spectrum = torch.fft.rfft(frames)
-        # Much faster on a processor than the complex numbers' abs().
-        magnitude = (spectrum.real.square() + spectrum.imag.square()).sqrt()
-        bands = magnitude @ self.filters
+        bands = self._bands(waveform.unfold(-1, WIN_LENGTH, HOP_LENGTH))
         n = bands.shape[1] // self._together
         together: Tensor = bands[:, : n * self._together].unflatten(1, (n, self._together)).mean(2)
         return together
