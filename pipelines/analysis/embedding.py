@@ -20,7 +20,7 @@ from pipelines.analysis.tags.tagging import (
     merge_tags,
     vocabulary_of,
 )
-from pipelines.audio.gain import audible, measure_gain
+from pipelines.audio.gain import audible
 from pipelines.audio.track import Track
 from pipelines.batching.steps import Outputs, Prepared, WindowsOnDemand
 
@@ -59,11 +59,10 @@ class EmbeddingStep:
     def prepare(self, track: Track) -> Prepared:
         """Resample, set the level and cut the windows; nothing is run on silence."""
         measured_at = self.models[0].spec.sample_rate
-        heard = track.mono_at(measured_at)
-        gain = measure_gain(heard, measured_at)
-        if gain is None:
+        levelled = track.levelled_at(measured_at)
+        if levelled is None:
             return Prepared({})
-        heard *= gain
+        heard, gain = levelled
 
         def cut(model: CheckpointModel) -> Tensor:
             rate = model.spec.sample_rate

@@ -14,7 +14,7 @@ from pipelines.analysis.records import MoodResult
 from pipelines.analysis.tags.attributes import MAPPING_NETWORK, attributes_from_tags
 from pipelines.analysis.tags.tagging import Vocabulary, calibrated_tags, vocabulary_of
 from pipelines.analysis.tags.vocals import instrumentalness, speechiness
-from pipelines.audio.gain import audible, measure_gain
+from pipelines.audio.gain import audible
 from pipelines.audio.track import Track
 from pipelines.batching.steps import Outputs, Prepared, WindowsOnDemand
 
@@ -56,11 +56,10 @@ class MoodStep:
 
     def prepare(self, track: Track) -> Prepared:
         """Resample, measure the loudness and cut the windows; nothing is run on silence."""
-        samples = track.mono_at(SAMPLE_RATE)
-        gain = measure_gain(samples, SAMPLE_RATE)
-        if gain is None:
+        levelled = track.levelled_at(SAMPLE_RATE)
+        if levelled is None:
             return Prepared({})
-        samples *= gain
+        samples, gain = levelled
 
         def cut(model: CheckpointModel) -> Tensor:
             rate = model.spec.sample_rate
