@@ -111,9 +111,13 @@ class BeatFeatures(nn.Module):
             60 dB of the strongest, so that pauses between sounds change nothing; from 512 frames
             at most; positive, 1e-6 for silence.
         """
-        frames = self._frames(waveform)
-        frames = frames[:, :: -(-frames.shape[1] // _LEVEL_FRAMES)]
-        means = self._mean(frames)[..., 0]
+        n = waveform.shape[-1]
+        n_frames = -(-n // HOP_LENGTH)
+        picks = torch.arange(0, n_frames, -(-n_frames // _LEVEL_FRAMES), device=waveform.device)
+        around = torch.arange(_WIN_LENGTH, device=waveform.device) - _WIN_LENGTH // 2
+        at = picks[:, None] * HOP_LENGTH + around
+        frames = waveform[:, at.clamp(0, n - 1)] * ((at >= 0) & (at < n))
+        means = self._mean(frames.float())[..., 0]
         heard = means >= _LEVEL_REACH * means.amax(dim=1, keepdim=True)
         level: Tensor = means.where(heard, torch.nan).nanquantile(_LEVEL_QUANTILE, dim=1) + 1e-6
         return level

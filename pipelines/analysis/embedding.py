@@ -69,13 +69,12 @@ class EmbeddingStep:
             at_rate = heard if rate == measured_at else track.mono_at(rate).mul_(gain)
             return audible(model.cut(at_rate), gain)
 
-        return Prepared(
-            WindowsOnDemand({model.model_id: partial(cut, model) for model in self.models})
-        )
+        windows = WindowsOnDemand({model.model_id: partial(cut, model) for model in self.models})
+        return Prepared(windows, context=gain)
 
     def finish(self, prepared: Prepared, outputs: Outputs) -> EmbeddingResult:
         """Average over the windows, project or pad, and normalise."""
-        if not prepared.windows:
+        if prepared.context is None:  # silent
             return EmbeddingResult([0.0] * EMBEDDING_DIMENSION, [], dict(self._ids))
         rows = [outputs[model.model_id] for model in self.models]
         if self._projection is None:

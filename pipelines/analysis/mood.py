@@ -66,13 +66,12 @@ class MoodStep:
             at_rate = samples if rate == SAMPLE_RATE else track.mono_at(rate).mul_(gain)
             return audible(model.cut(at_rate), gain)
 
-        return Prepared(
-            WindowsOnDemand({model.model_id: partial(cut, model) for model in self.models})
-        )
+        windows = WindowsOnDemand({model.model_id: partial(cut, model) for model in self.models})
+        return Prepared(windows, context=gain)
 
     def finish(self, prepared: Prepared, outputs: Outputs) -> MoodResult:
         """Average over the windows and calibrate the tags."""
-        if not prepared.windows:
+        if prepared.context is None:  # silent
             return MoodResult(**SILENT, tags=[], models=dict(self._ids))
         probabilities = outputs[self._tagger.model_id]["tags"].mean(dim=0)
         tags = calibrated_tags(self._vocabulary, probabilities)

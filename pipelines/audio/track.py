@@ -51,17 +51,22 @@ class Track:
         """Length in seconds."""
         return self.samples.shape[1] / self.sample_rate
 
-    def mono_at(self, target_rate: int) -> Tensor:
+    def mono_at(self, target_rate: int, n_behind: int = 0) -> Tensor:
         """Mix down and convert the sample rate.
 
+        Args:
+            target_rate: Hz.
+            n_behind: So many zeros follow the track.
+
         Returns:
-            ``[T']``, the caller's own, with T' = T · target / sample rate within a sample; float32,
-            or float16 as the track.
+            ``[T' + n_behind]``, the caller's own, with T' = T · target / sample rate within a
+            sample; float32, or float16 as the track.
         """
         if self.samples.device.type == "cpu":
             waveform = Waveform(self.samples.numpy(), self.sample_rate)
-            return torch.from_numpy(mono_at(waveform, target_rate))
-        return resampled(self.samples.mean(dim=0), self.sample_rate, target_rate)
+            return torch.from_numpy(mono_at(waveform, target_rate, n_behind))
+        mono = resampled(self.samples.mean(dim=0), self.sample_rate, target_rate)
+        return functional.pad(mono, (0, n_behind)) if n_behind else mono
 
     def levelled_at(self, target_rate: int) -> tuple[Tensor, float] | None:
         """Convert as `mono_at` and bring to `pipelines.audio.gain.TARGET_LUFS`, once.
