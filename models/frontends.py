@@ -44,8 +44,10 @@ class BandSums(nn.Module):
         self.register_buffer("weights", weights.contiguous(), persistent=False)
         self.register_buffer("window", window, persistent=False)
         self._groups = []
-        for first in range(0, weights.shape[1], _BANDS_TOGETHER):
-            bands = slice(first, first + _BANDS_TOGETHER)
+        n_groups = max(1, weights.shape[1] // _BANDS_TOGETHER)
+        size = -(-weights.shape[1] // n_groups)
+        for first in range(0, weights.shape[1], size):
+            bands = slice(first, first + size)
             bins = weights[:, bands].any(dim=1).nonzero()
             self._groups.append((slice(int(bins.min()), int(bins.max()) + 1), bands))
 

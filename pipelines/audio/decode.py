@@ -425,10 +425,7 @@ def _silence_wrong(block: Samples) -> int:
 
 def _memory(n_bytes: int) -> mmap.mmap:
     """Ask for memory of which the pages are there only once they are filled."""
-    memory = mmap.mmap(-1, max(1, n_bytes), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    with contextlib.suppress(OSError):  # a kernel may lack them; they only make it faster
-        memory.madvise(mmap.MADV_HUGEPAGE)
-    return memory
+    return mmap.mmap(-1, max(1, n_bytes), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 
 
 def _rows(c: int, capacity: int, dtype: type[np.floating[Any]]) -> tuple[mmap.mmap, Samples]:
