@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from models.folding import folded, linear
-from models.frontends import kaldi_bands
+from models.folding import Activation, folded, linear
+from models.frontends import BandSums, kaldi_bands
 
 SAMPLE_RATE = 32_000
 
@@ -31,19 +31,16 @@ class EfficientAtMel(nn.Module):
         ``models/preprocess.py`` of the repository fschmid56/EfficientAT, at evaluation.
     """
 
-    window: Tensor
-    bands: Tensor
-
     n_fft = 1024
+    frame_length = 800
     hop_length = 320
     preemphasis = 0.97
 
     def __init__(self) -> None:
         super().__init__()
-        window = torch.hann_window(800, periodic=False)
-        self.register_buffer("window", window, persistent=False)
+        window = torch.hann_window(self.frame_length, periodic=False)
         bands = torch.from_numpy(kaldi_bands(SAMPLE_RATE, self.n_fft, 128, 0.0, 15_000.0))
-        self.register_buffer("bands", bands, persistent=False)
+        self.bands = BandSums(bands.T, window, self.n_fft, power=2)
 
     def forward(self, windows: Tensor) -> Tensor:
         """Compute the bands.
@@ -55,16 +52,12 @@ class EfficientAtMel(nn.Module):
             float32 ``[B, 128, N]``, N = 1 + (T - 1) // 320; silence is (ln 1e-5 + 4.5) / 5 = -1.40.
         """
         emphasised = windows[:, 1:] - self.preemphasis * windows[:, :-1]
-        spectrum = torch.stft(
-            emphasised,
-            self.n_fft,
-            self.hop_length,
-            len(self.window),
-            self.window,
-            center=True,
-            return_complex=True,
-        )
-        power = self.bands @ spectrum.real.square().add_(spectrum.imag.square())
+        # Frames are centred in n_fft samples, which the signal's reflection fills at either end.
+        margin = self.n_fft // 2
+        around = functional.pad(emphasised[:, None], (margin, margin), mode="reflect")[:, 0]
+        rest = (self.n_fft - self.frame_length) // 2
+        frames = around[:, rest:-rest].unfold(-1, self.frame_length, self.hop_length)
+        power = self.bands(frames).transpose(1, 2)
         bands: Tensor = ((power + 1e-5).log() + 4.5) / 5
         return bands
 
@@ -80,9 +73,11 @@ class _Block(nn.Module):
             (n for n in layers if f"{name}{n}.conc_se_layers.0.fc1.weight" in tensors), ""
         )
         plain = [name + n for n in layers if n != weighs]
-        self.activation = functional.hardswish if number >= _FIRST_HARD_SWISH else functional.relu
-        self.widen = folded(tensors, plain[0], _EPSILON) if len(plain) == 3 else None
-        self.filter = folded(tensors, plain[-2], _EPSILON, stride, depthwise=True)
+        activation: Activation = "hardswish" if number >= _FIRST_HARD_SWISH else "relu"
+        self.widen = None
+        if len(plain) == 3:
+            self.widen = folded(tensors, plain[0], _EPSILON, activation=activation)
+        self.filter = folded(tensors, plain[-2], _EPSILON, stride, True, activation)
         self.squeeze = self.excite = None
         if weighs:
             self.squeeze = linear(tensors, f"{name}{weighs}.conc_se_layers.0.fc1")
@@ -92,8 +87,7 @@ class _Block(nn.Module):
         self.is_residual = stride == 1 and n_in == self.narrow.out_channels
 
     def forward(self, image: Tensor) -> Tensor:
-        hidden = self.activation(self.widen(image)) if self.widen is not None else image
-        hidden = self.activation(self.filter(hidden))
+        hidden = self.filter(self.widen(image) if self.widen is not None else image)
         if self.squeeze is not None and self.excite is not None:
             weights = self.excite(functional.relu(self.squeeze(hidden.mean(dim=(2, 3)))))
             hidden = hidden * torch.sigmoid(weights)[:, :, None, None]
@@ -111,11 +105,12 @@ class EfficientAt(nn.Module):
     def __init__(self, tensors: Mapping[str, Tensor]) -> None:
         super().__init__()
         self.mel = EfficientAtMel()
-        self.stem = folded(tensors, "features.0", _EPSILON, stride=2)
+        self.stem = folded(tensors, "features.0", _EPSILON, 2, activation="hardswish")
         self.blocks = nn.Sequential(
             *(_Block(tensors, number, stride) for number, stride in enumerate(_STRIDES, start=1))
         )
-        self.head = folded(tensors, f"features.{len(_STRIDES) + 1}", _EPSILON)
+        head = f"features.{len(_STRIDES) + 1}"
+        self.head = folded(tensors, head, _EPSILON, activation="hardswish")
         self.hidden = linear(tensors, "classifier.2")
         self.output = linear(tensors, "classifier.5")
 
@@ -130,7 +125,7 @@ class EfficientAt(nn.Module):
             mean over the image before the classifier. Silence gives the network's answer to
             silence, which means nothing: gate before.
         """
-        image = functional.hardswish(self.stem(self.mel(windows)[:, None]))
-        embedding = functional.hardswish(self.head(self.blocks(image))).mean(dim=(2, 3))
+        image = self.stem(self.mel(windows)[:, None])
+        embedding = self.head(self.blocks(image)).mean(dim=(2, 3))
         logits = self.output(functional.hardswish(self.hidden(embedding)))
         return {"tags": torch.sigmoid(logits), "embedding": embedding}

@@ -12,10 +12,62 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn import functional
 
 KALDI_LOG_FLOOR = 1.1920928955078125e-07
 """Smallest mel energy before the logarithm: float32 epsilon, as in Kaldi."""
+
+
+_BANDS_TOGETHER = 32
+_BLOCK_FRAMES = 128
+"""Transformed at once: so much stays in a processor's cache."""
+_BLOCK_FRAMES_GPU = 2048
+
+
+class BandSums(nn.Module):
+    """Spectra of frames, summed over bands.
+
+    A processor sums some bands at a time, over the bins that they have.
+
+    Args:
+        weights: float32 ``[F, D]``, F ≤ ``n_fft`` // 2 + 1: of each bin in each band.
+        window: float32 ``[L]``, L ≤ ``n_fft``.
+        n_fft: Length of the transform; frames are zero-padded to it.
+        power: 2 sums powers, 1 magnitudes.
+    """
+
+    weights: Tensor
+    window: Tensor
+
+    def __init__(self, weights: Tensor, window: Tensor, n_fft: int, power: Literal[1, 2]) -> None:
+        super().__init__()
+        self._n_fft, self._power = n_fft, power
+        self.register_buffer("weights", weights.contiguous(), persistent=False)
+        self.register_buffer("window", window, persistent=False)
+        self._groups = []
+        n_groups = max(1, weights.shape[1] // _BANDS_TOGETHER)
+        size = -(-weights.shape[1] // n_groups)
+        for first in range(0, weights.shape[1], size):
+            bands = slice(first, first + size)
+            bins = weights[:, bands].any(dim=1).nonzero()
+            self._groups.append((slice(int(bins.min()), int(bins.max()) + 1), bands))
+
+    def forward(self, frames: Tensor) -> Tensor:
+        """Map frames ``[B, N, L]`` to ``[B, N, D]``."""
+        size = _BLOCK_FRAMES if frames.device.type == "cpu" else _BLOCK_FRAMES_GPU
+        blocks = torch.split(frames, size, dim=1)
+        return torch.cat([self._of_block(block) for block in blocks], dim=1)
+
+    def _of_block(self, frames: Tensor) -> Tensor:
+        spectrum = torch.fft.rfft(frames * self.window, self._n_fft)[..., : len(self.weights)]
+        # Much faster on a processor than the complex numbers' abs().
+        spectrum = spectrum.real.square().add_(spectrum.imag.square())
+        if self._power == 1:
+            spectrum.sqrt_()
+        if spectrum.device.type != "cpu":
+            whole: Tensor = spectrum @ self.weights
+            return whole
+        sums = [spectrum[..., bins] @ self.weights[bins, bands] for bins, bands in self._groups]
+        return torch.cat(sums, dim=-1)
 
 
 class PowerMel(nn.Module):
@@ -37,9 +89,6 @@ class PowerMel(nn.Module):
         librosa.feature.melspectrogram, librosa.filters.mel.
     """
 
-    window: Tensor
-    bands: Tensor
-
     def __init__(
         self,
         sample_rate: int,
@@ -52,13 +101,11 @@ class PowerMel(nn.Module):
         scale: Literal["slaney", "htk"] = "slaney",
     ) -> None:
         super().__init__()
-        self.n_fft = n_fft
         self.hop_length = hop_length
         self.frame_length = frame_length or n_fft
-        self.register_buffer("window", torch.hann_window(self.frame_length), persistent=False)
         build = {"slaney": slaney_bands, "htk": htk_bands}[scale]
         bands = torch.from_numpy(build(sample_rate, n_fft, n_mels, f_min, f_max))
-        self.register_buffer("bands", bands, persistent=False)
+        self.bands = BandSums(bands.T, torch.hann_window(self.frame_length), n_fft, power=2)
 
     def forward(self, windows: Tensor) -> Tensor:
         """Compute the mel power.
@@ -69,19 +116,8 @@ class PowerMel(nn.Module):
         Returns:
             float32 ``[B, n_mels, N]``, N = 1 + (T - frame_length) // hop_length; silence gives 0.
         """
-        # torch.stft puts a short window into the middle of n_fft samples; this margin lets the
-        # first frame begin at the first sample.
-        margin = (self.n_fft - self.frame_length) // 2
-        spectrum = torch.stft(
-            functional.pad(windows, (margin, margin)) if margin else windows,
-            self.n_fft,
-            self.hop_length,
-            self.frame_length,
-            self.window,
-            center=False,
-            return_complex=True,
-        )
-        return self.bands @ spectrum.real.square().add_(spectrum.imag.square())
+        mel: Tensor = self.bands(windows.unfold(-1, self.frame_length, self.hop_length))
+        return mel.transpose(1, 2)
 
 
 class MusicnnMel(nn.Module):

@@ -121,24 +121,18 @@ def step_energies(waveform: Tensor, sample_rate: int) -> Tensor:
     per_frame = (n_fft - len(taps) + 1) // step
     n_frames = max(1, math.ceil(n_steps / per_frame))
     lead, hop = n_fft - per_frame * step, per_frame * step
-    padded = torch.nn.functional.pad(
-        waveform[..., : n_steps * step], (lead, n_frames * hop - n_steps * step)
-    )
     response = _k_weighting_response(sample_rate, n_fft, waveform.device)
-    frames = padded.unfold(-1, n_fft, hop)
-    energies = torch.cat(
-        [
-            torch.fft.irfft(torch.fft.rfft(part.float()) * response, n_fft)[..., lead:]
-            .reshape(b, c, -1, step)
-            .square()
-            .mean(-1)
-            for part in torch.split(frames, max(1, _BLOCK_SAMPLES // (b * c * n_fft)), dim=2)
-        ],
-        dim=-1,
-    )[..., :n_steps]
-    weighed = [
-        gain * channel for gain, channel in zip(_CHANNEL_GAINS, energies.unbind(1), strict=False)
-    ]
+    at_once = max(1, _BLOCK_SAMPLES // (b * c * n_fft))
+    energies = []
+    for first in range(0, n_frames, at_once):
+        start, stop = first * hop - lead, min(n_frames, first + at_once) * hop
+        part = waveform[..., max(0, start) : min(stop, n_steps * step)].float()
+        part = torch.nn.functional.pad(part, (max(0, -start), max(0, stop - n_steps * step)))
+        spectra = torch.fft.rfft(part.unfold(-1, n_fft, hop)) * response
+        weighted = torch.fft.irfft(spectra, n_fft)[..., lead:]
+        energies.append(weighted.reshape(b, c, -1, step).square_().mean(-1))
+    of_channels = torch.cat(energies, dim=-1)[..., :n_steps].unbind(1)
+    weighed = [gain * channel for gain, channel in zip(_CHANNEL_GAINS, of_channels, strict=False)]
     return torch.stack(weighed).sum(0)
 
 
@@ -246,7 +240,7 @@ def peak(waveform: Tensor) -> Tensor:
     beside one of the largest samples.
 
     Args:
-        waveform: float32 ``[B, C, T]``, full scale ±1.
+        waveform: float32 or float16 ``[B, C, T]``, full scale ±1.
 
     Returns:
         float32 ``[B]``, 1 is full scale; silence and T = 0 give 0.
@@ -258,14 +252,20 @@ def peak(waveform: Tensor) -> Tensor:
     b, _, t = waveform.shape
     if t == 0:
         return torch.zeros(b, device=waveform.device)
-    cells = math.ceil(t / _CELL)
-    padded = torch.nn.functional.pad(waveform, (_HALF_TAPS, cells * _CELL - t + _HALF_TAPS))
-    inner = padded[..., _HALF_TAPS : _HALF_TAPS + cells * _CELL]
-    loudest = inner.reshape(*inner.shape[:-1], cells, _CELL).abs().amax(-1)
-    values, picks = loudest.topk(min(_LOUDEST_CELLS, cells), dim=-1)
-    view = padded.unfold(-1, _CELL + 2 * _HALF_TAPS, _CELL)
-    between = torch.take_along_dim(view, picks[..., None], dim=2) @ _interpolator(waveform.device)
-    return torch.maximum(values.amax((1, 2)), between.abs().amax((1, 2, 3)))
+    whole = t // _CELL
+    cells = waveform[..., : whole * _CELL].reshape(*waveform.shape[:-1], whole, _CELL)
+    # Highest and lowest, not their magnitudes' highest: those would be another copy.
+    loudest = torch.maximum(cells.amax(-1), -cells.amin(-1))
+    if whole * _CELL < t:
+        rest = waveform[..., whole * _CELL :].abs().amax(-1, keepdim=True)
+        loudest = torch.cat([loudest, rest], dim=-1)
+    values, picks = loudest.topk(min(_LOUDEST_CELLS, loudest.shape[-1]), dim=-1)
+    around = torch.arange(-_HALF_TAPS, _CELL + _HALF_TAPS, device=waveform.device)
+    at = picks[..., None] * _CELL + around
+    near = waveform[..., None, :].expand(*at.shape[:-1], t).gather(-1, at.clamp(0, t - 1))
+    near = near.float() * ((at >= 0) & (at < t))
+    between = near @ _interpolator(waveform.device)
+    return torch.maximum(values.amax((1, 2)).float(), between.abs().amax((1, 2, 3)))
 
 
 def to_dbtp(linear_peak: Tensor) -> Tensor:

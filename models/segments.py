@@ -7,6 +7,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from models.frontends import BandSums
+
 SAMPLE_RATE = 22_050
 HOP_LENGTH = 441
 WIN_LENGTH = 1024
@@ -15,8 +17,6 @@ N_TIMBRE = 12
 FLOOR_DB = -100.0
 
 _N_BANDS = 40
-_BLOCK_FRAMES = 128
-"""Transformed at once: so much stays in a processor's cache."""
 _F_MIN_HZ, _F_MAX_HZ = 40.0, 10_000.0
 _REACH = 4
 """What is around a boundary: so many times the shortest section on either side."""
@@ -40,14 +40,15 @@ def band_filters() -> NDArray[np.float32]:
 class SoundFrames(nn.Module):
     """Onset strength, level and timbre, 50 frames a second."""
 
-    bank: Tensor
-    window: Tensor
     cosines: Tensor
 
     def __init__(self) -> None:
         super().__init__()
-        self.register_buffer("bank", torch.from_numpy(band_filters()))
-        self.register_buffer("window", torch.hann_window(WIN_LENGTH))
+        # A column more than the bands: Hann's noise bandwidth is 1.5 bins, over which a sine's
+        # power is spread. A full-scale sine peaks at (sum of the window / 2)².
+        columns = nn.functional.pad(torch.from_numpy(band_filters()), (0, 1), value=1.0 / 1.5)
+        window = torch.hann_window(WIN_LENGTH) / (WIN_LENGTH / 4)
+        self._bands = BandSums(columns, window, WIN_LENGTH, power=2)
         n = torch.arange(_N_BANDS, dtype=torch.float64) + 0.5
         k = torch.arange(N_TIMBRE, dtype=torch.float64)
         cosines = torch.cos(torch.pi / _N_BANDS * n[:, None] * k) * math.sqrt(2.0 / _N_BANDS)
@@ -69,30 +70,12 @@ class SoundFrames(nn.Module):
         n_frames = -(-waveform.shape[-1] // HOP_LENGTH)
         padded = nn.functional.pad(waveform, (WIN_LENGTH // 2, WIN_LENGTH))
         frames = padded.unfold(-1, WIN_LENGTH, HOP_LENGTH)[:, :n_frames]
-        # A column more than the bands: Hann's noise bandwidth is 1.5 bins, over which a sine's
-        # power is spread.
-        columns = nn.functional.pad(self.bank, (0, 1), value=1.0 / 1.5)
-        powers = torch.cat(
-            [
-                self._power(block) @ columns
-                for block in torch.split(
-                    frames, _BLOCK_FRAMES if frames.device.type == "cpu" else n_frames, dim=1
-                )
-            ],
-            dim=1,
-        )
+        powers = self._bands(frames)
         decibels = 10.0 * torch.log10(powers.clamp_min(10.0 ** (FLOOR_DB / 10.0)))
         bands, level = decibels[..., :-1], decibels[..., -1:]
         rise = (bands[:, 2:] - bands[:, :-2]).clamp_min(0.0).mean(-1, keepdim=True)
         onset = nn.functional.pad(rise, (0, 0, min(2, n_frames), 0))[:, :n_frames]
         return torch.cat([onset, level, (bands - FLOOR_DB) @ self.cosines], dim=-1)
-
-    def _power(self, frames: Tensor) -> Tensor:
-        """Power spectra ``[…, 513]`` of ``[…, 1024]``."""
-        # A full-scale sine peaks at (sum of the window / 2)². Squares are faster than abs() here.
-        spectrum = torch.fft.rfft(frames * (self.window / (WIN_LENGTH / 4)))
-        power: Tensor = spectrum.real.square() + spectrum.imag.square()
-        return power
 
 
 def find_boundaries(

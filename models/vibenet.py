@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from models.folding import convolution, folded, linear, under
+from models.folding import folded, linear, under
 from models.frontends import VibenetMel
 from models.precision import in_precision
 
@@ -42,19 +42,18 @@ class _Block(nn.Module):
         super().__init__()
         widens = f"{name}.block.3.0.weight" in tensors  # the first block of all does not
         layers = [f"{name}.block.{n}" for n in range(4 if widens else 3)]
-        self.widen = folded(tensors, layers[0], _EPSILON) if widens else None
-        self.filter = folded(tensors, layers[-3], _EPSILON, stride, depthwise=True)
-        self.squeeze = convolution(tensors, layers[-2] + ".fc1")
-        self.excite = convolution(tensors, layers[-2] + ".fc2")
+        self.widen = folded(tensors, layers[0], _EPSILON, activation="swish") if widens else None
+        self.filter = folded(tensors, layers[-3], _EPSILON, stride, True, "swish")
+        self.squeeze = linear(tensors, layers[-2] + ".fc1")
+        self.excite = linear(tensors, layers[-2] + ".fc2")
         self.narrow = folded(tensors, layers[-1], _EPSILON)
         n_in = (self.widen or self.filter).in_channels
         self.is_residual = stride == 1 and n_in == self.narrow.out_channels
 
     def forward(self, image: Tensor) -> Tensor:
-        hidden = functional.silu(self.widen(image)) if self.widen is not None else image
-        hidden = functional.silu(self.filter(hidden))
-        weights = functional.silu(self.squeeze(hidden.mean(dim=(2, 3), keepdim=True)))
-        output: Tensor = self.narrow(hidden * torch.sigmoid(self.excite(weights)))
+        hidden = self.filter(self.widen(image) if self.widen is not None else image)
+        weights = self.excite(functional.silu(self.squeeze(hidden.mean(dim=(2, 3)))))
+        output: Tensor = self.narrow(hidden * torch.sigmoid(weights)[:, :, None, None])
         return output + image if self.is_residual else output
 
 
@@ -76,7 +75,7 @@ class Vibenet(nn.Module):
         stem["backbone.features.0.0.weight"] = tensors["backbone.features.0.0.weight"].sum(
             dim=1, keepdim=True
         )
-        self.stem = folded(stem, "backbone.features.0", _EPSILON, stride=2)
+        self.stem = folded(stem, "backbone.features.0", _EPSILON, 2, activation="swish")
         self.blocks = nn.Sequential(
             *(
                 _Block(tensors, f"backbone.features.{stage}.{n}", 1 if n else stride)
@@ -84,7 +83,7 @@ class Vibenet(nn.Module):
                 for n in range(n_blocks)
             )
         )
-        self.head = folded(tensors, "backbone.features.8", _EPSILON)
+        self.head = folded(tensors, "backbone.features.8", _EPSILON, activation="swish")
         n_features = self.head.out_channels
         self.norm = nn.LayerNorm(n_features, eps=_EPSILON)
         self.norm.load_state_dict(under("trunk.0.", tensors))
@@ -119,8 +118,7 @@ class Vibenet(nn.Module):
 
     def logits(self, mel: Tensor) -> Tensor:
         """Map decibels ``[B, 128, N]`` to raw outputs ``[B, 7]``, as the published graph does."""
-        image = functional.silu(self.stem(mel[:, None]))
-        image = functional.silu(self.head(self.blocks(image)))
+        image = self.head(self.blocks(self.stem(mel[:, None])))
         hidden = functional.gelu(self.trunk(self.norm(image.mean(dim=(2, 3)))))
         logits: Tensor = self.output(hidden)
         return logits

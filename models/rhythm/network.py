@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
+from models.frontends import BandSums
+
 SAMPLE_RATE = 22_050
 HOP_LENGTH = 441
 FRAME_RATE = SAMPLE_RATE / HOP_LENGTH
@@ -27,9 +29,6 @@ _WIN_LENGTH = 1411
 _N_FFT = 2048
 _BANDS_PER_OCTAVE = 12
 _F_MIN_HZ, _N_EDGES = 27.5, 104
-_BLOCK_FRAMES = 128
-"""Transformed at once: so much stays in a processor's cache."""
-_BLOCK_FRAMES_GPU = 2048
 _LEVEL_FRAMES = 512
 """Frames that a track's level is taken from at most, evenly spread."""
 _LEVEL_QUANTILE = 0.9
@@ -40,6 +39,10 @@ _SILENT = 1e-3
 """A frame all of whose features are below this is silence: 74 dB under the track's level."""
 _KERNEL = 5
 _BAND_KERNEL = 12
+_BAND_REACH = 2
+"""Frames on either side that two 3-tap convolutions over the bands hear."""
+_BLOCK_FRAMES = 500
+"""Convolved over the bands at once: so much stays in a processor's cache."""
 
 
 def filter_bank() -> NDArray[np.float32]:
@@ -69,16 +72,13 @@ class BeatFeatures(nn.Module):
     It is blind to gain once a track has been divided by its `level`.
     """
 
-    bank: Tensor
-    window: Tensor
-
     def __init__(self) -> None:
         super().__init__()
         bank = torch.from_numpy(filter_bank())
-        self._n_bins = int(bank.any(dim=1).nonzero().max()) + 1
-        self.register_buffer("bank", bank[: self._n_bins].contiguous(), persistent=False)
-        window = torch.hann_window(_WIN_LENGTH, periodic=False, dtype=torch.float64)
-        self.register_buffer("window", window.float(), persistent=False)
+        bank = bank[: int(bank.any(dim=1).nonzero().max()) + 1]
+        window = torch.hann_window(_WIN_LENGTH, periodic=False, dtype=torch.float64).float()
+        self._bands = BandSums(bank, window, _N_FFT, power=1)
+        self._mean = BandSums(bank.mean(dim=1, keepdim=True), window, _N_FFT, power=1)
 
     def forward(self, waveform: Tensor) -> Tensor:
         """Compute the features of centred frames; outside the waveform there is silence.
@@ -93,7 +93,8 @@ class BeatFeatures(nn.Module):
 
     def bands(self, waveform: Tensor) -> Tensor:
         """Magnitude in every band, linear: ``[B, T]`` to ``[B, ⌈T / 441⌉, 83]``."""
-        return self._project(self._frames(waveform), self.bank)
+        bands: Tensor = self._bands(self._frames(waveform))
+        return bands
 
     def compress(self, bands: Tensor) -> Tensor:
         """Compress the bands of a track whose `level` is 1: ``log(1 + 10 x) / 2``."""
@@ -110,10 +111,13 @@ class BeatFeatures(nn.Module):
             60 dB of the strongest, so that pauses between sounds change nothing; from 512 frames
             at most; positive, 1e-6 for silence.
         """
-        frames = self._frames(waveform)
-        frames = frames[:, :: -(-frames.shape[1] // _LEVEL_FRAMES)]
-        means = self._project(frames, self.bank.mean(dim=1, keepdim=True))
-        means = means[..., 0]
+        n = waveform.shape[-1]
+        n_frames = -(-n // HOP_LENGTH)
+        picks = torch.arange(0, n_frames, -(-n_frames // _LEVEL_FRAMES), device=waveform.device)
+        around = torch.arange(_WIN_LENGTH, device=waveform.device) - _WIN_LENGTH // 2
+        at = picks[:, None] * HOP_LENGTH + around
+        frames = waveform[:, at.clamp(0, n - 1)] * ((at >= 0) & (at < n))
+        means = self._mean(frames.float())[..., 0]
         heard = means >= _LEVEL_REACH * means.amax(dim=1, keepdim=True)
         level: Tensor = means.where(heard, torch.nan).nanquantile(_LEVEL_QUANTILE, dim=1) + 1e-6
         return level
@@ -123,17 +127,6 @@ class BeatFeatures(nn.Module):
         n_frames = -(-waveform.shape[-1] // HOP_LENGTH)
         padded = functional.pad(waveform, (_WIN_LENGTH // 2, _WIN_LENGTH))
         return padded.unfold(-1, _WIN_LENGTH, HOP_LENGTH)[:, :n_frames]
-
-    def _project(self, frames: Tensor, weights: Tensor) -> Tensor:
-        """Weigh the magnitude spectra of ``[B, N, 1411]`` by ``[bins, D]`` to ``[B, N, D]``."""
-        size = _BLOCK_FRAMES if frames.device.type == "cpu" else _BLOCK_FRAMES_GPU
-        blocks = []
-        for block in torch.split(frames, size, dim=1):
-            spectrum = torch.fft.rfft(block * self.window, n=_N_FFT)[..., : self._n_bins]
-            # Much faster on a processor than the complex numbers' abs().
-            power = spectrum.real.square() + spectrum.imag.square()
-            blocks.append(power.sqrt_() @ weights)
-        return torch.cat(blocks, dim=1)
 
 
 def is_heard(features: Tensor) -> Tensor:
@@ -251,10 +244,30 @@ class BeatNetwork(nn.Module):
 
     def _bands(self, features: Tensor, heard: Tensor) -> Tensor:
         """Convolve over the bands: ``[B, N, 83]`` to ``[B, C, N]``."""
+        n = features.shape[1]
+        if features.device.type != "cpu" or self.training:
+            return self._bands_of_block(features, heard)
+        blocks = []
+        for start in range(0, n, _BLOCK_FRAMES):
+            stop = min(n, start + _BLOCK_FRAMES)
+            low, high = max(0, start - _BAND_REACH), min(n, stop + _BAND_REACH)
+            block = self._bands_of_block(features[:, low:high], heard[..., low:high])
+            blocks.append(block[..., start - low : stop - low])
+        return torch.cat(blocks, dim=-1)
+
+    def _bands_of_block(self, features: Tensor, heard: Tensor) -> Tensor:
         # The exponential after the maximum gives the same as before it, on a third of the values.
-        x = functional.elu(functional.max_pool2d(self.bands1(features[:, None]), (1, 3)))
-        x = functional.elu(functional.max_pool2d(self.bands2(self.dropout(x)), (1, 3)))
+        x = functional.elu(_largest_of_three(self.bands1(features[:, None])))
+        x = functional.elu(_largest_of_three(self.bands2(self.dropout(x))))
         x = functional.elu(self.bands3(self.dropout(x) * heard[..., None]))
         x = self.dropout(x).permute(0, 1, 3, 2).flatten(1, 2)
         projected: Tensor = functional.elu(self.project(x)) * heard
         return projected
+
+
+def _largest_of_three(x: Tensor) -> Tensor:
+    """Pool ``[B, C, N, F]`` to ``[B, C, N, F // 3]``."""
+    if x.device.type != "cpu" or torch.is_grad_enabled():
+        return functional.max_pool2d(x, (1, 3))  # notes where it found them, too
+    n = x.shape[-1] // 3 * 3
+    return torch.maximum(torch.maximum(x[..., 0:n:3], x[..., 1:n:3]), x[..., 2:n:3])

@@ -57,7 +57,7 @@ class BeatTracker(nn.Module):
 
         Args:
             waveform: float32 ``[B, T]`` at 22,050 Hz, divided by the track's `level`; T is a whole
-                number of seconds.
+                number of seconds. On a processor float16 will do, too.
 
         Returns:
             ``activations``: float32 ``[B, T / 441, 2]``, 0 to 1, probability of a beat that is no
@@ -68,12 +68,12 @@ class BeatTracker(nn.Module):
         if waveform.device.type != "cpu":
             outputs = self.average(self.features(waveform))
             return {"activations": outputs[0], "tempo": outputs[1]}
-        activations = waveform.new_zeros(len(waveform), n_frames, 2)
-        tempo = waveform.new_zeros(len(waveform), n_frames // TEMPO_STRIDE, len(TEMPI))
+        activations = torch.zeros(len(waveform), n_frames, 2)
+        tempo = torch.zeros(len(waveform), n_frames // TEMPO_STRIDE, len(TEMPI))
         for i, row in enumerate(waveform):
             # Silence behind the track changes nothing before it: it need not be computed.
             n = _heard_frames(row, n_frames)
-            beats, tempi = self.average(self.features(row[None, : n * HOP_LENGTH]))
+            beats, tempi = self.average(self.features(row[None, : n * HOP_LENGTH].float()))
             activations[i, :n], tempo[i, : n // TEMPO_STRIDE] = beats[0], tempi[0]
         return {"activations": activations, "tempo": tempo}
 

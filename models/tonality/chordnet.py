@@ -72,14 +72,15 @@ class ChordNetwork(nn.Module):
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor]) -> "ChordNetwork":
-        """Build from a checkpoint's tensors.
+        """Build from a checkpoint's tensors, for inference.
 
         Raises:
             RuntimeError: Tensors are missing, surplus or misshapen.
         """
         network = cls()
         network.load_state_dict(dict(tensors))
-        return network.eval()
+        network.eval().trunk.settle()
+        return network
 
     def logits(self, bands: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Judge magnitudes ``[B, N, 180]``; see `ChordHead`."""

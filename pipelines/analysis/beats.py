@@ -108,7 +108,9 @@ class BeatModel:
 
     def forward(self, windows: Tensor) -> Mapping[str, Tensor]:
         """See `WindowedModel`."""
-        outputs = self._network(windows.to(self._device, torch.float32))
+        on_processor = self._tracker is not None and self._device.type == "cpu"  # row by row
+        dtype = windows.dtype if on_processor else torch.float32
+        outputs = self._network(windows.to(self._device, dtype))
         return outputs if self._tracker else {"activations": outputs}
 
     def join(self, rows: Mapping[str, Tensor], n_samples: int) -> BeatEvidence:

@@ -20,7 +20,7 @@ from pipelines.analysis.tags.tagging import (
     merge_tags,
     vocabulary_of,
 )
-from pipelines.audio.gain import audible, measure_gain
+from pipelines.audio.gain import audible
 from pipelines.audio.track import Track
 from pipelines.batching.steps import Outputs, Prepared, WindowsOnDemand
 
@@ -59,24 +59,22 @@ class EmbeddingStep:
     def prepare(self, track: Track) -> Prepared:
         """Resample, set the level and cut the windows; nothing is run on silence."""
         measured_at = self.models[0].spec.sample_rate
-        heard = track.mono_at(measured_at)
-        gain = measure_gain(heard, measured_at)
-        if gain is None:
+        levelled = track.levelled_at(measured_at)
+        if levelled is None:
             return Prepared({})
-        heard *= gain
+        heard, gain = levelled
 
         def cut(model: CheckpointModel) -> Tensor:
             rate = model.spec.sample_rate
             at_rate = heard if rate == measured_at else track.mono_at(rate).mul_(gain)
             return audible(model.cut(at_rate), gain)
 
-        return Prepared(
-            WindowsOnDemand({model.model_id: partial(cut, model) for model in self.models})
-        )
+        windows = WindowsOnDemand({model.model_id: partial(cut, model) for model in self.models})
+        return Prepared(windows, context=gain)
 
     def finish(self, prepared: Prepared, outputs: Outputs) -> EmbeddingResult:
         """Average over the windows, project or pad, and normalise."""
-        if not prepared.windows:
+        if prepared.context is None:  # silent
             return EmbeddingResult([0.0] * EMBEDDING_DIMENSION, [], dict(self._ids))
         rows = [outputs[model.model_id] for model in self.models]
         if self._projection is None:

@@ -15,7 +15,7 @@ from pipelines.analysis.records import MoodResult
 from pipelines.analysis.tags.attributes import MAPPING_NETWORK, attributes_from_tags
 from pipelines.analysis.tags.tagging import Vocabulary, calibrated_tags, vocabulary_of
 from pipelines.analysis.tags.vocals import instrumentalness, speechiness
-from pipelines.audio.gain import audible, measure_gain
+from pipelines.audio.gain import audible
 from pipelines.audio.track import Track
 from pipelines.batching.steps import Outputs, Prepared, WindowsOnDemand
 
@@ -57,25 +57,23 @@ class MoodStep:
 
     def prepare(self, track: Track) -> Prepared:
         """Resample, measure the loudness and cut the windows; nothing is run on silence."""
-        samples = track.mono_at(SAMPLE_RATE)
-        gain = measure_gain(samples, SAMPLE_RATE)
-        if gain is None:
+        levelled = track.levelled_at(SAMPLE_RATE)
+        if levelled is None:
             return Prepared({})
-        samples *= gain
+        samples, gain = levelled
 
         def cut(model: CheckpointModel) -> Tensor:
             rate = model.spec.sample_rate
             at_rate = samples if rate == SAMPLE_RATE else track.mono_at(rate).mul_(gain)
             return audible(model.cut(at_rate), gain)
 
-        return Prepared(
-            WindowsOnDemand({model.model_id: partial(cut, model) for model in self.models})
-        )
+        windows = WindowsOnDemand({model.model_id: partial(cut, model) for model in self.models})
+        return Prepared(windows, context=gain)
 
     def finish(self, prepared: Prepared, outputs: Outputs) -> MoodResult:
         """Average over the windows and calibrate the tags."""
         ids = dict(self._ids)
-        if not prepared.windows:
+        if prepared.context is None:  # silent
             return MoodResult(**SILENT, tags=[], models=ids, spread={}, n_parts=0)
         heard = outputs[self._tagger.model_id]["tags"]
         tags = calibrated_tags(self._vocabulary, heard.mean(dim=0))

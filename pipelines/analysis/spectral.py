@@ -33,7 +33,7 @@ from pipelines.analysis.structure import (
 from pipelines.analysis.tonal import ChromaModel, KeyNetworkModel, estimate_key, join_chroma
 from pipelines.audio.gain import SILENCE_PEAK, peak_of
 from pipelines.audio.track import Track
-from pipelines.batching.framed import FrameGrid, pad_to
+from pipelines.batching.framed import FrameGrid
 from pipelines.batching.steps import Outputs, Prepared, WindowsOnDemand
 from pipelines.batching.windows import WindowedModel
 
@@ -180,7 +180,11 @@ class SpectralStep:
 
     def prepare(self, track: Track) -> Prepared:
         """Resample and cut the windows; nothing is run on silence."""
-        samples = track.mono_at(SAMPLE_RATE)
+        framed = (self._chroma, self._sound)
+        # Room for the last windows, so that a long track is there once.
+        behind = max(model.spec.length for model in (*framed, self._chords))
+        padded = track.mono_at(SAMPLE_RATE, behind)
+        samples = padded[: len(padded) - behind]
         tuning = estimate_tuning(samples)
         context = _Context(track.duration_s, track.samples.shape[1], len(samples), tuning, 0)
         if peak_of(track.samples) < SILENCE_PEAK:
@@ -193,10 +197,6 @@ class SpectralStep:
         if self._key_networks is not None:
             windows[self._key_networks.model_id] = self._key_networks.windows(samples, tuning)
         n = len(samples)
-        framed = (self._chroma, self._sound)
-        longest = max(model.grid.padded_length(n) for model in (*framed, self._chords))
-        padded = pad_to(samples, longest)
-        del samples  # so that a long track is there once
         chords, n_in_tune = self._chords.windows(padded, tuning, n)
         context = replace(context, n_in_tune=n_in_tune)
         windows |= {model.model_id: model.grid.windows(padded, n) for model in framed}

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 HEADER = struct.Struct("<cBI")
 SAMPLE_RATE = 44_100
 BLOCK_SAMPLES = 32_768
+MOST_PIECES = 500
+"""Of a channel; one call writes 1,024 at most."""
 FRAMES_PER_PULL = 16
 """Frames pushed into a filter graph before what it made is fetched: each fetch ends in an error."""
 HEAD_S = 3.0
@@ -101,37 +103,45 @@ class BlockWriter:
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
-        self._planes: list[bytearray] = []
+        self._planes: list[list[memoryview]] = []
+        self._n_waiting = 0
         self.n_samples = 0
 
     def message(self, tag: bytes, payload: bytes = b"") -> None:
         """Write one message after whatever samples are waiting."""
         self.flush()
-        self._write(HEADER.pack(tag, 0, len(payload)) + payload)
+        self._write([memoryview(HEADER.pack(tag, 0, len(payload)) + payload)])
 
     def samples(self, planes: list[memoryview]) -> None:
-        """Append float32 samples, one byte view per channel."""
+        """Append float32 samples, one byte view per channel; they are read when written."""
         if not self._planes:
-            self._planes = [bytearray() for _ in planes]
+            self._planes = [[] for _ in planes]
         for waiting, plane in zip(self._planes, planes, strict=True):
-            waiting += plane
-        self.n_samples += len(planes[0]) // 4
-        if len(self._planes[0]) >= 4 * BLOCK_SAMPLES:
+            waiting.append(plane)
+        n = len(planes[0]) // 4
+        self.n_samples += n
+        self._n_waiting += n
+        if self._n_waiting >= BLOCK_SAMPLES or len(self._planes[0]) >= MOST_PIECES:
             self.flush()
 
     def flush(self) -> None:
         """Write the waiting samples."""
-        if self._planes and self._planes[0]:
-            n = len(self._planes[0]) // 4
-            self._write(HEADER.pack(b"P", len(self._planes), n))
-            for waiting in self._planes:
-                self._write(bytes(waiting))
-                waiting.clear()
+        if self._n_waiting:
+            header = memoryview(HEADER.pack(b"P", len(self._planes), self._n_waiting))
+            self._write([header, *(piece for plane in self._planes for piece in plane)])
+            self._n_waiting = 0
+        for waiting in self._planes:
+            waiting.clear()
 
-    def _write(self, data: bytes) -> None:
-        view = memoryview(data)
-        while view:
-            view = view[os.write(self._descriptor, view) :]
+    def _write(self, pieces: list[memoryview]) -> None:
+        first = 0
+        while first < len(pieces):
+            n = os.writev(self._descriptor, pieces[first:])
+            while first < len(pieces) and n >= len(pieces[first]):
+                n -= len(pieces[first])
+                first += 1
+            if n:
+                pieces[first] = pieces[first][n:]
 
 
 class Converter:

@@ -34,7 +34,7 @@ def resample(
     return result
 
 
-def mono_at(waveform: Waveform, target_rate: int) -> Samples:
+def mono_at(waveform: Waveform, target_rate: int, n_behind: int = 0) -> Samples:
     """Mix a track down and convert its sample rate, a stretch at a time.
 
     The same as `resample` of `Waveform.mono`, without a copy of the whole track at its own rate,
@@ -43,21 +43,24 @@ def mono_at(waveform: Waveform, target_rate: int) -> Samples:
     Args:
         waveform: The track.
         target_rate: Hz wanted.
+        n_behind: So many zeros follow the track.
 
     Returns:
-        ``[T']``, the caller's own.
+        ``[T' + n_behind]``, the caller's own.
     """
     n, rate = waveform.samples.shape[1], waveform.sample_rate
+    most = math.ceil(n * target_rate / rate) + 1
+    result: Samples = np.zeros(most + n_behind, waveform.samples.dtype)
     if rate == target_rate or n == 0:
-        return np.array(waveform.mono(), waveform.samples.dtype)
+        result[:n] = waveform.mono()
+        return result[: n + n_behind]
     import soxr
 
     stream = soxr.ResampleStream(rate, target_rate, 1, dtype="float32", quality="HQ")
-    result: Samples = np.empty(math.ceil(n * target_rate / rate) + 1, waveform.samples.dtype)
     length = 0
     for start in range(0, n, _STRETCH):
         block = Waveform(waveform.samples[:, start : start + _STRETCH], rate).mono()
         converted = stream.resample_chunk(block, last=start + _STRETCH >= n)
         result[length : length + len(converted)] = converted
         length += len(converted)
-    return result[:length]
+    return result[: length + n_behind]

@@ -5,7 +5,7 @@ soxr, a device with a filter of the same shape, by FFT.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 import torch
@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 from torch.utils.dlpack import from_dlpack
 
+from pipelines.audio.gain import measure_gain
 from pipelines.audio.resample import mono_at
 from pipelines.audio.waveform import Waveform
 
@@ -35,6 +36,9 @@ class Track:
 
     samples: Tensor
     sample_rate: int
+    _levelled: dict[int, tuple[Tensor, float] | None] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     @classmethod
     def of(cls, waveform: Waveform) -> "Track":
@@ -47,17 +51,34 @@ class Track:
         """Length in seconds."""
         return self.samples.shape[1] / self.sample_rate
 
-    def mono_at(self, target_rate: int) -> Tensor:
+    def mono_at(self, target_rate: int, n_behind: int = 0) -> Tensor:
         """Mix down and convert the sample rate.
 
+        Args:
+            target_rate: Hz.
+            n_behind: So many zeros follow the track.
+
         Returns:
-            ``[T']``, the caller's own, with T' = T · target / sample rate within a sample; float32,
-            or float16 as the track.
+            ``[T' + n_behind]``, the caller's own, with T' = T · target / sample rate within a
+            sample; float32, or float16 as the track.
         """
         if self.samples.device.type == "cpu":
             waveform = Waveform(self.samples.numpy(), self.sample_rate)
-            return torch.from_numpy(mono_at(waveform, target_rate))
-        return resampled(self.samples.mean(dim=0), self.sample_rate, target_rate)
+            return torch.from_numpy(mono_at(waveform, target_rate, n_behind))
+        mono = resampled(self.samples.mean(dim=0), self.sample_rate, target_rate)
+        return functional.pad(mono, (0, n_behind)) if n_behind else mono
+
+    def levelled_at(self, target_rate: int) -> tuple[Tensor, float] | None:
+        """Convert as `mono_at` and bring to `pipelines.audio.gain.TARGET_LUFS`, once.
+
+        Returns:
+            ``[T']``, to be read and not written, and the gain; None means silence.
+        """
+        if target_rate not in self._levelled:
+            samples = self.mono_at(target_rate)
+            gain = measure_gain(samples, target_rate)
+            self._levelled[target_rate] = None if gain is None else (samples.mul_(gain), gain)
+        return self._levelled[target_rate]
 
 
 def resampled(samples: Tensor, sample_rate: int, target_rate: int) -> Tensor:

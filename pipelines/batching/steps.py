@@ -58,7 +58,8 @@ class Prepared:
     Attributes:
         windows: Model id → windows ``[W, …, T]`` with W ≥ 1, where the track lies. A model that is
             absent is not run and absent from the outputs (for example, nothing is run on silence).
-        context: Whatever the step's own `finish` wants to know; nobody else looks inside.
+        context: Whatever the step's own `finish` wants to know, for which the windows may be gone;
+            nobody else looks inside.
     """
 
     windows: Mapping[str, Tensor]
@@ -120,12 +121,15 @@ class Both(Generic[A, B]):
             for part in parts
             for model_id in part.windows
         }
-        return Prepared(WindowsOnDemand(cutters), context=parts)
+        return Prepared(WindowsOnDemand(cutters), tuple(part.context for part in parts))
 
     def finish(self, prepared: Prepared, outputs: Outputs) -> tuple[A, B]:
         """See `Step`."""
-        first, second = cast("tuple[Prepared, Prepared]", prepared.context)
-        return self._first.finish(first, outputs), self._second.finish(second, outputs)
+        first, second = cast("tuple[object, object]", prepared.context)
+        return (
+            self._first.finish(Prepared({}, first), outputs),
+            self._second.finish(Prepared({}, second), outputs),
+        )
 
 
 class Finisher(Protocol[R_co]):
@@ -170,6 +174,7 @@ def run_on(step: Step[R_co], track: Track, batch_windows: int = 0) -> R_co:
             for model in step.models
             if model.model_id in prepared.windows
         }
+        prepared = Prepared({}, prepared.context)  # the windows have been heard
     return step.finish(prepared, outputs)
 
 

@@ -5,10 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from models.checkpoints.cache import load_tensors
 from models.checkpoints.cards import ModelCard
+from models.tonality.chordnet import ChordNetwork
 from models.tonality.keynet import KeyBands, KeyNetwork
 from tests.data.synthetic_music import steady
 
@@ -54,3 +55,18 @@ def test_a_tone_lies_in_its_band(hz: float, band: int) -> None:
     assert bands.shape == (1, 3, 180)
     assert float(bands.mean()) == pytest.approx(1, abs=1e-3)
     assert abs(int(bands[0].mean(0).argmax()) - band) <= (1 if hz > 200 else 3)
+
+
+def test_norms_folded_in_change_nothing(cards: dict[str, ModelCard], model_dir: Path) -> None:
+    tensors = load_tensors(cards["afa-chords-1"], model_dir)
+    settled, trained = ChordNetwork.from_tensors(tensors), ChordNetwork()
+    trained.load_state_dict(tensors)
+    trained.eval()
+    assert not any(isinstance(part, nn.BatchNorm2d) for part in settled.modules())
+    with torch.inference_mode():
+        waveform = crop(3, "minor")
+        wanted, got = (
+            network.logits(network.bands.magnitudes(waveform)) for network in (trained, settled)
+        )
+    for one, other in zip(wanted, got, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-4, rtol=0)

@@ -9,7 +9,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 from torch import Tensor
 
-from models.musicnn import MSD_TAGS, MTT_TAGS, Musicnn
+from models.musicnn import MSD_TAGS, MTT_TAGS, Musicnn, _ScaledMax
 
 Array = NDArray[np.float64]
 Checkpoint = Callable[[str], dict[str, Tensor]]
@@ -86,6 +86,19 @@ def test_filters_that_training_faded_out_are_not_computed(
     network = Musicnn(checkpoint(model_id))
     assert sum(len(layer.weight) for layer in network.front) == n
     assert sum(len(layer.constants) for layer in network.front) == 561
+
+
+@pytest.mark.parametrize("n_frames", [8, 187, 250])
+def test_large_kernels_give_by_spectra_what_they_give_directly(
+    checkpoint: Checkpoint, n_frames: int
+) -> None:
+    network = Musicnn(checkpoint("musicnn-mtt"))
+    image = torch.randn(2, 1, 96, n_frames, generator=torch.Generator().manual_seed(n_frames))
+    with torch.inference_mode():
+        for layer in network.front:
+            assert isinstance(layer, _ScaledMax)
+            by_spectra, directly = layer._by_spectra(image), layer._directly(image)
+            torch.testing.assert_close(by_spectra, directly, atol=1e-4, rtol=1e-5)
 
 
 def test_a_row_of_a_batch_is_the_window_alone(checkpoint: Checkpoint) -> None:

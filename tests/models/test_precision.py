@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
+from models import folding, musicnn
 from models.efficientat import EfficientAt
 from models.musicnn import Musicnn
 from models.precision import HalvableNetwork
@@ -21,6 +22,13 @@ from models.vibenet import Vibenet
 Checkpoint = Callable[[str], dict[str, Tensor]]
 
 LEAST_COSINE = 0.9999
+
+
+@pytest.fixture(autouse=True)
+def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Convolve by the functions that a GPU convolves by."""
+    monkeypatch.setattr(folding, "_HAS_FUSED", False)
+    monkeypatch.setattr(musicnn, "_LARGE", 10_000)
 
 
 class _Beats(nn.Module):

@@ -4,6 +4,7 @@ import torch
 
 from models.loudness import integrated_loudness
 from pipelines.audio.gain import TARGET_LUFS, audible, measure_gain
+from pipelines.audio.track import Track
 
 
 def tone(level: float) -> np.ndarray:
@@ -28,3 +29,16 @@ def test_silent_windows_are_left_out_unless_all_are() -> None:
     windows = torch.tensor([[0.0, 0.0], [0.5, 0.0], [0.0, 5e-5]])
     torch.testing.assert_close(audible(windows), windows[1:2])
     assert len(audible(windows[[0, 2]])) == 2
+
+
+def test_a_track_is_brought_to_its_level_once() -> None:
+    track = Track(torch.from_numpy(tone(0.03))[None], 16_000)
+    levelled = track.levelled_at(8_000)
+    assert levelled is not None
+    samples, gain = levelled
+    torch.testing.assert_close(samples, track.mono_at(8_000) * gain)
+    assert measure_gain(samples, 8_000) == pytest.approx(1.0, abs=1e-3)
+    again = track.levelled_at(8_000)
+    assert again is not None
+    assert again[0] is samples
+    assert Track(torch.zeros(1, 16_000), 16_000).levelled_at(8_000) is None

@@ -114,3 +114,18 @@ def test_windows_on_demand_are_cut_for_one_model_at_a_time() -> None:
     assert (first | second).keys() == {"a", "b", "c"}
     assert "a" in Frugal(*models).prepare(Track.of(ramp)).windows
     assert told[6:] == []
+
+
+def test_the_windows_are_let_go_before_the_result_is_made() -> None:
+    class Step(PeakStep):
+        def finish(
+            self, prepared: Prepared, outputs: Outputs
+        ) -> tuple[object, dict[str, list[float]]]:
+            assert not prepared.windows
+            return super().finish(prepared, outputs)
+
+    context, rows = run_local(
+        Step(PeakModel("a", 100)), Waveform(np.ones((1, 250), np.float32), 8000)
+    )
+    assert context == 250
+    assert rows["a"] == [1, 1, 1]
