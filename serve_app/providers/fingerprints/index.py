@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from models.fingerprint.hashes import query_hashes
+from models.fingerprint.hashes import QueryHashes, query_hashes
 from models.fingerprint.landmarks import FRAME_S, Fingerprint
 from serve_app.providers.fingerprints.manifest import (
     FILE_NAME,
@@ -22,6 +22,8 @@ from serve_app.providers.fingerprints.votes import Candidate, find_candidates
 MOST_POSTINGS = 1_000_000
 """Postings read per segment and query; a clip of few, frequent sounds would otherwise read all."""
 N_MATCHES = 5
+SURE = 90
+"""Percent below which a clip's dense landmarks are looked up too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,9 @@ class Calibration:
 CALIBRATION = Calibration(bias=-12.1, votes=4.5, spans=4.1)
 """Fitted to 92 tracks against indexes of 26 and 96 real ones (-9.6, 4.5, 4.1), then moved towards
 caution: music that shares a sound with a track is rarer there than in the world."""
+
+DENSE_CALIBRATION = Calibration(bias=-12.6, votes=3.9, spans=6.2)
+"""For the dense landmarks."""
 
 
 class FingerprintIndex:
@@ -148,16 +153,26 @@ class FingerprintIndex:
         for segment, _ in self._segments:
             segment.warm()
 
-    def query(self, fingerprint: Fingerprint) -> list[IndexMatch]:
+    def query(
+        self, fingerprint: Fingerprint, dense: Fingerprint | None = None
+    ) -> list[IndexMatch]:
         """Find the tracks that a clip may be of.
 
         Args:
             fingerprint: Of a clip of 3 to 12 s.
+            dense: Its dense landmarks, looked up where the usual ones leave a doubt; without them
+                the doubt stays.
 
         Returns:
             At most `N_MATCHES`, best first; empty for silence.
         """
-        wanted = query_hashes(fingerprint)
+        matches = self.ask(query_hashes(fingerprint), CALIBRATION)
+        if dense is None or (matches and matches[0].confidence >= SURE):
+            return matches
+        return self.ask(query_hashes(dense, is_dense=True), DENSE_CALIBRATION)
+
+    def ask(self, wanted: QueryHashes, calibration: Calibration) -> list[IndexMatch]:
+        """Look up hashes once; what comes back is as of `query`."""
         best: dict[str, tuple[Candidate, float]] = {}
         for segment, dropped in self._segments:
             found = segment.look_up(wanted.hashes, MOST_POSTINGS)
@@ -179,7 +194,7 @@ class FingerprintIndex:
                 spans=candidate.spans,
                 offset_s=round((candidate.offset - start) * FRAME_S, 3),
                 speed=round(1 + candidate.speed, 4),
-                confidence=CALIBRATION.confidence(candidate.votes, candidate.spans, self.n_tracks),
+                confidence=calibration.confidence(candidate.votes, candidate.spans, self.n_tracks),
             )
             for key, (candidate, start) in ranked[:N_MATCHES]
         ]

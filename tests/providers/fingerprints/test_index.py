@@ -13,7 +13,7 @@ from serve_app.domain.identity import TrackIdentity
 from serve_app.domain.providers import ProviderUnavailableError
 from serve_app.providers.fingerprints import segment
 from serve_app.providers.fingerprints.builder import FingerprintIndexBuilder
-from serve_app.providers.fingerprints.index import CALIBRATION, FingerprintIndex
+from serve_app.providers.fingerprints.index import CALIBRATION, SURE, FingerprintIndex
 from serve_app.providers.fingerprints.manifest import (
     FingerprintIndexError,
     is_current,
@@ -87,6 +87,25 @@ def test_a_clip_in_noise_is_found(index: FingerprintIndex) -> None:
         best = index.query(excerpt(TRACKS["track-3"], start_s, 10, 1.01, kept=0.7))[0]
         assert best.track_key == "track-3"
         assert best.confidence >= 50
+
+
+def test_a_doubt_is_settled_by_the_dense_landmarks(index: FingerprintIndex) -> None:
+    worn = excerpt(TRACKS["track-3"], 20, 10, kept=0.1)
+    first = index.query(worn)
+    assert not first or first[0].confidence < SURE
+    best = index.query(worn, excerpt(TRACKS["track-3"], 20))[0]
+    assert (best.track_key, best.offset_s) == ("track-3", pytest.approx(20, abs=0.1))
+    assert best.confidence >= 95
+
+
+def test_what_is_sure_is_not_asked_again(index: FingerprintIndex) -> None:
+    clip = excerpt(TRACKS["track-3"], 20)
+    assert index.query(clip, excerpt(TRACKS["track-7"], 20)) == index.query(clip)
+
+
+def test_a_dense_unknown_clip_is_not_accepted(index: FingerprintIndex) -> None:
+    for seed in range(100, 160):
+        assert all(m.confidence < 5 for m in index.query(track(seed, 10), track(seed + 500, 10)))
 
 
 def test_unknown_clips_are_not_accepted(index: FingerprintIndex) -> None:
@@ -360,7 +379,7 @@ def test_processes_share_an_index(tmp_path: Path) -> None:
 
 
 def clip(fingerprint: Fingerprint) -> Clip:
-    return Clip(10.0, fingerprint, b"")
+    return Clip(10.0, fingerprint, fingerprint, b"")
 
 
 async def test_the_recogniser_gives_the_catalogs_identity(tmp_path: Path) -> None:
@@ -376,6 +395,9 @@ async def test_the_recogniser_gives_the_catalogs_identity(tmp_path: Path) -> Non
     assert found.identity == known
     assert found.confidence >= 95
     assert await recogniser.recognise(clip(track(500, 10))) is None
+    worn = excerpt(TRACKS["track-0"], 20, kept=0.05)
+    assert await recogniser.recognise(clip(worn)) is None
+    assert await recogniser.recognise(Clip(10.0, worn, asked.dense, b"")) == found
     with FingerprintIndexBuilder(tmp_path) as builder:
         builder.build([("track-1", TRACKS["track-1"])])
     found = await recogniser.recognise(clip(excerpt(TRACKS["track-1"], 20)))
