@@ -1,9 +1,9 @@
 """How well and how fast the local fingerprint identifies clips, per distortion.
 
-Index: the first `LONGEST_S` of every known track of `benchmarks.identify.music`. Queries: clips from
-random places, distorted, cut to 10 and 5 s. Unknown tracks, and known ones with their own entry left
-out, tell the false accepts. Figures are of the packages that nothing was chosen on, and apart from
-them of those that it was; of what the first look says alone, and of the whole.
+Index: the first `LONGEST_S` of every known track of `benchmarks.identify.music`. Queries: clips
+from random places, distorted, cut to 10 and 5 s. Unknown tracks, and known ones with their own
+entry left out, tell the false accepts. Figures are of the packages that nothing was chosen on, and
+apart from them of those that it was; of what the first look says alone, and of the whole.
 """
 
 import json
@@ -286,7 +286,8 @@ def _named(case: Case, *, is_first: bool) -> bool:
 
 
 def _share(cases: Sequence[Case], *, is_first: bool = False) -> float:
-    return 100 * float(np.mean([_named(case, is_first=is_first) for case in cases] or [math.nan]))
+    named = sum(_named(case, is_first=is_first) for case in cases)
+    return 100 * named / len(cases) if cases else math.nan
 
 
 def interval(cases: Sequence[Case], n_draws: int = 2000) -> list[float]:
@@ -338,15 +339,16 @@ def result(cases: Sequence[Case], n_tracks: int, building: dict[str, object]) ->
     def row(name: str, group: Sequence[Case]) -> tuple[str, ...]:
         known = [case for case in group if case.track.is_known]
         by_length = ([c for c in known if c.length_s == length_s] for length_s in LENGTHS_S)
-        shares = (
-            _share(asked, is_first=first) for asked in by_length for first in (True, False)
-        )
+        shares = (_share(asked, is_first=first) for asked in by_length for first in (True, False))
         return name, *(f"{share:.1f}" for share in shares)
 
     conditions = (*CONDITIONS, OTHER_MUSIC)
     rows = {
         part: [
-            *(row(name, [case for case in group if case.distortion == name]) for name in conditions),
+            *(
+                row(name, [case for case in group if case.distortion == name])
+                for name in conditions
+            ),
             row("all", group),
         ]
         for part, group in parts.items()

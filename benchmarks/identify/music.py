@@ -126,7 +126,9 @@ def find_tracks() -> list[Track]:
     ]
     rendered = Path(os.environ.get("AFA_EVAL_AUDIO", "~/.cache/afa-evalset")).expanduser()
     found += [
-        (p, True, False, True) for p in sorted(rendered.glob("*.wav")) if p.name.startswith(RENDERED)
+        (p, True, False, True)
+        for p in sorted(rendered.glob("*.wav"))
+        if p.name.startswith(RENDERED)
     ]
     tracks: dict[str, Track] = {}
     for path, *marks in found:

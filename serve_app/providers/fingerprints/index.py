@@ -153,9 +153,7 @@ class FingerprintIndex:
         for segment, _ in self._segments:
             segment.warm()
 
-    def query(
-        self, fingerprint: Fingerprint, dense: Fingerprint | None = None
-    ) -> list[IndexMatch]:
+    def query(self, fingerprint: Fingerprint, dense: Fingerprint | None = None) -> list[IndexMatch]:
         """Find the tracks that a clip may be of.
 
         Args:
