@@ -76,7 +76,8 @@ CALIBRATION = Calibration(bias=-12.1, votes=4.5, spans=4.1)
 caution: music that shares a sound with a track is rarer there than in the world."""
 
 DENSE_CALIBRATION = Calibration(bias=-12.6, votes=3.9, spans=6.2)
-"""For the dense landmarks."""
+"""Of the second look. Fitted where the first was unsure, on clips of 5 s of 70 tracks
+(-13.0, 4.0, 7.0), then moved towards caution as the first."""
 
 
 class FingerprintIndex:
