@@ -252,7 +252,13 @@ def fit(cases: Sequence[Case], n_tracks: int, *, is_dense: bool) -> dict[str, fl
     rows = [(case, matches) for case, matches in asked if matches]
     if not rows:
         return {}
-    x = np.array([[1, *np.log1p([matches[0].score, matches[0].spans])] for _, matches in rows])
+    scale = (DENSE_CALIBRATION if is_dense else CALIBRATION).scale
+    x = np.array(
+        [
+            [1, *np.log1p([matches[0].score, matches[0].spans * scale(case.length_s)])]
+            for case, matches in rows
+        ]
+    )
     y = np.array([case.is_right(matches) for case, matches in rows])
     size = math.log(n_tracks)
 

@@ -47,11 +47,13 @@ class QueryHashes:
         hashes: uint32 ``[H]``.
         triplets: int32 ``[H]``, which triplet each hash came from.
         frames: float32 ``[n_triplets]``, each triplet's anchor time.
+        duration_s: Length of the clip.
     """
 
     hashes: NDArray[np.uint32]
     triplets: NDArray[np.int32]
     frames: NDArray[np.float32]
+    duration_s: float
 
 
 def index_hashes(fingerprint: Fingerprint) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
@@ -105,6 +107,7 @@ def query_hashes(fingerprint: Fingerprint, *, is_dense: bool = False) -> QueryHa
         hashes=np.concatenate(hashes),
         triplets=np.tile(rows.astype(np.int32), len(hashes)),
         frames=frames,
+        duration_s=fingerprint.duration_s,
     )
 
 

@@ -81,7 +81,7 @@ def test_the_fit_finds_the_calibration_and_hears_nothing_of_what_is_reported() -
     fitted = fit(cases, 50, is_dense=False)
     assert fitted["votes"] == pytest.approx(4.5, abs=0.4)
     assert fit(cases, 50, is_dense=True) == {}
-    assert CALIBRATION.confidence(5, 5, 50) > 0
+    assert CALIBRATION.confidence(5, 5, 50, 5.0) > 0
 
 
 def test_a_room_rings_on_and_other_music_keeps_its_distance() -> None:

@@ -13,7 +13,12 @@ from serve_app.domain.identity import TrackIdentity
 from serve_app.domain.providers import ProviderUnavailableError
 from serve_app.providers.fingerprints import segment
 from serve_app.providers.fingerprints.builder import FingerprintIndexBuilder
-from serve_app.providers.fingerprints.index import CALIBRATION, SURE, FingerprintIndex
+from serve_app.providers.fingerprints.index import (
+    CALIBRATION,
+    DENSE_CALIBRATION,
+    SURE,
+    FingerprintIndex,
+)
 from serve_app.providers.fingerprints.manifest import (
     FingerprintIndexError,
     is_current,
@@ -162,18 +167,28 @@ def test_silence_matches_nothing(index: FingerprintIndex) -> None:
 
 
 def test_confidence_grows_with_evidence_and_never_says_100() -> None:
-    by_votes = [CALIBRATION.confidence(votes, 10, 100) for votes in (0, 5, 20, 100, 10_000)]
+    by_votes = [CALIBRATION.confidence(votes, 10, 100, 10.0) for votes in (0, 5, 20, 100, 10_000)]
     assert by_votes == sorted(by_votes)
     assert by_votes[0] == 0
     assert by_votes[-1] == 99
-    assert CALIBRATION.confidence(20, 2, 100) < CALIBRATION.confidence(20, 12, 100)
+    assert CALIBRATION.confidence(20, 2, 100, 10.0) < CALIBRATION.confidence(20, 12, 100, 10.0)
 
 
 def test_a_larger_index_asks_for_more_evidence() -> None:
-    by_size = [CALIBRATION.confidence(10, 8, n) for n in (1, 100, 10_000, 1_000_000)]
+    by_size = [CALIBRATION.confidence(10, 8, n, 10.0) for n in (1, 100, 10_000, 1_000_000)]
     assert by_size == sorted(by_size, reverse=True)
     assert by_size[0] >= 95
     assert by_size[-1] < 5
+
+
+def test_the_second_look_asks_a_longer_clip_for_as_large_a_part_of_it() -> None:
+    by_length = [DENSE_CALIBRATION.confidence(9, 5, 100, s) for s in (5.0, 7.5, 10.0, 12.0)]
+    assert by_length == sorted(by_length, reverse=True)
+    assert by_length[0] >= 80
+    assert by_length[-1] < 50
+    assert DENSE_CALIBRATION.confidence(6, 6, 70, 10.0) < 50  # as much as an unknown clip had
+    of_twice = DENSE_CALIBRATION.confidence(9, 10, 100, 10.0)
+    assert of_twice == by_length[0]
 
 
 def keys_found(folder: Path) -> set[str]:
