@@ -120,7 +120,7 @@ class Case:
 
 
 def run(options: Options) -> Result:
-    """Measure; about 15 minutes of one core, two when quick."""
+    """Measure; about 20 minutes of one core, three when quick."""
     torch.set_num_threads(1)
     tracks = find_tracks()
     if options.is_quick:
