@@ -1,6 +1,6 @@
 """The music that identification is measured on, unpacked from Debian packages.
 
-``python -m benchmarks.identify.music`` fetches and unpacks the packages (2.1 GB) into
+``python -m benchmarks.identify.music`` fetches and unpacks the packages (2.2 GB) into
 ``$AFA_IDENTIFY_AUDIO`` (default: ``afa-identify`` in ``~/.cache``). Rendered clips of the tempo
 evaluation set (`AFA_EVAL_AUDIO`) are added where they exist, and are marked as synthetic.
 """
@@ -39,19 +39,14 @@ REPORTED_KNOWN = (
     "colobot-common-sounds",
     "drascula-music",
     "fillets-ng-data",
-    "gunroar-data",
-    "mu-cade-data",
     "noiz2sa-data",
     "planetblupi-music-ogg",
     "pushover-data",
     "singularity-music",
     "starfighter-data",
-    "titanion-data",
-    "torus-trooper-data",
 )
 """… and on these and `REPORTED_UNKNOWN` nothing was, so their figures are what to expect."""
 REPORTED_UNKNOWN = (
-    "a7xpg-data",
     "ardentryst",
     "btanks-data",
     "enigma-data",
@@ -61,11 +56,8 @@ REPORTED_UNKNOWN = (
     "lordsawar-data",
     "lugaru-data",
     "megaglest-data",
-    "parsec47-data",
-    "rrootage-data",
     "scorched3d-data",
     "trackballs-data",
-    "tumiki-fighters-data",
 )
 NOT_MUSIC = (
     "DesertAmbient",
