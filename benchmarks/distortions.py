@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 RATE = 44_100
+REVERBERATION_S = 1.5
 Audio = NDArray[np.float32]
 Distortion = Callable[[Audio, np.random.Generator], Audio]
 
@@ -54,6 +55,31 @@ def with_noise(audio: Audio, snr_db: float, rng: np.random.Generator, *, is_pink
     return noisy
 
 
+def with_music(audio: Audio, other: Audio, snr_db: float) -> Audio:
+    """Add other music, so many dB below; it ends with the shorter of the two."""
+    n = min(audio.shape[1], other.shape[1])
+    audio, other = audio[:, :n], other[:, :n]
+    wanted = np.mean(np.square(audio)) / 10 ** (snr_db / 10)
+    gain = np.sqrt(wanted / max(float(np.mean(np.square(other))), 1e-12))
+    mixed: Audio = (audio + gain * other).astype(np.float32)
+    return mixed
+
+
+def in_room(audio: Audio, rng: np.random.Generator) -> Audio:
+    """Add a large room's reverberation: 1.5 s to -60 dB, as loud as the direct sound."""
+    n = round(1.5 * REVERBERATION_S * RATE)
+    t = np.arange(n) / RATE
+    response = rng.standard_normal(n) * 10 ** (-3 * t / REVERBERATION_S)
+    response /= np.sqrt(np.sum(np.square(response)))
+    response[: round(0.005 * RATE)] = 0
+    response[0] = 1
+    length = audio.shape[1] + n
+    wet = np.fft.irfft(np.fft.rfft(audio, length) * np.fft.rfft(response, length), length)
+    wet = wet[:, : audio.shape[1]]
+    heard: Audio = (wet / max(1, np.abs(wet).max())).astype(np.float32)
+    return heard
+
+
 def through_phone(audio: Audio) -> Audio:
     """A telephone's 300 to 3400 Hz, mono."""
     spectrum = np.fft.rfft(audio.mean(axis=0, keepdims=True))
@@ -71,6 +97,9 @@ DISTORTIONS: Mapping[str, Distortion] = {
     ),
     "pink noise 5 dB": lambda audio, rng: with_noise(audio, 5, rng, is_pink=True),
     "white noise 5 dB": lambda audio, rng: with_noise(audio, 5, rng, is_pink=False),
+    "pink noise 0 dB": lambda audio, rng: with_noise(audio, 0, rng, is_pink=True),
+    "white noise 0 dB": lambda audio, rng: with_noise(audio, 0, rng, is_pink=False),
+    "reverb": in_room,
     "speed +2 %": lambda audio, _: at_speed(audio, 1.02),
     "speed -2 %": lambda audio, _: at_speed(audio, 0.98),
     "speed +3 %": lambda audio, _: at_speed(audio, 1.03),

@@ -127,7 +127,7 @@ def _compare(
                     unknown[length_s].append(errors[best])
                     continue
                 their_best.setdefault((name, length_s), []).append((best == key, errors[best]))
-                matches = index.query(fingerprinter.make_fingerprints([Waveform(heard)])[0])
+                matches = index.query(*fingerprinter.make_query(Waveform(heard)))
                 ours_right.setdefault((name, length_s), []).append(
                     bool(matches)
                     and matches[0].track_key == key

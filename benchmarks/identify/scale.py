@@ -51,8 +51,8 @@ N_UNKNOWN_CLIPS = 3
 N_COLD = 20
 LENGTHS_S = (10, 5)
 
-Query = tuple[str | None, str, int, Fingerprint]
-"""Track (None: not indexed), distortion, seconds, clip."""
+Query = tuple[str | None, str, int, tuple[Fingerprint, Fingerprint]]
+"""Track (None: not indexed), distortion, seconds, the clip's usual and dense landmarks."""
 
 
 def run(options: Options) -> Result:
@@ -96,7 +96,7 @@ def _clips(
         noisy = with_noise(clip, 5, rng, is_pink=True)
         for name, heard in (("clean", clip), ("pink noise 5 dB", noisy)):
             waveform = Waveform(np.ascontiguousarray(heard))
-            yield key, name, length_s, fingerprinter.make_fingerprints([waveform])[0]
+            yield key, name, length_s, fingerprinter.make_query(waveform)
 
 
 def build(folder: Path, real: dict[str, Fingerprint], n_tracks: int) -> float:
@@ -160,9 +160,9 @@ def _first_look_ups(
         index.warm()
     opened_s = time.perf_counter() - start
     spent = []
-    for _, _, _, fingerprint in queries[:N_COLD]:
+    for _, _, _, landmarks in queries[:N_COLD]:
         start = time.perf_counter()
-        index.query(fingerprint)
+        index.query(*landmarks)
         spent.append(1000 * (time.perf_counter() - start))
     return opened_s, spent
 
@@ -179,9 +179,9 @@ def _measure(folder: Path, queries: list[Query], build_s: float, rounds: int) ->
     n_right: dict[tuple[str, int], list[bool]] = {}
     accepted: list[bool] = []
     for turn in range(max(rounds, 2)):
-        for key, name, length_s, fingerprint in queries if turn == 0 else known:
+        for key, name, length_s, landmarks in queries if turn == 0 else known:
             start = time.process_time()
-            matches = index.query(fingerprint)
+            matches = index.query(*landmarks)
             spent_ms = 1000 * (time.process_time() - start)
             (first if turn == 0 else later).append(spent_ms)
             if turn == 0:

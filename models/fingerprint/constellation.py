@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as torch_f
 from torch import Tensor, nn
 
-from models.fingerprint.landmarks import HOP_LENGTH, MODEL_ID, N_FFT, SAMPLE_RATE
+from models.fingerprint.landmarks import FRAME_S, HOP_LENGTH, MODEL_ID, N_FFT, SAMPLE_RATE
 
 LOWEST_HZ = 200.0
 HIGHEST_HZ = 4200.0
@@ -20,6 +20,11 @@ HIGHEST_HZ = 4200.0
 BINS_AROUND = 8
 FRAMES_AROUND = 12
 """A landmark is the loudest point of 17 bins (183 Hz) by 25 frames (0.58 s)."""
+DENSE_BINS_AROUND = 5
+DENSE_FRAMES_AROUND = 8
+DENSE_PER_S = 50.0
+"""A clip that is hard to know is asked with more: the loudest points of 118 Hz by 0.4 s as well,
+the most prominent first, up to so many in all. Few usual ones are made up for by that."""
 WINDOW_FRAMES = 688
 """Frames in a window: 16 s."""
 MARGIN_FRAMES = 34
@@ -47,16 +52,18 @@ class LandmarkModel(nn.Module):
         self.register_buffer("window", torch.hann_window(N_FFT), persistent=False)
 
     @torch.inference_mode()
-    def forward(self, windows: Tensor) -> Mapping[str, Tensor]:
+    def forward(self, windows: Tensor, *, is_dense: bool = False) -> Mapping[str, Tensor]:
         """Find the landmarks of each window.
 
         Args:
             windows: float32 ``[B, T]`` at `SAMPLE_RATE`, full scale ±1, T ≥ `N_FFT`.
+            is_dense: Find `DENSE_PER_S` of them, all others among them.
 
         Returns:
             ``frames`` (from the window's start; -1 where there is no landmark), ``pitches`` (log2
-            Hz) and ``prominences``, each float32 ``[B, MAX_LANDMARKS]``, in no certain order.
-            Silence has no landmarks. A row equals the same window alone.
+            Hz) and ``prominences``, each float32 ``[B, MAX_LANDMARKS]``, in no certain order; and
+            ``are_extra``, of the same shape, 1 for those that only a dense answer has. Silence has
+            no landmarks. A row equals the same window alone.
 
         References:
             Wang, "An industrial-strength audio search algorithm", ISMIR 2003 (the constellation);
@@ -70,14 +77,22 @@ class LandmarkModel(nn.Module):
         # One bin more on each side, for the interpolation.
         level = 0.5 * torch.log(_smooth(spectrum[:, low - 1 : high + 2].abs().square()) + _TINY)
         b, f, n = level.shape
-        is_landmark = (level == _local_maximum(level)) & (level > float(np.log(_FLOOR)))
+        is_usual = level == _local_maximum(level, BINS_AROUND, FRAMES_AROUND)
+        is_landmark = is_usual
+        if is_dense:
+            is_landmark = level == _local_maximum(level, DENSE_BINS_AROUND, DENSE_FRAMES_AROUND)
+        is_landmark = is_landmark & (level > float(np.log(_FLOOR)))
         is_landmark[:, 0] = is_landmark[:, -1] = False
         is_landmark[:, :, 0] = is_landmark[:, :, -1] = False
 
         prominence = torch.where(is_landmark, level - _local_mean(level), -torch.inf)
         k = min(MAX_LANDMARKS, f * n)
-        strongest, where = prominence.reshape(b, -1).topk(k)
-        exists = torch.isfinite(strongest)
+        # The usual ones come first, whatever their prominence.
+        first, where = (prominence + _FIRST * is_usual).reshape(b, -1).topk(k)
+        strongest = prominence.reshape(b, -1).gather(1, where)
+        are_extra = ~is_usual.reshape(b, -1).gather(1, where)
+        is_within = torch.arange(k, device=level.device) < DENSE_PER_S * n * FRAME_S
+        exists = torch.isfinite(first) & (is_within | ~are_extra)
         flat = level.reshape(b, -1)
         where = torch.where(exists, where, n + 1)  # any inner point: its neighbours exist
         centre = flat.gather(1, where)
@@ -90,6 +105,7 @@ class LandmarkModel(nn.Module):
             "frames": torch.where(exists, frames + frame_shift, -1.0),
             "pitches": torch.where(exists, pitches, 0.0),
             "prominences": torch.where(exists, strongest, 0.0),
+            "are_extra": are_extra & exists,
         }
         return {
             name: torch_f.pad(values.float(), (0, MAX_LANDMARKS - k), value=_PADDING[name])
@@ -97,7 +113,9 @@ class LandmarkModel(nn.Module):
         }
 
 
-_PADDING = {"frames": -1.0, "pitches": 0.0, "prominences": 0.0}
+_PADDING = {"frames": -1.0, "pitches": 0.0, "prominences": 0.0, "are_extra": 0.0}
+_FIRST = 100.0
+"""More than any prominence, which is a logarithm."""
 
 
 def _smooth(power: Tensor) -> Tensor:
@@ -109,10 +127,10 @@ def _smooth(power: Tensor) -> Tensor:
     return torch_f.avg_pool2d(torch_f.avg_pool2d(power, (1, 3), 1, (0, 1)), (1, 3), 1, (0, 1))
 
 
-def _local_maximum(level: Tensor) -> Tensor:
-    """Largest value around each point; ``[B, F, N]`` to the same shape."""
-    over_frames = torch_f.max_pool2d(level, (1, 2 * FRAMES_AROUND + 1), 1, (0, FRAMES_AROUND))
-    return torch_f.max_pool2d(over_frames, (2 * BINS_AROUND + 1, 1), 1, (BINS_AROUND, 0))
+def _local_maximum(level: Tensor, bins: int, frames: int) -> Tensor:
+    """Largest value up to so many bins and frames away; ``[B, F, N]`` to the same shape."""
+    over_frames = torch_f.max_pool2d(level, (1, 2 * frames + 1), 1, (0, frames))
+    return torch_f.max_pool2d(over_frames, (2 * bins + 1, 1), 1, (bins, 0))
 
 
 def _local_mean(level: Tensor) -> Tensor:

@@ -24,14 +24,16 @@ FURTHEST_FRAMES = 48.0
 WIDEST_OCTAVES = 1.0
 """… and less than an octave from it."""
 LOOK_AHEAD = 60
+DENSE_LOOK_AHEAD = 120
 """Landmarks after the anchor among which partners are sought."""
 INDEX_PARTNERS = 4
 INDEX_TRIPLETS = 2
 """Per anchor an index keeps the most prominent 2 of the 6 triplets of its 4 strongest partners."""
 
 QUERY_PARTNERS = 4
-"""Per anchor a query looks up all 6 triplets of its 4 strongest partners. Five to seven partners
-found no more on the test set, cost more time and bring more chance hits."""
+"""Per anchor a query looks up all 6 triplets of its 4 strongest partners …"""
+DENSE_PARTNERS = 6
+"""… and of a clip's dense landmarks all 15 of its 6 strongest, four times as much to look up."""
 
 N_FACTORS = 5
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
@@ -45,11 +47,13 @@ class QueryHashes:
         hashes: uint32 ``[H]``.
         triplets: int32 ``[H]``, which triplet each hash came from.
         frames: float32 ``[n_triplets]``, each triplet's anchor time.
+        duration_s: Length of the clip.
     """
 
     hashes: NDArray[np.uint32]
     triplets: NDArray[np.int32]
     frames: NDArray[np.float32]
+    duration_s: float
 
 
 def index_hashes(fingerprint: Fingerprint) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
@@ -67,7 +71,7 @@ def index_hashes(fingerprint: Fingerprint) -> tuple[NDArray[np.uint32], NDArray[
     return hash_cells(cells), np.maximum(np.rint(frames), 0).astype(np.uint32)
 
 
-def query_hashes(fingerprint: Fingerprint) -> QueryHashes:
+def query_hashes(fingerprint: Fingerprint, *, is_dense: bool = False) -> QueryHashes:
     """Make the hashes to look up for a clip.
 
     Four hashes per triplet: the anchor's nearer neighbouring cell covers other speeds, and the
@@ -75,11 +79,16 @@ def query_hashes(fingerprint: Fingerprint) -> QueryHashes:
 
     Args:
         fingerprint: Of the clip.
+        is_dense: Whether it holds the clip's dense landmarks.
 
     Returns:
         No hash occurs twice for one triplet. Empty for silence.
     """
-    frames, measures = triplets(fingerprint, QUERY_PARTNERS, None)
+    frames, measures = (
+        triplets(fingerprint, DENSE_PARTNERS, None, DENSE_LOOK_AHEAD)
+        if is_dense
+        else triplets(fingerprint, QUERY_PARTNERS, None)
+    )
     cells = np.floor(measures).astype(np.int64)
     place = measures - cells
     step = np.where(place < 0.5, -1, 1)
@@ -98,11 +107,12 @@ def query_hashes(fingerprint: Fingerprint) -> QueryHashes:
         hashes=np.concatenate(hashes),
         triplets=np.tile(rows.astype(np.int32), len(hashes)),
         frames=frames,
+        duration_s=fingerprint.duration_s,
     )
 
 
 def triplets(
-    fingerprint: Fingerprint, n_partners: int, n_kept: int | None
+    fingerprint: Fingerprint, n_partners: int, n_kept: int | None, look_ahead: int = LOOK_AHEAD
 ) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
     """Combine landmarks.
 
@@ -115,7 +125,7 @@ def triplets(
         return np.zeros(0, np.float32), np.zeros((0, N_FACTORS))
     frames = fingerprint.frames.astype(np.float64)
     pitches = fingerprint.pitches.astype(np.float64)
-    partner = np.arange(n)[:, None] + np.arange(1, min(LOOK_AHEAD, n - 1) + 1)
+    partner = np.arange(n)[:, None] + np.arange(1, min(look_ahead, n - 1) + 1)
     exists = partner < n
     partner = np.minimum(partner, n - 1)
     after = frames[partner] - frames[:, None]

@@ -19,6 +19,7 @@ class Clip:
     Attributes:
         duration_s: Length of the whole recording.
         fingerprint: Of its excerpt.
+        dense: The excerpt's dense landmarks, `fingerprint`'s among them, for a second look.
         excerpt_wav: The same excerpt as a WAV file: 16 bit, mono, `EXCERPT_RATE`.
         chromaprint: Of its first two minutes, as AcoustID wants it; None for a recording shorter
             than `WHOLE_TRACK_S` and where the chromaprint library is missing.
@@ -26,5 +27,6 @@ class Clip:
 
     duration_s: float
     fingerprint: Fingerprint
+    dense: Fingerprint
     excerpt_wav: bytes
     chromaprint: str | None = None

@@ -30,6 +30,7 @@ from pipelines.fingerprint.clip import EXCERPT_RATE, EXCERPT_S, SHORTEST_CLIP_S,
 CHROMAPRINT_S = 120.0
 
 _BATCH = 16
+_MEASURES = ("frames", "pitches", "prominences", "are_extra")
 _GRID = FrameGrid(
     SAMPLE_RATE, HOP_LENGTH, WINDOW_FRAMES, MARGIN_FRAMES, MARGIN_FRAMES, N_FFT - HOP_LENGTH
 )
@@ -63,14 +64,27 @@ class Fingerprinter:
         start = find_loudest_start(mono, length)
         excerpt = mono[start : start + length]
         is_whole = waveform.duration_s >= WHOLE_TRACK_S
+        fingerprint, dense = self.make_query(Waveform(excerpt[None], waveform.sample_rate))
         return Clip(
             duration_s=waveform.duration_s,
-            fingerprint=self.make_fingerprints([Waveform(excerpt[None], waveform.sample_rate)])[0],
+            fingerprint=fingerprint,
+            dense=dense,
             excerpt_wav=encode_wav(
                 resample(excerpt, waveform.sample_rate, EXCERPT_RATE), EXCERPT_RATE
             ),
             chromaprint=make_chromaprint(waveform) if is_whole else None,
         )
+
+    def make_query(self, waveform: Waveform) -> tuple[Fingerprint, Fingerprint]:
+        """Fingerprint a clip of a window at most, as usual and with its dense landmarks."""
+        samples = resample(waveform.mono(), waveform.sample_rate, SAMPLE_RATE)
+        if len(samples) < N_FFT:
+            return _join([], [], 0), _join([], [], 0)
+        n_frames = 1 + (len(samples) - N_FFT) // HOP_LENGTH
+        window = torch.from_numpy(np.ascontiguousarray(samples))[None]
+        found = self._forward(window, is_dense=True)[0]
+        usual = found[:, found[3] == 0]
+        return _join([0], [usual], n_frames), _join([0], [found], n_frames)
 
     def make_fingerprints(self, waveforms: Sequence[Waveform]) -> list[Fingerprint]:
         """Fingerprint recordings of any length together, in order.
@@ -108,12 +122,12 @@ class Fingerprinter:
             results[i] = _join(starts, mine, n_frames)
         return results
 
-    def _forward(self, windows: torch.Tensor) -> list[NDArray[np.float32]]:
-        """Landmarks of each window: float32 ``[3, P]``: frames, pitches, prominences."""
-        outputs = self._model(windows.to(self._device))
-        stacked = torch.stack(
-            [outputs["frames"], outputs["pitches"], outputs["prominences"]], dim=1
-        )
+    def _forward(
+        self, windows: torch.Tensor, *, is_dense: bool = False
+    ) -> list[NDArray[np.float32]]:
+        """Landmarks of each window: float32 ``[4, P]``, see `LandmarkModel.forward`."""
+        outputs = self._model(windows.to(self._device), is_dense=is_dense)
+        stacked = torch.stack([outputs[name] for name in _MEASURES], dim=1)
         return [row[:, row[0] >= 0] for row in stacked.cpu().numpy()]
 
 

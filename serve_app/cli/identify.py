@@ -74,7 +74,7 @@ class OwnIndex:
         from serve_app.providers.recognisers.own_index import MIN_CONFIDENCE
 
         clip = self._fingerprinter.make_clip(decode(path, LIMITS))
-        matches = self._index.query(clip.fingerprint)
+        matches = self._index.query(clip.fingerprint, clip.dense)
         if not matches or matches[0].confidence < MIN_CONFIDENCE:
             return None
         who = identity_of_key(self._catalog, matches[0].track_key, self._library)

@@ -76,5 +76,5 @@ class LocalRecogniser:
             self._index = FingerprintIndex.open(self._folder)
         else:
             self._index.refresh()
-        matches = self._index.query(clip.fingerprint)
+        matches = self._index.query(clip.fingerprint, clip.dense)
         return matches[0] if matches else None

@@ -123,7 +123,7 @@ class Completion:
         is_known = track.identity.mbid is not None
         if self._acoustid is None or is_known or track.fingerprint is None or length_s is None:
             return None
-        clip = Clip(length_s, _SILENT, b"", track.fingerprint)
+        clip = Clip(length_s, _SILENT, _SILENT, b"", track.fingerprint)
         if not self._acoustid.accepts(clip):
             return None
         found = await self._acoustid.recognise(clip)

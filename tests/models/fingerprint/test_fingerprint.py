@@ -3,7 +3,12 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from models.fingerprint.constellation import MAX_LANDMARKS, WINDOW_LENGTH, LandmarkModel
+from models.fingerprint.constellation import (
+    DENSE_PER_S,
+    MAX_LANDMARKS,
+    WINDOW_LENGTH,
+    LandmarkModel,
+)
 from models.fingerprint.hashes import index_hashes, query_hashes
 from models.fingerprint.landmarks import FRAME_S, HOP_LENGTH, N_FFT, SAMPLE_RATE, Fingerprint
 
@@ -22,21 +27,23 @@ def tones(seed: int, seconds: float = 8.0) -> NDArray[np.float32]:
     return (audio / np.abs(audio).max()).astype(np.float32)
 
 
-def landmarks(audio: NDArray[np.float32]) -> Found:
-    """Frames, pitches and prominences, ``[3, P]``, by time."""
-    out = LandmarkModel()(torch.from_numpy(audio)[None])
-    stacked = torch.stack([out["frames"], out["pitches"], out["prominences"]], 1)[0].numpy()
+def landmarks(audio: NDArray[np.float32], *, is_dense: bool = False) -> Found:
+    """Frames, pitches, prominences and whether they are extra, ``[4, P]``, by time."""
+    out = LandmarkModel()(torch.from_numpy(audio)[None], is_dense=is_dense)
+    names = ("frames", "pitches", "prominences", "are_extra")
+    stacked = torch.stack([out[name] for name in names], 1)[0].numpy()
     found = stacked[:, stacked[0] >= 0]
     return found[:, np.argsort(found[0], kind="stable")]
 
 
-def fingerprint(audio: NDArray[np.float32]) -> Fingerprint:
-    found = landmarks(audio)
+def fingerprint(audio: NDArray[np.float32], *, is_dense: bool = False) -> Fingerprint:
+    found = landmarks(audio, is_dense=is_dense)
     return Fingerprint(found[0], found[1], found[2], 1 + (len(audio) - N_FFT) // HOP_LENGTH)
 
 
 def test_outputs_have_the_stated_shape_and_type() -> None:
     out = LandmarkModel()(torch.zeros(3, WINDOW_LENGTH))
+    assert list(out) == ["frames", "pitches", "prominences", "are_extra"]
     for values in out.values():
         assert values.shape == (3, MAX_LANDMARKS)
         assert values.dtype == torch.float32
@@ -69,6 +76,17 @@ def test_a_row_of_a_batch_equals_the_same_window_alone() -> None:
             torch.testing.assert_close(together[name][i], values[0], rtol=0, atol=1e-4)
 
 
+@pytest.mark.parametrize("seconds", [5, 10])
+def test_dense_landmarks_are_the_usual_ones_and_more(seconds: int) -> None:
+    rng = np.random.default_rng(0)
+    audio = tones(7, seconds) + rng.normal(0, 0.1, seconds * SAMPLE_RATE).astype(np.float32)
+    usual, dense = landmarks(audio), landmarks(audio, is_dense=True)
+    assert not usual[3].any()
+    np.testing.assert_array_equal(dense[:3, dense[3] == 0], usual[:3])
+    assert dense.shape[1] == pytest.approx(DENSE_PER_S * seconds, rel=0.02)
+    assert dense.shape[1] > 1.2 * usual.shape[1]
+
+
 def test_landmarks_do_not_depend_on_volume() -> None:
     audio = tones(1)
     loud, quiet = landmarks(audio), landmarks(audio * 0.1)
@@ -96,6 +114,18 @@ def test_hashes_of_the_same_sound_agree_and_of_another_do_not() -> None:
     mine, other = fingerprint(tones(3)), fingerprint(tones(4))
     assert share_found(mine, mine) > 0.9
     assert share_found(mine, other) < 0.01
+
+
+def test_dense_landmarks_find_more_in_noise() -> None:
+    found = {False: 0.0, True: 0.0}
+    for seed in range(4):
+        audio = tones(20 + seed)
+        noise = np.random.default_rng(seed).normal(0, 1.5 * audio.std(), len(audio))
+        for is_dense in found:
+            asked = fingerprint(audio + noise.astype(np.float32), is_dense=is_dense)
+            hashes = query_hashes(asked, is_dense=is_dense).hashes
+            found[is_dense] += float(np.isin(index_hashes(fingerprint(audio))[0], hashes).mean())
+    assert found[True] > 1.2 * found[False] > 0
 
 
 @pytest.mark.parametrize("speed", [0.97, 0.98, 1.02, 1.03])

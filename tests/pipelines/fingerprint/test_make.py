@@ -67,6 +67,17 @@ def test_a_batch_equals_each_recording_alone(fingerprinter: Fingerprinter) -> No
         np.testing.assert_allclose(found.pitches, alone.pitches, atol=1e-4)
 
 
+def test_a_query_holds_the_usual_landmarks_and_the_dense_ones(fingerprinter: Fingerprinter) -> None:
+    waveform = Waveform(music(8, 10)[None])
+    usual, dense = fingerprinter.make_query(waveform)
+    alone = fingerprinter.make_fingerprints([waveform])[0]
+    np.testing.assert_array_equal(usual.frames, alone.frames)
+    np.testing.assert_array_equal(usual.prominences, alone.prominences)
+    assert usual.n_frames == dense.n_frames == alone.n_frames
+    assert set(usual.frames.tolist()) < set(dense.frames.tolist())
+    assert [len(f) for f in fingerprinter.make_query(Waveform(music(8, 0.05)[None]))] == [0, 0]
+
+
 def test_stereo_is_mixed_down(fingerprinter: Fingerprinter) -> None:
     audio = music(5, 6)
     mono = fingerprinter.make_fingerprints([Waveform(audio[None])])[0]

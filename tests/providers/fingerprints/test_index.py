@@ -13,7 +13,12 @@ from serve_app.domain.identity import TrackIdentity
 from serve_app.domain.providers import ProviderUnavailableError
 from serve_app.providers.fingerprints import segment
 from serve_app.providers.fingerprints.builder import FingerprintIndexBuilder
-from serve_app.providers.fingerprints.index import CALIBRATION, FingerprintIndex
+from serve_app.providers.fingerprints.index import (
+    CALIBRATION,
+    DENSE_CALIBRATION,
+    SURE,
+    FingerprintIndex,
+)
 from serve_app.providers.fingerprints.manifest import (
     FingerprintIndexError,
     is_current,
@@ -89,6 +94,25 @@ def test_a_clip_in_noise_is_found(index: FingerprintIndex) -> None:
         assert best.confidence >= 50
 
 
+def test_a_doubt_is_settled_by_the_dense_landmarks(index: FingerprintIndex) -> None:
+    worn = excerpt(TRACKS["track-3"], 20, 10, kept=0.1)
+    first = index.query(worn)
+    assert not first or first[0].confidence < SURE
+    best = index.query(worn, excerpt(TRACKS["track-3"], 20))[0]
+    assert (best.track_key, best.offset_s) == ("track-3", pytest.approx(20, abs=0.1))
+    assert best.confidence >= 95
+
+
+def test_what_is_sure_is_not_asked_again(index: FingerprintIndex) -> None:
+    clip = excerpt(TRACKS["track-3"], 20)
+    assert index.query(clip, excerpt(TRACKS["track-7"], 20)) == index.query(clip)
+
+
+def test_a_dense_unknown_clip_is_not_accepted(index: FingerprintIndex) -> None:
+    for seed in range(100, 160):
+        assert all(m.confidence < 5 for m in index.query(track(seed, 10), track(seed + 500, 10)))
+
+
 def test_unknown_clips_are_not_accepted(index: FingerprintIndex) -> None:
     for seed in range(100, 160):
         matches = index.query(track(seed, 10))
@@ -143,18 +167,28 @@ def test_silence_matches_nothing(index: FingerprintIndex) -> None:
 
 
 def test_confidence_grows_with_evidence_and_never_says_100() -> None:
-    by_votes = [CALIBRATION.confidence(votes, 10, 100) for votes in (0, 5, 20, 100, 10_000)]
+    by_votes = [CALIBRATION.confidence(votes, 10, 100, 10.0) for votes in (0, 5, 20, 100, 10_000)]
     assert by_votes == sorted(by_votes)
     assert by_votes[0] == 0
     assert by_votes[-1] == 99
-    assert CALIBRATION.confidence(20, 2, 100) < CALIBRATION.confidence(20, 12, 100)
+    assert CALIBRATION.confidence(20, 2, 100, 10.0) < CALIBRATION.confidence(20, 12, 100, 10.0)
 
 
 def test_a_larger_index_asks_for_more_evidence() -> None:
-    by_size = [CALIBRATION.confidence(10, 8, n) for n in (1, 100, 10_000, 1_000_000)]
+    by_size = [CALIBRATION.confidence(10, 8, n, 10.0) for n in (1, 100, 10_000, 1_000_000)]
     assert by_size == sorted(by_size, reverse=True)
     assert by_size[0] >= 95
     assert by_size[-1] < 5
+
+
+def test_the_second_look_asks_a_longer_clip_for_as_large_a_part_of_it() -> None:
+    by_length = [DENSE_CALIBRATION.confidence(9, 5, 100, s) for s in (5.0, 7.5, 10.0, 12.0)]
+    assert by_length == sorted(by_length, reverse=True)
+    assert by_length[0] >= 80
+    assert by_length[-1] < 50
+    assert DENSE_CALIBRATION.confidence(6, 6, 70, 10.0) < 50  # as much as an unknown clip had
+    of_twice = DENSE_CALIBRATION.confidence(9, 10, 100, 10.0)
+    assert of_twice == by_length[0]
 
 
 def keys_found(folder: Path) -> set[str]:
@@ -360,7 +394,7 @@ def test_processes_share_an_index(tmp_path: Path) -> None:
 
 
 def clip(fingerprint: Fingerprint) -> Clip:
-    return Clip(10.0, fingerprint, b"")
+    return Clip(10.0, fingerprint, fingerprint, b"")
 
 
 async def test_the_recogniser_gives_the_catalogs_identity(tmp_path: Path) -> None:
@@ -376,6 +410,9 @@ async def test_the_recogniser_gives_the_catalogs_identity(tmp_path: Path) -> Non
     assert found.identity == known
     assert found.confidence >= 95
     assert await recogniser.recognise(clip(track(500, 10))) is None
+    worn = excerpt(TRACKS["track-0"], 20, kept=0.05)
+    assert await recogniser.recognise(clip(worn)) is None
+    assert await recogniser.recognise(Clip(10.0, worn, asked.dense, b"")) == found
     with FingerprintIndexBuilder(tmp_path) as builder:
         builder.build([("track-1", TRACKS["track-1"])])
     found = await recogniser.recognise(clip(excerpt(TRACKS["track-1"], 20)))

@@ -14,8 +14,8 @@ from tests.providers.recognisers.identify_stub import KEY, SECRET, wav
 
 NOTHING = np.zeros(0, np.float32)
 SILENT = Fingerprint(NOTHING, NOTHING, NOTHING, 0)
-EXCERPT = Clip(30.0, SILENT, wav(12))
-WHOLE = Clip(213.0, SILENT, wav(12), "AQAAfingerprint")
+EXCERPT = Clip(30.0, SILENT, SILENT, wav(12))
+WHOLE = Clip(213.0, SILENT, SILENT, wav(12), "AQAAfingerprint")
 SIGNATURE = "data:audio/vnd.shazam.sig;base64,AAAA"
 
 Service = AcoustId | Audd | AcrCloud | Shazam

@@ -27,7 +27,7 @@ from tests.providers.recognisers.services import SILENT
 
 
 def file_of(duration_s: float, chromaprint: str | None = "AQAAfingerprint") -> Clip:
-    return Clip(duration_s, SILENT, b"", chromaprint)
+    return Clip(duration_s, SILENT, SILENT, b"", chromaprint)
 
 
 WHOLE = file_of(213.4)

@@ -27,7 +27,8 @@ from serve_app.services.identify.cascade import (
 from serve_app.services.identify.clip_identifier import describe
 
 NOTHING = np.zeros(0, np.float32)
-CLIP = Clip(10.0, Fingerprint(NOTHING, NOTHING, NOTHING, 0), b"wav")
+SILENT = Fingerprint(NOTHING, NOTHING, NOTHING, 0)
+CLIP = Clip(10.0, SILENT, SILENT, b"wav")
 ORDER = ("local", "acoustid", "audd", "acrcloud", "shazam")
 MATCH, NO_MATCH, ERROR, SKIPPED = "match", "no_match", "error", "skipped"
 

@@ -89,7 +89,8 @@ class Decoder:
 
 def clip_of(waveform: Waveform) -> Clip:
     nothing = np.zeros(0, np.float32)
-    return Clip(waveform.duration_s, Fingerprint(nothing, nothing, nothing, 0), b"wav")
+    silent = Fingerprint(nothing, nothing, nothing, 0)
+    return Clip(waveform.duration_s, silent, silent, b"wav")
 
 
 async def test_clips_wait_for_services_without_keeping_others_from_being_decoded(
