@@ -34,6 +34,7 @@ from serve_app.providers.fingerprints.index import (
     SURE,
     FingerprintIndex,
     IndexMatch,
+    surer,
 )
 from serve_app.providers.recognisers.own_index import MIN_CONFIDENCE
 
@@ -96,7 +97,7 @@ class Case:
     @property
     def final(self) -> list[IndexMatch]:
         """What the index answers."""
-        return self.dense if self.is_unsure else self.first
+        return surer(self.first, self.dense) if self.is_unsure else self.first
 
     def is_named(self, matches: list[IndexMatch]) -> bool:
         """Whether the service would call it a match."""

@@ -94,6 +94,11 @@ ones (-11.6, 3.6, 6.4), then moved towards caution as the first: to -12.6, and t
 unknown clips of 10 s were named."""
 
 
+def surer(first: list[IndexMatch], again: list[IndexMatch]) -> list[IndexMatch]:
+    """Give the look, each with its best match first, that states more."""
+    return max(first, again, key=lambda found: found[0].confidence if found else -1)
+
+
 class FingerprintIndex:
     """An index folder, opened for reading; threads may share it.
 
@@ -177,12 +182,13 @@ class FingerprintIndex:
                 the doubt stays.
 
         Returns:
-            At most `N_MATCHES`, best first; empty for silence.
+            At most `N_MATCHES`, best first, of the look that states more; empty for silence.
         """
         matches = self.ask(query_hashes(fingerprint), CALIBRATION)
         if dense is None or (matches and matches[0].confidence >= SURE):
             return matches
-        return self.ask(query_hashes(dense, is_dense=True), DENSE_CALIBRATION)
+        again = self.ask(query_hashes(dense, is_dense=True), DENSE_CALIBRATION)
+        return surer(matches, again)
 
     def ask(self, wanted: QueryHashes, calibration: Calibration) -> list[IndexMatch]:
         """Look up hashes once; what comes back is as of `query`."""

@@ -2,6 +2,7 @@ import json
 import multiprocessing
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -101,6 +102,15 @@ def test_a_doubt_is_settled_by_the_dense_landmarks(index: FingerprintIndex) -> N
     best = index.query(worn, excerpt(TRACKS["track-3"], 20))[0]
     assert (best.track_key, best.offset_s) == ("track-3", pytest.approx(20, abs=0.1))
     assert best.confidence >= 95
+
+
+def test_the_second_look_takes_nothing_away(index: FingerprintIndex) -> None:
+    worn = excerpt(TRACKS["track-3"], 20, 4, kept=0.35)
+    silence = replace(
+        worn, **{name: np.zeros(0, np.float32) for name in ("frames", "pitches", "prominences")}
+    )
+    assert 0 < index.query(worn)[0].confidence < SURE
+    assert index.query(worn, silence) == index.query(worn)
 
 
 def test_what_is_sure_is_not_asked_again(index: FingerprintIndex) -> None:
