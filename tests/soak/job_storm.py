@@ -101,6 +101,8 @@ class Storm:
             while not trouble.done():
                 trouble.cancel()
                 await asyncio.wait([trouble], timeout=0.1)
+            left = await open_jobs(store)
+            assert left == 0, f"{left} jobs had not ended after {self.limit_s} s"
             await self.reckon(store, jobs)
         finally:
             for pid in self.pids.values():

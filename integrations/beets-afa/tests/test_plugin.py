@@ -23,6 +23,7 @@ HEARD = {
         {"tag": "house", "kind": "genre", "score": 0.55},
     ],
     "beats": [], "downbeats": [], **dict.fromkeys(PERCENTS, 50), "danceability": 78,
+    "attribute_confidence": {},
 }  # fmt: skip
 META = {"cache": "bypass", "latency_ms": 1, "credits_used": 0, "credits_remaining": 0}
 COMPLETE = {

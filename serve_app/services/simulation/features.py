@@ -4,7 +4,6 @@ import hashlib
 from collections.abc import Callable
 
 from models.rhythm.tempo import TempoRange
-from models.vibenet import ATTRIBUTES
 from pipelines.analysis.notes import camelot
 from pipelines.analysis.records import (
     EMBEDDING_DIMENSION,
@@ -16,6 +15,7 @@ from pipelines.analysis.records import (
     TempoAlternative,
     TrackFeatures,
 )
+from pipelines.analysis.tags.repeatability import USUAL_SPREADS
 
 MODEL_ID = "simulated"
 DURATION_S = 180.0
@@ -97,7 +97,7 @@ def simulated_features(seed: str, tempo_range: TempoRange | None = None) -> Trac
         sections=[_section(start, tempo, key, mode, loudness) for start in (0, 60, 120)],
         chords=[_chord(start, 240 / tempo, key, mode) for start in beats[::4]],
         tempo_alternatives=[TempoAlternative(tempo / 2, 0.06), TempoAlternative(tempo * 2, 0.04)],
-        attribute_confidence=dict.fromkeys(ATTRIBUTES, 0.8),
+        attribute_confidence=dict.fromkeys(USUAL_SPREADS, 0.8),
     )
 
 
