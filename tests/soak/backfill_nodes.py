@@ -75,25 +75,37 @@ def hearing(folder: Path, cpu: int) -> Iterator[list[float]]:
 
 
 def hear(folder: str) -> None:
-    """Decode and analyse every file, keep nothing, and print the seconds; for ever."""
+    """Do of every file what a back-fill does, keep nothing, and print the seconds; for ever."""
     import torch
 
     from configs.settings import Settings
+    from pipelines.analysis.features import to_json
+    from pipelines.audio.decode import decode
+    from pipelines.fingerprint.make import make_chromaprint
     from pipelines.local import LocalAnalyzer
     from serve_app.cli.environment import profile_of
     from serve_app.services.scan.facts import LIMITS
+    from serve_app.services.scan.naming import Naming
+    from serve_app.services.scan.places import Found
+    from serve_app.services.scan.reading import read_file
 
     torch.set_num_threads(1)
     profile = profile_of(None)
     options = profile.model_options(profile.embedding, Settings())
     device = torch.device("cpu")
     analyzer = LocalAnalyzer(options.cards(), options.model_dir, device, options.max_windows)
+    nothing = Path(folder) / "none"
+    naming = Naming.open(nothing, nothing)
     paths = sorted(Path(folder).iterdir())
     analyzer.analyze(paths[0], LIMITS)
     while True:
         began_s = time.perf_counter()
         for path in paths:
-            analyzer.analyze(path, LIMITS)
+            status = path.stat()
+            read_file(Found(str(path), status.st_size, status.st_mtime_ns), path, naming)
+            waveform = decode(path, LIMITS)
+            make_chromaprint(waveform)
+            to_json(analyzer.hear(waveform))
         sys.stdout.write(f"{time.perf_counter() - began_s}\n")
         sys.stdout.flush()
 
