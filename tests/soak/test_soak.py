@@ -80,8 +80,8 @@ def test_a_backfill_of_500_files_is_killed_three_times(folder: Path) -> None:
 @pytest.mark.skipif(not can_confine(), reason="no control group to set a share of a processor in")
 def test_a_backfill_on_two_nodes_is_nearly_twice_as_fast(folder: Path) -> None:
     """Files a second that more files take, of nodes with a processor each."""
-    n_few, n_many = 32, 256
-    few, many = (make_files(folder / f"{n}", n, duration_s=10) for n in (n_few, n_many))
+    n_few, n_many = 32, 128
+    few, many = (make_files(folder / f"{n}", n, duration_s=30) for n in (n_few, n_many))
 
     def rate(n: int) -> float:
         with nodes(n) as reached:

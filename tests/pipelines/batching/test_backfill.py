@@ -1,6 +1,7 @@
 """Many tracks through one batcher per model, against each track run alone."""
 
 import asyncio
+import os
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -13,7 +14,7 @@ from torch import Tensor
 from pipelines.audio.decode import DecoderUnavailableError
 from pipelines.audio.track import Track
 from pipelines.audio.waveform import AudioTooShortError, UndecodableAudioError, Waveform
-from pipelines.batching.backfill import backfill
+from pipelines.batching.backfill import READER_NICENESS, backfill
 from pipelines.batching.batcher import BATCHES_AHEAD, DeviceFaultError
 from pipelines.batching.runner import BatchedStep
 from pipelines.batching.steps import Outputs, Prepared, run_local
@@ -152,6 +153,21 @@ async def test_reading_stops_while_the_batchers_want_no_more() -> None:
     may_go_on.set()
     await running
     assert run.written.keys() == set(durations)
+
+
+async def test_readers_step_back_behind_the_forwards() -> None:
+    """A forward that is interrupted by a reader costs more than the reader gains."""
+    nicenesses: list[int] = []
+
+    def read(_: int) -> None:
+        nicenesses.append(os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
+
+    async def done(_: None) -> None: ...
+
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    await backfill([1, 2], read, done, lambda *_: None, lambda: done(None), 1)
+    assert nicenesses == [min(19, own + READER_NICENESS)] * 2
+    assert os.getpriority(os.PRIO_PROCESS, 0) == own
 
 
 async def test_a_cancelled_run_writes_nothing_more() -> None:
