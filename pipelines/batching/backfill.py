@@ -20,7 +20,7 @@ P = TypeVar("P")
 R = TypeVar("R")
 
 READER_NICENESS = 15
-"""By so much the readers step back: a forward that they interrupt finds other things in its caches."""
+"""By so much readers step back: a forward that they interrupt finds its caches emptied."""
 LEAST_PRIORITY = 19
 
 
