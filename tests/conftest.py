@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 from torch import Tensor
 from xdist.remote import Producer
@@ -33,6 +34,8 @@ REPOSITORY = Path(__file__).parents[1]
 DEMO_CATALOG = REPOSITORY / "serve_app" / "data" / "demo_catalog.parquet"
 SYSTEM = "tests/system/"
 DEMO_TRACK = REPOSITORY / "serve_app" / "data" / "demo.mp3"
+COLOURED = ("FORCE_COLOR", "GITHUB_ACTIONS", "PY_COLORS", "TTY_COMPATIBLE")
+"""What makes rich and typer colour what they print to no terminal."""
 
 
 class ByModule(LoadScopeScheduling):
@@ -48,6 +51,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--write-book", action="store_true", help="paste what its commands print")
 
 
+def pytest_configure() -> None:
+    """Let what commands print not depend on the terminal that the tests were started in."""
+    os.environ["COLUMNS"] = "80"
+    for name in COLOURED:
+        os.environ.pop(name, None)
+
+
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByModule:
     return ByModule(config, log)
 
@@ -60,7 +70,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
 
 
 def process_restored() -> Iterator[None]:
-    """Take back what a command that ran in this process set for a process of its own."""
+    """Take back what a command that ran in this process set for a process of its own.
+
+    And seed torch, which pytest-randomly leaves as the test before has left it.
+    """
+    torch.manual_seed(0)
     environment = dict(os.environ)
     umask = os.umask(0o022)
     os.umask(umask)

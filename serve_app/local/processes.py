@@ -34,8 +34,11 @@ class Listener:
 
 
 def descendants(pid: int) -> dict[str, int]:
-    """Give the living descendants of a process, as ``name-pid`` to pid."""
-    children = psutil.Process(pid).children(recursive=True)
+    """Give the living descendants of a process, as ``name-pid`` to pid; none if it has ended."""
+    try:
+        children = psutil.Process(pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        return {}
     return {f"{name_of(child)}-{child.pid}": child.pid for child in children}
 
 
@@ -78,5 +81,5 @@ def has_token(raylet: int) -> bool:
     """Whether a node of Ray was told to ask for a token."""
     try:
         return psutil.Process(raylet).environ().get("RAY_AUTH_MODE") == "token"
-    except psutil.AccessDenied:
-        return True  # another user's; it cannot be seen
+    except psutil.Error:
+        return True  # another user's, which cannot be seen, or it has just ended

@@ -58,15 +58,20 @@ def test_what_is_public_is_listed() -> None:
 
 def test_importing_it_is_quick_and_loads_no_network() -> None:
     heavy = ("torch", "transformers", "ray", "fastapi", "pydantic", "matplotlib")
-    code = (
-        "import sys, time, afa; "
-        f"print(time.process_time(), [name for name in {heavy} if name in sys.modules])"
-    )
-    line = [sys.executable, "-c", code]
-    done = subprocess.run(line, cwd=REPOSITORY, capture_output=True, text=True, check=True)
-    took_s, _, loaded = done.stdout.strip().partition(" ")
+
+    def imported(what: str) -> tuple[float, str]:
+        """Give the seconds of a processor that it takes, and what of the heavy is loaded then."""
+        code = f"import sys, time, {what}; "
+        code += f"print(time.process_time(), [name for name in {heavy} if name in sys.modules])"
+        line = [sys.executable, "-c", code]
+        done = subprocess.run(line, cwd=REPOSITORY, capture_output=True, text=True, check=True)
+        took_s, _, loaded = done.stdout.strip().partition(" ")
+        return float(took_s), loaded
+
+    took_s, loaded = imported("afa")
     assert loaded == "[]"
-    assert float(took_s) < 0.5
+    # Half a second, where numpy takes a tenth.
+    assert took_s < 5 * max(0.1, imported("numpy")[0])
 
 
 def test_a_track_says_what_the_command_says(demo: afa.Track) -> None:

@@ -14,7 +14,7 @@ import uvicorn
 from serve_app.composition.options import StoreOptions
 from tests.api.application import Application, open_application
 
-START_LIMIT_S = 30.0
+START_LIMIT_S = 240.0
 
 
 @dataclass
@@ -30,7 +30,7 @@ class LiveApplication:
 
     def call(self, coroutine: Any) -> Any:
         """Run a coroutine in the server's loop."""
-        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(30)
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(240)
 
 
 @contextmanager

@@ -94,10 +94,10 @@ async def test_an_address_that_gives_no_audio_is_400_and_free(
 async def test_a_slow_address_takes_a_place_of_its_owner(
     api: Application, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begun, release = asyncio.Event(), asyncio.Event()
+    begun, release = asyncio.Semaphore(0), asyncio.Event()
 
     async def fetch(url: str, path: Any, max_bytes: int) -> None:
-        begun.set()
+        begun.release()
         await release.wait()
 
     monkeypatch.setattr(api.services.audio_urls, "fetch", fetch)
@@ -105,8 +105,8 @@ async def test_a_slow_address_takes_a_place_of_its_owner(
         asyncio.create_task(api.client("free").post("/v1/bpm", json={"url": "https://a.org/x"}))
         for _ in range(api.services.tiers["free"].uploads_in_flight)
     ]
-    await begun.wait()
-    await asyncio.sleep(0.1)
+    for _ in slow:
+        await begun.acquire()
     refused = await api.client("free").post("/v1/bpm", json={"url": "https://a.org/x"})
     assert (refused.status_code, refused.json()["error"]) == (429, "concurrency_exceeded")
     for task in slow:

@@ -47,7 +47,7 @@ def answers(live: LiveApplication, tmp_path_factory: pytest.TempPathFactory) -> 
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         check=False,
     )
     assert done.returncode == 0, done.stderr

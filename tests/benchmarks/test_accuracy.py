@@ -36,7 +36,7 @@ def test_real_recordings_weigh_half() -> None:
     assert _half_real(kinds) == {"beat F": pytest.approx(0.65)}
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_scores_of_rendered_pieces(
     tmp_path: Path, cards: dict[str, ModelCard], model_dir: Path
 ) -> None:

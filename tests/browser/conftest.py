@@ -51,7 +51,7 @@ def opened_browser() -> Iterator[Browser]:
     path = named or next(filter(None, map(shutil.which, BROWSERS)), None)
     if path is None:
         pytest.skip(NO_BROWSER)
-    expect.set_options(timeout=30_000)  # a busy machine takes its time
+    expect.set_options(timeout=120_000)  # a busy machine takes its time
     with sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=path, args=list(FLAGS))
         yield browser
@@ -102,6 +102,7 @@ def context(browser: Browser) -> Iterator[BrowserContext]:
         permissions=["microphone"],
         reduced_motion="reduce",
     )
+    context.set_default_timeout(120_000)
     yield context
     context.close()
 

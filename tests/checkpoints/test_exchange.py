@@ -91,6 +91,8 @@ class Replica:
         self, store: Memory, cards: Mapping[str, ModelCard], name: str, load_s: float = 0.05
     ) -> None:
         self.load_s = load_s
+        self.may_load = asyncio.Event()
+        self.may_load.set()
         self.fault: Exception | None = None
         self.broken_ids = ""
         self.loaded: list[weakref.ref[Network]] = []
@@ -107,6 +109,7 @@ class Replica:
 
     async def load(self, cards: Mapping[str, Sequence[ModelCard]]) -> Network:
         await asyncio.sleep(self.load_s)
+        await self.may_load.wait()
         if self.fault is not None or ids_by_role(cards)["embedding"] == self.broken_ids:
             raise self.fault or CheckpointError(self.broken_ids, "hf://m-a-p", "not here")
         network = Network(ids_by_role(cards)["embedding"])
@@ -149,7 +152,7 @@ async def replicas(
 
 
 async def until(holds: Any) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not holds():  # noqa: ASYNC110  the state has no event
             await asyncio.sleep(0.005)
 
@@ -167,11 +170,14 @@ async def test_a_swap_under_load_fails_no_request_and_all_switch(
     callers = [
         asyncio.create_task(caller(replica, 0.003 * n)) for replica in replicas for n in range(1, 9)
     ]
-    await asyncio.sleep(0.1)
+    await until(lambda: len(answers) >= 20)
     steps: list[set[str]] = []
+    replicas[1].may_load.clear()
 
     def show(shown: Sequence[ReplicaProgress]) -> None:
         steps.append({step.state for step in shown})
+        if steps[-1] == {"loading", "ready"}:
+            replicas[1].may_load.set()
 
     done = await swap(store, "embedding", NEW, show)
     assert done == Swapped(2, OLD, NEW)
@@ -250,8 +256,10 @@ async def test_two_swaps_at_once_are_refused(
 async def test_a_replica_that_is_too_slow_is_named(
     store: Memory, replicas: tuple[Replica, Replica]
 ) -> None:
-    with pytest.raises(SwapError, match="not ready after 0 s: two; nothing"):
-        await swap(store, "embedding", NEW, prepare_limit_s=0.1)
+    replicas[0].load_s = 0
+    replicas[1].may_load.clear()
+    with pytest.raises(SwapError, match="not ready after 1 s: two; nothing"):
+        await swap(store, "embedding", NEW, prepare_limit_s=1.0)
     assert store.chosen == {}
 
 

@@ -38,7 +38,7 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> Callable[[Scripted], ChoiceWatch]:
 
 
 def until(holds: Callable[[], bool]) -> None:
-    give_up_s = time.monotonic() + 30
+    give_up_s = time.monotonic() + 120
     while not holds():
         assert time.monotonic() < give_up_s
         time.sleep(0.01)

@@ -179,7 +179,7 @@ def test_ctrl_c_leaves_whole_lines(folder: Path, settings: dict[str, str]) -> No
     assert process.stdout is not None
     first = process.stdout.readline()
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does
-    rest, told = process.communicate(timeout=60)
+    rest, told = process.communicate(timeout=280)
     assert process.returncode != 0
     assert "Traceback" not in told
     assert (first + rest).endswith("\n")

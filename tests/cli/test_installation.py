@@ -14,8 +14,9 @@ from serve_app.cli.service import refuse_another
 
 
 def afa(*words: str, env: dict[str, str] | None = None) -> Result:
-    errors.width = 400
-    return CliRunner().invoke(app, list(words), env=env)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(errors, "_width", 400)
+        return CliRunner().invoke(app, list(words), env=env)
 
 
 def leaves(command: object, name: str = "afa") -> list[tuple[str, set[str]]]:

@@ -31,8 +31,9 @@ def url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 def afa(*words: str) -> Result:
-    console.width = 200
-    return CliRunner().invoke(app, words, env={"COLUMNS": "200"})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(console, "_width", 200)
+        return CliRunner().invoke(app, words, env={"COLUMNS": "200"})
 
 
 def test_automatic_topup_is_set_shown_and_switched_off(url: str) -> None:

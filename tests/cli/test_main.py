@@ -26,7 +26,7 @@ def run(status: str, stdout: IO[bytes] | int) -> "subprocess.CompletedProcess[by
     words = [sys.executable, "-c", COMMAND.format(status=status)]
     buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     return subprocess.run(
-        words, check=False, env=buffered, stdout=stdout, stderr=subprocess.PIPE, timeout=60
+        words, check=False, env=buffered, stdout=stdout, stderr=subprocess.PIPE, timeout=280
     )
 
 
@@ -45,5 +45,5 @@ def test_what_could_not_be_told_is_no_success() -> None:
 
 def test_where_nobody_listens_the_status_is_all() -> None:
     words = ["sh", "-c", 'exec "$@" >&-', "sh", sys.executable, "-c", COMMAND.format(status=3)]
-    done = subprocess.run(words, check=False, stderr=subprocess.PIPE, timeout=60)
+    done = subprocess.run(words, check=False, stderr=subprocess.PIPE, timeout=280)
     assert (done.returncode, done.stderr) == (3, b"")

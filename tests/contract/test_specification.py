@@ -443,7 +443,7 @@ async def test_an_asset_is_analysed_like_its_bytes(api: Application, demo_audio:
     done = await client.get(f"/v1/jobs/{submitted.json()['job_id']}", params={"wait": 20})
     assert done.json()["status"] == "complete"
     # The job's copy goes when the job is told complete, the asset does not.
-    for _ in range(400):
+    for _ in range(1200):
         if not (left := [info.key async for info in api.stores.objects.scan("uploads/")]):
             break
         await asyncio.sleep(0.05)

@@ -11,7 +11,7 @@ from serve_app.store.client import lua_files
 from tests.soak.epoch import Epoch, Reckoning
 from tests.soak.power import build_shim, has_compiler
 
-pytestmark = [pytest.mark.redis, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.redis, pytest.mark.timeout(900)]
 OPERATIONS = 20_000
 """A million in ``tests/soak``."""
 

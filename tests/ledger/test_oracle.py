@@ -9,7 +9,7 @@ import pytest
 
 from tests.soak.town import Town
 
-pytestmark = [pytest.mark.redis, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.redis, pytest.mark.timeout(900)]
 
 
 @pytest.fixture

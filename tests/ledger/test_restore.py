@@ -14,7 +14,7 @@ from tests.ledger.ledger_model import ModelAccount
 from tests.ledger.restore_cases import ledger_state, sums_are_balances
 from tests.store.setting import Setting, stamp_ms
 
-pytestmark = [pytest.mark.redis, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.redis, pytest.mark.timeout(900)]
 
 NAMES = [f"owner{number:03d}" for number in range(200)]
 MONTHS = [(2026, 11), (2026, 12), (2027, 1)]

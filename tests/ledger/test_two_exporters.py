@@ -17,7 +17,7 @@ from serve_app.local.embedded_redis import LocalRedis
 from serve_app.store.client import connect
 from tests.store.setting import rich_tiers
 
-pytestmark = [pytest.mark.redis, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.redis, pytest.mark.timeout(900)]
 
 KILLS = 4
 

@@ -109,7 +109,7 @@ class Installation:
             cwd=REPOSITORY,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=280,
             check=False,
         )
 

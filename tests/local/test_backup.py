@@ -46,7 +46,7 @@ from tests.local.installation import (
     submit,
 )
 
-pytestmark = [pytest.mark.redis, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.redis, pytest.mark.timeout(900)]
 
 
 REST_LIMIT_S = 120.0

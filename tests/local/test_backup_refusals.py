@@ -18,7 +18,7 @@ from serve_app.local.backup.restore import restore_backup
 from serve_app.local.backup.take import take_backup
 from tests.local.installation import QUIET, Installation, Kept, keep_asset, quiet
 
-pytestmark = [pytest.mark.redis, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.redis, pytest.mark.timeout(900)]
 
 
 def spoil(place: Path, how: str) -> None:

@@ -4,13 +4,17 @@ import asyncio
 
 from serve_app.services.upkeep import Chore, Upkeep
 
+LIMIT_S = 60
+
 
 async def test_a_failing_and_a_hanging_chore_leave_the_others_alone() -> None:
-    rounds = 0
+    rounds, went_on = 0, asyncio.Event()
 
     async def count() -> None:
         nonlocal rounds
         rounds += 1
+        if rounds > 5:
+            went_on.set()
 
     async def fail() -> None:
         raise OSError("away")
@@ -22,8 +26,8 @@ async def test_a_failing_and_a_hanging_chore_leave_the_others_alone() -> None:
         [Chore("count", count, 0.01), Chore("fail", fail, 0.01), Chore("hang", hang, 1)]
     )
     upkeep.start()
-    await asyncio.sleep(0.2)
-    assert rounds > 5
+    async with asyncio.timeout(LIMIT_S):
+        await went_on.wait()
     await upkeep.close()
     ended_at = rounds
     await asyncio.sleep(0.05)
@@ -34,15 +38,23 @@ async def test_only_what_hangs_is_called_stalled() -> None:
     async def hang() -> None:
         await asyncio.Event().wait()
 
+    came_round = asyncio.Event()
+
     async def done() -> None:
-        return
+        came_round.set()
+
+    async def rounds(n: int) -> None:
+        async with asyncio.timeout(LIMIT_S):
+            for _ in range(n):
+                came_round.clear()
+                await came_round.wait()
 
     now = 0.0
     upkeep = Upkeep([Chore("hang", hang, 1), Chore("done", done, 0.01)], lambda: now)
     upkeep.start()
-    await asyncio.sleep(0.05)
+    await rounds(1)
     assert upkeep.stalled() == []
     now = 81.0
-    await asyncio.sleep(0.05)
+    await rounds(2)  # one of them has begun and ended since
     assert upkeep.stalled() == ["hang"]
     await upkeep.close()

@@ -1,6 +1,7 @@
 """The same scripts on a real Redis Cluster of three nodes: all keys of a script lie in one slot."""
 
 import asyncio
+import random
 import shutil
 import socket
 import subprocess
@@ -34,26 +35,27 @@ pytestmark = pytest.mark.redis
 
 NODES = 3
 SLOTS = 16_384
+PORTS = range(12_000, 20_000)
+"""Below those that servers of `afa` and outgoing connections get, as are those 10,000 above."""
+
+STARTS = 10
 OWNERS = [f"owner{number}" for number in range(9)]
 
 
-def free_ports() -> list[int]:
-    """Find ports whose cluster-bus port (10,000 above) is free too."""
-    ports: list[int] = []
-    candidate = 21_000
-    while len(ports) < NODES:
-        candidate += 7
+def free_port() -> int:
+    """Find a port whose cluster-bus port (10,000 above) is free too; another may yet take it."""
+    while True:
+        candidate = random.SystemRandom().choice(PORTS)
         with socket.socket() as one, socket.socket() as two:
             try:
                 one.bind(("127.0.0.1", candidate))
                 two.bind(("127.0.0.1", candidate + 10_000))
             except OSError:
                 continue
-        ports.append(candidate)
-    return ports
+        return candidate
 
 
-def wait_for(condition, limit_s: float = 30.0) -> None:  # type: ignore[no-untyped-def]
+def wait_for(condition, limit_s: float = 120.0) -> None:  # type: ignore[no-untyped-def]
     deadline = time.monotonic() + limit_s
     while True:
         try:
@@ -65,25 +67,46 @@ def wait_for(condition, limit_s: float = 30.0) -> None:  # type: ignore[no-untyp
         time.sleep(0.05)
 
 
+def start_node(folder: Path) -> tuple[subprocess.Popen[bytes], int]:
+    """Start a node on a port of its own."""
+    for _ in range(STARTS):
+        port = free_port()
+        process = launch(folder / str(port), port)
+        if answers(process, port):
+            return process, port
+        process.kill()
+        process.wait()
+    raise AssertionError("every port was taken")
+
+
+def launch(home: Path, port: int) -> subprocess.Popen[bytes]:
+    home.mkdir(exist_ok=True)
+    options = {"port": port, "dir": home, "save": "", "cluster-enabled": "yes"}
+    options |= {"bind": "127.0.0.1", "cluster-node-timeout": 60_000, "logfile": home / "log"}
+    command = [
+        find_binary(),
+        *(text for key, value in options.items() for text in (f"--{key}", str(value))),
+    ]
+    return subprocess.Popen(command)
+
+
+def answers(process: subprocess.Popen[bytes], port: int) -> bool:
+    """Tell whether it is this process that answers, and not another that has taken its port."""
+    with Redis(port=port) as node:
+        wait_for(lambda: process.poll() is not None or node.ping())
+        return process.poll() is None and node.info("server")["process_id"] == process.pid
+
+
 @pytest.fixture(scope="module")
 def cluster_port() -> Iterator[int]:
     folder = Path(tempfile.mkdtemp(prefix="afa-"))
-    ports = free_ports()
-    processes, nodes = [], []
-    for port in ports:
-        home = folder / str(port)
-        home.mkdir()
-        options = {"port": port, "dir": home, "save": "", "cluster-enabled": "yes"}
-        options |= {"bind": "127.0.0.1", "cluster-node-timeout": 5000, "logfile": home / "log"}
-        command = [
-            find_binary(),
-            *(text for key, value in options.items() for text in (f"--{key}", str(value))),
-        ]
-        processes.append(subprocess.Popen(command))
-        nodes.append(Redis(port=port))
+    processes, ports, nodes = [], list[int](), []
     try:
-        for node in nodes:
-            wait_for(node.ping)
+        for _ in range(NODES):
+            process, port = start_node(folder)
+            processes.append(process)
+            ports.append(port)
+            nodes.append(Redis(port=port))
         for index, node in enumerate(nodes):
             low, high = index * SLOTS // NODES, (index + 1) * SLOTS // NODES
             node.execute_command("CLUSTER", "ADDSLOTS", *range(low, high))

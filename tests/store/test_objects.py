@@ -146,7 +146,7 @@ async def test_a_cancelled_upload_leaves_no_file(tmp_path: Path) -> None:
     upload.cancel()
     with pytest.raises(asyncio.CancelledError):
         await upload
-    for _ in range(50):
+    for _ in range(1200):
         if not files_in(tmp_path):
             break
         await asyncio.sleep(0.05)
@@ -207,7 +207,7 @@ async def test_a_store_that_is_away_is_told_and_soon(monkeypatch: pytest.MonkeyP
             away.delete("a"),
         ):
             with pytest.raises(ServiceUnavailableError, match="full or away"):
-                await asyncio.wait_for(call, 30)
+                await asyncio.wait_for(call, 60)
 
 
 async def test_a_store_without_its_folder_is_told(tmp_path: Path) -> None:

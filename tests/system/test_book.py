@@ -116,7 +116,7 @@ class Reader:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=60,
+            timeout=280,
             check=False,
         )
         return done.stdout

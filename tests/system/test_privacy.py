@@ -5,6 +5,8 @@ import signal
 import stat
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
 
 import httpx
 import pytest
@@ -26,11 +28,13 @@ def test_everything_listens_on_loopback_only(service: Service) -> None:
 
 def test_the_data_folder_is_closed(service: Service) -> None:
     assert stat.S_IMODE(service.data_dir.stat().st_mode) == 0o700
-    modes = {
-        path.name: stat.S_IMODE(path.lstat().st_mode) & 0o077
-        for path in service.data_dir.rglob("*")
-        if not (path.is_socket() or path.is_symlink())
-    }
+    modes = dict[str, int]()
+    for folder, folders, files in os.walk(service.data_dir):
+        for name in (*folders, *files):
+            with suppress(FileNotFoundError):  # the service is at work
+                mode = (Path(folder) / name).lstat().st_mode
+                if not (stat.S_ISSOCK(mode) or stat.S_ISLNK(mode)):
+                    modes[name] = stat.S_IMODE(mode) & 0o077
     assert len(modes) > 10
     assert {name: oct(mode) for name, mode in modes.items() if mode} == {}
 
@@ -76,10 +80,10 @@ def test_a_killed_ledger_comes_back(service: Service) -> None:
     before = read_pid_file(folder)
     assert before is not None
     os.kill(before[0], signal.SIGKILL)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 240
     while True:
         after = read_pid_file(folder)
-        with service.client() as client:
+        with service.client(is_patient=False) as client:
             answer = client.get("/v1/account")
         if after != before and answer.is_success:
             break
@@ -88,4 +92,4 @@ def test_a_killed_ledger_comes_back(service: Service) -> None:
         time.sleep(0.2)
     assert after is not None
     assert after[1] == before[1]
-    assert httpx.get(f"{service.url}/readyz").status_code in (200, 503)
+    assert httpx.get(f"{service.url}/readyz", timeout=60).status_code in (200, 503)

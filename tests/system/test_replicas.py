@@ -48,7 +48,7 @@ from tests.system.toy_deployments import ToyDeployment, ToySpectralDeployment
 pytestmark = [
     pytest.mark.ray,
     pytest.mark.redis,
-    pytest.mark.timeout(600),
+    pytest.mark.timeout(900),
     pytest.mark.filterwarnings("ignore:The `metrics_interval_s` field"),
 ]
 

@@ -57,7 +57,7 @@ def test_the_bundled_track_is_identified(service: Service) -> None:
         files = {"file": ("demo.mp3", DEMO.read_bytes(), "audio/mpeg")}
         body = client.post("/v1/identify", files=files).json()
     assert (body["matched"], body["isrc"], body["source_service"]) == (True, DEMO_ISRC, "local")
-    assert body["_meta"]["latency_ms"] < 10_000
+    assert 0 < body["_meta"]["latency_ms"] < 60_000
 
 
 def test_an_embedding_comes_alone_and_may_be_another_model_s(service: Service) -> None:
@@ -125,7 +125,7 @@ def test_a_track_of_the_library_is_a_hit_by_all_its_names(service: Service) -> N
             json={"asset_id": asset["asset_id"], "ids": ["QZAAA2600042"], "title": "Own"},
         ).json()
         assert finish(client, added["job_id"])["status"] == "complete"
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 240
         while client.get(f"/v1/library/{added['track']['id']}").json()["track"]["tempo"] is None:
             assert time.monotonic() < deadline
             time.sleep(0.1)

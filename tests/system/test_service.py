@@ -39,7 +39,7 @@ def submit(client: httpx.Client, audio: bytes, content_type: str, **params: Any)
 
 def poll(client: httpx.Client, job_id: str, **params: Any) -> Any:
     """Read a job patiently: 429 (one may be polled once a second) and 503 say when to ask again."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 240
     while (answer := client.get(f"/v1/jobs/{job_id}", params=params)).status_code in (429, 503):
         assert time.monotonic() < deadline, answer.text
         time.sleep(int(answer.headers["Retry-After"]))
@@ -47,7 +47,7 @@ def poll(client: httpx.Client, job_id: str, **params: Any) -> Any:
     return answer.json()
 
 
-def finish(client: httpx.Client, job_id: str, limit_s: float = 120, **params: Any) -> Any:
+def finish(client: httpx.Client, job_id: str, limit_s: float = 600, **params: Any) -> Any:
     deadline = time.monotonic() + limit_s
     while time.monotonic() < deadline:
         envelope = poll(client, job_id, wait=5, **params)
@@ -57,7 +57,7 @@ def finish(client: httpx.Client, job_id: str, limit_s: float = 120, **params: An
 
 
 def analyse(client: httpx.Client, audio: bytes, content_type: str, **params: Any) -> Any:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 240
     while (answer := submit(client, audio, content_type, **params)).status_code == 503:
         assert time.monotonic() < deadline, answer.text
         time.sleep(int(answer.headers["Retry-After"]))
@@ -84,14 +84,15 @@ def test_up_prints_a_table_a_key_and_the_curl_line(service: Service) -> None:
 
 def test_the_local_key_opens_the_page_and_has_no_limits(service: Service) -> None:
     local_key = json.loads((service.data_dir / "session.json").read_text())["local_key"]
-    page = httpx.get(service.url)
+    page = httpx.get(service.url, timeout=60)
     assert page.status_code == 200
     assert "playground" in page.text
     headers = {"Authorization": f"Bearer {local_key}"}
-    account = httpx.get(f"{service.url}/v1/account", headers=headers).json()
+    account = httpx.get(f"{service.url}/v1/account", headers=headers, timeout=60).json()
     assert account["tier"] == "local"
     forwarded = headers | {"X-Forwarded-For": "203.0.113.5"}
-    assert httpx.get(f"{service.url}/v1/account", headers=forwarded).status_code == 401
+    foreign = httpx.get(f"{service.url}/v1/account", headers=forwarded, timeout=60)
+    assert foreign.status_code == 401
 
 
 def test_the_session_file_is_private_and_complete(service: Service) -> None:
@@ -255,10 +256,12 @@ def test_refusals_at_the_door(service: Service) -> None:
         )
     with service.client("free") as client:
         assert submit(client, b"x", "audio/mpeg").json()["error"] == "tier_required"
-    anonymous = httpx.post(f"{service.url}/v1/audio-features/upload", content=b"x")
+    upload = f"{service.url}/v1/audio-features/upload"
+    anonymous = httpx.post(upload, content=b"x", timeout=60)
     assert (anonymous.status_code, anonymous.json()["error"]) == (401, "unauthorized")
     wrong = {"Authorization": "Bearer afa_live_wrong"}
-    assert httpx.get(f"{service.url}/v1/jobs/job_x", headers=wrong).status_code == 401
+    unknown = httpx.get(f"{service.url}/v1/jobs/job_x", headers=wrong, timeout=60)
+    assert unknown.status_code == 401
 
 
 class AudioHost(BaseHTTPRequestHandler):
@@ -337,9 +340,12 @@ def test_another_owners_job_is_as_absent_as_none(service: Service, demo_envelope
 
 
 def test_the_readiness_names_every_part(service: Service) -> None:
-    checks = httpx.get(f"{service.url}/readyz", timeout=10).json()["checks"]
+    deadline = time.monotonic() + 120
+    checks = dict[str, str]()
+    while set(checks.values()) != {"ok"}:  # a part that is busy may not answer in time
+        assert time.monotonic() < deadline, checks
+        checks = httpx.get(f"{service.url}/readyz", timeout=60).json()["checks"]
     assert set(checks) >= {"ledger", "worker", "spectral", "mood", "embedding"}
-    assert set(checks.values()) == {"ok"}
 
 
 def afa(service: Service, *arguments: str) -> str:
@@ -350,7 +356,7 @@ def afa(service: Service, *arguments: str) -> str:
         env=service.environment,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=280,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
@@ -364,12 +370,12 @@ def test_prometheus_finds_what_the_batchers_measure(service: Service) -> None:
     deployments = {"Spectral", "Mood", "Embedding"}
     per_forward = {"windows", "device_seconds"}
     found: dict[tuple[str, str], float] = {}
-    deadline = time.monotonic() + 60  # Ray brings them together every ten seconds
+    deadline = time.monotonic() + 240  # Ray brings them together every ten seconds
     while {(d, f"ray_afa_batch_{n}_sum") for d in deployments for n in per_forward} - found.keys():
         assert time.monotonic() < deadline, found
         time.sleep(1)
         found.clear()
-        for family in text_string_to_metric_families(httpx.get(url, timeout=10).text):
+        for family in text_string_to_metric_families(httpx.get(url, timeout=60).text):
             for sample in family.samples:
                 if sample.name.startswith("ray_afa_batch"):
                     assert {"model", "replica", "application"} <= sample.labels.keys()

@@ -44,7 +44,7 @@ def replica_pids(service: Service, deployment: str) -> list[int]:
     ]
 
 
-def kill_replicas(service: Service, deployment: str, limit_s: float = 60) -> None:
+def kill_replicas(service: Service, deployment: str, limit_s: float = 240) -> None:
     deadline = time.monotonic() + limit_s
     while not (pids := replica_pids(service, deployment)):
         assert time.monotonic() < deadline, f"no replica of {deployment}"
@@ -54,7 +54,7 @@ def kill_replicas(service: Service, deployment: str, limit_s: float = 60) -> Non
 
 
 def wait_for_stage(client: Any, job_id: str, stage: str) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 240
     while poll(client, job_id)["_meta"]["stage"] != stage:
         assert time.monotonic() < deadline
         time.sleep(0.4)
@@ -88,7 +88,7 @@ def test_a_job_survives_the_death_of_a_replica(
         before = job["_meta"]["credits_remaining"]
         wait_for_stage(client, job["job_id"], "analyse")
         kill_replicas(service, deployment)
-        envelope = finish(client, job["job_id"], limit_s=150)
+        envelope = finish(client, job["job_id"], limit_s=600)
     assert envelope["status"] == "complete", envelope
     assert envelope["result"]["tempo"] == pytest.approx(110, rel=0.02)
     assert envelope["_meta"]["credits_used"] == 10
@@ -98,7 +98,7 @@ def test_a_job_survives_the_death_of_a_replica(
 @pytest.mark.slow
 @pytest.mark.timeout(600)  # three leases have to run out
 def test_three_crashes_fail_the_job_and_refund_it(service: Service, long_track: bytes) -> None:
-    with service.client("scale") as client:
+    with service.client("scale", is_patient=False) as client:
         job = submit(client, long_track, "audio/mpeg").json()
         before = job["_meta"]["credits_remaining"]
         deadline = time.monotonic() + 450

@@ -14,22 +14,33 @@ from tests.system.test_service import DEMO, finish, submit
 
 pytestmark = [pytest.mark.ray, pytest.mark.redis]
 
-COLOURS = dict.fromkeys(("job", "fetch", "decode", "analyse", "finish"), "tab:blue")
+STAGES = {"job", "fetch", "decode", "analyse", "finish"}
+COLOURS = dict.fromkeys(STAGES, "tab:blue")
 COLOURS["batch"] = "tab:orange"
 
 ANALYSIS = ("Spectral", "Mood", "Embedding")
 
 
 def trace_of(collector: Collector, trace_id: str) -> list[Seen]:
-    """Wait until a job and all that it came from have been told."""
-    deadline = time.monotonic() + 60
-    while not {"job", "finish"} <= {span.name for span in collector.of(trace_id)}:
-        assert time.monotonic() < deadline, collector.of(trace_id)
+    """Wait until a job and all that it came from have been told, by processes at their own pace."""
+    deadline = time.monotonic() + 240
+    while not is_whole(spans := collector.of(trace_id)):
+        assert time.monotonic() < deadline, spans
         time.sleep(0.2)
-    n_seen = -1
-    while n_seen != (n_seen := len(collector.of(trace_id))):
-        time.sleep(1)
-    return collector.of(trace_id)
+    return spans
+
+
+def is_whole(spans: list[Seen]) -> bool:
+    """Tell whether the job's stages are told, and batches of every deployment up to the request."""
+    by_id = {span.span_id: span for span in spans}
+    root = next((span.name for span in spans if not span.parent_id), "")
+    chains = [above(span, by_id) for span in spans if span.name in ("job", "batch")]
+    below = {chain[0] for chain in chains if chain}
+    return (
+        {span.name for span in spans} >= STAGES
+        and {f"replica_handle_request {name} analyse" for name in ANALYSIS} <= below
+        and all(chain and chain[-1] == root for chain in chains)
+    )
 
 
 def above(span: Seen, spans: Mapping[str, Seen]) -> list[str]:

@@ -27,7 +27,7 @@ from serve_app.ledger.jobs.records import (
     parse_record,
     parse_summary,
 )
-from serve_app.ledger.jobs.sweep import JobSweep
+from serve_app.ledger.jobs.sweep import FIRST_LOOK_MS, JobSweep
 from serve_app.ledger.jobs.types import (
     JOB_HOLD_PREFIX,
     AnalysisJob,
@@ -44,9 +44,6 @@ from serve_app.ledger.packed import parse_balance
 from serve_app.store.bus import Bus
 from serve_app.store.client import Store
 from serve_app.store.keys import FETCHES, JOB_EVENTS
-
-FIRST_LOOK_MS = 2_000
-"""A job that is not in its lane by then is put there by the sweep."""
 
 WITHDRAWN_MS = 3_600_000
 """What was sent before the ledger went away has arrived by then, or never will."""

