@@ -109,7 +109,11 @@ def run(n_tracks: int, folder: Path, n_samples: int = 2000) -> dict[str, object]
         write_synthetic(parquet, n_tracks)
     with Progress(console=console) as bar:
         task = bar.add_task("importing", total=n_tracks)
-        report = build_catalog([parquet], index, lambda done, _: bar.update(task, completed=done))
+        report = build_catalog(
+            [parquet],
+            index,
+            lambda step, done, _: bar.update(task, description=step, completed=done),
+        )
     private_before = memory_mib("Pss_Anon")
     catalog = Catalog.open(index)
     file = pq.ParquetFile(parquet)

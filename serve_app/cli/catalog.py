@@ -25,9 +25,6 @@ from serve_app.providers.catalog.build import (
     export_catalog,
     locked,
 )
-from serve_app.providers.catalog.build import (
-    Progress as RowProgress,
-)
 from serve_app.providers.catalog.index import CURRENT
 from serve_app.providers.catalog.rows import AudioPolicy
 from serve_app.providers.catalog.search import Catalog
@@ -63,13 +60,6 @@ def audio_policy(anywhere: bool) -> AudioPolicy:
 
 
 @contextmanager
-def row_progress(text: str) -> Iterator[RowProgress]:
-    """Show how many rows are done."""
-    with shown_steps() as show:
-        yield lambda done, total: show(text, done, total)
-
-
-@contextmanager
 def resumable() -> Iterator[None]:
     """Say, where Ctrl-C or the disk ends long work, that the same command goes on with it."""
     try:
@@ -100,7 +90,7 @@ def import_command(
     with (
         told(CatalogFileError, CatalogBusyError),
         resumable(),
-        row_progress("importing") as progress,
+        shown_steps() as progress,
     ):
         report = build_catalog(files, folder(), progress, audio_policy(audio_anywhere))
     before = f" ({report.n_before} of them before)" if report.n_before else ""
@@ -162,7 +152,7 @@ def export_command(file: Written) -> None:
     """Write the catalog to one Parquet file."""
     if not (folder() / CURRENT).exists():
         fail("there is no catalog; `afa catalog import` or `afa catalog pull` makes one")
-    with told(OSError), row_progress("exporting") as progress:
+    with told(OSError), shown_steps() as progress:
         n_rows = export_catalog(folder(), file, progress)
     console.print(f"{n_rows} rows: {file}")
 

@@ -10,9 +10,12 @@ import fcntl
 import json
 import os
 import shutil
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from concurrent.futures import wait as wait_for
 from contextlib import contextmanager, suppress
 from copy import deepcopy
 from dataclasses import dataclass, field, fields
@@ -53,9 +56,11 @@ MAX_EXAMPLES = 100
 HEAP_BYTES = 256 * 1024 * 1024
 INDEX_THREADS = 2
 """One takes rows while the other writes its segment."""
+LOOK_S = 1.0
+"""How often the segments that merges have left are counted."""
 
-Progress = Callable[[int, int], None]
-"""Is called with (rows done, rows in all)."""
+Progress = Callable[[str, int, int | None], None]
+"""Is called with the step, how much of it is done, and how much there is, where that is known."""
 
 
 class CatalogBusyError(RuntimeError):
@@ -159,7 +164,7 @@ def export_catalog(folder: Path, parquet_path: Path, progress: Progress | None =
             yield from chunk
             n_done += len(chunk)
             if progress is not None:
-                progress(n_done, n_total)
+                progress("exporting", n_done, n_total)
 
     return write_parquet(identities(), parquet_path)
 
@@ -235,13 +240,36 @@ def _fill(
                 writer.add_document(document_of(identity, report.n_imported))
                 report.n_imported += 1
             if progress is not None:
-                progress(report.n_rows, n_total)
+                progress("importing", report.n_rows, n_total)
             if report.n_rows - n_committed >= COMMIT_ROWS:
                 commit()
                 n_committed = report.n_rows
     commit()
-    writer.wait_merging_threads()
+    _wait_for_merges(index, writer, progress)
     return report
+
+
+def _wait_for_merges(
+    index: tantivy.Index, writer: tantivy.IndexWriter, progress: Progress | None
+) -> None:
+    """Wait, and tell how many segments there still are: the last merges of a dump take minutes."""
+    ended: Future[None] = Future()
+
+    def wait() -> None:
+        try:
+            writer.wait_merging_threads()
+        except ValueError as error:
+            ended.set_exception(error)
+        else:
+            ended.set_result(None)
+
+    # An end of the process, by Ctrl-C too, does not wait for it: what is committed stays.
+    threading.Thread(target=wait, daemon=True).start()
+    while not wait_for([ended], LOOK_S).done:
+        if progress is not None:
+            index.reload()
+            progress("merging the index, segments left:", index.searcher().num_segments, None)
+    ended.result()
 
 
 @contextmanager

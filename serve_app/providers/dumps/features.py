@@ -26,10 +26,10 @@ from pyarrow import csv
 
 from pipelines.analysis.notes import MODES
 from serve_app.domain.identity import TrackIdentity
-from serve_app.providers.catalog.build import write_parquet
+from serve_app.providers.catalog.build import Progress, write_parquet
 from serve_app.providers.catalog.rows import TEMPO_RANGE
 from serve_app.providers.dumps.acousticbrainz import KEYS, SOURCE
-from serve_app.providers.dumps.files import DumpFormatError, DumpReport, Tell, open_members
+from serve_app.providers.dumps.files import DumpFormatError, DumpReport, open_members
 
 DIGITS = "0123456789abcdef"
 BLOCK_BYTES = 8 << 20
@@ -76,7 +76,7 @@ RHYTHM = Feature("rhythm", ("bpm",), _tempos, pa.float64(), "no plausible bpm")
 TONAL = Feature("tonal", ("key_key", "key_scale"), _keys, pa.int8(), "no known key")
 
 
-def import_features(rhythm: Path, tonal: Path, parquet: Path, tell: Tell) -> DumpReport:
+def import_features(rhythm: Path, tonal: Path, parquet: Path, tell: Progress) -> DumpReport:
     """Convert the feature dump's ``rhythm`` and ``tonal`` archives (or their bare CSV files).
 
     Raises:
@@ -100,7 +100,9 @@ def check(archive: Path, feature: Feature) -> None:
     next(_blocks(archive, feature), None)
 
 
-def divide(archive: Path, feature: Feature, folder: Path, report: DumpReport, tell: Tell) -> None:
+def divide(
+    archive: Path, feature: Feature, folder: Path, report: DumpReport, tell: Progress
+) -> None:
     """Write what the submissions of an archive say into 16 files of a new folder.
 
     Raises:

@@ -5,7 +5,7 @@ import lzma
 import tarfile
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 BUFFER_BYTES = 1 << 20
-
-Tell = Callable[[str, int, int | None], None]
-"""Is called with the step, how much of it is done, and how much there is, where that is known."""
 
 
 class DumpFormatError(ValueError):

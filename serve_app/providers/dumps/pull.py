@@ -15,9 +15,9 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from serve_app.providers.catalog.build import write_parquet
+from serve_app.providers.catalog.build import Progress, write_parquet
 from serve_app.providers.dumps import features, musicbrainz
-from serve_app.providers.dumps.files import DumpFormatError, DumpReport, Tell
+from serve_app.providers.dumps.files import DumpFormatError, DumpReport
 
 PART_ITEMS = 200_000
 """Recordings of one part: what is converted again after a kill, some seconds' work."""
@@ -51,7 +51,7 @@ class Pulling:
         whole = max(self._folder.glob("parts*/whole"), key=_age, default=None)
         return [] if whole is None else sorted(whole.parent.glob("*.parquet"))
 
-    def run(self, dump: Dump, sources: Sequence[str], tell: Tell) -> DumpReport:
+    def run(self, dump: Dump, sources: Sequence[str], tell: Progress) -> DumpReport:
         """Fetch and convert, if that is not done yet.
 
         Args:
@@ -82,7 +82,7 @@ class Pulling:
         """Remove what was fetched, once it is in the catalog."""
         shutil.rmtree(self._fetched_dir, ignore_errors=True)
 
-    def _at_hand(self, source: str, tell: Tell) -> Path:
+    def _at_hand(self, source: str, tell: Progress) -> Path:
         if not source.startswith(("http://", "https://")):
             path = Path(source)
             if not path.is_file():
@@ -90,7 +90,7 @@ class Pulling:
             return path
         return fetch(source, self._fetched_dir, tell)
 
-    def _convert(self, dump: Dump, files: Sequence[Path], tell: Tell) -> DumpReport:
+    def _convert(self, dump: Dump, files: Sequence[Path], tell: Progress) -> DumpReport:
         files = sorted(files, key=lambda file: "tonal" in file.name)
         parts_dir = self._folder / f"parts-{_state_of(files)}"
         whole = parts_dir / "whole"
@@ -132,7 +132,7 @@ def _remove(folder: Path) -> None:
     shutil.rmtree(gone)
 
 
-def _convert_recordings(files: Sequence[Path], parts_dir: Path, tell: Tell) -> DumpReport:
+def _convert_recordings(files: Sequence[Path], parts_dir: Path, tell: Progress) -> DumpReport:
     """Write parts that are named by how many recordings are done with them."""
     (dump,) = files
     last = max(parts_dir.glob("*.parquet"), default=None)
@@ -155,7 +155,7 @@ def _convert_recordings(files: Sequence[Path], parts_dir: Path, tell: Tell) -> D
         fresh.rename(part)
 
 
-def _convert_features(files: Sequence[Path], parts_dir: Path, tell: Tell) -> DumpReport:
+def _convert_features(files: Sequence[Path], parts_dir: Path, tell: Progress) -> DumpReport:
     """Divide both archives, then write a part for each of the 16 first digits of an MBID."""
     room = parts_dir / "divided"
     room.mkdir(exist_ok=True)
@@ -176,7 +176,9 @@ def _convert_features(files: Sequence[Path], parts_dir: Path, tell: Tell) -> Dum
     return report
 
 
-def _told(lines: Iterable[tuple[bytes, float]], report: DumpReport, tell: Tell) -> Iterator[bytes]:
+def _told(
+    lines: Iterable[tuple[bytes, float]], report: DumpReport, tell: Progress
+) -> Iterator[bytes]:
     """Give the lines, and tell how many there were and, by their length, how many there will be."""
     for line, share in lines:
         yield line
@@ -185,7 +187,7 @@ def _told(lines: Iterable[tuple[bytes, float]], report: DumpReport, tell: Tell) 
             tell("converting recordings", n, max(n, round(n / share)))
 
 
-def fetch(address: str, folder: Path, tell: Tell) -> Path:
+def fetch(address: str, folder: Path, tell: Progress) -> Path:
     """Fetch a file, from where an earlier attempt ended if it is still the same file.
 
     Raises:

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from dataclasses import fields, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import tantivy
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -151,9 +153,9 @@ def test_another_track_is_not_passed_off(demo: Catalog, artist: str, title: str)
 
 def test_exports_give_back_what_was_imported(demo: Catalog, tmp_path: Path) -> None:
     build_catalog([DEMO], tmp_path / "one")
-    seen: list[tuple[int, int]] = []
+    seen: list[tuple[str, int, int | None]] = []
     n_rows = export_catalog(tmp_path / "one", tmp_path / "out.parquet", lambda *p: seen.append(p))
-    assert (n_rows, seen) == (30, [(30, 30)])
+    assert (n_rows, seen) == (30, [("exporting", 30, 30)])
     before, after = pq.read_table(DEMO), pq.read_table(tmp_path / "out.parquet")
     assert after.schema == before.schema == SCHEMA
     assert after.drop_columns("audio_url") == before.drop_columns("audio_url")
@@ -194,9 +196,9 @@ def test_an_import_order_survives_many_batches(
     monkeypatch.setattr(build, "BATCH_ROWS", 7)
     rows = [TrackIdentity(deezer_id=str(n + 1), title=f"t{n}", artist="a") for n in range(50)]
     write_parquet(rows, tmp_path / "in.parquet")
-    progress: list[tuple[int, int]] = []
+    progress: list[tuple[str, int, int | None]] = []
     build_catalog([tmp_path / "in.parquet"], tmp_path / "c", lambda *p: progress.append(p))
-    assert progress == [(min(n, 50), 50) for n in range(7, 57, 7)]
+    assert progress == [("importing", min(n, 50), 50) for n in range(7, 57, 7)]
     export_catalog(tmp_path / "c", tmp_path / "out.parquet")
     assert pq.read_table(tmp_path / "out.parquet") == pq.read_table(tmp_path / "in.parquet")
 
@@ -277,7 +279,7 @@ def test_an_index_of_another_format_is_not_read(tmp_path: Path) -> None:
 
 
 def test_two_imports_do_not_run_at_once(tmp_path: Path) -> None:
-    def again(done: int, total: int) -> None:
+    def again(step: str, done: int, total: int | None) -> None:
         with pytest.raises(CatalogBusyError):
             build_catalog([DEMO], tmp_path)
 
@@ -292,7 +294,7 @@ from serve_app.providers.catalog import build
 
 build.BATCH_ROWS, build.COMMIT_ROWS = 10, 20
 
-def die(done, total):
+def die(step, done, total):
     if done >= int(sys.argv[3]):
         os.kill(os.getpid(), signal.SIGKILL)
 
@@ -357,6 +359,34 @@ def test_an_import_that_ended_between_its_note_and_its_commit_takes_no_row_twice
     assert build_catalog([tmp_path / "in.parquet"], tmp_path / "catalog").n_before == 0
 
 
+class SlowMerges:
+    """Merges that last until they are told to end, and then fail."""
+
+    def __init__(self) -> None:
+        self.may_end = threading.Event()
+
+    def wait_merging_threads(self) -> None:
+        self.may_end.wait()
+        raise ValueError("no room")
+
+
+def test_the_last_merges_are_told_and_their_fault_is_not_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(build, "LOOK_S", 0.01)
+    build_catalog([DEMO], tmp_path)
+    index = tantivy.Index.open(str((tmp_path / "current").resolve()))
+    merges, seen = SlowMerges(), []
+
+    def progress(step: str, done: int, total: int | None) -> None:
+        seen.append((step, done, total))
+        merges.may_end.set()
+
+    with pytest.raises(ValueError, match="no room"):
+        build._wait_for_merges(index, merges, progress)
+    assert seen[0] == ("merging the index, segments left:", index.searcher().num_segments, None)
+
+
 FULL_DISK = """
 import resource, sys
 from pathlib import Path
@@ -364,7 +394,7 @@ from serve_app.providers.catalog import build
 
 build.BATCH_ROWS, build.COMMIT_ROWS = 1000, 2000
 
-def fill(done, total):
+def fill(step, done, total):
     if done == 3000:
         resource.setrlimit(resource.RLIMIT_FSIZE, (16_384, resource.RLIM_INFINITY))
 
@@ -398,7 +428,7 @@ def test_an_import_reads_no_file_again_that_it_took_in(
     for n, part in enumerate(parts):
         write_parquet(rows[20 * n : 20 * n + 20], part)
 
-    def stop(done: int, total: int) -> None:
+    def stop(step: str, done: int, total: int | None) -> None:
         if done == 40:
             raise KeyboardInterrupt
 
