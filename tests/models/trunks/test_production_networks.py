@@ -406,13 +406,16 @@ def test_a_row_of_a_batch_is_the_window_alone(build: Build, tmp_path: Path) -> N
         assert not torch.equal(together[0], together[1]), name
 
 
+@pytest.mark.filterwarnings("ignore:TF32 acceleration on top of oneDNN")  # of the switch itself
 def test_half_precision_keeps_the_embedding(build: Build, tmp_path: Path) -> None:
     for name, (network, windows) in networks(build, tmp_path).items():
         full = run(network, windows)["embedding"]
         network.precision = torch.bfloat16
-        half = run(network, windows)["embedding"]
-        halve_weights(network)
-        halved = run(network, windows)["embedding"]
+        # By torch's own products: oneDNN's go by the processor, and are coarser on one with AMX.
+        with torch.backends.mkldnn.flags(enabled=False):
+            half = run(network, windows)["embedding"]
+            halve_weights(network)
+            halved = run(network, windows)["embedding"]
         assert half.dtype == torch.float32
         assert not torch.equal(half, full), name
         assert torch.cosine_similarity(half, full).min() >= 0.9999, name
