@@ -105,7 +105,7 @@ class BeatModel:
         if self._tracker is None:
             return windows
         level = self._tracker.level(samples[:n])
-        return LazyWindows(windows.shape, windows.dtype, lambda i: windows[i] / level)
+        return LazyWindows(windows.shape, windows.dtype, lambda part: windows[part] / level)
 
     def forward(self, windows: Tensor) -> Mapping[str, Tensor]:
         """See `WindowedModel`."""

@@ -87,10 +87,14 @@ class ChordModel:
             return self.grid.windows(samples, n), n
         track, length, hop = samples[:n], self.spec.length, self.spec.hop
         n = length_in_tune(n, tuning_cents)
-        shape = torch.Size((self.grid.n_windows(n), length))
-        return LazyWindows(
-            shape, torch.float32, lambda i: stretch_in_tune(track, tuning_cents, i * hop, length)
-        ), n
+        starts = [i * hop for i in range(self.grid.n_windows(n))]
+
+        def make(part: slice) -> Tensor:
+            return torch.stack(
+                [stretch_in_tune(track, tuning_cents, start, length) for start in starts[part]]
+            )
+
+        return LazyWindows(torch.Size((len(starts), length)), torch.float32, make), n
 
     def forward(self, windows: Tensor) -> Mapping[str, Tensor]:
         """See `WindowedModel`."""

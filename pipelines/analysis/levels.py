@@ -69,7 +69,7 @@ class LevelModel:
         whole = samples.unfold(-1, length, hop).movedim(-2, 0)[:n_whole]
         if len(samples) == 2:
             return whole
-        return LazyWindows(shape, samples.dtype, lambda i: _with_two_channels(whole[i]))
+        return LazyWindows(shape, samples.dtype, lambda part: _with_two_channels(whole[part]))
 
     def forward(self, windows: Tensor) -> Mapping[str, Tensor]:
         """See `WindowedModel`."""
@@ -80,8 +80,8 @@ class LevelModel:
 
 
 def _with_two_channels(samples: Tensor) -> Tensor:
-    """Put an empty channel behind ``[1, T]``; leave ``[2, T]`` as it is."""
-    return samples if len(samples) == 2 else functional.pad(samples, (0, 0, 0, 1))
+    """Put an empty channel behind ``[…, 1, T]``; leave ``[…, 2, T]`` as it is."""
+    return samples if samples.shape[-2] == 2 else functional.pad(samples, (0, 0, 0, 1))
 
 
 def join_levels(parts: Sequence[Mapping[str, Tensor]], n_samples: int) -> Levels:

@@ -133,7 +133,8 @@ def stretch_in_tune(samples: Tensor, tuning_cents: float, start: int, length: in
 
 def _rate_in_tune(tuning_cents: float) -> int:
     """Give the rate that samples are taken to have, so that they are in tune at `SAMPLE_RATE`."""
-    return round(SAMPLE_RATE * 2.0 ** (-tuning_cents / 1200.0))
+    rate: int = round(SAMPLE_RATE * 2.0 ** (-tuning_cents / 1200.0))
+    return rate
 
 
 def estimate_key(chroma: NDArray[np.float32], networks: NDArray[np.float32] | None = None) -> Key:

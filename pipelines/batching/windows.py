@@ -72,18 +72,18 @@ class LazyWindows:
     Attributes:
         shape: ``[W, …, T]``.
         dtype: Of every window.
-        make: Index → window ``[…, T]``, each time it is asked for.
+        make: Which of them → ``[w, …, T]``, each time they are asked for.
     """
 
     shape: torch.Size
     dtype: torch.dtype
-    make: Callable[[int], Tensor]
+    make: Callable[[slice], Tensor]
 
     def __len__(self) -> int:
         return self.shape[0]
 
     def __getitem__(self, part: slice, /) -> Tensor:
-        return torch.stack([self.make(i) for i in range(*part.indices(len(self)))])
+        return self.make(part)
 
 
 class WindowedModel(Protocol):

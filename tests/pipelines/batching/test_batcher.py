@@ -602,13 +602,14 @@ async def test_real_device_gives_the_rows_of_the_bare_model(cpu: TorchDevice) ->
 async def test_lazy_windows_are_made_for_one_batch_at_a_time_where_the_forwards_run(
     cpu: TorchDevice,
 ) -> None:
-    made: list[tuple[int, str]] = []
+    made: list[tuple[float, str]] = []
     heard: list[int] = []
 
-    def make(i: int) -> Tensor:
+    def make(part: slice) -> Tensor:
         assert torch.is_inference_mode_enabled()
-        made.append((i, threading.current_thread().name))
-        return torch.full((4,), float(i))
+        numbers = torch.arange(5.0)[part]
+        made.extend((i, threading.current_thread().name) for i in numbers.tolist())
+        return numbers[:, None].expand(-1, 4)
 
     def forward(windows: Tensor) -> dict[str, Tensor]:
         assert threading.current_thread().name == made[-1][1]

@@ -29,11 +29,12 @@ def test_a_short_track_is_padded_at_its_end() -> None:
 
 
 def test_lazy_windows_are_made_when_they_are_taken() -> None:
-    made: list[int] = []
+    made: list[float] = []
 
-    def make(i: int) -> torch.Tensor:
-        made.append(i)
-        return torch.full((3,), float(i))
+    def make(part: slice) -> torch.Tensor:
+        numbers = torch.arange(4.0)[part]
+        made.extend(numbers.tolist())
+        return numbers[:, None].expand(-1, 3)
 
     windows = LazyWindows(torch.Size((4, 3)), torch.float32, make)
     assert (len(windows), made) == (4, [])
