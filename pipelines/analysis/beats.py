@@ -18,6 +18,7 @@ from models.rhythm.network import FRAME_RATE as NETWORK_RATE
 from models.rhythm.network import TEMPO_STRIDE
 from models.rhythm.tracker import TRIM_FRAMES, BeatTracker
 from pipelines.batching.framed import FrameGrid
+from pipelines.batching.windows import LazyWindows, Windows
 
 _NEW_FRAMES = 6000
 """Frames (two minutes) that a window of afa's own network adds."""
@@ -92,19 +93,19 @@ class BeatModel:
         self.spec = self.grid.spec
         self._network = network.to(device).requires_grad_(False)
 
-    def windows(self, samples: Tensor, n_samples: int | None = None) -> Tensor:
-        """Cut ``[T]`` to windows, at the level that the network wants.
+    def windows(self, samples: Tensor, n_samples: int | None = None) -> Windows:
+        """Cut ``[T]`` to windows, each brought to the level that the network wants when taken.
 
         Args:
             samples: The track, with or without zeros behind it.
             n_samples: Length of the track without them; all of ``samples`` when None.
         """
         n = samples.shape[-1] if n_samples is None else n_samples
+        windows = self.grid.windows(samples, n)
         if self._tracker is None:
-            return self.grid.windows(samples, n)
-        padded = samples.new_zeros(self.grid.padded_length(n))
-        torch.div(samples[:n], self._tracker.level(samples[:n]), out=padded[:n])
-        return self.grid.windows(padded, n)
+            return windows
+        level = self._tracker.level(samples[:n])
+        return LazyWindows(windows.shape, windows.dtype, lambda part: windows[part] / level)
 
     def forward(self, windows: Tensor) -> Mapping[str, Tensor]:
         """See `WindowedModel`."""

@@ -20,8 +20,9 @@ from models.tonality.chordnet import (
     ChordNetwork,
 )
 from pipelines.analysis.records import UNKNOWN_KEY, Chord
-from pipelines.analysis.tonal import played_in_tune
+from pipelines.analysis.tonal import length_in_tune, stretch_in_tune
 from pipelines.batching.framed import FrameGrid
+from pipelines.batching.windows import LazyWindows, Windows
 
 _N_FRAMES = 320
 """59.4 s, the shape of every forward."""
@@ -73,7 +74,7 @@ class ChordModel:
 
     def windows(
         self, samples: Tensor, tuning_cents: float, n_samples: int | None = None
-    ) -> tuple[Tensor, int]:
+    ) -> tuple[Windows, int]:
         """Cut ``[T]`` to windows, in tune, and say how many samples the track has then.
 
         Args:
@@ -82,10 +83,18 @@ class ChordModel:
             n_samples: Length of the track without them; all of ``samples`` when None.
         """
         n = samples.shape[-1] if n_samples is None else n_samples
-        if abs(tuning_cents) > _IN_TUNE_CENTS:
-            samples = played_in_tune(samples[:n], tuning_cents)
-            n = samples.shape[-1]
-        return self.grid.windows(samples, n), n
+        if abs(tuning_cents) <= _IN_TUNE_CENTS:
+            return self.grid.windows(samples, n), n
+        track, length, hop = samples[:n], self.spec.length, self.spec.hop
+        n = length_in_tune(n, tuning_cents)
+        starts = [i * hop for i in range(self.grid.n_windows(n))]
+
+        def make(part: slice) -> Tensor:
+            return torch.stack(
+                [stretch_in_tune(track, tuning_cents, start, length) for start in starts[part]]
+            )
+
+        return LazyWindows(torch.Size((len(starts), length)), torch.float32, make), n
 
     def forward(self, windows: Tensor) -> Mapping[str, Tensor]:
         """See `WindowedModel`."""

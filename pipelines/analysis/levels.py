@@ -7,10 +7,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn import functional
 
 from models.loudness import gated_loudness, gated_range, peak, step_energies, step_length, to_dbtp
 from pipelines.audio.waveform import SAMPLE_RATE
 from pipelines.batching.framed import FrameGrid, pad_to
+from pipelines.batching.windows import LazyWindows, Windows
 
 # 30 s, the shape of every forward; one step of lead-in covers the filter's response.
 GRID = FrameGrid(SAMPLE_RATE, step_length(SAMPLE_RATE), 300, lead=1, channels=2)
@@ -51,22 +53,23 @@ class LevelModel:
         self.grid, self.spec = GRID, GRID.spec
         self._device = device
 
-    def windows(self, samples: Tensor) -> Tensor:
+    def windows(self, samples: Tensor) -> Windows:
         """Cut ``[C, T]``, C = 1 or 2, to windows ``[W, 2, length]``; the end is always one."""
-        n, hop = samples.shape[1], self.spec.hop
+        n, length, hop = samples.shape[1], self.spec.length, self.spec.hop
         n_whole = max(0, self.grid.n_windows(n) - 1)
-        part = samples[:, n_whole * hop :] if self._is_end else samples
-        if samples.shape[0] == 1:
-            part = torch.cat([part, torch.zeros_like(part)])
         if self._is_end:
-            length = self.spec.length
+            end = samples[:, n_whole * hop :]
             if self._device.type == "cpu":
                 block = _TRIM_STEPS * self.grid.hop_length
-                length = max(1, -(-part.shape[1] // block)) * block
-            return pad_to(part, length)[None]
+                length = max(1, -(-end.shape[1] // block)) * block
+            return _with_two_channels(pad_to(end, length))[None]
+        shape = torch.Size((n_whole, 2, length))
         if not n_whole:
-            return part.new_empty(0, 2, self.spec.length)
-        return part.unfold(-1, self.spec.length, hop).movedim(-2, 0)[:n_whole]
+            return samples.new_empty(shape)
+        whole = samples.unfold(-1, length, hop).movedim(-2, 0)[:n_whole]
+        if len(samples) == 2:
+            return whole
+        return LazyWindows(shape, samples.dtype, lambda part: _with_two_channels(whole[part]))
 
     def forward(self, windows: Tensor) -> Mapping[str, Tensor]:
         """See `WindowedModel`."""
@@ -74,6 +77,11 @@ class LevelModel:
         energies = step_energies(on_device, SAMPLE_RATE)
         # What a last window lacks is silence.
         return {"energies": pad_to(energies, self.grid.n_frames), "peak": peak(on_device)}
+
+
+def _with_two_channels(samples: Tensor) -> Tensor:
+    """Put an empty channel behind ``[…, 1, T]``; leave ``[…, 2, T]`` as it is."""
+    return samples if samples.shape[-2] == 2 else functional.pad(samples, (0, 0, 0, 1))
 
 
 def join_levels(parts: Sequence[Mapping[str, Tensor]], n_samples: int) -> Levels:

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 import torch
@@ -34,8 +33,8 @@ from pipelines.analysis.tonal import ChromaModel, KeyNetworkModel, estimate_key,
 from pipelines.audio.gain import SILENCE_PEAK, peak_of
 from pipelines.audio.track import Track
 from pipelines.batching.framed import FrameGrid
-from pipelines.batching.steps import Outputs, Prepared, WindowsOnDemand
-from pipelines.batching.windows import WindowedModel
+from pipelines.batching.steps import Outputs, Prepared
+from pipelines.batching.windows import WindowedModel, Windows
 
 CHROMA_ID = "hpcp"
 """The chroma is there for the segments whatever decides the key."""
@@ -180,31 +179,32 @@ class SpectralStep:
 
     def prepare(self, track: Track) -> Prepared:
         """Resample and cut the windows; nothing is run on silence."""
-        framed = (self._chroma, self._sound)
         # Room for the last windows, so that a long track is there once.
-        behind = max(model.spec.length for model in (*framed, self._chords))
+        behind = max(
+            model.spec.length for model in (self._beats, self._chroma, self._sound, self._chords)
+        )
         padded = track.mono_at(SAMPLE_RATE, behind)
         samples = padded[: len(padded) - behind]
         tuning = estimate_tuning(samples)
         context = _Context(track.duration_s, track.samples.shape[1], len(samples), tuning, 0)
         if peak_of(track.samples) < SILENCE_PEAK:
             return Prepared({}, context)
-        windows = {
+        n = len(samples)
+        chords, n_in_tune = self._chords.windows(padded, tuning, n)
+        windows: dict[str, Windows] = {
+            self._beats.model_id: self._beats.windows(padded, n),
+            self._chroma.model_id: self._chroma.grid.windows(padded, n),
+            self._sound.model_id: self._sound.grid.windows(padded, n),
+            self._chords.model_id: chords,
+        }
+        windows |= {
             model.model_id: cut
             for model in self._levels
             if len(cut := model.windows(track.samples))
         }
         if self._key_networks is not None:
             windows[self._key_networks.model_id] = self._key_networks.windows(samples, tuning)
-        n = len(samples)
-        chords, n_in_tune = self._chords.windows(padded, tuning, n)
-        context = replace(context, n_in_tune=n_in_tune)
-        windows |= {model.model_id: model.grid.windows(padded, n) for model in framed}
-        windows[self._chords.model_id] = chords
-        cutters = {model_id: partial(windows.__getitem__, model_id) for model_id in windows}
-        # A copy, at a level of its own.
-        cutters[self._beats.model_id] = partial(self._beats.windows, padded, n)
-        return Prepared(WindowsOnDemand(cutters), context)
+        return Prepared(windows, replace(context, n_in_tune=n_in_tune))
 
     def finish(self, prepared: Prepared, outputs: Outputs) -> SpectralResult:
         """Decode and merge the rows of all windows."""

@@ -21,8 +21,8 @@ from models.tonality.key import (
 from models.tonality.skey import CROP_LENGTH
 from pipelines.audio.gain import peak_of
 from pipelines.audio.resample import resample
-from pipelines.audio.track import Track, resampled
-from pipelines.batching.framed import FrameGrid
+from pipelines.audio.track import resampled
+from pipelines.batching.framed import FrameGrid, pad_to
 from pipelines.batching.windows import WindowSpec, cut, repeated, window_starts
 
 GRID_FRAMES = 320
@@ -105,13 +105,36 @@ def tuned(crops: Tensor, tuning_cents: float) -> Tensor:
 
 
 def played_in_tune(samples: Tensor, tuning_cents: float) -> Tensor:
-    """Play ``[…, T]`` slower where it is sharp by some cents, faster where it is flat."""
-    rate = round(SAMPLE_RATE * 2.0 ** (-tuning_cents / 1200.0))
+    """Play ``[…, T]`` slower where it is sharp by some cents, faster where it is flat: float32."""
+    rate = _rate_in_tune(tuning_cents)
     if samples.device.type != "cpu":
         return resampled(samples, rate, SAMPLE_RATE)
-    if samples.ndim == 1:
-        return Track(samples[None], rate).mono_at(SAMPLE_RATE)
     return torch.from_numpy(resample(samples.float().numpy(), rate, SAMPLE_RATE))
+
+
+def length_in_tune(n_samples: int, tuning_cents: float) -> int:
+    """Tell how long a track of ``n_samples`` samples is as `stretch_in_tune` plays it."""
+    return -(-n_samples * SAMPLE_RATE // _rate_in_tune(tuning_cents))
+
+
+def stretch_in_tune(samples: Tensor, tuning_cents: float, start: int, length: int) -> Tensor:
+    """Play a stretch of ``[T]`` as `played_in_tune` plays the whole.
+
+    Returns:
+        float32 ``[length]`` from sample ``start`` of what is played; zeros behind its end.
+    """
+    rate = _rate_in_tune(tuning_cents)
+    # Whole seconds are whole samples of both; one more on either side, for the filter.
+    first_s = max(0, start // SAMPLE_RATE - 1)
+    stop = -(-(start + length) * rate // SAMPLE_RATE) + rate
+    played = played_in_tune(samples[first_s * rate : stop], tuning_cents)
+    return pad_to(played[start - first_s * SAMPLE_RATE :][:length], length)
+
+
+def _rate_in_tune(tuning_cents: float) -> int:
+    """Give the rate that samples are taken to have, so that they are in tune at `SAMPLE_RATE`."""
+    rate: int = round(SAMPLE_RATE * 2.0 ** (-tuning_cents / 1200.0))
+    return rate
 
 
 def estimate_key(chroma: NDArray[np.float32], networks: NDArray[np.float32] | None = None) -> Key:

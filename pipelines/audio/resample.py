@@ -7,7 +7,8 @@ from numpy.typing import NDArray
 
 from pipelines.audio.waveform import Samples, Waveform
 
-_STRETCH = 1 << 20
+_STRETCH = 1 << 18
+"""Samples mixed and converted at once: so much stays in a processor's cache."""
 
 
 def resample(

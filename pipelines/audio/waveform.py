@@ -64,5 +64,7 @@ class Waveform:
         if self.samples.shape[0] == 1:
             only: NDArray[np.float32] = self.samples[0].astype(np.float32, copy=False)
             return only
-        mean: NDArray[np.float32] = np.mean(self.samples, axis=0, dtype=np.float32)
+        left, right = self.samples  # whose mean() takes three times as long
+        mean: NDArray[np.float32] = np.add(left, right, dtype=np.float32)
+        mean *= np.float32(0.5)
         return mean

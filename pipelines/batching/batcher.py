@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from pipelines.batching.device import Device, Forward, is_device_fault, is_out_of_memory
+from pipelines.batching.windows import Windows
 
 BATCHES_AHEAD = 2
 """Full batches queued behind those that the device has; more of them would gain nothing."""
@@ -86,7 +87,7 @@ Observer = Callable[[Observation], None]
 
 @dataclass(slots=True, eq=False)
 class _Track:
-    windows: Tensor
+    windows: Windows
     submitted_s: float
     done: "asyncio.Future[Mapping[str, Tensor]]"
     context: Context = field(default_factory=copy_context)
@@ -112,10 +113,8 @@ class _Slice:
     def size(self) -> int:
         return self.stop - self.start
 
-    @property
-    def rows(self) -> Tensor:
-        windows = self.track.windows
-        return windows if self.size == len(windows) else windows[self.start : self.stop]
+    def take(self) -> Tensor:
+        return self.track.windows[self.start : self.stop]
 
 
 _Answer = tuple[_Slice, Mapping[str, Tensor]]
@@ -166,7 +165,7 @@ class Batcher:
         """Tell ``observer`` what happens from now on."""
         self._observer = observer
 
-    async def submit(self, windows: Tensor) -> Mapping[str, Tensor]:
+    async def submit(self, windows: Windows) -> Mapping[str, Tensor]:
         """Run all windows of one track.
 
         Args:
@@ -310,7 +309,7 @@ class Batcher:
         n_padding = next((size - n for size in self._batch_sizes if size >= n), 0)
         try:
             outputs, device_s = await self._device.run(
-                self._forward, [part.rows for part in batch], n_padding
+                self._forward, [part.take for part in batch], n_padding
             )
             pieces = {
                 name: torch.split(rows, [*sizes, n_padding]) for name, rows in outputs.items()

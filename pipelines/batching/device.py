@@ -26,6 +26,8 @@ from pipelines.batching.upload import StagingBlocks, bring
 T = TypeVar("T")
 
 Forward = Callable[[Tensor], Mapping[str, Tensor]]
+Take = Callable[[], Tensor]
+"""Gives windows ``[n, …]`` of one track, where they lie."""
 
 DEPTH = 2
 """Batches on one device at a time: one computed, one staged behind it."""
@@ -74,9 +76,9 @@ class Device(Protocol):
     turns: Turns
 
     async def run(
-        self, forward: Forward, rows: Sequence[Tensor], n_padding: int
+        self, forward: Forward, parts: Sequence[Take], n_padding: int
     ) -> tuple[Mapping[str, Tensor], float]:
-        """Run ``forward`` over rows and padding; give CPU outputs and seconds of device time."""
+        """Run ``forward`` over windows and padding; give CPU outputs and seconds of device time."""
         ...
 
 
@@ -118,20 +120,20 @@ class TorchDevice:
             self._compute_stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
 
     async def run(
-        self, forward: Forward, rows: Sequence[Tensor], n_padding: int
+        self, forward: Forward, parts: Sequence[Take], n_padding: int
     ) -> tuple[Mapping[str, Tensor], float]:
-        """Run ``forward`` over rows and padding; give CPU outputs and seconds of device time.
+        """Run ``forward`` over windows and padding; give CPU outputs and seconds of device time.
 
         Args:
             forward: Maps ``[B, …]`` on this device to named outputs ``[B, …]``.
-            rows: Windows ``[n, …]`` of equal row shape, as `prepare` made them.
+            parts: Of windows of one shape; called in this device's thread, on its stream.
             n_padding: Rows of zeros to add behind them.
         """
         stage, launch, finish = self._threads
         if not self._is_cuda:
-            done = launch.submit(self._run_on_cpu, forward, rows, n_padding)
+            done = launch.submit(self._run_on_cpu, forward, parts, n_padding)
         else:
-            staged = stage.submit(self._stage, rows, n_padding)
+            staged = stage.submit(self._stage, parts, n_padding)
             launched = launch.submit(self._launch, forward, staged)
             done = finish.submit(self._finish, launched)
         return await asyncio.wrap_future(done)
@@ -177,16 +179,16 @@ class TorchDevice:
 
     @torch.inference_mode()
     def _run_on_cpu(
-        self, forward: Forward, rows: Sequence[Tensor], n_padding: int
+        self, forward: Forward, parts: Sequence[Take], n_padding: int
     ) -> tuple[Mapping[str, Tensor], float]:
-        windows = _gathered(rows, n_padding)
+        windows = _gathered(parts, n_padding)
         start = time.perf_counter()
         return forward(windows), time.perf_counter() - start
 
     @torch.inference_mode()
-    def _stage(self, rows: Sequence[Tensor], n_padding: int) -> _Staged:
+    def _stage(self, parts: Sequence[Take], n_padding: int) -> _Staged:
         with torch.cuda.stream(self._copy_stream):
-            windows = _gathered(rows, n_padding).to(self.device)
+            windows = _gathered(parts, n_padding).to(self.device)
             gathered = torch.cuda.Event()  # type: ignore[no-untyped-call]
             gathered.record()
         return _Staged(windows, gathered)
@@ -213,8 +215,9 @@ class TorchDevice:
         return launched.outputs, launched.begin.elapsed_time(launched.end) / 1000
 
 
-def _gathered(rows: Sequence[Tensor], n_padding: int) -> Tensor:
-    """Give rows of several tracks and rows of zeros as one tensor."""
+def _gathered(parts: Sequence[Take], n_padding: int) -> Tensor:
+    """Give windows of several tracks and rows of zeros as one tensor."""
+    rows = [take() for take in parts]
     if len(rows) == 1 and not n_padding:
         return rows[0]
     return torch.cat([*rows, rows[0].new_zeros((n_padding, *rows[0].shape[1:]))])

@@ -17,7 +17,7 @@ from torch import Tensor
 from pipelines.audio.track import Track
 from pipelines.audio.waveform import Waveform
 from pipelines.batching.upload import bring
-from pipelines.batching.windows import WindowedModel, most_windows
+from pipelines.batching.windows import WindowedModel, Windows, most_windows
 
 R_co = TypeVar("R_co", covariant=True)
 A = TypeVar("A")
@@ -29,16 +29,16 @@ Outputs = Mapping[str, Mapping[str, Tensor]]
 """Model id → output name → CPU rows ``[W, …]``, in the order of that model's windows."""
 
 
-class WindowsOnDemand(Mapping[str, Tensor]):
+class WindowsOnDemand(Mapping[str, Windows]):
     """Windows of several models, cut whenever they are asked for and kept by nobody.
 
     So a long track's overlapping windows are in memory for one model at a time.
     """
 
-    def __init__(self, cutters: Mapping[str, Callable[[], Tensor]]) -> None:
+    def __init__(self, cutters: Mapping[str, Callable[[], Windows]]) -> None:
         self._cutters = cutters
 
-    def __getitem__(self, model_id: str) -> Tensor:
+    def __getitem__(self, model_id: str) -> Windows:
         return self._cutters[model_id]()
 
     def __contains__(self, model_id: object) -> bool:
@@ -62,7 +62,7 @@ class Prepared:
             nobody else looks inside.
     """
 
-    windows: Mapping[str, Tensor]
+    windows: Mapping[str, Windows]
     context: object = None
 
 
@@ -178,11 +178,13 @@ def run_on(step: Step[R_co], track: Track, batch_windows: int = 0) -> R_co:
     return step.finish(prepared, outputs)
 
 
-def forward_windows(model: WindowedModel, windows: Tensor, batch_windows: int) -> dict[str, Tensor]:
+def forward_windows(
+    model: WindowedModel, windows: Windows, batch_windows: int
+) -> dict[str, Tensor]:
     """Run a model over windows ``[W, …, T]`` in batches and give the rows ``[W, …]`` on the CPU."""
     with torch.inference_mode():
-        batches = [
-            {name: rows.cpu() for name, rows in model.forward(batch).items()}
-            for batch in torch.split(windows, batch_windows)
-        ]
+        batches = []
+        for start in range(0, len(windows), batch_windows):
+            outputs = model.forward(windows[start : start + batch_windows])
+            batches.append({name: rows.cpu() for name, rows in outputs.items()})
     return {name: torch.cat([batch[name] for batch in batches]) for name in batches[0]}

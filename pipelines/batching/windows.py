@@ -5,7 +5,7 @@ the last window is shifted back to end where the track ends. Only a track shorte
 padded.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -45,6 +45,45 @@ def most_windows(device: torch.device) -> int:
     On the CPU a third gains nothing, and more leave its caches (`docs/benchmarks.md`).
     """
     return 2 if device.type == "cpu" else 16
+
+
+class Windows(Protocol):
+    """Windows of a track ``[W, …, T]``, of which a few are taken at a time, as of a tensor."""
+
+    @property
+    def shape(self) -> torch.Size:
+        """All of them."""
+        ...
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of every window."""
+        ...
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, part: slice, /) -> Tensor: ...
+
+
+@dataclass(frozen=True, slots=True)
+class LazyWindows:
+    """Windows that are made when they are taken: of a long track there is no second copy.
+
+    Attributes:
+        shape: ``[W, …, T]``.
+        dtype: Of every window.
+        make: Which of them → ``[w, …, T]``, each time they are asked for.
+    """
+
+    shape: torch.Size
+    dtype: torch.dtype
+    make: Callable[[slice], Tensor]
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, part: slice, /) -> Tensor:
+        return self.make(part)
 
 
 class WindowedModel(Protocol):

@@ -67,8 +67,8 @@ def test_padding_behind_the_track_is_not_measured(model: BeatModel) -> None:
     samples = noise(12)
     padded = np.pad(samples, (0, 90 * SAMPLE_RATE))
     torch.testing.assert_close(
-        model.windows(torch.from_numpy(padded), len(samples)),
-        model.windows(torch.from_numpy(samples)),
+        model.windows(torch.from_numpy(padded), len(samples))[:],
+        model.windows(torch.from_numpy(samples))[:],
     )
 
 

@@ -19,6 +19,7 @@ from models.tonality.chordnet import (
 from pipelines.analysis.chords import ChordEvidence, ChordModel, find_chords, join_chords
 from pipelines.analysis.notes import chord_name
 from pipelines.analysis.records import Chord
+from pipelines.analysis.tonal import played_in_tune
 from pipelines.batching.steps import forward_windows
 
 _FRAME_S = FRAME_SAMPLES / SAMPLE_RATE
@@ -102,6 +103,17 @@ def test_music_is_heard_in_its_tuning(network: ChordNetwork, cents: float) -> No
     assert heard.times_s[-1] < 16.2
     found = find_chords(heard, BEATS, BEATS[::4], 16.0)
     assert names(found) == ["C:maj", "A:min"] * 4
+
+
+@pytest.mark.parametrize("cents", [-37.0, 20.0])
+def test_windows_are_those_of_the_whole_played_in_tune(network: ChordNetwork, cents: float) -> None:
+    model, samples = ChordModel("chords", network, torch.device("cpu")), music(190.0, cents)
+    windows, n = model.windows(samples, cents)
+    whole = played_in_tune(samples, cents)
+    assert abs(n - len(whole)) <= 1
+    expected = model.grid.windows(whole, n)
+    assert windows.shape == expected.shape == (4, model.spec.length)
+    torch.testing.assert_close(windows[:], expected, atol=5e-5, rtol=0)
 
 
 @pytest.mark.parametrize("seconds", [0.0, 3.0, 20.0, 45.0])

@@ -47,7 +47,7 @@ def test_windows_measure_what_the_whole_does(seconds: float, channels: int) -> N
 
 
 def test_the_end_is_no_longer_than_it_has_to_be() -> None:
-    end = MODELS[1].windows(torch.zeros(2, round(60.0 * SAMPLE_RATE)))
+    end = MODELS[1].windows(torch.zeros(2, round(60.0 * SAMPLE_RATE)))[:]
     assert end.shape == (1, 2, round(2.5 * SAMPLE_RATE))
     assert MODELS[1].forward(end)["energies"].shape == (1, 300)
 
@@ -64,7 +64,7 @@ def test_every_sample_is_in_a_window(channels: int) -> None:
 def test_a_long_stereo_track_is_viewed_not_copied() -> None:
     samples = music(95.0)
     body, end = (model.windows(Track.of(Waveform(samples)).samples) for model in MODELS)
-    assert body.data_ptr() == samples.ctypes.data
+    assert body[:].data_ptr() == samples.ctypes.data
     assert (len(body), len(end)) == (3, 1)
 
 

@@ -3,6 +3,8 @@
 import dataclasses
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
@@ -211,6 +213,49 @@ def test_a_track_over_thirteen_minutes(step: SpectralStep, tmp_path: Path) -> No
     path = silent_flac(tmp_path / "long.flac", 265 * 65_535 / SAMPLE_RATE - 0.1, SAMPLE_RATE)
     result = run_local(step, decode(path, DecodeLimits()))
     assert result.mix_out_s == pytest.approx(787.6, abs=0.1)
+
+
+PREPARE_LONG = """
+import sys
+import numpy as np, torch
+from configs.tables import load_table
+from models.checkpoints.cache import default_model_dir
+from models.checkpoints.cards import choose_cards, parse_cards
+from pipelines.analysis import spectral
+from pipelines.audio.track import Track
+from pipelines.audio.waveform import SAMPLE_RATE, Waveform
+
+cards = choose_cards(parse_cards(load_table("models")))
+step = spectral.build(cards, default_model_dir(), torch.device("cpu"))
+phase = 2 * np.pi * 440 * 2 ** (40 / 1200) * np.arange(SAMPLE_RATE) / SAMPLE_RATE
+second = (0.1 * np.sin(phase)).astype(np.float16)[None].repeat(int(sys.argv[1]), 0)
+track = Track.of(Waveform(np.tile(second, 20 * 60)))
+
+def memory(field):
+    lines = open("/proc/self/status").readlines()
+    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith(field))
+
+before = memory("VmRSS")
+with torch.inference_mode():
+    prepared = step.prepare(track)
+    for windows in prepared.windows.values():
+        windows[:1]
+assert 35 < prepared.context.tuning_cents < 45
+print((memory("VmHWM") - before) / (track.samples.nbytes / len(track.samples) / 2))
+"""
+"""Tells the memory that a long track out of tune takes, in copies of the mono track."""
+
+
+@pytest.mark.parametrize("channels", [1, 2])
+def test_a_long_track_is_copied_once(channels: int, model_dir: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PREPARE_LONG, str(channels)],
+        env={**os.environ, "AFA_MODEL_DIR": str(model_dir), "PYTHONPATH": os.getcwd()},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert float(done.stdout) < 2.5
 
 
 def test_noise_is_not_music(step: SpectralStep) -> None:

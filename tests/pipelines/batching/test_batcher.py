@@ -21,7 +21,8 @@ from pipelines.batching.batcher import (
     Observation,
     QueueFullError,
 )
-from pipelines.batching.device import Forward, TorchDevice, Turns, is_device_fault
+from pipelines.batching.device import Forward, Take, TorchDevice, Turns, is_device_fault
+from pipelines.batching.windows import LazyWindows
 
 
 class SimulatedLoop(asyncio.SelectorEventLoop):
@@ -55,10 +56,10 @@ class SimulatedDevice:
         self._compute = asyncio.Lock()
 
     async def run(
-        self, forward: Forward, rows: Sequence[Tensor], n_padding: int
+        self, forward: Forward, parts: Sequence[Take], n_padding: int
     ) -> tuple[Mapping[str, Tensor], float]:
         await asyncio.sleep(0.002)
-        batch = torch.cat(list(rows))
+        batch = torch.cat([take() for take in parts])
         async with self._compute:
             self.batches.append(batch[:, 0].tolist())
             self.starts_s.append(asyncio.get_running_loop().time())
@@ -264,10 +265,10 @@ def test_the_next_batch_starts_before_the_last_ones_callers_go_on() -> None:
 
     class Noted(SimulatedDevice):
         async def run(
-            self, forward: Forward, rows: Sequence[Tensor], n_padding: int
+            self, forward: Forward, parts: Sequence[Take], n_padding: int
         ) -> tuple[Mapping[str, Tensor], float]:
             order.append("start")
-            return await super().run(forward, rows, n_padding)
+            return await super().run(forward, parts, n_padding)
 
     async def scenario() -> None:
         batcher = Batcher(double, 4, 1000, Noted())
@@ -595,6 +596,30 @@ async def test_real_device_gives_the_rows_of_the_bare_model(cpu: TorchDevice) ->
     for track, outputs in zip(tracks, results, strict=True):
         torch.testing.assert_close(outputs["vector"], network(track[:, None]).detach())
     assert batcher.metrics().device_s > 0
+
+
+async def test_lazy_windows_are_made_for_one_batch_at_a_time_where_the_forwards_run(
+    cpu: TorchDevice,
+) -> None:
+    made: list[tuple[float, str]] = []
+    heard: list[int] = []
+
+    def make(part: slice) -> Tensor:
+        assert torch.is_inference_mode_enabled()
+        numbers = torch.arange(5.0)[part]
+        made.extend((i, threading.current_thread().name) for i in numbers.tolist())
+        return numbers[:, None].expand(-1, 4)
+
+    def forward(windows: Tensor) -> dict[str, Tensor]:
+        assert threading.current_thread().name == made[-1][1]
+        heard.append(len(made))
+        return double(windows)
+
+    windows = LazyWindows(torch.Size((5, 4)), torch.float32, make)
+    outputs = await Batcher(forward, 2, 1000, cpu).submit(windows)
+    assert outputs["sum"].tolist() == [0, 4, 8, 12, 16]
+    assert [i for i, _ in made] == [0, 1, 2, 3, 4]
+    assert heard == [2, 4, 5]
 
 
 async def test_real_device_leaves_the_event_loop_free(cpu: TorchDevice) -> None:

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.batching.windows import WindowSpec, cut, window_starts
+from pipelines.batching.windows import LazyWindows, WindowSpec, cut, window_starts
 
 
 def spec(length: int, hop: int, max_windows: int = 0) -> WindowSpec:
@@ -26,6 +26,21 @@ def test_a_short_track_is_padded_at_its_end() -> None:
     assert windows.tolist() == [[1, 2, 3, 0, 0]]
     stereo = cut(torch.ones(2, 3), [0], 4)
     assert stereo.tolist() == [[[1, 1, 1, 0], [1, 1, 1, 0]]]
+
+
+def test_lazy_windows_are_made_when_they_are_taken() -> None:
+    made: list[float] = []
+
+    def make(part: slice) -> torch.Tensor:
+        numbers = torch.arange(4.0)[part]
+        made.extend(numbers.tolist())
+        return numbers[:, None].expand(-1, 3)
+
+    windows = LazyWindows(torch.Size((4, 3)), torch.float32, make)
+    assert (len(windows), made) == (4, [])
+    assert windows[1:3].tolist() == [[1, 1, 1], [2, 2, 2]]
+    assert windows[3:9].tolist() == [[3, 3, 3]]
+    assert made == [1, 2, 3]
 
 
 def test_a_cap_spreads_windows_over_the_track() -> None:
