@@ -12,7 +12,7 @@ import typer
 from rich.table import Table
 
 from configs.settings import Settings
-from serve_app.cli.environment import console, fail, told, writable
+from serve_app.cli.environment import console, fail, tell_to_publish, told, writable
 from serve_app.cli.output.progress import shown_steps
 from serve_app.composition.files import LocalFiles, tracks_mirror
 from serve_app.domain.errors import ServiceUnavailableError
@@ -84,8 +84,9 @@ def import_command(
 ) -> None:
     """Replace the catalog by the rows of these files; running services follow by themselves.
 
-    It goes on where it was stopped or killed: give the same command again.
-    Audio lies below the folder of its catalog file, or at a public web address.
+    With AFA_SHARED they follow what is published. It goes on where it was stopped or killed: give
+    the same command again. Audio lies below the folder of its catalog file, or at a public web
+    address.
     """
     with (
         told(CatalogFileError, CatalogBusyError),
@@ -101,6 +102,7 @@ def import_command(
         console.print(f"  left out {count}: {reason}", style="yellow")
     for row in report.examples[:EXAMPLES_SHOWN]:
         console.print(f"  {row.path}, row {row.row}: {row.reason}", style="dim")
+    tell_to_publish()
 
 
 @app.command()

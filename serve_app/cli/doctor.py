@@ -204,7 +204,8 @@ async def of_ledger(store: Store, settings: Settings) -> list[Finding]:
         if value is None:
             found.append(Finding("ledger", f"{name} cannot be read", f"see that it is {wanted}"))
         elif value != wanted:
-            found.append(fault("ledger", f"{name} is {value}", f"CONFIG SET {name} {wanted}"))
+            remedy = f"CONFIG SET {name} {wanted}, and in its file, for its next start"
+            found.append(fault("ledger", f"{name} is {value}", remedy))
     if settings.redis_url is not None and not store.is_cluster:
         told = await store.command("INFO", "replication")
         if isinstance(told, dict) and not told.get("connected_slaves"):

@@ -82,6 +82,12 @@ def profile_of(config: Path | None) -> AppArgs:
         return AppArgs() if config is None else read_profile(config)
 
 
+def tell_to_publish() -> None:
+    """Say, where the service reads what is published, that nothing has changed for it yet."""
+    if Settings().shared is not None:
+        console.print("AFA_SHARED is set: `afa catalog publish` gives this to the service")
+
+
 def is_url(text: str) -> bool:
     """Whether an argument is a web address rather than a path."""
     return text.startswith(("http://", "https://"))

@@ -14,7 +14,7 @@ from pipelines.audio.decode import DecodeLimits, decode
 from pipelines.audio.waveform import AudioError
 from serve_app.cli.analysis.sources import SOURCES_HELP, audio_files, expanded, files_below
 from serve_app.cli.catalog import AudioAnywhere, audio_policy
-from serve_app.cli.environment import console, errors, fail, told
+from serve_app.cli.environment import console, errors, fail, tell_to_publish, told
 from serve_app.cli.library.opened import opened
 from serve_app.cli.output.each_file import each_file
 from serve_app.composition.files import LocalFiles
@@ -135,9 +135,9 @@ def fingerprint(
 ) -> None:
     """Add tracks to the fingerprint index; running services see them within a second.
 
-    Files of the library are named as the library knows them, those of a folder by
-    `Artist - Title.ext`; rows of a catalog file by their identifier, with audio at a path relative
-    to the file.
+    With AFA_SHARED they see what is published. Files of the library are named as the library knows
+    them, those of a folder by `Artist - Title.ext`; rows of a catalog file by their identifier,
+    with audio at a path relative to the file.
     """
     settings = Settings()
     files = LocalFiles(settings.data_dir.absolute())
@@ -157,6 +157,7 @@ def fingerprint(
     n_left = len(tracks) - n_added - n_failed
     n_failed += len(troubles)
     console.print(f"{n_added} added, {n_left} left as they were, {n_failed} failed")
+    tell_to_publish()
     if n_failed:
         raise typer.Exit(1)
 

@@ -7,9 +7,10 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from serve_app.cli.environment import console, fail, writable
+from serve_app.cli.environment import console, fail, told, writable
 from serve_app.cli.ledger_access import with_ledger
-from serve_app.ledger.archive import Archive
+from serve_app.domain.errors import ServiceUnavailableError
+from serve_app.ledger.archive import Archive, SegmentError
 from serve_app.ledger.parquet import write_parquet
 from serve_app.ledger.reconcile import Reconciled
 from serve_app.ledger.restore import restore, verify
@@ -76,7 +77,9 @@ def restore_archive(place: Place) -> None:
 @app.command("verify")
 def verify_archive(place: Place) -> None:
     """Check an archive without a ledger: its chain, its numbers, its sums against its states."""
-    seen = asyncio.run(verify(open_archive(place)))
+    archive = open_archive(place)
+    with told(ServiceUnavailableError, SegmentError):
+        seen = asyncio.run(verify(archive))
     console.print(
         f"{seen.shards} shards, {seen.segments} segments, {seen.accounts} accounts, "
         f"{seen.entries} entries"
@@ -98,7 +101,9 @@ def export_archive(
     ],
 ) -> None:
     """Write the entries of an archive as one Parquet file, with the same sums."""
-    n_rows = asyncio.run(write_parquet(open_archive(place), parquet))
+    archive = open_archive(place)
+    with told(ServiceUnavailableError, ValueError):
+        n_rows = asyncio.run(write_parquet(archive, parquet))
     console.print(f"wrote {n_rows} entries to {parquet}", style="green")
 
 

@@ -9,6 +9,7 @@ import asyncio
 import hashlib
 import json
 import os
+import struct
 from collections.abc import AsyncIterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -36,6 +37,10 @@ def parse_call_id(text: str) -> CallId:
     return int(ms), int(number)
 
 
+class SegmentError(ValueError):
+    """A file of an archive is no segment, or was damaged; the message names it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Segment:
     """The calls of one shard from ``first`` to ``last``; ``number`` is its place, 0 in format 1."""
@@ -53,10 +58,19 @@ class Segment:
 
     @classmethod
     def of_key(cls, key: str) -> "Segment":
-        """Read the name of a segment."""
+        """Read the name of a segment.
+
+        Raises:
+            SegmentError: It is none.
+        """
         shard, _, name = key.rpartition("/")
-        *number, first, last = name.removesuffix(".jsonl").split("_")
-        return cls(shard.rpartition("/")[2], int(number[0]) if number else 0, first, last)
+        try:
+            *number, first, last = name.removesuffix(".jsonl").split("_")
+            for call_id in (first, last):
+                parse_call_id(call_id)
+            return cls(shard.rpartition("/")[2], int(number[0]) if number else 0, first, last)
+        except ValueError as error:
+            raise SegmentError(f"{key}: no segment has such a name; move it away") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,11 +125,20 @@ class Archive:
         return (await self.open(segment)).calls
 
     async def open(self, segment: Segment) -> Contents:
-        """Read a segment whole."""
+        """Read a segment whole.
+
+        Raises:
+            SegmentError: It was damaged.
+        """
         text = b"".join([chunk async for chunk in self._objects.read(segment.key)])
-        rows = [json.loads(line) for line in text.splitlines()]
-        header = rows.pop(0) if segment.number else {}
-        return Contents(header, [call_of(row) for row in rows], hashlib.sha256(text).hexdigest())
+        try:
+            rows = [json.loads(line) for line in text.splitlines()]
+            header = dict(rows.pop(0)) if segment.number else {}
+            is_ours = header.get("format", FORMAT) == FORMAT
+            calls = [call_of(row) for row in rows] if is_ours else []
+        except (ValueError, LookupError, TypeError, AttributeError, struct.error) as error:
+            raise SegmentError(f"{segment.key}: it was damaged or cut off") from error
+        return Contents(header, calls, hashlib.sha256(text).hexdigest())
 
     async def segments(self) -> dict[str, list[Segment]]:
         """List all segments by shard, in the order of their chain."""

@@ -11,7 +11,15 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from serve_app.domain.credits import JournalEntry
-from serve_app.ledger.archive import FORMAT, Archive, CallId, Contents, Segment, parse_call_id
+from serve_app.ledger.archive import (
+    FORMAT,
+    Archive,
+    CallId,
+    Contents,
+    Segment,
+    SegmentError,
+    parse_call_id,
+)
 from serve_app.ledger.ended_holds import KEPT_MS
 from serve_app.ledger.journal import LOST, Call
 from serve_app.ledger.ledger import PAYMENT_ID_KEPT_MS
@@ -134,6 +142,7 @@ async def opened(
     finally:
         for _, task in waiting:
             task.cancel()
+        await asyncio.gather(*(task for _, task in waiting), return_exceptions=True)
 
 
 async def read_chain(
@@ -142,25 +151,35 @@ async def read_chain(
     """Yield the calls of a shard's segments, each once; problems of the chain are appended."""
     last_digest, number = "", 0
     seen: CallId = (0, 0)
-    async for segment, contents in opened(archive, listed):
-        name = segment.key
-        if segment.number:
-            head = contents.header
-            if head.get("format") != FORMAT:
-                problems.append(f"{name}: its format is {head.get('format')}, not {FORMAT}")
+    try:
+        async for segment, contents in opened(archive, listed):
+            problems += _out_of_place(segment, contents, number, last_digest)
+            if segment.number and contents.header.get("format") != FORMAT:
                 return
-            if segment.number != number + 1:
-                problems.append(f"{name}: segment {number + 1} is missing, or there twice")
-            elif head["previous"] != last_digest:
-                problems.append(f"{name}: the segment before it was changed")
-            ids = [call.call_id for call in contents.calls]
-            if [ids[0], ids[-1]] != [segment.first, segment.last]:
-                problems.append(f"{name}: it holds other calls than its name says")
-            number = segment.number
-        last_digest = contents.digest
-        for call in contents.calls:
-            if not segment.number:  # format 1 may hold a call twice, in order
-                if parse_call_id(call.call_id) <= seen:
-                    continue
-                seen = parse_call_id(call.call_id)
-            yield segment, call
+            number, last_digest = segment.number, contents.digest
+            for call in contents.calls:
+                if not segment.number:  # format 1 may hold a call twice, in order
+                    if parse_call_id(call.call_id) <= seen:
+                        continue
+                    seen = parse_call_id(call.call_id)
+                yield segment, call
+    except SegmentError as error:
+        problems.append(str(error))
+
+
+def _out_of_place(segment: Segment, contents: Contents, number: int, digest: str) -> list[str]:
+    """Say what is wrong with a segment behind that of this number and hash."""
+    if not segment.number:
+        return []
+    name, head = segment.key, contents.header
+    if head.get("format") != FORMAT:
+        return [f"{name}: its format is {head.get('format')}, not {FORMAT}"]
+    problems = []
+    if segment.number != number + 1:
+        problems.append(f"{name}: segment {number + 1} is missing, or there twice")
+    elif head.get("previous") != digest:
+        problems.append(f"{name}: the segment before it was changed")
+    ids = [call.call_id for call in contents.calls]
+    if [*ids[:1], *ids[-1:]] != [segment.first, segment.last]:
+        problems.append(f"{name}: it holds other calls than its name says")
+    return problems

@@ -70,7 +70,9 @@ class Reconciler:
             is_trial: Only tell what is missing; every outcome is then ``missing``.
 
         Raises:
-            ReconcileRefusedError: The ledger is empty, or the entries were archived by 0.1.
+            ReconcileRefusedError: The ledger is empty, the archive is not whole, or 0.1 archived
+                the entries.
+            SegmentError: A segment was damaged.
             ServiceUnavailableError: The ledger is away; call again.
         """
         known = await self._archive.segments()
@@ -97,12 +99,16 @@ class Reconciler:
                 f"shard {tag[1:-1]} lost entries that 0.1 had archived, without states: correct "
                 "its accounts by hand with `afa credits adjust`"
             )
-        base, last_kept = Fold(), ""
-        async for _, call in read_chain(self._archive, listed, []):
+        base, last_kept, problems = Fold(), "", list[str]()
+        async for _, call in read_chain(self._archive, listed, problems):
             if call.call_id == calls[0].call_id:
                 break
             base.add(call)
             last_kept = call.call_id
+        if problems:
+            raise ReconcileRefusedError(
+                f"the archive is not whole, so nothing follows from it exactly: {problems[0]}"
+            )
         if last_kept and not is_trial:  # what is archived and is here leaves the stream
             await self._journal.trim(tag, last_kept)
         of_account: dict[str, list[Call]] = {}

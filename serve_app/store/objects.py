@@ -242,9 +242,18 @@ class ObjectStore:
         await self.delete(self._probe_key)
 
     async def scan(self, prefix: str = "") -> AsyncIterator[ObjectInfo]:
-        """Yield every published object below ``prefix``, which is a whole number of key parts."""
+        """Yield every published object below ``prefix``, which is a whole number of key parts.
+
+        Raises:
+            ServiceUnavailableError: The store is away.
+        """
         clean = check_key(prefix.rstrip("/")) if prefix else None
-        async for batch in obstore.list(self._backend, clean, chunk_size=SWEEP_BATCH):
+        batches = aiter(obstore.list(self._backend, clean, chunk_size=SWEEP_BATCH))
+        while True:
+            with answering():
+                batch = await anext(batches, None)
+            if batch is None:
+                return
             for meta in batch:
                 yield ObjectInfo(meta["path"], meta["size"], meta["last_modified"])
 

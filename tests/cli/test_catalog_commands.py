@@ -32,6 +32,18 @@ def test_brackets_in_a_name_are_shown(tmp_path: Path) -> None:
     assert "[no artist] - x [/b] :x:" in " ".join(found.stdout.split())
 
 
+def test_what_is_still_to_be_published_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = tmp_path / "rows.parquet"
+    write_parquet([TrackIdentity(artist="a", title="b", isrc=ISRC)], rows)
+    assert "publish" not in run("import", rows).output
+    monkeypatch.setenv("AFA_SHARED", (tmp_path / "shared").as_uri())
+    for command in ("import", "fingerprint"):
+        assert "`afa catalog publish` gives this to the service" in run(command, rows).output
+    assert "generation" in run("publish").output
+
+
 @pytest.mark.parametrize(
     "words",
     [

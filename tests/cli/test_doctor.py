@@ -57,7 +57,7 @@ def test_a_ledger_that_may_lose_credits_is_told(
             redis.config_set("maxmemory-policy", before)
     assert status == 1
     assert "maxmemory-policy is allkeys-lru" in told
-    assert "CONFIG SET maxmemory-policy noeviction" in told
+    assert "CONFIG SET maxmemory-policy noeviction, and in its file" in told
     assert "has no replica" in told
     assert "Set AFA_SHARED" in told
 

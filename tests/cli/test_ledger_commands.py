@@ -138,6 +138,12 @@ def test_lost_entries_are_told_and_brought_back(url: str, tmp_path: Path) -> Non
     (tmp_path / "empty").mkdir()
     nothing = afa("ledger", "verify", str(tmp_path / "empty"))
     assert (nothing.exit_code, "nothing is archived" in nothing.stderr) == (1, True)
+    last = max((tmp_path / "journal").rglob("*.jsonl"))
+    last.write_bytes(last.read_bytes()[:-9])
+    damaged = [afa("ledger", "verify", place)]
+    damaged.append(afa("ledger", "export", place, "--parquet", str(table)))
+    for refusal in damaged:
+        assert (refusal.exit_code, "damaged or cut off" in refusal.output) == (1, True)
 
 
 def test_adjusting_works_before_the_first_call(url: str) -> None:

@@ -77,6 +77,16 @@ def test_every_node_of_a_cluster_reads_the_settings() -> None:
     )
 
 
+def test_rays_launcher_has_what_it_needs_on_the_head() -> None:
+    """Ray's image is too old for afa's Python, and Ray itself brings nothing that starts nodes."""
+    text = (REPOSITORY / "cluster.yaml").read_text()
+    cluster = yaml.safe_load(text)
+    assert " boto3 " in cluster["setup_commands"][-1]
+    for node in cluster["available_node_types"].values():
+        assert node["node_config"]["ImageId"].startswith("ami-")
+    assert "/srv/afa/.venv/bin/serve deploy" in text.partition("cluster_name")[0]
+
+
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd-analyze")
 def test_systemd_understands_the_unit() -> None:
     line = ["systemd-analyze", "verify", str(DEPLOY / "afa.service")]

@@ -14,6 +14,7 @@ from ray.autoscaler._private.util import prepare_config, validate_config
 from ray.serve.schema import ServeDeploySchema
 
 from serve_app import app
+from serve_app.composition.files import NotSharedError
 from serve_app.composition.model_args import ExecutionOptions
 from serve_app.composition.profile import AppArgs
 
@@ -74,6 +75,15 @@ def test_every_deployment_is_configured_and_none_is_unknown(
             children = argument.values() if isinstance(argument, dict) else [argument]
             waiting += [child for child in children if hasattr(child, "_bound_deployment")]
     assert {row["name"] for row in section["deployments"]} == seen
+
+
+def test_serve_deploy_refuses_what_would_lie_on_a_nodes_disk(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("AFA_REDIS_URL", "redis://127.0.0.1:1")
+    monkeypatch.setenv("AFA_DATA_DIR", str(tmp_path))
+    with pytest.raises(NotSharedError, match="AFA_SHARED"):
+        app.build_app(AppArgs())
 
 
 def test_the_small_profile_fits_on_two_cores() -> None:

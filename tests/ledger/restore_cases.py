@@ -11,7 +11,7 @@ import pytest
 from serve_app.domain.credits import AccountPayer
 from serve_app.domain.errors import ServiceUnavailableError
 from serve_app.domain.payments import TopupSettings
-from serve_app.ledger.archive import Archive
+from serve_app.ledger.archive import Archive, SegmentError
 from serve_app.ledger.ended_holds import KEPT_MS, forget_ended
 from serve_app.ledger.export import Exporter, LostEntriesError
 from serve_app.ledger.jobs.types import NewJob
@@ -334,6 +334,36 @@ async def an_archive_that_was_changed_is_noticed(s: Setting) -> None:
             await restore(s.store, kept)
 
 
+async def damage_of_an_archive_is_named(s: Setting) -> None:
+    with archive() as kept:
+        exporter = Exporter(s.store, kept)
+        for name in ("a", "b"):
+            await s.ledger.reserve(PAYER, name, 1)
+            await exporter.export()
+        copy = await copy_of(s)
+        await s.ledger.reserve(PAYER, "c", 1)
+        await exporter.export()
+        folder = Path(str(kept._folder))
+        _, second, _ = sorted(folder.rglob("*.jsonl"))  # noqa: ASYNC240  a test
+        whole = second.read_bytes()
+        damaged = (whole[:-9], b"", b"\xff\xfe", b"[]\n", whole + b"{}\n")
+        await fail_over(s, copy)
+        for content in damaged:
+            second.write_bytes(content)
+            problems = (await verify(kept)).problems
+            assert any(second.name in problem for problem in problems), content
+            with pytest.raises(ReconcileRefusedError, match=second.name):
+                await Reconciler(s.store, kept).reconcile()
+            with pytest.raises(ValueError, match=second.name):
+                await write_parquet(kept, folder / "all.parquet")
+        second.write_bytes(whole)
+        (done,) = await Reconciler(s.store, kept).reconcile()
+        assert done.outcome == "exact"
+        (folder / "notes.jsonl").write_text("")
+        with pytest.raises(SegmentError, match=r"notes\.jsonl"):
+            await verify(kept)
+
+
 async def a_debt_keeps_its_time_or_gets_one(s: Setting) -> None:
     """Paid down in part, paid off, and first made by what was lost."""
     carl = AccountPayer("carl", "basic")
@@ -467,4 +497,5 @@ RESTORE_CASES = (
     ended_holds_that_were_brought_back_are_forgotten,
     a_recovery_that_was_interrupted_is_not_made_twice,
     an_archive_that_was_changed_is_noticed,
+    damage_of_an_archive_is_named,
 )

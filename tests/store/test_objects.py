@@ -205,6 +205,7 @@ async def test_a_store_that_is_away_is_told_and_soon(monkeypatch: pytest.MonkeyP
             away.put_stream("a", chunks_of(b"audio")),
             read_all(away, "a"),
             away.delete("a"),
+            keys_of(away),
         ):
             with pytest.raises(ServiceUnavailableError, match="full or away"):
                 await asyncio.wait_for(call, 60)
