@@ -128,7 +128,7 @@ class Session:
 
     async def look(self, engine: Engine, found: Listed, *, is_quiet: bool = False) -> ScanReport:
         """Take up what was listed, under a bar; tell what came of it."""
-        total = sum(len(of_place) for _, of_place in found)
+        total = len({one.location for _, of_place in found for one in of_place})
         begun_s = time.monotonic()
         n_of: Counter[Outcome] = Counter()
         with shown("scanning", total, is_quiet=is_quiet) as show:
