@@ -230,10 +230,10 @@ class Library:
         from serve_app.library.rows import location_term
         from serve_app.services.scan.landmarks import LandmarkIndex
         from serve_app.services.scan.naming import Naming
-        from serve_app.services.scan.places import SingleFile
+        from serve_app.services.scan.places import SingleFile, absolute
         from serve_app.services.scan.scan import Scan
 
-        path = Path(path).absolute()
+        path = absolute(Path(path))
         if not path.is_file():
             raise AudioError(path, "unreadable", "is no file; `afa scan` takes folders")
         engine = _Engine(analyzer)

@@ -4,10 +4,12 @@ Invariant: what a write returned for is in the shared datasets, and in this mach
 tells of an analysis or a vector only after that is stored.
 """
 
+import fcntl
 import logging
 import sqlite3
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Event, Lock, Thread
@@ -82,6 +84,7 @@ class Library:
         self._closing = Event()
         self._follower: Thread | None = None
         self._view = View(view_dir / f"view-{FORMAT}-{self._tracks.stamp}.sqlite")
+        self._turns = view_dir / "turns.lock"
 
     def close(self) -> None:
         """Stop following, and close the view."""
@@ -122,6 +125,17 @@ class Library:
         for number in self._view.lacking(fragments):
             self._view.take_in(number, self._news(fragments[number]))
         self._view.reached(dataset.version, fragments)
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """Have what is looked up stay true until it is written: others of this machine wait.
+
+        Those who take turns, that is.
+        """
+        with self._turns.open("a") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)  # given back when the file is closed, by a kill too
+            self.follow()
+            yield
 
     def _news(self, fragment: "lance.LanceFragment") -> Iterable[dict[str, object]]:
         """Give the rows of a fragment, unless all are known: joined fragments bring nothing new."""

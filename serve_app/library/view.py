@@ -6,6 +6,7 @@ whatever order they come in, so several processes may fill one view.
 """
 
 import json
+import logging
 import sqlite3
 import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -19,12 +20,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from serve_app.domain import identity as identity_json
+from serve_app.domain.errors import ServiceUnavailableError
 from serve_app.domain.identity import TrackIdentity
 from serve_app.domain.ulid import new_ulid
 from serve_app.library.query import SORT_VALUES, Position, TrackQuery, in_column
 from serve_app.library.rows import MODEL, model_term, name_term
 from serve_app.library.spelling import normalise, normalise_artist, normalise_title, ranked
 from serve_app.library.track import LibraryTrack, unpack
+
+logger = logging.getLogger(__name__)
 
 FORMAT = 3
 """In the file's name, so that a view of another shape is not misread."""
@@ -34,6 +38,8 @@ Known = tuple[str, str, TrackIdentity]
 
 BUSY_S = 600.0
 """So long one process may wait for others that fill the view; a million rows take some minutes."""
+AWAY = "the library cannot be written at the moment; try again"
+AWAY_S = 30
 TOGETHER = 1000
 """Rows that are taken in at once, a tenth of a second's work."""
 MAX_SAME = 16
@@ -345,13 +351,16 @@ class View:
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         connection = self._connection()
-        connection.execute("BEGIN IMMEDIATE")
         try:
+            connection.execute("BEGIN IMMEDIATE")
             yield connection
-        except BaseException:
-            connection.execute("ROLLBACK")
-            raise
-        connection.execute("COMMIT")
+            connection.execute("COMMIT")
+        except sqlite3.OperationalError as error:  # of a full disk, above all
+            logger.warning("the view of the library cannot be written", exc_info=True)
+            raise ServiceUnavailableError(AWAY, AWAY_S) from error
+        finally:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
 
 
 def _put(connection: sqlite3.Connection, row: Mapping[str, Any]) -> None:

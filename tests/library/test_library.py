@@ -375,6 +375,22 @@ async def test_who_waits_hears_of_a_failure(opened: Opened) -> None:
     assert await writer.write(adding(one)) is not None
 
 
+def test_a_full_disk_under_a_view_is_told_and_passes(opened: Opened) -> None:
+    library = opened()
+    library.write([adding(track())])
+    view = library._view._connection()
+    (n_pages,) = view.execute("PRAGMA page_count").fetchone()
+    view.execute(f"PRAGMA max_page_count = {n_pages}")
+    many = [track(f"Song {n}") for n in range(300)]
+    with pytest.raises(ServiceUnavailableError, match="try again") as told:
+        library.write([adding(one) for one in many])
+    assert "full" in str(told.value.__cause__)
+    assert titles(library.page(TrackQuery(), EVERYBODY, 10).items) == ["A Forest"]
+    view.execute("PRAGMA max_page_count = 1000000")
+    library.write([adding(track("Last"))])
+    assert library.count(EVERYBODY) == 302
+
+
 def start(url: str, track_id: str, n: int, view: Path) -> "subprocess.Popen[str]":
     command = [sys.executable, "-m", "tests.library.library_setting", url, track_id, str(n), view]
     environment = os.environ | {"PYTHONPATH": str(REPOSITORY)}

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from serve_app.cli.environment import is_url
-from serve_app.services.scan.places import Folder, Found, Trouble
+from serve_app.services.scan.places import Folder, Found, Trouble, absolute
 
 STANDARD_INPUT = "-"
 SOURCES_HELP = "Files, folders, patterns such as '*.flac'; - reads names from standard input."
@@ -35,7 +35,7 @@ def files_below(name: str) -> Iterator[str | Trouble]:
     """Give the audio files below a folder, by their endings; else what is named, whatever it is."""
     path = Path(name)
     if path.is_dir():
-        root = path.absolute()
+        root = absolute(path)
         found = list(Folder(path).find())
         for one in found:
             if isinstance(one, Found):

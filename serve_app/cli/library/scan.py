@@ -33,6 +33,9 @@ from serve_app.services.scan.places import Bucket, Folder, Found, Place, SingleF
 from serve_app.services.scan.report import Outcome, ScanReport
 from serve_app.services.scan.scan import Engine, Scan
 
+NO_NEWS = {Outcome.UNCHANGED, Outcome.FAILED}
+"""What a file may be from one look to the next; whoever watches was told of it before."""
+
 Listed = list[tuple[Place, list[Found | Trouble]]]
 
 
@@ -125,10 +128,11 @@ class Session:
     ) -> None:
         self._library, self._naming, self._landmarks = library, naming, landmarks
         self._again = again
+        self._reported = set[Trouble]()
 
     async def look(self, engine: Engine, found: Listed, *, is_quiet: bool = False) -> ScanReport:
         """Take up what was listed, under a bar; tell what came of it."""
-        total = sum(len(of_place) for _, of_place in found)
+        total = len({one.location for _, of_place in found for one in of_place})
         begun_s = time.monotonic()
         n_of: Counter[Outcome] = Counter()
         with shown("scanning", total, is_quiet=is_quiet) as show:
@@ -145,12 +149,15 @@ class Session:
                 await scan.run(found)
             finally:
                 self._tell(scan.report, time.monotonic() - begun_s, is_quiet=is_quiet)
+        self._again = False
         return scan.report
 
     def _tell(self, report: ScanReport, took_s: float, *, is_quiet: bool) -> None:
-        for trouble in report.troubles:
+        troubles = [one for one in report.troubles if one not in self._reported]
+        self._reported = set(report.troubles)
+        for trouble in troubles:
             errors.print(f"{trouble.location}: {trouble.message}", highlight=False)
-        has_news = any(outcome is not Outcome.UNCHANGED for outcome in report.counts)
+        has_news = bool(troubles) or not report.counts.keys() <= NO_NEWS
         if has_news or not is_quiet:
             n_tracks = self._library.count([OPERATOR])
             console.print(

@@ -22,6 +22,7 @@ from serve_app.library.library import Library
 from serve_app.library.rows import location_term
 from serve_app.library.track import OPERATOR, LibraryTrack
 from serve_app.services.jobs.heard import heard_track
+from serve_app.services.scan.places import absolute
 from serve_app.services.similar.neighbours import LibraryNeighbours
 from serve_app.services.similar.search import Search, Similar
 from serve_app.services.similar.wanted import Seed, Wanted
@@ -62,7 +63,7 @@ def seed_of(library: Library, what: str, config: Path | None) -> LibraryTrack:
     """Give the library's track of an id or a file, else what is heard in the file."""
     path = Path(what)
     if path.is_file():
-        known = library.of_term(location_term(str(path.absolute())), OPERATOR)
+        known = library.of_term(location_term(str(absolute(path))), OPERATOR)
         track = known[0] if known else heard_in(path, config)
     else:
         track = named(library, what)

@@ -24,7 +24,7 @@ from serve_app.library.track import OPERATOR
 from serve_app.services.export.key_names import KeyFormat
 from serve_app.services.export.tracks import ExportTrack, files_of, tracks_of
 from serve_app.services.failure import reason_of
-from serve_app.services.scan.places import Trouble
+from serve_app.services.scan.places import Trouble, absolute
 
 NEEDS_MUTAGEN = (
     "writing tags needs mutagen, which is GPL-2.0-or-later and so not part of afa: "
@@ -83,7 +83,7 @@ def tag(
 
 def known(library: Library, path: Path) -> ExportTrack | None:
     """Find what the library knows of a file."""
-    location = str(path.absolute())
+    location = str(absolute(path))
     for track in library.of_term(location_term(location), OPERATOR):
         for of_file in files_of(track):
             if of_file.file.location == location:

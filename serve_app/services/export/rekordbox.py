@@ -7,11 +7,12 @@ References:
 import re
 from collections.abc import Sequence
 from urllib.parse import quote
-from xml.etree.ElementTree import Element, ElementTree, SubElement, indent
+from xml.etree.ElementTree import Element, ElementTree, SubElement
 
 from serve_app.services.export.beat_grid import beat_grid
 from serve_app.services.export.key_names import KeyFormat, key_name
 from serve_app.services.export.tracks import ExportTrack
+from serve_app.services.export.xml_text import document
 
 PREFIX = "file://localhost"
 PLAYLIST = "afa"
@@ -21,6 +22,7 @@ _KINDS = {
     ".m4a": "M4A File",
     ".flac": "FLAC File",
     ".wav": "WAV File",
+    ".aif": "AIFF File",
     ".aiff": "AIFF File",
     ".aac": "AAC File",
 }
@@ -57,8 +59,7 @@ def collection(
     )
     for number in range(1, len(tracks) + 1):
         SubElement(playlist, "TRACK", Key=str(number))
-    indent(root)
-    return ElementTree(root)
+    return document(root)
 
 
 def address_of(path: str) -> str:

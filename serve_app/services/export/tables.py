@@ -77,4 +77,9 @@ def write_m3u(tracks: Sequence[ExportTrack], file: IO[str]) -> None:
         who = track.identity
         name = f"{who.artist} - {who.title}" if who.artist else who.title
         line = " ".join(name.split())
-        file.write(f"#EXTINF:{round(track.features.duration_s)},{line}\n{track.file.location}\n")
+        file.write(f"#EXTINF:{round(track.features.duration_s)},{line}\n{_line_of(track.path)}\n")
+
+
+def _line_of(path: Path) -> str:
+    """A file in one line: by its address, where its name has more."""
+    return str(path) if str(path).splitlines() == [str(path)] else path.as_uri()

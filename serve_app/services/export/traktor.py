@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 from pathlib import PurePath
-from xml.etree.ElementTree import Element, ElementTree, SubElement, indent
+from xml.etree.ElementTree import Element, ElementTree, SubElement
 
 from serve_app.services.export.beat_grid import beat_grid
 from serve_app.services.export.key_names import KeyFormat, key_name
 from serve_app.services.export.tracks import ExportTrack
+from serve_app.services.export.xml_text import document
 
 VERSION = "19"
 """Of the format, as Traktor 3 writes it; Traktor 4 reads it."""
@@ -21,8 +22,7 @@ def collection(tracks: Sequence[ExportTrack], keys: KeyFormat) -> "ElementTree[E
     entries = SubElement(root, "COLLECTION", ENTRIES=str(len(tracks)))
     for track in tracks:
         _add(entries, track, keys)
-    indent(root)
-    return ElementTree(root)
+    return document(root)
 
 
 def _add(entries: Element, track: ExportTrack, keys: KeyFormat) -> None:

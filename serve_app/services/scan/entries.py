@@ -91,6 +91,10 @@ class Entries:
             OSError: The library cannot be written; what it had confirmed is kept.
             LibraryBusyError: Likewise.
         """
+        with self._library.turn():  # else two scans make two tracks of one file
+            return self._entered(taken)
+
+    def _entered(self, taken: Sequence[Taken]) -> list[tuple[str, Outcome]]:
         edits: list[Edit] = []
         outcomes, added = [], list[tuple[Taken, NDArray[np.float32]]]()
         for one in taken:

@@ -23,6 +23,7 @@ from serve_app.store.objects import open_backend
 
 AUDIO_ENDINGS = {
     *(".mp3", ".wav", ".flac", ".ogg", ".opus", ".m4a", ".mp4", ".aac", ".aiff", ".webm", ".mka"),
+    *(".mp2", ".wave", ".oga", ".aif", ".aifc"),
     *(".wma", ".ac3", ".eac3", ".wv", ".tta", ".au", ".caf", ".w64", ".ape", ".amr", ".3gp"),
 }
 
@@ -74,7 +75,7 @@ class Folder:
     """All audio below a folder; what begins with a dot is passed over."""
 
     def __init__(self, root: Path) -> None:
-        self._root = root.absolute()
+        self._root = absolute(root)
 
     def find(self) -> Iterator[Found | Trouble]:
         """See `Place`."""
@@ -106,7 +107,7 @@ class SingleFile:
     """One file, whatever its ending."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path.absolute()
+        self._path = absolute(path)
 
     def find(self) -> Iterator[Found | Trouble]:
         """See `Place`."""
@@ -159,6 +160,15 @@ class Bucket:
         """See `Place`."""
         with fetched(self._backend, found.location.removeprefix(self._root)) as path:
             yield path
+
+
+def absolute(path: Path) -> Path:
+    """Give the absolute path by which a file is known, wherever the command was given."""
+    path = path.absolute()
+    if ".." not in path.parts:
+        return path
+    after = len(path.parts) - path.parts[::-1].index("..")
+    return Path(*path.parts[:after]).resolve().joinpath(*path.parts[after:])
 
 
 def object_at(address: str) -> tuple[ObjectStore, str]:

@@ -123,7 +123,9 @@ class Scan:
             await self._mark_missing(place, found)
 
     async def _take_all(self, listed: Sequence[tuple[Place, Sequence[Found | Trouble]]]) -> None:
-        todo = iter([(place, one) for place, found in listed for one in found])
+        # A file that lies in several places is one.
+        of_location = {one.location: (place, one) for place, found in listed for one in found}
+        todo = iter(of_location.values())
         async with asyncio.TaskGroup() as takers:
             for _ in range(self._engine.n_at_once + READ_AHEAD):
                 takers.create_task(self._take(todo))

@@ -83,21 +83,22 @@ def test_a_data_folder_that_cannot_be_made_is_one_line(
     assert len(done.stderr.splitlines()) == 1
 
 
+class Simulated:
+    n_at_once = 1
+
+    def __init__(self, *_: object, **__: object) -> None:
+        pass
+
+    async def hear(self, path: Path) -> Hearing:
+        return Hearing(replace(simulated_features(path.name), embedding=[]), None)
+
+    def close(self) -> None:
+        pass
+
+
 def test_watching_follows_what_comes_and_goes(
     data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Simulated:
-        n_at_once = 1
-
-        def __init__(self, *_: object, **__: object) -> None:
-            pass
-
-        async def hear(self, path: Path) -> Hearing:
-            return Hearing(replace(simulated_features(path.name), embedding=[]), None)
-
-        def close(self) -> None:
-            pass
-
     song(tmp_path / "music", 100)
     pauses = iter(range(3))
     real_sleep = asyncio.sleep
@@ -122,6 +123,37 @@ def test_watching_follows_what_comes_and_goes(
     assert lines[:3] == ["1 added", "1 unchanged, 1 added", "1 unchanged, 1 missing"]
     gone = [track for track in tracks(data_dir) if track.files[0].missing_since]
     assert [track.identity.title for track in gone] == ["At 100"]
+
+
+def test_whoever_watches_hears_of_a_bad_file_once_and_all_again_once(
+    data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard: list[str] = []
+
+    class Listed(Simulated):
+        async def hear(self, path: Path) -> Hearing:
+            heard.append(path.name)
+            return await super().hear(path)
+
+    song(tmp_path / "music", 100)
+    (tmp_path / "music" / "bad.ogg").write_bytes(b"nothing to hear")
+    pauses = iter(range(3))
+    real_sleep = asyncio.sleep
+
+    async def pause(seconds: float, *rest: object) -> None:
+        if seconds != 7:
+            await real_sleep(seconds, *rest)
+        elif next(pauses) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("serve_app.cli.library.scan.WorkersEngine", Listed)
+    monkeypatch.setattr(asyncio, "sleep", pause)
+    watching = ["scan", str(tmp_path / "music"), "--watch", "--again", "--every", "7"]
+    done = runner.invoke(app, watching)
+    assert done.exit_code == 130
+    assert heard == ["100.ogg"]
+    assert done.stderr.count("bad.ogg") == 1
+    assert [line for line in done.stdout.splitlines() if "failed" in line][1:] == []
 
 
 def test_a_kill_keeps_what_is_done_and_leaves_no_worker(data_dir: Path, tmp_path: Path) -> None:

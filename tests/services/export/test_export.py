@@ -195,6 +195,22 @@ def test_tables(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+def test_odd_names_break_no_file() -> None:
+    odd = exported(Path("/music/a\x01b\nc\uffff.mp3"))
+    who = replace(odd.identity, title="a\x01b\x0bc \N{MUSICAL SYMBOL G CLEF}")
+    odd = replace(odd, track=replace(odd.track, identity=who))
+    for tree in (
+        rekordbox.collection([odd], "1", KeyFormat.CLASSIC),
+        traktor.collection([odd], KeyFormat.CLASSIC),
+    ):
+        read = ElementTree.fromstring(ElementTree.tostring(tree.getroot()))  # noqa: S314  our own
+        names = [element.get("Name") or element.get("TITLE") for element in read.iter()]
+        assert "abc \N{MUSICAL SYMBOL G CLEF}" in names
+    playlist = io.StringIO()
+    tables.write_m3u([odd], playlist)
+    assert playlist.getvalue().splitlines()[2:] == ["file:///music/a%01b%0Ac%EF%BF%BF.mp3"]
+
+
 def test_only_tracks_whose_file_is_there_are_exported(tmp_path: Path) -> None:
     library = Library((tmp_path / "library").as_uri(), tmp_path / "view")
     gone = datetime(2026, 1, 1, tzinfo=UTC)

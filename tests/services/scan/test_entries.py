@@ -1,5 +1,9 @@
 """Files that were heard, entered into a real library several at a time."""
 
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -8,8 +12,9 @@ import numpy as np
 import pytest
 
 from serve_app.domain.identity import TrackIdentity
+from serve_app.library.edit import Edit
 from serve_app.library.library import Library
-from serve_app.library.track import Place, TrackFile
+from serve_app.library.track import OPERATOR, LibraryTrack, Place, TrackFile
 from serve_app.providers.tags.identity import TAGS, TaggedIdentity
 from serve_app.services.scan.entries import Entries, Hearing, Taken
 from serve_app.services.scan.report import Outcome
@@ -68,3 +73,23 @@ def test_the_same_audio_under_another_title_is_one_track(library: Library) -> No
     entered = Entries(library).enter(files)
     assert len({track_id for track_id, _ in entered}) == 1
     assert [outcome for _, outcome in entered] == [Outcome.ADDED, Outcome.ANALYSED]
+
+
+def test_two_scans_at_once_make_one_track_of_a_file(
+    library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = Library((tmp_path / "library").as_uri(), tmp_path / "view")
+    is_writing, write = threading.Event(), library.write
+
+    def slowly(edits: Sequence[Edit]) -> list[LibraryTrack | None]:
+        is_writing.set()
+        time.sleep(0.5)
+        return write(edits)
+
+    monkeypatch.setattr(library, "write", slowly)
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(Entries(library).enter, [taken(0)])
+        assert is_writing.wait(30)
+        second = Entries(other).enter([taken(0)])
+    assert [track_id for track_id, _ in first.result()] == [track_id for track_id, _ in second]
+    assert other.count([OPERATOR]) == 1

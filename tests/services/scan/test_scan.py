@@ -29,7 +29,7 @@ from serve_app.services.scan.entries import Hearing
 from serve_app.services.scan.facts import LIMITS
 from serve_app.services.scan.landmarks import LandmarkIndex
 from serve_app.services.scan.naming import Naming
-from serve_app.services.scan.places import Bucket, Folder, Place, SingleFile, fetched
+from serve_app.services.scan.places import Bucket, Folder, Place, SingleFile, absolute, fetched
 from serve_app.services.scan.report import Outcome, ScanReport
 from serve_app.services.scan.scan import Scan
 from serve_app.services.simulation.features import simulated_features
@@ -198,6 +198,37 @@ async def test_two_new_copies_are_analysed_once(setting: Setting, music: Path) -
     report = await setting.scan(Folder(music))
     assert report.counts == {Outcome.ADDED: 2, Outcome.JOINED: 1}
     assert len(setting.engine.heard) == 2
+
+
+async def test_a_file_that_several_places_hold_is_one(setting: Setting, music: Path) -> None:
+    inner = music / "inner"
+    write(inner / "c.ogg", 3, title="Third")
+    (inner / "bad.mp3").write_bytes(b"nothing to hear")
+    places = [Folder(music), Folder(music), Folder(inner), Folder(inner / ".." / ".." / "music")]
+    report = await setting.scan(*places)
+    assert report.counts == {Outcome.ADDED: 3, Outcome.FAILED: 1}
+    locations = [file.location for track in setting.tracks() for file in track.files]
+    assert sorted(locations) == sorted(
+        map(str, [music / "a.ogg", music / "b.mp3", inner / "c.ogg"])
+    )
+    again = await setting.scan(*places, SingleFile(inner / ".." / "a.ogg"), again=True)
+    assert again.counts == {Outcome.ANALYSED: 3, Outcome.FAILED: 1}
+
+
+def test_a_path_through_a_link_is_known_as_it_is_written(tmp_path: Path) -> None:
+    (tmp_path / "disk" / "music").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "disk" / "music")
+    assert absolute(tmp_path / "link" / "a.ogg") == tmp_path / "link" / "a.ogg"
+    assert absolute(tmp_path / "link" / ".." / "a.ogg") == tmp_path / "disk" / "a.ogg"
+    assert absolute(tmp_path / "disk" / ".." / "link" / "b") == tmp_path / "link" / "b"
+
+
+@pytest.mark.parametrize("name", ["x.aif", "X.AIFC", "x.oga", "x.mp2", "x.wave"])
+def test_usual_endings_are_audio(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).touch()
+    (tmp_path / "x.txt").touch()
+    (found,) = Folder(tmp_path).find()
+    assert found.location == str(tmp_path / name)
 
 
 async def test_what_is_gone_is_marked_and_found_again(setting: Setting, music: Path) -> None:

@@ -1,0 +1,16 @@
+"""Elements as a document: XML takes no control characters, and a file's name may have some."""
+
+import re
+from xml.etree.ElementTree import Element, ElementTree, indent
+
+_ILLEGAL = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""References: Extensible Markup Language (XML) 1.0, production 2 (Char)."""
+
+
+def document(root: Element) -> "ElementTree[Element]":
+    """Give the document of a root, on indented lines, without what no XML may hold."""
+    for element in root.iter():
+        for name, text in element.attrib.items():
+            element.set(name, _ILLEGAL.sub("", text))
+    indent(root)
+    return ElementTree(root)
