@@ -17,6 +17,7 @@ from redis.exceptions import AuthenticationError
 from serve_app.local import embedded_redis
 from serve_app.local.embedded_redis import LocalRedisError, is_alive
 from serve_app.store.keys import Keyspace
+from tests.soak.power import append_only_file
 
 pytestmark = pytest.mark.redis
 
@@ -137,8 +138,8 @@ def kill(server: embedded_redis.LocalRedis) -> None:
 
 
 def test_a_torn_transaction_never_happened_and_never_returns(folder: Path) -> None:
-    path = folder / "redis-ledger" / "appendonly.aof"
     server = embedded_redis.start(folder)
+    path = append_only_file(folder)
     with Redis.from_url(server.url) as redis:
         redis.eval(MOVE, 2, "{a}b", "{a}j", "1")
         before = path.stat().st_size

@@ -107,7 +107,7 @@ class Victim:
     def cut_power(self) -> int:
         """Kill, and drop what was not forced to disk; tell how many bytes that were."""
         self.kill()
-        path = self.folder / "redis-ledger" / "appendonly.aof"
+        path = append_only_file(self.folder)
         status = path.stat()
         forced = 0
         data = self.log.read_bytes()
@@ -120,6 +120,13 @@ class Victim:
     def stop(self) -> None:
         if self.server is not None:
             self.server.stop()
+
+
+def append_only_file(folder: Path) -> Path:
+    """Give the file that a ledger's Redis appends to: its only one, from Redis 7 on its newest."""
+    place = folder / "redis-ledger"
+    found = [*place.glob("appendonly.aof"), *place.glob("appendonlydir/*.incr.aof")]
+    return max(found, key=lambda path: (len(path.name), path.name))
 
 
 def reap(pid: int) -> None:
