@@ -12,8 +12,9 @@ import asyncio
 import gc
 import sys
 import time
-from collections.abc import Iterable
-from contextlib import nullcontext
+import warnings
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -98,8 +99,7 @@ def check(subject: Subject, device: torch.device, effort: Effort = FULL) -> Foun
     alone_per_s = _windows_per_s(network, subject, device, 1, effort.timed_runs)
     batched_per_s = _windows_per_s(network, subject, device, effort.timed_batch, effort.timed_runs)
     bfloat16 = compiled = None
-    # A processor with AMX sums oneDNN's half-precision products more coarsely than any GPU does.
-    with torch.backends.mkldnn.flags(enabled=False) if device.type == "cpu" else nullcontext():
+    with _exact_half_precision(device):
         if isinstance(network, HalvableNetwork):
             network.precision = torch.bfloat16
             bfloat16 = lowest_cosine(alone, forward_alone(network, windows, device))
@@ -158,6 +158,18 @@ def forward_executed(
         return {name: torch.cat([row[name] for row in rows]) for name in rows[0]}
 
     return asyncio.run(serve())
+
+
+@contextmanager
+def _exact_half_precision(device: torch.device) -> Iterator[None]:
+    """Leave oneDNN out on a processor: with AMX it sums more coarsely than any GPU does."""
+    if device.type != "cpu":
+        yield
+        return
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "TF32 acceleration on top of oneDNN")  # of the switch
+        with torch.backends.mkldnn.flags(enabled=False):
+            yield
 
 
 def _allocated(device: torch.device) -> int:

@@ -22,12 +22,10 @@ from configs.tables import load_table
 DRY = Options(rounds=1, is_dry=True)
 CPU = torch.device("cpu")
 
-pytestmark = [
-    # Of inductor, on its import.
-    pytest.mark.filterwarnings("ignore:.torch.jit.script_method. is deprecated:DeprecationWarning"),
-    # Of the switch of oneDNN itself.
-    pytest.mark.filterwarnings("ignore:TF32 acceleration on top of oneDNN"),
-]
+# Of inductor, on its import.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:.torch.jit.script_method. is deprecated:DeprecationWarning"
+)
 
 
 def test_every_check_runs_dry_and_holds(capsys: pytest.CaptureFixture[str]) -> None:
