@@ -362,27 +362,29 @@ def test_an_import_that_ended_between_its_note_and_its_commit_takes_no_row_twice
 class SlowMerges:
     """Merges that last until they are told to end, and then fail."""
 
-    def __init__(self) -> None:
+    def __init__(self, fault: BaseException) -> None:
         self.may_end = threading.Event()
+        self._fault = fault
 
     def wait_merging_threads(self) -> None:
         self.may_end.wait()
-        raise ValueError("no room")
+        raise self._fault
 
 
+@pytest.mark.parametrize("fault", [ValueError("no room"), BaseException("a panic of Rust's")])
 def test_the_last_merges_are_told_and_their_fault_is_not_lost(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: BaseException
 ) -> None:
     monkeypatch.setattr(build, "LOOK_S", 0.01)
     build_catalog([DEMO], tmp_path)
     index = tantivy.Index.open(str((tmp_path / "current").resolve()))
-    merges, seen = SlowMerges(), []
+    merges, seen = SlowMerges(fault), []
 
     def progress(step: str, done: int, total: int | None) -> None:
         seen.append((step, done, total))
         merges.may_end.set()
 
-    with pytest.raises(ValueError, match="no room"):
+    with pytest.raises(type(fault), match=str(fault)):
         build._wait_for_merges(index, merges, progress)
     assert seen[0] == ("merging the index, segments left:", index.searcher().num_segments, None)
 
