@@ -13,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -28,6 +29,9 @@ T = TypeVar("T")
 Forward = Callable[[Tensor], Mapping[str, Tensor]]
 Take = Callable[[], Tensor]
 """Gives windows ``[n, …]`` of one track, where they lie."""
+
+ANY_PROCESSOR: AbstractContextManager[object] = nullcontext()
+"""Held by whoever computes, where there are processors enough for all."""
 
 DEPTH = 2
 """Batches on one device at a time: one computed, one staged behind it."""
@@ -102,11 +106,18 @@ class TorchDevice:
     Args:
         device: Which one.
         turns: Shared with other users of the same device in this process; its own if None.
+        processor: Held while a CPU runs a forward (see `BatchedStep`).
     """
 
-    def __init__(self, device: torch.device | str, turns: Turns | None = None) -> None:
+    def __init__(
+        self,
+        device: torch.device | str,
+        turns: Turns | None = None,
+        processor: AbstractContextManager[object] = ANY_PROCESSOR,
+    ) -> None:
         self.device = torch.device(device)
         self.turns = turns or Turns()
+        self._processor = processor
         self._threads = [
             ThreadPoolExecutor(1, thread_name_prefix=f"{self.device}-{stage}")
             for stage in ("stage", "launch", "finish")
@@ -146,12 +157,20 @@ class TorchDevice:
             work: Its tensors are made where the track lies; nothing of it is under way in the end.
             is_mono: Whether the mean of the channels will do.
         """
+        blocks = self._blocks if self._is_cuda else None
+        return self.cut(lambda: work(bring(waveform, self.device, is_mono=is_mono, blocks=blocks)))
+
+    def cut(self, work: Callable[[], T]) -> T:
+        """Do work that cuts windows of a track that lies here, in the calling thread.
+
+        Args:
+            work: Its tensors are made where the track lies; nothing of it is under way in the end.
+        """
         with torch.inference_mode():
             if not self._is_cuda:
-                return work(bring(waveform, self.device, is_mono=is_mono))
+                return work()
             with torch.cuda.stream(self._copy_stream):
-                track = bring(waveform, self.device, is_mono=is_mono, blocks=self._blocks)
-                done = work(track)
+                done = work()
             self._copy_stream.synchronize()
             return done
 
@@ -181,9 +200,10 @@ class TorchDevice:
     def _run_on_cpu(
         self, forward: Forward, parts: Sequence[Take], n_padding: int
     ) -> tuple[Mapping[str, Tensor], float]:
-        windows = _gathered(parts, n_padding)
-        start = time.perf_counter()
-        return forward(windows), time.perf_counter() - start
+        with self._processor:
+            windows = _gathered(parts, n_padding)
+            start = time.perf_counter()
+            return forward(windows), time.perf_counter() - start
 
     @torch.inference_mode()
     def _stage(self, parts: Sequence[Take], n_padding: int) -> _Staged:

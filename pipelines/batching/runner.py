@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing import get_context
@@ -25,8 +25,8 @@ from pipelines.audio.sandbox import end_with_parent
 from pipelines.audio.track import Track
 from pipelines.audio.waveform import Waveform
 from pipelines.batching.batcher import Batcher, BatcherMetrics, DeviceFaultError, Observation
-from pipelines.batching.device import TorchDevice, Turns
-from pipelines.batching.steps import Finisher, HeavyStep, Prepared, Step
+from pipelines.batching.device import ANY_PROCESSOR, Forward, TorchDevice, Turns
+from pipelines.batching.steps import Finisher, HeavyStep, Prepared, Step, forward_windows
 from pipelines.batching.windows import WindowedModel, most_windows
 
 R = TypeVar("R")
@@ -65,10 +65,16 @@ class BatchedStep(Generic[R]):
             model's sizes those above are left out. One window is always allowed.
         max_queued_bytes: Most bytes of windows waiting for each model (see `Batcher`); None where
             the caller waits until more are wanted.
+        passes: Forwards of one batch, of ``max_windows`` each, that follow one another in the
+            device's thread. More than 1 is for a CPU where nobody waits for a single answer: small
+            forwards are fastest there, and waking threads between them takes their time.
         host_threads: Tracks whose host work (`prepare`, `finish`) runs at the same time.
         finishers: Processes that finish tracks of a `HeavyStep`, for a device so fast that one
             interpreter would hold it up; 0: the host threads do.
         turns: Shared with other steps on the same device in this process.
+        processor: Held while anything of it is computed on a CPU, forwards and host work. Whoever
+            shares a single processor with it holds it too: work that is interrupted finds the
+            caches emptied.
 
     Attributes:
         step: What it computes.
@@ -84,23 +90,19 @@ class BatchedStep(Generic[R]):
         *,
         max_batch_bytes: int = BATCH_BYTES,
         max_queued_bytes: int | None = None,
+        passes: int = 1,
         host_threads: int = 0,
         finishers: int = 0,
         turns: Turns | None = None,
+        processor: AbstractContextManager[object] = ANY_PROCESSOR,
     ) -> None:
         self.step = step
         self.warm_up_s = 0.0
         most = max_windows or most_windows(device)
-        budgets = {model.model_id: _budget(model, most, max_batch_bytes) for model in step.models}
-        self.device = TorchDevice(device, turns)
+        self.device = TorchDevice(device, turns, processor)
+        self._processor = processor
         self._batchers = {
-            model.model_id: Batcher(
-                model.forward,
-                budgets[model.model_id][0],
-                _queue_windows(model, max_queued_bytes),
-                self.device,
-                budgets[model.model_id][1],
-            )
+            model.model_id: self._batcher(model, most, passes, max_batch_bytes, max_queued_bytes)
             for model in step.models
         }
         self._host_threads = host_threads or min(4, os.cpu_count() or 1)
@@ -112,10 +114,25 @@ class BatchedStep(Generic[R]):
                 finishers, get_context("spawn"), end_with_parent, (os.getpid(),)
             )
         self._preparing, self._finishing = _HostStage(), _HostStage()
+        self._cutting = asyncio.Lock()
         self._fault: DeviceFaultError | None = None
         self._running = 0
         self._idle = asyncio.Event()
         self._idle.set()
+
+    def _batcher(
+        self,
+        model: WindowedModel,
+        max_windows: int,
+        passes: int,
+        max_batch_bytes: int,
+        max_queued_bytes: int | None,
+    ) -> Batcher:
+        most, sizes = _budget(model, max_windows * passes, max_batch_bytes)
+        forward: Forward = model.forward
+        if passes > 1 and not sizes:
+            forward = partial(forward_windows, model, batch_windows=max_windows)
+        return Batcher(forward, most, _queue_windows(model, max_queued_bytes), self.device, sizes)
 
     async def compile(self) -> None:
         """Let every model meet its batch sizes once."""
@@ -154,10 +171,15 @@ class BatchedStep(Generic[R]):
     async def complete(self, prepared: Prepared) -> R:
         """Analyse one track that has been prepared; errors as in `run`."""
         with self._in_use():
-            return await self._complete(prepared, self.step)
+            cut = partial(self.device.cut, partial(dict, prepared.windows))
+            async with self._cutting:
+                windows = await self._on_host(self._preparing, cut)
+            return await self._complete(replace(prepared, windows=windows), self.step)
 
     async def wants_more(self) -> None:
         """Wait until no model has so much queued that more would gain nothing (see `Batcher`)."""
+        async with self._cutting:  # whose turn came before ours is queued now
+            pass
         for batcher in self._batchers.values():
             await batcher.wants_more()
 
@@ -199,7 +221,9 @@ class BatchedStep(Generic[R]):
         stage.waiting += 1
         try:
             loop = asyncio.get_running_loop()
-            result, took_s = await loop.run_in_executor(executor or self._host, _timed, work)
+            if executor is None:
+                executor, work = self._host, partial(_holding, self._processor, work)
+            result, took_s = await loop.run_in_executor(executor, _timed, work)
         except BrokenProcessPool as error:
             self._fault = DeviceFaultError("a process that finishes tracks has ended")
             raise self._fault from error
@@ -299,6 +323,11 @@ def _finish_apart(
         for model_id, rows in arrays.items()
     }
     return finisher(context, outputs)
+
+
+def _holding(processor: AbstractContextManager[object], work: Callable[[], T]) -> T:
+    with processor:
+        return work()
 
 
 def _timed(work: Callable[[], T]) -> tuple[T, float]:

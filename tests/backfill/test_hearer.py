@@ -1,15 +1,18 @@
 """A file on its way to a card, in the actor of a back-fill."""
 
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
 import torch
 
 from models.checkpoints.cache import pull
 from models.checkpoints.cards import ModelCard
-from pipelines.audio.waveform import SAMPLE_RATE
+from pipelines.audio.decode import decode
+from pipelines.audio.waveform import SAMPLE_RATE, Waveform
 from serve_app.backfill import hearer
-from serve_app.backfill.hearer import Hearer, HearerOptions
+from serve_app.backfill.hearer import SOURCE, Hearer, HearerOptions
 from serve_app.composition.options import ModelOptions
 from serve_app.services.scan.places import Folder
 from tests.card import DEVICE, Card
@@ -42,3 +45,42 @@ def test_a_file_comes_to_a_card_once_for_both_steps(
     assert pcm_bytes <= card.n_bytes - before <= 1.05 * pcm_bytes
     actor._spectral.close()
     actor._described.close()
+
+
+async def test_an_actor_with_one_processor_reads_no_file_beside_a_forward(
+    tmp_path: Path,
+    cards: dict[str, ModelCard],
+    model_dir: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for model_id in ("vibenet", "musicnn-mtt", "musicnn-msd-768", "afa-beats-3"):
+        pull(cards[model_id], model_dir)
+    monkeypatch.setattr(hearer, "assigned_cpus", lambda: 1)
+    monkeypatch.setattr(hearer, "replica_device", lambda wanted: torch.device("cpu"))
+    for name in ("first.ogg", "second.ogg"):
+        encode(tmp_path / name, click_track(120, 2), "ogg", "vorbis")
+    options = ModelOptions(model_dir=model_dir, chosen={"embedding": "musicnn-msd-768"})
+    n_threads = torch.get_num_threads()
+    actor = Hearer(
+        HearerOptions(Folder(tmp_path), options, options, tmp_path / "no", tmp_path / "none")
+    )
+    held: list[bool] = []
+
+    def decode_noted(*args: Any) -> Waveform:
+        held.append(actor._processor.locked())
+        return decode(*args)
+
+    monkeypatch.setattr(hearer, "decode", decode_noted)
+    files = [
+        {"location": one.location, "size_bytes": one.size_bytes, "mtime_ns": one.mtime_ns}
+        for one in Folder(tmp_path).find()
+    ]
+    try:
+        answers = await actor(pa.Table.from_pylist(files, schema=SOURCE))
+    finally:
+        actor._spectral.close()
+        actor._described.close()
+        torch.set_num_threads(n_threads)
+    assert answers["code"].to_pylist() == [None, None]
+    assert held == [True, True]
+    assert actor._spectral._processor is actor._described._processor is actor._processor

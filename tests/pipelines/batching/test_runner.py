@@ -7,6 +7,9 @@ import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from threading import Lock
 
 import numpy as np
 import pytest
@@ -17,8 +20,9 @@ from pipelines.audio.track import Track
 from pipelines.audio.waveform import AudioTooShortError, Waveform
 from pipelines.batching.batcher import DeviceFaultError, QueueFullError
 from pipelines.batching.runner import BatchedStep
-from pipelines.batching.steps import Outputs, Prepared, run_local
-from pipelines.batching.windows import WindowSpec, cut, window_starts
+from pipelines.batching.steps import CPU, Outputs, Prepared, WindowsOnDemand, run_local
+from pipelines.batching.upload import bring
+from pipelines.batching.windows import Windows, WindowSpec, cut, window_starts
 
 RATE = 1_000
 
@@ -117,6 +121,109 @@ async def test_a_forward_on_the_cpu_takes_two_windows_where_nothing_is_said() ->
     step = BatchedStep(SpectrumStep(model), torch.device("cpu"), max_windows=0)
     await asyncio.gather(*(step.run(track(1.0, seed)) for seed in range(3)))
     assert max(model.batches) == 2
+    step.close()
+
+
+async def test_a_batch_on_the_cpu_may_be_several_forwards(
+    models: tuple[SpectrumModel, ...],
+) -> None:
+    step = BatchedStep(SpectrumStep(*models), torch.device("cpu"), max_windows=2, passes=8)
+    waveform = track(7.9, 0)
+    result = await step.run(waveform)
+    coarse, fine = models
+    assert max(coarse.batches) == max(fine.batches) == 2
+    n_windows = step.metrics()["fine"].windows
+    assert n_windows == sum(fine.batches)
+    assert step.metrics()["fine"].batches == -(-n_windows // 16)
+    for model_id, values in run_local(SpectrumStep(*models), waveform).items():
+        assert result[model_id] == pytest.approx(values, rel=1e-5)
+    step.close()
+
+
+async def test_passes_leave_the_sizes_of_a_compiled_model() -> None:
+    model = CompiledModel()
+    step = BatchedStep(SpectrumStep(model), torch.device("cpu"), 1, passes=8)
+    await step.run(track(1.0, 0))
+    assert set(model.batches) <= {2, 4}
+    step.close()
+
+
+class Watched(SpectrumStep):
+    """Notes what is computed at the same time, in which threads, and whether with gradients."""
+
+    def __init__(self, model_id: str, computing: list[str], most: list[int]) -> None:
+        super().__init__(SpectrumModel(model_id, 100))
+        self._computing, self._most = computing, most
+        self.threads: set[threading.Thread] = set()
+        (model,) = self.models
+        self._forward = model.forward
+        model.forward = self._noted_forward  # type: ignore[method-assign]
+
+    def _busy(self, what: str) -> None:
+        self.threads.add(threading.current_thread())
+        self._computing.append(what)
+        self._most.append(len(self._computing))
+        time.sleep(0.003)
+        self._computing.remove(what)
+
+    def _noted_forward(self, windows: Tensor) -> Mapping[str, Tensor]:
+        self._busy("forward")
+        return self._forward(windows)
+
+    def prepare(self, track: Track) -> Prepared:
+        prepared = super().prepare(track)
+
+        def windows(model_id: str) -> Windows:
+            self._busy("windows")
+            assert torch.is_inference_mode_enabled()
+            return prepared.windows[model_id]
+
+        cutters = {model_id: partial(windows, model_id) for model_id in prepared.windows}
+        return Prepared(WindowsOnDemand(cutters), prepared.context)
+
+    def finish(self, prepared: Prepared, outputs: Outputs) -> dict[str, list[float]]:
+        self._busy("finish")
+        return super().finish(prepared, outputs)
+
+
+async def complete_many(processor: AbstractContextManager[object]) -> tuple[int, list[Watched]]:
+    """Complete tracks by two steps; give how much was computed at once, and the steps."""
+    computing: list[str] = []
+    most: list[int] = []
+    watched = [Watched(model_id, computing, most) for model_id in ("first", "second")]
+    steps = [BatchedStep(one, torch.device("cpu"), 4, processor=processor) for one in watched]
+    waveforms = [track(1.0, seed) for seed in range(6)]
+    prepared = [[(step, step.step.prepare(bring(one, CPU))) for step in steps] for one in waveforms]
+    await asyncio.gather(*(step.complete(ready) for of_one in prepared for step, ready in of_one))
+    for step in steps:
+        step.close()
+    return max(most), watched
+
+
+async def test_steps_that_share_a_processor_compute_one_thing_at_a_time() -> None:
+    assert (await complete_many(Lock()))[0] == 1
+    assert (await complete_many(nullcontext()))[0] > 1
+
+
+async def test_windows_of_a_prepared_track_are_cut_in_no_event_loop() -> None:
+    _, watched = await complete_many(nullcontext())
+    for step in watched:
+        assert threading.current_thread() not in step.threads
+
+
+async def test_a_track_whose_windows_are_being_cut_counts_as_queued() -> None:
+    processor = Lock()
+    step = BatchedStep(
+        SpectrumStep(SpectrumModel("fine", 100)), torch.device("cpu"), 1, processor=processor
+    )
+    prepared = step.prepare(track(1.0, 0))
+    with processor:
+        completing = asyncio.create_task(step.complete(prepared))
+        await asyncio.sleep(0)
+        waiting = asyncio.create_task(step.wants_more())
+        await asyncio.sleep(0.05)
+        assert not waiting.done()
+    await asyncio.gather(completing, waiting)
     step.close()
 
 
