@@ -60,6 +60,27 @@ class Edit:
         return replace(changed, analysis=Analysis(features, self.heard.made_by, datetime.now(UTC)))
 
 
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A change to a track that is yet to be looked up, and is new where there is none.
+
+    Attributes:
+        owner: Whose track.
+        terms: What it goes by (`serve_app.library.rows`). What is entered under one of them at the
+            same time is looked up after it.
+        edit: Looks the track up and gives the change.
+    """
+
+    owner: str
+    terms: Sequence[str]
+    edit: Callable[[], Edit]
+
+    @property
+    def names(self) -> set[tuple[str, str]]:
+        """The terms, of this owner's tracks."""
+        return {(self.owner, term) for term in self.terms}
+
+
 def with_model(track: LibraryTrack, model: str) -> LibraryTrack:
     """Note that there is a vector of a model."""
     return replace(track, embeddings=tuple(dict.fromkeys([*track.embeddings, model])))

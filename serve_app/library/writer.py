@@ -1,12 +1,19 @@
-"""Single changes of one moment, written together: the first waits for nobody."""
+"""Single changes of one moment, written together: the first waits for nobody.
+
+Invariant: what was looked up to decide on a change is still so when it is written, whoever else of
+this machine enters the same.
+"""
 
 import asyncio
+from collections.abc import Sequence
 
-from serve_app.library.edit import Edit
+from serve_app.library.edit import Edit, Entry
 from serve_app.library.library import Library
 from serve_app.library.track import LibraryTrack
 
 MAX_TOGETHER = 256
+
+_Waiting = tuple[Edit | Entry, "asyncio.Future[LibraryTrack | None]"]
 
 
 class LibraryWriter:
@@ -14,17 +21,17 @@ class LibraryWriter:
 
     def __init__(self, library: Library) -> None:
         self._library = library
-        self._waiting: list[tuple[Edit, asyncio.Future[LibraryTrack | None]]] = []
+        self._waiting: list[_Waiting] = []
         self._writing: asyncio.Task[None] | None = None
 
-    async def write(self, edit: Edit) -> LibraryTrack | None:
+    async def write(self, change: Edit | Entry) -> LibraryTrack | None:
         """Make a change; give the track as it is then.
 
         Raises:
             LibraryBusyError: Others were always faster.
         """
         answer: asyncio.Future[LibraryTrack | None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((edit, answer))
+        self._waiting.append((change, answer))
         if self._writing is None:
             self._writing = asyncio.create_task(self._write_waiting())
         return await answer
@@ -32,18 +39,27 @@ class LibraryWriter:
     async def _write_waiting(self) -> None:
         try:
             while self._waiting:
-                together = self._waiting[:MAX_TOGETHER]
-                del self._waiting[:MAX_TOGETHER]
+                n = self._n_apart()
+                together = self._waiting[:n]
+                del self._waiting[:n]
                 await self._write(together)
         finally:
             self._writing = None
 
-    async def _write(
-        self, together: list[tuple[Edit, asyncio.Future[LibraryTrack | None]]]
-    ) -> None:
-        edits = [edit for edit, _ in together]
+    def _n_apart(self) -> int:
+        """Count the changes, from the first, of which none has to see another one written."""
+        names = set[tuple[str, str]]()
+        for n, (change, _) in enumerate(self._waiting[:MAX_TOGETHER]):
+            if isinstance(change, Entry):
+                if not names.isdisjoint(change.names):
+                    return n
+                names |= change.names
+        return MAX_TOGETHER
+
+    async def _write(self, together: Sequence[_Waiting]) -> None:
+        changes = [change for change, _ in together]
         try:
-            tracks = await asyncio.to_thread(self._library.write, edits)
+            tracks = await asyncio.to_thread(self._stored, changes)
         except Exception as error:  # noqa: BLE001  it is those who wait that must know
             for _, answer in together:
                 if not answer.done():
@@ -52,3 +68,12 @@ class LibraryWriter:
         for (_, answer), track in zip(together, tracks, strict=True):
             if not answer.done():
                 answer.set_result(track)
+
+    def _stored(self, changes: Sequence[Edit | Entry]) -> list[LibraryTrack | None]:
+        edits = [change for change in changes if isinstance(change, Edit)]
+        if len(edits) == len(changes):
+            return self._library.write(edits)
+        with self._library.turn():
+            return self._library.write(
+                [change.edit() if isinstance(change, Entry) else change for change in changes]
+            )

@@ -4,7 +4,7 @@ Invariant: an account changes its own tracks alone, and sees beside them the ope
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
@@ -23,7 +23,7 @@ from serve_app.domain.track_ids import (
     TrackId,
     parse_track_id,
 )
-from serve_app.library.edit import Edit, added, removed, where_there
+from serve_app.library.edit import Edit, Entry, added, removed, where_there
 from serve_app.library.library import Library, TrackPage
 from serve_app.library.query import TrackQuery
 from serve_app.library.rows import content_term, item_artist_term, item_term
@@ -253,18 +253,15 @@ class LibraryService:
             LibraryClosedError: The operator alone adds tracks.
         """
         self.check_open()
-        known = self._same(caller.owner, identity, file)
         sources = dict.fromkeys(said(identity), BY_OWNER)
-        if known is None:
-            track = LibraryTrack(
-                new_track_id(),
-                replace(identity, source="library"),
-                caller.owner,
-                sources,
-                (file,),
-                tuple(tags),
-            )
-            return await self._written(Edit(track.track_id, added(track))), True
+        new = LibraryTrack(
+            new_track_id(),
+            replace(identity, source="library"),
+            caller.owner,
+            sources,
+            (file,),
+            tuple(tags),
+        )
 
         def extended(track: LibraryTrack) -> LibraryTrack:
             return replace(
@@ -275,7 +272,8 @@ class LibraryService:
                 tags=tuple(dict.fromkeys([*track.tags, *tags])),
             )
 
-        return await self._written(Edit(known.track_id, where_there(extended))), False
+        track = await self._entered(new, terms_of(identity, file), extended)
+        return track, track.track_id == new.track_id
 
     async def submit(self, caller: Caller, mbid: str, document: object) -> None:
         """Keep what a low-level document of AcousticBrainz' extractor says of a recording.
@@ -301,11 +299,7 @@ class LibraryService:
         self.check_open()
         measured = replace(measured, mbid=mbid)
         sources = dict.fromkeys(said(measured), measured.source)
-        known = self._library.of_term(str(TrackId(Platform.MBID, mbid)), caller.owner)
-        if not known:
-            track = LibraryTrack(new_track_id(), measured, caller.owner, sources)
-            await self._written(Edit(track.track_id, added(track)))
-            return
+        new = LibraryTrack(new_track_id(), measured, caller.owner, sources)
 
         def measured_again(track: LibraryTrack) -> LibraryTrack:
             who = replace(
@@ -316,7 +310,7 @@ class LibraryService:
             )
             return replace(track, identity=who, sources={**sources, **track.sources})
 
-        await self._written(Edit(known[0].track_id, where_there(measured_again)))
+        await self._entered(new, [str(TrackId(Platform.MBID, mbid))], measured_again)
 
     def check_open(self) -> None:
         """Refuse to add tracks where accounts may not.
@@ -341,7 +335,7 @@ class LibraryService:
         named: dict[str, Any] = {ID_FIELDS[track_id.platform]: track_id.value}
         identity, file = TrackIdentity(**named), asset_file(asset)
         known = self._resolver.at_hand(track_id, caller.owner)
-        if known is not None and self._same(caller.owner, identity, file) is None:
+        if known is not None and self._of_terms(caller.owner, terms_of(identity, file)) is None:
             identity = identity.filled_from(replace(known, library_id=None))
         await self.add(caller, identity, (), file)
 
@@ -387,19 +381,32 @@ class LibraryService:
         if self.get(caller, track_id).owner == OPERATOR:
             raise LibraryClosedError("the track is the operator's; only your own can be changed")
 
-    def _same(self, owner: str, identity: TrackIdentity, file: TrackFile) -> LibraryTrack | None:
-        """The owner's track that has one of the identifiers, or these bytes."""
-        terms = [str(one) for one in identity.ids()]
-        if file.content_sha256 is not None:
-            terms.append(content_term(file.content_sha256))
+    async def _entered(
+        self,
+        new: LibraryTrack,
+        terms: Sequence[str],
+        change: Callable[[LibraryTrack], LibraryTrack],
+    ) -> LibraryTrack:
+        """Change the track of its owner that has one of the terms; if none has, add the new one."""
+
+        def edit() -> Edit:
+            known = self._of_terms(new.owner, terms)
+            if known is None:
+                return Edit(new.track_id, added(new))
+            return Edit(known.track_id, where_there(change))
+
+        return await self._written(Entry(new.owner, terms, edit))
+
+    def _of_terms(self, owner: str, terms: Sequence[str]) -> LibraryTrack | None:
+        """The owner's track that has one of the terms."""
         for term in terms:
             found = self._library.of_term(term, owner)
             if found:
                 return found[0]
         return None
 
-    async def _written(self, edit: Edit) -> LibraryTrack:
-        track = await self._writer.write(edit)
+    async def _written(self, change: Edit | Entry) -> LibraryTrack:
+        track = await self._writer.write(change)
         if track is None:
             raise TrackNotFoundError(NO_TRACK)
         return track
@@ -410,6 +417,14 @@ def asset_file(asset: AssetRecord) -> TrackFile:
     return TrackFile(
         Place.ASSET, asset.asset_id, content_sha256=asset.sha256, size_bytes=asset.size_bytes
     )
+
+
+def terms_of(identity: TrackIdentity, file: TrackFile) -> list[str]:
+    """Give what a track goes by: its identifiers, and the bytes of a file."""
+    terms = [str(one) for one in identity.ids()]
+    if file.content_sha256 is not None:
+        terms.append(content_term(file.content_sha256))
+    return terms
 
 
 def with_file(known: Sequence[TrackFile], file: TrackFile) -> tuple[TrackFile, ...]:

@@ -1,5 +1,6 @@
 """Tracks of the library over HTTP: added by their owner, found by look-ups, seen by nobody else."""
 
+import asyncio
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -74,6 +75,19 @@ async def test_an_added_track_is_found_by_all_that_names_it(
         found = await client.get(path)
         assert (found.status_code, found.json()["_meta"]["cache"]) == (200, "hit"), path
     assert api.backend.n_calls == 1
+
+
+async def test_a_track_that_is_added_many_times_at_once_is_one(
+    api: Application, demo_audio: bytes
+) -> None:
+    client = api.client("pro")
+    asset_id = await upload(client, demo_audio)
+    bodies = await asyncio.gather(
+        *(add(client, asset_id=asset_id, ids=[ISRC], tags=[str(n)]) for n in range(8))
+    )
+    assert len({body["track"]["id"] for body in bodies}) == 1
+    (one,) = (await client.get("/v1/library")).json()["items"]
+    assert sorted(one["tags"]) == [str(n) for n in range(8)]
 
 
 async def test_an_added_track_s_tempo_is_looked_for_in_a_range(

@@ -21,7 +21,7 @@ from moto.server import ThreadedMotoServer
 from pipelines.analysis.features import from_json, to_json
 from serve_app.domain.errors import ServiceUnavailableError
 from serve_app.domain.track_ids import parse_track_id
-from serve_app.library.edit import Edit, removed, where_there
+from serve_app.library.edit import Edit, Entry, removed, where_there
 from serve_app.library.library import Library
 from serve_app.library.measures import measures_of
 from serve_app.library.query import Sort, TrackQuery
@@ -361,6 +361,47 @@ async def test_changes_of_one_moment_are_one_commit(opened: Opened) -> None:
     assert last is not None
     assert last.tags == tuple(str(n) for n in range(50))
     assert last.revision <= 4
+
+
+async def test_what_several_enter_at_once_is_one_track(opened: Opened) -> None:
+    libraries = [opened(), opened(view="view")]  # of two processes of one machine
+    writers = [LibraryWriter(library) for library in libraries]
+
+    def entry(n: int) -> Entry:
+        library, new = libraries[n % 2], track(isrc=ISRC)
+
+        def edit() -> Edit:
+            known = library.of_term(f"isrc:{ISRC}", OPERATOR)
+            if not known:
+                return adding(replace(new, tags=(str(n),)))
+            return Edit(
+                known[0].track_id,
+                where_there(lambda there: replace(there, tags=(*there.tags, str(n)))),
+            )
+
+        return Entry(OPERATOR, [f"isrc:{ISRC}"], edit)
+
+    answers = await asyncio.gather(*(writers[n % 2].write(entry(n)) for n in range(20)))
+    assert len({answer.track_id for answer in answers if answer is not None}) == 1
+    (one,) = libraries[0].all(EVERYBODY)
+    assert sorted(one.tags, key=int) == [str(n) for n in range(20)]
+
+
+async def test_entries_that_have_nothing_in_common_are_one_commit(opened: Opened) -> None:
+    library = opened()
+    writer = LibraryWriter(library)
+    await writer.write(adding(track("First")))
+    before = library.version
+
+    def entry(n: int, owner: str) -> Entry:
+        return Entry(owner, [f"isrc:{n}"], lambda: adding(track(f"Song {n}", owner=owner)))
+
+    await asyncio.gather(
+        *(writer.write(entry(n, "acct_1")) for n in range(20)),
+        *(writer.write(entry(n, "acct_2")) for n in range(20)),
+    )
+    assert library.count(["acct_1"]) == library.count(["acct_2"]) == 20
+    assert library.version - before <= 2
 
 
 async def test_who_waits_hears_of_a_failure(opened: Opened) -> None:
