@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from serve_app.domain.errors import BadRequestError
 from serve_app.library.spelling import normalise
 
 OCTAVES = (1.0, 0.5, 2.0)
@@ -111,6 +112,19 @@ class TrackQuery:
     energy_min: int | None = None
     energy_max: int | None = None
     sort: Sort = NEWEST
+
+    def __post_init__(self) -> None:
+        """Refuse bounds between which nothing can lie.
+
+        Raises:
+            BadRequestError: A least value is above its greatest.
+        """
+        for name in ("tempo", "year", "energy"):
+            least, most = getattr(self, f"{name}_min"), getattr(self, f"{name}_max")
+            if least is not None and most is not None and least > most:
+                raise BadRequestError(
+                    f"{name}_min is above {name}_max, so that no track can match: swap them"
+                )
 
     @property
     def has_conditions(self) -> bool:

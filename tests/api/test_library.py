@@ -268,6 +268,14 @@ async def test_a_body_that_says_too_little_or_too_much_is_refused(api: Applicati
     assert (await client.get("/v1/library")).json()["items"] == []
 
 
+async def test_bounds_the_wrong_way_round_are_a_400(api: Application) -> None:
+    client = api.client("pro")
+    for path in ("/v1/library", f"/v1/similar/{ISRC}"):
+        refused = await client.get(path, params={"tempo_min": 140, "tempo_max": 120})
+        assert refused.status_code == 400, path
+        assert "swap them" in refused.json()["message"]
+
+
 async def test_a_404_says_what_is_known_and_what_to_do(api: Application) -> None:
     shared(api, track())
     answer = await api.client("pro").get(f"/v1/audio-features/{SPOTIFY}")

@@ -19,7 +19,7 @@ import pytest
 from moto.server import ThreadedMotoServer
 
 from pipelines.analysis.features import from_json, to_json
-from serve_app.domain.errors import ServiceUnavailableError
+from serve_app.domain.errors import BadRequestError, ServiceUnavailableError
 from serve_app.domain.track_ids import parse_track_id
 from serve_app.library.edit import Edit, Entry, removed, where_there
 from serve_app.library.library import Library
@@ -548,3 +548,10 @@ def test_two_nodes_lose_no_change_of_each_other_on_s3(
     changed = node.get(one.track_id)
     assert changed is not None
     assert len(set(changed.tags)) == 10
+
+
+@pytest.mark.parametrize("name", ["tempo", "year", "energy"])
+def test_bounds_the_wrong_way_round_are_refused(name: str) -> None:
+    TrackQuery(**{f"{name}_min": 90, f"{name}_max": 90})
+    with pytest.raises(BadRequestError, match=f"{name}_min is above {name}_max"):
+        TrackQuery(**{f"{name}_min": 91, f"{name}_max": 90})

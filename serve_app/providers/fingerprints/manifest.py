@@ -30,6 +30,10 @@ class NoIndexError(FingerprintIndexError):
         )
 
 
+class IndexBusyError(FingerprintIndexError):
+    """Another process is changing it."""
+
+
 class OutdatedIndexError(FingerprintIndexError):
     """The index was made by another fingerprint: its tracks must be fingerprinted again."""
 
@@ -130,7 +134,7 @@ def exclusive(folder: Path) -> Iterator[None]:
     """Keep other builders out of a folder; the lock dies with its process.
 
     Raises:
-        FingerprintIndexError: Another builder is at work.
+        IndexBusyError: Another builder is at work.
     """
     import fcntl
 
@@ -138,5 +142,5 @@ def exclusive(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise FingerprintIndexError(f"Another process is changing {folder}.") from error
+            raise IndexBusyError(f"Another process is changing {folder}.") from error
         yield

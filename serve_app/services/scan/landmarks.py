@@ -4,6 +4,7 @@ Invariant: a track comes into the index after it is in the library. What a crash
 is made up for by the next scan that passes its file.
 """
 
+import time
 from contextlib import suppress
 from pathlib import Path
 from threading import Lock
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 from pipelines.audio.decode import decode
 from serve_app.providers.fingerprints.builder import FingerprintIndexBuilder
 from serve_app.providers.fingerprints.index import FingerprintIndex
-from serve_app.providers.fingerprints.manifest import FingerprintIndexError, is_current
+from serve_app.providers.fingerprints.manifest import IndexBusyError, is_current
 from serve_app.services.scan.facts import LIMITS
 
 if TYPE_CHECKING:
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 
 TOGETHER = 200
 """Tracks of one commit, for which the whole list of keys is read."""
+
+PATIENCE_S = 10.0
+"""With another process at the index, in the end: a second scan, say."""
 
 
 class LandmarkIndex:
@@ -58,15 +62,26 @@ class LandmarkIndex:
             self._known.add(track_id)
             is_time = len(self._waiting) % TOGETHER == 0
         if is_time:
-            with suppress(FingerprintIndexError):  # another process writes it now
-                self.commit()
+            with suppress(IndexBusyError):
+                self._commit()
 
-    def commit(self) -> None:
+    def finish(self) -> None:
         """Have the index hold what was put, which running services then see within a second.
 
         Raises:
-            FingerprintIndexError: Another process writes it.
+            IndexBusyError: Another process has been writing it for `PATIENCE_S`.
+            FingerprintIndexError: It is damaged.
         """
+        until_s = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                return self._commit()
+            except IndexBusyError:
+                if time.monotonic() > until_s:
+                    raise
+            time.sleep(0.2)
+
+    def _commit(self) -> None:
         with self._lock:
             if self._waiting:
                 with FingerprintIndexBuilder(self._folder) as builder:

@@ -17,6 +17,7 @@ from serve_app.library.edit import Edit
 from serve_app.library.library import Library
 from serve_app.library.track import OPERATOR, LibraryTrack, TrackFile
 from serve_app.library.track import Place as Kind
+from serve_app.providers.fingerprints.manifest import IndexBusyError
 from serve_app.services.failure import reason_of
 from serve_app.services.scan.changes import now, with_mark
 from serve_app.services.scan.entries import Entries, Hearing, Taken, is_as_listed
@@ -118,9 +119,16 @@ class Scan:
             # Whatever has been heard is written, also when the scan is stopped.
             await self._write_waiting()
             writer.cancel()
-            await asyncio.to_thread(self._landmarks.commit)
+            await self._finish_landmarks()
         for place, found in listed:
             await self._mark_missing(place, found)
+
+    async def _finish_landmarks(self) -> None:
+        try:
+            await asyncio.to_thread(self._landmarks.finish)
+        except IndexBusyError as error:
+            message = f"{error} The next scan adds the tracks that are not in it yet."
+            self._fail("fingerprint index", message)
 
     async def _take_all(self, listed: Sequence[tuple[Place, Sequence[Found | Trouble]]]) -> None:
         # A file that lies in several places is one.

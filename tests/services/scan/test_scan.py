@@ -25,6 +25,8 @@ from serve_app.library.query import TrackQuery
 from serve_app.library.track import OPERATOR, LibraryTrack
 from serve_app.providers.catalog.search import Catalog
 from serve_app.providers.fingerprints.index import FingerprintIndex
+from serve_app.providers.fingerprints.manifest import exclusive
+from serve_app.services.scan import landmarks
 from serve_app.services.scan.entries import Hearing
 from serve_app.services.scan.facts import LIMITS
 from serve_app.services.scan.landmarks import LandmarkIndex
@@ -172,6 +174,30 @@ async def test_what_was_scanned_is_known_by_its_sound(setting: Setting, music: P
     assert again.counts == {Outcome.UNCHANGED: 2}
     assert named() == second
     assert len(setting.engine.heard) == 2
+
+
+async def test_a_scan_waits_for_another_at_the_index_and_ends_without_it(
+    setting: Setting, music: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await setting.scan(Folder(music))
+    (music / "a.ogg").unlink()
+    write(music / "c.ogg", 3, artist="Nina", title="Third")
+    with exclusive(setting.index):
+        monkeypatch.setattr(landmarks, "PATIENCE_S", 0.3)
+        report = await setting.scan(Folder(music))
+    (trouble,) = report.troubles
+    assert "next scan" in trouble.message
+    assert setting.titled("First").files[0].missing_since is not None
+    third = setting.titled("Third").track_id
+    assert LandmarkIndex(setting.index).lacks(third)
+    held = exclusive(setting.index)
+    held.__enter__()
+    monkeypatch.setattr(landmarks, "PATIENCE_S", 60.0)
+    scanning = asyncio.create_task(setting.scan(Folder(music)))
+    await asyncio.sleep(1)
+    held.__exit__(None, None, None)
+    assert (await scanning).troubles == []
+    assert not LandmarkIndex(setting.index).lacks(third)
 
 
 async def test_moves_copies_and_tags_are_followed(setting: Setting, music: Path) -> None:
