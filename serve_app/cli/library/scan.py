@@ -31,7 +31,7 @@ from serve_app.services.scan.landmarks import LandmarkIndex
 from serve_app.services.scan.naming import Naming
 from serve_app.services.scan.places import Bucket, Folder, Found, Place, SingleFile, Trouble
 from serve_app.services.scan.report import Outcome, ScanReport
-from serve_app.services.scan.scan import Engine, Scan
+from serve_app.services.scan.scan import Engine, Scan, gone_from
 
 NO_NEWS = {Outcome.UNCHANGED, Outcome.FAILED}
 """What a file may be from one look to the next; whoever watches was told of it before."""
@@ -63,6 +63,13 @@ def scan(
     again: Annotated[
         bool, typer.Option("--again", help="Analyse what is known, too: after a swap of models.")
     ] = False,
+    forget: Annotated[
+        bool,
+        typer.Option(
+            "--forget",
+            help="Forget files that are gone, and tracks that have no other; not only mark them.",
+        ),
+    ] = False,
     tempo_range: TempoRangeOption = None,
     config: ConfigOption = None,
 ) -> None:
@@ -82,13 +89,13 @@ def scan(
     os.umask(0o077)  # what is made from here on lies in the data folder
     library = opened(settings, files)
     if dry_run:
-        foretell(library, listed(places))
+        foretell(library, listed(places), forget=forget)
         return
     is_served = running_session(files) is not None and not here
     with told(FingerprintIndexError):
         naming = Naming.open(files.catalog_dir, files.fingerprint_dir)
         landmarks = LandmarkIndex(files.fingerprint_dir)
-    session = Session(library, naming, landmarks, again=again)
+    session = Session(library, naming, landmarks, again=again, forget=forget)
 
     @asynccontextmanager
     async def engine() -> AsyncIterator[Engine]:
@@ -124,10 +131,16 @@ class Session:
     """One scan after the other of the same places."""
 
     def __init__(
-        self, library: Library, naming: Naming, landmarks: LandmarkIndex, *, again: bool
+        self,
+        library: Library,
+        naming: Naming,
+        landmarks: LandmarkIndex,
+        *,
+        again: bool,
+        forget: bool,
     ) -> None:
         self._library, self._naming, self._landmarks = library, naming, landmarks
-        self._again = again
+        self._again, self._forget = again, forget
         self._reported = set[Trouble]()
 
     async def look(self, engine: Engine, found: Listed, *, is_quiet: bool = False) -> ScanReport:
@@ -143,7 +156,9 @@ class Session:
                 show(n_of.total(), n_of[Outcome.ADDED] + n_of[Outcome.ANALYSED], "")
 
             scan = Scan(
-                self._library, engine, self._naming, self._landmarks, tell, again=self._again
+                *(self._library, engine, self._naming, self._landmarks, tell),
+                again=self._again,
+                forget=self._forget,
             )
             try:
                 await scan.run(found)
@@ -185,8 +200,8 @@ def listed(places: Sequence[Place]) -> Listed:
     return [(place, list(place.find())) for place in places]
 
 
-def foretell(library: Library, found: Listed) -> None:
-    """Tell what a scan would look at, by size and time of change."""
+def foretell(library: Library, found: Listed, *, forget: bool) -> None:
+    """Tell what a scan would look at, by size and time of change, and what is gone."""
     troubles = [one for _, of_place in found for one in of_place if isinstance(one, Trouble)]
     news = 0
     for one in (one for _, of_place in found for one in of_place):
@@ -196,7 +211,17 @@ def foretell(library: Library, found: Listed) -> None:
     for trouble in troubles:
         errors.print(f"{trouble.location}: {trouble.message}", highlight=False)
     n_known = sum(len(of_place) for _, of_place in found) - news - len(troubles)
-    console.print(f"{news} new or changed, {n_known} unchanged", highlight=False)
+    gone = {
+        location
+        for place, of_place in found
+        for _, location in gone_from(library, place, of_place, marked_too=forget)
+    }
+    for location in sorted(gone):
+        console.print(f"gone: {location}", highlight=False)
+    summary = f"{news} new or changed, {n_known} unchanged"
+    if gone:
+        summary += f", {len(gone)} gone and to be {'forgotten' if forget else 'marked as missing'}"
+    console.print(summary, highlight=False)
     if troubles:
         fail(f"{len(troubles)} cannot be read")
 

@@ -1,7 +1,7 @@
 """The local index as a recogniser: the first of the cascade, and enough by itself."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
 from pathlib import Path
@@ -10,6 +10,7 @@ from pipelines.fingerprint.clip import Clip
 from serve_app.domain.identification import Recognition
 from serve_app.domain.identity import TrackIdentity
 from serve_app.domain.providers import ProviderTerms, ProviderUnavailableError
+from serve_app.domain.track_ids import LIBRARY_PREFIX
 from serve_app.providers.fingerprints.index import FingerprintIndex, IndexMatch
 from serve_app.providers.fingerprints.manifest import FILE_NAME, FingerprintIndexError
 
@@ -37,7 +38,8 @@ class LocalRecogniser:
 
         Args:
             folder: Of the index.
-            identity_of: What the catalog knows of a track key; None falls back to the bare key.
+            identity_of: What the catalog knows of a track key; None falls back to the bare
+                key, unless it is one of the library.
             executor: Where look-ups run; the event loop's own by default.
             min_confidence: Percent below which there is no match.
         """
@@ -61,20 +63,22 @@ class LocalRecogniser:
         """See `Recogniser`."""
         loop = asyncio.get_running_loop()
         try:
-            match = await loop.run_in_executor(self._executor, self._best, clip)
+            matches = await loop.run_in_executor(self._executor, self._matches, clip)
         except (FingerprintIndexError, OSError) as error:
             raise ProviderUnavailableError(NAME, f"the index cannot be read: {error}") from error
-        if match is None or match.confidence < self._min_confidence:
-            return None
-        identity = self._identity_of(match.track_key) or TrackIdentity(
-            title=match.track_key, source=NAME
-        )
-        return Recognition(identity, match.confidence)
+        for match in matches:
+            if match.confidence < self._min_confidence:
+                break
+            identity = self._identity_of(match.track_key)
+            if identity is None and not match.track_key.startswith(LIBRARY_PREFIX):
+                identity = TrackIdentity(title=match.track_key, source=NAME)
+            if identity is not None:  # else the library has it no longer
+                return Recognition(identity, match.confidence)
+        return None
 
-    def _best(self, clip: Clip) -> IndexMatch | None:
+    def _matches(self, clip: Clip) -> Sequence[IndexMatch]:
         if self._index is None:
             self._index = FingerprintIndex.open(self._folder)
         else:
             self._index.refresh()
-        matches = self._index.query(clip.fingerprint, clip.dense)
-        return matches[0] if matches else None
+        return self._index.query(clip.fingerprint, clip.dense)

@@ -1,10 +1,11 @@
-"""What a scan adds to the fingerprint index, so that the library's tracks are known by their sound.
+"""What a scan changes in the fingerprint index: the library's tracks are known by their sound.
 
 Invariant: a track comes into the index after it is in the library. What a crash kept from the index
 is made up for by the next scan that passes its file.
 """
 
 import time
+from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 from threading import Lock
@@ -40,6 +41,7 @@ class LandmarkIndex:
         self._folder = folder
         self._fingerprinter = Fingerprinter()
         self._waiting: dict[str, Fingerprint] = {}
+        self._gone = set[str]()
         self._lock = Lock()
         self._known = FingerprintIndex.open(folder).keys() if is_current(folder) else set()
 
@@ -65,6 +67,11 @@ class LandmarkIndex:
             with suppress(IndexBusyError):
                 self._commit()
 
+    def forget(self, track_ids: Collection[str]) -> None:
+        """Take tracks out that the library has no longer, with the next `finish`."""
+        with self._lock:
+            self._gone |= self._known.intersection(track_ids)
+
     def finish(self) -> None:
         """Have the index hold what was put, which running services then see within a second.
 
@@ -83,7 +90,11 @@ class LandmarkIndex:
 
     def _commit(self) -> None:
         with self._lock:
-            if self._waiting:
+            if self._waiting or self._gone:
                 with FingerprintIndexBuilder(self._folder) as builder:
+                    for track_id in self._gone:
+                        builder.remove(track_id)
                     builder.build(self._waiting.items())
+                self._known -= self._gone
+                self._gone.clear()
                 self._waiting.clear()

@@ -18,6 +18,7 @@ class Outcome(StrEnum):
     RETAGGED = "with other tags"
     RETURNED = "found again"
     MISSING = "missing"
+    FORGOTTEN = "forgotten"
     FAILED = "failed"
 
 

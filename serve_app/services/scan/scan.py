@@ -19,7 +19,7 @@ from serve_app.library.track import OPERATOR, LibraryTrack, TrackFile
 from serve_app.library.track import Place as Kind
 from serve_app.providers.fingerprints.manifest import IndexBusyError
 from serve_app.services.failure import reason_of
-from serve_app.services.scan.changes import now, with_mark
+from serve_app.services.scan.changes import now, with_mark, without_file
 from serve_app.services.scan.entries import Entries, Hearing, Taken, is_as_listed
 from serve_app.services.scan.facts import FileChangedError, Stamp
 from serve_app.services.scan.landmarks import LandmarkIndex
@@ -38,6 +38,10 @@ READ_AHEAD = 2
 """Files that are read while others are analysed."""
 
 PAGE = 500
+
+NOTHING_FOUND = (
+    "nothing is found where {n} files were; is it mounted? If they were deleted, add --forget"
+)
 
 
 class Engine(Protocol):
@@ -80,6 +84,7 @@ class Scan:
         tell: Callable[[str, Outcome], None],
         *,
         again: bool = False,
+        forget: bool = False,
     ) -> None:
         """Prepare a pass.
 
@@ -90,10 +95,11 @@ class Scan:
             landmarks: Knows tracks by their sound.
             tell: Called with the location and what became of each file.
             again: Analyse what is known, too.
+            forget: Forget what is gone, rather than mark it.
         """
         self._library, self._engine, self._naming = library, engine, naming
         self._entries, self._landmarks = Entries(library), landmarks
-        self._tell, self._again = tell, again
+        self._tell, self._again, self._forget = tell, again, forget
         self.report = ScanReport()
         self._taken: asyncio.Queue[_Waiting] = asyncio.Queue()
         self._in_work: dict[str, asyncio.Future[None]] = {}
@@ -121,7 +127,7 @@ class Scan:
             writer.cancel()
             await self._finish_landmarks()
         for place, found in listed:
-            await self._mark_missing(place, found)
+            await self._follow_gone(place, found)
 
     async def _finish_landmarks(self) -> None:
         try:
@@ -219,32 +225,29 @@ class Scan:
             ended.append((one, outcome))
         return ended
 
-    async def _mark_missing(self, place: Place, listed: Sequence[Found | Trouble]) -> None:
-        """Mark what lay in a place, unless something of the place could not be looked at."""
-        seen = {one.location for one in listed}
-        lost = [
-            (track.track_id, file.location)
-            for track in await asyncio.to_thread(lambda: list(self._library.all([OPERATOR])))
-            for file in track.files
-            if file.missing_since is None
-            and file.place is Kind.PATH
-            and place.holds(file.location)
-            and file.location not in seen
-        ]
+    async def _follow_gone(self, place: Place, listed: Sequence[Found | Trouble]) -> None:
+        """Mark or forget what lay in a place, unless something of it could not be looked at."""
+        lost = await asyncio.to_thread(
+            gone_from, self._library, place, listed, marked_too=self._forget
+        )
         if not lost:
             return
-        if not any(isinstance(one, Found) for one in listed):
-            self._fail(lost[0][1], f"nothing is found where {len(lost)} files were; is it mounted?")
+        if not self._forget and not any(isinstance(one, Found) for one in listed):
+            self._fail(lost[0][1], NOTHING_FOUND.format(n=len(lost)))
             return
-        unseen = [one.location for one in listed if isinstance(one, Trouble)]
         since = now()
-        lost = [(of, at) for of, at in lost if not any(at.startswith(gone) for gone in unseen)]
         for start in range(0, len(lost), PAGE):
             part = lost[start : start + PAGE]
-            edits = [Edit(track_id, with_mark(location, since)) for track_id, location in part]
-            await asyncio.to_thread(self._library.write, edits)
+            edits = [
+                Edit(track_id, without_file(at) if self._forget else with_mark(at, since))
+                for track_id, at in part
+            ]
+            tracks = await asyncio.to_thread(self._library.write, edits)
+            pairs = zip(part, tracks, strict=True)
+            self._landmarks.forget({track_id for (track_id, _), track in pairs if track is None})
             for _, location in part:
-                self._note(location, Outcome.MISSING)
+                self._note(location, Outcome.FORGOTTEN if self._forget else Outcome.MISSING)
+        await self._finish_landmarks()
 
     def _note(self, location: str, outcome: Outcome) -> None:
         self.report.note(outcome)
@@ -253,3 +256,31 @@ class Scan:
     def _fail(self, location: str, message: str) -> None:
         self.report.fail(Trouble(location, message))
         self._tell(location, Outcome.FAILED)
+
+
+def gone_from(
+    library: Library, place: Place, listed: Sequence[Found | Trouble], *, marked_too: bool
+) -> list[tuple[str, str]]:
+    """Find what lay in a place and was not listed; what could not be looked at is not gone.
+
+    Args:
+        library: Whose tracks.
+        place: Where they lay.
+        listed: All that is there.
+        marked_too: Whether files count that have been marked as missing before.
+
+    Returns:
+        Track id and location of each file.
+    """
+    seen = {one.location for one in listed if isinstance(one, Found)}
+    unseen = tuple(one.location for one in listed if isinstance(one, Trouble))
+    return [
+        (track.track_id, file.location)
+        for track in library.all([OPERATOR])
+        for file in track.files
+        if (marked_too or file.missing_since is None)
+        and file.place is Kind.PATH
+        and place.holds(file.location)
+        and file.location not in seen
+        and not file.location.startswith(unseen)
+    ]

@@ -70,6 +70,14 @@ def test_a_folder_becomes_a_library_and_an_export(data_dir: Path, tmp_path: Path
     assert done.exit_code == 0, done.output
     assert 'Name="At 120"' in (tmp_path / "dj.xml").read_text()
     assert sorted(path.name for path in tmp_path.glob("*dj*")) == ["dj.xml"]
+    (tmp_path / "music" / "120.ogg").unlink()
+    forgetting = ["scan", str(tmp_path / "music"), "--jobs", "1", "--forget"]
+    told = runner.invoke(app, [*forgetting, "--dry-run"])
+    assert f"gone: {tmp_path / 'music' / '120.ogg'}" in told.stdout
+    assert "1 gone and to be forgotten" in told.stdout
+    assert len(tracks(data_dir)) == 1
+    assert "1 forgotten" in runner.invoke(app, forgetting).stdout
+    assert tracks(data_dir) == []
 
 
 def test_a_data_folder_that_cannot_be_made_is_one_line(

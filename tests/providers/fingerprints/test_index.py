@@ -430,6 +430,21 @@ async def test_the_recogniser_gives_the_catalogs_identity(tmp_path: Path) -> Non
     assert found.identity == TrackIdentity(title="track-1", source="local")
 
 
+async def test_the_recogniser_passes_over_what_the_library_has_no_longer(tmp_path: Path) -> None:
+    gone, here = "trk_01ARZ3NDEKTSV4RRFFQ69G5FAV", "trk_01BX5ZZKBKACTAV9WEVGEMMVRZ"
+    known = TrackIdentity(artist="A", title="T", source="library")
+    asked = clip(excerpt(TRACKS["track-0"], 20))
+    with FingerprintIndexBuilder(tmp_path) as builder:
+        builder.build([(gone, TRACKS["track-0"])])
+    recogniser = LocalRecogniser(tmp_path, {here: known}.get, min_confidence=50)
+    assert await recogniser.recognise(asked) is None
+    with FingerprintIndexBuilder(tmp_path) as builder:
+        builder.build([(here, TRACKS["track-0"])])
+    found = await recogniser.recognise(asked)
+    assert found is not None
+    assert found.identity == known
+
+
 async def test_a_damaged_index_is_a_failure_and_not_a_miss(tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_text("{")
     recogniser = LocalRecogniser(tmp_path, lambda _: None)

@@ -101,7 +101,7 @@ class Setting:
     naming: Naming
     index: Path
 
-    async def scan(self, *places: Place, again: bool = False) -> ScanReport:
+    async def scan(self, *places: Place, again: bool = False, forget: bool = False) -> ScanReport:
         scan = Scan(
             self.library,
             self.engine,
@@ -109,6 +109,7 @@ class Setting:
             LandmarkIndex(self.index),
             lambda *_: None,
             again=again,
+            forget=forget,
         )
         await scan.run([(place, list(place.find())) for place in places])
         return scan.report
@@ -278,6 +279,36 @@ async def test_a_folder_that_is_away_marks_nothing(setting: Setting, music: Path
     report = await setting.scan(Folder(music))
     assert "mounted" in report.troubles[0].message
     assert all(file.missing_since is None for track in setting.tracks() for file in track.files)
+
+
+async def test_what_was_deleted_is_forgotten_when_told(setting: Setting, music: Path) -> None:
+    shutil.copy(music / "b.mp3", music / "copy.mp3")
+    await setting.scan(Folder(music))
+    first = setting.titled("First").track_id
+    (music / "a.ogg").unlink()
+    (music / "copy.mp3").unlink()
+    await setting.scan(Folder(music))  # marked, and forgotten all the same
+    report = await setting.scan(Folder(music), forget=True)
+    assert (report.counts[Outcome.FORGOTTEN], report.troubles) == (2, [])
+    (left,) = setting.tracks()
+    assert [file.location for file in left.files] == [str(music / "b.mp3")]
+    assert setting.library.whole(first) is None
+    index = LandmarkIndex(setting.index)
+    assert index.lacks(first)
+    assert not index.lacks(left.track_id)
+    (music / "b.mp3").unlink()
+    report = await setting.scan(Folder(music))
+    assert "--forget" in report.troubles[0].message
+    report = await setting.scan(Folder(music), forget=True)
+    assert (report.counts, setting.tracks()) == ({Outcome.FORGOTTEN: 1}, [])
+
+
+async def test_what_cannot_be_looked_at_is_not_forgotten(setting: Setting, music: Path) -> None:
+    await setting.scan(Folder(music))
+    await asyncio.to_thread(music.rename, music.parent / "aside")
+    report = await setting.scan(Folder(music), forget=True)
+    assert report.has_failed
+    assert len(setting.tracks()) == 2
 
 
 async def test_a_bad_file_is_a_line_with_its_path(setting: Setting, music: Path) -> None:
