@@ -26,6 +26,7 @@ TEMPI = 40.0 * 2.0 ** (np.arange(64) / 20)
 """BPM of the tempo head's classes: 40 to 355, 20 an octave (3.5 % apart)."""
 
 _WIN_LENGTH = 1411
+_HALF = _WIN_LENGTH // 2
 _N_FFT = 2048
 _BANDS_PER_OCTAVE = 12
 _F_MIN_HZ, _N_EDGES = 27.5, 104
@@ -111,12 +112,8 @@ class BeatFeatures(nn.Module):
             60 dB of the strongest, so that pauses between sounds change nothing; from 512 frames
             at most; positive, 1e-6 for silence.
         """
-        n = waveform.shape[-1]
-        n_frames = -(-n // HOP_LENGTH)
-        picks = torch.arange(0, n_frames, -(-n_frames // _LEVEL_FRAMES), device=waveform.device)
-        around = torch.arange(_WIN_LENGTH, device=waveform.device) - _WIN_LENGTH // 2
-        at = picks[:, None] * HOP_LENGTH + around
-        frames = waveform[:, at.clamp(0, n - 1)] * ((at >= 0) & (at < n))
+        n_frames = -(-waveform.shape[-1] // HOP_LENGTH)
+        frames = _frames_around(waveform, HOP_LENGTH * -(-n_frames // _LEVEL_FRAMES))
         means = self._mean(frames.float())[..., 0]
         heard = means >= _LEVEL_REACH * means.amax(dim=1, keepdim=True)
         level: Tensor = means.where(heard, torch.nan).nanquantile(_LEVEL_QUANTILE, dim=1) + 1e-6
@@ -125,8 +122,27 @@ class BeatFeatures(nn.Module):
     def _frames(self, waveform: Tensor) -> Tensor:
         """View ``[B, T]`` as frames centred on the hops' starts, ``[B, N, 1411]``."""
         n_frames = -(-waveform.shape[-1] // HOP_LENGTH)
-        padded = functional.pad(waveform, (_WIN_LENGTH // 2, _WIN_LENGTH))
+        padded = functional.pad(waveform, (_HALF, _WIN_LENGTH))
         return padded.unfold(-1, _WIN_LENGTH, HOP_LENGTH)[:, :n_frames]
+
+
+def _frames_around(waveform: Tensor, step: int) -> Tensor:
+    """Copy the frames of ``[B, T]`` around every so many samples, without a copy of the rest."""
+    n = waveform.shape[-1]
+    n_frames = -(-n // step)
+    # Those from the first to before the last of these need no silence outside.
+    first, last = -(-_HALF // step), (n - _WIN_LENGTH + _HALF) // step + 1
+    if first >= last:
+        padded = functional.pad(waveform, (_HALF, _WIN_LENGTH))
+        return padded.unfold(-1, _WIN_LENGTH, step)[:, :n_frames]
+    before = functional.pad(
+        waveform[:, : (first - 1) * step - _HALF + _WIN_LENGTH], (_HALF, 0)
+    ).unfold(-1, _WIN_LENGTH, step)
+    within = waveform[:, first * step - _HALF :].unfold(-1, _WIN_LENGTH, step)
+    behind = functional.pad(waveform[:, last * step - _HALF :], (0, _WIN_LENGTH)).unfold(
+        -1, _WIN_LENGTH, step
+    )
+    return torch.cat([before, within, behind[:, : n_frames - last]], dim=1)
 
 
 def is_heard(features: Tensor) -> Tensor:

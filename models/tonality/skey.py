@@ -18,6 +18,7 @@ _N_BINS = 99
 _N_CROPPED = 84
 _TOP_DB = 80.0
 _BLOCK = 64
+_POINTS = 2048
 _STAGES = ((2, 7), (3, 7), (40, 7), (40, 7), (30, 7), (10, 5), (3, 5))
 """Channels and kernel size of every stage."""
 
@@ -109,9 +110,18 @@ class Stage(nn.Module):
         """Map ``[B, C, F, N]`` to ``[B, C', F, N // 2]``."""
         x = functional.gelu(self.halve(_normalise(x)))
         y = _normalise(self.dwconv(x)).permute(0, 2, 3, 1)
-        y = self.gamma * self.pwconv2(functional.gelu(self.pwconv1(y)))
+        if y.device.type == "cpu":  # so that what is between the layers stays in the caches
+            points = torch.split(y.reshape(-1, y.shape[-1]), _POINTS)
+            y = torch.cat([self._of_points(some) for some in points]).view(y.shape)
+        else:
+            y = self._of_points(y)
         mixed: Tensor = x + y.permute(0, 3, 1, 2)
         return mixed
+
+    def _of_points(self, y: Tensor) -> Tensor:
+        """Map the channels of each point, ``[…, C]``."""
+        mapped: Tensor = self.gamma * self.pwconv2(functional.gelu(self.pwconv1(y)))
+        return mapped
 
 
 class SKey(nn.Module):

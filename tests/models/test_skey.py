@@ -11,7 +11,8 @@ from torch.nn import functional
 
 from models.checkpoints.cache import load_tensors
 from models.checkpoints.cards import ModelCard
-from models.tonality.skey import CROP_LENGTH, SKey
+from models.tonality import skey
+from models.tonality.skey import CROP_LENGTH, SAMPLE_RATE, SKey
 from tests.data.synthetic_music import steady
 
 
@@ -79,3 +80,12 @@ def test_a_row_equals_itself_alone(network: SKey) -> None:
     with torch.inference_mode():
         for row, waveform in zip(network(batch), batch, strict=True):
             torch.testing.assert_close(network(waveform[None])[0], row, atol=1e-5, rtol=1e-4)
+
+
+def test_points_in_pieces_are_points_at_once(
+    network: SKey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sound = 0.1 * torch.randn(2, 5 * SAMPLE_RATE, generator=torch.Generator().manual_seed(1))
+    pieces = network(sound)
+    monkeypatch.setattr(skey, "_POINTS", 1 << 30)
+    torch.testing.assert_close(network(sound), pieces, atol=1e-6, rtol=0)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from torch.nn import functional
 
 from models.rhythm.network import (
     FRAME_RATE,
@@ -13,6 +14,7 @@ from models.rhythm.network import (
     BeatFeatures,
     BeatLogits,
     BeatNetwork,
+    _frames_around,
     filter_bank,
 )
 
@@ -86,6 +88,15 @@ def test_a_quiet_half_does_not_move_the_level_of_a_long_track() -> None:
     level = features.level(loud)
     faded = torch.cat([loud * 0.01, loud], dim=1)
     assert float(features.level(faded)) == pytest.approx(float(level), rel=0.1)
+
+
+@pytest.mark.parametrize("step", [HOP_LENGTH, 5 * HOP_LENGTH])
+@pytest.mark.parametrize("n", [1, 700, 705, 706, 1411, 2000, 4410, 22_050, 22_051, 30_000])
+def test_frames_for_the_level_are_those_of_the_whole_padded_track(n: int, step: int) -> None:
+    waveform = torch.rand(2, n)
+    padded = functional.pad(waveform, (705, 1411))
+    expected = padded.unfold(-1, 1411, step)[:, : -(-n // step)]
+    assert torch.equal(_frames_around(waveform, step), expected)
 
 
 def test_shapes_and_size() -> None:
