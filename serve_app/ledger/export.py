@@ -50,7 +50,7 @@ class Exporter:
         for tag, (n_calls, known) in found.items():
             listed = self._segments.setdefault(tag[1:-1], [])
             if listed and listed[-1].last not in known:
-                if await lost_calls(self._journal, self._archive, tag, listed, known):
+                if await lost_calls(self._store, self._archive, tag, listed, known):
                     lacking.append(tag[1:-1])
                     continue
                 await self._trim(tag, listed[-1].last)  # archived, and not yet trimmed
@@ -113,13 +113,23 @@ def newest(marks: Marks) -> CallId:
 
 
 async def lost_calls(
-    journal: Journal, archive: Archive, tag: str, listed: list[Segment], marks: Marks
+    store: Store, archive: Archive, tag: str, listed: list[Segment], marks: Marks
 ) -> list[Call]:
-    """Give the calls that are in a shard's archive, and in neither its stream nor its sums."""
+    """Give the calls that are in a shard's archive, and in neither its stream nor its sums.
+
+    Args:
+        store: The ledger.
+        archive: Whose segments are listed.
+        tag: Of the shard.
+        listed: Its segments.
+        marks: The last calls that it knew as archived at some time before.
+    """
     newer = after_marks(listed, marks)
     if not newer:
         return []
-    present = {call.call_id async for page in journal.pages(tag) for call in page}
+    present = {call.call_id async for page in Journal(store).pages(tag) for call in page}
+    # Read last: what an exporter drops meanwhile is marked in the same moment.
+    ((_, marks),) = await states(store, [tag])
     until = newest(marks)
     calls = [call for segment in newer for call in await archive.read(segment)]
     return [

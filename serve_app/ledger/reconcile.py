@@ -83,7 +83,7 @@ class Reconciler:
         done: list[Reconciled] = []
         for tag, (_, marks) in zip(tags, seen, strict=True):
             listed = known.get(tag[1:-1], [])
-            calls = await lost_calls(self._journal, self._archive, tag, listed, marks)
+            calls = await lost_calls(self._store, self._archive, tag, listed, marks)
             if calls:
                 done += await self._shard(tag, listed, calls, is_trial)
             if calls and not is_trial:

@@ -210,7 +210,7 @@ def free_port(wanted: int | None = None) -> int:
     6056), which would take the port while the server is down.
     """
     first = () if wanted is None else (wanted,)
-    for port in (*first, *random.sample(SERVER_PORTS, PORTS_TRIED), 0):
+    for port in (*first, *random.SystemRandom().sample(SERVER_PORTS, PORTS_TRIED), 0):
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind((LOOPBACK, port))

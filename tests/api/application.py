@@ -194,6 +194,12 @@ class Application:
         """Credits of the owner of that name."""
         return (await self.stores.ledger.balance(f"owner-{who}", who)).remaining
 
+    async def no_upload_stays(self) -> None:
+        """Wait until all are deleted, which comes after a job is told to have ended."""
+        async with asyncio.timeout(30):
+            while [one.key async for one in self.stores.objects.scan("uploads/")]:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+
 
 def store_options(ledger_url: str, cache_url: str, folder: Path) -> StoreOptions:
     """Stores on those servers and in that folder."""

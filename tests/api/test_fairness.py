@@ -183,7 +183,7 @@ async def test_an_address_is_fetched_then_analysed_and_nothing_stays(
     record = await api.stores.jobs.get("owner-pro", job["job_id"])
     assert record is not None
     assert record.attempts == 1
-    assert [info.key async for info in api.stores.objects.scan("uploads/")] == []
+    await api.no_upload_stays()
     assert await fetching(api) == []
 
 
@@ -197,9 +197,7 @@ async def test_an_upload_goes_with_a_job_that_fails_on_our_side(
     job_id = answer.json()["job_id"]
     done = (await client.get(f"/v1/jobs/{job_id}", params={"wait": 30})).json()
     assert done["error"]["error"] == "internal_error"
-    async with asyncio.timeout(30):
-        while [i.key async for i in api.stores.objects.scan("uploads/")]:  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
+    await api.no_upload_stays()
     assert api.backend.n_calls == 3
 
 

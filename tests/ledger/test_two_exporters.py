@@ -3,18 +3,19 @@
 import asyncio
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from serve_app.domain.credits import AccountPayer
-from serve_app.ledger.archive import Archive
+from serve_app.ledger.archive import Archive, Segment
 from serve_app.ledger.export import Exporter
 from serve_app.ledger.journal import Journal
 from serve_app.ledger.ledger import Ledger
 from serve_app.ledger.restore import verify
 from serve_app.local.embedded_redis import LocalRedis
-from serve_app.store.client import connect
+from serve_app.store.client import Store, connect
 from tests.store.setting import rich_tiers
 
 pytestmark = [pytest.mark.redis, pytest.mark.timeout(900)]
@@ -45,7 +46,7 @@ async def test_two_exporters_that_are_killed_write_one_chain(
     exporters = [begin(redis_server.url, archive) for _ in range(2)]
     try:
         for _ in range(KILLS):
-            await _segments_grow(tmp_path, by=20)
+            await _segments_grow(tmp_path, 20, exporters)
             killed = exporters.pop(0)
             killed.kill()
             killed.wait()
@@ -64,10 +65,37 @@ async def test_two_exporters_that_are_killed_write_one_chain(
     await store.close()
 
 
-async def _segments_grow(folder: Path, by: int) -> None:
+class LateList(Archive):
+    """An archive that is listed only when somebody else has exported."""
+
+    other: Exporter
+
+    async def segments(self) -> dict[str, list[Segment]]:
+        await self.other.export()
+        return await super().segments()
+
+
+async def test_what_another_exporter_drops_meanwhile_is_not_lost(
+    live_store: Store, tmp_path: Path
+) -> None:
+    ledger, payer = Ledger(live_store, rich_tiers()), AccountPayer("owner", "pro")
+    first, late = Exporter(live_store, Archive(tmp_path.as_uri())), LateList(tmp_path.as_uri())
+    late.other = Exporter(live_store, Archive(tmp_path.as_uri()))
+    await ledger.reserve(payer, "h1", 3)
+    await first.export()
+    await ledger.commit("owner", "h1", 2)
+    assert await Exporter(live_store, late).export() == 0
+    assert await first.export() == 0
+    assert (await verify(Archive(tmp_path.as_uri()))).problems == []
+
+
+async def _segments_grow(
+    folder: Path, by: int, exporters: Sequence[subprocess.Popen[bytes]]
+) -> None:
     """Wait until two that take turns have written more."""
     before = _n_segments(folder)
-    while _n_segments(folder) < before + by:  # noqa: ASYNC110
+    while _n_segments(folder) < before + by:
+        assert [exporter.poll() for exporter in exporters] == [None, None]
         await asyncio.sleep(0.02)
 
 

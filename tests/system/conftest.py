@@ -2,7 +2,6 @@
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import threading
@@ -15,7 +14,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from serve_app.local.embedded_redis import is_alive
+from serve_app.local.embedded_redis import free_port, is_alive
 from tests.system.collector import Collector, running_collector
 
 REPOSITORY = Path(__file__).parents[2]
@@ -54,13 +53,6 @@ class Service:
         headers = {"Authorization": f"Bearer {self.keys[tier]}"}
         transport = Patient() if is_patient else httpx.HTTPTransport()
         return httpx.Client(base_url=self.url, headers=headers, timeout=240, transport=transport)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port
 
 
 @contextmanager

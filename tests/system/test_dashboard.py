@@ -13,7 +13,8 @@ import httpx
 import pytest
 import yaml
 
-from tests.system.conftest import REPOSITORY, Service, free_port
+from serve_app.local.embedded_redis import free_port
+from tests.system.conftest import REPOSITORY, Service
 
 PROMETHEUS = shutil.which("prometheus")
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import httpx
 import pytest
 
+from serve_app.local.embedded_redis import free_port
 from tests.conftest import REPOSITORY
-from tests.system.conftest import free_port
 
 PACKAGES = {"afa", "benchmarks", "configs", "models", "pipelines", "serve_app"}
 
