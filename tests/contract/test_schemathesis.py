@@ -59,6 +59,9 @@ AUDIO_BODIES = {
     "GET /acousticbrainz/low-level",
     "GET /acousticbrainz/high-level",
     "GET /acousticbrainz/count",
+    # Nor that a least value is not above its greatest.
+    "GET /v1/library",
+    "GET /v1/similar/{id}",
     # Nor "an id, or title and artist".
     "GET /api/similar_tracks",
 }

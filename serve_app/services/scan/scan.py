@@ -247,7 +247,8 @@ class Scan:
             self._landmarks.forget({track_id for (track_id, _), track in pairs if track is None})
             for _, location in part:
                 self._note(location, Outcome.FORGOTTEN if self._forget else Outcome.MISSING)
-        await self._finish_landmarks()
+        if self._forget:
+            await self._finish_landmarks()
 
     def _note(self, location: str, outcome: Outcome) -> None:
         self.report.note(outcome)
