@@ -353,6 +353,9 @@ def _query(
 ) -> "TrackQuery":
     from serve_app.library.query import TrackQuery
 
+    for name, (least, most) in (("tempo", tempo), ("year", year)):
+        if least is not None and most is not None and least > most:
+            raise ValueError(f"{name}: {least} is above {most}, so that no track can match")
     return TrackQuery(
         tempo_min=tempo[0],
         tempo_max=tempo[1],

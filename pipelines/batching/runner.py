@@ -171,15 +171,17 @@ class BatchedStep(Generic[R]):
     async def complete(self, prepared: Prepared) -> R:
         """Analyse one track that has been prepared; errors as in `run`."""
         with self._in_use():
-            cut = partial(self.device.cut, partial(dict, prepared.windows))
-            async with self._cutting:
-                windows = await self._on_host(self._preparing, cut)
-            return await self._complete(replace(prepared, windows=windows), self.step)
+            return await self._complete(await self._with_windows(prepared), self.step)
+
+    async def _with_windows(self, prepared: Prepared) -> Prepared:
+        cut = partial(self.device.cut, partial(dict, prepared.windows))
+        async with self._cutting:
+            return replace(prepared, windows=await self._on_host(self._preparing, cut))
 
     async def wants_more(self) -> None:
         """Wait until no model has so much queued that more would gain nothing (see `Batcher`)."""
-        async with self._cutting:  # whose turn came before ours is queued now
-            pass
+        async with self._cutting:
+            await asyncio.sleep(0)  # whose turn came before ours is queued then
         for batcher in self._batchers.values():
             await batcher.wants_more()
 
@@ -196,6 +198,7 @@ class BatchedStep(Generic[R]):
 
     async def _complete(self, prepared: Prepared, step: Step[R]) -> R:
         outputs = await self._forward_all(prepared)
+        prepared = Prepared({}, prepared.context)  # the windows have been heard
         if self._finishers is not None and isinstance(step, HeavyStep):
             arrays = {
                 model_id: {name: values.numpy() for name, values in rows.items()}

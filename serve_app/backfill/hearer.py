@@ -179,14 +179,17 @@ class Hearer:
                 self._is_compiled = True
 
     def _read(self, found: Found) -> _Read:
-        with self._place.at_hand(found) as path, self._processor:
+        with self._place.at_hand(found) as path:
             stamp = Stamp.of(path)
+            # Reads all of it, so that nobody waits for a slow disk while the processor is held.
             file, named = read_file(found, path, self._naming)
-            waveform = decode(path, LIMITS)
-            stamp.check(path)
-            # Brought to the device once, for both steps.
-            prepared = self._spectral.device.prepare(waveform, self._windows, is_mono=False)
-            return _Read(file, named, make_chromaprint(waveform), waveform.duration_s, prepared)
+            with self._processor:
+                waveform = decode(path, LIMITS)
+                stamp.check(path)
+                # Brought to the device once, for both steps.
+                prepared = self._spectral.device.prepare(waveform, self._windows, is_mono=False)
+                fingerprint = make_chromaprint(waveform)
+        return _Read(file, named, fingerprint, waveform.duration_s, prepared)
 
     def _windows(self, track: Track) -> list[Prepared]:
         return [step.step.prepare(track) for step in (self._spectral, self._described)]

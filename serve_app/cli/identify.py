@@ -71,14 +71,11 @@ class OwnIndex:
         Raises:
             AudioError: It cannot be decoded.
         """
-        from serve_app.providers.recognisers.own_index import MIN_CONFIDENCE
+        from serve_app.providers.recognisers.own_index import first_known
 
         clip = self._fingerprinter.make_clip(decode(path, LIMITS))
         matches = self._index.query(clip.fingerprint, clip.dense)
-        if not matches or matches[0].confidence < MIN_CONFIDENCE:
-            return None
-        who = identity_of_key(self._catalog, matches[0].track_key, self._library)
-        return who or TrackIdentity(title=matches[0].track_key), matches[0]
+        return first_known(matches, lambda key: identity_of_key(self._catalog, key, self._library))
 
 
 def identify(

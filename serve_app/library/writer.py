@@ -49,11 +49,14 @@ class LibraryWriter:
     def _n_apart(self) -> int:
         """Count the changes, from the first, of which none has to see another one written."""
         names = set[tuple[str, str]]()
+        has_edit = False
         for n, (change, _) in enumerate(self._waiting[:MAX_TOGETHER]):
             if isinstance(change, Entry):
-                if not names.isdisjoint(change.names):
+                if has_edit or not names.isdisjoint(change.names):
                     return n
                 names |= change.names
+            else:
+                has_edit = True
         return MAX_TOGETHER
 
     async def _write(self, together: Sequence[_Waiting]) -> None:

@@ -118,6 +118,8 @@ def test_a_library_is_a_table(library: afa.Library) -> None:
 def test_what_others_write_is_seen_at_once(library: afa.Library, folder: Path) -> None:
     put(folder, "New", 0.3)
     assert [one.title for one in library.search(limit=1)] == ["New"]
+    with pytest.raises(ValueError, match="tempo: 130 is above 120"):
+        library.search(tempo=(130, 120))
     assert len(library) == 4
 
 

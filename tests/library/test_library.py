@@ -404,6 +404,26 @@ async def test_entries_that_have_nothing_in_common_are_one_commit(opened: Opened
     assert library.version - before <= 2
 
 
+async def test_an_entry_sees_what_was_removed_just_before(opened: Opened) -> None:
+    library = opened()
+    writer = LibraryWriter(library)
+    old = track(isrc=ISRC)
+    await writer.write(adding(old))
+
+    def edit() -> Edit:
+        known = library.of_term(f"isrc:{ISRC}", OPERATOR)
+        if known:
+            return Edit(known[0].track_id, where_there(lambda there: there))
+        return adding(track(isrc=ISRC))
+
+    gone, new = await asyncio.gather(
+        writer.write(Edit(old.track_id, removed)),
+        writer.write(Entry(OPERATOR, [f"isrc:{ISRC}"], edit)),
+    )
+    assert gone is None
+    assert new is not None
+
+
 async def test_who_waits_hears_of_a_failure(opened: Opened) -> None:
     writer = LibraryWriter(opened())
 

@@ -31,7 +31,7 @@ from serve_app.services.scan.landmarks import LandmarkIndex
 from serve_app.services.scan.naming import Naming
 from serve_app.services.scan.places import Bucket, Folder, Found, Place, SingleFile, Trouble
 from serve_app.services.scan.report import Outcome, ScanReport
-from serve_app.services.scan.scan import Engine, Scan, gone_from
+from serve_app.services.scan.scan import Engine, Scan, found_in, gone_from
 
 NO_NEWS = {Outcome.UNCHANGED, Outcome.FAILED}
 """What a file may be from one look to the next; whoever watches was told of it before."""
@@ -79,6 +79,8 @@ def scan(
     crash keep what is done. A file that cannot be taken up is a line with its path, and the exit
     status is 1.
     """
+    if watch and forget:
+        fail("--forget is for one scan: while one watches, a disk may go away and come back")
     settings = Settings()
     files = LocalFiles(settings.data_dir.absolute())
     with told(ValueError):
@@ -211,16 +213,18 @@ def foretell(library: Library, found: Listed, *, forget: bool) -> None:
     for trouble in troubles:
         errors.print(f"{trouble.location}: {trouble.message}", highlight=False)
     n_known = sum(len(of_place) for _, of_place in found) - news - len(troubles)
+    seen = found_in(found)
     gone = {
-        location
+        file.location
         for place, of_place in found
-        for _, location in gone_from(library, place, of_place, marked_too=forget)
+        for _, file in gone_from(library, place, of_place, seen)
+        if forget or file.missing_since is None
     }
     for location in sorted(gone):
         console.print(f"gone: {location}", highlight=False)
     summary = f"{news} new or changed, {n_known} unchanged"
     if gone:
-        summary += f", {len(gone)} gone and to be {'forgotten' if forget else 'marked as missing'}"
+        summary += f", {len(gone)} gone from where they were; what was moved is followed"
     console.print(summary, highlight=False)
     if troubles:
         fail(f"{len(troubles)} cannot be read")

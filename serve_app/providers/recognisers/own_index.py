@@ -66,15 +66,8 @@ class LocalRecogniser:
             matches = await loop.run_in_executor(self._executor, self._matches, clip)
         except (FingerprintIndexError, OSError) as error:
             raise ProviderUnavailableError(NAME, f"the index cannot be read: {error}") from error
-        for match in matches:
-            if match.confidence < self._min_confidence:
-                break
-            identity = self._identity_of(match.track_key)
-            if identity is None and not match.track_key.startswith(LIBRARY_PREFIX):
-                identity = TrackIdentity(title=match.track_key, source=NAME)
-            if identity is not None:  # else the library has it no longer
-                return Recognition(identity, match.confidence)
-        return None
+        found = first_known(matches, self._identity_of, self._min_confidence)
+        return None if found is None else Recognition(found[0], found[1].confidence)
 
     def _matches(self, clip: Clip) -> Sequence[IndexMatch]:
         if self._index is None:
@@ -82,3 +75,20 @@ class LocalRecogniser:
         else:
             self._index.refresh()
         return self._index.query(clip.fingerprint, clip.dense)
+
+
+def first_known(
+    matches: Sequence[IndexMatch],
+    identity_of: Callable[[str], TrackIdentity | None],
+    min_confidence: int = MIN_CONFIDENCE,
+) -> tuple[TrackIdentity, IndexMatch] | None:
+    """Give the best sure match, and who it is; what the library has no longer is passed over."""
+    for match in matches:
+        if match.confidence < min_confidence:
+            return None
+        identity = identity_of(match.track_key)
+        if identity is None and not match.track_key.startswith(LIBRARY_PREFIX):
+            identity = TrackIdentity(title=match.track_key, source=NAME)
+        if identity is not None:
+            return identity, match
+    return None

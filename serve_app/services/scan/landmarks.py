@@ -5,13 +5,14 @@ is made up for by the next scan that passes its file.
 """
 
 import time
-from collections.abc import Collection
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING
 
 from pipelines.audio.decode import decode
+from serve_app.domain.track_ids import LIBRARY_PREFIX
 from serve_app.providers.fingerprints.builder import FingerprintIndexBuilder
 from serve_app.providers.fingerprints.index import FingerprintIndex
 from serve_app.providers.fingerprints.manifest import IndexBusyError, is_current
@@ -67,10 +68,13 @@ class LandmarkIndex:
             with suppress(IndexBusyError):
                 self._commit()
 
-    def forget(self, track_ids: Collection[str]) -> None:
-        """Take tracks out that the library has no longer, with the next `finish`."""
+    def keep(self, is_there: Callable[[str], bool]) -> None:
+        """Take out, with the next `finish`, what is no longer there of the library's tracks."""
         with self._lock:
-            self._gone |= self._known.intersection(track_ids)
+            ours = {key for key in self._known if key.startswith(LIBRARY_PREFIX)}
+            self._gone = {key for key in ours if not is_there(key)}
+            for key in self._gone:
+                self._waiting.pop(key, None)
 
     def finish(self) -> None:
         """Have the index hold what was put, which running services then see within a second.

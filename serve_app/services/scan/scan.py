@@ -5,7 +5,8 @@ has confirmed stays, whenever the scan ends; nothing is done by halves.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+import os
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -125,16 +126,21 @@ class Scan:
             # Whatever has been heard is written, also when the scan is stopped.
             await self._write_waiting()
             writer.cancel()
-            await self._finish_landmarks()
+            is_indexed = await self._finish_landmarks()
+        seen = found_in(listed)
         for place, found in listed:
-            await self._follow_gone(place, found)
+            await self._follow_gone(place, found, seen)
+        if self._forget and is_indexed:
+            self._landmarks.keep(lambda track_id: self._library.get(track_id) is not None)
+            await self._finish_landmarks()
 
-    async def _finish_landmarks(self) -> None:
+    async def _finish_landmarks(self) -> bool:
         try:
             await asyncio.to_thread(self._landmarks.finish)
         except IndexBusyError as error:
-            message = f"{error} The next scan adds the tracks that are not in it yet."
-            self._fail("fingerprint index", message)
+            self._fail("fingerprint index", f"{error} Scan again to bring it up to date.")
+            return False
+        return True
 
     async def _take_all(self, listed: Sequence[tuple[Place, Sequence[Found | Trouble]]]) -> None:
         # A file that lies in several places is one.
@@ -225,30 +231,39 @@ class Scan:
             ended.append((one, outcome))
         return ended
 
-    async def _follow_gone(self, place: Place, listed: Sequence[Found | Trouble]) -> None:
+    async def _follow_gone(
+        self, place: Place, listed: Sequence[Found | Trouble], seen: Collection[str]
+    ) -> None:
         """Mark or forget what lay in a place, unless something of it could not be looked at."""
-        lost = await asyncio.to_thread(
-            gone_from, self._library, place, listed, marked_too=self._forget
-        )
-        if not lost:
-            return
-        if not self._forget and not any(isinstance(one, Found) for one in listed):
-            self._fail(lost[0][1], NOTHING_FOUND.format(n=len(lost)))
-            return
+        lost = await asyncio.to_thread(gone_from, self._library, place, listed, seen)
+        if not self._forget:
+            lost = [one for one in lost if one[1].missing_since is None]
+            if lost and not any(isinstance(one, Found) for one in listed):
+                self._fail(lost[0][1].location, NOTHING_FOUND.format(n=len(lost)))
+                return
         since = now()
         for start in range(0, len(lost), PAGE):
-            part = lost[start : start + PAGE]
-            edits = [
-                Edit(track_id, without_file(at) if self._forget else with_mark(at, since))
-                for track_id, at in part
-            ]
-            tracks = await asyncio.to_thread(self._library.write, edits)
-            pairs = zip(part, tracks, strict=True)
-            self._landmarks.forget({track_id for (track_id, _), track in pairs if track is None})
-            for _, location in part:
-                self._note(location, Outcome.FORGOTTEN if self._forget else Outcome.MISSING)
-        if self._forget:
-            await self._finish_landmarks()
+            edits, outcomes = list[Edit](), list[tuple[str, Outcome]]()
+            for track_id, file in lost[start : start + PAGE]:
+                if self._forget and self._is_surely_gone(file):
+                    edits.append(Edit(track_id, without_file(file.location)))
+                    outcomes.append((file.location, Outcome.FORGOTTEN))
+                elif file.missing_since is None:
+                    edits.append(Edit(track_id, with_mark(file.location, since)))
+                    outcomes.append((file.location, Outcome.MISSING))
+            await asyncio.to_thread(self._library.write, edits)
+            for location, outcome in outcomes:
+                self._note(location, outcome)
+
+    def _is_surely_gone(self, file: TrackFile) -> bool:
+        """Whether a file that was not listed may be forgotten.
+
+        What could not be taken up in this pass may be that file, moved; and of a bucket nobody can
+        say what came into it after it was listed. There an earlier scan has to have missed it, too.
+        """
+        if file.location.startswith("s3://") or self.report.has_failed:
+            return file.missing_since is not None and not os.path.lexists(file.location)
+        return not os.path.lexists(file.location)
 
     def _note(self, location: str, outcome: Outcome) -> None:
         self.report.note(outcome)
@@ -260,28 +275,31 @@ class Scan:
 
 
 def gone_from(
-    library: Library, place: Place, listed: Sequence[Found | Trouble], *, marked_too: bool
-) -> list[tuple[str, str]]:
+    library: Library, place: Place, listed: Sequence[Found | Trouble], seen: Collection[str]
+) -> list[tuple[str, TrackFile]]:
     """Find what lay in a place and was not listed; what could not be looked at is not gone.
 
     Args:
         library: Whose tracks.
         place: Where they lay.
-        listed: All that is there.
-        marked_too: Whether files count that have been marked as missing before.
+        listed: What is there.
+        seen: Locations of all that was found, in this place and others.
 
     Returns:
-        Track id and location of each file.
+        Track id and file, also of files that have been marked as missing before.
     """
-    seen = {one.location for one in listed if isinstance(one, Found)}
     unseen = tuple(one.location for one in listed if isinstance(one, Trouble))
     return [
-        (track.track_id, file.location)
+        (track.track_id, file)
         for track in library.all([OPERATOR])
         for file in track.files
-        if (marked_too or file.missing_since is None)
-        and file.place is Kind.PATH
+        if file.place is Kind.PATH
         and place.holds(file.location)
         and file.location not in seen
         and not file.location.startswith(unseen)
     ]
+
+
+def found_in(listed: Iterable[tuple[Place, Sequence[Found | Trouble]]]) -> set[str]:
+    """Give the locations of all that was found."""
+    return {one.location for _, of_place in listed for one in of_place if isinstance(one, Found)}

@@ -74,10 +74,13 @@ def test_a_folder_becomes_a_library_and_an_export(data_dir: Path, tmp_path: Path
     forgetting = ["scan", str(tmp_path / "music"), "--jobs", "1", "--forget"]
     told = runner.invoke(app, [*forgetting, "--dry-run"])
     assert f"gone: {tmp_path / 'music' / '120.ogg'}" in told.stdout
-    assert "1 gone and to be forgotten" in told.stdout
+    assert "1 gone from where they were" in told.stdout
     assert len(tracks(data_dir)) == 1
+    assert "1 missing" in runner.invoke(app, forgetting).stdout  # as bad.mp3 fails beside it
     assert "1 forgotten" in runner.invoke(app, forgetting).stdout
     assert tracks(data_dir) == []
+    refused = runner.invoke(app, [*forgetting, "--watch"])
+    assert (refused.exit_code, "one scan" in refused.stderr) == (1, True)
 
 
 def test_a_data_folder_that_cannot_be_made_is_one_line(

@@ -187,7 +187,7 @@ async def test_a_scan_waits_for_another_at_the_index_and_ends_without_it(
         monkeypatch.setattr(landmarks, "PATIENCE_S", 0.3)
         report = await setting.scan(Folder(music))
     (trouble,) = report.troubles
-    assert "next scan" in trouble.message
+    assert "Scan again" in trouble.message
     assert setting.titled("First").files[0].missing_since is not None
     third = setting.titled("Third").track_id
     assert LandmarkIndex(setting.index).lacks(third)
@@ -301,6 +301,50 @@ async def test_what_was_deleted_is_forgotten_when_told(setting: Setting, music: 
     assert "--forget" in report.troubles[0].message
     report = await setting.scan(Folder(music), forget=True)
     assert (report.counts, setting.tracks()) == ({Outcome.FORGOTTEN: 1}, [])
+
+
+async def test_what_is_there_is_not_forgotten_though_not_listed(
+    setting: Setting, music: Path
+) -> None:
+    write(music.parent / "more" / "c.ogg", 3, artist="Nina", title="Third")
+    (music / "link").symlink_to(music.parent / "more")
+    write(music / ".hidden" / "d.ogg", 4, artist="Nina", title="Fourth")
+    places = [Folder(music / "link"), Folder(music / ".hidden"), Folder(music)]
+    report = await setting.scan(*places, forget=True)
+    assert report.counts == {Outcome.ADDED: 4}
+    await setting.scan(Folder(music), forget=True)
+    await setting.scan(Folder(music), forget=True)
+    assert len(setting.tracks()) == 4
+
+
+async def test_beside_a_failure_only_what_was_missed_before_is_forgotten(
+    setting: Setting, music: Path
+) -> None:
+    await setting.scan(Folder(music))
+    first = setting.titled("First").track_id
+    (music / "a.ogg").rename(music / "moved.ogg")
+    content = (music / "moved.ogg").read_bytes()
+    (music / "moved.ogg").write_bytes(b"")  # as if it could not be read this once
+    assert (await setting.scan(Folder(music), forget=True)).counts[Outcome.MISSING] == 1
+    (music / "moved.ogg").write_bytes(content)
+    report = await setting.scan(Folder(music), forget=True)
+    assert (report.counts[Outcome.FOLLOWED], report.counts[Outcome.FORGOTTEN]) == (1, 0)
+    assert setting.titled("First").track_id == first
+
+
+async def test_what_a_busy_index_kept_is_taken_out_by_the_next(
+    setting: Setting, music: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await setting.scan(Folder(music))
+    first = setting.titled("First").track_id
+    (music / "a.ogg").unlink()
+    monkeypatch.setattr(landmarks, "PATIENCE_S", 0.3)
+    write(music / "c.ogg", 3, artist="Nina", title="Third")
+    with exclusive(setting.index):
+        assert len((await setting.scan(Folder(music), forget=True)).troubles) == 1
+    assert (await setting.scan(Folder(music), forget=True)).troubles == []
+    assert LandmarkIndex(setting.index).lacks(first)
+    assert len(setting.tracks()) == 2
 
 
 async def test_what_cannot_be_looked_at_is_not_forgotten(setting: Setting, music: Path) -> None:
