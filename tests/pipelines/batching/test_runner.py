@@ -259,18 +259,31 @@ async def test_a_broken_device_shows_in_the_health() -> None:
     step.close()
 
 
-async def test_a_cancelled_track_leaves_nothing_queued(
-    batched: BatchedStep[dict[str, list[float]]],
-) -> None:
-    task = asyncio.create_task(batched.run(track(20.0, 3)))
-    await asyncio.sleep(0.01)
+async def test_a_cancelled_track_leaves_nothing_queued() -> None:
+    model, may_end = SpectrumModel("fine", 100), threading.Event()
+    forward, begun = model.forward, threading.Event()
+
+    def held_up(windows: Tensor) -> Mapping[str, Tensor]:
+        begun.set()
+        assert may_end.wait(60)
+        return forward(windows)
+
+    model.forward = held_up  # type: ignore[method-assign]
+    step = BatchedStep(SpectrumStep(model), torch.device("cpu"), 8)
+    task = asyncio.create_task(step.run(track(20.0, 3)))
+    await asyncio.to_thread(begun.wait)
+    assert step.metrics()["fine"].queued_windows > 0
     task.cancel()
+    await asyncio.wait([task], timeout=0.05)
+    may_end.set()
     with pytest.raises(asyncio.CancelledError):
         await task
     async with asyncio.timeout(60):
-        while any(metrics.queued_windows for metrics in batched.metrics().values()):  # noqa: ASYNC110
+        while step.metrics()["fine"].queued_windows:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
-    assert isinstance(await batched.run(track(1.0, 4)), dict)
+    assert isinstance(await step.run(track(1.0, 4)), dict)
+    assert sum(model.batches) < 399 + 19  # of the track that has gone, not every window
+    step.close()
 
 
 async def test_warming_up_meets_every_batch_size_on_the_thread_that_serves() -> None:
