@@ -88,6 +88,12 @@ def verify_archive(place: Place) -> None:
         console.print(problem, style="red")
     if seen.problems:
         raise typer.Exit(1)
+    if not seen.has_head and seen.segments:
+        console.print(
+            "it has no head.json, which the next export writes: compare the numbers above with "
+            "what they were, since nothing tells that a shard's end is missing, or all of it",
+            style="yellow",
+        )
     if not seen.segments:
         fail(f"nothing is archived at {place}")
     console.print("the chain is whole, and its sums are its states", style="green")

@@ -17,6 +17,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from serve_app.domain.credits import JournalEntry
+from serve_app.domain.objects import ObjectNotFoundError
 from serve_app.ledger.journal import Call
 from serve_app.ledger.packed import (
     ACCOUNT,
@@ -28,6 +29,7 @@ from serve_app.ledger.packed import (
 from serve_app.store.objects import ObjectStore
 
 FORMAT = 2
+HEAD = "head.json"
 CallId = tuple[int, int]
 
 
@@ -55,6 +57,10 @@ class Segment:
         """Where it lies."""
         place = f"{self.number:08d}_" if self.number else ""
         return f"{self.shard}/{place}{self.first}_{self.last}.jsonl"
+
+    def has(self, call_id: str) -> bool:
+        """Tell whether it begins and ends around a call."""
+        return parse_call_id(self.first) <= parse_call_id(call_id) <= parse_call_id(self.last)
 
     @classmethod
     def of_key(cls, key: str) -> "Segment":
@@ -140,6 +146,24 @@ class Archive:
             raise SegmentError(f"{segment.key}: it was damaged or cut off") from error
         return Contents(header, calls, hashlib.sha256(text).hexdigest())
 
+    async def put_head(self, last: dict[str, int]) -> None:
+        """Note the number of each shard's last segment."""
+        text = json.dumps({"format": FORMAT, "last": dict(sorted(last.items()))})
+        await self._objects.put(HEAD, text.encode())
+        if self._folder is not None:
+            await asyncio.to_thread(force_to_disk, self._folder / HEAD)
+
+    async def head(self) -> dict[str, int]:
+        """Give what was noted; nothing where there is no note that can be read.
+
+        Read it before `segments`: it may lag behind them, and leads only where some are gone.
+        """
+        try:
+            text = b"".join([chunk async for chunk in self._objects.read(HEAD)])
+            return {str(shard): int(last) for shard, last in json.loads(text)["last"].items()}
+        except (ObjectNotFoundError, ValueError, LookupError, TypeError, AttributeError):
+            return {}
+
     async def segments(self) -> dict[str, list[Segment]]:
         """List all segments by shard, in the order of their chain."""
         found: dict[str, list[Segment]] = {}
@@ -151,6 +175,18 @@ class Archive:
         for listed in found.values():
             listed.sort(key=lambda segment: (segment.number, parse_call_id(segment.last)))
         return found
+
+
+def cut_off(head: dict[str, int], segments: dict[str, list[Segment]]) -> list[str]:
+    """Say which shards have lost their newest segments, or all, by what was noted before."""
+    ends = {shard: listed[-1].number for shard, listed in segments.items()}
+    return [
+        f"{shard}: its segments after {ends[shard]}, up to {last}, are missing: bring them back"
+        if shard in ends
+        else f"{shard}: all of its segments are missing: bring them back"
+        for shard, last in head.items()
+        if ends.get(shard, -1) < last
+    ]
 
 
 def row_of(call: Call) -> dict[str, Any]:

@@ -7,13 +7,16 @@ so a shard whose stream lacks archived calls has lost them: it is not exported u
 
 from collections.abc import Sequence
 
-from serve_app.ledger.archive import Archive, CallId, Segment, parse_call_id
+from serve_app.ledger.archive import Archive, CallId, Segment, cut_off, parse_call_id
 from serve_app.ledger.journal import PAGE, Call, Journal, pairs_of, parse_call
 from serve_app.store.client import Store
 
 SEGMENTS_KEPT = 100
 """Segments of a shard that are remembered; a replica lags by seconds, not by so many exports."""
 
+PROBLEMS_TOLD = 5
+LOSS_KNOWN_S = 600
+"""How long a shard says that it lacks entries after an exporter has seen it last."""
 
 Marks = tuple[str, str]
 """The last calls that a shard knows as exported and as reconciled, or empty."""
@@ -21,6 +24,10 @@ Marks = tuple[str, str]
 
 class LostEntriesError(RuntimeError):
     """The ledger lacks entries that it had exported: run `afa ledger reconcile`."""
+
+
+class OtherArchiveError(RuntimeError):
+    """The archive lacks what the ledger had exported: it is another one, or not whole."""
 
 
 class Exporter:
@@ -31,6 +38,7 @@ class Exporter:
         self._archive = archive
         self._journal = Journal(store)
         self._segments: dict[str, list[Segment]] | None = None
+        self._head: dict[str, int] = {}
         self._marks: dict[str, Marks] = {}
 
     async def export(self) -> int:
@@ -38,6 +46,7 @@ class Exporter:
 
         Raises:
             LostEntriesError: Some shards lack entries; the others were exported.
+            OtherArchiveError: The archive lacks some; nothing was exported.
             ServiceUnavailableError: The ledger is away.
         """
         n_entries, lacking = 0, []
@@ -46,17 +55,24 @@ class Exporter:
         marks = {tag: marks for tag, (_, marks) in found.items()}
         if self._segments is None or marks != self._marks:
             # Somebody else has exported. The marks were read first, so none is newer than the list.
-            self._segments, self._marks = await self._archive.segments(), marks
+            head, segments = await self._archive.head(), await self._archive.segments()
+            _refuse_other(head, segments, marks)
+            self._head, self._segments, self._marks = head, segments, marks
         for tag, (n_calls, known) in found.items():
             listed = self._segments.setdefault(tag[1:-1], [])
             if listed and listed[-1].last not in known:
                 if await lost_calls(self._store, self._archive, tag, listed, known):
                     lacking.append(tag[1:-1])
+                    lost = self._store.keys.shard(tag, "lost")
+                    await self._store.command("SET", lost, 1, "EX", LOSS_KNOWN_S)
                     continue
                 await self._trim(tag, listed[-1].last)  # archived, and not yet trimmed
             if n_calls:
                 n_entries += await self._export_shard(tag, listed)
             del listed[:-SEGMENTS_KEPT]
+        await self._note_head(
+            {shard: one[-1].number for shard, one in self._segments.items() if one}
+        )
         if lacking:
             self._segments = None
             raise LostEntriesError(
@@ -64,6 +80,11 @@ class Exporter:
                 "run `afa ledger reconcile`"
             )
         return n_entries
+
+    async def _note_head(self, head: dict[str, int]) -> None:
+        if head != self._head:
+            await self._archive.put_head(head)
+            self._head = head
 
     async def _export_shard(self, tag: str, listed: list[Segment]) -> int:
         n_entries = 0
@@ -87,6 +108,22 @@ class Exporter:
         self._marks[tag] = (until, self._marks[tag][1])
 
 
+def _refuse_other(
+    head: dict[str, int], segments: dict[str, list[Segment]], marks: dict[str, Marks]
+) -> None:
+    problems = cut_off(head, segments) + [
+        f"{tag[1:-1]}: the segment with call {mark} is missing"
+        for tag, known in marks.items()
+        for mark in known
+        if mark and not any(one.has(mark) for one in reversed(segments.get(tag[1:-1], [])))
+    ]
+    if problems:
+        raise OtherArchiveError(
+            "the ledger has exported before what this archive lacks: set AFA_JOURNAL_STORE to the "
+            f"archive that has it, or copy that one here ({'; '.join(problems[:PROBLEMS_TOLD])})"
+        )
+
+
 async def states(store: Store, tags: Sequence[str]) -> list[tuple[int, Marks]]:
     """Give each shard's number of calls in the stream, and the last calls it knows as archived."""
     keys = store.keys
@@ -105,6 +142,12 @@ def after_marks(listed: list[Segment], marks: Marks) -> list[Segment]:
         return listed[places[-1] + 1 :]
     until = newest(marks)
     return [segment for segment in listed if parse_call_id(segment.last) > until]
+
+
+def until_marks(listed: list[Segment], marks: Marks) -> list[Segment]:
+    """Give the segments up to the last of which a shard knows a call as archived."""
+    places = [place for place, one in enumerate(listed) if any(m and one.has(m) for m in marks)]
+    return listed[: places[-1] + 1] if places else []
 
 
 def newest(marks: Marks) -> CallId:

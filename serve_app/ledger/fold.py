@@ -5,7 +5,7 @@ both agree; a chain without problems was not changed, and no call stands in it t
 """
 
 import asyncio
-from collections import deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from itertools import islice
@@ -23,7 +23,8 @@ from serve_app.ledger.archive import (
 from serve_app.ledger.ended_holds import KEPT_MS
 from serve_app.ledger.journal import LOST, Call
 from serve_app.ledger.ledger import PAYMENT_ID_KEPT_MS
-from serve_app.ledger.packed import HELD, unpack_account
+from serve_app.ledger.packed import HELD, unpack_account, unpack_hold
+from serve_app.store.keys import SEPARATOR
 
 PAYMENTS = frozenset({"topup", "bonus", "adjust"})
 READ_AHEAD = 8
@@ -79,13 +80,14 @@ class Fold:
     holds: dict[str, bytes] = field(default_factory=dict)
     deadlines: dict[str, int] = field(default_factory=dict)
     topups: dict[str, dict[str, str]] = field(default_factory=dict)
-    ended: deque[tuple[int, str]] = field(default_factory=deque)
+    ended: OrderedDict[str, int] = field(default_factory=OrderedDict)
     payments: deque[Payment] = field(default_factory=deque)
     n_entries: int = 0
 
     def add(self, call: Call) -> None:
         """Go on by one script call."""
         at_ms = parse_call_id(call.call_id)[0]
+        self._forget(at_ms)
         for entry in call.entries:
             self.tallies.setdefault(entry.account, Tally()).add(entry)
             if entry.kind in PAYMENTS:
@@ -100,17 +102,24 @@ class Fold:
         self.deadlines.update(call.deadlines)
         self.topups.update(call.topups)
         for member, packed in call.holds.items():
+            self.ended.pop(member, None)
             if not packed.startswith(HELD):
                 self.deadlines.pop(member, None)
-                self.ended.append((at_ms, member))
-        while self.ended and self.ended[0][0] < at_ms - KEPT_MS:
-            self.holds.pop(self.ended.popleft()[1], None)
+                self.ended[member] = at_ms
+
+    def _forget(self, at_ms: int) -> None:
+        """Drop what is forgotten by then, first: what comes may be a hold of the same id."""
+        while self.ended and next(iter(self.ended.values())) <= at_ms - KEPT_MS:
+            self.holds.pop(self.ended.popitem(last=False)[0])
         while self.payments and self.payments[0].at_ms < at_ms - PAYMENT_ID_KEPT_MS:
             self.payments.popleft()
 
     def problems(self) -> list[str]:
         """Say where entries and images differ."""
         found = []
+        held: Counter[str] = Counter()
+        for member in self.deadlines:
+            held[member.partition(SEPARATOR)[0]] += unpack_hold(self.holds[member])[1]
         for account, tally in self.tallies.items():
             found += [f"{account}: {gap}" for gap in tally.gaps]
             found += [f"{account}: entries {b} stand there twice" for b in tally.open_branches]
@@ -123,6 +132,10 @@ class Fold:
             summed = (tally.number, tally.grant, tally.packs, tally.debt)
             if here != summed:
                 found.append(f"{account}: its state is {here}, its entries come to {summed}")
+            if state.held != held[account]:
+                found.append(
+                    f"{account}: {state.held} are held, its open holds come to {held[account]}"
+                )
         return found
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from serve_app.ledger.archive import Archive, parse_call_id
+from serve_app.ledger.archive import Archive, cut_off, parse_call_id
 from serve_app.ledger.fold import read_chain
 
 ROWS_AT_ONCE = 50_000
@@ -36,13 +36,14 @@ async def write_parquet(archive: Archive, path: Path) -> int:
     """Write every entry; give their number.
 
     Raises:
-        ValueError: The archive's chain is broken.
+        ValueError: The archive is not whole.
     """
-    problems: list[str] = []
+    head, segments = await archive.head(), await archive.segments()
+    problems = cut_off(head, segments)
     n_rows, rows = 0, []
     aside = path.with_name(f"{path.name}.part")
     with pq.ParquetWriter(aside, SCHEMA) as writer:
-        for listed in (await archive.segments()).values():
+        for listed in segments.values():
             async for segment, call in read_chain(archive, listed, problems):
                 at_ms = parse_call_id(call.call_id)[0]
                 for e in call.entries:

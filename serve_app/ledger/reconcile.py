@@ -9,8 +9,8 @@ import json
 from dataclasses import dataclass
 from typing import Literal
 
-from serve_app.ledger.archive import Archive, Segment
-from serve_app.ledger.export import lost_calls, states
+from serve_app.ledger.archive import Archive, Segment, cut_off
+from serve_app.ledger.export import Marks, lost_calls, states
 from serve_app.ledger.fold import Fold, read_chain
 from serve_app.ledger.jobs.records import write_lost_job
 from serve_app.ledger.jobs.types import JOB_HOLD_PREFIX
@@ -23,9 +23,9 @@ from serve_app.ledger.packed import (
     unpack_account,
     unpack_whole_hold,
 )
-from serve_app.ledger.recovery import Lost, Plan, is_job, plan
+from serve_app.ledger.recovery import Lost, Plan, is_job, plan, untouched
 from serve_app.store.client import Args, Store
-from serve_app.store.keys import split_member
+from serve_app.store.keys import join_member, split_member
 
 TRIES = 20
 
@@ -75,7 +75,8 @@ class Reconciler:
             SegmentError: A segment was damaged.
             ServiceUnavailableError: The ledger is away; call again.
         """
-        known = await self._archive.segments()
+        head, known = await self._archive.head(), await self._archive.segments()
+        _refuse_unless_whole(cut_off(head, known))
         tags = self._journal.tags()
         seen = await states(self._store, tags)
         if known and not any(n_calls or any(marks) for n_calls, marks in seen):
@@ -85,11 +86,25 @@ class Reconciler:
             listed = known.get(tag[1:-1], [])
             calls = await lost_calls(self._store, self._archive, tag, listed, marks)
             if calls:
+                await self._refuse_half_restored(tag, marks)
                 done += await self._shard(tag, listed, calls, is_trial)
             if calls and not is_trial:
                 base = self._store.keys.shard(tag, "jb")
                 await self._store.command("HSET", base, "reconciled", listed[-1].last)
+                await self._store.command("DEL", self._store.keys.shard(tag, "lost"))
         return done
+
+    async def _refuse_half_restored(self, tag: str, marks: Marks) -> None:
+        """What leaves the stream is summed and marked at once; a restore marks a shard last."""
+        base = self._store.keys.shard(tag, "jb")
+        n_fields, is_claimed = await self._store.batch(
+            [("HLEN", base), ("HEXISTS", base, "claimed")]
+        )
+        if n_fields > is_claimed and not any(marks):
+            raise ReconcileRefusedError(
+                f"shard {tag[1:-1]} was restored in part: empty this Redis and run `afa ledger "
+                "restore` again"
+            )
 
     async def _shard(
         self, tag: str, listed: list[Segment], calls: list[Call], is_trial: bool
@@ -105,10 +120,7 @@ class Reconciler:
                 break
             base.add(call)
             last_kept = call.call_id
-        if problems:
-            raise ReconcileRefusedError(
-                f"the archive is not whole, so nothing follows from it exactly: {problems[0]}"
-            )
+        _refuse_unless_whole(problems)
         if last_kept and not is_trial:  # what is archived and is here leaves the stream
             await self._journal.trim(tag, last_kept)
         of_account: dict[str, list[Call]] = {}
@@ -135,7 +147,7 @@ class Reconciler:
                 wanted = plan(lost)
             except ValueError as error:
                 why = str(error)
-                wanted = Plan(unpack_account(lost.now or NO_ACCOUNT), is_exact=False)
+                wanted = untouched(lost)
             before = unpack_account(lost.now or NO_ACCOUNT)
             if await self._apply(lost, wanted) != b"CHANGED":
                 for hold_id in lost.jobs_gone if not why else ():
@@ -155,7 +167,8 @@ class Reconciler:
         raise ReconcileRefusedError(f"{account} is too busy now; run the command again")
 
     async def _look(self, account: str, base: bytes | None, calls: list[Call]) -> Lost:
-        keys, lost = self._store.keys, Lost(account, base, None, calls, {}, set(), set())
+        keys, due = self._store.keys, self._store.keys.shard(self._store.keys.tag(account), "due")
+        lost = Lost(account, base, None, calls, {}, set(), set(), {})
         ids = sorted({entry.entry_id for _, entry in lost.entries()})
         # The balance comes first: what is read after it can only be newer, and then it has changed.
         now = await self._store.command("GET", keys.balance(account))
@@ -166,13 +179,17 @@ class Reconciler:
                 for command in (
                     ("GET", keys.hold(account, name)),
                     ("EXISTS", keys.payment(account, name)),
+                    ("ZSCORE", due, join_member(account, name)),
                 )
             ]
         )
         holds: dict[str, HoldState | None] = {}
         payments: set[str] = set()
+        deadlines: dict[str, int] = {}
         for place, name in enumerate(ids):
-            raw, is_paid = rows[2 * place], rows[2 * place + 1]
+            raw, is_paid, deadline = rows[3 * place : 3 * place + 3]
+            if deadline is not None:
+                deadlines[name] = int(float(deadline))
             holds[name] = unpack_whole_hold(raw) if raw is not None else None
             if is_paid:
                 payments.add(name)
@@ -182,7 +199,7 @@ class Reconciler:
             job = keys.job(account, name.removeprefix(JOB_HOLD_PREFIX))
             if is_job(name) and not await self._store.command("HEXISTS", job, "state"):
                 gone.add(name)
-        return Lost(account, base, now, calls, holds, payments, gone)
+        return Lost(account, base, now, calls, holds, payments, gone, deadlines)
 
     async def _apply(self, lost: Lost, wanted: Plan) -> bytes:
         keys, account = self._store.keys, lost.account
@@ -214,3 +231,10 @@ class Reconciler:
             *wanted.payments.values(),
         ]
         return bytes(await self._store.run("recover", names, args))
+
+
+def _refuse_unless_whole(problems: list[str]) -> None:
+    if problems:
+        raise ReconcileRefusedError(
+            f"the archive is not whole, so nothing follows from it exactly: {problems[0]}"
+        )

@@ -38,6 +38,8 @@ class Lost:
     payments_now: set[str]
     jobs_gone: set[str]
     """Ids of holds whose job has no record any more."""
+    deadlines_now: dict[str, int]
+    """When the open ones of the holds may be reaped."""
 
     def entries(self) -> list[tuple[Call, JournalEntry]]:
         """Give the account's entries, each with its call."""
@@ -91,13 +93,27 @@ def plan(lost: Lost) -> Plan:
         packs, debt = packs + sign * entry.packs, debt + sign * entry.debt
         held += sign * _held_by(lost, call, entry)
     for hold_id in lost.jobs_gone:
-        _void_job(made, lost, hold_id)
+        _void(made, lost, hold_id)
     made.wanted = _settled(made.wanted, grant, packs, debt)
     made.wanted = made.wanted._replace(held=made.wanted.held + held)
     if not is_exact:
         made.wanted = _merged(made.wanted, unpack_account(lost.base or NO_ACCOUNT), last)
     topups = [c.topups[lost.account] for c in lost.calls if lost.account in c.topups]
     made.topup = topups[-1] if topups else None
+    return made
+
+
+def untouched(lost: Lost) -> Plan:
+    """Leave an account as it is; the archive is told which of its holds are open."""
+    made = Plan(unpack_account(lost.now or NO_ACCOUNT), is_exact=False)
+    for call, entry in lost.entries():
+        hold_id, member = entry.entry_id, _member(lost, entry.entry_id)
+        hold = lost.holds_now.get(hold_id)
+        if member in call.holds and hold is None:
+            _void(made, lost, hold_id)
+        elif hold is not None and hold_id in lost.deadlines_now:
+            made.holds[member] = pack_hold(hold)
+            made.deadlines[member] = lost.deadlines_now[hold_id]
     return made
 
 
@@ -147,7 +163,7 @@ def _is_known(made: Plan, lost: Lost, entry: JournalEntry) -> bool:
     return False
 
 
-def _void_job(made: Plan, lost: Lost, hold_id: str) -> None:
+def _void(made: Plan, lost: Lost, hold_id: str) -> None:
     member = _member(lost, hold_id)
     packed = next(c.holds[member] for c in lost.calls if member in c.holds)
     hold = unpack_whole_hold(packed)._replace(state="voided", final=0)

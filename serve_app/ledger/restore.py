@@ -1,20 +1,21 @@
 """Build a ledger from its archive alone.
 
 Invariant: only an empty ledger is restored, and only from an archive without problems; balances,
-open holds, months and allowances are then those of the archive's last call, to the bit.
+open holds, months and allowances are then those of the archive's last call, to the bit. Until all
+is written the ledger is marked as half restored, and every afa refuses it.
 """
 
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-from serve_app.ledger.archive import Archive, Segment
+from serve_app.ledger.archive import Archive, Segment, cut_off
 from serve_app.ledger.fold import Fold, read_chain
 from serve_app.ledger.ledger import PAYMENT_ID_KEPT_MS
 from serve_app.ledger.packed import ACCOUNT, pack_hold, unpack_account, unpack_whole_hold
 from serve_app.ledger.topups import opened_at
-from serve_app.store.client import Store
-from serve_app.store.keys import split_member
+from serve_app.store.client import LEDGER_FORMAT, Store
+from serve_app.store.keys import FORMAT_KEY, HALF_RESTORED, split_member
 
 AT_ONCE = 1000
 PROBLEMS_TOLD = 20
@@ -38,8 +39,13 @@ class Restored:
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """What an archive holds, and what is wrong with it."""
+    """What an archive holds, and what is wrong with it.
 
+    Attributes:
+        has_head: Without it nothing tells that a shard's newest segments are missing, or all.
+    """
+
+    has_head: bool
     shards: int
     segments: int
     accounts: int
@@ -57,8 +63,10 @@ class Shard:
 
 
 async def read(archive: Archive, problems: list[str]) -> AsyncIterator[Shard]:
-    """Read an archive, once: its chain, its numbers, its sums against its states."""
-    for name, listed in (await archive.segments()).items():
+    """Read an archive, once: its ends, its chain, its numbers, its sums against its states."""
+    head, segments = await archive.head(), await archive.segments()
+    problems += cut_off(head, segments)
+    for name, listed in segments.items():
         fold = Fold()
         async for _, call in read_chain(archive, listed, problems):
             fold.add(call)
@@ -69,12 +77,13 @@ async def read(archive: Archive, problems: list[str]) -> AsyncIterator[Shard]:
 async def verify(archive: Archive) -> Verified:
     """Read an archive whole."""
     problems: list[str] = []
+    has_head = bool(await archive.head())
     shards = accounts = entries = segments = 0
     async for shard in read(archive, problems):
         shards, segments = shards + 1, segments + len(shard.segments)
         accounts += len(shard.fold.accounts)
         entries += shard.fold.n_entries
-    return Verified(shards, segments, accounts, entries, problems)
+    return Verified(has_head, shards, segments, accounts, entries, problems)
 
 
 async def restore(store: Store, archive: Archive) -> Restored:
@@ -86,7 +95,9 @@ async def restore(store: Store, archive: Archive) -> Restored:
     Raises:
         RestoreRefusedError: See the class; nothing was written.
         ServiceUnavailableError: The ledger went away: empty it and begin again.
+        ValueError: It was restored in part before, or has another number of shards.
     """
+    await store.claim_shards()
     await _refuse_unless_empty(store)
     problems: list[str] = []
     shards = [shard async for shard in read(archive, problems)]
@@ -96,10 +107,12 @@ async def restore(store: Store, archive: Archive) -> Restored:
         told = "; ".join(problems[:PROBLEMS_TOLD])
         raise RestoreRefusedError(f"the archive cannot be restored exactly: {told}")
     now_ms = await store.now_ms()
+    await store.command("SET", FORMAT_KEY, HALF_RESTORED)
     for shard in shards:
         commands = _commands(store, shard, now_ms)
         while some := list(islice(commands, AT_ONCE)):
             await store.batch(some)
+    await store.command("SET", FORMAT_KEY, LEDGER_FORMAT)
     folds = [shard.fold for shard in shards]
     return Restored(
         len(shards),
@@ -134,12 +147,12 @@ async def _refuse_unless_empty(store: Store) -> None:
 
 def _commands(store: Store, shard: Shard, now_ms: int) -> Iterator[Command]:
     keys, tag, fold = store.keys, f"{{{shard.name}}}", shard.fold
-    base = keys.shard(tag, "jb")
+    base, stream, last = keys.shard(tag, "jb"), keys.shard(tag, "j"), shard.segments[-1].last
     for account, packed in fold.accounts.items():
         state = unpack_account(packed)._replace(open_jobs=0)
-        yield ("SET", keys.balance(account), ACCOUNT.pack(*state))
         sums = {"n": state.journal_length, "g": state.grant, "p": state.packs, "d": state.debt}
         yield ("HSET", base, *(w for k, v in sums.items() for w in (f"{account} {k}", v)))
+        yield ("SET", keys.balance(account), ACCOUNT.pack(*state))
     for member, packed in fold.holds.items():
         account, hold_id = split_member(member.encode())
         hold = unpack_whole_hold(packed)
@@ -147,7 +160,7 @@ def _commands(store: Store, shard: Shard, now_ms: int) -> Iterator[Command]:
             yield ("ZADD", keys.shard(tag, "due"), fold.deadlines[member], member)
             packed = pack_hold(hold._replace(job=0))
         yield ("SET", keys.hold(account, hold_id), packed)
-    for at_ms, member in fold.ended:
+    for member, at_ms in fold.ended.items():
         yield ("RPUSH", keys.shard(tag, "e"), f"{at_ms} {member}")
     for paid in fold.payments:
         left_ms = paid.at_ms + PAYMENT_ID_KEPT_MS - now_ms
@@ -157,5 +170,7 @@ def _commands(store: Store, shard: Shard, now_ms: int) -> Iterator[Command]:
         yield ("HSET", keys.topup(account), *(word for pair in topup.items() for word in pair))
         if "intent" in topup:
             yield ("ZADD", keys.shard(tag, "intents"), opened_at(topup["intent"]), account)
+    # What comes now has later ids, also where this server's clock is behind.
+    yield ("XADD", stream, "MAXLEN", 0, last, "e", "")
     # Last: until then an exporter sees that the shard lacks what is archived.
-    yield ("HSET", base, "exported", shard.segments[-1].last)
+    yield ("HSET", base, "exported", last)

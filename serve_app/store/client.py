@@ -319,7 +319,10 @@ class Store:
         await self.command("SETNX", FORMAT_KEY, LEDGER_FORMAT)
         noted = await self.command("GET", FORMAT_KEY)
         if noted == HALF_RESTORED.encode():
-            raise ValueError("this ledger was restored in part: empty its place and restore again")
+            raise ValueError(
+                "this ledger was restored in part: empty its Redis, or take a new data folder, and "
+                "restore again"
+            )
         written = int(noted)
         if written > LEDGER_FORMAT:
             raise ValueError(

@@ -16,6 +16,7 @@ cr:{cNN}:intents            zset   accounts with an open intent         for ever
 cr:{cNN}:j                  stream journal, append-only                 until exported
 cr:{cNN}:jb                 hash   sums of the exported journal         for ever
 cr:{cNN}:latest             string latest moment a month may begin      for ever
+cr:{cNN}:lost               string a failover lost exported entries     10 min, or reconciled
 cr:shards                   string number of shards                     for ever
 cr:format                   string version of these formats             for ever
 job:{cNN}:<acct>:<id>       hash   job record and result                tier's asset life
@@ -56,7 +57,7 @@ FETCHES = "{fetches}:"
 SHARDS_KEY = "cr:shards"
 FORMAT_KEY = "cr:format"
 HALF_RESTORED = "half-restored"
-"""Stands for the format until `afa restore` is done."""
+"""Stands for the format until `afa restore` or `afa ledger restore` is done."""
 
 MODELS = "{models}:"
 KEY_EVENTS = "afa-key-events"

@@ -127,6 +127,16 @@ def test_lost_entries_are_told_and_brought_back(url: str, tmp_path: Path) -> Non
     with Redis.from_url(url) as redis:
         redis.flushall()
     assert "run `afa ledger restore`" in afa("ledger", "reconcile").stderr
+    with Redis.from_url(url) as redis:
+        redis.set("cr:format", "half-restored")
+    for words in (("ledger", "reconcile"), ("ledger", "restore", place), ("credits", "show")):
+        refused = afa(*words)
+        assert (refused.exit_code, "restored in part: empty its Redis" in refused.stderr) == (
+            1,
+            True,
+        )
+    with Redis.from_url(url) as redis:
+        redis.flushall()
     restored = afa("ledger", "restore", place)
     assert "restored 1 accounts" in restored.output, restored.stderr
     assert "507" in afa("credits", "show", "bob").output
@@ -138,6 +148,9 @@ def test_lost_entries_are_told_and_brought_back(url: str, tmp_path: Path) -> Non
     (tmp_path / "empty").mkdir()
     nothing = afa("ledger", "verify", str(tmp_path / "empty"))
     assert (nothing.exit_code, "nothing is archived" in nothing.stderr) == (1, True)
+    (tmp_path / "journal" / "head.json").unlink()
+    headless = afa("ledger", "verify", place)
+    assert (headless.exit_code, "it has no head.json" in headless.output) == (0, True)
     last = max((tmp_path / "journal").rglob("*.jsonl"))
     last.write_bytes(last.read_bytes()[:-9])
     damaged = [afa("ledger", "verify", place)]

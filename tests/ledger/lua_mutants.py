@@ -51,7 +51,6 @@ EQUIVALENT = {
     "key_end:12: >=": "writes the same time again",
     "lane_claim:21: -": "turns through the lanes the other way round",
     "webhook_after:4: <=": "no retry comes after 0 s",
-    "recover:36: dropped": "the archive has the deadline from the entry that was lost",
     "lib/calendar:7: math.ceil": "counts 28 February as day -1 of the next March",
 }
 STATEMENT = re.compile(

@@ -1,6 +1,9 @@
 """Directed cases of failover, reconciliation and restoring; run like the others."""
 
+import contextlib
+import itertools
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -11,11 +14,13 @@ import pytest
 from serve_app.domain.credits import AccountPayer
 from serve_app.domain.errors import ServiceUnavailableError
 from serve_app.domain.payments import TopupSettings
+from serve_app.ledger import restore as restoring
 from serve_app.ledger.archive import Archive, SegmentError
 from serve_app.ledger.ended_holds import KEPT_MS, forget_ended
-from serve_app.ledger.export import Exporter, LostEntriesError
+from serve_app.ledger.export import Exporter, LostEntriesError, OtherArchiveError
 from serve_app.ledger.jobs.types import NewJob
 from serve_app.ledger.journal import PAGE
+from serve_app.ledger.packed import unpack_account
 from serve_app.ledger.parquet import write_parquet
 from serve_app.ledger.reconcile import Reconciled, Reconciler, ReconcileRefusedError
 from serve_app.ledger.restore import RestoreRefusedError, restore, verify
@@ -482,7 +487,171 @@ async def a_recovery_that_was_interrupted_is_not_made_twice(s: Setting) -> None:
         await comes_back(s, kept)
 
 
+async def a_restore_that_was_interrupted_is_refused(s: Setting) -> None:
+    """Killed before each of its batches; reconciling instead doubles nothing."""
+    names, batch = (ACCOUNT, "bert", "carl", "dora"), s.store.batch
+    with archive() as kept, mock.patch.object(restoring, "AT_ONCE", 1):
+        for name in names:
+            await s.ledger.topup(name, "pay:1", 500)
+        await Exporter(s.store, kept).export()
+        before = await ledger_state(s.store)
+        for n_batches in itertools.count():
+            await fail_over(s, {})
+            left = n_batches
+
+            async def dies(commands: list[Any]) -> list[Any]:
+                nonlocal left
+                if commands[0][0] in ("HSET", "SET", "XADD"):
+                    if not left:
+                        raise ServiceUnavailableError("gone")
+                    left -= 1
+                return await batch(commands)
+
+            try:
+                with mock.patch.object(s.store, "batch", dies):
+                    await restore(s.store, kept)
+            except ServiceUnavailableError:
+                with pytest.raises(ValueError, match="restored in part: empty its Redis"):
+                    await s.store.claim_shards()
+                with pytest.raises(ValueError, match="restored in part: empty its Redis"):
+                    await restore(s.store, kept)
+                with contextlib.suppress(ReconcileRefusedError):
+                    await Reconciler(s.store, kept).reconcile()
+                packed = await batch([("GET", s.store.keys.balance(name)) for name in names])
+                assert {unpack_account(raw).packs for raw in packed if raw} <= {500}
+            else:
+                break
+        assert n_batches > 3 * len(names)
+        await s.store.claim_shards()
+        assert await ledger_state(s.store) == before
+        await s.audit()
+
+
+async def a_missing_end_or_shard_of_an_archive_is_noticed(s: Setting) -> None:
+    names = (ACCOUNT, "bert", "owner0", "owner1")
+    with archive() as kept:
+        exporter = Exporter(s.store, kept)
+        for number in range(3):
+            for name in names:
+                await s.ledger.topup(name, f"pay:{number}", 5)
+            await exporter.export()
+        seen = await verify(kept)
+        assert (seen.problems, seen.has_head, seen.shards) == ([], True, len(names))
+        folder, aside = Path(str(kept._folder)), s.store.keys.tag(ACCOUNT)[1:-1]
+        newest = sorted((folder / aside).iterdir())
+        texts = {path: path.read_bytes() for path in newest}
+        lacking = (
+            (newest[1:], f"{aside}: its segments after 1, up to 3, are missing: bring them back"),
+            (newest, f"{aside}: all of its segments are missing: bring them back"),
+        )
+        await fail_over(s, {})
+        for paths, problem in lacking:
+            for path in paths:
+                path.unlink()
+            assert (await verify(kept)).problems == [problem]
+            with pytest.raises(RestoreRefusedError, match=problem):
+                await restore(s.store, kept)
+            with pytest.raises(ReconcileRefusedError, match=problem):
+                await Reconciler(s.store, kept).reconcile()
+            with pytest.raises(ValueError, match=problem):
+                await write_parquet(kept, folder / "all.parquet")
+            for path in paths:
+                path.write_bytes(texts[path])
+        await restore(s.store, kept)
+        await s.audit()
+
+
+async def the_head_of_an_archive_lags_and_never_leads(s: Setting) -> None:
+    async def dies(_last: dict[str, int]) -> None:
+        raise ServiceUnavailableError("gone")
+
+    with archive() as kept:
+        await s.ledger.topup(ACCOUNT, "pay:1", 5)
+        await Exporter(s.store, kept).export()
+        await s.ledger.topup(ACCOUNT, "pay:2", 5)
+        with mock.patch.object(kept, "put_head", dies), pytest.raises(ServiceUnavailableError):
+            await Exporter(s.store, kept).export()
+        shard = s.store.keys.tag(ACCOUNT)[1:-1]
+        assert await kept.head() == {shard: 1}
+        assert (await verify(kept)).problems == []
+        await Exporter(s.store, kept).export()
+        assert await kept.head() == {shard: 2}
+        (Path(str(kept._folder)) / "head.json").write_text("{")
+        seen = await verify(kept)
+        assert (seen.problems, seen.has_head) == ([], False)
+        await Exporter(s.store, kept).export()
+        assert await kept.head() == {shard: 2}
+
+
+async def another_archive_is_not_begun(s: Setting) -> None:
+    with archive() as kept, archive() as other:
+        await s.ledger.topup(ACCOUNT, "pay:1", 500)
+        await Exporter(s.store, kept).export()
+        await fail_over(s, {})
+        await restore(s.store, kept)
+        await s.ledger.reserve(PAYER, "a", 5)
+        await s.ledger.reserve(BERT, "a", 5)
+        exporter = Exporter(s.store, other)
+        for _ in range(2):
+            with pytest.raises(OtherArchiveError, match="set AFA_JOURNAL_STORE to the archive"):
+                await exporter.export()
+        assert await other.segments() == {}
+        shutil.copytree(str(kept._folder), str(other._folder), dirs_exist_ok=True)
+        assert await exporter.export() == 4
+        await comes_back(s, other)
+
+
+async def what_follows_a_restore_has_later_ids(s: Setting) -> None:
+    """The clock of the machine that the archive is of was ahead."""
+    stream, ahead = s.store.keys.shard(s.store.keys.tag(ACCOUNT), "j"), "9999999999999-0"
+    await s.store.command("XADD", stream, ahead, "e", "")
+    await s.store.command("XDEL", stream, ahead)
+    with archive() as kept:
+        await s.ledger.topup(ACCOUNT, "pay:1", 500)
+        await comes_back(s, kept)
+        exporter = Exporter(s.store, kept)
+        for name, n_entries in (("a", 2), ("b", 1)):
+            await s.ledger.reserve(PAYER, name, 5)
+            assert await exporter.export() == n_entries
+        await comes_back(s, kept)
+
+
+async def a_month_that_saw_no_top_up_comes_back(s: Setting) -> None:
+    """One pack would be above the cap."""
+    with archive() as kept:
+        await s.topups.enable(ACCOUNT, TopupSettings(20, 100, 500, 400))
+        await s.ledger.reserve(PAYER, "a", 55)
+        await comes_back(s, kept)
+
+
+async def what_was_refused_is_told_to_the_archive(s: Setting) -> None:
+    """The new primary is in an earlier month: it keeps what it has, and so does the archive."""
+    with archive() as kept:
+        exporter = Exporter(s.store, kept)
+        await s.ledger.reserve(PAYER, "a", 10)
+        await exporter.export()
+        began, copy = s.now_ms, await copy_of(s)
+        await s.at(DECEMBER)
+        await s.ledger.commit(ACCOUNT, "a")
+        await s.ledger.reserve(PAYER, "b", 20)
+        await exporter.export()
+        await fail_over(s, copy)
+        await s.at(began + 1000)
+        await s.ledger.reserve(PAYER, "c", 5)
+        (done,) = await Reconciler(s.store, kept).reconcile()
+        assert (done.outcome, done.change) == ("refused", 0)
+        assert await s.ledger.hold_states(ACCOUNT, ["a", "b", "c"]) == ["held", "voided", "held"]
+        await comes_back(s, kept)
+
+
 RESTORE_CASES = (
+    a_restore_that_was_interrupted_is_refused,
+    a_missing_end_or_shard_of_an_archive_is_noticed,
+    the_head_of_an_archive_lags_and_never_leads,
+    another_archive_is_not_begun,
+    what_follows_a_restore_has_later_ids,
+    a_month_that_saw_no_top_up_comes_back,
+    what_was_refused_is_told_to_the_archive,
     whole_ledger_comes_back_from_its_archive,
     open_intents_keep_their_order,
     jobs_of_a_restored_ledger_are_given_back,

@@ -217,6 +217,15 @@ class Jobs:
         )
         return parse_record(job_id, pairs) if b"state" in pairs else None
 
+    async def may_have_lost(self, account: str) -> bool:
+        """Tell whether a failover took jobs of that account's shard that nobody has brought back.
+
+        Raises:
+            ServiceUnavailableError: The ledger is away.
+        """
+        keys = self._store.keys
+        return bool(await self._store.command("EXISTS", keys.shard(keys.tag(account), "lost")))
+
     async def wait(self, account: str, job_id: str, timeout_s: float) -> JobRecord | None:
         """Read a job, waiting up to ``timeout_s`` seconds for its end."""
         deadline = asyncio.get_running_loop().time() + timeout_s

@@ -21,7 +21,7 @@ from configs.settings import Settings
 from serve_app.composition.files import LocalFiles, NotRunningError
 from serve_app.domain.objects import ObjectNotFoundError
 from serve_app.ledger.archive import Archive
-from serve_app.ledger.export import after_marks, states
+from serve_app.ledger.export import states, until_marks
 from serve_app.local import embedded_redis
 from serve_app.local.backup.contents import contents_of, loaded, snapshot_path
 from serve_app.local.backup.library import pin
@@ -176,9 +176,7 @@ async def _copy_archive(place: str, store: Store, parts: Parts) -> None:
     tags = [store.keys.shard_tag(shard) for shard in range(store.keys.shards)]
     keys = []
     for tag, (_, marks) in zip(tags, await states(store, tags), strict=True):
-        listed = known.get(tag[1:-1], [])
-        older = listed[: len(listed) - len(after_marks(listed, marks))] if marks else []
-        keys += [segment.key for segment in older]
+        keys += [segment.key for segment in until_marks(known.get(tag[1:-1], []), marks)]
     await parts.copy(ObjectStore(place), JOURNAL, keys)
 
 

@@ -45,6 +45,7 @@ WITHDRAW_AGAIN_S = 1.0
 WITHDRAW_ATTEMPTS = 900
 """Over 15 minutes and more: after that nothing waits in a lane any longer."""
 
+LOST_RETRY_S = 60
 
 UploadSource = ObjectSource | UrlSource
 """What customers send."""
@@ -186,11 +187,17 @@ class AnalysisService:
 
         Raises:
             JobNotFoundError: Expired, never existed, or another owner's.
+            ServiceUnavailableError: Or a failover took it, and it is to be brought back.
         """
         if wait_s > 0:
             job = await self._jobs.wait(caller.account, job_id, wait_s)
         else:
             job = await self._jobs.get(caller.account, job_id)
+        if job is None and await self._jobs.may_have_lost(caller.account):
+            raise ServiceUnavailableError(
+                "a failure took some jobs, maybe this one, and they are brought back; ask again",
+                LOST_RETRY_S,
+            )
         if job is None:
             raise JobNotFoundError("no such job; jobs expire with their tier's asset lifetime")
         return job

@@ -1,17 +1,19 @@
 -- Automatic top-up. A hash: on, th, pack, price, cap, month, spent, intent, sent, iprice, ipack,
 -- fails, off, n.
+
+-- Have the journal keep a top-up's hash as it is now.
+local function keep_topup(S, key, name)
+  keep(S, 't' .. name, cjson.encode(redis.call('HGETALL', key)))
+end
+
 -- `spent` counts this month's charges and the open intent, also one carried over from last month.
 local function spent_this_month(A)
   local f = redis.call('HMGET', A.topup, 'month', 'spent', 'iprice')
   if tonumber(f[1]) == A.period then return tonumber(f[2]) end
   local carried = tonumber(f[3]) or 0
   redis.call('HSET', A.topup, 'month', A.period, 'spent', carried)
+  keep_topup(A.shard, A.topup, A.name)
   return carried
-end
-
--- Have the journal keep a top-up's hash as it is now.
-local function keep_topup(S, key, name)
-  keep(S, 't' .. name, cjson.encode(redis.call('HGETALL', key)))
 end
 
 -- Close the open intent, if `id` names it: it is paid.
