@@ -5,9 +5,13 @@ loss. A script is written as one transaction, and one whose end is missing from 
 happened. Redis 6.2 cuts such a file behind the last whole command of the torn transaction, and so
 carries out its beginning after all at the start after the next. Therefore a server refuses a torn
 file, and the file is mended before anybody can connect.
+
+Invariant: at most one server runs on a folder. Each holds the folder's lock as long as it lives, so
+that not even one whose pid file is lost gets a second one beside it.
 """
 
 import contextlib
+import fcntl
 import importlib.util
 import os
 import random
@@ -19,8 +23,9 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import IO, Literal
 from urllib.parse import urlsplit
 
 from serve_app.composition.files import make_private, write_private
@@ -28,6 +33,7 @@ from serve_app.composition.files import make_private, write_private
 START_LIMIT_S = 20.0
 STOP_LIMIT_S = 20.0
 PID_FILE = "redis.pid"
+LOCK_FILE = "redis.lock"
 MOST_CUTS = 5
 """One takes off the torn command, the next what remains of its transaction."""
 
@@ -116,46 +122,70 @@ def start(
 
     Raises:
         LocalRedisError: None was found, or it did not answer in time.
+        OSError: The disk is full, say; no server is left behind.
     """
     if url is not None:
         return LocalRedis(url, None)
     folder = data_dir.resolve() / f"redis-{role}"
     make_private(folder)
-    running = find_running(folder)
-    if running is not None:
-        return running
     command = [
         *(str(find_binary()), "--dir", str(folder), "--save", "", "--daemonize", "no"),
         *("--logfile", str(folder / "redis.log"), *ROLE_OPTIONS[role]),
         *(("--appendfsync", appendfsync) if role == "ledger" else ()),
         *extra,
     ]
-    address, process = launch(folder, "redis.sock", command, environment, limit_s)
-    for _ in range(MOST_CUTS if role == "ledger" else 0):
-        if process.poll() is None:
-            break
-        # At an address that nobody knows: cut the file once, and begin again.
-        mending = [*command, "--aof-load-truncated", "yes"]
-        _, mender = launch(folder, "mend.sock", mending, environment, limit_s)
-        mender.terminate()
-        mender.wait(STOP_LIMIT_S)
-        address, process = launch(folder, "redis.sock", command, environment, limit_s)
-    if process.poll() is not None:
-        raise LocalRedisError(f"Redis did not start; see {folder / 'redis.log'}")
-    write_private(folder / PID_FILE, f"{process.pid}\n{address}\n")
-    # The server outlives this object on purpose; without this, Popen would warn at exit.
-    process.returncode = 0
+    deadline = time.monotonic() + limit_s
+    with (folder / LOCK_FILE).open("w") as lock:
+        while (running := find_running(folder)) is None and not is_taken(lock):
+            if time.monotonic() > deadline:
+                raise LocalRedisError(
+                    f"another Redis runs on {folder} and does not answer; end it first: "
+                    f"`fuser {folder / LOCK_FILE}` names it"
+                )
+            time.sleep(0.05)
+        if running is not None:
+            return running
+        start_one = partial(launch, folder, lock=lock, environment=environment, limit_s=limit_s)
+        address, process = start_one("redis.sock", command)
+        for _ in range(MOST_CUTS if role == "ledger" else 0):
+            if process.poll() is None:
+                break
+            # At an address that nobody knows: cut the file once, and begin again.
+            _, mender = start_one("mend.sock", [*command, "--aof-load-truncated", "yes"])
+            mender.terminate()
+            mender.wait(STOP_LIMIT_S)
+            address, process = start_one("redis.sock", command)
+        if process.poll() is not None:
+            raise LocalRedisError(f"Redis did not start; see {folder / 'redis.log'}")
+        # The server outlives this object on purpose; without this, Popen would warn at exit.
+        process.returncode = 0
+        try:
+            write_private(folder / PID_FILE, f"{process.pid}\n{address}\n")
+        except BaseException:
+            end_process(process.pid)
+            raise
     return LocalRedis(address, process.pid)
+
+
+def is_taken(lock: IO[str]) -> bool:
+    """Take a folder's lock, unless somebody holds it; tell whether it was taken."""
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def launch(
     folder: Path,
     socket_name: str,
     command: Sequence[str],
+    *,
+    lock: IO[str],
     environment: Mapping[str, str] | None,
     limit_s: float,
 ) -> tuple[str, subprocess.Popen[bytes]]:
-    """Start a server and wait until it answers or has ended.
+    """Start a server, which holds the lock from then on; wait until it answers or has ended.
 
     Raises:
         LocalRedisError: It did neither in time.
@@ -167,6 +197,7 @@ def launch(
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
+        pass_fds=[lock.fileno()],
         env={**os.environ, **(environment or {})},
     )
     deadline = time.monotonic() + limit_s

@@ -33,6 +33,20 @@ class Listener:
         return not (mapped or address).is_loopback
 
 
+def birth(pid: int) -> str | None:
+    """Give what no other process has in common with a living one, and no clock changes.
+
+    That is the boot of the machine, and how many ticks after it the process started; field 22 of
+    proc(5).
+    """
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return None if fields[0] in ("Z", "X") else f"{boot} {fields[19]}"
+
+
 def descendants(pid: int) -> dict[str, int]:
     """Give the living descendants of a process, as ``name-pid`` to pid; none if it has ended."""
     try:

@@ -29,7 +29,8 @@ from serve_app.deployments.tracing import trace_if_asked
 from serve_app.domain.redaction import redact_logs
 from serve_app.domain.tiers import LOCAL, ORDER, SOLD, Tiers
 from serve_app.local import embedded_redis, own_ray
-from serve_app.local.processes import descendants
+from serve_app.local.metrics_page import MetricsPage
+from serve_app.local.processes import birth, descendants
 from serve_app.local.supervision import SupervisedRedis
 from serve_app.providers.catalog.build import build_catalog
 from serve_app.providers.catalog.search import Catalog
@@ -63,6 +64,8 @@ class LocalService:
         self._redis: list[SupervisedRedis] = []
         self._keys: dict[str, str] = {}
         self._ray_started = False
+        self._metrics_url = ""
+        self._is_session_old = False
 
     @property
     def url(self) -> str:
@@ -74,6 +77,7 @@ class LocalService:
         self._start_redis()
         self._import_demo_catalog()
         self._start_ray()
+        self._show_metrics()
         self._deploy()
         self._wait_ready()
         self._keys = asyncio.run(self._issue_keys())
@@ -83,17 +87,21 @@ class LocalService:
     def look_after(self) -> None:
         """Start again what died of what nothing else watches; Ray watches over its own."""
         started = [redis.look_after(say) for redis in self._redis]
-        if True in started:
-            self._write_session()
+        self._is_session_old |= True in started
+        if self._is_session_old:
+            with suppress(OSError):  # a full disk; the next look tries again
+                self._write_session()
+                self._is_session_old = False
 
     def _write_session(self) -> None:
         pids = {"service": os.getpid(), **descendants(os.getpid())}
         session = {
             "url": self.url,
-            "metrics": metrics_url(),
+            "metrics": self._metrics_url,
             "keys": {tier: self._keys[tier] for tier in SOLD},
             "local_key": self._keys[LOCAL],
             "pids": pids,
+            "births": {pid: born for pid in pids.values() if (born := birth(pid))},
         }
         write_private(self._files.session_path, json.dumps(session, indent=2))
 
@@ -158,6 +166,13 @@ class LocalService:
                 http_options=HTTPOptions(**options),
                 logging_config=self._config["logging_config"],
             )
+
+    def _show_metrics(self) -> None:
+        self._metrics_url = metrics_url()
+        if self._settings.metrics_address is not None:
+            page = MetricsPage(self._metrics_url, self._settings.metrics_address)
+            page.start()
+            self._metrics_url = page.url
 
     def _deploy(self) -> None:
         from ray import serve

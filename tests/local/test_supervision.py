@@ -3,9 +3,11 @@
 import os
 import resource
 import signal
+import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -119,6 +121,70 @@ def test_after_a_full_disk_it_comes_back_when_there_is_room(folder: Path) -> Non
             client.rpush("acknowledged", "more")
     finally:
         redis.stop()
+
+
+@pytest.fixture
+def small_disk(folder: Path) -> Iterator[Path]:
+    """A file system of 1 MB of its own."""
+    made = subprocess.run(
+        ["/bin/mount", "-t", "tmpfs", "-o", "size=1m", "afa-test", str(folder)],
+        capture_output=True,
+        text=True,
+    )
+    if made.returncode:
+        pytest.skip(f"a file system cannot be mounted here: {made.stderr.strip()}")
+    yield folder
+    subprocess.run(["/bin/umount", "--lazy", str(folder)], check=True)
+
+
+def test_a_server_that_a_full_disk_keeps_from_its_pid_file_is_not_left_behind(
+    small_disk: Path,
+) -> None:
+    redis = SupervisedRedis("ledger", partial(embedded_redis.start, small_disk))
+    said: list[str] = []
+    try:
+        with Redis.from_url(redis.url) as client:
+            client.rpush("acknowledged", "x")
+        with (small_disk / "other.log").open("wb", buffering=0) as other:
+            with suppress(OSError):
+                while True:
+                    other.write(bytes(512))
+            os.kill(pid_of(small_disk), signal.SIGKILL)
+            look_until(redis, said, lambda: any("did not start" in text for text in said))
+            assert servers_on(small_disk) == []
+            other.truncate(0)
+        first = pid_of(small_disk)
+        look_until(redis, said, lambda: pid_of(small_disk) != first)
+        assert servers_on(small_disk) == [pid_of(small_disk)]
+        with Redis.from_url(redis.url) as client:
+            assert client.llen("acknowledged") == 1
+    finally:
+        redis.stop()
+
+
+def servers_on(folder: Path) -> list[int]:
+    """Give the living servers that work in a folder."""
+    return [
+        int(process.name)
+        for process in Path("/proc").glob("[0-9]*")
+        if is_alive(int(process.name))
+        and b"redis-server" in (process / "cmdline").read_bytes()
+        and os.fsencode(folder) in (process / "cmdline").read_bytes()
+    ]
+
+
+def test_a_server_whose_pid_file_is_lost_gets_no_other_beside_it(folder: Path) -> None:
+    server = embedded_redis.start(folder)
+    try:
+        (folder / "redis-ledger" / "redis.pid").unlink()
+        with pytest.raises(LocalRedisError, match="another Redis runs on"):
+            embedded_redis.start(folder, limit_s=0.2)
+        with Redis.from_url(server.url) as client:
+            assert client.ping()
+    finally:
+        server.stop()
+    again = embedded_redis.start(folder)
+    again.stop()
 
 
 def limit_files(pid: int, size: int) -> None:

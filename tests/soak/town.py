@@ -33,7 +33,7 @@ from serve_app.store.keys import split_member
 from tests.ledger.oracle import Customer, Terms
 from tests.ledger.restore_cases import ledger_state
 from tests.soak.pair import start_pair
-from tests.soak.town_worker import read_log
+from tests.soak.town_worker import PEPPER, read_log
 from tests.store.setting import CLOCK, SHARDS, small_tiers, stamp_ms
 
 REPOSITORY = Path(__file__).parents[2]
@@ -297,7 +297,7 @@ class Town:
             "AFA_DATA_DIR": str(self.folder / data_dir),
             "AFA_JOURNAL_STORE": str(self.journal),
             "AFA_LEDGER_SHARDS": str(SHARDS),
-            "AFA_KEY_PEPPER": "pepper",
+            "AFA_KEY_PEPPER": PEPPER,
         }
         if data_dir == "none":
             settings["AFA_REDIS_URL"] = self.pair.primary.url

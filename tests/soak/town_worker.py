@@ -28,6 +28,7 @@ from tests.store.setting import CLOCK, SHARDS, small_tiers
 
 PAUSE_S = 0.02
 EXPORT_S = 0.02
+PEPPER = "pepper-of-the-soak-pepper-of-the-soak"
 
 
 class Clerk:
@@ -38,7 +39,7 @@ class Clerk:
         self._tiers = small_tiers()
         self._ledger = Ledger(store, self._tiers)
         self._topups = Topups(store, self._ledger)
-        self._accounts = Accounts(store, "pepper", self._tiers)
+        self._accounts = Accounts(store, PEPPER, self._tiers)
 
     async def send(self, account: str, tier: str, kind: str, words: list[Any]) -> Any:
         """Do one operation once."""
@@ -88,15 +89,18 @@ class Clerk:
 
 
 def read_log(path: Path) -> tuple[Counter[str], dict[str, Any]]:
-    """Give how often each operation was sent, and the answers; a torn last line counts as sent."""
+    """Give how often each operation was sent, and the answers.
+
+    A last line that is torn, or still being written, counts as sent and as no answer.
+    """
     sent: Counter[str] = Counter()
     answers: dict[str, Any] = {}
-    for line in path.read_text().splitlines() if path.exists() else []:
-        place, _, answer = line.partition(" ")
-        if answer:
-            answers[place] = json.loads(answer)
-        else:
+    for line in path.read_text().splitlines(keepends=True) if path.exists() else []:
+        place, _, answer = line.rstrip("\n").partition(" ")
+        if not answer:
             sent[place] += 1
+        elif line.endswith("\n"):
+            answers[place] = json.loads(answer)
     return sent, answers
 
 

@@ -1,0 +1,54 @@
+"""Shows Ray's page of metrics where Prometheus looks.
+
+Ray itself shows it on a port of its own choice and, as all of a local service, on loopback alone.
+"""
+
+import threading
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import httpx
+
+LIMIT_S = 10.0
+PATH = "/metrics"
+
+
+class MetricsPage:
+    """Answers at an address with what another page says; its thread ends with the process."""
+
+    def __init__(self, source: str, address: str) -> None:
+        """Take the address.
+
+        Args:
+            source: Ray's page.
+            address: ``host:port``.
+        """
+        host, _, port = address.rpartition(":")
+
+        class Handler(BaseHTTPRequestHandler):
+            """Asks the source for each request."""
+
+            def do_GET(self) -> None:
+                """Answer a scrape."""
+                if self.path != PATH:
+                    self.send_error(HTTPStatus.NOT_FOUND, f"the metrics are at {PATH}")
+                    return
+                try:
+                    page = httpx.get(source, timeout=LIMIT_S)
+                except httpx.HTTPError:
+                    self.send_error(HTTPStatus.BAD_GATEWAY, "Ray shows no metrics")
+                    return
+                self.send_response(page.status_code)
+                self.send_header("Content-Type", page.headers["Content-Type"])
+                self.end_headers()
+                self.wfile.write(page.content)
+
+            def log_message(self, format: str, *_: object) -> None:
+                """Keep scrapes out of the log."""
+
+        self._server = ThreadingHTTPServer((host, int(port)), Handler)
+        self.url = f"http://{host}:{self._server.server_port}{PATH}"
+
+    def start(self) -> None:
+        """Answer from now on."""
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
