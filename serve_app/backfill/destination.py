@@ -1,7 +1,7 @@
 """Where a back-fill writes: a folder or an S3 prefix, with a Parquet file for every so many rows.
 
 Invariant: a file is there whole or not at all, and one run at a time writes. What is there is the
-only memory of what has been done.
+only memory of what has been done, apart from errors that may pass.
 """
 
 import fcntl
@@ -16,8 +16,9 @@ from urllib.parse import unquote, urlsplit
 import obstore
 import pyarrow as pa
 import pyarrow.parquet as pq
+from obstore.exceptions import BaseError as StoreError
 
-from serve_app.backfill.rows import ERRORS, HEARD, Row
+from serve_app.backfill.rows import ERRORS, HEARD, OF_THE_FILE, Row
 from serve_app.store.objects import open_backend
 
 TRACKS_FOLDER, ERRORS_FOLDER = "tracks", "errors"
@@ -26,7 +27,7 @@ LOCK = ".lock"
 
 
 class DestinationError(Exception):
-    """What is at the destination is not what a back-fill writes, or another run writes there."""
+    """Nothing can be written there: it is away or full, another's, or in use by another run."""
 
 
 class Destination:
@@ -39,44 +40,70 @@ class Destination:
             place: A folder, or ``s3://bucket/prefix`` as `open_backend` takes it.
 
         Raises:
-            ValueError: It is no such place.
+            DestinationError: It is no such place, or the folder cannot be made.
         """
+        self._place = place
         url = place if "://" in place else Path(place).absolute().as_uri()
-        self._backend = open_backend(url)
+        try:
+            self._backend = open_backend(url)
+        except (ValueError, OSError) as error:
+            raise DestinationError(
+                f"cannot write tables to {place} ({error}); name a folder or s3://bucket/prefix"
+            ) from error
         parts = urlsplit(url)
         self._folder = Path(unquote(parts.path)) if parts.scheme == "file" else None
 
     def done(self) -> set[str]:
-        """Give the ids of all rows that are there.
+        """Give the ids of the rows that are there, and remove those of errors that may pass.
 
         Raises:
-            DestinationError: A file is not one that `put` wrote.
+            DestinationError: It is away, or a file is not one that `put` wrote.
         """
         ids: set[str] = set()
-        for folder in SCHEMAS:
-            for page in obstore.list(self._backend, folder):
-                for entry in page:
-                    ids.update(self._ids(entry["path"]))
+        for path in self._paths(TRACKS_FOLDER):
+            ids.update(self._read(path, ["id"])["id"].to_pylist())
+        for path in self._paths(ERRORS_FOLDER):
+            rows = self._read(path, ERRORS.names).to_pylist()
+            lasting = [row for row in rows if row["code"] in OF_THE_FILE]
+            if len(lasting) < len(rows):
+                self.put(ERRORS_FOLDER, lasting)
+                with self._answering():
+                    obstore.delete(self._backend, path)
+            ids.update(row["id"] for row in lasting)
         return ids
 
-    def _ids(self, path: str) -> Iterator[str]:
-        if not path.endswith(".parquet"):
-            return
-        content = obstore.get(self._backend, path).bytes()
+    def _paths(self, folder: str) -> list[str]:
+        with self._answering():
+            pages = list(obstore.list(self._backend, folder))
+        paths = [entry["path"] for page in pages for entry in page]
+        return [path for path in paths if path.endswith(".parquet")]
+
+    def _read(self, path: str, columns: list[str]) -> pa.Table:
+        with self._answering():
+            content = obstore.get(self._backend, path).bytes()
         try:
-            table = pq.read_table(pa.BufferReader(content), columns=["id"])
-        except (pa.ArrowInvalid, KeyError) as error:
+            return pq.read_table(pa.BufferReader(content), columns=columns).select(columns)
+        except (pa.ArrowException, OSError, KeyError) as error:
             raise DestinationError(
-                f"{path} at the destination is no table of a back-fill ({error}); remove it and "
-                "run again: what it may have held is in the library"
+                f"{path} at the destination is no table of a back-fill ({_first_line(error)}); "
+                "remove it and run again: what it may have held is in the library"
             ) from error
-        yield from table["id"].to_pylist()
+
+    @contextmanager
+    def _answering(self) -> Iterator[None]:
+        try:
+            yield
+        except (StoreError, OSError) as error:
+            raise DestinationError(
+                f"{self._place} cannot be read or written ({_first_line(error)}); see to it and "
+                "run the same command again: what was heard is in the library"
+            ) from error
 
     def put(self, folder: str, rows: Sequence[Row]) -> None:
         """Write rows as one file, which is named by them.
 
         Raises:
-            OSError: It cannot be written.
+            DestinationError: It cannot be written.
         """
         if not rows:
             return
@@ -84,20 +111,22 @@ class Destination:
         content = BytesIO()
         table = pa.Table.from_pylist(list(rows), schema=SCHEMAS[folder])
         pq.write_table(table, content, compression="zstd")
-        obstore.put(self._backend, f"{folder}/{digest[:32]}.parquet", content.getvalue())
+        with self._answering():
+            obstore.put(self._backend, f"{folder}/{digest[:32]}.parquet", content.getvalue())
 
     @contextmanager
     def only_run(self) -> Iterator[None]:
         """See that no other run writes here, as long as the block runs.
 
         Raises:
-            DestinationError: Another run does.
+            DestinationError: Another run does, or the folder cannot be written.
         """
         if self._folder is None:
             # S3 knows no lock that ends with its holder; see the help of the command.
             yield
             return
-        descriptor = os.open(self._folder / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+        with self._answering():
+            descriptor = os.open(self._folder / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
@@ -109,3 +138,8 @@ class Destination:
             yield
         finally:
             os.close(descriptor)
+
+
+def _first_line(error: Exception) -> str:
+    """What was wrong; what follows is for who debugs it."""
+    return str(error).partition("\n")[0]

@@ -1,11 +1,12 @@
 """The actor that hears files: the service's steps behind the service's batchers, fed by paths.
 
-Invariant: every file gives one row, with what was heard or with its own error. Only what would fail
-every file, a missing checkpoint or a broken device, ends the run.
+Invariant: every file gives one row, with what was heard or with what was wrong. Only a missing
+checkpoint or a broken device, which would fail every file, is raised.
 """
 
 import asyncio
 import json
+import socket
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
@@ -35,7 +36,7 @@ from serve_app.services.failure import Failure
 from serve_app.services.scan.entries import Hearing
 from serve_app.services.scan.facts import LIMITS, Stamp
 from serve_app.services.scan.naming import Naming
-from serve_app.services.scan.places import Found, Place
+from serve_app.services.scan.places import FULL, Found, Place
 from serve_app.services.scan.reading import read_file
 
 PASSES_ON_CPU = 8
@@ -59,6 +60,9 @@ ANSWER = pa.schema(
     ]
 )
 """What was heard, or ``code`` and ``message`` of what was wrong."""
+
+NODE_FULL = "node_full"
+"""The code of a file for which a disk of the node had no room."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +218,8 @@ def _row(found: Found, outcome: _Heard | Exception) -> dict[str, Any]:
         "size_bytes": found.size_bytes,
         "mtime_ns": found.mtime_ns,
     }
+    if isinstance(outcome, OSError) and outcome.errno in FULL:
+        return row | {"code": NODE_FULL, "message": f"{socket.gethostname()}: {outcome}"}
     if isinstance(outcome, Exception):
         failure = Failure.of(outcome)
         return row | {"code": failure.code, "message": failure.message}

@@ -13,6 +13,12 @@ from typing import Any
 import pyarrow as pa
 
 from pipelines.analysis.records import EMBEDDING_DIMENSION, TrackFeatures
+from pipelines.audio.waveform import (
+    AudioTooLongError,
+    AudioTooShortError,
+    UndecodableAudioError,
+)
+from serve_app.domain.errors import UrlFetchError
 from serve_app.domain.identity import TrackIdentity
 from serve_app.library.track import TrackFile
 from serve_app.services.scan.places import Found, Trouble
@@ -82,6 +88,12 @@ HEARD = pa.schema(
     ]
 )
 ERRORS = pa.schema([*_SOURCE, ("code", pa.string()), ("message", pa.string())])
+
+OF_THE_FILE = {
+    *(UndecodableAudioError.code, AudioTooLongError.code, AudioTooShortError.code),
+    UrlFetchError.code,
+}
+"""Codes of errors that the same file gives again. Any other may pass, and is not remembered."""
 
 
 def row_id(location: str, size_bytes: int | None, mtime_ns: int | None, made_by: str) -> str:

@@ -18,8 +18,8 @@ from ray.data import ActorPoolStrategy, DataContext
 
 from pipelines.analysis.features import from_json
 from serve_app.backfill.destination import ERRORS_FOLDER, TRACKS_FOLDER, Destination
-from serve_app.backfill.hearer import SOURCE, Hearer, HearerOptions
-from serve_app.backfill.rows import Row, heard_row, source_row
+from serve_app.backfill.hearer import NODE_FULL, SOURCE, Hearer, HearerOptions
+from serve_app.backfill.rows import OF_THE_FILE, Row, heard_row, source_row
 from serve_app.checkpoints.choice import models_name
 from serve_app.checkpoints.exchange import ids_by_role
 from serve_app.domain import identity as identity_json
@@ -44,6 +44,10 @@ PART_ROWS, PART_S = 512, 60.0
 
 class OtherCheckpointsError(Exception):
     """A node heard with other checkpoints than this machine would."""
+
+
+class NodeFullError(Exception):
+    """A node has no room for a file while it is read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +88,14 @@ class Report:
     Attributes:
         before: Were there from earlier runs.
         known: Came from the library, without being heard.
+        errors: Of them, ``passing`` may pass and are not remembered.
     """
 
     before: int = 0
     known: int = 0
     heard: int = 0
     errors: int = 0
+    passing: int = 0
 
     @property
     def n_done(self) -> int:
@@ -129,10 +135,11 @@ class Backfill:
         """Bring every file that was listed to its row.
 
         Raises:
-            DestinationError: Another run writes there, or something else lies there.
+            DestinationError: Another run writes there, something else lies there, or it is away.
+            NodeFullError: A disk of a node is full.
             OtherCheckpointsError: A node's checkpoints are not this machine's.
             RayError: No actor could be made, or what was wrong would be so with every file.
-            OSError: Destination or library cannot be written.
+            OSError: The library cannot be written.
             LibraryBusyError: Others kept changing the same tracks.
         """
         with self._destination.only_run():
@@ -219,11 +226,17 @@ class Backfill:
             )
             self.report.heard += 1
         for answer in answers:
-            if answer["code"] is not None:
+            if answer["code"] not in (None, NODE_FULL):
                 found = Found(answer["location"], answer["size_bytes"], answer["mtime_ns"])
                 source = source_row(found, self._made_by)
                 self._fail(source, answer["code"], answer["message"])
         self._tell(self.report)
+        for answer in answers:
+            if answer["code"] == NODE_FULL:
+                raise NodeFullError(
+                    f"a disk of a node is full ({answer['message']}); make room, and run the same "
+                    "command again: what is done is kept"
+                )
 
     def _taken(self, answer: dict[str, Any]) -> Taken:
         features = from_json(answer["record"])
@@ -249,6 +262,7 @@ class Backfill:
 
     def _fail(self, source: Row, code: str, message: str) -> None:
         self.report.errors += 1
+        self.report.passing += code not in OF_THE_FILE
         self._keep(ERRORS_FOLDER, source | {"code": code, "message": message})
 
     def _keep(self, folder: str, row: Row) -> None:

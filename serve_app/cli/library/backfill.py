@@ -2,11 +2,12 @@
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
+from urllib.parse import urlsplit
 
 import typer
 
@@ -21,10 +22,11 @@ from serve_app.composition.options import UrlOptions
 from serve_app.domain.errors import ServiceUnavailableError
 from serve_app.library.library import Library
 from serve_app.local import own_ray
-from serve_app.services.scan.places import Place
+from serve_app.services.scan.places import Found, Place, Trouble
 from serve_app.store.mirror import DamagedPublicationError
 
 if TYPE_CHECKING:
+    from serve_app.backfill.destination import Destination
     from serve_app.backfill.run import Report
 
 TABLE = ".parquet"
@@ -73,14 +75,20 @@ def backfill(
     whole folders: `pyarrow.dataset.dataset("DEST/tracks")`, or `read_parquet('DEST/tracks/*')`.
 
     Whatever ends the run, a kill -9 too, the same command goes on: rows that are there are passed
-    over, and what the library knows is not heard again. A file that changed, and every file after
-    a swap of checkpoints, gets a further row; `made_by` names the checkpoints. To try the files
-    with errors again, remove DEST/errors.
+    over, and what the library knows is not heard again. A file that changed gets a further row, and
+    so does every file once --config or a new version of afa names other checkpoints; `made_by`
+    names them. What `afa models swap` chose is the service's alone.
+
+    Errors of the audio and of what a web address gives are remembered; remove DEST/errors to try
+    those files again. Whatever else was wrong, such as a store that was away, the next run removes
+    from DEST/errors and tries again.
 
     One run at a time writes to a folder; another is refused. Nothing guards an S3 prefix: see that
     only one run writes there. Every node needs the files, the checkpoints (`afa models publish`, or
-    `afa models pull` on each) and afa with its extra `backfill` (Ray Data). Nothing is charged. The
-    status is 0 also where files had errors.
+    `afa models pull` on each) and afa with its extra `backfill` (Ray Data). Nothing is charged.
+
+    The status is 0 also where audio had errors. It is 1 where the next run tries files again, where
+    SOURCE cannot be listed or holds no audio, and where a full disk or the like ended the run.
     """
     if find_spec("pandas") is None:
         fail("the back-fill needs Ray Data; pip install 'afa[backfill]'")
@@ -89,25 +97,53 @@ def backfill(
     with told(ValueError, OSError, NotSharedError):
         require_shared(settings)
         place = _place(source, settings)
+        listed = list(place.find())
+    _require_all(source, place, listed)
+    from serve_app.backfill.destination import Destination, DestinationError
+
+    with told(DestinationError):
+        destination = Destination(out)
     make_private(files.data_dir)
     library = opened(settings, files)
     with _connected(address), told(CardError):
-        _run(settings, files, place, library, out, (actors, cpus), config)
+        report = _run(settings, files, place, listed, library, destination, (actors, cpus), config)
+    _tell(report, out)
 
 
 def _place(source: str, settings: Settings) -> Place:
     """Tell what the argument names.
 
     Raises:
-        ValueError: An address of a bucket that is none, or a table that names no audio.
-        OSError: It is not there.
+        ValueError: An address that is none of a bucket, or a table that names no audio.
+        OSError: The table cannot be read.
     """
-    if not source.endswith(TABLE) or source.startswith("s3://"):
+    scheme, is_address, rest = source.partition("://")
+    if is_address:
+        if scheme.lower() != "s3":
+            raise ValueError(
+                f"{scheme}:// is not read; name a folder, s3://bucket/prefix or a {TABLE} file"
+            )
+        if urlsplit(source).path.endswith(TABLE):
+            raise ValueError(f"a table is read on this machine alone; fetch {source} and name it")
+        return place_of(f"s3://{rest}")
+    if not source.endswith(TABLE):
         return place_of(source)
     from serve_app.services.scan.table import Table
 
     urls = UrlOptions(ports=settings.url_ports, networks=settings.url_networks)
     return Table(Path(source), urls.guard())
+
+
+def _require_all(source: str, place: Place, listed: Sequence[Found | Trouble]) -> None:
+    """End the command where the source could not be listed to its end, or holds nothing."""
+    for one in listed:
+        if isinstance(one, Trouble) and one.location == place.root:
+            fail(
+                f"{one.location} cannot be listed ({one.message}); see that it is mounted, or that "
+                "the store answers, and run the same command again"
+            )
+    if not listed:
+        fail(f"{source} holds no audio; is its name right, and is it mounted?")
 
 
 @contextmanager
@@ -130,16 +166,17 @@ def _run(
     settings: Settings,
     files: LocalFiles,
     place: Place,
+    listed: Sequence[Found | Trouble],
     library: Library,
-    out: str,
+    destination: "Destination",
     wanted: tuple[int, int],
     config: Path | None,
-) -> None:
+) -> "Report":
     from ray.exceptions import RayError
 
-    from serve_app.backfill.destination import Destination, DestinationError
+    from serve_app.backfill.destination import DestinationError
     from serve_app.backfill.hearer import HearerOptions
-    from serve_app.backfill.run import Backfill, OtherCheckpointsError, actors_for
+    from serve_app.backfill.run import Backfill, NodeFullError, OtherCheckpointsError, actors_for
 
     profile = profile_of(config)
     served, published = files.served(settings), files.checkpoints_url(settings)
@@ -152,24 +189,32 @@ def _run(
     )
     with told(ServiceUnavailableError, DamagedPublicationError):
         options.embedding.follow()
-    listed = list(place.find())
     with (
-        told(DestinationError, OtherCheckpointsError, RayError, ServiceUnavailableError, OSError),
+        told(DestinationError, NodeFullError, OtherCheckpointsError),
+        told(RayError, ServiceUnavailableError, OSError),
         shown("hearing", len(listed)) as show,
     ):
 
         def tell(report: "Report") -> None:
             show(report.n_done, report.heard, f", {report.errors} errors")
 
-        run = Backfill(library, Destination(out), options, actors_for(*wanted), tell)
+        run = Backfill(library, destination, options, actors_for(*wanted), tell)
         try:
             run.run(listed)
         except KeyboardInterrupt:
             console.print("stopped; what is done is kept, and the same command goes on")
             raise typer.Exit(130) from None
-    report = run.report
+    return run.report
+
+
+def _tell(report: "Report", out: str) -> None:
     console.print(
         f"{report.heard} heard, {report.known} from the library, {report.before} there before, "
         f"{report.errors} with errors",
         highlight=False,
     )
+    if report.passing:
+        fail(
+            f"{report.passing} of the errors may pass or be mended, and are not remembered; read "
+            f"the table `errors` of {out}, and run the same command again"
+        )

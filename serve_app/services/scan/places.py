@@ -4,6 +4,7 @@ Invariant: looking changes nothing. A file that cannot be listed is told by its 
 folder; what lies below it is then unknown, not missing.
 """
 
+import errno
 import os
 import stat
 from collections.abc import Iterator
@@ -26,6 +27,9 @@ AUDIO_ENDINGS = {
     *(".mp2", ".wave", ".oga", ".aif", ".aifc"),
     *(".wma", ".ac3", ".eac3", ".wv", ".tta", ".au", ".caf", ".w64", ".ape", ".amr", ".3gp"),
 }
+
+FULL = {errno.ENOSPC, errno.EDQUOT}
+"""What a disk without room answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +56,13 @@ class Trouble:
 
 
 class Place(Protocol):
-    """Something that holds audio files."""
+    """Something that holds audio files.
+
+    Attributes:
+        root: Named in a `Trouble` of all of it, after which what it holds is unknown.
+    """
+
+    root: str
 
     def find(self) -> Iterator[Found | Trouble]:
         """List the audio files."""
@@ -75,7 +85,7 @@ class Folder:
     """All audio below a folder; what begins with a dot is passed over."""
 
     def __init__(self, root: Path) -> None:
-        self._root = absolute(root)
+        self.root = str(absolute(root))
 
     def find(self) -> Iterator[Found | Trouble]:
         """See `Place`."""
@@ -84,7 +94,7 @@ class Folder:
         def note(error: OSError) -> None:
             troubles.append(Trouble(str(error.filename), reason_of(error)))
 
-        for folder, names, files in os.walk(self._root, onerror=note):
+        for folder, names, files in os.walk(self.root, onerror=note):
             names[:] = sorted(name for name in names if not name.startswith("."))
             for name in sorted(files):
                 path = Path(folder, name)
@@ -96,7 +106,7 @@ class Folder:
 
     def holds(self, location: str) -> bool:
         """See `Place`."""
-        return location.startswith(f"{self._root}{os.sep}".replace("//", "/"))
+        return location.startswith(f"{self.root}{os.sep}".replace("//", "/"))
 
     def at_hand(self, found: Found) -> AbstractContextManager[Path]:
         """See `Place`."""
@@ -108,6 +118,7 @@ class SingleFile:
 
     def __init__(self, path: Path) -> None:
         self._path = absolute(path)
+        self.root = str(self._path)
 
     def find(self) -> Iterator[Found | Trouble]:
         """See `Place`."""
@@ -115,7 +126,7 @@ class SingleFile:
 
     def holds(self, location: str) -> bool:
         """See `Place`."""
-        return location == str(self._path)
+        return location == self.root
 
     def at_hand(self, found: Found) -> AbstractContextManager[Path]:
         """See `Place`."""
@@ -135,7 +146,7 @@ class Bucket:
             ValueError: It takes no such address.
         """
         parts = urlsplit(url)
-        self._root = f"s3://{parts.netloc}{parts.path}".rstrip("/") + "/"
+        self.root = f"s3://{parts.netloc}{parts.path}".rstrip("/") + "/"
         self._backend = open_backend(url)
 
     def find(self) -> Iterator[Found | Trouble]:
@@ -145,20 +156,20 @@ class Bucket:
                 for entry in page:
                     if Path(entry["path"]).suffix.lower() in AUDIO_ENDINGS:
                         mtime_ns = int(entry["last_modified"].timestamp() * 1e9)
-                        yield Found(self._root + entry["path"], entry["size"], mtime_ns)
+                        yield Found(self.root + entry["path"], entry["size"], mtime_ns)
         except OSError as error:
-            yield Trouble(self._root, reason_of(error))
+            yield Trouble(self.root, reason_of(error))
         except StoreError as error:
-            yield Trouble(self._root, _first_line(error))
+            yield Trouble(self.root, _first_line(error))
 
     def holds(self, location: str) -> bool:
         """See `Place`."""
-        return location.startswith(self._root)
+        return location.startswith(self.root)
 
     @contextmanager
     def at_hand(self, found: Found) -> Iterator[Path]:
         """See `Place`."""
-        with fetched(self._backend, found.location.removeprefix(self._root)) as path:
+        with fetched(self._backend, found.location.removeprefix(self.root)) as path:
             yield path
 
 

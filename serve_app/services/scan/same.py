@@ -16,6 +16,7 @@ from models.fingerprint.sketch import SAME_CLIP, likeness, sketch
 from pipelines.analysis.records import TrackFeatures
 from pipelines.audio.decode import decode_segments
 from pipelines.audio.waveform import AudioError
+from serve_app.domain.errors import UrlFetchError
 from serve_app.library.library import Library
 from serve_app.library.query import TrackQuery
 from serve_app.library.spelling import normalise_title, version_words
@@ -73,7 +74,7 @@ class SameRecording:
         ]
         if not candidates:
             return None
-        with suppress(AudioError, OSError), at_hand() as path:
+        with suppress(AudioError, OSError, UrlFetchError), at_hand() as path:
             sketches = self._sketches(path, features.duration_s)
             for track in candidates:
                 if any(

@@ -1,6 +1,7 @@
 """A Parquet file that names audio, a row each: paths, ``s3://`` and web addresses."""
 
 import asyncio
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,10 +16,12 @@ from serve_app.library.track import Place as Kind
 from serve_app.providers.web.audio_url import AudioUrlFetcher
 from serve_app.providers.web.url_guard import UrlError, UrlGuard
 from serve_app.services.scan.entries import kind_of
-from serve_app.services.scan.places import Found, SingleFile, Trouble, fetched, object_at
+from serve_app.services.scan.places import FULL, Found, SingleFile, Trouble, fetched, object_at
 
 COLUMNS = ("location", "path", "url", "uri", "file")
-"""The first of these that the table has is read."""
+"""The first of these that holds text is read."""
+
+SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
 
 MAX_BYTES = 4 << 30
 """Of what a web address gives: four hours of uncompressed stereo are 2.5 GB."""
@@ -35,27 +38,34 @@ class Table:
             guard: Which web addresses may be fetched.
 
         Raises:
-            ValueError: It is no Parquet file, or no column of it names audio.
+            ValueError: It is no Parquet file, or no column of it names audio in text.
             OSError: It cannot be read.
         """
         self._path, self._guard = path, guard
+        self.root = str(path)
         try:
-            names = pq.read_schema(path).names
+            schema = pq.read_schema(path)
         except pa.ArrowInvalid as error:
             raise ValueError(f"{path} is no Parquet file: {error}") from error
-        known = [name for name in COLUMNS if name in names]
-        if not known:
+        kinds = dict(zip(schema.names, schema.types, strict=True))
+        texts = [name for name in COLUMNS if name in kinds and _is_text(kinds[name])]
+        if not texts:
+            has = ", ".join(f"{name} ({kind})" for name, kind in kinds.items())
             raise ValueError(
-                f"{path} has no column named {', '.join(COLUMNS)}; it has {', '.join(names)}"
+                f"{path} has no column of text named {', '.join(COLUMNS)}; it has {has}"
             )
-        self._column = known[0]
+        self._column = texts[0]
 
     def find(self) -> Iterator[Found | Trouble]:
         """See `Place`."""
         with pq.ParquetFile(self._path) as file:
-            for batch in file.iter_batches(columns=[self._column]):
-                for location in batch.column(0).to_pylist():
-                    yield _found(location) if location else Trouble("", "the row names nothing")
+            batches = file.iter_batches(columns=[self._column])
+            rows = (location for batch in batches for location in batch.column(0).to_pylist())
+            for number, location in enumerate(rows, 1):
+                if location:
+                    yield _found(location)
+                else:
+                    yield Trouble(f"{self._path}, row {number}", "the row names nothing")
 
     def holds(self, location: str) -> bool:
         """See `Place`."""
@@ -63,7 +73,11 @@ class Table:
 
     @contextmanager
     def at_hand(self, found: Found) -> Iterator[Path]:
-        """See `Place`."""
+        """See `Place`.
+
+        Raises:
+            UrlFetchError: What a web address gives is no audio, or it may not be fetched.
+        """
         location = found.location
         if location.startswith("s3://"):
             with fetched(*object_at(location)) as path:
@@ -74,13 +88,38 @@ class Table:
                 try:
                     asyncio.run(AudioUrlFetcher(self._guard).fetch(location, path, MAX_BYTES))
                 except UrlError as error:
-                    raise UrlFetchError(str(error)) from error
+                    raise _fault(error) from None
                 yield path
         else:
             yield Path(location)
 
 
+def _is_text(kind: pa.DataType) -> bool:
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    return any(
+        (pa.types.is_string(kind), pa.types.is_large_string(kind), pa.types.is_string_view(kind))
+    )
+
+
 def _found(location: str) -> Found | Trouble:
-    if location.startswith("s3://") or kind_of(location) is Kind.URL:
-        return Found(location, None, None)
-    return next(SingleFile(Path(location)).find())
+    if "\0" in location:
+        return Trouble(location.replace("\0", "\\0"), "a path holds no zero byte; mend the table")
+    address = SCHEME.fullmatch(location)
+    if address is None:
+        return next(SingleFile(Path(location)).find())
+    scheme, rest = address[1].lower(), address[2]
+    if scheme == "s3" and not all(rest.partition("/")):
+        return Trouble(location, "names no object; write s3://bucket/key")
+    if scheme not in ("s3", "http", "https"):
+        return Trouble(location, f"{scheme}:// is not read; name a path, s3:// or a web address")
+    return Found(f"{scheme}://{rest}", None, None)
+
+
+def _fault(error: UrlError) -> Exception:
+    """Tell an address that is wrong from one that cannot be reached now."""
+    cause = error.__cause__
+    if isinstance(cause, OSError) and cause.errno in FULL:
+        return cause
+    is_wrong = cause is None or isinstance(cause, ValueError)
+    return UrlFetchError(str(error)) if is_wrong else OSError(str(error))

@@ -5,6 +5,7 @@ from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -32,7 +33,7 @@ def port(tmp_path: Path) -> Iterator[int]:
         thread.join()
 
 
-def table(folder: Path, *ports: int, **columns: list[str | None]) -> Table:
+def table(folder: Path, *ports: int, **columns: Any) -> Table:
     pq.write_table(pa.table(columns), folder / "list.parquet")
     return Table(folder / "list.parquet", UrlGuard(ports=ports, networks=["127.0.0.0/8"]))
 
@@ -76,8 +77,56 @@ def test_an_address_that_may_not_be_fetched_is_the_rows_own_error(tmp_path: Path
         pass
 
 
+def test_a_host_that_is_away_is_no_error_of_the_address(tmp_path: Path, port: int) -> None:
+    gone, away = f"http://127.0.0.1:{port}/gone.mp3", "http://127.0.0.1:9/a.mp3"
+    place = table(tmp_path, port, 9, url=[gone, away])
+    first, second = (one for one in place.find() if isinstance(one, Found))
+    with pytest.raises(UrlFetchError, match="answers 404"), place.at_hand(first):
+        pass
+    with pytest.raises(OSError, match="did not answer"), place.at_hand(second):
+        pass
+
+
+def test_schemes_are_taken_in_any_case_and_others_refused(tmp_path: Path) -> None:
+    named = [
+        "HTTPS://Host/A.mp3",
+        "S3://b/A.mp3",
+        "HTTP://h/a",
+        "file:///a.mp3",
+        "s3://b",
+        "GS://b/a",
+    ]
+    *found, file, bucket, other = table(tmp_path, path=named).find()
+    assert [one.location for one in found] == ["https://Host/A.mp3", "s3://b/A.mp3", "http://h/a"]
+    assert all(isinstance(one, Found) for one in found)
+    refused = "file:// is not read; name a path, s3:// or a web address"
+    assert file == Trouble("file:///a.mp3", refused)
+    assert bucket == Trouble("s3://b", "names no object; write s3://bucket/key")
+    assert isinstance(other, Trouble)
+
+
+def test_a_row_that_names_nothing_or_no_path_is_its_own_trouble(tmp_path: Path) -> None:
+    place = table(tmp_path, path=[None, "", "a\0b.mp3", None])
+    path = tmp_path / "list.parquet"
+    assert [one.location for one in place.find()] == [
+        *(f"{path}, row 1", f"{path}, row 2", "a\\0b.mp3", f"{path}, row 4")
+    ]
+    assert all(isinstance(one, Trouble) for one in place.find())
+
+
+def test_the_first_column_of_text_is_read(tmp_path: Path) -> None:
+    s3 = pa.array(["s3://b/1.mp3"])
+    for text in (s3, s3.cast(pa.large_string()), s3.dictionary_encode()):
+        assert list(table(tmp_path, location=[1], url=text).find()) == [
+            Found("s3://b/1.mp3", None, None)
+        ]
+    for other in ([1], [b"s3://b/1.mp3"], [{"at": "s3://b/1.mp3"}]):
+        with pytest.raises(ValueError, match=r"no column of text named .*; it has path \("):
+            table(tmp_path, path=other)
+
+
 def test_a_table_without_such_a_column_says_what_it_has(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"no column named location, .*; it has artist, id"):
+    with pytest.raises(ValueError, match=r"named location, .*; it has artist \(string\), id"):
         table(tmp_path, artist=["a"], id=["1"])
     (tmp_path / "other.parquet").write_bytes(b"no table")
     with pytest.raises(ValueError, match="is no Parquet file"):
