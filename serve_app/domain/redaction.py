@@ -31,23 +31,56 @@ def _plain_url(match: re.Match[str]) -> str:
     return match["scheme"] + match["rest"] + ("?…" if match["query"] else "")
 
 
+class RedactedError(Exception):
+    """Stands in a record for an exception: its traceback as text, without secrets."""
+
+
 class RedactedRecord(logging.LogRecord):
-    """A record whose text, arguments and traceback hold no secret."""
+    """A record whose text, arguments, traceback and stack hold no secret."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.msg = redact(self.msg) if isinstance(self.msg, str) else self.msg
         if isinstance(self.args, tuple):
             self.args = tuple(redact(arg) if isinstance(arg, str) else arg for arg in self.args)
+        if self.stack_info:
+            self.stack_info = redact(self.stack_info)
         if self.exc_info and self.exc_info[0] is not None:
-            # Formatters take a traceback that is there already.
+            # Formatters take a traceback that is there already; one that does not writes it too.
             self.exc_text = redact("".join(traceback.format_exception(*self.exc_info))).rstrip()
+            self.exc_info = (RedactedError, RedactedError(self.exc_text), None)
 
     def getMessage(self) -> str:  # noqa: N802  the name of logging
         """Give the message; arguments that are no text may write a secret too."""
         return redact(super().getMessage())
 
 
+_make_record = logging.Logger.makeRecord
+_OWN = frozenset(logging.makeLogRecord({}).__dict__)
+
+
+def make_record(logger: logging.Logger, *args: Any, **kwargs: Any) -> logging.LogRecord:
+    """Make a record, as `logging.Logger` does, whose ``extra`` holds no secret either."""
+    record = _make_record(logger, *args, **kwargs)
+    for name in record.__dict__.keys() - _OWN:
+        record.__dict__[name] = redact_data(record.__dict__[name])
+    return record
+
+
+def redact_data(value: object) -> object:
+    """Redact all texts of plain data."""
+    match value:
+        case str():
+            return redact(value)
+        case dict():
+            return {redact_data(key): redact_data(item) for key, item in value.items()}
+        case list() | tuple():
+            return [redact_data(item) for item in value]
+    return value
+
+
 def redact_logs() -> None:
     """Have every record that this process makes from now on redacted."""
     logging.setLogRecordFactory(RedactedRecord)
+    # Loggers put ``extra`` into a record that the factory has made.
+    logging.Logger.makeRecord = make_record  # type: ignore[assignment, method-assign]

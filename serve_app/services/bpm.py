@@ -82,11 +82,12 @@ class BpmService:
             AssetNotFoundError: Expired, never existed, or another owner's.
             InsufficientCreditsError: Not covered.
             UnprocessableAudioError: Not audio, too short or too long; not charged.
+            ConcurrencyError: Too much of the caller's work is waiting; nothing was charged.
             ServiceUnavailableError: Too much work is waiting; nothing was charged.
         """
-        self._gate.check()
+        self._gate.check(caller.owner)
         async with audio.stored() as stored:
-            with self._gate.entered():
+            with self._gate.entered(caller.owner):
                 paid_as = charge_id(request_id, stored.sha256)
                 async with self._charging.hold(caller, self._prices.bpm, paid_as) as hold:
                     features = accept(

@@ -1,27 +1,29 @@
 """Vectors of many files at once, and nothing else of them.
 
-Invariant: the price of all files is held before any is heard, and only those that got a vector are
-charged. What is wrong with one file is said of that file; the others are answered.
+Invariant: all files have come before a request counts among those that are worked on. The price of
+all is held before any is heard, and only those that got a vector are charged. What is wrong with
+one file is said of that file; the others are answered.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from pipelines.analysis.records import EmbeddingResult
 from pipelines.audio.decode import DecodeLimits
 from pipelines.audio.waveform import AudioError, Waveform
 from serve_app.domain.credits import Balance
-from serve_app.domain.errors import AfaError, InternalError, UrlFetchError
+from serve_app.domain.errors import AfaError, InternalError, RetryableError, UrlFetchError
 from serve_app.domain.keys import Caller
 from serve_app.domain.prices import Prices
 from serve_app.domain.tiers import Tier
 from serve_app.ledger.jobs.types import ObjectSource, Source
-from serve_app.services.audio.audio import Audio
+from serve_app.services.audio.audio import Audio, StoredAudio
 from serve_app.services.audio.refusal import Refusal, accept
 from serve_app.services.audio.sources import SourceFetcher
 from serve_app.services.charging import Charging
@@ -30,11 +32,14 @@ from serve_app.services.gate import Gate
 logger = logging.getLogger(__name__)
 
 MIN_AUDIO_S = 1.0
-MAX_REQUESTS = 32
-"""That one ingress replica works on at once."""
+MAX_IN_FLIGHT = 32
+"""Requests that one ingress replica works on at once."""
 AT_ONCE = 4
 """Files of one request."""
 OUR_FAULT = "this file failed on our side; it was not charged"
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +136,14 @@ class EmbedAnswer:
 class EmbedService:
     """Embeds the files of a request."""
 
-    def __init__(self, backend: EmbedBackend, charging: Charging, prices: Prices) -> None:
-        self._gate = Gate(MAX_REQUESTS)
+    def __init__(
+        self,
+        backend: EmbedBackend,
+        charging: Charging,
+        prices: Prices,
+        max_in_flight: int = MAX_IN_FLIGHT,
+    ) -> None:
+        self._gate = Gate(max_in_flight)
         self._backend = backend
         self._charging = charging
         self._prices = prices
@@ -144,38 +155,65 @@ class EmbedService:
 
         Raises:
             InsufficientCreditsError: Not all are covered; nothing was charged.
-            ServiceUnavailableError: Too much work is waiting; nothing was charged.
+            ConcurrencyError: Too many of the caller's uploads, or too much of the caller's work,
+                are under way; nothing was charged.
+            ServiceUnavailableError: Too many uploads are on their way, too much work is waiting, or
+                the store is away; nothing was charged.
         """
-        price = self._prices.embed
-        turns = asyncio.Semaphore(AT_ONCE)
+        self._gate.check(caller.owner)
+        async with AsyncExitStack() as kept:
 
-        async def one(file: SentFile) -> FileVector:
-            async with turns:
+            async def take(file: SentFile) -> StoredAudio | AfaError:
                 try:
-                    return FileVector(file.name, await self._embed(tier, file.audio, model))
+                    return await kept.enter_async_context(file.audio.stored())
+                except RetryableError:
+                    raise  # the file is not to blame
                 except AfaError as error:
-                    return FileVector(file.name, error)
-                except Exception:
-                    logger.exception("a file could not be embedded")
-                    return FileVector(file.name, InternalError(OUR_FAULT))
+                    return error
 
-        with self._gate.entered():
-            cost = price * len(files)
-            async with self._charging.hold(caller, cost, request_id) as hold:
-                async with asyncio.TaskGroup() as group:
-                    tasks = [group.create_task(one(file)) for file in files]
-                answers = [task.result() for task in tasks]
-                n_embedded = sum(isinstance(answer.found, Embedded) for answer in answers)
-                hold.final_cost = price * n_embedded
+            async def hear(audio: StoredAudio | AfaError) -> Embedded | AfaError:
+                if isinstance(audio, AfaError):
+                    return audio
+                return await self._embed(tier, audio, model)
+
+            taken = await each(take, files)
+            cost = self._prices.embed * len(files)
+            with self._gate.entered(caller.owner):
+                async with self._charging.hold(caller, cost, request_id) as hold:
+                    found = await each(hear, taken)
+                    n_embedded = sum(isinstance(one, Embedded) for one in found)
+                    hold.final_cost = self._prices.embed * n_embedded
+        answers = [FileVector(file.name, one) for file, one in zip(files, found, strict=True)]
         return EmbedAnswer(answers, hold.charged, hold.balance)
 
-    async def _embed(self, tier: Tier, audio: Audio, model: str) -> Embedded:
-        async with audio.stored() as stored:
+    async def _embed(self, tier: Tier, audio: StoredAudio, model: str) -> Embedded | AfaError:
+        try:
             return accept(
                 await self._backend.embed(
-                    ObjectSource(stored.key, stored.sha256),
+                    ObjectSource(audio.key, audio.sha256),
                     max_audio_s=tier.max_audio_s,
                     max_bytes=tier.upload_bytes,
                     model=model,
                 )
             )
+        except AfaError as error:
+            return error
+        except Exception:
+            logger.exception("a file could not be embedded")
+            return InternalError(OUR_FAULT)
+
+
+async def each(work: Callable[[T], Awaitable[R]], items: Sequence[T]) -> list[R]:
+    """Do the work for every item, a few at once; the first error ends it."""
+    turns = asyncio.Semaphore(AT_ONCE)
+
+    async def one(item: T) -> R:
+        async with turns:
+            return await work(item)
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(one(item)) for item in items]
+    except ExceptionGroup as failed:
+        raise failed.exceptions[0] from None
+    return [task.result() for task in tasks]

@@ -1,53 +1,69 @@
 """How many requests a process works on, and takes bodies of, at once; more are refused.
 
 Invariant: whoever waits for a body holds a place among bodies, never one among computations, so
-that nobody's slow upload keeps another's request from being computed.
+that nobody's slow upload keeps another's request from being computed. Of both an owner has a share.
 """
 
+import asyncio
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from weakref import WeakValueDictionary
 
 from serve_app.domain.errors import ConcurrencyError, ServiceUnavailableError
 
 MOST_BODIES = 256
 """Of all owners, in one process: each takes a connection, and memory or disk while it comes."""
 
+FETCHES = 2
+"""Addresses of one owner that a process fetches at once; the others wait."""
+LONGEST_WAIT_S = 60.0
+"""As long as a fetch may last, so that no request is in its own way."""
+
 RETRY_AFTER_S = 5
 
 
+def share_of(limit: int) -> int:
+    """Give how many of so many one owner may have: a quarter."""
+    return max(1, limit // 4)
+
+
 class Gate:
-    """Lets in at most ``limit``, so that a refusal costs no hold."""
+    """Lets in at most ``limit``, and few of one owner, so that a refusal costs no hold."""
 
-    def __init__(self, limit: int, retry_after_s: int = RETRY_AFTER_S) -> None:
+    def __init__(
+        self, limit: int, of_one: int | None = None, retry_after_s: int = RETRY_AFTER_S
+    ) -> None:
+        """Let in so many of one owner, by default its share."""
         self._limit = limit
+        self._of_one = share_of(limit) if of_one is None else of_one
         self._retry_after_s = retry_after_s
-        self._inside = 0
+        self._inside: Counter[str] = Counter()
 
-    def check(self) -> None:
+    def check(self, owner: str) -> None:
         """Refuse what would find no room now, before its body is taken.
 
         Raises:
-            ServiceUnavailableError: It is full.
+            ConcurrencyError: There is none for this owner.
+            ServiceUnavailableError: There is none for anybody.
         """
-        if self._inside >= self._limit:
+        if self._inside[owner] >= self._of_one:
+            raise ConcurrencyError(
+                f"{self._of_one} of your requests are worked on, as many as one owner has at a "
+                "time; wait for one to end",
+                self._retry_after_s,
+            )
+        if self._inside.total() >= self._limit:
             raise ServiceUnavailableError(
                 "too much work is waiting; try again", self._retry_after_s
             )
 
     @contextmanager
-    def entered(self) -> Iterator[None]:
-        """Be inside while the block runs.
-
-        Raises:
-            ServiceUnavailableError: It is full.
-        """
-        self.check()
-        self._inside += 1
-        try:
+    def entered(self, owner: str) -> Iterator[None]:
+        """Be inside while the block runs; raises as `check`."""
+        self.check(owner)
+        with counted(self._inside, owner):
             yield
-        finally:
-            self._inside -= 1
 
 
 class BodyPlaces:
@@ -56,6 +72,7 @@ class BodyPlaces:
     def __init__(self, limit: int = MOST_BODIES) -> None:
         self._limit = limit
         self._taken: Counter[str] = Counter()
+        self._fetches: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
     @contextmanager
     def taken(self, owner: str, limit: int) -> Iterator[None]:
@@ -73,10 +90,40 @@ class BodyPlaces:
             )
         if self._taken.total() >= self._limit:
             raise ServiceUnavailableError("too many uploads are on their way; try again")
-        self._taken[owner] += 1
-        try:
+        with counted(self._taken, owner):
             yield
-        finally:
-            self._taken[owner] -= 1
-            if not self._taken[owner]:
-                del self._taken[owner]
+
+    @asynccontextmanager
+    async def fetching(self, owner: str, limit: int) -> AsyncIterator[None]:
+        """Hold a place, and one of the owner's `FETCHES` while the block runs; raises as `taken`.
+
+        Raises:
+            ConcurrencyError: The addresses before it take too long.
+        """
+        with self.taken(owner, limit):
+            fetches = self._fetches.setdefault(owner, asyncio.Semaphore(FETCHES))
+            try:
+                async with asyncio.timeout(LONGEST_WAIT_S):
+                    await fetches.acquire()
+            except TimeoutError as error:
+                raise ConcurrencyError(
+                    f"{FETCHES} of your addresses are being fetched, as many as one owner has at "
+                    "a time; wait for them to end",
+                    RETRY_AFTER_S,
+                ) from error
+            try:
+                yield
+            finally:
+                fetches.release()
+
+
+@contextmanager
+def counted(counts: Counter[str], owner: str) -> Iterator[None]:
+    """Count one more of an owner while the block runs."""
+    counts[owner] += 1
+    try:
+        yield
+    finally:
+        counts[owner] -= 1
+        if not counts[owner]:
+            del counts[owner]

@@ -11,6 +11,7 @@ import yaml
 
 from configs.tables import load_table
 from serve_app.composition.options import StoreOptions
+from serve_app.domain.errors import ServiceUnavailableError
 from tests.api.application import Application, open_application
 from tests.api.test_similar import ISRC, put, sounding, titles
 
@@ -114,6 +115,21 @@ async def test_only_files_that_got_a_vector_are_charged(
     assert three["error"] is None
     assert answer.headers["X-Credits-Used"] == "10"
     assert await api.remaining("pro") == 60_000 - 10
+
+
+@pytest.mark.parametrize("path", [EMBED, "/v1/bpm"])
+async def test_what_was_charged_is_answered_though_the_body_cannot_be_deleted_now(
+    api: Application, demo_audio: bytes, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    async def away(key: str) -> None:
+        raise ServiceUnavailableError("away")
+
+    monkeypatch.setattr(api.services.objects, "delete", away)
+    answer = await api.client().post(path, content=demo_audio, headers=MP3)
+    assert answer.status_code == 200, answer.text
+    used = int(answer.headers["X-Credits-Used"])
+    assert used > 0
+    assert await api.remaining("pro") == 60_000 - used
 
 
 async def test_a_fault_of_ours_costs_nothing(api: Application, demo_audio: bytes) -> None:

@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from serve_app.composition.options import StoreOptions
+from serve_app.services.audio.audio import one_chunk
 from tests.api.application import Application
 from tests.api.live import LiveApplication, serve_application
 from tests.api.slow_uploads import SlowUploads, endless_body
@@ -39,24 +40,35 @@ PART = b'--b\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\
 
 
 @pytest.mark.parametrize(
-    ("path", "content_type", "opening", "n"),
-    [("/v1/bpm", "audio/mpeg", b"ID3", 34), ("/v1/identify", FORM, PART, 66)],
-    ids=["bpm", "identify"],
+    ("path", "content_type", "opening", "alice", "n"),
+    [
+        ("/v1/bpm", "audio/mpeg", b"ID3", "pro", 34),
+        ("/v1/identify", FORM, PART, "pro", 66),
+        ("/v1/embed", "audio/mpeg", b"ID3", "scale", 66),
+    ],
+    ids=["bpm", "identify", "embed"],
 )
 async def test_slow_uploads_of_one_owner_leave_another_alone(
-    live: LiveApplication, sound: bytes, path: str, content_type: str, opening: bytes, n: int
+    live: LiveApplication,
+    sound: bytes,
+    path: str,
+    content_type: str,
+    opening: bytes,
+    alice: str,
+    n: int,
 ) -> None:
-    slow = SlowUploads(live.url, live.key("pro"), path, content_type, opening)
-    n_refused = n - live.application.stores.tiers["pro"].uploads_in_flight
+    slow = SlowUploads(live.url, live.key(alice), path, content_type, opening)
+    n_refused = n - live.application.stores.tiers[alice].uploads_in_flight
     await slow.open(n, n_refused)
+    key = live.key("pro" if alice == "scale" else "scale")
     bob = httpx.AsyncClient(
-        base_url=live.url, headers={"Authorization": f"Bearer {live.key('scale')}"}, timeout=120
+        base_url=live.url, headers={"Authorization": f"Bearer {key}"}, timeout=120
     )
     try:
-        if path == "/v1/bpm":
-            answer = await bob.post(path, content=sound, headers={"Content-Type": "audio/wav"})
-        else:
+        if content_type == FORM:
             answer = await bob.post(path, files={"file": ("a.wav", sound, "audio/wav")})
+        else:
+            answer = await bob.post(path, content=sound, headers={"Content-Type": "audio/wav"})
     finally:
         await slow.close()
         await bob.aclose()
@@ -88,6 +100,32 @@ async def test_what_is_answered_without_a_body_takes_none(
     assert answer.startswith(f"HTTP/1.1 {status} ".encode())
     assert b"\r\nconnection: close\r\n" in answer
     assert n_taken < 8 << 20  # what the sockets' buffers hold
+
+
+@pytest.mark.parametrize("announced", [{}, {"Content-Length": "9"}], ids=["no", "wrong"])
+async def test_json_of_no_announced_length_takes_a_place(
+    api: Application, announced: dict[str, str]
+) -> None:
+    client, begun, release = api.client("free"), asyncio.Semaphore(0), asyncio.Event()
+    headers = {"Content-Type": "application/json", "Transfer-Encoding": "chunked", **announced}
+
+    async def slow_body() -> AsyncIterator[bytes]:
+        yield b"ID3"
+        begun.release()
+        await release.wait()
+
+    def send(content: AsyncIterator[bytes]) -> Any:
+        return client.post("/v1/bpm", content=content, headers=headers)
+
+    n = api.services.tiers["free"].uploads_in_flight
+    slow = [asyncio.create_task(send(slow_body())) for _ in range(n)]
+    for _ in slow:
+        await asyncio.wait_for(begun.acquire(), 30)
+    refused = await send(one_chunk(b"ID3"))
+    release.set()
+    assert (refused.status_code, refused.json()["error"]) == (429, "concurrency_exceeded")
+    for answer in await asyncio.gather(*slow):
+        assert answer.status_code == 400
 
 
 async def test_a_connection_whose_body_was_taken_goes_on(live: LiveApplication) -> None:

@@ -5,10 +5,12 @@ import json
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from serve_app.services import gate
 from serve_app.services.audio.signatures import HEAD_BYTES, media_type_of
 from tests.api.application import Application
 
@@ -91,24 +93,57 @@ async def test_an_address_that_gives_no_audio_is_400_and_free(
     assert await api.remaining("pro") == 60_000
 
 
-async def test_a_slow_address_takes_a_place_of_its_owner(
-    api: Application, monkeypatch: pytest.MonkeyPatch
+async def test_two_addresses_of_one_owner_are_fetched_at_once_and_few_wait(
+    api: Application, demo_audio: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begun, release = asyncio.Semaphore(0), asyncio.Event()
+    begun, release, n_going, most = asyncio.Semaphore(0), asyncio.Event(), 0, 0
 
-    async def fetch(url: str, path: Any, max_bytes: int) -> None:
+    async def fetch(url: str, file: Path, max_bytes: int) -> None:
+        nonlocal n_going, most
+        n_going += 1
+        most = max(most, n_going)
         begun.release()
         await release.wait()
+        await asyncio.to_thread(file.write_bytes, demo_audio)
+        n_going -= 1
 
     monkeypatch.setattr(api.services.audio_urls, "fetch", fetch)
-    slow = [
-        asyncio.create_task(api.client("free").post("/v1/bpm", json={"url": "https://a.org/x"}))
-        for _ in range(api.services.tiers["free"].uploads_in_flight)
-    ]
+    named = {"url": "https://a.org/x"}
+    client, n = api.client("free"), api.services.tiers["free"].uploads_in_flight
+    slow = [asyncio.create_task(client.post("/v1/bpm", json=named)) for _ in range(n)]
+    for _ in range(2):
+        await begun.acquire()
+    while api.services.bodies._taken["owner-free"] < n:  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+    refused = await client.post("/v1/bpm", json=named)
+    assert (refused.status_code, refused.json()["error"]) == (429, "concurrency_exceeded")
+    release.set()
+    assert [answer.status_code for answer in await asyncio.gather(*slow)] == [200] * n
+    files = {"files": [named] * 6}
+    vectors = (await api.client("pro").post("/v1/embed", json=files)).text.splitlines()
+    assert [json.loads(line)["error"] for line in vectors] == [None] * 6
+    assert most == 2
+
+
+async def test_an_address_that_waits_too_long_is_429(
+    api: Application, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = asyncio.Semaphore(0)
+
+    async def fetch(*_: object) -> None:
+        begun.release()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(api.services.audio_urls, "fetch", fetch)
+    monkeypatch.setattr(gate, "LONGEST_WAIT_S", 0.05)
+    client, named = api.client(), {"url": "https://a.org/x"}
+    slow = [asyncio.create_task(client.post("/v1/bpm", json=named)) for _ in range(2)]
     for _ in slow:
         await begun.acquire()
-    refused = await api.client("free").post("/v1/bpm", json={"url": "https://a.org/x"})
+    refused = await client.post("/v1/embed", json={"files": [named]})
     assert (refused.status_code, refused.json()["error"]) == (429, "concurrency_exceeded")
+    assert "2 of your addresses" in refused.json()["message"]
+    assert await api.remaining("pro") == 60_000
     for task in slow:
         task.cancel()
     await asyncio.gather(*slow, return_exceptions=True)

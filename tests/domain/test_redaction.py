@@ -4,11 +4,12 @@ import io
 import logging
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import pytest
 
 from serve_app.domain.keys import new_key
-from serve_app.domain.redaction import RedactedRecord, redact
+from serve_app.domain.redaction import RedactedRecord, redact, redact_logs
 from serve_app.domain.webhooks import new_salt, secret_of
 
 KEY = new_key()
@@ -38,30 +39,52 @@ def fail(text: str) -> None:
     raise ValueError(text)
 
 
-def test_no_way_into_a_log_shows_a_secret() -> None:
-    page = io.StringIO()
-    logger = logging.getLogger("test-redaction")
-    handler = logging.StreamHandler(page)
-    handler.setFormatter(logging.Formatter("%(levelname)s %(message)s"))
-    logger.addHandler(handler)
+@pytest.fixture
+def redacting(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Logs are redacted during the test."""
     before = logging.getLogRecordFactory()
-    logging.setLogRecordFactory(RedactedRecord)
-    try:
-        logger.warning(f"in the text {KEY}")  # noqa: G004  one of the ways
-        logger.warning("as text %s and %d", SIGNED, 3)
+    monkeypatch.setattr(logging.Logger, "makeRecord", logging.Logger.makeRecord)
+    redact_logs()
+    yield
+    logging.setLogRecordFactory(before)
+
+
+class OwnWay(logging.Formatter):
+    """Takes what it likes of a record, as formatters of JSON do."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        traceback = self.formatException(record.exc_info) if record.exc_info else ""
+        return f"{traceback} {vars(record)}"
+
+
+@pytest.mark.parametrize("kind", [logging.Formatter, OwnWay])
+@pytest.mark.usefixtures("redacting")
+def test_no_way_into_a_log_shows_a_secret(kind: type[logging.Formatter]) -> None:
+    page = io.StringIO()
+    logger = logging.Logger("test-redaction")  # noqa: LOG001  of this test alone
+    handler = logging.StreamHandler(page)
+    handler.setFormatter(kind("%(levelname)s %(message)s"))
+    logger.addHandler(handler)
+    logger.warning(f"in the text {KEY}")  # noqa: G004  one of the ways
+    logger.warning("as text %s and %d", SIGNED, 3)
+    if kind is logging.Formatter:
         logger.warning("as an object %r", ValueError(SECRET))
         logger.warning("by name %(url)s", {"url": SIGNED})
-        try:
-            fail(f"{SIGNED} {KEY}")
-        except ValueError:
-            logger.exception("in a traceback")
-    finally:
-        logging.setLogRecordFactory(before)
+    logger.warning("beside it", extra={"url": SIGNED, "headers": [{"Authorization": KEY}, (KEY,)]})
+    try:
+        fail(f"{SIGNED} {KEY}")
+    except ValueError:
+        logger.exception("in a traceback")
     written = page.getvalue()
-    assert "as text https://bucket.example.org/a/b.mp3?… and 3" in written
+    assert "https://bucket.example.org/a/b.mp3?…" in written
     assert "ValueError: https://bucket.example.org" in written
     for secret in (KEY, SECRET, "hush", "0f0f"):
         assert secret not in written, written
+
+
+def test_a_stack_shows_no_secret() -> None:
+    record = RedactedRecord("any", 30, "a.py", 1, "text", (), None, None, f'log("{KEY}")')
+    assert record.stack_info == 'log("afa_live_…")'
 
 
 PROGRAMS = {

@@ -2932,9 +2932,19 @@ export interface components {
             identify_in_flight: number;
             /**
              * Uploads In Flight
-             * @description Bodies on their way at once; JSON does not count.
+             * @description Bodies on their way at once; short JSON does not count.
              */
             uploads_in_flight: number;
+            /**
+             * Bpm In Flight
+             * @description Tempi found at once.
+             */
+            bpm_in_flight: number;
+            /**
+             * Embed In Flight
+             * @description Requests for embeddings worked on at once.
+             */
+            embed_in_flight: number;
             /**
              * Job Polls Per Second
              * @description Of one job.

@@ -1,7 +1,7 @@
 """Bodies on their way in: their length, their pace, and the places that they take.
 
-Invariant: a body that may be long holds one of its owner's places while it comes; JSON holds none,
-and has to come at once.
+Invariant: a body that may be long holds one of its owner's places while it comes; JSON that says
+how short it is holds none, and has to come at once.
 """
 
 import asyncio
@@ -29,11 +29,15 @@ def is_json(content_type: str) -> bool:
 
 
 def is_short(request: Request) -> bool:
-    """Tell whether a body says itself that it is JSON, and is no longer than ours may be."""
-    length = request.headers.get("content-length", "")
-    return is_json(request.headers.get("content-type", "")) and not (
-        length.isdecimal() and int(length) > LONGEST_JSON
-    )
+    """Tell whether a body says itself that it is JSON, and no longer than ours may be.
+
+    In chunks it may be of any length, whichever it says.
+    """
+    headers = request.headers
+    length = headers.get("content-length", "")
+    if not length.isdecimal() or "transfer-encoding" in headers:
+        return False
+    return is_json(headers.get("content-type", "")) and int(length) <= LONGEST_JSON
 
 
 def check_length(content_length: str | None, limit_bytes: int) -> None:

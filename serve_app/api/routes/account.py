@@ -21,6 +21,8 @@ from serve_app.domain.errors import BadRequestError, NotFoundError
 from serve_app.domain.keys import Caller
 from serve_app.domain.payments import TopupStatus
 from serve_app.providers.web.url_guard import InvalidUrlError
+from serve_app.services import bpm, embedding
+from serve_app.services.gate import share_of
 from serve_app.store.limits import FAILED_AUTH_PER_MINUTE, JOB_POLL_BURST, JOB_POLLS_PER_S
 
 router = APIRouter(tags=["Account"], route_class=IdempotentRoute)
@@ -72,6 +74,8 @@ async def get_account(caller: Reader, services: Services) -> Account:
             requests_per_minute=dict(tier.rate),
             identify_in_flight=tier.identify_in_flight,
             uploads_in_flight=tier.uploads_in_flight,
+            bpm_in_flight=share_of(bpm.MAX_IN_FLIGHT),
+            embed_in_flight=share_of(embedding.MAX_IN_FLIGHT),
             job_polls_per_second=JOB_POLLS_PER_S,
             job_polls_at_once=JOB_POLL_BURST,
             failed_authentications_per_minute=FAILED_AUTH_PER_MINUTE,

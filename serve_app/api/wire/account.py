@@ -41,7 +41,11 @@ class TierLimits(WireModel):
     grace_credits: int = Field(description="How far below zero the balance may go for 24 hours.")
     requests_per_minute: dict[str, int] = Field(description="By class of request.")
     identify_in_flight: int = Field(description="Identifications at once.")
-    uploads_in_flight: int = Field(description="Bodies on their way at once; JSON does not count.")
+    uploads_in_flight: int = Field(
+        description="Bodies on their way at once; short JSON does not count."
+    )
+    bpm_in_flight: int = Field(description="Tempi found at once.")
+    embed_in_flight: int = Field(description="Requests for embeddings worked on at once.")
     job_polls_per_second: int = Field(description="Of one job.")
     job_polls_at_once: int = Field(description="Of one job, after a pause.")
     failed_authentications_per_minute: int = Field(description="From one address.")

@@ -6,7 +6,7 @@ neither a body nor a look at the store.
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,7 +14,12 @@ from typing import Protocol
 from urllib.parse import urlsplit
 
 from serve_app.domain.assets import AssetRecord
-from serve_app.domain.errors import AssetNotFoundError, BadRequestError, UrlFetchError
+from serve_app.domain.errors import (
+    AssetNotFoundError,
+    BadRequestError,
+    ServiceUnavailableError,
+    UrlFetchError,
+)
 from serve_app.domain.keys import Caller
 from serve_app.domain.objects import ObjectNotFoundError
 from serve_app.domain.tiers import Tier
@@ -140,7 +145,8 @@ class AudioAsset:
 class AudioAddress:
     """A public address: a job's worker fetches what is there; for the rest it is fetched here.
 
-    Invariant: while it is fetched here it holds one of its owner's places among bodies.
+    Invariant: while it is fetched here, or waits for that, it holds one of its owner's places among
+    bodies.
     """
 
     def __init__(
@@ -168,7 +174,7 @@ class AudioAddress:
             return
         with TemporaryDirectory(prefix="afa-url-") as folder:
             path = Path(folder) / "audio"
-            with self._places.taken(self._caller.owner, self._tier.uploads_in_flight):
+            async with self._places.fetching(self._caller.owner, self._tier.uploads_in_flight):
                 try:
                     await self._urls.fetch(self._url, path, self._tier.upload_bytes)
                 except UrlError as error:
@@ -178,10 +184,11 @@ class AudioAddress:
     @asynccontextmanager
     async def stored(self) -> AsyncIterator[StoredAudio]:
         """See `Audio.stored`."""
-        async with (
-            self.chunks() as chunks,
-            temporarily_stored(self._objects, chunks, self._tier) as stored,
-        ):
+        async with AsyncExitStack() as kept:
+            async with self.chunks() as chunks:
+                stored = await kept.enter_async_context(
+                    temporarily_stored(self._objects, chunks, self._tier)
+                )
             yield stored
 
     async def source(self, job_id: str) -> UrlSource:
@@ -201,13 +208,17 @@ class AudioAddress:
 async def temporarily_stored(
     objects: ObjectStore, chunks: AsyncIterator[bytes], tier: Tier
 ) -> AsyncIterator[StoredAudio]:
-    """Have bytes in the object store while the block runs; raises as `store_body`."""
+    """Have bytes in the object store while the block runs; raises as `store_body`.
+
+    What cannot be deleted then is swept: the answer may have been charged, and is given.
+    """
     key = f"{UPLOADS}/body_{new_ulid()}"
     body = await store_body(objects, key, chunks, tier)
     try:
         yield StoredAudio(key, body.sha256)
     finally:
-        await objects.delete(key)
+        with suppress(ServiceUnavailableError):
+            await objects.delete(key)
 
 
 async def one_chunk(content: bytes) -> AsyncIterator[bytes]:

@@ -66,7 +66,8 @@ class IdentifyService:
         max_in_flight: int = MAX_IN_FLIGHT,
     ) -> None:
         """Take the parts; without ``answers`` nothing is remembered, and every request is new."""
-        self._gate = Gate(max_in_flight)
+        # The tier says how many of one owner, in all processes together.
+        self._gate = Gate(max_in_flight, of_one=max_in_flight)
         self._backend = backend
         self._answers = answers
         self._limits = limits
@@ -88,7 +89,7 @@ class IdentifyService:
             ProvidersUnavailableError: No service could answer; not charged.
             ServiceUnavailableError: Too much work is waiting; nothing was charged.
         """
-        self._gate.check()
+        self._gate.check(caller.owner)
         async with audio.stored() as stored:
             return await self._run(caller, tier, stored, request_id)
 
@@ -108,7 +109,7 @@ class IdentifyService:
                 "wait for one to end"
             )
         try:
-            with self._gate.entered():
+            with self._gate.entered(caller.owner):
                 return await self._ask(caller, tier, stored, request_id)
         finally:
             await self._limits.release_slot(caller.owner, SPACE, slot)
