@@ -3,18 +3,25 @@
 Tables (tiers, prices, models) and Serve's replicas, GPUs and batches are YAML files beside this.
 """
 
+import re
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Literal
 
 from pydantic import AliasChoices, Field, SecretStr, field_validator
+from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+LEAST_PEPPER = 16
+"""Characters; whoever has a copy of the ledger must not be able to guess it."""
 
 
 class Settings(BaseSettings):
     """Settings of one installation; each is an environment variable ``AFA_<NAME>``."""
 
-    model_config = SettingsConfigDict(env_prefix="AFA_", frozen=True, extra="forbid")
+    model_config = SettingsConfigDict(
+        env_prefix="AFA_", frozen=True, extra="forbid", hide_input_in_errors=True
+    )
 
     data_dir: Path = Field(
         Path(".afa"), description="Where the embedded Redis, uploads and logs live."
@@ -65,7 +72,8 @@ class Settings(BaseSettings):
     )
     key_pepper: SecretStr | None = Field(
         None,
-        description="Secret that API keys are hashed with. Unset: made once, kept in data_dir.",
+        description="Secret that API keys are hashed with, the same on every node of a cluster. "
+        "Unset, on one machine: made once, kept in data_dir.",
     )
     public_url: str = Field(
         "http://127.0.0.1:8000", description="Address under which customers reach the service."
@@ -96,6 +104,11 @@ class Settings(BaseSettings):
         description="Origins of web pages that may call the API from a browser, as JSON; `*` is "
         "all. None by default.",
     )
+    metrics_address: str | None = Field(
+        None,
+        description="Where `afa up` shows the metrics to Prometheus, as host:port. Unset: on a "
+        "free port of 127.0.0.1, which `afa status` tells.",
+    )
     playground: bool = Field(True, description="off: no page at the service's address.")
     batch_cached_free: bool = Field(
         False, description="true: cached slots of a batch cost nothing (the default charges them)."
@@ -107,10 +120,30 @@ class Settings(BaseSettings):
         {}, description="Identification services, as JSON; fields of RecogniserSettings."
     )
 
+    @field_validator("key_pepper")
+    @classmethod
+    def _secret(cls, pepper: SecretStr | None) -> SecretStr | None:
+        if pepper is not None and len(pepper.get_secret_value().strip()) < LEAST_PEPPER:
+            raise PydanticCustomError(
+                "pepper",
+                "empty or too short to be a secret; `openssl rand -hex 32` makes one, the same for "
+                "every node",
+            )
+        return pepper
+
     @field_validator("trusted_proxies")
     @classmethod
     def _networks(cls, written: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(str(ip_network(one, strict=False)) for one in written)
+
+    @field_validator("metrics_address")
+    @classmethod
+    def _host_and_port(cls, written: str | None) -> str | None:
+        if written is not None:
+            parts = re.fullmatch(r"[^:\s]+:([0-9]{1,5})", written)
+            if parts is None or not 0 < int(parts[1]) < 2**16:
+                raise ValueError("must be host:port, such as 127.0.0.1:8080")
+        return written
 
     def resolved_model_dir(self) -> Path:
         """Give the model folder with ``~`` expanded."""

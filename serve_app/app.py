@@ -31,7 +31,7 @@ def build_app(args: AppArgs) -> Application:
     """Build the application of a cluster; ``serve deploy`` calls this.
 
     Raises:
-        NotSharedError: Something that must last would lie on the disk of one node.
+        NotSharedError: Something that must last, the pepper too, would lie on the disk of one node.
     """
     require_shared(Settings())
     return bind(args, {})

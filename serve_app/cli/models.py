@@ -4,7 +4,7 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, get_args
 
@@ -46,7 +46,7 @@ def pull_cards(cards: list[ModelCard], settings: Settings) -> None:
     Raises:
         CheckpointError: One cannot be had.
     """
-    from models.checkpoints.cache import pull
+    from models.checkpoints.cache import CheckpointError, pull
 
     for card in cards:
         with console.status(f"model {card.model_id}") as status:
@@ -54,7 +54,11 @@ def pull_cards(cards: list[ModelCard], settings: Settings) -> None:
             def show(step: str, model_id: str = card.model_id) -> None:
                 status.update(f"model {model_id}: {step}")
 
-            pull(card, settings.resolved_model_dir(), settings.model_mirror, show)
+            try:
+                pull(card, settings.resolved_model_dir(), settings.model_mirror, show)
+            except OSError as error:
+                remedy = "Name a folder with AFA_MODEL_DIR that can be written to and has room."
+                raise CheckpointError(card.model_id, card.source, str(error), remedy) from error
             console.print(f"model {card.model_id}: ready", highlight=False)
 
 
@@ -194,7 +198,8 @@ def verify_command(config: ConfigOption = None) -> None:
     """Check the digests of every checkpoint that is default, chosen, swapped in or pulled."""
     faults = []
     with told(CardError):
-        for model_id, fault in digests(Settings(), config):
+        settings = Settings()
+        for model_id, fault in digests(settings, config, asyncio.run(serving_ids(settings))):
             if fault:
                 faults.append(fault)
             else:
@@ -203,12 +208,15 @@ def verify_command(config: ConfigOption = None) -> None:
         fail("\n".join(faults))
 
 
-def digests(settings: Settings, config: Path | None) -> Iterator[tuple[str, str]]:
+def digests(
+    settings: Settings, config: Path | None, serving: Mapping[str, Collection[str]]
+) -> Iterator[tuple[str, str]]:
     """Compare every checkpoint that is default, chosen, swapped in or pulled with its digest.
 
     Args:
         settings: Where checkpoints lie.
         config: A Serve file that chooses some.
+        serving: As `serving_ids` gives it.
 
     Yields:
         Model ids, each with what is wrong; "" where nothing is.
@@ -222,7 +230,7 @@ def digests(settings: Settings, config: Path | None) -> Iterator[tuple[str, str]
     known = known_cards(model_dir)
     used = {card.model_id for card in default_cards(settings)}
     used |= set(profile_of(config).models.values())
-    used |= {model_id for ids in asyncio.run(serving_ids(settings)).values() for model_id in ids}
+    used |= {model_id for ids in serving.values() for model_id in ids}
     used |= {card.model_id for card in known.values() if is_stored(card, model_dir)}
     for model_id in sorted(used - known.keys()):
         yield model_id, f"no model is called {model_id!r}"

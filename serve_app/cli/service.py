@@ -1,5 +1,7 @@
 """`afa up`, `down`, `status`: the local service and its state."""
 
+import errno
+import fcntl
 import os
 import shutil
 import signal
@@ -14,6 +16,7 @@ from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 import httpx
+import psutil
 import typer
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
@@ -29,6 +32,7 @@ from serve_app.cli.output.table import features_table
 from serve_app.composition.files import LocalFiles, make_private
 from serve_app.composition.options import TrackOptions
 from serve_app.local.embedded_redis import is_alive
+from serve_app.local.processes import birth
 from serve_app.providers.fingerprints.manifest import is_current
 from serve_app.providers.identities.registry import build_providers
 from serve_app.providers.recognisers.calls import MonthlyCap
@@ -51,7 +55,8 @@ WARM_UP_GAUGE = "ray_afa_warm_up_seconds"
 
 def up(
     port: Annotated[
-        int | None, typer.Option(help="Port to listen on; 8000 when not given.")
+        int | None,
+        typer.Option(min=1, max=65535, help="Port to listen on; 8000 when not given."),
     ] = None,
     host: Annotated[
         str | None, typer.Option(help="Address to listen on; 127.0.0.1 when not given.")
@@ -70,8 +75,10 @@ def up(
         console.print(f"already running at {session['url']} ({files.data_dir})")
     else:
         check_remains(files)
+        lock = lock_start(files)
         host, port = host or "127.0.0.1", port or 8000
-        check_port(host, port)
+        check_address(host, port, "`afa up --host`", "`afa up --port N`")
+        check_metrics_address(Settings())
         with told(DecoderUnavailableError):
             active_walls()
         pull_defaults(Settings())
@@ -82,8 +89,9 @@ def up(
         command += ["--host", host, "--port", str(port)]
         environment = os.environ | {"AFA_DATA_DIR": str(files.data_dir)}
         if foreground:
+            os.set_inheritable(lock, True)
             os.execve(sys.executable, command, environment)  # noqa: S606  our own interpreter
-        session = start_in_background(files, command, environment)
+        session = start_in_background(files, command, environment, lock)
     if demo:
         run_demo(session)
 
@@ -100,6 +108,22 @@ def check_remains(files: LocalFiles) -> None:
         )
     if remains:
         fail("a service of this folder was killed and left parts; `afa down`, then `afa up`")
+
+
+def lock_start(files: LocalFiles) -> int:
+    """Keep other starts out of a data folder; give the lock, which the service has to inherit.
+
+    It ends with the last process that has it.
+    """
+    lock = os.open(files.data_dir / "up.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        fail(
+            f"another `afa up` of {files.data_dir} is under way; wait until it is ready, or start "
+            "a second service beside it with --data-dir OTHER and another --port"
+        )
+    return lock
 
 
 def check_folder(data_dir: Path) -> None:
@@ -135,18 +159,37 @@ def refuse_another(url: str, folder: Path, host: str | None, port: int | None) -
     )
 
 
-def check_port(host: str, port: int) -> None:
-    """Fail early if something else listens there."""
+def check_address(host: str, port: int, sets_host: str, sets_port: str) -> None:
+    """Fail early if nothing can listen there.
+
+    Args:
+        host: An IPv4 address of this machine, or its name.
+        port: Of TCP.
+        sets_host: What the user changes another host by.
+        sets_port: What the user changes another port by.
+    """
+    hosts = f"{sets_host} takes 127.0.0.1 for this machine alone, 0.0.0.0 for all its addresses"
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
+        except (socket.gaierror, UnicodeError):
+            fail(f"cannot listen on {host}: it is no IPv4 address and no known name; {hosts}")
         except OSError as error:
-            fail(f"cannot listen on {host}:{port} ({error.strerror}); try `afa up --port N`")
+            if error.errno == errno.EADDRNOTAVAIL:
+                fail(f"cannot listen on {host}: this machine does not have that address; {hosts}")
+            fail(f"cannot listen on {host}:{port} ({error.strerror}); try {sets_port}")
+
+
+def check_metrics_address(settings: Settings) -> None:
+    """Fail early if the metrics cannot be shown where the settings want them."""
+    if settings.metrics_address is not None:
+        host, _, port = settings.metrics_address.rpartition(":")
+        check_address(host, int(port), "AFA_METRICS_ADDRESS", "another port in AFA_METRICS_ADDRESS")
 
 
 def start_in_background(
-    files: LocalFiles, command: list[str], environment: dict[str, str]
+    files: LocalFiles, command: list[str], environment: dict[str, str], lock: int
 ) -> dict[str, Any]:
     """Start the service process, show its steps, and return its session once it is ready."""
     with files.log_path.open("ab") as log:
@@ -158,6 +201,7 @@ def start_in_background(
             stderr=subprocess.STDOUT,
             start_new_session=True,
             env=environment,
+            pass_fds=[lock],
         )
     deadline = time.monotonic() + START_LIMIT_S
     with files.log_path.open("r", encoding="utf-8", errors="replace") as log:
@@ -265,16 +309,20 @@ def remaining(files: LocalFiles) -> dict[str, int]:
 
 
 def is_ours(pid: int, session_path: Path) -> bool:
-    """Whether the process lives and is older than the session file, so no reuse of its pid."""
+    """Whether a process that a session names lives, and no other has got its id since.
+
+    An older afa noted no births. There a process has to be older than the file, which goes wrong
+    where the clock was set meanwhile.
+    """
+    session = LocalFiles(session_path.parent).read_session() or {}
+    if "births" in session:
+        born: dict[str, str] = session["births"]
+        return birth(pid) == born.get(str(pid), "")
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
-        uptime_s = float(Path("/proc/uptime").read_text(encoding="utf-8").split()[0])
         written_at = session_path.stat().st_mtime
-    except (FileNotFoundError, ProcessLookupError):
+        return is_alive(pid) and psutil.Process(pid).create_time() <= written_at + 1
+    except (FileNotFoundError, psutil.Error):
         return False
-    # Field 22 of proc(5): ticks between boot and the start of the process.
-    started_s = int(stat.rpartition(")")[2].split()[19]) / os.sysconf("SC_CLK_TCK")
-    return is_alive(pid) and time.time() - uptime_s + started_s <= written_at + 1
 
 
 def status() -> None:

@@ -24,6 +24,10 @@ class NotSharedError(RuntimeError):
     """Something that must last would lie on the disk of one node."""
 
 
+class NoPepperError(NotSharedError):
+    """Each node would hash keys with a secret of its own."""
+
+
 def below(url: str, name: str) -> str:
     """Give the URL of a folder in a store; what follows a ``?`` stays."""
     parts = urlsplit(url)
@@ -31,10 +35,11 @@ def below(url: str, name: str) -> str:
 
 
 def require_shared(settings: Settings) -> None:
-    """See that all that must last is named as storage that every node sees.
+    """See that all that must last is named as storage that every node sees, and the pepper at all.
 
     Raises:
         NotSharedError: Something is not: a node's disk goes with the node.
+        NoPepperError: It is the pepper.
     """
     if settings.redis_url is None:
         return
@@ -50,6 +55,12 @@ def require_shared(settings: Settings) -> None:
             f"{', '.join(local)}: not on storage that every node sees, and a node's disk goes with "
             "the node. Set AFA_SHARED to s3://bucket/prefix, or to file:///folder of a file system "
             "that every node mounts. To try this on one machine, use `afa up`."
+        )
+    if settings.key_pepper is None:
+        raise NoPepperError(
+            "AFA_KEY_PEPPER: not set, so each node would make a secret of its own, and API keys "
+            "would be lost with the node. Set it to the same on every node, and keep it twice; "
+            "`openssl rand -hex 32` makes one."
         )
 
 
@@ -177,10 +188,10 @@ class LocalFiles:
         return path.read_text(encoding="utf-8").strip()
 
     def read_session(self) -> dict[str, Any] | None:
-        """Give the session of a running service, if there is one."""
+        """Give the session of a running service, if there is one; a torn file tells of none."""
         try:
             session: dict[str, Any] = json.loads(self.session_path.read_text(encoding="utf-8"))
-        except (FileNotFoundError, NotADirectoryError):
+        except (FileNotFoundError, NotADirectoryError, ValueError):
             return None
         return session
 

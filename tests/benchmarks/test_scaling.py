@@ -1,8 +1,12 @@
 """The shipped policies, played against a burst."""
 
+import json
+from itertools import pairwise
+
 import pytest
 
 from benchmarks.serving import scaling
+from tests.conftest import REPOSITORY
 
 
 @pytest.fixture(scope="module")
@@ -29,6 +33,19 @@ def test_one_card_is_kept_busy_and_gets_no_second(played: scaling.Run) -> None:
     assert max(alone.replicas["Spectral"]) == max(alone.replicas["MoodAndEmbedding"]) == 1
     assert alone.card_hours == pytest.approx(1.0)
     assert max(alone.waits_s) > max(played.waits_s)
+
+
+def test_more_cards_take_in_more_of_a_burst_that_needs_them() -> None:
+    runs = [scaling.simulate(cards, scaling.LARGE) for cards in scaling.CARDS]
+    assert all(more.refused < fewer.refused for fewer, more in pairwise(runs))
+    assert max(runs[-1].replicas["Spectral"]) > max(runs[-2].replicas["Spectral"])
+    assert scaling.simulate(scaling.MAIN_CARDS).refused == 0
+
+
+def test_decoding_takes_what_was_measured() -> None:
+    measured = json.loads((REPOSITORY / "benchmarks" / "results" / "decode.json").read_text())
+    pace = measured["formats"]["MP3 320k"]["audio_s_per_core_s"]
+    assert pytest.approx(scaling.TRACK_S / pace, rel=0.05) == scaling.DECODE_S
 
 
 def test_a_replica_is_held_up_by_its_card_or_its_cpus_and_never_by_one_core() -> None:

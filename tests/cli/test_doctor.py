@@ -3,8 +3,11 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
+import tempfile
+from collections import namedtuple
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,15 +20,21 @@ from typer.testing import CliRunner
 from serve_app.cli.main import app
 from serve_app.composition.files import below, tracks_mirror
 from serve_app.composition.options import StoreOptions
-from serve_app.local import nodes
+from serve_app.local import embedded_redis, nodes
+from serve_app.local.embedded_redis import Role
+from tests.store.test_cluster import SLOTS, start_node, wait_for
+from tests.store.test_replicas import start_at_a_port
 
 runner = CliRunner()
+AWAY = "redis://127.0.0.1:9"
+REST = "afa-beats-3 verified"
+"""The last thing that is looked at."""
 
 
 def consult(monkeypatch: pytest.MonkeyPatch, folder: Path, **settings: str) -> tuple[int, str]:
     """Ask the doctor with these settings; give exit status and what it says."""
     monkeypatch.setenv("AFA_DATA_DIR", str(folder / "data"))
-    for name in ("AFA_REDIS_URL", "REDIS_URL", "AFA_CACHE_URL", "AFA_SHARED"):
+    for name in ("AFA_REDIS_URL", "REDIS_URL", "AFA_CACHE_URL", "AFA_SHARED", "AFA_KEY_PEPPER"):
         monkeypatch.delenv(name, raising=False)
     for name, value in settings.items():
         monkeypatch.setenv(name, value)
@@ -33,11 +42,21 @@ def consult(monkeypatch: pytest.MonkeyPatch, folder: Path, **settings: str) -> t
     return done.exit_code, done.output
 
 
+@contextmanager
+def redis_of(*extra: str, role: Role = "ledger") -> Iterator[str]:
+    """Run a server with these options; give its address."""
+    folder = Path(tempfile.mkdtemp(prefix="afa-"))
+    server = embedded_redis.start(folder, role=role, extra=extra)
+    yield server.url
+    server.stop()
+    shutil.rmtree(folder)
+
+
 def test_a_machine_of_its_own_is_well(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     status, told = consult(monkeypatch, tmp_path)
     assert status == 0, told
     assert "decoder    network: on" in told
-    assert "afa-beats-3 verified" in told
+    assert REST in told
     assert "objects    file://" in told
     assert "is not there yet" in told
     assert not (tmp_path / "data").exists()
@@ -73,7 +92,168 @@ def test_a_cluster_without_token_and_pepper_is_told(
     assert status == 1
     assert "ledger     no answer" in told
     assert "RAY_AUTH_TOKEN" in told
-    assert "AFA_KEY_PEPPER" in told
+    assert "AFA_KEY_PEPPER: not set" in told
+    assert "`openssl rand -hex 32`" in told
+    _, told = consult(monkeypatch, tmp_path, **away, AFA_KEY_PEPPER="pepper of the test")
+    assert "AFA_KEY_PEPPER" not in told
+
+
+@pytest.mark.parametrize(
+    "url", ["", "localhost:6379", "redis://localhost:port", "redis+cluster://localhost:port"]
+)
+def test_an_address_of_redis_that_is_none_is_told_and_the_rest_looked_at(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, url: str
+) -> None:
+    settings = {"AFA_REDIS_URL": url, "AFA_CACHE_URL": url}
+    status, told = consult(monkeypatch, tmp_path, **settings)
+    assert status == 1
+    for name in settings:
+        assert f"set {name} to redis://:PASSWORD@host:6379/0" in told
+    assert REST in told
+
+
+@pytest.mark.redis
+@pytest.mark.parametrize("address", ["redis://127.0.0.1:{}/99", "redis+cluster://127.0.0.1:{}"])
+def test_a_server_that_refuses_is_told_and_the_rest_looked_at(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, redis_folder: Path, address: str
+) -> None:
+    server, port = start_at_a_port(redis_folder / "refusing")
+    status, told = consult(monkeypatch, tmp_path, AFA_REDIS_URL=address.format(port))
+    server.stop()
+    assert status == 1
+    assert "set AFA_REDIS_URL to redis://:PASSWORD@host:6379/0" in told
+    assert REST in told
+
+
+@pytest.mark.redis
+def test_a_ledger_without_config_is_looked_at_otherwise(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with redis_of("--rename-command", "CONFIG", "") as url:
+        status, told = consult(monkeypatch, tmp_path, AFA_REDIS_URL=url)
+    assert status == 0, told
+    assert "appendfsync cannot be read" in told
+    assert "see that it is always" in told
+    assert "has no replica" in told
+    assert REST in told
+
+
+@pytest.mark.redis
+def test_a_user_who_may_run_no_scripts_is_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with redis_of() as url, Redis.from_url(url) as redis:
+        rules = ("on", ">secret", "~*", "&*", "+@all", "-config", "-@scripting")
+        redis.execute_command("ACL", "SETUSER", "app", *rules)
+        named = url.replace("unix://", "unix://app:secret@")
+        status, told = consult(monkeypatch, tmp_path, AFA_REDIS_URL=named)
+    assert status == 1
+    assert "maxmemory-policy cannot be read" in told
+    assert "ACL SETUSER NAME +@scripting" in told
+    assert REST in told
+
+
+@pytest.mark.redis
+def test_a_replica_is_no_ledger(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with redis_of("--replicaof", "127.0.0.1", "9") as url:
+        status, told = consult(monkeypatch, tmp_path, AFA_REDIS_URL=url)
+    assert status == 1
+    assert "ledger     is a replica of 127.0.0.1:9, which does not answer it" in told
+    assert "name its master in AFA_REDIS_URL" in told
+
+
+@pytest.mark.redis
+def test_every_primary_of_a_cluster_is_looked_at(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    process, port = start_node(tmp_path)
+    try:
+        with Redis(port=port) as node:
+            node.execute_command("CLUSTER", "ADDSLOTS", *range(SLOTS))
+            wait_for(lambda: node.cluster("INFO")["cluster_state"] == "ok")
+        url = f"redis+cluster://127.0.0.1:{port}"
+        status, told = consult(monkeypatch, tmp_path, AFA_REDIS_URL=url)
+    finally:
+        process.kill()
+        process.wait()
+    assert status == 1
+    assert f"ledger     127.0.0.1:{port}: appendonly is no" in told
+    assert f"ledger     127.0.0.1:{port}: has no replica" in told
+    assert REST in told
+
+
+@pytest.mark.redis
+@pytest.mark.parametrize(("policy", "status"), [("noeviction", 1), ("allkeys-lru", 0)])
+def test_a_cache_that_fills_up_is_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, policy: str, status: int
+) -> None:
+    with redis_of("--maxmemory-policy", policy, role="cache") as url:
+        found, told = consult(monkeypatch, tmp_path, AFA_CACHE_URL=url)
+    assert found == status, told
+    assert ("it fills up, and then refuses writes" in told) == bool(status)
+
+
+@pytest.mark.redis
+def test_a_ledger_that_is_the_cache_too_evicts_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with redis_of() as url:
+        status, told = consult(monkeypatch, tmp_path, AFA_REDIS_URL=url, AFA_CACHE_URL=url)
+    assert status == 0, told
+    assert "cache      answers" in told
+
+
+@pytest.mark.parametrize(
+    "shared",
+    ["gs://bucket/x", "s3://", "s3://bucket/x?foo=1", "s3://bucket/x?endpoint", "/mnt/x"],
+)
+def test_shared_storage_that_is_no_address_is_told_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, shared: str
+) -> None:
+    monkeypatch.setattr(nodes, "versions_by_node", dict)
+    status, told = consult(monkeypatch, tmp_path, AFA_REDIS_URL=AWAY, AFA_SHARED=shared)
+    assert status == 1
+    assert told.count("set AFA_SHARED to s3://bucket/prefix") == 1
+    assert ("AFA_SHARED: not on storage that every node sees" in told) == ("://" not in shared)
+    assert REST in told
+
+
+def test_shared_storage_that_is_not_mounted_is_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(nodes, "versions_by_node", dict)
+    away, library = tmp_path / "away", tmp_path / "library"
+    settings = {"AFA_SHARED": away.as_uri(), "AFA_LIBRARY": library.as_uri()}
+    status, told = consult(monkeypatch, tmp_path, AFA_REDIS_URL=AWAY, **settings)
+    assert status == 1
+    for part, folder in (("shared", away), ("library", library)):
+        assert f"{part:<10} {folder.as_uri()} is not there\n" in told
+    assert told.count("is it mounted on this machine?") == 2
+    assert "not there yet" not in told
+    assert not away.exists()
+
+
+def test_a_file_is_no_store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    status, told = consult(monkeypatch, tmp_path, AFA_OBJECT_STORE=str(file))
+    assert status == 1
+    assert f"objects    {file} is no folder" in told
+    assert REST in told
+    status, told = consult(monkeypatch, file)
+    assert status == 1
+    assert f"disk       {file} is no folder" in told
+
+
+def test_a_torn_session_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "session.json").write_text('{"url": "http://127.0.0.1:80')
+    status, told = consult(monkeypatch, tmp_path)
+    assert status == 1
+    assert "session.json is torn" in told
+    assert REST in told
+    assert "not running; start it" in runner.invoke(app, ["status"]).output
+    assert "not running" in runner.invoke(app, ["down"]).output
 
 
 def test_nodes_with_other_versions_are_told(
@@ -115,6 +295,41 @@ def test_a_gpu_that_is_asked_for_is_missed(monkeypatch: pytest.MonkeyPatch, tmp_
     assert "nvidia-smi" in told
 
 
+def test_a_device_that_is_none_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    status, told = consult(monkeypatch, tmp_path, AFA_DEVICE="gpu")
+    assert status == 1
+    assert "AFA_DEVICE is gpu, which afa does not know" in told
+    assert "set it to auto, cpu, cuda or cuda:N" in told
+
+
+@pytest.mark.parametrize(("device", "status"), [("cuda:1", 1), ("cuda:0", 0), ("cuda", 0)])
+def test_a_gpu_that_is_not_among_those_here_is_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, device: str, status: int
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda number: f"card {number}")
+    found, told = consult(monkeypatch, tmp_path, AFA_DEVICE=device)
+    assert found == status, told
+    assert ("the last one here is AFA_DEVICE=cuda:0" in told) == bool(status)
+
+
+@pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="no second disk")  # noqa: S108
+def test_a_disk_without_room_is_told_whatever_lies_there(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    usage = namedtuple("usage", "free")
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(5e8))
+    status, told = consult(monkeypatch, tmp_path, RAY_TMPDIR="/dev/shm")  # noqa: S108
+    assert status == 1
+    assert f"disk       0 GB free at {tmp_path}\n" in told
+    assert "a full disk stops the ledger" in told
+    assert "disk       0 GB free at /dev/shm\n" in told
+    assert "name another with RAY_TMPDIR" in told
+    assert "memory     0.5 GB free at /dev/shm" in told
+    assert "--shm-size=2g" in told
+
+
 def test_a_folder_that_cannot_be_written_to_is_told(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -150,14 +365,33 @@ def test_a_port_of_the_service_that_others_can_reach_is_told(
 ) -> None:
     (tmp_path / "data").mkdir()
     with listening(tmp_path, address, "inner") as (pid, port):
-        session = {"url": "http://127.0.0.1:8000", "pids": {"service": pid}}
+        session = {"url": "http://127.0.0.1:8000", "metrics": "", "pids": {"service": pid}}
         (tmp_path / "data" / "session.json").write_text(json.dumps(session))
         found, told = consult(monkeypatch, tmp_path)
+        session["metrics"] = f"http://{address}:{port}/metrics"
+        (tmp_path / "data" / "session.json").write_text(json.dumps(session))
+        found_of_metrics, told_of_metrics = consult(monkeypatch, tmp_path)
+    assert found_of_metrics == 0, told_of_metrics
+    assert (f"{port} shows the metrics to other machines" in told_of_metrics) == bool(status)
     assert found == status, told
     if status:
         assert f"open to other machines: {port} (inner)" in told
     else:
         assert "ports      8000 and 1 are open to this machine alone" in told
+
+
+def test_the_ports_of_another_process_with_the_pid_of_the_service_are_its_own_affair(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "data").mkdir()
+    path = tmp_path / "data" / "session.json"
+    with listening(tmp_path, "0.0.0.0", "inner") as (pid, _):  # noqa: S104
+        session = {"url": "http://127.0.0.1:8000", "metrics": "", "pids": {"service": pid}}
+        path.write_text(json.dumps(session))
+        os.utime(path, (0, 0))
+        status, told = consult(monkeypatch, tmp_path)
+    assert status == 0, told
+    assert "open to other machines" not in told
 
 
 @pytest.mark.parametrize("mode", ["token", "disabled"])

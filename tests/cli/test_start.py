@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -10,12 +11,16 @@ import threading
 import time
 from collections import namedtuple
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
+from serve_app.cli import service
 from serve_app.cli.main import app
-from serve_app.local.embedded_redis import find_binary
+from serve_app.composition.files import LocalFiles
+from serve_app.local.embedded_redis import find_binary, free_port
+from serve_app.local.processes import birth
 
 runner = CliRunner()
 Usage = namedtuple("Usage", "total used free")
@@ -50,6 +55,74 @@ def test_a_taken_port_is_told(tmp_path: Path) -> None:
     assert "--port N" in told
 
 
+@pytest.mark.parametrize(
+    ("host", "fault"),
+    [
+        ("::1", "no IPv4 address and no known name"),
+        ("no-such-host.invalid", "no IPv4 address and no known name"),
+        ("a..b", "no IPv4 address and no known name"),
+        ("192.0.2.1", "does not have that address"),  # of RFC 5737, nobody's
+    ],
+)
+def test_a_host_that_is_not_this_machine_is_told(tmp_path: Path, host: str, fault: str) -> None:
+    told = refusal(tmp_path, "--host", host)
+    assert f"cannot listen on {host}: " in told
+    assert fault in told
+    assert "127.0.0.1" in told
+    assert "--port" not in told
+
+
+def test_a_port_that_does_not_exist_is_told(tmp_path: Path) -> None:
+    done = runner.invoke(app, ["up", "--data-dir", str(tmp_path), "--port", "70000"])
+    assert done.exit_code == 2
+    assert "65535" in done.output
+
+
+def test_a_taken_address_of_the_metrics_is_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        monkeypatch.setenv("AFA_METRICS_ADDRESS", address)
+        told = refusal(tmp_path, "--port", str(free_port()))
+    assert f"cannot listen on {address}" in told
+    assert "another port in AFA_METRICS_ADDRESS" in told
+
+
+def test_a_model_folder_that_cannot_be_made_is_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("AFA_MODEL_DIR", "/proc/nope")
+    told = refusal(tmp_path, "--port", str(free_port()))
+    assert "/proc/nope" in told
+    assert "AFA_MODEL_DIR" in told
+
+
+def test_a_second_start_of_a_folder_is_told_as_long_as_the_first_or_its_service_lives(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    started: list[subprocess.Popen[bytes]] = []
+    start = subprocess.Popen
+
+    def noted(*words: Any, **options: Any) -> subprocess.Popen[bytes]:
+        started.append(start(*words, **options))
+        return started[0]
+
+    files = LocalFiles(tmp_path)
+    lock = service.lock_start(files)
+    assert "another `afa up`" in refusal(tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr(service, "running_session", lambda _: {})
+        patched.setattr(subprocess, "Popen", noted)
+        waits = [sys.executable, "-c", "import signal; signal.pause()"]
+        service.start_in_background(files, waits, dict(os.environ), lock)
+    os.close(lock)
+    assert "another `afa up`" in refusal(tmp_path)
+    started[0].kill()
+    started[0].wait()
+    os.close(service.lock_start(files))
+
+
 @pytest.mark.parametrize(("name", "advice"), [("service", "afa status"), ("redis", "was killed")])
 def test_what_an_earlier_start_left_is_told(tmp_path: Path, name: str, advice: str) -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
@@ -75,6 +148,26 @@ def test_a_read_only_folder_is_told(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "Read-only file system" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("is_same", [True, False])
+def test_down_knows_its_processes_whatever_the_clock_says(tmp_path: Path, is_same: bool) -> None:
+    """The file seems older than the process, as after a step of the clock."""
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        reaper = threading.Thread(target=process.wait)
+        reaper.start()
+        born = birth(process.pid) if is_same else "another boot 7"
+        session = {
+            "pids": {"redis": process.pid, "service": 2**22 + 1},
+            "births": {process.pid: born},
+        }
+        path = tmp_path / "session.json"
+        path.write_text(json.dumps(session))
+        os.utime(path, (time.time() - 3600, time.time() - 3600))
+        done = runner.invoke(app, ["down", "--data-dir", str(tmp_path)])
+        assert done.output.split() == ["stopped"]
+        reaper.join(10 if is_same else 0)
+        assert process.returncode == (-signal.SIGTERM if is_same else None)
 
 
 @pytest.mark.redis

@@ -1,13 +1,21 @@
 """What must last lies where every node sees it."""
 
 from pathlib import Path
+from secrets import token_hex
 
 import pytest
+from pydantic import ValidationError
+from typer.testing import CliRunner
 
 from configs.settings import Settings
-from serve_app.composition.files import LocalFiles, NotSharedError, require_shared
+from serve_app.app import build_app
+from serve_app.cli.main import app
+from serve_app.composition.files import LocalFiles, NoPepperError, NotSharedError, require_shared
+from serve_app.composition.profile import AppArgs
+from tests.cluster.nodes import environment_file
 
 REDIS = "redis://10.0.0.1:6379"
+PEPPER = "pepper of the test"
 
 
 @pytest.mark.parametrize(
@@ -34,8 +42,44 @@ def test_a_cluster_does_not_start_on_the_disk_of_a_node(
     "places", [{"shared": "s3://bucket/afa"}, {"shared": "file:///mnt/afa", "library": "s3://b/l"}]
 )
 def test_it_starts_on_shared_storage(places: dict[str, str]) -> None:
-    require_shared(Settings(redis_url=REDIS, **places))  # type: ignore[arg-type]
+    require_shared(Settings(redis_url=REDIS, key_pepper=PEPPER, **places))  # type: ignore[arg-type]
     require_shared(Settings(redis_url=None))
+
+
+def test_a_cluster_does_not_start_with_a_pepper_of_each_node(tmp_path: Path) -> None:
+    shared = tmp_path.as_uri()
+    with pytest.raises(NoPepperError, match=r"^AFA_KEY_PEPPER: .*`openssl rand -hex 32`"):
+        require_shared(Settings(redis_url=REDIS, shared=shared))
+    one_machine = LocalFiles(tmp_path / "data")
+    assert len(one_machine.key_pepper(Settings())) == 64
+
+
+def test_a_torn_session_tells_of_no_service(tmp_path: Path) -> None:
+    files = LocalFiles(tmp_path)
+    files.session_path.write_text('{"url": "http://127.0.0.1:80')
+    assert files.read_session() is None
+
+
+def test_the_example_of_a_nodes_settings_is_refused_until_it_is_filled_in(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name, value in environment_file().items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("AFA_DATA_DIR", str(tmp_path))
+    with pytest.raises(ValidationError, match="too short to be a secret; `openssl"):
+        build_app(AppArgs())
+    told = CliRunner().invoke(app, ["doctor"])
+    assert told.exit_code == 1
+    assert (
+        "AFA_KEY_PEPPER: empty or too short to be a secret; `openssl rand -hex 32`" in told.output
+    )
+    assert not (tmp_path / "pepper").exists()
+    monkeypatch.delenv("AFA_KEY_PEPPER")
+    with pytest.raises(NoPepperError):
+        build_app(AppArgs())
+    monkeypatch.setenv("AFA_KEY_PEPPER", token_hex(32))
+    build_app(AppArgs())
+    assert not (tmp_path / "pepper").exists()
 
 
 def test_everything_lies_below_the_shared_storage(tmp_path: Path) -> None:

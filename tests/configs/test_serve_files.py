@@ -64,6 +64,7 @@ def test_every_deployment_is_configured_and_none_is_unknown(
     monkeypatch.setenv("AFA_REDIS_URL", "redis://127.0.0.1:1")
     monkeypatch.setenv("AFA_DATA_DIR", str(tmp_path))
     monkeypatch.setenv("AFA_SHARED", "s3://bucket/afa")
+    monkeypatch.setenv("AFA_KEY_PEPPER", "pepper of the test")
     section = load(REPOSITORY / "configs" / name)["applications"][0]
     seen: set[str] = set()
     ingress = app.build_app(AppArgs.model_validate(section["args"]))

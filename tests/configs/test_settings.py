@@ -21,11 +21,21 @@ def test_the_environment_names_the_stores(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_settings_do_not_change_and_secrets_do_not_print(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AFA_KEY_PEPPER", "hush")
+    monkeypatch.setenv("AFA_KEY_PEPPER", "hush, this is a secret")
     settings = Settings()
     assert "hush" not in repr(settings)
     with pytest.raises(ValidationError):
         settings.device = "cpu"
+
+
+@pytest.mark.parametrize("pepper", ["", " " * 32, "hush", "fifteen letters"])
+def test_a_pepper_that_is_no_secret_is_refused_and_not_shown(
+    pepper: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AFA_KEY_PEPPER", pepper)
+    with pytest.raises(ValidationError, match="too short to be a secret; `openssl rand") as refused:
+        Settings()
+    assert not pepper.strip() or pepper not in str(refused.value)
 
 
 def test_trusted_proxies_are_addresses_or_networks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -34,6 +44,17 @@ def test_trusted_proxies_are_addresses_or_networks(monkeypatch: pytest.MonkeyPat
     assert Settings().trusted_proxies == ("127.0.0.1/32", "10.0.0.0/8", "fd00::/8")
     monkeypatch.setenv("AFA_TRUSTED_PROXIES", '["my-proxy"]')
     with pytest.raises(ValidationError):
+        Settings()
+
+
+@pytest.mark.parametrize("written", ["8080", "127.0.0.1:", "127.0.0.1:70000", "::1"])
+def test_the_address_of_the_metrics_has_a_host_and_a_port(
+    monkeypatch: pytest.MonkeyPatch, written: str
+) -> None:
+    monkeypatch.setenv("AFA_METRICS_ADDRESS", "127.0.0.1:8080")
+    assert Settings().metrics_address == "127.0.0.1:8080"
+    monkeypatch.setenv("AFA_METRICS_ADDRESS", written)
+    with pytest.raises(ValidationError, match="host:port, such as"):
         Settings()
 
 

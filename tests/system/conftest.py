@@ -130,6 +130,10 @@ def collector() -> Iterator[Collector]:
 
 @pytest.fixture(scope="session")
 def service(tmp_path_factory: pytest.TempPathFactory, collector: Collector) -> Iterator[Service]:
-    settings = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url, "OTEL_BSP_SCHEDULE_DELAY": "200"}
+    settings = {
+        "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url,
+        "OTEL_BSP_SCHEDULE_DELAY": "200",
+        "AFA_METRICS_ADDRESS": f"127.0.0.1:{free_port()}",
+    }
     with running_service(tmp_path_factory.mktemp("afa"), settings) as service:
         yield service

@@ -32,13 +32,11 @@ LIMIT_S = 60.0
 @pytest.fixture
 def ask(service: Service, tmp_path: Path) -> Iterator[Callable[..., Any]]:
     """Start a Prometheus as shipped, but in haste, on the service; give what asks its API."""
-    metrics = httpx.URL(json.loads((service.data_dir / "session.json").read_text())["metrics"])
-    targets = tmp_path / "targets.json"
-    targets.write_text(json.dumps([{"targets": [f"{metrics.host}:{metrics.port}"]}]))
-    config = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yaml").read_text())
+    config = yaml.safe_load((DEPLOY / "prometheus" / "one-machine.yaml").read_text())
     config["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
     config["rule_files"] = [str(DEPLOY / "prometheus" / "alerts.yaml")]
-    config["scrape_configs"][0]["file_sd_configs"] = [{"files": [str(targets)]}]
+    (static,) = config["scrape_configs"][0]["static_configs"]
+    static["targets"] = [service.environment["AFA_METRICS_ADDRESS"]]
     file = tmp_path / "prometheus.yaml"
     file.write_text(yaml.safe_dump(config))
     address = f"127.0.0.1:{free_port()}"

@@ -1,0 +1,1 @@
+"""What `afa doctor` looks at, room by room."""

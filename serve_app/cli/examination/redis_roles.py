@@ -1,0 +1,196 @@
+"""Ledger and cache: whether they answer, and what of their settings keeps credits safe."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from redis.asyncio.cluster import RedisCluster
+from redis.exceptions import ResponseError
+
+from configs.settings import Settings
+from serve_app.cli.examination.finding import Finding, attempt, fault
+from serve_app.composition.files import LocalFiles, NotRunningError
+from serve_app.domain.errors import ServiceUnavailableError
+from serve_app.local.embedded_redis import LocalRedisError, find_binary
+from serve_app.store.client import Store, connect, is_same_server
+
+LEDGER_SETTINGS = {
+    "appendonly": "yes",
+    "appendfsync": "always",
+    "maxmemory-policy": "noeviction",
+    "aof-load-truncated": "no",
+}
+"""Each of another value may lose or double what was acknowledged."""
+
+MOST_SKEW_S = 5.0
+TIMEOUT_S = 5.0
+
+ADDRESS = (
+    "set {} to redis://:PASSWORD@host:6379/0, or to redis+cluster://:PASSWORD@host:6379 where a "
+    "Redis Cluster answers"
+)
+AWAY = "is it running, and are address and password right?"
+NO_SCRIPTS = "afa works by scripts: ACL SETUSER NAME +@scripting"
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """One server that a role is on.
+
+    Attributes:
+        role: The part that findings are of.
+        name: What findings begin with; "" where it is the only one.
+        ask: Sends a command, and gives the answer.
+    """
+
+    role: str
+    name: str
+    ask: Callable[..., Any]
+
+    def told(self, *command: str) -> Mapping[str, Any]:
+        """Give what a command tells; nothing where this user may not know."""
+        try:
+            answer: Mapping[str, Any] = self.ask(*command)
+        except ResponseError:
+            return {}
+        return answer
+
+    def finding(self, state: str, remedy: str, *, is_fault: bool = True) -> Finding:
+        """Make a finding of this server."""
+        return Finding(self.role, f"{self.name}{state}", remedy, is_fault)
+
+
+def of_redis(settings: Settings, files: LocalFiles) -> Iterator[Finding]:
+    """Look at both roles of Redis."""
+    if settings.redis_url is None:
+        try:
+            yield Finding("ledger", f"embedded: {find_binary()}")
+        except LocalRedisError as error:
+            yield fault("ledger", str(error), "or set AFA_REDIS_URL")
+    try:
+        ledger = files.ledger_url(settings)
+    except NotRunningError:  # embedded, and not started
+        pass
+    else:
+        look = partial(of_ledger, ledger, is_own=settings.redis_url is None)
+        yield from attempt("ledger", look, ADDRESS.format("AFA_REDIS_URL"))
+    if settings.cache_url is not None:
+        look = partial(of_cache, settings.cache_url, settings.redis_url)
+        yield from attempt("cache", look, ADDRESS.format("AFA_CACHE_URL"))
+
+
+def of_ledger(url: str, *, is_own: bool) -> Iterator[Finding]:
+    """Look at what keeps credits safe: the ledger's settings, its replicas and its clock.
+
+    Args:
+        url: Where it is.
+        is_own: Whether it is the embedded one, which ends with the service.
+    """
+    with connected(url) as (store, run):
+        try:
+            run(store.command("PING"))
+        except ServiceUnavailableError:
+            yield Finding("ledger", "no answer", "" if is_own else AWAY, not is_own)
+            return
+        yield Finding("ledger", "answers")
+        script = store.script("now").text
+        for server in servers("ledger", store, run):
+            yield from attempt("ledger", partial(of_settings, server), AWAY)
+            yield from attempt("ledger", partial(of_replication, server, is_own=is_own), AWAY)
+            yield from attempt("ledger", partial(of_clock, server, script), NO_SCRIPTS)
+
+
+def of_cache(url: str, ledger_url: str | None) -> Iterator[Finding]:
+    """Look at whether the cache can be written to, and makes room for itself."""
+    with connected(url) as (store, run):
+        try:
+            run(store.command("PING"))
+        except ServiceUnavailableError:
+            yield fault("cache", "no answer", AWAY)
+            return
+        yield Finding("cache", "answers")
+        for server in servers("cache", store, run):
+            yield from attempt("cache", partial(of_role, server, "AFA_CACHE_URL"), AWAY)
+            if ledger_url is None or not is_same_server(url, ledger_url):
+                yield from attempt("cache", partial(of_eviction, server), AWAY)
+
+
+@contextmanager
+def connected(url: str) -> Iterator[tuple[Store, Callable[[Coroutine[Any, Any, Any]], Any]]]:
+    """Give the store at an address, and what runs its calls."""
+    with asyncio.Runner() as runner:
+        store = connect(url, timeout_s=TIMEOUT_S)
+        try:
+            yield store, runner.run
+        finally:
+            runner.run(store.close())
+
+
+def servers(
+    role: str, store: Store, run: Callable[[Coroutine[Any, Any, Any]], Any]
+) -> Iterator[Server]:
+    """Give the server of a role, or every primary of its Redis Cluster."""
+
+    def asking(send: Callable[..., Awaitable[Any]]) -> Callable[..., Any]:
+        return lambda *command: run(store.guard(send(*command)))
+
+    if not isinstance(store.redis, RedisCluster):
+        yield Server(role, "", asking(store.redis.execute_command))
+        return
+    for node in store.redis.get_primaries():
+        send = partial(store.redis.execute_command, target_nodes=[node])
+        yield Server(role, f"{node.name}: ", asking(send))
+
+
+def of_settings(server: Server) -> Iterator[Finding]:
+    """Look at what may lose or double what was acknowledged."""
+    for name, wanted in LEDGER_SETTINGS.items():
+        value = server.told("CONFIG GET", name).get(name)
+        if value is None:
+            remedy = f"see that it is {wanted}"
+            yield server.finding(f"{name} cannot be read", remedy, is_fault=False)
+        elif value != wanted:
+            remedy = f"CONFIG SET {name} {wanted}, and in its file, for its next start"
+            yield server.finding(f"{name} is {value}", remedy)
+
+
+def of_replication(server: Server, *, is_own: bool) -> Iterator[Finding]:
+    """Look at whether the ledger can be written to, and at who has a copy."""
+    yield from of_role(server, "AFA_REDIS_URL")
+    n_replicas = server.told("INFO", "replication").get("connected_slaves")
+    if n_replicas == 0 and not is_own:
+        remedy = "a lost machine loses the newest credits"
+        yield server.finding("has no replica", remedy, is_fault=False)
+
+
+def of_role(server: Server, setting: str) -> Iterator[Finding]:
+    """Look at whether it is the one that is written to."""
+    told = server.told("INFO", "replication")
+    if told.get("role") == "slave":
+        master = f"{told['master_host']}:{told['master_port']}"
+        link = "" if told["master_link_status"] == "up" else ", which does not answer it"
+        remedy = f"a replica takes no writes: name its master in {setting}"
+        yield server.finding(f"is a replica of {master}{link}", remedy)
+
+
+def of_clock(server: Server, script: bytes) -> Iterator[Finding]:
+    """Look at the time that scripts go by."""
+    skew_s = int(server.ask("EVAL", script, 0)) / 1000 - time.time()
+    if abs(skew_s) > MOST_SKEW_S:
+        yield server.finding(f"its clock differs by {skew_s:.0f} s", "keep clocks by NTP")
+
+
+def of_eviction(server: Server) -> Iterator[Finding]:
+    """Look at whether the cache makes room for what is new."""
+    policy = server.told("CONFIG GET", "maxmemory-policy").get("maxmemory-policy")
+    remedy = "CONFIG SET maxmemory-policy allkeys-lru with a maxmemory, and both in its file"
+    if policy is None:
+        advice = "see that it is allkeys-lru or another that evicts"
+        yield server.finding("maxmemory-policy cannot be read", advice, is_fault=False)
+    elif policy == "noeviction":
+        state = "maxmemory-policy is noeviction: it fills up, and then refuses writes"
+        yield server.finding(state, remedy)
