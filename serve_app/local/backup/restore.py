@@ -45,6 +45,8 @@ from serve_app.store.objects import ObjectStore
 
 KEYS_AT_ONCE = 500
 PROBLEMS_TOLD = 5
+FOREVER = -1
+"""What ``PTTL`` says of a key that has no time to live; of one that has just gone, -2."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +223,7 @@ async def _copy_keys(url: str, target: Store, say: Say) -> None:
                 [
                     ("RESTORE", key, now_ms + left if left > 0 else 0, dump, "REPLACE", "ABSTTL")
                     for key, dump, left in zip(keys, rows[::2], rows[1::2], strict=True)
-                    if dump is not None
+                    if dump is not None and (left > 0 or left == FOREVER)
                 ]
             )
             n_copied += len(keys)
