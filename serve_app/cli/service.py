@@ -1,7 +1,6 @@
 """`afa up`, `down`, `status`: the local service and its state."""
 
 import errno
-import fcntl
 import os
 import shutil
 import signal
@@ -32,6 +31,7 @@ from serve_app.cli.output.table import features_table
 from serve_app.composition.files import LocalFiles, make_private
 from serve_app.composition.options import TrackOptions
 from serve_app.local.embedded_redis import is_alive
+from serve_app.local.locks import take_lock
 from serve_app.local.processes import birth
 from serve_app.providers.fingerprints.manifest import is_current
 from serve_app.providers.identities.registry import build_providers
@@ -78,7 +78,7 @@ def up(
         lock = lock_start(files)
         host, port = host or "127.0.0.1", port or 8000
         check_address(host, port, "`afa up --host`", "`afa up --port N`")
-        check_metrics_address(Settings())
+        check_metrics_address(Settings(), port)
         with told(DecoderUnavailableError):
             active_walls()
         pull_defaults(Settings())
@@ -116,9 +116,7 @@ def lock_start(files: LocalFiles) -> int:
     It ends with the last process that has it.
     """
     lock = os.open(files.data_dir / "up.lock", os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    if not take_lock(lock):
         fail(
             f"another `afa up` of {files.data_dir} is under way; wait until it is ready, or start "
             "a second service beside it with --data-dir OTHER and another --port"
@@ -181,10 +179,12 @@ def check_address(host: str, port: int, sets_host: str, sets_port: str) -> None:
             fail(f"cannot listen on {host}:{port} ({error.strerror}); try {sets_port}")
 
 
-def check_metrics_address(settings: Settings) -> None:
+def check_metrics_address(settings: Settings, public: int) -> None:
     """Fail early if the metrics cannot be shown where the settings want them."""
     if settings.metrics_address is not None:
         host, _, port = settings.metrics_address.rpartition(":")
+        if int(port) == public:
+            fail(f"AFA_METRICS_ADDRESS has the port of the service, {port}; name another")
         check_address(host, int(port), "AFA_METRICS_ADDRESS", "another port in AFA_METRICS_ADDRESS")
 
 

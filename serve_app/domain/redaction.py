@@ -7,6 +7,7 @@ it and when.
 import logging
 import re
 import traceback
+from functools import partial
 from typing import Any
 
 from serve_app.domain.keys import KEY_PATTERN, LIVE_PREFIX
@@ -48,7 +49,9 @@ class RedactedRecord(logging.LogRecord):
         if self.exc_info and self.exc_info[0] is not None:
             # Formatters take a traceback that is there already; one that does not writes it too.
             self.exc_text = redact("".join(traceback.format_exception(*self.exc_info))).rstrip()
-            self.exc_info = (RedactedError, RedactedError(self.exc_text), None)
+            error = self.exc_info[0]
+            kind = type(error.__name__, (RedactedError,), {"__module__": error.__module__})
+            self.exc_info = (kind, kind(self.exc_text), None)
 
     def getMessage(self) -> str:  # noqa: N802  the name of logging
         """Give the message; arguments that are no text may write a secret too."""
@@ -56,6 +59,8 @@ class RedactedRecord(logging.LogRecord):
 
 
 _make_record = logging.Logger.makeRecord
+DEEPEST = 8
+"""Levels of ``extra`` that are redacted; a log may be given what holds itself."""
 _OWN = frozenset(logging.makeLogRecord({}).__dict__)
 
 
@@ -67,15 +72,25 @@ def make_record(logger: logging.Logger, *args: Any, **kwargs: Any) -> logging.Lo
     return record
 
 
-def redact_data(value: object) -> object:
-    """Redact all texts of plain data."""
+def redact_data(value: object, depth: int = DEEPEST) -> object:
+    """Redact all texts of plain data; what lies deeper is left out."""
+    if not depth:
+        return "…"
+    inner = partial(redact_data, depth=depth - 1)
     match value:
         case str():
             return redact(value)
         case dict():
-            return {redact_data(key): redact_data(item) for key, item in value.items()}
-        case list() | tuple():
-            return [redact_data(item) for item in value]
+            return {
+                redact(key) if isinstance(key, str) else key: inner(item)
+                for key, item in list(value.items())  # another thread may change it
+            }
+        case list():
+            return list(map(inner, value))
+        case tuple():
+            return tuple(map(inner, value))
+        case set() | frozenset():
+            return frozenset(map(inner, value))
     return value
 
 

@@ -11,7 +11,6 @@ that not even one whose pid file is lost gets a second one beside it.
 """
 
 import contextlib
-import fcntl
 import importlib.util
 import os
 import random
@@ -22,13 +21,14 @@ import socket
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import IO, Literal
 from urllib.parse import urlsplit
 
 from serve_app.composition.files import make_private, write_private
+from serve_app.local.locks import take_lock
 
 START_LIMIT_S = 20.0
 STOP_LIMIT_S = 20.0
@@ -64,10 +64,17 @@ class LocalRedisError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class LocalRedis:
-    """A running server; ``pid`` is None if it is not ours to stop."""
+    """A running server.
+
+    Attributes:
+        url: Where it answers.
+        pid: None if it is not ours to stop.
+        is_new: Whether it was started just now, and not found running.
+    """
 
     url: str
     pid: int | None
+    is_new: bool = field(default=False, compare=False)
 
     def stop(self) -> None:
         """End the server if it is ours, and wait until it is gone."""
@@ -136,7 +143,7 @@ def start(
     ]
     deadline = time.monotonic() + limit_s
     with (folder / LOCK_FILE).open("w") as lock:
-        while (running := find_running(folder)) is None and not is_taken(lock):
+        while (running := find_running(folder)) is None and not take_lock(lock):
             if time.monotonic() > deadline:
                 raise LocalRedisError(
                     f"another Redis runs on {folder} and does not answer; end it first: "
@@ -164,16 +171,7 @@ def start(
         except BaseException:
             end_process(process.pid)
             raise
-    return LocalRedis(address, process.pid)
-
-
-def is_taken(lock: IO[str]) -> bool:
-    """Take a folder's lock, unless somebody holds it; tell whether it was taken."""
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+    return LocalRedis(address, process.pid, is_new=True)
 
 
 def launch(

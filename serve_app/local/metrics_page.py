@@ -5,16 +5,20 @@ Ray itself shows it on a port of its own choice and, as all of a local service, 
 
 import threading
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from urllib.parse import urlsplit
 
 import httpx
 
-LIMIT_S = 10.0
+LIMIT_S = 5.0
 PATH = "/metrics"
 
 
 class MetricsPage:
-    """Answers at an address with what another page says; its thread ends with the process."""
+    """Answers at an address with what another page says; its thread ends with the process.
+
+    One scrape after another, so that no number of clients takes the service's threads.
+    """
 
     def __init__(self, source: str, address: str) -> None:
         """Take the address.
@@ -28,27 +32,37 @@ class MetricsPage:
         class Handler(BaseHTTPRequestHandler):
             """Asks the source for each request."""
 
+            timeout = LIMIT_S
+
             def do_GET(self) -> None:
                 """Answer a scrape."""
-                if self.path != PATH:
+                if urlsplit(self.path).path != PATH:
                     self.send_error(HTTPStatus.NOT_FOUND, f"the metrics are at {PATH}")
                     return
                 try:
-                    page = httpx.get(source, timeout=LIMIT_S)
+                    page = httpx.get(source, timeout=LIMIT_S, trust_env=False)
                 except httpx.HTTPError:
                     self.send_error(HTTPStatus.BAD_GATEWAY, "Ray shows no metrics")
                     return
                 self.send_response(page.status_code)
                 self.send_header("Content-Type", page.headers["Content-Type"])
+                self.send_header("Content-Length", str(len(page.content)))
                 self.end_headers()
                 self.wfile.write(page.content)
 
             def log_message(self, format: str, *_: object) -> None:
                 """Keep scrapes out of the log."""
 
-        self._server = ThreadingHTTPServer((host, int(port)), Handler)
+        self._server = Server((host, int(port)), Handler)
         self.url = f"http://{host}:{self._server.server_port}{PATH}"
 
     def start(self) -> None:
         """Answer from now on."""
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+
+class Server(HTTPServer):
+    """Keeps clients that went away out of the log."""
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Go on with the next."""

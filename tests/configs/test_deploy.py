@@ -115,6 +115,27 @@ def test_settings_reach_ray_as_they_stand_in_the_file(
     assert done.stderr == ""
 
 
+@pytest.mark.parametrize("shell", ["sh", "bash"])
+@pytest.mark.parametrize(
+    "text", [None, "export A=1", " A=1", "A-B=1", "A='1'", 'A="1"', "A=1\r", "A", "1A=1"]
+)
+def test_settings_that_cannot_be_taken_stop_what_comes_next(
+    tmp_path: Path, shell: str, text: str | None
+) -> None:
+    if text is not None:
+        (tmp_path / "afa.env").write_bytes(f"# secrets\nB=2\n{text}\nC=3\n".encode())
+    (tmp_path / "deploy").symlink_to(DEPLOY)
+    done = subprocess.run(
+        [shell, "-c", ". deploy/settings.sh && echo started"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        env={"PATH": "/usr/bin:/bin"},
+    )
+    assert done.stdout == ""
+    assert done.stderr.startswith("afa.env")
+
+
 def pods() -> list[dict[str, Any]]:
     """Give the templates of the pods on Kubernetes: the head's, and the workers'."""
     service = next(yaml.safe_load_all((DEPLOY / "kuberay.yaml").read_text()))

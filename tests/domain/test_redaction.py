@@ -87,6 +87,32 @@ def test_a_stack_shows_no_secret() -> None:
     assert record.stack_info == 'log("afa_live_…")'
 
 
+@pytest.mark.usefixtures("redacting")
+def test_whatever_stands_beside_the_message_is_taken() -> None:
+    ring: dict[str, object] = {"key": KEY}
+    ring["itself"] = ring
+    extra = {"by_pair": {("a", 1): KEY}, "several": {SIGNED}, "pair": (KEY, 2), "ring": ring}
+    record = logging.getLogger("test").makeRecord(
+        "any", 30, "a.py", 1, "text", (), None, extra=extra
+    )
+    told = vars(record)
+    assert told["by_pair"] == {("a", 1): "afa_live_…"}
+    assert told["several"] == {"https://bucket.example.org/a/b.mp3?…"}
+    assert told["pair"] == ("afa_live_…", 2)
+    assert KEY not in repr(told["ring"])
+
+
+def test_an_error_keeps_its_name() -> None:
+    record = RedactedRecord(
+        "any", 40, "a.py", 1, "text", (), (ValueError, ValueError(KEY), None), None
+    )
+    assert isinstance(record.exc_info, tuple)
+    kind, error, _ = record.exc_info
+    assert kind is not None
+    assert (kind.__module__, kind.__qualname__) == ("builtins", "ValueError")
+    assert KEY not in str(error)
+
+
 PROGRAMS = {
     "commands": "from serve_app.cli.main import main; sys.argv = ['afa', 'no-such']; main()",
     "proxy": "from serve_app.api.proxy import middlewares; middlewares()",

@@ -4,6 +4,7 @@ import os
 import signal
 import stat
 import tempfile
+import threading
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -14,7 +15,10 @@ from redis import Redis
 from redis.crc import key_slot
 from redis.exceptions import AuthenticationError
 
+from configs.settings import Settings
+from serve_app.composition.files import LocalFiles, write_private
 from serve_app.local import embedded_redis
+from serve_app.local.backup.take import ledger_of
 from serve_app.local.embedded_redis import LocalRedisError, is_alive
 from serve_app.store.keys import Keyspace
 from tests.soak.power import append_only_file
@@ -157,3 +161,22 @@ def test_a_torn_transaction_never_happened_and_never_returns(folder: Path) -> No
             entries = [fields[b"v"] for _, fields in redis.xrange("{a}j")]
             assert (redis.get("{a}b"), entries) == (b"2", [b"1", b"2"]), length - before
         kill(server)
+
+
+def test_a_backup_leaves_a_server_running_that_was_slow_to_answer(folder: Path) -> None:
+    files, server = LocalFiles(folder), embedded_redis.start(folder)
+    assert server.pid is not None
+    write_private(folder / "redis.url", server.url)
+    os.kill(server.pid, signal.SIGSTOP)
+    goes_on = threading.Timer(1.5, os.kill, (server.pid, signal.SIGCONT))
+    goes_on.start()
+    try:
+        with ledger_of(Settings(data_dir=folder), files) as url:
+            assert url == server.url
+        assert embedded_redis.find_running(folder / "redis-ledger") == server
+    finally:
+        goes_on.join()
+        server.stop()
+    with ledger_of(Settings(data_dir=folder), files) as url, Redis.from_url(url) as redis:
+        assert redis.ping()
+    assert embedded_redis.find_running(folder / "redis-ledger") is None

@@ -165,7 +165,8 @@ def _target(settings: Settings, files: LocalFiles) -> Iterator[str]:
         write_private(files.data_dir / "redis.url", server.url)
         yield server.url
     finally:
-        server.stop()
+        if server.is_new:
+            server.stop()
 
 
 async def _begin(store: Store) -> None:

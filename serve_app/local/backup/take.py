@@ -218,12 +218,11 @@ def ledger_of(settings: Settings, files: LocalFiles) -> Iterator[str]:
         yield settings.redis_url
         return
     files.ledger_url(settings)
-    running = embedded_redis.find_running(files.data_dir / "redis-ledger")
-    server = running or embedded_redis.start(files.data_dir)
+    server = embedded_redis.start(files.data_dir)
     try:
         yield server.url
     finally:
-        if running is None:
+        if server.is_new:
             server.stop()
 
 
