@@ -7,7 +7,7 @@ only memory of what has been done, apart from errors that may pass.
 import fcntl
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
@@ -52,9 +52,10 @@ class Destination:
             ) from error
         parts = urlsplit(url)
         self._folder = Path(unquote(parts.path)) if parts.scheme == "file" else None
+        self._passing: set[str] = set()
 
     def done(self) -> set[str]:
-        """Give the ids of the rows that are there, and remove those of errors that may pass.
+        """Give the ids of the rows that are there, without those of errors that may pass.
 
         Raises:
             DestinationError: It is away, or a file is not one that `put` wrote.
@@ -63,14 +64,34 @@ class Destination:
         for path in self._paths(TRACKS_FOLDER):
             ids.update(self._read(path, ["id"])["id"].to_pylist())
         for path in self._paths(ERRORS_FOLDER):
-            rows = self._read(path, ERRORS.names).to_pylist()
-            lasting = [row for row in rows if row["code"] in OF_THE_FILE]
+            rows = self._read(path, ["id", "code"]).to_pylist()
+            lasting = [row["id"] for row in rows if row["code"] in OF_THE_FILE]
             if len(lasting) < len(rows):
-                self.put(ERRORS_FOLDER, lasting)
+                self._passing.add(path)
+            ids.update(lasting)
+        return ids
+
+    def drop_passing(self, locations: Collection[str]) -> None:
+        """Remove errors that may pass, and that `done` found, of what has a newer row.
+
+        Args:
+            locations: Of the newer rows.
+
+        Raises:
+            DestinationError: It is away, or a file is not one that `put` wrote.
+        """
+        for path in sorted(self._passing):
+            rows = self._read(path, ERRORS.names).to_pylist()
+            left = [
+                row
+                for row in rows
+                if row["code"] in OF_THE_FILE or row["location"] not in locations
+            ]
+            if len(left) < len(rows):
+                self.put(ERRORS_FOLDER, left)
                 with self._answering():
                     obstore.delete(self._backend, path)
-            ids.update(row["id"] for row in lasting)
-        return ids
+        self._passing.clear()
 
     def _paths(self, folder: str) -> list[str]:
         with self._answering():
@@ -111,8 +132,10 @@ class Destination:
         content = BytesIO()
         table = pa.Table.from_pylist(list(rows), schema=SCHEMAS[folder])
         pq.write_table(table, content, compression="zstd")
+        path = f"{folder}/{digest[:32]}.parquet"
         with self._answering():
-            obstore.put(self._backend, f"{folder}/{digest[:32]}.parquet", content.getvalue())
+            obstore.put(self._backend, path, content.getvalue())
+        self._passing.discard(path)  # what it held was of an earlier run
 
     @contextmanager
     def only_run(self) -> Iterator[None]:

@@ -1,7 +1,8 @@
 """One back-fill: what is left to do goes to the actors, what comes back into library and tables.
 
 Invariant: a row is entered into the library first and written to its table after. What a kill
-leaves between the two comes out of the library in the next run, and is not heard again.
+leaves between the two comes out of the library in the next run, and is not heard again. An error
+that may pass goes only after what was listed at its place has another row.
 """
 
 import json
@@ -129,6 +130,7 @@ class Backfill:
         self._made_by = models_name(ids_by_role(options.embedding.cards()))
         self._waiting: dict[str, list[Row]] = {TRACKS_FOLDER: [], ERRORS_FOLDER: []}
         self._written_s = time.monotonic()
+        self._settled: set[str] = set()
         self.report = Report()
 
     def run(self, listed: Iterable[Found | Trouble]) -> None:
@@ -151,17 +153,22 @@ class Backfill:
                         self._enter(answers)
             finally:
                 self._write()
+                self._destination.drop_passing(self._settled)
         self._tell(self.report)
 
     def _left(self, listed: Iterable[Found | Trouble]) -> Iterator[Found]:
         """Give the files that have to be heard; the rows of all others are there, or made here."""
-        done = self._destination.done()
+        done, named = self._destination.done(), set[str]()
         for one in listed:
             source = source_row(one, self._made_by)
             if source["id"] in done:
                 self.report.before += 1
+                self._settled.add(one.location)
                 continue
-            done.add(source["id"])  # a table may name a file twice
+            if source["id"] in named:  # a table may name a file twice
+                self.report.before += 1
+                continue
+            named.add(source["id"])
             if isinstance(one, Trouble):
                 self._fail(source, "unreadable", one.message)
             elif (row := self._known(one, source)) is not None:
@@ -267,6 +274,7 @@ class Backfill:
 
     def _keep(self, folder: str, row: Row) -> None:
         self._waiting[folder].append(row)
+        self._settled.add(row["location"])
         is_late = time.monotonic() - self._written_s > PART_S
         if is_late or len(self._waiting[folder]) >= PART_ROWS:
             self._write()

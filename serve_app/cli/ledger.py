@@ -66,7 +66,9 @@ def restore_archive(place: Place) -> None:
     is given back. API keys and tiers are not in the archive.
     """
     archive = open_archive(place)
-    done = with_ledger(lambda access: restore(access.reconciler.store, archive))
+    done = with_ledger(
+        lambda access: restore(access.reconciler.store, archive), claims_shards=False
+    )
     console.print(
         f"restored {done.accounts} accounts from {done.entries} entries, "
         f"{done.open_holds} open holds",

@@ -38,8 +38,13 @@ class LedgerAccess:
     model_choices: ModelChoices
 
 
-def with_ledger(work: Callable[[LedgerAccess], Awaitable[T]]) -> T:
-    """Run ``work`` on the ledger; expected errors are told and end the command."""
+def with_ledger(work: Callable[[LedgerAccess], Awaitable[T]], *, claims_shards: bool = True) -> T:
+    """Run ``work`` on the ledger; expected errors are told and end the command.
+
+    Args:
+        work: What to do.
+        claims_shards: False where ``work`` does so itself, once it may.
+    """
 
     async def run() -> T:
         settings = Settings()
@@ -51,7 +56,8 @@ def with_ledger(work: Callable[[LedgerAccess], Awaitable[T]]) -> T:
         accounts = Accounts(store, files.key_pepper(settings), tiers)
         ledger = Ledger(store, tiers, topup_replicas=settings.topup_replicas)
         try:
-            await store.claim_shards()
+            if claims_shards:
+                await store.claim_shards()
             access = LedgerAccess(
                 tiers,
                 accounts,

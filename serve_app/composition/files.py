@@ -34,12 +34,11 @@ def below(url: str, name: str) -> str:
     return parts._replace(path=f"{parts.path.rstrip('/')}/{name}").geturl()
 
 
-def require_shared(settings: Settings) -> None:
-    """See that all that must last is named as storage that every node sees, and the pepper at all.
+def require_shared_storage(settings: Settings) -> None:
+    """See that all that must last is named as storage that every node sees.
 
     Raises:
         NotSharedError: Something is not: a node's disk goes with the node.
-        NoPepperError: It is the pepper.
     """
     if settings.redis_url is None:
         return
@@ -56,7 +55,17 @@ def require_shared(settings: Settings) -> None:
             "the node. Set AFA_SHARED to s3://bucket/prefix, or to file:///folder of a file system "
             "that every node mounts. To try this on one machine, use `afa up`."
         )
-    if settings.key_pepper is None:
+
+
+def require_shared(settings: Settings) -> None:
+    """See that the nodes share all that must last, as `require_shared_storage`, and the pepper.
+
+    Raises:
+        NotSharedError: Something is not on shared storage.
+        NoPepperError: The pepper is not set.
+    """
+    require_shared_storage(settings)
+    if settings.redis_url is not None and settings.key_pepper is None:
         raise NoPepperError(
             "AFA_KEY_PEPPER: not set, so each node would make a secret of its own, and API keys "
             "would be lost with the node. Set it to the same on every node, and keep it twice; "

@@ -180,10 +180,14 @@ class Archive:
 def cut_off(head: dict[str, int], segments: dict[str, list[Segment]]) -> list[str]:
     """Say which shards have lost their newest segments, or all, by what was noted before."""
     ends = {shard: listed[-1].number for shard, listed in segments.items()}
+    remedy = (
+        "bring them back; if they are gone for good, what was in them is lost: delete head.json to "
+        "go by the rest"
+    )
     return [
-        f"{shard}: its segments after {ends[shard]}, up to {last}, are missing: bring them back"
+        f"{shard}: its segments after {ends[shard]}, up to {last}, are missing: {remedy}"
         if shard in ends
-        else f"{shard}: all of its segments are missing: bring them back"
+        else f"{shard}: all of its segments are missing: {remedy}"
         for shard, last in head.items()
         if ends.get(shard, -1) < last
     ]

@@ -65,6 +65,9 @@ class Exporter:
                     lacking.append(tag[1:-1])
                     lost = self._store.keys.shard(tag, "lost")
                     await self._store.command("SET", lost, 1, "EX", LOSS_KNOWN_S)
+                    ((_, now_known),) = await states(self._store, [tag])
+                    if now_known != known:  # reconciled meanwhile; else that deletes it later
+                        await self._store.command("DEL", lost)
                     continue
                 await self._trim(tag, listed[-1].last)  # archived, and not yet trimmed
             if n_calls:

@@ -95,9 +95,8 @@ async def restore(store: Store, archive: Archive) -> Restored:
     Raises:
         RestoreRefusedError: See the class; nothing was written.
         ServiceUnavailableError: The ledger went away: empty it and begin again.
-        ValueError: It was restored in part before, or has another number of shards.
+        ValueError: It has another number of shards.
     """
-    await store.claim_shards()
     await _refuse_unless_empty(store)
     problems: list[str] = []
     shards = [shard async for shard in read(archive, problems)]
@@ -106,6 +105,8 @@ async def restore(store: Store, archive: Archive) -> Restored:
     if problems:
         told = "; ".join(problems[:PROBLEMS_TOLD])
         raise RestoreRefusedError(f"the archive cannot be restored exactly: {told}")
+    # Not before: it holds the ledger to its number of shards, which the archive may refuse.
+    await store.claim_shards()
     now_ms = await store.now_ms()
     await store.command("SET", FORMAT_KEY, HALF_RESTORED)
     for shard in shards:
@@ -133,6 +134,11 @@ def _misplaced(store: Store, shard: Shard) -> list[str]:
 
 
 async def _refuse_unless_empty(store: Store) -> None:
+    if await store.command("GET", FORMAT_KEY) == HALF_RESTORED.encode():
+        raise RestoreRefusedError(
+            "this ledger was restored in part: empty its Redis, or take a new data folder, and "
+            "restore again"
+        )
     keys = store.keys
     tags = [keys.shard_tag(shard) for shard in range(keys.shards)]
     found = await store.batch(

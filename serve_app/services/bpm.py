@@ -85,9 +85,9 @@ class BpmService:
             ConcurrencyError: Too much of the caller's work is waiting; nothing was charged.
             ServiceUnavailableError: Too much work is waiting; nothing was charged.
         """
-        self._gate.check(caller.owner)
+        self._gate.check(caller.owner, tier.name)
         async with audio.stored() as stored:
-            with self._gate.entered(caller.owner):
+            with self._gate.entered(caller.owner, tier.name):
                 paid_as = charge_id(request_id, stored.sha256)
                 async with self._charging.hold(caller, self._prices.bpm, paid_as) as hold:
                     features = accept(

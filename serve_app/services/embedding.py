@@ -27,7 +27,7 @@ from serve_app.services.audio.audio import Audio, StoredAudio
 from serve_app.services.audio.refusal import Refusal, accept
 from serve_app.services.audio.sources import SourceFetcher
 from serve_app.services.charging import Charging
-from serve_app.services.gate import Gate
+from serve_app.services.gate import FETCHES, Gate
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ MIN_AUDIO_S = 1.0
 MAX_IN_FLIGHT = 32
 """Requests that one ingress replica works on at once."""
 AT_ONCE = 4
-"""Files of one request."""
+"""Files of one request that are heard; `FETCHES` are taken, so that none waits for another."""
 OUR_FAULT = "this file failed on our side; it was not charged"
 
 T = TypeVar("T")
@@ -160,7 +160,7 @@ class EmbedService:
             ServiceUnavailableError: Too many uploads are on their way, too much work is waiting, or
                 the store is away; nothing was charged.
         """
-        self._gate.check(caller.owner)
+        self._gate.check(caller.owner, tier.name)
         async with AsyncExitStack() as kept:
 
             async def take(file: SentFile) -> StoredAudio | AfaError:
@@ -176,11 +176,11 @@ class EmbedService:
                     return audio
                 return await self._embed(tier, audio, model)
 
-            taken = await each(take, files)
+            taken = await each(take, files, FETCHES)
             cost = self._prices.embed * len(files)
-            with self._gate.entered(caller.owner):
+            with self._gate.entered(caller.owner, tier.name):
                 async with self._charging.hold(caller, cost, request_id) as hold:
-                    found = await each(hear, taken)
+                    found = await each(hear, taken, AT_ONCE)
                     n_embedded = sum(isinstance(one, Embedded) for one in found)
                     hold.final_cost = self._prices.embed * n_embedded
         answers = [FileVector(file.name, one) for file, one in zip(files, found, strict=True)]
@@ -203,9 +203,9 @@ class EmbedService:
             return InternalError(OUR_FAULT)
 
 
-async def each(work: Callable[[T], Awaitable[R]], items: Sequence[T]) -> list[R]:
-    """Do the work for every item, a few at once; the first error ends it."""
-    turns = asyncio.Semaphore(AT_ONCE)
+async def each(work: Callable[[T], Awaitable[R]], items: Sequence[T], at_once: int) -> list[R]:
+    """Do the work for every item, so many at once; the first error ends it."""
+    turns = asyncio.Semaphore(at_once)
 
     async def one(item: T) -> R:
         async with turns:

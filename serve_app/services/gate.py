@@ -11,21 +11,23 @@ from contextlib import asynccontextmanager, contextmanager
 from weakref import WeakValueDictionary
 
 from serve_app.domain.errors import ConcurrencyError, ServiceUnavailableError
+from serve_app.domain.tiers import LOCAL
+from serve_app.providers.web.audio_url import TOTAL_S
 
 MOST_BODIES = 256
 """Of all owners, in one process: each takes a connection, and memory or disk while it comes."""
 
 FETCHES = 2
 """Addresses of one owner that a process fetches at once; the others wait."""
-LONGEST_WAIT_S = 60.0
-"""As long as a fetch may last, so that no request is in its own way."""
+LONGEST_WAIT_S = TOTAL_S + 5.0
+"""As long as a fetch may last, and some to clean up: whoever is next has its turn by then."""
 
 RETRY_AFTER_S = 5
 
 
-def share_of(limit: int) -> int:
-    """Give how many of so many one owner may have: a quarter."""
-    return max(1, limit // 4)
+def share_of(limit: int, tier: str = "") -> int:
+    """Give how many of so many one owner may have: a quarter, on its own machine all."""
+    return limit if tier == LOCAL else max(1, limit // 4)
 
 
 class Gate:
@@ -36,32 +38,33 @@ class Gate:
     ) -> None:
         """Let in so many of one owner, by default its share."""
         self._limit = limit
-        self._of_one = share_of(limit) if of_one is None else of_one
+        self._of_one = of_one
         self._retry_after_s = retry_after_s
         self._inside: Counter[str] = Counter()
 
-    def check(self, owner: str) -> None:
+    def check(self, owner: str, tier: str = "") -> None:
         """Refuse what would find no room now, before its body is taken.
 
         Raises:
             ConcurrencyError: There is none for this owner.
             ServiceUnavailableError: There is none for anybody.
         """
-        if self._inside[owner] >= self._of_one:
-            raise ConcurrencyError(
-                f"{self._of_one} of your requests are worked on, as many as one owner has at a "
-                "time; wait for one to end",
-                self._retry_after_s,
-            )
         if self._inside.total() >= self._limit:
             raise ServiceUnavailableError(
                 "too much work is waiting; try again", self._retry_after_s
             )
+        of_one = share_of(self._limit, tier) if self._of_one is None else self._of_one
+        if self._inside[owner] >= of_one:
+            raise ConcurrencyError(
+                f"{of_one} of your requests are worked on, as many as one owner has at a "
+                "time; wait for one to end",
+                self._retry_after_s,
+            )
 
     @contextmanager
-    def entered(self, owner: str) -> Iterator[None]:
+    def entered(self, owner: str, tier: str = "") -> Iterator[None]:
         """Be inside while the block runs; raises as `check`."""
-        self.check(owner)
+        self.check(owner, tier)
         with counted(self._inside, owner):
             yield
 

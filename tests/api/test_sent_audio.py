@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from serve_app.providers.web.url_guard import UrlFetchError
 from serve_app.services import gate
 from serve_app.services.audio.signatures import HEAD_BYTES, media_type_of
 from tests.api.application import Application
@@ -147,6 +148,27 @@ async def test_an_address_that_waits_too_long_is_429(
     for task in slow:
         task.cancel()
     await asyncio.gather(*slow, return_exceptions=True)
+
+
+async def test_slow_addresses_of_a_request_are_not_in_its_way(
+    api: Application, demo_audio: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fetch(url: str, file: Path, max_bytes: int) -> None:
+        if url.endswith("slow"):
+            await asyncio.sleep(0.1)
+            raise UrlFetchError("too slow")
+        await asyncio.to_thread(file.write_bytes, demo_audio)
+
+    monkeypatch.setattr(api.services.audio_urls, "fetch", fetch)
+    monkeypatch.setattr(gate, "LONGEST_WAIT_S", 0.05)
+    kinds = ["slow"] * 2 + ["good"] * 2 + ["slow"] * 4 + ["good"]
+    files = [{"url": f"https://a.org/{kind}"} for kind in kinds]
+    answer = await api.client().post("/v1/embed", json={"files": files})
+    assert answer.status_code == 200, answer.text
+    errors = [json.loads(line)["error"] for line in answer.text.splitlines()]
+    found = ["good" if error is None else error["error"] for error in errors]
+    assert found == ["url_fetch_failed" if kind == "slow" else kind for kind in kinds]
+    assert await api.remaining("pro") == 60_000 - 3 * 5
 
 
 async def test_a_test_key_fetches_nothing(

@@ -83,9 +83,14 @@ def test_errors_that_may_pass_are_taken_out_to_be_tried_again(tmp_path: Path) ->
     place.put("errors", [failed(code, code) for code in (*passing, *lasting)])
     place.put("errors", [failed("1.mp3", "unreadable")])
     place.put("errors", [failed("2.mp3")])
+    files = {path: path.read_bytes() for path in (tmp_path / "errors").iterdir()}
     assert place.done() == {failed(name)["id"] for name in (*lasting, "2.mp3")}
+    assert {path: path.read_bytes() for path in (tmp_path / "errors").iterdir()} == files
+    place.put("errors", [failed("1.mp3", "internal_error")])
+    settled = ("1.mp3", *passing[1:], *lasting)
+    place.drop_passing({failed(name)["location"] for name in settled})
     codes = ds.dataset(tmp_path / "errors").to_table()["code"].to_pylist()
-    assert sorted(codes) == sorted((*lasting, "audio_too_short"))
+    assert sorted(codes) == sorted(("unreadable", "internal_error", *lasting, "audio_too_short"))
 
 
 def test_a_store_that_is_away_is_told_in_a_line(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -75,7 +75,50 @@ def test_a_store_that_went_away_costs_no_file_its_next_try(
     again = backfill(tmp_path, place)
     assert list(again._left(listed)) == [away]
     assert again.report == Report(before=1)
-    assert codes(tmp_path) == [(short.location, "audio_too_short")]
+    assert len(codes(tmp_path)) == 2, "a run that is killed here loses no row"
+    monkeypatch.setattr(again, "_answers", lambda todo: [[_row(away, AudioTooShortError("short"))]])
+    again.report = Report()
+    again.run(listed)
+    assert again.report == Report(before=1, errors=1)
+    assert codes(tmp_path) == [(one.location, "audio_too_short") for one in listed]
+
+
+def test_a_run_leaves_the_errors_of_what_it_did_not_try(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = (Found(f"s3://{bucket}/1.mp3", 1, 1) for bucket in ("music", "other"))
+    run = backfill(tmp_path, Bucket("s3://music"))
+    run._enter([_row(first, MemoryError())])
+    run._write()
+    expected = codes(tmp_path)
+    run = backfill(tmp_path, Bucket("s3://other"))
+    monkeypatch.setattr(run, "_answers", lambda todo: [[_row(second, AudioTooShortError("short"))]])
+    run.run([second])
+    assert codes(tmp_path) == [*expected, (second.location, "audio_too_short")]
+
+    def stopped(todo: object) -> None:
+        raise KeyboardInterrupt
+
+    run = backfill(tmp_path, Bucket("s3://music"))
+    monkeypatch.setattr(run, "_answers", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        run.run([first, first])
+    assert codes(tmp_path) == [*expected, (second.location, "audio_too_short")]
+
+
+def test_an_error_goes_though_the_run_that_heard_the_file_was_killed(tmp_path: Path) -> None:
+    found = Found("s3://music/1.mp3", 1, 1)
+    for error in (MemoryError(), AudioTooShortError("short")):
+        run = backfill(tmp_path, Bucket("s3://music"))
+        # Another file beside it, so that the tables' names differ.
+        beside = Found(f"s3://music/{error}.mp3", 1, 1)
+        run._enter([_row(found, error), _row(beside, AudioTooShortError("short"))])
+        run._write()
+    assert len(codes(tmp_path)) == 4
+    run = backfill(tmp_path, Bucket("s3://music"))
+    run.run([found])
+    assert run.report == Report(before=1)
+    assert {code for _, code in codes(tmp_path)} == {"audio_too_short"}
 
 
 def test_faults_of_ours_are_tried_again(tmp_path: Path) -> None:

@@ -14,6 +14,8 @@ from serve_app.cli.main import app
 from serve_app.ledger.archive import Archive
 from serve_app.ledger.export import Exporter
 from serve_app.local import embedded_redis
+from serve_app.local.backup.contents import contents_of
+from serve_app.local.backup.manifest import BackupError
 from serve_app.store.client import connect
 
 pytestmark = pytest.mark.redis
@@ -100,6 +102,13 @@ def test_lost_entries_are_told_and_brought_back(url: str, tmp_path: Path) -> Non
         finally:
             await store.close()
 
+    async def count() -> None:
+        store = connect(url, shards=4)
+        try:
+            await contents_of(store)
+        finally:
+            await store.close()
+
     assert afa("keys", "create", "bob", "--tier", "free").exit_code == 0
     assert asyncio.run(export()) == 1
     with Redis.from_url(url) as redis:
@@ -135,6 +144,8 @@ def test_lost_entries_are_told_and_brought_back(url: str, tmp_path: Path) -> Non
             1,
             True,
         )
+    with pytest.raises(BackupError, match="restored in part: empty its Redis"):
+        asyncio.run(count())
     with Redis.from_url(url) as redis:
         redis.flushall()
     restored = afa("ledger", "restore", place)
@@ -180,6 +191,32 @@ def test_another_number_of_shards_is_refused(url: str, monkeypatch: pytest.Monke
     refused = afa("credits", "show", "bob")
     assert refused.exit_code == 1
     assert "AFA_LEDGER_SHARDS=4" in refused.stderr
+
+
+def test_a_restore_with_another_number_of_shards_is_refused_and_can_be_mended(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for owner in ("bob", "amy", "carl", "dora"):
+        assert afa("credits", "topup", owner, "7").exit_code == 0
+
+    async def export() -> int:
+        store = connect(url, shards=4)
+        try:
+            return await Exporter(store, Archive((tmp_path / "journal").as_uri())).export()
+        finally:
+            await store.close()
+
+    assert asyncio.run(export()) == 4
+    with Redis.from_url(url) as redis:
+        redis.flushall()
+        monkeypatch.setenv("AFA_LEDGER_SHARDS", "8")
+        refused = afa("ledger", "restore", str(tmp_path / "journal"))
+        assert (refused.exit_code, "set AFA_LEDGER_SHARDS as it was" in refused.stderr) == (1, True)
+        assert redis.keys() == []
+        monkeypatch.setenv("AFA_LEDGER_SHARDS", "4")
+        restored = afa("ledger", "restore", str(tmp_path / "journal"))
+        assert "restored 4 accounts" in restored.output, restored.stderr
+        assert redis.get("cr:shards") == b"4"
 
 
 def test_after_the_service_has_ended_it_says_how_to_start_it(

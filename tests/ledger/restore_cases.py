@@ -14,10 +14,11 @@ import pytest
 from serve_app.domain.credits import AccountPayer
 from serve_app.domain.errors import ServiceUnavailableError
 from serve_app.domain.payments import TopupSettings
+from serve_app.ledger import export as exporting
 from serve_app.ledger import restore as restoring
 from serve_app.ledger.archive import Archive, SegmentError
 from serve_app.ledger.ended_holds import KEPT_MS, forget_ended
-from serve_app.ledger.export import Exporter, LostEntriesError, OtherArchiveError
+from serve_app.ledger.export import Exporter, LostEntriesError, OtherArchiveError, lost_calls
 from serve_app.ledger.jobs.types import NewJob
 from serve_app.ledger.journal import PAGE
 from serve_app.ledger.packed import unpack_account
@@ -540,9 +541,13 @@ async def a_missing_end_or_shard_of_an_archive_is_noticed(s: Setting) -> None:
         folder, aside = Path(str(kept._folder)), s.store.keys.tag(ACCOUNT)[1:-1]
         newest = sorted((folder / aside).iterdir())
         texts = {path: path.read_bytes() for path in newest}
+        remedy = (
+            "bring them back; if they are gone for good, what was in them is lost: delete "
+            "head.json to go by the rest"
+        )
         lacking = (
-            (newest[1:], f"{aside}: its segments after 1, up to 3, are missing: bring them back"),
-            (newest, f"{aside}: all of its segments are missing: bring them back"),
+            (newest[1:], f"{aside}: its segments after 1, up to 3, are missing: {remedy}"),
+            (newest, f"{aside}: all of its segments are missing: {remedy}"),
         )
         await fail_over(s, {})
         for paths, problem in lacking:
@@ -559,6 +564,36 @@ async def a_missing_end_or_shard_of_an_archive_is_noticed(s: Setting) -> None:
                 path.write_bytes(texts[path])
         await restore(s.store, kept)
         await s.audit()
+        await fail_over(s, {})
+        newest[2].unlink()
+        (folder / "head.json").unlink()
+        await restore(s.store, kept)
+        assert [(await s.ledger.balance(name)).packs for name in names] == [10, 15, 15, 15]
+        await s.audit()
+
+
+async def an_exporter_that_looked_before_a_reconcile_tells_of_no_loss_after_it(s: Setting) -> None:
+    async def looked_before(*given: Any) -> Any:
+        found = await lost_calls(*given)
+        await Reconciler(s.store, kept).reconcile()
+        return found
+
+    with archive() as kept:
+        await s.ledger.topup(ACCOUNT, "pay:1", 5)
+        await Exporter(s.store, kept).export()
+        copy = await copy_of(s)
+        await s.ledger.topup(ACCOUNT, "pay:2", 5)
+        await Exporter(s.store, kept).export()
+        await fail_over(s, copy)
+        with pytest.raises(LostEntriesError):
+            await Exporter(s.store, kept).export()
+        assert await s.jobs.may_have_lost(ACCOUNT)
+        with (
+            mock.patch.object(exporting, "lost_calls", looked_before),
+            pytest.raises(LostEntriesError),
+        ):
+            await Exporter(s.store, kept).export()
+        assert not await s.jobs.may_have_lost(ACCOUNT)
 
 
 async def the_head_of_an_archive_lags_and_never_leads(s: Setting) -> None:
@@ -647,6 +682,7 @@ async def what_was_refused_is_told_to_the_archive(s: Setting) -> None:
 RESTORE_CASES = (
     a_restore_that_was_interrupted_is_refused,
     a_missing_end_or_shard_of_an_archive_is_noticed,
+    an_exporter_that_looked_before_a_reconcile_tells_of_no_loss_after_it,
     the_head_of_an_archive_lags_and_never_leads,
     another_archive_is_not_begun,
     what_follows_a_restore_has_later_ids,

@@ -11,13 +11,15 @@ import pytest
 from pipelines.analysis.records import QuickFeatures
 from serve_app.domain.errors import ConcurrencyError, ServiceUnavailableError
 from serve_app.domain.keys import Caller
+from serve_app.domain.tiers import LOCAL
 from serve_app.ledger.jobs.types import Source
 from serve_app.ledger.journal import Journal
+from serve_app.providers.web.audio_url import TOTAL_S
 from serve_app.services.audio.audio import AudioBody, one_chunk
 from serve_app.services.bpm import BpmAnswer, BpmService
 from serve_app.services.charging import Charging
 from serve_app.services.embedding import EmbedAnswer, Embedded, EmbedService, SentFile
-from serve_app.services.gate import Gate
+from serve_app.services.gate import LONGEST_WAIT_S, Gate, share_of
 from tests.api.application import Application
 
 CALLER = Caller("key_x", "owner-free", "owner-free", "free", frozenset({"compute"}), is_test=False)
@@ -56,6 +58,20 @@ def test_a_gate_lets_in_a_quarter_of_one_owner_and_tells_it(limit: int, of_one: 
         with pytest.raises(ServiceUnavailableError):
             gate.check("bob")
     gate.check("ann")
+
+
+def test_the_owner_of_the_machine_may_have_the_whole_gate() -> None:
+    gate = Gate(32)
+    with ExitStack() as inside:
+        for _ in range(32):
+            inside.enter_context(gate.entered("ann", LOCAL))
+        with pytest.raises(ConcurrencyError, match="32 of your requests"):
+            gate.check("ann", LOCAL)
+    assert (share_of(32, LOCAL), share_of(32, "scale")) == (32, 8)
+
+
+def test_who_is_next_in_line_outwaits_the_longest_fetch() -> None:
+    assert LONGEST_WAIT_S > TOTAL_S
 
 
 class Waiting:
@@ -130,6 +146,30 @@ async def test_the_work_of_one_owner_leaves_room_for_anothers(api: Application) 
     assert [answer.credits_used for answer in await asyncio.gather(*tasks)] == [2, 2, 2]
     told = (await api.client().get("/v1/account")).json()["limits"]
     assert (told["bpm_in_flight"], told["embed_in_flight"]) == (8, 8)
+    await api.issue("owner-me", LOCAL)
+    told = (await api.client("owner-me").get("/v1/account")).json()["limits"]
+    assert (told["bpm_in_flight"], told["embed_in_flight"]) == (32, 32)
+
+
+@pytest.mark.redis
+async def test_the_services_let_the_owner_of_the_machine_have_all(api: Application) -> None:
+    stores, backend = api.stores, Waiting()
+    charging, tier = Charging(stores.ledger), stores.tiers[LOCAL]
+    bpm = BpmService(backend, charging, stores.prices, max_in_flight=8)
+    embedding = EmbedService(backend, charging, stores.prices, max_in_flight=8)
+    me = replace(CALLER, owner="owner-me", account="owner-me", tier=LOCAL)
+
+    def audio() -> AudioBody:
+        return AudioBody(stores.objects, one_chunk(b"sound"), tier)
+
+    async with asyncio.TaskGroup() as group:
+        for number in range(8):
+            group.create_task(bpm.detect(me, tier, audio(), f"b{number}"))
+            files = [SentFile("a", audio())]
+            group.create_task(embedding.embed(me, tier, files, "", f"e{number}"))
+        for _ in range(16):
+            await backend.begun.acquire()
+        backend.release.set()
 
 
 @pytest.mark.redis

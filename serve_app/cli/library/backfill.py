@@ -17,7 +17,12 @@ from serve_app.cli.environment import ConfigOption, console, fail, profile_of, t
 from serve_app.cli.library.opened import opened
 from serve_app.cli.library.scan import place_of
 from serve_app.cli.output.progress import shown
-from serve_app.composition.files import LocalFiles, NotSharedError, make_private, require_shared
+from serve_app.composition.files import (
+    LocalFiles,
+    NotSharedError,
+    make_private,
+    require_shared_storage,
+)
 from serve_app.composition.options import UrlOptions
 from serve_app.domain.errors import ServiceUnavailableError
 from serve_app.library.library import Library
@@ -80,8 +85,8 @@ def backfill(
     names them. What `afa models swap` chose is the service's alone.
 
     Errors of the audio and of what a web address gives are remembered; remove DEST/errors to try
-    those files again. Whatever else was wrong, such as a store that was away, the next run removes
-    from DEST/errors and tries again.
+    those files again. Whatever else was wrong, such as a store that was away, the next run that
+    lists the file tries again, and removes from DEST/errors at its end.
 
     One run at a time writes to a folder; another is refused. Nothing guards an S3 prefix: see that
     only one run writes there. Every node needs the files, the checkpoints (`afa models publish`, or
@@ -95,7 +100,7 @@ def backfill(
     settings = Settings()
     files = LocalFiles(settings.data_dir.absolute())
     with told(ValueError, OSError, NotSharedError):
-        require_shared(settings)
+        require_shared_storage(settings)
         place = _place(source, settings)
         listed = list(place.find())
     _require_all(source, place, listed)

@@ -14,7 +14,7 @@ from serve_app.local import embedded_redis
 from serve_app.local.backup.manifest import BackupError, Counts
 from serve_app.local.embedded_redis import LocalRedisError
 from serve_app.store.client import Store
-from serve_app.store.keys import FORMAT_KEY
+from serve_app.store.keys import FORMAT_KEY, HALF_RESTORED
 
 LOAD_LIMIT_S = 3600.0
 SCAN_BATCH = 1000
@@ -67,7 +67,17 @@ def loaded(folder: Path) -> Iterator[str]:
 
 
 async def contents_of(store: Store) -> Contents:
-    """Count, audit, and name the objects."""
+    """Count, audit, and name the objects.
+
+    Raises:
+        BackupError: It was restored in part.
+    """
+    noted = await store.command("GET", FORMAT_KEY)
+    if noted == HALF_RESTORED.encode():
+        raise BackupError(
+            "this ledger was restored in part: empty its Redis, or take a new data folder, and "
+            "restore again before you back it up"
+        )
     report = await Journal(store).audit()
     found: Counter[str] = Counter()
     objects: set[str] = set()
@@ -90,7 +100,6 @@ async def contents_of(store: Store) -> Contents:
         assets=found[ASSET],
     )
     problems = [f"{m.account}: {m.rule}: {m.detail}" for m in report.mismatches]
-    noted = await store.command("GET", FORMAT_KEY)
     return Contents(int(noted) if noted is not None else 1, counts, frozenset(objects), problems)
 
 

@@ -117,6 +117,17 @@ def test_a_source_without_audio_says_so(tmp_path: Path) -> None:
     assert "list.parquet holds no audio" in refusal("list.parquet")
 
 
+def test_a_cluster_needs_shared_storage_and_no_pepper(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "music").mkdir()
+    monkeypatch.setenv("AFA_REDIS_URL", "redis://127.0.0.1:9")
+    monkeypatch.delenv("AFA_KEY_PEPPER", raising=False)
+    assert "AFA_SHARED: not on storage that every node sees" in refusal("music")
+    monkeypatch.setenv("AFA_SHARED", (tmp_path / "shared").as_uri())
+    assert "music holds no audio" in refusal("music")
+
+
 def test_what_is_no_source_is_refused() -> None:
     for source in ("gs://music/all", "file:///music", "https://host/a.mp3"):
         assert ":// is not read; name a folder, s3://bucket/prefix or" in refusal(source)
