@@ -49,16 +49,16 @@ class Gate:
             ConcurrencyError: There is none for this owner.
             ServiceUnavailableError: There is none for anybody.
         """
-        if self._inside.total() >= self._limit:
-            raise ServiceUnavailableError(
-                "too much work is waiting; try again", self._retry_after_s
-            )
         of_one = share_of(self._limit, tier) if self._of_one is None else self._of_one
         if self._inside[owner] >= of_one:
             raise ConcurrencyError(
                 f"{of_one} of your requests are worked on, as many as one owner has at a "
                 "time; wait for one to end",
                 self._retry_after_s,
+            )
+        if self._inside.total() >= self._limit:
+            raise ServiceUnavailableError(
+                "too much work is waiting; try again", self._retry_after_s
             )
 
     @contextmanager

@@ -12,7 +12,7 @@ from models.fingerprint.landmarks import Fingerprint
 from pipelines.audio.decode import DecodeLimits
 from pipelines.audio.waveform import Waveform
 from pipelines.fingerprint.clip import Clip
-from serve_app.domain.errors import ServiceUnavailableError
+from serve_app.domain.errors import ConcurrencyError
 from serve_app.domain.identification import Recognition, TempoAndKey
 from serve_app.domain.identity import TrackIdentity
 from serve_app.domain.keys import Caller
@@ -171,9 +171,9 @@ async def test_a_full_service_reads_no_body_and_holds_nothing(api: Application) 
     asset = AudioAsset(stores.objects, assets, f"afa_{'0' * 26}", CALLER, tier)
     first = asyncio.create_task(service.identify(CALLER, tier, audio, "a"))
     await backend.begun.wait()
-    with pytest.raises(ServiceUnavailableError):
+    with pytest.raises(ConcurrencyError):
         await service.identify(CALLER, tier, audio, "b")
-    with pytest.raises(ServiceUnavailableError):
+    with pytest.raises(ConcurrencyError):
         await service.identify(CALLER, tier, asset, "c")
     assert n_read == 1
     backend.release.set()
