@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 from serve_app.cli.main import app
 from serve_app.composition.files import below, tracks_mirror
 from serve_app.composition.options import StoreOptions
-from serve_app.local import embedded_redis, nodes
+from serve_app.local import embedded_redis, nodes, processes
 from serve_app.local.embedded_redis import Role
 from tests.store.test_cluster import SLOTS, start_node, wait_for
 from tests.store.test_replicas import start_at_a_port
@@ -31,8 +31,15 @@ REST = "afa-beats-3 verified"
 """The last thing that is looked at."""
 
 
-def consult(monkeypatch: pytest.MonkeyPatch, folder: Path, **settings: str) -> tuple[int, str]:
-    """Ask the doctor with these settings; give exit status and what it says."""
+def consult(
+    monkeypatch: pytest.MonkeyPatch, folder: Path, *, is_node: bool = False, **settings: str
+) -> tuple[int, str]:
+    """Ask the doctor with these settings; give exit status and what it says.
+
+    It sees a node of Ray on this machine, other tests' ones too, only with ``is_node``.
+    """
+    if not is_node:
+        monkeypatch.setattr(processes, "raylets", list)
     monkeypatch.setenv("AFA_DATA_DIR", str(folder / "data"))
     for name in ("AFA_REDIS_URL", "REDIS_URL", "AFA_CACHE_URL", "AFA_SHARED", "AFA_KEY_PEPPER"):
         monkeypatch.delenv(name, raising=False)
@@ -400,6 +407,6 @@ def test_a_node_of_ray_tells_its_ports_and_whether_it_asks_for_a_token(
 ) -> None:
     away = {"AFA_REDIS_URL": "redis://127.0.0.1:9"}
     with listening(tmp_path, "0.0.0.0", "raylet", RAY_AUTH_MODE=mode) as (pid, port):  # noqa: S104
-        _, told = consult(monkeypatch, tmp_path, **away)
+        _, told = consult(monkeypatch, tmp_path, is_node=True, **away)
     assert (f"raylet {pid} asks for no token" in told) == (mode != "token")
     assert re.search(rf"Ray's \d+ are open to other machines: .*\b{port}\b", told), told

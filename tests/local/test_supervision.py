@@ -164,13 +164,16 @@ def test_a_server_that_a_full_disk_keeps_from_its_pid_file_is_not_left_behind(
 
 def servers_on(folder: Path) -> list[int]:
     """Give the living servers that work in a folder."""
-    return [
-        int(process.name)
-        for process in Path("/proc").glob("[0-9]*")
-        if is_alive(int(process.name))
-        and b"redis-server" in (process / "cmdline").read_bytes()
-        and os.fsencode(folder) in (process / "cmdline").read_bytes()
-    ]
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            command = (process / "cmdline").read_bytes()
+        except OSError:  # it has just ended
+            continue
+        is_of_folder = b"redis-server" in command and os.fsencode(folder) in command
+        if is_of_folder and is_alive(int(process.name)):
+            found.append(int(process.name))
+    return found
 
 
 def test_a_server_whose_pid_file_is_lost_gets_no_other_beside_it(folder: Path) -> None:
