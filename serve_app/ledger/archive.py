@@ -30,6 +30,7 @@ from serve_app.store.objects import ObjectStore
 
 FORMAT = 2
 HEAD = "head.json"
+ASIDE = "before-its-beginning.json"
 CallId = tuple[int, int]
 
 
@@ -146,6 +147,17 @@ class Archive:
             raise SegmentError(f"{segment.key}: it was damaged or cut off") from error
         return Contents(header, calls, hashlib.sha256(text).hexdigest())
 
+    async def keep_aside(self, shard: str, calls: list[Call]) -> None:
+        """Store calls that are in no segment, for people to read."""
+        text = "".join(f"{json.dumps(row_of(call), ensure_ascii=False)}\n" for call in calls)
+        await self._objects.put(f"{shard}/{ASIDE}", text.encode())
+        if self._folder is not None:
+            await asyncio.to_thread(force_to_disk, self._folder / shard / ASIDE)
+
+    async def drop(self, segment: Segment) -> None:
+        """Delete a segment."""
+        await self._objects.delete(segment.key)
+
     async def put_head(self, last: dict[str, int]) -> None:
         """Note the number of each shard's last segment."""
         text = json.dumps({"format": FORMAT, "last": dict(sorted(last.items()))})
@@ -202,6 +214,7 @@ def row_of(call: Call) -> dict[str, Any]:
         "holds": {name: unpack_whole_hold(raw) for name, raw in call.holds.items()},
         "deadlines": call.deadlines,
         "topups": call.topups,
+        "payments": call.payments,
     }
     return {name: value for name, value in row.items() if value}
 
@@ -217,6 +230,7 @@ def call_of(row: Any) -> Call:
         {name: pack_hold(HoldState(*state)) for name, state in row.get("holds", {}).items()},
         row.get("deadlines", {}),
         row.get("topups", {}),
+        {name: (str(seen), int(at)) for name, (seen, at) in row.get("payments", {}).items()},
     )
 
 

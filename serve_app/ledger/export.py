@@ -123,7 +123,8 @@ def _refuse_other(
     if problems:
         raise OtherArchiveError(
             "the ledger has exported before what this archive lacks: set AFA_JOURNAL_STORE to the "
-            f"archive that has it, or copy that one here ({'; '.join(problems[:PROBLEMS_TOLD])})"
+            f"archive that has it, or copy that one here ({'; '.join(problems[:PROBLEMS_TOLD])}); "
+            "if it is lost for good, run `afa ledger begin-archive` on an empty place"
         )
 
 

@@ -21,10 +21,10 @@ from serve_app.ledger.archive import (
     parse_call_id,
 )
 from serve_app.ledger.ended_holds import KEPT_MS
-from serve_app.ledger.journal import LOST, Call
+from serve_app.ledger.journal import LOST, OPENING, Call
 from serve_app.ledger.ledger import PAYMENT_ID_KEPT_MS
 from serve_app.ledger.packed import HELD, unpack_account, unpack_hold
-from serve_app.store.keys import SEPARATOR
+from serve_app.store.keys import SEPARATOR, split_member
 
 PAYMENTS = frozenset({"topup", "bonus", "adjust"})
 READ_AHEAD = 8
@@ -56,7 +56,7 @@ class Tally:
             return
         if entry.number <= self.number:
             self.open_branches.append(f"{entry.number}-{self.number}")
-        elif entry.number > self.number + 1:
+        elif entry.number > self.number + 1 and entry.kind != OPENING:
             self.gaps.append(f"{self.number} is followed by {entry.number}")
         self.number = entry.number
 
@@ -96,6 +96,9 @@ class Fold:
                 self.payments.append(Payment(entry.account, entry.entry_id, seen, at_ms))
             elif entry.kind == "recover":
                 self.payments.append(Payment(entry.account, entry.entry_id, entry.entry_id, at_ms))
+        for member, (seen, paid_at_ms) in call.payments.items():
+            account, payment_id = split_member(member.encode())
+            self.payments.append(Payment(account, payment_id, seen, paid_at_ms))
         self.n_entries += len(call.entries)
         self.accounts.update(call.accounts)
         self.holds.update(call.holds)

@@ -21,6 +21,9 @@ PAGE = 100
 
 DELTAS = struct.Struct("<4d")
 LOST = "lost"
+OPENING = "opening"
+"""An archive that was begun anew begins with it: what an account's entries before come to."""
+
 ENDINGS = frozenset({"commit", "void", "reap"})
 MARKS = frozenset({b"exported", b"reconciled", b"claimed"})
 SNAPSHOT_TRIES = 10
@@ -36,6 +39,8 @@ class Call:
     holds: dict[str, bytes] = field(default_factory=dict)
     deadlines: dict[str, int] = field(default_factory=dict)
     topups: dict[str, dict[str, str]] = field(default_factory=dict)
+    payments: dict[str, tuple[str, int]] = field(default_factory=dict)
+    """What an opening knows of payments, oldest first: their text, and when (Unix ms)."""
 
 
 @dataclass(slots=True)
@@ -119,6 +124,11 @@ def pairs_of(flat: list[bytes]) -> dict[bytes, bytes]:
     return dict(zip(flat[::2], flat[1::2], strict=True))
 
 
+def mapping_of(found: dict[bytes, bytes] | list[bytes]) -> dict[bytes, bytes]:
+    """Read what ``HGETALL`` gives, in either protocol."""
+    return found if isinstance(found, dict) else pairs_of(found)
+
+
 def base_sums(base: dict[bytes, bytes]) -> dict[str, Sums]:
     """Read the sums of what was exported."""
     sums: dict[str, Sums] = defaultdict(Sums)
@@ -200,7 +210,7 @@ class Journal:
         base_key, stream, due_key = (keys.shard(tag, name) for name in ("jb", "j", "due"))
         for _ in range(SNAPSHOT_TRIES):
             found = await self._store.command("HGETALL", base_key)
-            base = found if isinstance(found, dict) else pairs_of(found)
+            base = mapping_of(found)
             sums, last = base_sums(base), "-"
             async for page in self.pages(tag):
                 last = page[-1].call_id

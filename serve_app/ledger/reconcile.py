@@ -14,7 +14,7 @@ from serve_app.ledger.export import Marks, lost_calls, states
 from serve_app.ledger.fold import Fold, read_chain
 from serve_app.ledger.jobs.records import write_lost_job
 from serve_app.ledger.jobs.types import JOB_HOLD_PREFIX
-from serve_app.ledger.journal import Call, Journal
+from serve_app.ledger.journal import OPENING, Call, Journal
 from serve_app.ledger.ledger import PAYMENT_ID_KEPT_MS
 from serve_app.ledger.packed import (
     ACCOUNT,
@@ -113,6 +113,11 @@ class Reconciler:
             raise ReconcileRefusedError(
                 f"shard {tag[1:-1]} lost entries that 0.1 had archived, without states: correct "
                 "its accounts by hand with `afa credits adjust`"
+            )
+        if any(entry.kind == OPENING for call in calls for entry in call.entries):
+            raise ReconcileRefusedError(
+                f"shard {tag[1:-1]} lost what came before its archive was begun: correct its "
+                "accounts by hand with `afa credits adjust`, then begin another archive"
             )
         base, last_kept, problems = Fold(), "", list[str]()
         async for _, call in read_chain(self._archive, listed, problems):

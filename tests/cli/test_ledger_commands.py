@@ -159,6 +159,11 @@ def test_lost_entries_are_told_and_brought_back(url: str, tmp_path: Path) -> Non
     (tmp_path / "empty").mkdir()
     nothing = afa("ledger", "verify", str(tmp_path / "empty"))
     assert (nothing.exit_code, "nothing is archived" in nothing.stderr) == (1, True)
+    begun = afa("ledger", "begin-archive", str(tmp_path / "empty"))
+    assert "the archive begins with 1 accounts in 1 shards" in begun.output, begun.stderr
+    assert "its sums are its states" in afa("ledger", "verify", str(tmp_path / "empty")).output
+    refused = afa("ledger", "begin-archive", place)
+    assert (refused.exit_code, "begun in an empty place" in refused.stderr) == (1, True)
     (tmp_path / "journal" / "head.json").unlink()
     headless = afa("ledger", "verify", place)
     assert (headless.exit_code, "it has no head.json" in headless.output) == (0, True)
