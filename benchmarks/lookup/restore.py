@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.report import Options, Result, Target
-from serve_app.ledger.archive import FORMAT, Segment
+from serve_app.ledger.archive.segments import FORMAT, Segment
 from serve_app.ledger.journal import PAGE
 from serve_app.ledger.packed import AccountState
 from serve_app.local import embedded_redis
@@ -31,8 +31,8 @@ TTL_MS = 300_000
 TARGET_ENTRIES_PER_CPU_S = 10_000
 MEASURE = """
 import asyncio, json, resource, sys, time
-from serve_app.ledger.archive import Archive
-from serve_app.ledger.restore import restore, verify
+from serve_app.ledger.archive.segments import Archive
+from serve_app.ledger.archive.restore import restore, verify
 from serve_app.store.client import connect
 
 async def main(archive, url):

@@ -10,11 +10,11 @@ from rich.table import Table
 from serve_app.cli.environment import console, fail, told, writable
 from serve_app.cli.ledger_access import with_ledger
 from serve_app.domain.errors import ServiceUnavailableError
-from serve_app.ledger.archive import ASIDE, Archive, SegmentError
-from serve_app.ledger.opening import begin_archive
-from serve_app.ledger.parquet import write_parquet
-from serve_app.ledger.reconcile import Reconciled
-from serve_app.ledger.restore import restore, verify
+from serve_app.ledger.archive.opening import begin_archive
+from serve_app.ledger.archive.parquet import write_parquet
+from serve_app.ledger.archive.reconcile import Reconciled
+from serve_app.ledger.archive.restore import restore, verify
+from serve_app.ledger.archive.segments import Archive, SegmentError
 
 app = typer.Typer(
     help="The ledger and its archive: reconcile, restore, verify, export, begin-archive, "
@@ -82,18 +82,17 @@ def restore_archive(place: Place) -> None:
 def begin(place: Place) -> None:
     """Begin an archive in an empty place, where the old one is lost for good.
 
-    It begins with what every account has now, and the service goes on with it (AFA_JOURNAL_STORE).
-    Run it again if it is broken off. What a failover loses before it has ended stays lost.
+    Set AFA_JOURNAL_STORE to that place and start the service again before. The archive begins with
+    what every account has now. If it is broken off, run it again.
     """
     archive = open_archive(place)
     done = with_ledger(lambda access: begin_archive(access.reconciler.store, archive))
-    console.print(
-        f"the archive begins with {done.accounts} accounts in {done.shards} shards", style="green"
-    )
+    console.print(f"{done.shards} shards begin here; new ones follow by themselves", style="green")
     if done.calls_kept:
         console.print(
-            f"{done.calls_kept} calls that had been in no archive lie beside it, in SHARD/{ASIDE}"
+            f"{done.calls_kept} calls that had been in no archive are kept in SHARD/before_*.json"
         )
+    console.print("take a backup now: `afa backup`")
 
 
 @app.command("verify")

@@ -12,10 +12,10 @@ from serve_app.cli.environment import told
 from serve_app.composition.files import LocalFiles, NotRunningError
 from serve_app.domain.errors import AfaError, ServiceUnavailableError
 from serve_app.domain.tiers import Tiers
-from serve_app.ledger.archive import Archive
+from serve_app.ledger.archive.reconcile import Reconciler
+from serve_app.ledger.archive.segments import Archive
 from serve_app.ledger.journal import Journal
 from serve_app.ledger.ledger import Ledger
-from serve_app.ledger.reconcile import Reconciler
 from serve_app.ledger.topups import Topups
 from serve_app.store.accounts import Accounts, UnknownKeyError
 from serve_app.store.client import connect
@@ -78,5 +78,6 @@ def with_ledger(work: Callable[[LedgerAccess], Awaitable[T]], *, claims_shards: 
             if Settings().redis_url is not None:
                 raise
             raise NotRunningError(
-                "the service is not running, and its Redis with it; start it with `afa up`"
+                "the service is not running, and its Redis with it; start it with `afa up` "
+                f"({error})"
             ) from error

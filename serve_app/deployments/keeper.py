@@ -17,10 +17,10 @@ from serve_app.composition.options import (
 from serve_app.composition.stores import Stores, open_stores
 from serve_app.deployments.telemetry import tell_operators
 from serve_app.domain.telemetry.metrics import AUDIT_MISMATCHES, AUDITED_AT
-from serve_app.ledger.archive import Archive
+from serve_app.ledger.archive.export import Exporter
+from serve_app.ledger.archive.segments import Archive
 from serve_app.ledger.clock import confirm_clock
 from serve_app.ledger.ended_holds import forget_ended
-from serve_app.ledger.export import Exporter
 from serve_app.ledger.jobs.webhooks import Webhooks
 from serve_app.ledger.journal import Journal
 from serve_app.providers.payment_sandbox import SandboxPayments

@@ -17,6 +17,7 @@ cr:{cNN}:j                  stream journal, append-only                 until ex
 cr:{cNN}:jb                 hash   sums of the exported journal         for ever
 cr:{cNN}:latest             string latest moment a month may begin      for ever
 cr:{cNN}:lost               string a failover lost exported entries     10 min, or reconciled
+cr:beginning                string who begins an archive                60 s
 cr:shards                   string number of shards                     for ever
 cr:format                   string version of these formats             for ever
 job:{cNN}:<acct>:<id>       hash   job record and result                tier's asset life
@@ -56,6 +57,7 @@ LANES = "{lanes}:"
 FETCHES = "{fetches}:"
 SHARDS_KEY = "cr:shards"
 FORMAT_KEY = "cr:format"
+BEGINNING_KEY = "cr:beginning"
 HALF_RESTORED = "half-restored"
 """Stands for the format until `afa restore` or `afa ledger restore` is done."""
 

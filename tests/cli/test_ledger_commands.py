@@ -11,8 +11,8 @@ from typer.testing import CliRunner, Result
 
 from serve_app.cli.environment import console
 from serve_app.cli.main import app
-from serve_app.ledger.archive import Archive
-from serve_app.ledger.export import Exporter
+from serve_app.ledger.archive.export import Exporter
+from serve_app.ledger.archive.segments import Archive
 from serve_app.local import embedded_redis
 from serve_app.local.backup.contents import contents_of
 from serve_app.local.backup.manifest import BackupError
@@ -160,10 +160,10 @@ def test_lost_entries_are_told_and_brought_back(url: str, tmp_path: Path) -> Non
     nothing = afa("ledger", "verify", str(tmp_path / "empty"))
     assert (nothing.exit_code, "nothing is archived" in nothing.stderr) == (1, True)
     begun = afa("ledger", "begin-archive", str(tmp_path / "empty"))
-    assert "the archive begins with 1 accounts in 1 shards" in begun.output, begun.stderr
+    assert "1 shards begin here" in begun.output, begun.stderr
     assert "its sums are its states" in afa("ledger", "verify", str(tmp_path / "empty")).output
-    refused = afa("ledger", "begin-archive", place)
-    assert (refused.exit_code, "begun in an empty place" in refused.stderr) == (1, True)
+    refused = afa("ledger", "begin-archive", str(tmp_path / "empty"))
+    assert (refused.exit_code, "in this archive already" in refused.stderr) == (1, True)
     (tmp_path / "journal" / "head.json").unlink()
     headless = afa("ledger", "verify", place)
     assert (headless.exit_code, "it has no head.json" in headless.output) == (0, True)

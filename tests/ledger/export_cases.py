@@ -11,11 +11,11 @@ import pytest
 
 from serve_app.domain.credits import AccountPayer, JournalEntry
 from serve_app.domain.errors import ServiceUnavailableError
-from serve_app.ledger.archive import Archive
+from serve_app.ledger.archive.export import Exporter
+from serve_app.ledger.archive.reconcile import Reconciler
+from serve_app.ledger.archive.segments import Archive
 from serve_app.ledger.ended_holds import HOLDS_AT_ONCE, READ_AT_ONCE, forget_ended
-from serve_app.ledger.export import Exporter
 from serve_app.ledger.jobs.types import NewJob
-from serve_app.ledger.reconcile import Reconciler
 from serve_app.store.keys import join_member
 from tests.ledger.ledger_model import DAY_MS
 from tests.store.setting import ACCOUNT, PAYER, START_MS, Setting, some_work

@@ -3,8 +3,8 @@
 import asyncio
 import sys
 
-from serve_app.ledger.archive import Archive
-from serve_app.ledger.export import Exporter
+from serve_app.ledger.archive.export import Exporter
+from serve_app.ledger.archive.segments import Archive
 from serve_app.store.client import connect
 
 

@@ -5,11 +5,11 @@ from unittest import mock
 
 import pytest
 
-from serve_app.ledger.archive import Archive
-from serve_app.ledger.export import Exporter
+from serve_app.ledger.archive.export import Exporter
+from serve_app.ledger.archive.reconcile import Reconciler
+from serve_app.ledger.archive.restore import verify
+from serve_app.ledger.archive.segments import Archive
 from serve_app.ledger.journal import PAGE
-from serve_app.ledger.reconcile import Reconciler
-from serve_app.ledger.restore import verify
 from tests.ledger.export_cases import BERT, archive, archived, copy_of, fail_over
 from tests.ledger.restore_cases import comes_back, sums_are_balances
 from tests.store.setting import ACCOUNT, PAYER, Setting

@@ -14,19 +14,22 @@ import pytest
 from serve_app.domain.credits import AccountPayer
 from serve_app.domain.errors import ServiceUnavailableError
 from serve_app.domain.payments import TopupSettings
-from serve_app.ledger import export as exporting
-from serve_app.ledger import opening
-from serve_app.ledger import restore as restoring
-from serve_app.ledger.archive import ASIDE, Archive, SegmentError
+from serve_app.ledger.archive import export as exporting
+from serve_app.ledger.archive import restore as restoring
+from serve_app.ledger.archive.export import (
+    Exporter,
+    LostEntriesError,
+    OtherArchiveError,
+    lost_calls,
+)
+from serve_app.ledger.archive.parquet import write_parquet
+from serve_app.ledger.archive.reconcile import Reconciled, Reconciler, ReconcileRefusedError
+from serve_app.ledger.archive.restore import RestoreRefusedError, restore, verify
+from serve_app.ledger.archive.segments import Archive, SegmentError
 from serve_app.ledger.ended_holds import KEPT_MS, forget_ended
-from serve_app.ledger.export import Exporter, LostEntriesError, OtherArchiveError, lost_calls
 from serve_app.ledger.jobs.types import NewJob
-from serve_app.ledger.journal import PAGE, Call, Journal
-from serve_app.ledger.opening import OpeningRefusedError, begin_archive
+from serve_app.ledger.journal import PAGE
 from serve_app.ledger.packed import unpack_account
-from serve_app.ledger.parquet import write_parquet
-from serve_app.ledger.reconcile import Reconciled, Reconciler, ReconcileRefusedError
-from serve_app.ledger.restore import RestoreRefusedError, restore, verify
 from serve_app.store.client import Store, from_ms
 from tests.ledger.export_cases import BERT, archive, archived, copy_of, fail_over
 from tests.store.setting import ACCOUNT, PAYER, Setting, buckets, some_work, stamp_ms
@@ -638,126 +641,6 @@ async def another_archive_is_not_begun(s: Setting) -> None:
         await comes_back(s, other)
 
 
-async def a_lost_archive_is_begun_anew(s: Setting) -> None:
-    with archive() as lost, archive() as kept:
-        await s.topups.enable(ACCOUNT, TopupSettings(20, 100, 500, 1_200))
-        await s.ledger.topup("carl:1", "pay:1", 70)
-        await s.ledger.reserve(PAYER, "a", 55)
-        await s.ledger.commit(ACCOUNT, "a", 50)
-        await s.ledger.reserve(PAYER, "open", 5)
-        await Exporter(s.store, lost).export()
-        await s.after(60_000)
-        await s.ledger.count_hit("free", "basic", 1, "hit:1")
-        await s.ledger.reserve(BERT, "x", 8, ttl_s=100, fingerprint="x y")
-        await s.ledger.reserve(BERT, "y", 8)
-        await s.ledger.void("bert", "y")
-        await s.ledger.topup("carl:1", "pay:2", 30)
-        await s.ledger.topup("late", "pay:1", 1)
-        exporter = Exporter(s.store, kept)
-        with pytest.raises(OtherArchiveError, match="run `afa ledger begin-archive`"):
-            await exporter.export()
-        n_calls = sum(
-            [len(page) for tag in s.journal.tags() async for page in s.journal.pages(tag)]
-        )
-        before = await ledger_state(s.store)
-        done = await begin_archive(s.store, kept)
-        assert (done.accounts, done.calls_kept) == (5, n_calls)
-        assert await ledger_state(s.store) == before
-        aside = [path.read_text() for path in kept._folder.rglob(ASIDE)]  # type: ignore[union-attr]
-        assert sum(text.count("\n") for text in aside) == n_calls
-        with pytest.raises(OpeningRefusedError, match="an empty place"):
-            await begin_archive(s.store, kept)
-        await comes_back(s, kept)
-        # Payments and ended holds are known, and it goes on.
-        assert (await s.ledger.topup("carl:1", "pay:1", 70)).packs == 100
-        assert (await s.ledger.commit(ACCOUNT, "a", 50)).held == 5
-        assert (await s.ledger.commit(ACCOUNT, "open", 5)).held == 0
-        assert await exporter.export() > 0
-        await comes_back(s, kept)
-        copy = await copy_of(s)
-        await s.ledger.commit("bert", "x", 3)
-        assert await exporter.export() > 0
-        before = await ledger_state(s.store)
-        await fail_over(s, copy)
-        (done_again,) = await Reconciler(s.store, kept).reconcile()
-        assert (done_again.account, done_again.outcome) == ("bert", "exact")
-        await comes_back(s, kept)
-
-
-async def an_archive_whose_beginning_broke_off_is_begun_again(s: Setting) -> None:
-    """After its segment, after its trim; what was spent meanwhile is in it."""
-    with archive() as lost, archive() as kept:
-        await s.ledger.topup(ACCOUNT, "pay:1", 500)
-        await s.ledger.topup("bert", "pay:1", 500)
-        await Exporter(s.store, lost).export()
-        await s.ledger.reserve(PAYER, "a", 5)
-        await s.ledger.reserve(BERT, "a", 5)
-        for broken, name, meanwhile in ((Journal, "trim", PAYER), (Archive, "put_head", BERT)):
-            with (
-                mock.patch.object(broken, name, side_effect=ServiceUnavailableError("gone")),
-                pytest.raises(ServiceUnavailableError),
-            ):
-                await begin_archive(s.store, kept)
-            await s.after(1)
-            await s.ledger.reserve(meanwhile, f"after-{name}", 5)
-        await begin_archive(s.store, kept)
-        await comes_back(s, kept)
-
-
-async def an_archive_is_begun_while_credits_are_spent(s: Setting) -> None:
-    read, ids = opening._opening, iter(["one", "two"])
-
-    async def spend(*seen: Any) -> Call:
-        found = await read(*seen)
-        for name in ids:
-            await s.ledger.reserve(PAYER, name, 5)
-            break
-        return found
-
-    with (
-        archive() as lost,
-        archive() as busy,
-        archive() as kept,
-        mock.patch.object(opening, "_opening", spend),
-    ):
-        await s.ledger.topup(ACCOUNT, "pay:1", 500)
-        await Exporter(s.store, lost).export()
-        with (
-            mock.patch.object(opening, "TRIES", 1),
-            pytest.raises(ServiceUnavailableError, match="too busy now"),
-        ):
-            await begin_archive(s.store, busy)
-        await begin_archive(s.store, kept)
-        assert (await s.ledger.balance(ACCOUNT, "basic")).held == 10
-        await comes_back(s, kept)
-
-
-async def what_a_failover_lost_of_a_beginning_is_refused(s: Setting) -> None:
-    with archive() as lost, archive() as kept:
-        await s.ledger.topup(ACCOUNT, "pay:1", 500)
-        await Exporter(s.store, lost).export()
-        copy = await copy_of(s)
-        await s.ledger.reserve(PAYER, "a", 5)
-        await begin_archive(s.store, kept)
-        await fail_over(s, copy)
-        with pytest.raises(ReconcileRefusedError, match="before its archive was begun"):
-            await Reconciler(s.store, kept).reconcile()
-
-
-async def an_archive_is_not_begun_over_another_or_with_wrong_sums(s: Setting) -> None:
-    with archive() as kept, archive() as other:
-        await s.ledger.topup(ACCOUNT, "pay:1", 500)
-        await s.ledger.reserve(PAYER, "a", 5)
-        await Exporter(s.store, kept).export()
-        with pytest.raises(OpeningRefusedError, match="an empty place"):
-            await begin_archive(s.store, kept)
-        base = s.store.keys.shard(s.store.keys.tag(ACCOUNT), "jb")
-        await s.store.command("HINCRBY", base, f"{ACCOUNT} g", 1)
-        with pytest.raises(OpeningRefusedError, match=f"{ACCOUNT}: balance"):
-            await begin_archive(s.store, other)
-        assert await other.segments() == {}
-
-
 async def what_follows_a_restore_has_later_ids(s: Setting) -> None:
     """The clock of the machine that the archive is of was ahead."""
     stream, ahead = s.store.keys.shard(s.store.keys.tag(ACCOUNT), "j"), "9999999999999-0"
@@ -807,11 +690,6 @@ RESTORE_CASES = (
     an_exporter_that_looked_before_a_reconcile_tells_of_no_loss_after_it,
     the_head_of_an_archive_lags_and_never_leads,
     another_archive_is_not_begun,
-    a_lost_archive_is_begun_anew,
-    an_archive_whose_beginning_broke_off_is_begun_again,
-    an_archive_is_begun_while_credits_are_spent,
-    what_a_failover_lost_of_a_beginning_is_refused,
-    an_archive_is_not_begun_over_another_or_with_wrong_sums,
     what_follows_a_restore_has_later_ids,
     a_month_that_saw_no_top_up_comes_back,
     what_was_refused_is_told_to_the_archive,

@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 
 from serve_app.domain.credits import AccountPayer
-from serve_app.ledger.archive import Archive
-from serve_app.ledger.export import Exporter
+from serve_app.ledger.archive.export import Exporter
+from serve_app.ledger.archive.segments import Archive
 from serve_app.ledger.journal import Journal
 from serve_app.ledger.ledger import Ledger
 from serve_app.store.client import Store
 from tests.ledger.export_cases import EXPORT_CASES
+from tests.ledger.opening_cases import OPENING_CASES
 from tests.ledger.race_cases import RACE_CASES
 from tests.ledger.restore_cases import RESTORE_CASES
 from tests.store.setting import Setting, rich_tiers
@@ -21,7 +22,9 @@ pytestmark = pytest.mark.redis
 
 
 @pytest.mark.parametrize(
-    "case", EXPORT_CASES + RESTORE_CASES + RACE_CASES, ids=lambda case: case.__name__
+    "case",
+    EXPORT_CASES + RESTORE_CASES + OPENING_CASES + RACE_CASES,
+    ids=lambda case: case.__name__,
 )
 async def test_case(setting: Setting, case: Callable[[Setting], Awaitable[None]]) -> None:
     await case(setting)

@@ -3,10 +3,10 @@
 import pytest
 
 from serve_app.domain.credits import JournalEntry
-from serve_app.ledger.archive import Segment
+from serve_app.ledger.archive.export import until_marks
+from serve_app.ledger.archive.fold import Fold
+from serve_app.ledger.archive.segments import Segment
 from serve_app.ledger.ended_holds import KEPT_MS
-from serve_app.ledger.export import until_marks
-from serve_app.ledger.fold import Fold
 from serve_app.ledger.journal import Call
 from serve_app.ledger.packed import ACCOUNT, NO_ACCOUNT, HoldState, pack_hold, unpack_account
 from serve_app.store.keys import join_member

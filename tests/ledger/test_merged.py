@@ -6,9 +6,9 @@ import pytest
 
 from serve_app.domain.credits import AccountPayer, HoldClosedError, HoldMismatchError
 from serve_app.domain.errors import InsufficientCreditsError
-from serve_app.ledger.export import Exporter
+from serve_app.ledger.archive.export import Exporter
+from serve_app.ledger.archive.reconcile import Reconciler
 from serve_app.ledger.packed import unpack_account, unpack_whole_hold
-from serve_app.ledger.reconcile import Reconciler
 from tests.ledger.export_cases import archive, copy_of, fail_over
 from tests.ledger.restore_cases import comes_back, sums_are_balances
 from tests.store.setting import Setting

@@ -6,9 +6,9 @@ import pytest
 
 from serve_app.domain.credits import AccountPayer
 from serve_app.domain.errors import InsufficientCreditsError, ServiceUnavailableError
-from serve_app.ledger.export import Exporter, LostEntriesError
-from serve_app.ledger.reconcile import Reconciler
-from serve_app.ledger.restore import restore, verify
+from serve_app.ledger.archive.export import Exporter, LostEntriesError
+from serve_app.ledger.archive.reconcile import Reconciler
+from serve_app.ledger.archive.restore import restore, verify
 from tests.ledger.export_cases import archive, copy_of, fail_over
 from tests.ledger.ledger_model import ModelAccount
 from tests.ledger.restore_cases import ledger_state, sums_are_balances

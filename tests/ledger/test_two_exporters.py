@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from serve_app.domain.credits import AccountPayer
-from serve_app.ledger.archive import Archive, Segment
-from serve_app.ledger.export import Exporter
+from serve_app.ledger.archive.export import Exporter
+from serve_app.ledger.archive.restore import verify
+from serve_app.ledger.archive.segments import Archive, Segment
 from serve_app.ledger.journal import Journal
 from serve_app.ledger.ledger import Ledger
-from serve_app.ledger.restore import verify
 from serve_app.local.embedded_redis import LocalRedis
 from serve_app.store.client import Store, connect
 from tests.store.setting import rich_tiers

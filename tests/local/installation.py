@@ -19,8 +19,8 @@ from serve_app.composition.stores import Stores, open_stores
 from serve_app.domain.assets import NewAsset, asset_object_key
 from serve_app.domain.credits import AccountPayer
 from serve_app.domain.ulid import new_ulid
-from serve_app.ledger.archive import Archive
-from serve_app.ledger.export import Exporter
+from serve_app.ledger.archive.export import Exporter
+from serve_app.ledger.archive.segments import Archive
 from serve_app.ledger.jobs.types import AnalysisJob, Claim, JobState, NewJob, ObjectSource
 from serve_app.library.edit import Edit, removed
 from serve_app.library.library import Library

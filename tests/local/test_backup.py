@@ -20,8 +20,8 @@ from configs.settings import Settings
 from serve_app.composition.stores import Stores
 from serve_app.domain.credits import AccountPayer
 from serve_app.domain.ulid import new_ulid
+from serve_app.ledger.archive.restore import verify
 from serve_app.ledger.jobs.types import JobState, ObjectSource
-from serve_app.ledger.restore import verify
 from serve_app.library import dataset
 from serve_app.library.edit import Edit, removed
 from serve_app.library.library import Library

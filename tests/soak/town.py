@@ -19,13 +19,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from serve_app.ledger.archive import Archive
-from serve_app.ledger.export import Exporter
+from serve_app.ledger.archive.export import Exporter
+from serve_app.ledger.archive.reconcile import Reconciler
+from serve_app.ledger.archive.restore import restore, verify
+from serve_app.ledger.archive.segments import Archive
 from serve_app.ledger.journal import Journal
 from serve_app.ledger.ledger import Ledger
 from serve_app.ledger.packed import unpack_account, unpack_whole_hold
-from serve_app.ledger.reconcile import Reconciler
-from serve_app.ledger.restore import restore, verify
 from serve_app.local import embedded_redis
 from serve_app.local.embedded_redis import LocalRedis
 from serve_app.store.client import Store, connect

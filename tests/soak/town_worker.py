@@ -18,8 +18,8 @@ from typing import Any
 from serve_app.domain.credits import AccountPayer, HoldClosedError
 from serve_app.domain.errors import InsufficientCreditsError, ServiceUnavailableError
 from serve_app.domain.payments import PaymentIntent, TopupSettings
-from serve_app.ledger.archive import Archive
-from serve_app.ledger.export import Exporter
+from serve_app.ledger.archive.export import Exporter
+from serve_app.ledger.archive.segments import Archive
 from serve_app.ledger.ledger import Ledger
 from serve_app.ledger.topups import Topups
 from serve_app.store.accounts import Accounts

@@ -17,9 +17,9 @@ from redis.exceptions import ResponseError
 from configs.settings import Settings
 from serve_app.composition.files import LocalFiles, make_private, write_private
 from serve_app.domain.credits import AuditReport
-from serve_app.ledger.archive import Archive
+from serve_app.ledger.archive.reconcile import Reconciled, Reconciler
+from serve_app.ledger.archive.segments import Archive
 from serve_app.ledger.journal import Journal
-from serve_app.ledger.reconcile import Reconciled, Reconciler
 from serve_app.local import embedded_redis
 from serve_app.local.backup.contents import loaded, snapshot_path
 from serve_app.local.backup.manifest import (

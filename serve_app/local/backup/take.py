@@ -20,8 +20,8 @@ from obstore.exceptions import BaseError
 from configs.settings import Settings
 from serve_app.composition.files import LocalFiles, NotRunningError
 from serve_app.domain.objects import ObjectNotFoundError
-from serve_app.ledger.archive import Archive
-from serve_app.ledger.export import states, until_marks
+from serve_app.ledger.archive.export import states, until_marks
+from serve_app.ledger.archive.segments import Archive
 from serve_app.local import embedded_redis
 from serve_app.local.backup.contents import contents_of, loaded, snapshot_path
 from serve_app.local.backup.library import pin

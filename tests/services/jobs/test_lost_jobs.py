@@ -7,10 +7,10 @@ import pytest
 
 from serve_app.domain.errors import JobNotFoundError, ServiceUnavailableError
 from serve_app.domain.keys import Caller
-from serve_app.ledger.archive import Archive
-from serve_app.ledger.export import Exporter, LostEntriesError
+from serve_app.ledger.archive.export import Exporter, LostEntriesError
+from serve_app.ledger.archive.reconcile import Reconciler
+from serve_app.ledger.archive.segments import Archive
 from serve_app.ledger.jobs.types import JobState, NewJob
-from serve_app.ledger.reconcile import Reconciler
 from serve_app.services.jobs.submit import AnalysisService
 from tests.ledger.export_cases import archive, copy_of, fail_over
 from tests.store.setting import ACCOUNT, Setting, some_work

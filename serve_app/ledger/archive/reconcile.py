@@ -9,9 +9,10 @@ import json
 from dataclasses import dataclass
 from typing import Literal
 
-from serve_app.ledger.archive import Archive, Segment, cut_off
-from serve_app.ledger.export import Marks, lost_calls, states
-from serve_app.ledger.fold import Fold, read_chain
+from serve_app.ledger.archive.export import Marks, lost_calls, states
+from serve_app.ledger.archive.fold import Fold, read_chain
+from serve_app.ledger.archive.recovery import Lost, Plan, is_job, plan, untouched
+from serve_app.ledger.archive.segments import Archive, Segment, cut_off
 from serve_app.ledger.jobs.records import write_lost_job
 from serve_app.ledger.jobs.types import JOB_HOLD_PREFIX
 from serve_app.ledger.journal import OPENING, Call, Journal
@@ -23,7 +24,6 @@ from serve_app.ledger.packed import (
     unpack_account,
     unpack_whole_hold,
 )
-from serve_app.ledger.recovery import Lost, Plan, is_job, plan, untouched
 from serve_app.store.client import Args, Store
 from serve_app.store.keys import join_member, split_member
 

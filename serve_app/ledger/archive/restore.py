@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-from serve_app.ledger.archive import Archive, Segment, cut_off
-from serve_app.ledger.fold import Fold, read_chain
+from serve_app.ledger.archive.fold import Fold, read_chain
+from serve_app.ledger.archive.segments import Archive, Segment, cut_off
 from serve_app.ledger.ledger import PAYMENT_ID_KEPT_MS
 from serve_app.ledger.packed import ACCOUNT, pack_hold, unpack_account, unpack_whole_hold
 from serve_app.ledger.topups import opened_at

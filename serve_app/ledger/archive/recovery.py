@@ -68,7 +68,7 @@ def plan(lost: Lost) -> Plan:
     states = [c.accounts[lost.account] for c in lost.calls if lost.account in c.accounts]
     last = unpack_account(states[-1]) if states else unpack_account(lost.base or NO_ACCOUNT)
     now = unpack_account(lost.now or NO_ACCOUNT)
-    is_exact = lost.now == lost.base
+    is_exact = now == unpack_account(lost.base or NO_ACCOUNT)
     if not is_exact and last.period > now.period:
         raise ValueError(f"it lost entries of {last.period} and has gone on in {now.period}")
     made = Plan(last if is_exact else now, is_exact)

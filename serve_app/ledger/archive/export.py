@@ -7,7 +7,7 @@ so a shard whose stream lacks archived calls has lost them: it is not exported u
 
 from collections.abc import Sequence
 
-from serve_app.ledger.archive import Archive, CallId, Segment, cut_off, parse_call_id
+from serve_app.ledger.archive.segments import Archive, CallId, Segment, cut_off, parse_call_id
 from serve_app.ledger.journal import PAGE, Call, Journal, pairs_of, parse_call
 from serve_app.store.client import Store
 
@@ -49,20 +49,20 @@ class Exporter:
             OtherArchiveError: The archive lacks some; nothing was exported.
             ServiceUnavailableError: The ledger is away.
         """
-        n_entries, lacking = 0, []
+        n_entries, lacks = 0, []
         tags = self._journal.tags()
         found = dict(zip(tags, await states(self._store, tags), strict=True))
         marks = {tag: marks for tag, (_, marks) in found.items()}
         if self._segments is None or marks != self._marks:
             # Somebody else has exported. The marks were read first, so none is newer than the list.
             head, segments = await self._archive.head(), await self._archive.segments()
-            _refuse_other(head, segments, marks)
+            _refuse_other(lacking(head, segments, marks))
             self._head, self._segments, self._marks = head, segments, marks
         for tag, (n_calls, known) in found.items():
             listed = self._segments.setdefault(tag[1:-1], [])
             if listed and listed[-1].last not in known:
                 if await lost_calls(self._store, self._archive, tag, listed, known):
-                    lacking.append(tag[1:-1])
+                    lacks.append(tag[1:-1])
                     lost = self._store.keys.shard(tag, "lost")
                     await self._store.command("SET", lost, 1, "EX", LOSS_KNOWN_S)
                     ((_, now_known),) = await states(self._store, [tag])
@@ -76,10 +76,10 @@ class Exporter:
         await self._note_head(
             {shard: one[-1].number for shard, one in self._segments.items() if one}
         )
-        if lacking:
+        if lacks:
             self._segments = None
             raise LostEntriesError(
-                f"the ledger has lost exported entries (shards {', '.join(lacking)}); "
+                f"the ledger has lost exported entries (shards {', '.join(lacks)}); "
                 "run `afa ledger reconcile`"
             )
         return n_entries
@@ -111,15 +111,19 @@ class Exporter:
         self._marks[tag] = (until, self._marks[tag][1])
 
 
-def _refuse_other(
+def lacking(
     head: dict[str, int], segments: dict[str, list[Segment]], marks: dict[str, Marks]
-) -> None:
-    problems = cut_off(head, segments) + [
+) -> list[str]:
+    """Say what an archive lacks of what a ledger knows as exported; read the marks before it."""
+    return cut_off(head, segments) + [
         f"{tag[1:-1]}: the segment with call {mark} is missing"
         for tag, known in marks.items()
         for mark in known
         if mark and not any(one.has(mark) for one in reversed(segments.get(tag[1:-1], [])))
     ]
+
+
+def _refuse_other(problems: list[str]) -> None:
     if problems:
         raise OtherArchiveError(
             "the ledger has exported before what this archive lacks: set AFA_JOURNAL_STORE to the "

@@ -30,7 +30,6 @@ from serve_app.store.objects import ObjectStore
 
 FORMAT = 2
 HEAD = "head.json"
-ASIDE = "before-its-beginning.json"
 CallId = tuple[int, int]
 
 
@@ -150,9 +149,10 @@ class Archive:
     async def keep_aside(self, shard: str, calls: list[Call]) -> None:
         """Store calls that are in no segment, for people to read."""
         text = "".join(f"{json.dumps(row_of(call), ensure_ascii=False)}\n" for call in calls)
-        await self._objects.put(f"{shard}/{ASIDE}", text.encode())
+        key = f"{shard}/before_{calls[0].call_id}_{calls[-1].call_id}.json"
+        await self._objects.put(key, text.encode())
         if self._folder is not None:
-            await asyncio.to_thread(force_to_disk, self._folder / shard / ASIDE)
+            await asyncio.to_thread(force_to_disk, self._folder / key)
 
     async def drop(self, segment: Segment) -> None:
         """Delete a segment."""

@@ -10,8 +10,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from serve_app.ledger.archive import Archive, cut_off, parse_call_id
-from serve_app.ledger.fold import read_chain
+from serve_app.ledger.archive.fold import read_chain
+from serve_app.ledger.archive.segments import Archive, cut_off, parse_call_id
 
 ROWS_AT_ONCE = 50_000
 SCHEMA = pa.schema(

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from serve_app.domain.credits import JournalEntry
-from serve_app.ledger.archive import (
+from serve_app.ledger.archive.segments import (
     FORMAT,
     Archive,
     CallId,
@@ -56,7 +56,7 @@ class Tally:
             return
         if entry.number <= self.number:
             self.open_branches.append(f"{entry.number}-{self.number}")
-        elif entry.number > self.number + 1 and entry.kind != OPENING:
+        elif entry.number > self.number + 1 and (self.number or entry.kind != OPENING):
             self.gaps.append(f"{self.number} is followed by {entry.number}")
         self.number = entry.number
 

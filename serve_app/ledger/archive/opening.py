@@ -1,0 +1,232 @@
+"""Begin an archive anew, from what the ledger holds, where the old one is lost for good.
+
+Invariant: a shard's archive begins with one call, under the id of the last call in its stream, and
+says of that moment what the ledger says. What was in the stream and in no archive is kept beside.
+"""
+
+import secrets
+from collections import defaultdict, deque
+from dataclasses import dataclass, field
+from typing import Any
+
+from serve_app.domain.credits import JournalEntry
+from serve_app.ledger.archive.export import Marks, lacking, states
+from serve_app.ledger.archive.fold import Fold, Payment
+from serve_app.ledger.archive.segments import Archive, Segment
+from serve_app.ledger.journal import OPENING, Call, Journal, mapping_of
+from serve_app.ledger.ledger import PAYMENT_ID_KEPT_MS
+from serve_app.ledger.packed import HELD, unpack_account
+from serve_app.store.client import Store
+from serve_app.store.keys import BEGINNING_KEY, join_member, split_member
+
+LOCK_S = 60
+SCAN_LIMIT_S = 600.0
+PROBLEMS_TOLD = 5
+AT_ONCE = 1000
+
+
+class OpeningRefusedError(ValueError):
+    """No archive can be begun there, or now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """How many shards an archive begins with, and how many of their calls were in no archive."""
+
+    shards: int
+    calls_kept: int
+
+
+@dataclass(slots=True)
+class Names:
+    """What a shard has keys of; payments as members of account and id."""
+
+    accounts: set[str] = field(default_factory=set)
+    topups: set[str] = field(default_factory=set)
+    payments: set[str] = field(default_factory=set)
+
+
+async def begin_archive(store: Store, archive: Archive) -> Opened:
+    """Write the beginning of an archive; the service may run meanwhile.
+
+    If it is broken off, call it again: what it had begun stays. A shard that has exported nothing
+    needs no opening: its stream tells all.
+
+    Raises:
+        OpeningRefusedError: The place has an archive, the ledger does not pass its audit, or
+            another exporter or a second call of this is at work.
+        ServiceUnavailableError: The ledger or the archive is away; call again.
+    """
+    token = secrets.token_hex(8).encode()
+    if not await store.command("SET", BEGINNING_KEY, token, "NX", "EX", LOCK_S):
+        raise OpeningRefusedError(
+            "an archive is being begun, or that was broken off in the last minute; try again then"
+        )
+    try:
+        return await _begin(store, archive, token)
+    finally:
+        if await store.command("GET", BEGINNING_KEY) == token:
+            await store.command("DEL", BEGINNING_KEY)
+
+
+async def _begin(store: Store, archive: Archive, token: bytes) -> Opened:
+    tags = Journal(store).tags()
+    marks = dict(zip(tags, [marks for _, marks in await states(store, tags)], strict=True))
+    begun = await _begun(archive, marks)
+    await _refuse_unless_clean(store)
+    names = await _names(store)
+    shards = calls_kept = 0
+    for tag in (tag for tag in tags if any(marks[tag])):
+        found = begun.get(tag[1:-1])
+        shards += 1
+        if found is not None and all(found.has(mark) for mark in marks[tag] if mark):
+            continue
+        if await store.command("GET", BEGINNING_KEY) != token:
+            raise OpeningRefusedError("another `afa ledger begin-archive` has begun meanwhile")
+        await store.command("EXPIRE", BEGINNING_KEY, LOCK_S)
+        calls_kept += await _begin_shard(store, archive, tag, marks[tag], names[tag], found)
+    if not await archive.head():  # else an exporter goes on already
+        await archive.put_head(dict.fromkeys(await archive.segments(), 1))
+    return Opened(shards, calls_kept)
+
+
+async def _begun(archive: Archive, marks: dict[str, Marks]) -> dict[str, Segment]:
+    """Give the shards that an earlier try has begun; it writes the head last."""
+    head, listed = await archive.head(), await archive.segments()
+    if head and not lacking(head, listed, marks):
+        raise OpeningRefusedError(
+            "the ledger goes on in this archive already: nothing is to be done"
+        )
+    for segments in listed.values():
+        calls = await archive.read(segments[0])
+        entries = [entry for call in calls for entry in call.entries]
+        is_ours = len(segments) == len(calls) == 1 and entries
+        if head or not is_ours or any(entry.kind != OPENING for entry in entries):
+            raise OpeningRefusedError("there is an archive already: one is begun in an empty place")
+    return {shard: segments[0] for shard, segments in listed.items()}
+
+
+async def _refuse_unless_clean(store: Store) -> None:
+    audit = await Journal(store).audit()
+    if not audit.is_clean:
+        some = audit.mismatches[:PROBLEMS_TOLD]
+        told = "; ".join(f"{m.account}: {m.rule}: {m.detail}" for m in some)
+        raise OpeningRefusedError(f"the ledger does not pass its audit: {told}")
+
+
+async def _names(store: Store) -> dict[str, Names]:
+    """List what there is by tag; what comes later is in the stream."""
+    found: dict[str, Names] = defaultdict(Names)
+    for letter in "atp":
+        for key in await store.names(f"cr:{{*}}:{letter}:*", SCAN_LIMIT_S):
+            _, tag, _, name = key.split(":", 3)
+            match letter:
+                case "a":
+                    found[tag].accounts.add(name)
+                case "t":
+                    found[tag].topups.add(name)
+                case "p":
+                    # Both may hold colons; a key that two accounts might have is one key anyway.
+                    parts = name.split(":")
+                    cuts = [
+                        (":".join(parts[:n]), ":".join(parts[n:])) for n in range(1, len(parts))
+                    ]
+                    owners = (cut for cut in cuts if cut[0] in found[tag].accounts)
+                    found[tag].payments.update(join_member(*cut) for cut in list(owners)[:1])
+    return found
+
+
+async def _begin_shard(
+    store: Store, archive: Archive, tag: str, marks: Marks, names: Names, begun: Segment | None
+) -> int:
+    """Write a shard's opening, then drop what it covers; tell how many calls were kept beside."""
+    fold = await _states(store, tag, names)
+    # The stream comes after the states: whatever has changed since then is in it.
+    calls = [call async for page in Journal(store).pages(tag) for call in page]
+    for call in calls:
+        fold.add(call)
+    opening = opening_of(fold, calls[-1].call_id if calls else marks[0])
+    ((_, marks_now),) = await states(store, [tag])
+    if marks_now == marks:
+        if calls:
+            await archive.keep_aside(tag[1:-1], calls)
+        if begun is not None and begun.last != opening.call_id:
+            await archive.drop(begun)
+        await archive.put(tag[1:-1], [opening], None)
+        await Journal(store).trim(tag, opening.call_id)
+        await store.command("HDEL", store.keys.shard(tag, "jb"), "reconciled")
+        ((_, marks_now),) = await states(store, [tag])
+    if marks_now != (opening.call_id, ""):
+        raise OpeningRefusedError(
+            f"shard {tag[1:-1]} is exported to another place meanwhile: start the service with "
+            "AFA_JOURNAL_STORE set to the new one, then begin in another empty place"
+        )
+    return len(calls)
+
+
+async def _states(store: Store, tag: str, names: Names) -> Fold:
+    """Read a shard; not at one moment."""
+    keys, due = store.keys, store.keys.shard(tag, "due")
+    balances = await _get(store, {one: ("GET", keys.balance(one)) for one in names.accounts})
+    topups = await _get(store, {one: ("HGETALL", keys.topup(one)) for one in names.topups})
+    members = {member.decode() for member in await store.command("ZRANGE", due, 0, -1)}
+    for batch in await store.command("LRANGE", keys.shard(tag, "e"), 0, -1):
+        members.update(batch.decode().split(" ")[1:])
+    holds = await _get(store, {one: ("GET", keys.hold(*_parts(one))) for one in members})
+    held = [one for one, packed in holds.items() if packed.startswith(HELD)]
+    deadlines = await _get(store, {one: ("ZSCORE", due, one) for one in held})
+    seen = await _get(store, {one: ("GET", keys.payment(*_parts(one))) for one in names.payments})
+    left_ms = await _get(store, {one: ("PTTL", keys.payment(*_parts(one))) for one in seen})
+    now_ms = await store.now_ms()
+    paid = [
+        _payment(one, seen[one], now_ms + left - PAYMENT_ID_KEPT_MS)
+        for one, left in left_ms.items()
+    ]
+    return Fold(
+        accounts=balances,
+        holds=holds,
+        deadlines={one: int(float(score)) for one, score in deadlines.items()},
+        topups={
+            account: {name.decode(): text.decode() for name, text in mapping_of(found).items()}
+            for account, found in topups.items()
+        },
+        payments=deque(sorted(paid, key=lambda one: one.at_ms)),
+    )
+
+
+def opening_of(fold: Fold, call_id: str) -> Call:
+    """Make the call that tells all of a shard."""
+    entries = []
+    for account, packed in sorted(fold.accounts.items()):
+        state = unpack_account(packed)
+        if state.journal_length:
+            credits = (state.grant, state.packs, state.debt)
+            entries.append(JournalEntry(account, state.journal_length, OPENING, call_id, *credits))
+    payments = {
+        join_member(one.account, one.payment_id): (one.seen, one.at_ms) for one in fold.payments
+    }
+    return Call(call_id, entries, fold.accounts, fold.holds, fold.deadlines, fold.topups, payments)
+
+
+def _payment(member: str, seen: bytes, at_ms: int) -> Payment:
+    account, payment_id = _parts(member)
+    return Payment(account, payment_id, seen.decode(), at_ms)
+
+
+def _parts(member: str) -> list[str]:
+    return split_member(member.encode())
+
+
+async def _get(store: Store, wanted: dict[str, tuple[str | int, ...]]) -> dict[str, Any]:
+    """Ask for many things; those that are not there are left out."""
+    found: dict[str, Any] = {}
+    names = list(wanted)
+    for place in range(0, len(names), AT_ONCE):
+        some = names[place : place + AT_ONCE]
+        answers = await store.batch([wanted[name] for name in some])
+        found |= {
+            name: answer
+            for name, answer in zip(some, answers, strict=True)
+            if answer not in (None, {}, [])
+        }
+    return found
