@@ -16,6 +16,10 @@ from redis.exceptions import RedisError
 
 from serve_app.domain.credits import AccountPayer
 from serve_app.domain.payments import TopupSettings
+from serve_app.ledger.archive.export import Exporter
+from serve_app.ledger.archive.opening import begin_archive
+from serve_app.ledger.archive.restore import read, verify
+from serve_app.ledger.archive.segments import Archive
 from serve_app.ledger.jobs.queue import Jobs
 from serve_app.ledger.jobs.types import JobState, NewJob
 from serve_app.ledger.jobs.webhooks import Webhooks
@@ -28,6 +32,7 @@ from serve_app.services.payments import PaymentsWorker
 from serve_app.store.accounts import Accounts
 from serve_app.store.client import Store, connect
 from serve_app.store.idempotency import Idempotency
+from serve_app.store.keys import join_member
 from serve_app.store.limits import Limits
 from tests.store.setting import small_tiers, some_work
 
@@ -200,3 +205,25 @@ async def test_money_jobs_and_keys_work_on_a_cluster(cluster: Store) -> None:
     assert len(homes) > 1
     await jobs.close()
     await accounts.close()
+
+
+async def test_an_archive_is_begun_anew_on_a_cluster(cluster: Store, tmp_path: Path) -> None:
+    ledger = Ledger(cluster, small_tiers())
+    topups = Topups(cluster, ledger)
+    lost, kept = (Archive((tmp_path / name).as_uri()) for name in ("lost", "kept"))
+    for owner in OWNERS:
+        await ledger.topup(f"late-{owner}", "pay:1", 100)
+        await topups.enable(f"late-{owner}", TopupSettings(50, 100, 5, 10))
+    assert await Exporter(cluster, lost).export() >= len(OWNERS)
+    for owner in OWNERS:
+        await ledger.reserve(AccountPayer(f"late-{owner}", "basic"), "held", 5)
+    done = await begin_archive(cluster, kept)
+    assert done.calls_kept == len(OWNERS)
+    assert (await verify(kept)).problems == []
+    found = {shard.name: shard.fold async for shard in read(kept, [])}
+    for owner in (f"late-{owner}" for owner in OWNERS):
+        fold = found[cluster.keys.tag(owner)[1:-1]]
+        assert fold.accounts[owner] == await cluster.command("GET", cluster.keys.balance(owner))
+        assert fold.topups[owner]["pack"] == "100"
+        assert join_member(owner, "held") in fold.deadlines
+        assert (owner, "pay:1") in {(one.account, one.payment_id) for one in fold.payments}
