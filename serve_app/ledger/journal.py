@@ -41,6 +41,7 @@ class Call:
     topups: dict[str, dict[str, str]] = field(default_factory=dict)
     payments: dict[str, tuple[str, int]] = field(default_factory=dict)
     """What an opening knows of payments, oldest first: their text, and when (Unix ms)."""
+    is_opening: bool = False
 
 
 @dataclass(slots=True)

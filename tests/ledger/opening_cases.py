@@ -1,5 +1,6 @@
 """Directed cases of an archive that is begun anew; run like the others."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -188,19 +189,22 @@ async def a_clock_that_was_ahead_does_not_stop_a_new_archive(s: Setting) -> None
         await begin_archive(s.store, kept)
         for name in ("b", "c"):
             await s.ledger.reserve(PAYER, name, 5)
-            assert await Exporter(s.store, kept).export() == 1
+            assert await Exporter(s.store, kept).export() > 0
         await comes_back(s, kept)
 
 
 async def what_another_exporter_has_taken_is_noticed(s: Setting) -> None:
+    """Before the opening, behind it, and of a shard that needed none."""
     with archive() as lost, archive() as kept:
         await s.ledger.topup(ACCOUNT, "pay:1", 500)
         keeper = Exporter(s.store, lost)
         await keeper.export()
-        for place, name in ((opening, "_states"), (Archive, "put")):
+        for number, (place, name) in enumerate(
+            [(opening, "_states"), (Archive, "put"), (Journal, "trim")]
+        ):
 
-            async def export(name: str = name) -> None:
-                await s.ledger.reserve(PAYER, f"after-{name}", 5)
+            async def export(number: int = number) -> None:
+                await s.ledger.reserve((PAYER, PAYER, BERT)[number], f"after-{number}", 5)
                 await keeper.export()
 
             with (
@@ -208,12 +212,17 @@ async def what_another_exporter_has_taken_is_noticed(s: Setting) -> None:
                 pytest.raises(OpeningRefusedError, match="is exported to another place"),
             ):
                 await begin_archive(s.store, kept)
+            for begun in (await kept.segments()).get(s.store.keys.tag(ACCOUNT)[1:-1], []):
+                await kept.drop(begun)
         assert await kept.head() == {}
+        await begin_archive(s.store, kept)
+        await comes_back(s, kept)
 
 
 async def a_second_beginning_at_once_is_refused(s: Setting) -> None:
     with archive() as lost, archive() as kept:
-        await s.ledger.topup(ACCOUNT, "pay:1", 500)
+        for account in (ACCOUNT, "bert"):
+            await s.ledger.topup(account, "pay:1", 500)
         await Exporter(s.store, lost).export()
 
         async def second() -> None:
@@ -224,30 +233,77 @@ async def a_second_beginning_at_once_is_refused(s: Setting) -> None:
             await s.store.command("SET", BEGINNING_KEY, "another")
 
         with (
-            after(opening, "_names", overtaken),
-            pytest.raises(OpeningRefusedError, match="another"),
+            after(Journal, "trim", overtaken),
+            pytest.raises(OpeningRefusedError, match="another `afa ledger begin-archive`"),
         ):
             await begin_archive(s.store, kept)
         await s.store.command("DEL", BEGINNING_KEY)
-        with after(opening, "_names", second):
+        with after(opening, "_states", second):
             await begin_archive(s.store, kept)
         await comes_back(s, kept)
 
 
+async def a_long_look_at_a_ledger_does_not_end_the_lock(s: Setting) -> None:
+    async def wait() -> None:
+        await asyncio.sleep(1.2)
+
+    with archive() as lost, archive() as kept, mock.patch.object(opening, "LOCK_S", 1):
+        await s.ledger.topup(ACCOUNT, "pay:1", 500)
+        await Exporter(s.store, lost).export()
+        with after(opening, "_names", wait):
+            await begin_archive(s.store, kept)
+        await comes_back(s, kept)
+
+
+async def the_keeper_goes_on_as_soon_as_it_can(s: Setting) -> None:
+    with archive() as lost, archive() as kept:
+        await s.ledger.topup(ACCOUNT, "pay:1", 500)
+        await Exporter(s.store, lost).export()
+
+        async def spend() -> None:
+            await s.ledger.reserve(PAYER, "a", 5)
+            assert await Exporter(s.store, kept).export() > 0
+
+        with after(Journal, "trim", spend):
+            await begin_archive(s.store, kept)
+        assert len((await kept.segments())[s.store.keys.tag(ACCOUNT)[1:-1]]) == 2
+        await comes_back(s, kept)
+
+
 async def a_place_with_an_archive_is_left_alone(s: Setting) -> None:
-    """Also one of single calls without a head, as copies have none."""
-    with archive() as kept, archive() as other:
-        await s.ledger.topup("carl", "pay:1", 7)
+    """Also one of single calls without a head, as copies have none, or of another beginning."""
+    with archive() as kept, archive() as other, archive() as begun:
+        await s.ledger.topup(ACCOUNT, "pay:1", 7)
         await Exporter(s.store, other).export()
-        before = await archived(other)
+        await begin_archive(s.store, begun)
         await fail_over(s, {})
         await s.ledger.topup(ACCOUNT, "pay:1", 500)
         await Exporter(s.store, kept).export()
-        for _ in range(2):
-            with pytest.raises(OpeningRefusedError, match="begun in an empty place"):
-                await begin_archive(s.store, other)
-            (folder(other) / "head.json").unlink(missing_ok=True)
-        assert await archived(other) == before
+        for place in (other, begun):
+            before = await archived(place)
+            for _ in range(2):
+                with pytest.raises(OpeningRefusedError, match="begun in an empty place"):
+                    await begin_archive(s.store, place)
+                (folder(place) / "head.json").unlink(missing_ok=True)
+            assert await archived(place) == before
+
+
+async def a_beginning_without_entries_is_known(s: Setting) -> None:
+    with archive() as lost, archive() as kept:
+        copy = await copy_of(s)
+        await s.topups.enable(ACCOUNT, TOPUP)
+        await Exporter(s.store, lost).export()
+        with (
+            mock.patch.object(Archive, "put_head", side_effect=ServiceUnavailableError("gone")),
+            pytest.raises(ServiceUnavailableError),
+        ):
+            await begin_archive(s.store, kept)
+        await begin_archive(s.store, kept)
+        await comes_back(s, kept)
+        await fail_over(s, copy)
+        await s.ledger.topup(ACCOUNT, "pay:1", 500)
+        with pytest.raises(ReconcileRefusedError, match="before its archive was begun"):
+            await Reconciler(s.store, kept).reconcile()
 
 
 async def no_archive_begins_with_wrong_sums(s: Setting) -> None:
@@ -281,6 +337,9 @@ OPENING_CASES = (
     a_clock_that_was_ahead_does_not_stop_a_new_archive,
     what_another_exporter_has_taken_is_noticed,
     a_second_beginning_at_once_is_refused,
+    a_long_look_at_a_ledger_does_not_end_the_lock,
+    the_keeper_goes_on_as_soon_as_it_can,
+    a_beginning_without_entries_is_known,
     a_place_with_an_archive_is_left_alone,
     no_archive_begins_with_wrong_sums,
     what_a_failover_lost_of_a_beginning_is_refused,

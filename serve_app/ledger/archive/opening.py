@@ -6,10 +6,13 @@ says of that moment what the ledger says. What was in the stream and in no archi
 
 import secrets
 from collections import defaultdict, deque
+from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 from serve_app.domain.credits import JournalEntry
+from serve_app.domain.errors import ServiceUnavailableError
 from serve_app.ledger.archive.export import Marks, lacking, states
 from serve_app.ledger.archive.fold import Fold, Payment
 from serve_app.ledger.archive.segments import Archive, Segment
@@ -19,10 +22,16 @@ from serve_app.ledger.packed import HELD, unpack_account
 from serve_app.store.client import Store
 from serve_app.store.keys import BEGINNING_KEY, join_member, split_member
 
-LOCK_S = 60
+LOCK_S = 300
 SCAN_LIMIT_S = 600.0
 PROBLEMS_TOLD = 5
 AT_ONCE = 1000
+
+NOT_EMPTY = "there is an archive already: one is begun in an empty place"
+TAKEN = (
+    "the journal is exported to another place meanwhile: start the service with AFA_JOURNAL_STORE "
+    "set to the new one, and run the command again"
+)
 
 
 class OpeningRefusedError(ValueError):
@@ -57,37 +66,37 @@ async def begin_archive(store: Store, archive: Archive) -> Opened:
             another exporter or a second call of this is at work.
         ServiceUnavailableError: The ledger or the archive is away; call again.
     """
-    token = secrets.token_hex(8).encode()
-    if not await store.command("SET", BEGINNING_KEY, token, "NX", "EX", LOCK_S):
-        raise OpeningRefusedError(
-            "an archive is being begun, or that was broken off in the last minute; try again then"
-        )
-    try:
-        return await _begin(store, archive, token)
-    finally:
-        if await store.command("GET", BEGINNING_KEY) == token:
-            await store.command("DEL", BEGINNING_KEY)
-
-
-async def _begin(store: Store, archive: Archive, token: bytes) -> Opened:
-    tags = Journal(store).tags()
-    marks = dict(zip(tags, [marks for _, marks in await states(store, tags)], strict=True))
+    marks = {tag: of for tag, of in (await _marks(store)).items() if any(of)}
     begun = await _begun(archive, marks)
     await _refuse_unless_clean(store)
     names = await _names(store)
-    shards = calls_kept = 0
-    for tag in (tag for tag in tags if any(marks[tag])):
-        found = begun.get(tag[1:-1])
-        shards += 1
-        if found is not None and all(found.has(mark) for mark in marks[tag] if mark):
-            continue
-        if await store.command("GET", BEGINNING_KEY) != token:
-            raise OpeningRefusedError("another `afa ledger begin-archive` has begun meanwhile")
-        await store.command("EXPIRE", BEGINNING_KEY, LOCK_S)
-        calls_kept += await _begin_shard(store, archive, tag, marks[tag], names[tag], found)
-    if not await archive.head():  # else an exporter goes on already
-        await archive.put_head(dict.fromkeys(await archive.segments(), 1))
-    return Opened(shards, calls_kept)
+    token = secrets.token_hex(8).encode()
+    if not await store.command("SET", BEGINNING_KEY, token, "NX", "EX", LOCK_S):
+        raise OpeningRefusedError(
+            "an archive is being begun, or that was broken off some minutes ago; try again in five"
+        )
+    calls_kept = 0
+    try:
+        for tag, known in marks.items():
+            found = begun.get(tag[1:-1])
+            if found is None or not all(found.has(mark) for mark in known if mark):
+                await _hold(store, token)
+                calls_kept += await _begin_shard(store, archive, tag, known, names[tag], found)
+        marks = await _marks(store)
+        if lacking({}, await archive.segments(), marks):
+            raise OpeningRefusedError(TAKEN)
+        if not await archive.head():  # else an exporter goes on already
+            await archive.put_head(dict.fromkeys(await archive.segments(), 1))
+    finally:
+        with suppress(ServiceUnavailableError):
+            if await store.command("GET", BEGINNING_KEY) == token:
+                await store.command("DEL", BEGINNING_KEY)
+    return Opened(sum(any(of) for of in marks.values()), calls_kept)
+
+
+async def _marks(store: Store) -> dict[str, Marks]:
+    tags = Journal(store).tags()
+    return dict(zip(tags, [marks for _, marks in await states(store, tags)], strict=True))
 
 
 async def _begun(archive: Archive, marks: dict[str, Marks]) -> dict[str, Segment]:
@@ -97,13 +106,20 @@ async def _begun(archive: Archive, marks: dict[str, Marks]) -> dict[str, Segment
         raise OpeningRefusedError(
             "the ledger goes on in this archive already: nothing is to be done"
         )
+    is_ours = not head and all(f"{{{shard}}}" in marks for shard in listed)
     for segments in listed.values():
         calls = await archive.read(segments[0])
-        entries = [entry for call in calls for entry in call.entries]
-        is_ours = len(segments) == len(calls) == 1 and entries
-        if head or not is_ours or any(entry.kind != OPENING for entry in entries):
-            raise OpeningRefusedError("there is an archive already: one is begun in an empty place")
+        is_ours = is_ours and len(segments) == 1 and [call.is_opening for call in calls] == [True]
+    if not is_ours:
+        raise OpeningRefusedError(NOT_EMPTY)
     return {shard: segments[0] for shard, segments in listed.items()}
+
+
+async def _hold(store: Store, token: bytes) -> None:
+    """Keep others from beginning for a while more."""
+    if await store.command("GET", BEGINNING_KEY) != token:
+        raise OpeningRefusedError("another `afa ledger begin-archive` has begun meanwhile")
+    await store.command("EXPIRE", BEGINNING_KEY, LOCK_S)
 
 
 async def _refuse_unless_clean(store: Store) -> None:
@@ -117,22 +133,20 @@ async def _refuse_unless_clean(store: Store) -> None:
 async def _names(store: Store) -> dict[str, Names]:
     """List what there is by tag; what comes later is in the stream."""
     found: dict[str, Names] = defaultdict(Names)
-    for letter in "atp":
-        for key in await store.names(f"cr:{{*}}:{letter}:*", SCAN_LIMIT_S):
-            _, tag, _, name = key.split(":", 3)
-            match letter:
-                case "a":
-                    found[tag].accounts.add(name)
-                case "t":
-                    found[tag].topups.add(name)
-                case "p":
-                    # Both may hold colons; a key that two accounts might have is one key anyway.
-                    parts = name.split(":")
-                    cuts = [
-                        (":".join(parts[:n]), ":".join(parts[n:])) for n in range(1, len(parts))
-                    ]
-                    owners = (cut for cut in cuts if cut[0] in found[tag].accounts)
-                    found[tag].payments.update(join_member(*cut) for cut in list(owners)[:1])
+    payments = []
+    for key in await store.names("cr:{*}:[apt]:*", SCAN_LIMIT_S):
+        _, tag, letter, name = key.split(":", 3)
+        if letter == "a":
+            found[tag].accounts.add(name)
+        elif letter == "t":
+            found[tag].topups.add(name)
+        else:
+            payments.append((tag, name.split(":")))
+    for tag, parts in payments:
+        # Account and id may hold colons; a key that two accounts might have is one key anyway.
+        cuts = ((":".join(parts[:n]), ":".join(parts[n:])) for n in range(1, len(parts)))
+        owned = (join_member(*cut) for cut in cuts if cut[0] in found[tag].accounts)
+        found[tag].payments.update(islice(owned, 1))
     return found
 
 
@@ -146,21 +160,19 @@ async def _begin_shard(
     for call in calls:
         fold.add(call)
     opening = opening_of(fold, calls[-1].call_id if calls else marks[0])
+    ids = {marks[0], *(call.call_id for call in calls)}
+    if begun is not None and begun.last not in ids:
+        raise OpeningRefusedError(NOT_EMPTY)
     ((_, marks_now),) = await states(store, [tag])
-    if marks_now == marks:
-        if calls:
-            await archive.keep_aside(tag[1:-1], calls)
-        if begun is not None and begun.last != opening.call_id:
-            await archive.drop(begun)
-        await archive.put(tag[1:-1], [opening], None)
-        await Journal(store).trim(tag, opening.call_id)
-        await store.command("HDEL", store.keys.shard(tag, "jb"), "reconciled")
-        ((_, marks_now),) = await states(store, [tag])
-    if marks_now != (opening.call_id, ""):
-        raise OpeningRefusedError(
-            f"shard {tag[1:-1]} is exported to another place meanwhile: start the service with "
-            "AFA_JOURNAL_STORE set to the new one, then begin in another empty place"
-        )
+    if marks_now != marks:
+        raise OpeningRefusedError(TAKEN)
+    if calls:
+        await archive.keep_aside(tag[1:-1], calls)
+    if begun is not None and begun.last != opening.call_id:
+        await archive.drop(begun)
+    await archive.put(tag[1:-1], [opening], None)
+    await Journal(store).trim(tag, opening.call_id)
+    await store.command("HDEL", store.keys.shard(tag, "jb"), "reconciled")
     return len(calls)
 
 
@@ -205,7 +217,10 @@ def opening_of(fold: Fold, call_id: str) -> Call:
     payments = {
         join_member(one.account, one.payment_id): (one.seen, one.at_ms) for one in fold.payments
     }
-    return Call(call_id, entries, fold.accounts, fold.holds, fold.deadlines, fold.topups, payments)
+    return Call(
+        *(call_id, entries, fold.accounts, fold.holds, fold.deadlines, fold.topups, payments),
+        is_opening=True,
+    )
 
 
 def _payment(member: str, seen: bytes, at_ms: int) -> Payment:

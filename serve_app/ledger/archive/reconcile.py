@@ -15,7 +15,7 @@ from serve_app.ledger.archive.recovery import Lost, Plan, is_job, plan, untouche
 from serve_app.ledger.archive.segments import Archive, Segment, cut_off
 from serve_app.ledger.jobs.records import write_lost_job
 from serve_app.ledger.jobs.types import JOB_HOLD_PREFIX
-from serve_app.ledger.journal import OPENING, Call, Journal
+from serve_app.ledger.journal import Call, Journal
 from serve_app.ledger.ledger import PAYMENT_ID_KEPT_MS
 from serve_app.ledger.packed import (
     ACCOUNT,
@@ -114,7 +114,7 @@ class Reconciler:
                 f"shard {tag[1:-1]} lost entries that 0.1 had archived, without states: correct "
                 "its accounts by hand with `afa credits adjust`"
             )
-        if any(entry.kind == OPENING for call in calls for entry in call.entries):
+        if any(call.is_opening for call in calls):
             raise ReconcileRefusedError(
                 f"shard {tag[1:-1]} lost what came before its archive was begun: correct its "
                 "accounts by hand with `afa credits adjust`, then begin another archive"

@@ -215,6 +215,7 @@ def row_of(call: Call) -> dict[str, Any]:
         "deadlines": call.deadlines,
         "topups": call.topups,
         "payments": call.payments,
+        "opening": call.is_opening,
     }
     return {name: value for name, value in row.items() if value}
 
@@ -231,6 +232,7 @@ def call_of(row: Any) -> Call:
         row.get("deadlines", {}),
         row.get("topups", {}),
         {name: (str(seen), int(at)) for name, (seen, at) in row.get("payments", {}).items()},
+        row.get("opening", False),
     )
 
 
