@@ -131,6 +131,7 @@ def cluster_port() -> Iterator[int]:
 @pytest.fixture
 async def cluster(cluster_port: int) -> AsyncIterator[Store]:
     store = connect(f"redis+cluster://127.0.0.1:{cluster_port}", timeout_s=10)
+    await store.redis.flushall()
     yield store
     await store.close()
 
