@@ -78,6 +78,5 @@ def with_ledger(work: Callable[[LedgerAccess], Awaitable[T]], *, claims_shards: 
             if Settings().redis_url is not None:
                 raise
             raise NotRunningError(
-                "the service is not running, and its Redis with it; start it with `afa up` "
-                f"({error})"
+                "the service is not running, and its Redis with it; start it with `afa up`"
             ) from error
