@@ -77,8 +77,9 @@ class Charging:
 
         Raises:
             InsufficientCreditsError: Not covered.
-            ServiceUnavailableError: The ledger is away; nothing was held. If it goes away while the
-                body runs, the charge follows when it is back.
+            ServiceUnavailableError: The ledger is away; nothing is charged, and what it may yet
+                hold is reaped. If it goes away while the body runs, the charge follows when it is
+                back.
         """
         hold = await self.open(caller, cost, f"req:{request_id}")
         try:
