@@ -306,6 +306,18 @@ class Store:
         """Give the time that the role's scripts go by, in Unix milliseconds."""
         return int(await self.run("now", []))
 
+    async def refuse_half_restored(self) -> None:
+        """Raise unless the last restore of the ledger, if there was one, came to its end.
+
+        Raises:
+            ValueError: It did not.
+        """
+        if await self.command("GET", FORMAT_KEY) == HALF_RESTORED.encode():
+            raise ValueError(
+                "this ledger was restored in part: empty its Redis, or take a new data folder, and "
+                "restore again"
+            )
+
     async def claim_shards(self) -> None:
         """Note format and number of shards at the ledger's first use, and keep to them ever after.
 
@@ -317,13 +329,8 @@ class Store:
         """
         await self.command("SETNX", SHARDS_KEY, self.keys.shards)
         await self.command("SETNX", FORMAT_KEY, LEDGER_FORMAT)
-        noted = await self.command("GET", FORMAT_KEY)
-        if noted == HALF_RESTORED.encode():
-            raise ValueError(
-                "this ledger was restored in part: empty its Redis, or take a new data folder, and "
-                "restore again"
-            )
-        written = int(noted)
+        await self.refuse_half_restored()
+        written = int(await self.command("GET", FORMAT_KEY))
         if written > LEDGER_FORMAT:
             raise ValueError(
                 f"this ledger has format {written}, and this afa reads up to {LEDGER_FORMAT}: "

@@ -167,7 +167,7 @@ async def the_service_runs_while_an_archive_is_begun(s: Setting) -> None:
             await s.ledger.reserve(PAYER, "b", 5)
             await s.ledger.topup("carl", "pay:1", 5)
 
-        with after(opening, "_states", spend), after(Journal, "trim", keeper.export):
+        with after(opening, "_read_states", spend), after(Journal, "trim", keeper.export):
             await begin_archive(s.store, kept)
         assert (await s.ledger.balance(ACCOUNT, "basic")).held == 5
         await comes_back(s, kept)
@@ -200,7 +200,7 @@ async def what_another_exporter_has_taken_is_noticed(s: Setting) -> None:
         keeper = Exporter(s.store, lost)
         await keeper.export()
         for number, (place, name) in enumerate(
-            [(opening, "_states"), (Archive, "put"), (Journal, "trim")]
+            [(opening, "_read_states"), (Archive, "put"), (Journal, "trim")]
         ):
 
             async def export(number: int = number) -> None:
@@ -238,7 +238,7 @@ async def a_second_beginning_at_once_is_refused(s: Setting) -> None:
         ):
             await begin_archive(s.store, kept)
         await s.store.command("DEL", BEGINNING_KEY)
-        with after(opening, "_states", second):
+        with after(opening, "_read_states", second):
             await begin_archive(s.store, kept)
         await comes_back(s, kept)
 

@@ -80,13 +80,14 @@ async def begin_archive(store: Store, archive: Archive) -> Opened:
         for tag, known in marks.items():
             found = begun.get(tag[1:-1])
             if found is None or not all(found.has(mark) for mark in known if mark):
-                await _hold(store, token)
+                await _prolong(store, token)
                 calls_kept += await _begin_shard(store, archive, tag, known, names[tag], found)
         marks = await _marks(store)
-        if lacking({}, await archive.segments(), marks):
+        listed = await archive.segments()
+        if lacking({}, listed, marks):
             raise OpeningRefusedError(TAKEN)
         if not await archive.head():  # else an exporter goes on already
-            await archive.put_head(dict.fromkeys(await archive.segments(), 1))
+            await archive.put_head({shard: one[-1].number for shard, one in listed.items()})
     finally:
         with suppress(ServiceUnavailableError):
             if await store.command("GET", BEGINNING_KEY) == token:
@@ -115,8 +116,8 @@ async def _begun(archive: Archive, marks: dict[str, Marks]) -> dict[str, Segment
     return {shard: segments[0] for shard, segments in listed.items()}
 
 
-async def _hold(store: Store, token: bytes) -> None:
-    """Keep others from beginning for a while more."""
+async def _prolong(store: Store, token: bytes) -> None:
+    """Keep the lock for a while more."""
     if await store.command("GET", BEGINNING_KEY) != token:
         raise OpeningRefusedError("another `afa ledger begin-archive` has begun meanwhile")
     await store.command("EXPIRE", BEGINNING_KEY, LOCK_S)
@@ -154,12 +155,12 @@ async def _begin_shard(
     store: Store, archive: Archive, tag: str, marks: Marks, names: Names, begun: Segment | None
 ) -> int:
     """Write a shard's opening, then drop what it covers; tell how many calls were kept beside."""
-    fold = await _states(store, tag, names)
+    fold = await _read_states(store, tag, names)
     # The stream comes after the states: whatever has changed since then is in it.
     calls = [call async for page in Journal(store).pages(tag) for call in page]
     for call in calls:
         fold.add(call)
-    opening = opening_of(fold, calls[-1].call_id if calls else marks[0])
+    opening = _opening_of(fold, calls[-1].call_id if calls else marks[0])
     ids = {marks[0], *(call.call_id for call in calls)}
     if begun is not None and begun.last not in ids:
         raise OpeningRefusedError(NOT_EMPTY)
@@ -176,8 +177,8 @@ async def _begin_shard(
     return len(calls)
 
 
-async def _states(store: Store, tag: str, names: Names) -> Fold:
-    """Read a shard; not at one moment."""
+async def _read_states(store: Store, tag: str, names: Names) -> Fold:
+    """Read what a shard holds; not at one moment."""
     keys, due = store.keys, store.keys.shard(tag, "due")
     balances = await _get(store, {one: ("GET", keys.balance(one)) for one in names.accounts})
     topups = await _get(store, {one: ("HGETALL", keys.topup(one)) for one in names.topups})
@@ -206,7 +207,7 @@ async def _states(store: Store, tag: str, names: Names) -> Fold:
     )
 
 
-def opening_of(fold: Fold, call_id: str) -> Call:
+def _opening_of(fold: Fold, call_id: str) -> Call:
     """Make the call that tells all of a shard."""
     entries = []
     for account, packed in sorted(fold.accounts.items()):

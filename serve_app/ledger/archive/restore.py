@@ -95,7 +95,7 @@ async def restore(store: Store, archive: Archive) -> Restored:
     Raises:
         RestoreRefusedError: See the class; nothing was written.
         ServiceUnavailableError: The ledger went away: empty it and begin again.
-        ValueError: It has another number of shards.
+        ValueError: It was restored in part before, or has another number of shards.
     """
     await _refuse_unless_empty(store)
     problems: list[str] = []
@@ -134,11 +134,7 @@ def _misplaced(store: Store, shard: Shard) -> list[str]:
 
 
 async def _refuse_unless_empty(store: Store) -> None:
-    if await store.command("GET", FORMAT_KEY) == HALF_RESTORED.encode():
-        raise RestoreRefusedError(
-            "this ledger was restored in part: empty its Redis, or take a new data folder, and "
-            "restore again"
-        )
+    await store.refuse_half_restored()
     keys = store.keys
     tags = [keys.shard_tag(shard) for shard in range(keys.shards)]
     found = await store.batch(

@@ -14,7 +14,7 @@ from serve_app.local import embedded_redis
 from serve_app.local.backup.manifest import BackupError, Counts
 from serve_app.local.embedded_redis import LocalRedisError
 from serve_app.store.client import Store
-from serve_app.store.keys import FORMAT_KEY, HALF_RESTORED
+from serve_app.store.keys import FORMAT_KEY
 
 LOAD_LIMIT_S = 3600.0
 SCAN_BATCH = 1000
@@ -72,12 +72,11 @@ async def contents_of(store: Store) -> Contents:
     Raises:
         BackupError: It was restored in part.
     """
+    try:
+        await store.refuse_half_restored()
+    except ValueError as error:
+        raise BackupError(f"{error} before you back it up") from error
     noted = await store.command("GET", FORMAT_KEY)
-    if noted == HALF_RESTORED.encode():
-        raise BackupError(
-            "this ledger was restored in part: empty its Redis, or take a new data folder, and "
-            "restore again before you back it up"
-        )
     report = await Journal(store).audit()
     found: Counter[str] = Counter()
     objects: set[str] = set()
