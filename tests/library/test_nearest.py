@@ -8,6 +8,7 @@ from typing import get_args
 import numpy as np
 import pytest
 
+from benchmarks.lookup.manifold import Manifold
 from serve_app.library import dataset, nearest, vectors
 from serve_app.library.edit import Edit, added, removed
 from serve_app.library.library import Library
@@ -37,16 +38,12 @@ def one_of(number: int) -> LibraryTrack:
 
 
 class Shelf:
-    """A library of tracks whose vectors lie around a few centres, and their exact comparison."""
+    """A library of tracks whose vectors lie as those of music do, and their exact comparison."""
 
     def __init__(self, library: Library) -> None:
-        random = np.random.default_rng(3)
         self.library = library
         self.tracks = [one_of(number) for number in range(N_TRACKS)]
-        centres = random.standard_normal((40, 768))
-        rows = centres[random.integers(0, 40, N_TRACKS)]
-        rows = rows + 0.5 * random.standard_normal((N_TRACKS, 768))
-        self.rows = (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
+        self.rows = Manifold().draw(N_TRACKS, 3)
         names = [one.track_id for one in self.tracks]
         library.vectors(MODEL).put(
             dict(zip(names, self.rows, strict=True)), [one.owner for one in self.tracks]
