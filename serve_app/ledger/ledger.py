@@ -215,7 +215,7 @@ class Ledger:
             account: Who is charged.
             tier: Name of its tier.
             hits: How many.
-            hit_id: Makes a charge idempotent; free hits leave no record that a repeat could find.
+            hit_id: Makes it idempotent; of hits that cost nothing, for five minutes.
 
         Raises:
             InsufficientCreditsError: Over the allowance, and no credits (or charging is off).

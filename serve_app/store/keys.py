@@ -7,7 +7,8 @@ in one slot of a Redis Cluster. The owner is part of the key, so a foreign id is
 key                         type   holds                                lifetime
 =========================== ====== ==================================== ===================
 cr:{cNN}:a:<acct>           string balance, packed: lua/lib/ledger.lua  for ever
-cr:{cNN}:r:<acct>:<id>      string hold: state, cost, final, split      48 h after its export
+cr:{cNN}:r:<acct>:<id>      string hold: state, cost, final, split      48 h after its export;
+                                                                        a free hit's 5 min
 cr:{cNN}:e                  list   exported ended holds                 until forgotten
 cr:{cNN}:p:<acct>:<id>      string payment, grant or adjustment seen    400 d
 cr:{cNN}:t:<acct>           hash   automatic top-up                     for ever

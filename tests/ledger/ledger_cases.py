@@ -5,6 +5,7 @@ Each is a coroutine on an empty ``Setting``; ``test_ledger_cases`` runs them on 
 """
 
 import asyncio
+from functools import partial
 
 import pytest
 
@@ -265,13 +266,21 @@ async def hits_are_free_inside_the_allowance(s: Setting) -> None:
     await s.audit()
 
 
-async def free_hits_are_counted_and_leave_no_record(s: Setting) -> None:
-    """A record each would cost more than what they are: one that is sent twice counts twice."""
-    for used in (2, 4):
-        charge = await s.ledger.count_hit(ACCOUNT, "basic", hits=2, hit_id="free")
-        assert (charge.credits, charge.balance.lookups_used) == (0, used)
-    assert [line for line in await s.lines() if line[0] == "hit"] == []
-    assert not await s.store.command("EXISTS", s.store.keys.hold(ACCOUNT, "free"))
+async def free_hits_count_once(s: Setting) -> None:
+    """Sent again, or twice at once, or when the allowance is used up; for some minutes."""
+    hit = partial(s.ledger.count_hit, ACCOUNT, "basic")
+    for charge in (
+        await hit(3, "free"),
+        await hit(3, "free"),
+        *await asyncio.gather(hit(1, "other"), hit(1, "other"), hit(3, "free")),
+    ):
+        assert (charge.credits, charge.balance.lookups_used) in ((0, 3), (0, 4))
+    assert (await hit(2)).balance.lookups_used == 6
+    charge = await hit(3, "free")
+    assert (charge.credits, charge.balance.lookups_used) == (0, 6)
+    assert [line[0] for line in await s.lines() if line[0] == "hit"] == ["hit"]
+    left_ms = await s.store.command("PTTL", s.store.keys.hold(ACCOUNT, "free"))
+    assert 200_000 < left_ms <= 300_000
     await s.audit()
 
 
@@ -475,7 +484,7 @@ LEDGER_CASES = (
     ids_are_used_once,
     holds_are_reaped_exactly_at_their_deadline,
     hits_are_free_inside_the_allowance,
-    free_hits_are_counted_and_leave_no_record,
+    free_hits_count_once,
     rejecting_starts_after_the_allowance,
     hits_beyond_need_credits,
     payments_count_once,

@@ -174,9 +174,9 @@ class Customer:
             if hits > free:
                 if self.spend(now, hits - free) is None:
                     return "NOFUNDS"
-                self.seen[hit_id] = hits - free
+            self.seen[hit_id] = hits - free
             self.lookups += hits
-        return [self.seen.get(hit_id, 0), self.lookups]
+        return [self.seen[hit_id], self.lookups]
 
     def do_topup(self, now: int, payment_id: str, credits: int) -> str:
         return self.credit(now, payment_id, 0, credits)

@@ -160,9 +160,8 @@ class LedgerMachine(RuleBasedStateMachine):
         if word == "OK":
             charge = self.run(self.ledger.count_hit(ACCOUNT, "basic", hits, hit_id))
             assert charge.credits == cost
-            if cost:
-                again = self.run(self.ledger.count_hit(ACCOUNT, "basic", hits, hit_id))
-                assert again.credits == cost
+            again = self.run(self.ledger.count_hit(ACCOUNT, "basic", hits, hit_id))
+            assert (again.credits, again.balance) == (cost, charge.balance)
         else:
             assert self.run(word_of(self.ledger.count_hit(ACCOUNT, "basic", hits, hit_id))) == word
 

@@ -85,9 +85,12 @@ local function refund(A, raw, key, member)
     packed_hold('voided', cost, 0, grant, packs, debt, job, string.sub(raw, at)))
 end
 
--- Count cache hits; those beyond the monthly allowance cost `price` each, or are refused. Those that
--- cost something leave a committed hold under their id, so that they count once; free ones leave no
--- record of their own: one that is sent twice counts twice in the allowance.
+local FREE_HIT_KEPT_MS = 300000
+local free_hit = nil
+
+-- Count cache hits; those beyond the monthly allowance cost `price` each, or are refused. They leave
+-- a committed hold under their id, so that they count once; free ones, of which there are very many
+-- and which are in no journal, for as long as somebody may send them again.
 -- OK:<credits> | NOFUNDS | OVER
 local function count_hits(A, raw, key, member, hits, allowance, monthly, floor, grace_ms, price)
   if raw then
@@ -108,6 +111,10 @@ local function count_hits(A, raw, key, member, hits, allowance, monthly, floor, 
     consider_topup(A, A.grant + A.packs - A.debt)
     hold = packed_hold('committed', cost, cost, grant, packs, debt, 0, 'hit')
     put_hold(A, key, member, hold)
+  else
+    free_hit = free_hit or packed_hold('committed', 0, 0, 0, 0, 0, 0, 'hit')
+    hold = free_hit
+    put_for(FREE_HIT_KEPT_MS, key, hold)
   end
   A.lookups_used = A.lookups_used + hits
   return 'OK:' .. cost, hold

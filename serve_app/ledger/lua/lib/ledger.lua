@@ -26,12 +26,15 @@ local FORMAT_1, NO_PLAN = 14 * 8, struct.pack('<d', 0)
 -- journal. A script may work on many accounts: what it decides is collected here and written by
 -- write_all(), one command per kind of write, however many operations there were.
 local NOW = now_ms()
-local puts, n_puts, shards = {'MSET'}, 1, {}
+local puts, n_puts, shards, passing = {'MSET'}, 1, {}, {}
 
 local function put(key, value)
   puts[n_puts + 1], puts[n_puts + 2] = key, value
   n_puts = n_puts + 2
 end
+
+-- What is to be kept for some milliseconds alone.
+local function put_for(ms, key, value) passing[#passing + 1] = {'SET', key, value, 'PX', ms} end
 
 -- What is to be written of a shard.
 local function shard_of(journal, due)
@@ -82,6 +85,7 @@ end
 -- command each: the journal names them, and journal_trim.lua lists them to be forgotten.
 local function write_all()
   if n_puts > 1 then redis.call(unpack(puts, 1, n_puts)) end
+  for i = 1, #passing do redis.call(unpack(passing[i])) end
   for journal, S in pairs(shards) do
     if #S.opened > 2 then redis.call(unpack(S.opened)) end
     if #S.closed > 2 then redis.call(unpack(S.closed)) end
