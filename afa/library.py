@@ -19,8 +19,8 @@ import numpy as np
 from afa.analyzer import Analyzer
 from afa.errors import AudioError, LibraryError
 from afa.track import Track, Vector
-from pipelines.analysis.notes import mode_name, pitch_class
 from pipelines.analysis.records import EMBEDDING_DIMENSION
+from pipelines.analysis.tonality.notes import mode_name, pitch_class
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -14,8 +14,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from afa.track import ATTRIBUTES
-from pipelines.analysis.notes import MODES, PITCH_CLASSES
 from pipelines.analysis.records import TrackFeatures
+from pipelines.analysis.tonality.notes import MODES, PITCH_CLASSES
 from pipelines.audio.waveform import Waveform
 
 COLUMNS = 2000

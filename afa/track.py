@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from pipelines.analysis.notes import mode_name, pitch_class
 from pipelines.analysis.records import TrackFeatures
+from pipelines.analysis.tonality.notes import mode_name, pitch_class
 
 if TYPE_CHECKING:
     from afa.plot import Picture

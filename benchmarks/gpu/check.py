@@ -26,7 +26,7 @@ from benchmarks.gpu.subjects import Subject, subjects
 from benchmarks.report import Options
 from models.checkpoints.cards import ModelCard
 from models.precision import HalvableNetwork, TransformerNetwork
-from pipelines.analysis.checkpoint_model import CheckpointModel, Execution
+from pipelines.analysis.networks.checkpoint_model import CheckpointModel, Execution
 from pipelines.batching.batcher import Batcher
 from pipelines.batching.device import TorchDevice
 

@@ -28,7 +28,7 @@ from models.checkpoints.cache import pull
 from models.checkpoints.cards import CardFile, ModelCard
 from models.checkpoints.sources import file_sha256
 from pipelines.analysis import embedding
-from pipelines.analysis.checkpoint_model import CheckpointModel, Execution, load
+from pipelines.analysis.networks.checkpoint_model import CheckpointModel, Execution, load
 from pipelines.analysis.records import EmbeddingResult
 from pipelines.batching.runner import BatchedStep
 from pipelines.batching.steps import Prepared

@@ -21,7 +21,7 @@ import numpy as np
 from benchmarks.lookup.manifold import Manifold
 from benchmarks.lookup.manifold import Vectors as Drawn
 from benchmarks.report import Options, Result, Target
-from pipelines.analysis.notes import CAMELOT
+from pipelines.analysis.tonality.notes import CAMELOT
 from serve_app.domain.identity import TrackIdentity, to_json
 from serve_app.library.dataset import FRAGMENT_ROWS
 from serve_app.library.library import Library

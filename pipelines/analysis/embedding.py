@@ -11,7 +11,7 @@ from torch import Tensor
 from models.checkpoints.cache import load_tensors
 from models.checkpoints.cards import ModelCard
 from models.projection import Projection, evidence_of
-from pipelines.analysis.checkpoint_model import EAGER, CheckpointModel, Execution, load
+from pipelines.analysis.networks.checkpoint_model import EAGER, CheckpointModel, Execution, load
 from pipelines.analysis.records import EMBEDDING_DIMENSION, EmbeddingResult
 from pipelines.analysis.tags.presence import audience, speech
 from pipelines.analysis.tags.tagging import (

@@ -1,11 +1,11 @@
 """Merge the results of the steps into one record."""
 
-from pipelines.analysis.notes import camelot
 from pipelines.analysis.records import EmbeddingResult, MoodResult, SpectralResult, TrackFeatures
 from pipelines.analysis.tags.contradictions import consistent_tags
 from pipelines.analysis.tags.presence import with_presence
 from pipelines.analysis.tags.repeatability import repeatability
 from pipelines.analysis.tags.tagging import joined_tags
+from pipelines.analysis.tonality.notes import camelot
 
 
 def merge(

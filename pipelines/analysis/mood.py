@@ -10,7 +10,7 @@ from torch import Tensor
 
 from models.checkpoints.cards import ModelCard
 from models.vibenet import ATTRIBUTES
-from pipelines.analysis.checkpoint_model import EAGER, CheckpointModel, Execution, load
+from pipelines.analysis.networks.checkpoint_model import EAGER, CheckpointModel, Execution, load
 from pipelines.analysis.records import MoodResult
 from pipelines.analysis.tags.attributes import MAPPING_NETWORK, attributes_from_tags
 from pipelines.analysis.tags.tagging import Vocabulary, calibrated_tags, vocabulary_of

@@ -7,7 +7,7 @@ import torch
 
 from models.checkpoints.cards import ModelCard
 from pipelines.analysis import embedding, mood
-from pipelines.analysis.checkpoint_model import EAGER, Execution
+from pipelines.analysis.networks.checkpoint_model import EAGER, Execution
 from pipelines.analysis.records import EmbeddingResult, MoodResult
 from pipelines.batching.steps import Both
 

@@ -11,12 +11,12 @@ from models.rhythm.beatnet import SAMPLE_RATE
 from models.rhythm.tempo import TempoRange
 from models.tonality.key import UNKNOWN, Key
 from models.tonality.tuning import estimate_tuning
-from pipelines.analysis.beats import BeatModel, load_beat_model
-from pipelines.analysis.notes import camelot
 from pipelines.analysis.records import UNKNOWN_KEY, QuickFeatures
-from pipelines.analysis.rhythm import estimate_rhythm
+from pipelines.analysis.rhythm.beats import BeatModel, load_beat_model
+from pipelines.analysis.rhythm.estimate import estimate_rhythm
 from pipelines.analysis.spectral import CHROMA_ID, load_key_networks
-from pipelines.analysis.tonal import ChromaModel, KeyNetworkModel, estimate_key
+from pipelines.analysis.tonality.key import ChromaModel, KeyNetworkModel, estimate_key
+from pipelines.analysis.tonality.notes import camelot
 from pipelines.audio.gain import SILENCE_PEAK, peak_of
 from pipelines.audio.track import Track
 from pipelines.audio.waveform import Waveform

@@ -17,11 +17,10 @@ from models.tonality.chordnet import ChordNetwork
 from models.tonality.keynet import KeyNetwork
 from models.tonality.skey import SKey
 from models.tonality.tuning import estimate_tuning
-from pipelines.analysis.beats import BeatModel, join_beats, load_beat_model
-from pipelines.analysis.chords import ChordModel, find_chords, join_chords
 from pipelines.analysis.levels import LevelModel, join_levels
 from pipelines.analysis.records import UNKNOWN_KEY, SpectralResult, TempoAlternative
-from pipelines.analysis.rhythm import estimate_rhythm, weigh_alternatives
+from pipelines.analysis.rhythm.beats import BeatModel, join_beats, load_beat_model
+from pipelines.analysis.rhythm.estimate import estimate_rhythm, weigh_alternatives
 from pipelines.analysis.structure import (
     MeasuredTrack,
     SoundModel,
@@ -29,7 +28,8 @@ from pipelines.analysis.structure import (
     find_sections,
     find_segments,
 )
-from pipelines.analysis.tonal import ChromaModel, KeyNetworkModel, estimate_key, join_chroma
+from pipelines.analysis.tonality.chords import ChordModel, find_chords, join_chords
+from pipelines.analysis.tonality.key import ChromaModel, KeyNetworkModel, estimate_key, join_chroma
 from pipelines.audio.gain import SILENCE_PEAK, peak_of
 from pipelines.audio.track import Track
 from pipelines.batching.framed import FrameGrid

@@ -21,8 +21,8 @@ from models.segments import (
 )
 from pipelines.analysis.levels import Levels
 from pipelines.analysis.records import Section, Segment
-from pipelines.analysis.rhythm import CHROMA_RATE, Rhythm
-from pipelines.analysis.tonal import estimate_key
+from pipelines.analysis.rhythm.estimate import CHROMA_RATE, Rhythm
+from pipelines.analysis.tonality.key import estimate_key
 from pipelines.batching.framed import FrameGrid
 
 GRID_FRAMES = 1500

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from models.rhythm.network import SAMPLE_RATE, BeatNetwork
 from models.rhythm.tracker import BeatTracker
-from pipelines.analysis.beats import BeatEvidence
-from pipelines.analysis.rhythm import Rhythm, estimate_rhythm
-from pipelines.analysis.tonal import ChromaModel
+from pipelines.analysis.rhythm.beats import BeatEvidence
+from pipelines.analysis.rhythm.estimate import Rhythm, estimate_rhythm
+from pipelines.analysis.tonality.key import ChromaModel
 from pipelines.audio.decode import DecodeLimits, decode
 from pipelines.audio.resample import resample
 from pipelines.training.clips import Clip, bands_of

@@ -22,7 +22,7 @@ METRICS = (
 )
 PITCH_CLASSES = ("C", "C#", "D", "Eb", "E", "F", "F#", "G", "Ab", "A", "Bb", "B")
 """Spelt like annotations, with the usual flats; mir_eval takes either. What the service answers is
-spelt in `pipelines.analysis.notes`."""
+spelt in `pipelines.analysis.tonality.notes`."""
 
 _TOLERANCE = 0.04
 _OCTAVES = (1.0, 1 / 3, 1 / 2, 2.0, 3.0)

@@ -2,7 +2,7 @@
 
 import torch
 
-from pipelines.analysis.checkpoint_model import EAGER, Execution
+from pipelines.analysis.networks.checkpoint_model import EAGER, Execution
 from serve_app.composition.model_args import ExecutionOptions, ModelArgs
 
 

@@ -84,8 +84,8 @@ def tracks_mirror(url: str, folder: Path) -> Mirror:
 def checkpoint_mirror(url: str, model_dir: Path) -> Mirror:
     """Give what publishes the checkpoints of a model folder to ``url``, or fetches them.
 
-    What torch has compiled for them here (`pipelines.analysis.compiled`) goes with them. A node's
-    checkpoints that are not published stay.
+    What torch has compiled for them here (`pipelines.analysis.networks.compiled`) goes with them.
+    A node's checkpoints that are not published stay.
     """
     pulled = sorted(path.parent.name for path in model_dir.glob(f"*/{WEIGHTS}"))
     places = [Place("", OWN_CARDS), *(Place(name, WEIGHTS) for name in pulled)]

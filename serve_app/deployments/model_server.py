@@ -12,7 +12,7 @@ from ray import ObjectRef
 
 from models.checkpoints.cards import CardError
 from models.checkpoints.stored import stored_bytes
-from pipelines.analysis.checkpoint_model import EAGER, CheckpointModel
+from pipelines.analysis.networks.checkpoint_model import EAGER, CheckpointModel
 from pipelines.audio.waveform import Samples, Waveform
 from pipelines.batching.batcher import DeviceFaultError, DeviceGoneError, Observation
 from pipelines.batching.device import Turns, is_device_fault, is_out_of_memory

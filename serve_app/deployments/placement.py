@@ -8,7 +8,7 @@ import ray
 import torch
 
 from afa.device import resolve_device
-from pipelines.analysis.checkpoint_model import Execution
+from pipelines.analysis.networks.checkpoint_model import Execution
 from serve_app.domain.telemetry.metrics import DEVICE
 
 logger = logging.getLogger(__name__)

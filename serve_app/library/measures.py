@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from pipelines.analysis import notes
+from pipelines.analysis.tonality import notes
 from serve_app.library.track import LibraryTrack
 
 

@@ -9,7 +9,7 @@ import torch
 from configs.settings import Settings
 from models.checkpoints.cache import pull
 from pipelines.analysis import embedding, mood, spectral
-from pipelines.analysis.rhythm import TempoRange
+from pipelines.analysis.rhythm.estimate import TempoRange
 from pipelines.audio.waveform import Waveform
 from pipelines.batching.steps import run_local
 from serve_app.composition.options import ModelOptions

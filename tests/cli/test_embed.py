@@ -20,8 +20,8 @@ from afa.cards import known_cards
 from models.checkpoints.cache import pull
 from models.checkpoints.cards import choose_cards
 from pipelines.analysis import mood_and_embedding
-from pipelines.analysis.checkpoint_model import CheckpointModel
 from pipelines.analysis.excerpt import Excerpt
+from pipelines.analysis.networks.checkpoint_model import CheckpointModel
 from pipelines.audio.decode import DecodeLimits, decode
 from pipelines.batching.steps import run_local
 from serve_app.cli.main import app

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 import afa
 from models.checkpoints.cards import ModelCard
 from models.checkpoints.sources import file_sha256
-from pipelines.analysis.card_check import check_card
+from pipelines.analysis.networks.card_check import check_card
 from serve_app.cli.main import app
 from tests.conftest import DEMO_TRACK, REPOSITORY
 

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from afa.cards import known_cards
 from models.checkpoints.cards import CardError
-from pipelines.analysis.checkpoint_model import EAGER, Execution
+from pipelines.analysis.networks.checkpoint_model import EAGER, Execution
 from serve_app.composition.execution import execution_on
 from serve_app.composition.model_args import ExecutionOptions
 from serve_app.composition.options import ModelOptions

@@ -3,7 +3,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from pipelines.analysis.checkpoint_model import EAGER, Execution
+from pipelines.analysis.networks.checkpoint_model import EAGER, Execution
 from serve_app.deployments import placement
 from serve_app.deployments.placement import (
     CONTEXT_BYTES,

@@ -171,9 +171,8 @@ class Customer:
         self.begin(now)
         if hit_id not in self.seen:
             free = max(0, min(hits, self.terms.lookups - self.lookups))
-            if hits > free:
-                if self.spend(now, hits - free) is None:
-                    return "NOFUNDS"
+            if hits > free and self.spend(now, hits - free) is None:
+                return "NOFUNDS"
             self.seen[hit_id] = hits - free
             self.lookups += hits
         return [self.seen[hit_id], self.lookups]

@@ -14,7 +14,7 @@ from models.rhythm.decoder import FRAME_RATE
 from models.segments import FRAME_RATE as SEGMENT_RATE
 from models.segments import find_boundaries
 from pipelines.analysis.excerpt import Excerpt
-from pipelines.analysis.rhythm import CHROMA_RATE, refine
+from pipelines.analysis.rhythm.estimate import CHROMA_RATE, refine
 from pipelines.audio.waveform import SAMPLE_RATE, Waveform
 from pipelines.batching.framed import FrameGrid
 from pipelines.batching.windows import WindowSpec, window_starts

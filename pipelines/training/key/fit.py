@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from models.tonality.keynet import BANDS_PER_OCTAVE, HIDDEN, KeyNetwork, compressed
-from pipelines.analysis.notes import pitch_class
+from pipelines.analysis.tonality.notes import pitch_class
 from pipelines.training.clips import UNKNOWN_KEY
 from pipelines.training.cycle import Cycle, CyclePlan
 from pipelines.training.key.augmentation import augment, transposed

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 
-from pipelines.analysis.notes import mode_name, pitch_class
 from pipelines.analysis.records import TrackFeatures
+from pipelines.analysis.tonality.notes import mode_name, pitch_class
 from serve_app.api.door.limits import Reader
 from serve_app.api.door.request import Offered, Services, error_responses, request_id
 from serve_app.api.routes.features import Artist, Song, TrackIdPath

@@ -5,8 +5,8 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from pipelines.analysis.notes import chord_name, mode_name, pitch_class, quality
 from pipelines.analysis.records import Chord, Section, Segment, TrackFeatures
+from pipelines.analysis.tonality.notes import chord_name, mode_name, pitch_class, quality
 from serve_app.api.wire.bodies import KeyName, Meta, Unit, WireModel
 from serve_app.api.wire.features import ExtendedFeatures, extended_fields
 from serve_app.api.wire.meanings import META

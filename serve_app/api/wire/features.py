@@ -4,9 +4,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from pipelines.analysis.notes import mode_name, pitch_class
 from pipelines.analysis.records import TrackFeatures
 from pipelines.analysis.tags.kinds import TagKind, kind_of
+from pipelines.analysis.tonality.notes import mode_name, pitch_class
 from serve_app.api.wire.bodies import KeyName, Meta, Percent, Unit, WireModel
 from serve_app.api.wire.dialects.spotify import time_signature
 from serve_app.api.wire.meanings import (

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
-from pipelines.analysis.notes import mode_name, pitch_class
+from pipelines.analysis.tonality.notes import mode_name, pitch_class
 from serve_app.api.wire.bodies import Meta, Percent, Unit, WireModel
 from serve_app.api.wire.meanings import ARTIST, IDS, META, TITLE
 from serve_app.domain.track_ids import LIBRARY_PREFIX

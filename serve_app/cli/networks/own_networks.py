@@ -120,7 +120,7 @@ def report(card: ModelCard, settings: Settings) -> int:
     """
     from afa.device import resolve_device
     from models.checkpoints.cache import CheckpointError, pull, verify
-    from pipelines.analysis.card_check import check_card
+    from pipelines.analysis.networks.card_check import check_card
 
     console.print(card.model_id, style="bold", highlight=False)
     faults = 0

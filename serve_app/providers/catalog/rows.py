@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import pyarrow as pa
 
-from pipelines.analysis.notes import MODES, PITCH_CLASSES
+from pipelines.analysis.tonality.notes import MODES, PITCH_CLASSES
 from serve_app.domain.identity import ID_FIELDS, TrackIdentity
 from serve_app.domain.track_ids import InvalidTrackIdError, track_id_of
 from serve_app.providers.web.url_guard import InvalidUrlError, UrlGuard

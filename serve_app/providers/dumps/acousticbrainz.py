@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import median_low
 from typing import Any
 
-from pipelines.analysis.notes import MODES, PITCH_CLASSES
+from pipelines.analysis.tonality.notes import MODES, PITCH_CLASSES
 from serve_app.domain.identity import TrackIdentity
 from serve_app.domain.track_ids import Platform
 from serve_app.providers.catalog.build import write_parquet

@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyarrow import csv
 
-from pipelines.analysis.notes import MODES
+from pipelines.analysis.tonality.notes import MODES
 from serve_app.domain.identity import TrackIdentity
 from serve_app.providers.catalog.build import Progress, write_parquet
 from serve_app.providers.catalog.rows import TEMPO_RANGE

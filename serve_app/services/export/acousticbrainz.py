@@ -10,8 +10,8 @@ References:
 
 from typing import Any
 
-from pipelines.analysis.notes import mode_name, pitch_class
 from pipelines.analysis.records import UNKNOWN_KEY, TrackFeatures
+from pipelines.analysis.tonality.notes import mode_name, pitch_class
 from serve_app.domain.identity import TrackIdentity
 
 Document = dict[str, Any]

@@ -2,7 +2,7 @@
 
 from enum import StrEnum
 
-from pipelines.analysis.notes import camelot
+from pipelines.analysis.tonality.notes import camelot
 
 _FLATS = ("C", "Db", "D", "Eb", "E", "F", "F#", "G", "Ab", "A", "Bb", "B")
 """Spelt as taggers do: flats, but F sharp."""

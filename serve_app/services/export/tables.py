@@ -8,7 +8,7 @@ from typing import IO, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines.analysis.notes import mode_name, pitch_class
+from pipelines.analysis.tonality.notes import mode_name, pitch_class
 from serve_app.services.export.tracks import ExportTrack
 
 _ATTRIBUTES = (

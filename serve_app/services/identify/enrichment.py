@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from pipelines.analysis.notes import camelot, pitch_class
+from pipelines.analysis.tonality.notes import camelot, pitch_class
 from serve_app.domain.identification import Recognition, ReleaseFacts, ReleaseIds, TempoAndKey
 from serve_app.domain.identity import TrackIdentity
 from serve_app.domain.providers import AmbiguousIdError, ProviderError, ProvidersFailedError

@@ -4,7 +4,6 @@ import hashlib
 from collections.abc import Callable
 
 from models.rhythm.tempo import TempoRange
-from pipelines.analysis.notes import camelot
 from pipelines.analysis.records import (
     EMBEDDING_DIMENSION,
     Chord,
@@ -16,6 +15,7 @@ from pipelines.analysis.records import (
     TrackFeatures,
 )
 from pipelines.analysis.tags.repeatability import USUAL_SPREADS
+from pipelines.analysis.tonality.notes import camelot
 
 MODEL_ID = "simulated"
 DURATION_S = 180.0

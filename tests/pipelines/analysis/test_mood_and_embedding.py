@@ -14,8 +14,8 @@ from models.checkpoints.cache import pull
 from models.checkpoints.cards import CardFile, ModelCard, choose_cards
 from models.checkpoints.sources import file_sha256
 from pipelines.analysis import embedding, mood_and_embedding
-from pipelines.analysis.checkpoint_model import CheckpointModel
 from pipelines.analysis.mood_and_embedding import MoodAndEmbeddingStep
+from pipelines.analysis.networks.checkpoint_model import CheckpointModel
 from pipelines.audio.track import Track
 from pipelines.audio.waveform import Waveform
 from pipelines.batching.runner import BatchedStep

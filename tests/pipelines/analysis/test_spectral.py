@@ -20,9 +20,9 @@ from models.loudness import integrated_loudness
 from models.rhythm.beatnet import HOP_LENGTH, SAMPLE_RATE
 from models.rhythm.tracker import BeatTracker
 from pipelines.analysis import spectral
-from pipelines.analysis.beats import BeatEvidence
 from pipelines.analysis.records import SpectralResult
-from pipelines.analysis.rhythm import estimate_rhythm
+from pipelines.analysis.rhythm.beats import BeatEvidence
+from pipelines.analysis.rhythm.estimate import estimate_rhythm
 from pipelines.analysis.spectral import SpectralStep
 from pipelines.audio.decode import DecodeLimits, decode
 from pipelines.audio.resample import resample

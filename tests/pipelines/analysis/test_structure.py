@@ -7,7 +7,7 @@ import torch
 from models.loudness import STEP_S
 from models.segments import FRAME_RATE, SAMPLE_RATE, SoundFrames
 from pipelines.analysis.levels import Levels
-from pipelines.analysis.rhythm import CHROMA_RATE, NO_RHYTHM, Rhythm
+from pipelines.analysis.rhythm.estimate import CHROMA_RATE, NO_RHYTHM, Rhythm
 from pipelines.analysis.structure import (
     MeasuredTrack,
     SoundModel,
@@ -15,7 +15,7 @@ from pipelines.analysis.structure import (
     find_sections,
     find_segments,
 )
-from pipelines.analysis.tonal import ChromaModel
+from pipelines.analysis.tonality.key import ChromaModel
 from pipelines.batching.steps import forward_windows
 
 CPU = torch.device("cpu")

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from models.checkpoints.cards import ModelCard
-from pipelines.analysis.checkpoint_model import CheckpointModel, Execution
+from pipelines.analysis.networks.checkpoint_model import CheckpointModel, Execution
 from pipelines.batching.cuda_graph import WARM_UP_RUNS, RecordedForward
 from pipelines.batching.device import TorchDevice
 

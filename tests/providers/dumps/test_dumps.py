@@ -10,7 +10,7 @@ from uuid import UUID
 import pyarrow as pa
 import pytest
 
-from pipelines.analysis.notes import MODES, PITCH_CLASSES
+from pipelines.analysis.tonality.notes import MODES, PITCH_CLASSES
 from serve_app.domain.identity import TrackIdentity
 from serve_app.domain.track_ids import Platform, TrackId
 from serve_app.providers.catalog.build import build_catalog

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipelines.analysis.notes import CAMELOT
+from pipelines.analysis.tonality.notes import CAMELOT
 from serve_app.services.similar.harmony import (
     compatible_keys,
     key_distance,

@@ -13,7 +13,7 @@ from torch.nn import functional
 from models.checkpoints.cards import ModelCard
 from models.networks import build_network
 from models.precision import HalvableNetwork, TransformerNetwork, halve_weights
-from pipelines.analysis.compiled import CompiledFile
+from pipelines.analysis.networks.compiled import CompiledFile
 from pipelines.batching.cuda_graph import RecordedForward
 from pipelines.batching.windows import WindowSpec, cut, repeated, window_starts
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from models.checkpoints.cards import ModelCard
-from pipelines.analysis.checkpoint_model import EAGER, CheckpointModel, Execution
+from pipelines.analysis.networks.checkpoint_model import EAGER, CheckpointModel, Execution
 
 CPU = torch.device("cpu")
 

@@ -6,7 +6,7 @@ import torch
 
 from models.tonality.key import SAMPLE_RATE, UNKNOWN
 from models.tonality.tuning import estimate_tuning
-from pipelines.analysis.tonal import ChromaModel, estimate_key, tuned
+from pipelines.analysis.tonality.key import ChromaModel, estimate_key, tuned
 from tests.data.synthetic_music import steady
 
 MODEL = ChromaModel("hpcp", torch.device("cpu"))

@@ -8,8 +8,8 @@ from configs.tables import load_table
 from models.checkpoints.cache import default_model_dir
 from models.checkpoints.cards import choose_cards, parse_cards
 from models.rhythm.network import SAMPLE_RATE
-from pipelines.analysis.beats import BeatEvidence, BeatModel, load_beat_model
-from pipelines.analysis.rhythm import Rhythm, estimate_rhythm, weigh_alternatives
+from pipelines.analysis.rhythm.beats import BeatEvidence, BeatModel, load_beat_model
+from pipelines.analysis.rhythm.estimate import Rhythm, estimate_rhythm, weigh_alternatives
 from pipelines.batching.steps import forward_windows
 
 SECONDS = 16.0

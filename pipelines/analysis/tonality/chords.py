@@ -20,7 +20,7 @@ from models.tonality.chordnet import (
     ChordNetwork,
 )
 from pipelines.analysis.records import UNKNOWN_KEY, Chord
-from pipelines.analysis.tonal import length_in_tune, stretch_in_tune
+from pipelines.analysis.tonality.key import length_in_tune, stretch_in_tune
 from pipelines.batching.framed import FrameGrid
 from pipelines.batching.windows import LazyWindows, Windows
 

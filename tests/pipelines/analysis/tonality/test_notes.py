@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipelines.analysis.notes import CAMELOT, camelot, mode_name, pitch_class
+from pipelines.analysis.tonality.notes import CAMELOT, camelot, mode_name, pitch_class
 
 
 @pytest.mark.parametrize(

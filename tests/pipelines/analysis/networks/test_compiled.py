@@ -8,7 +8,7 @@ import torch
 
 from models.checkpoints.cache import CheckpointError
 from models.checkpoints.cards import ModelCard
-from pipelines.analysis.compiled import CompiledFile
+from pipelines.analysis.networks.compiled import CompiledFile
 
 CPU = torch.device("cpu")
 
@@ -47,7 +47,7 @@ PROCESS = """
 import sys, torch
 from pathlib import Path
 from torch._dynamo.utils import counters
-from pipelines.analysis.compiled import CompiledFile
+from pipelines.analysis.networks.compiled import CompiledFile
 
 class Net(torch.nn.Module):
     def __init__(self):

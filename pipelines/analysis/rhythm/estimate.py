@@ -22,7 +22,7 @@ from models.rhythm.tempo import (
 )
 from models.tonality.key import HOP_LENGTH as CHROMA_HOP_LENGTH
 from models.tonality.key import SAMPLE_RATE as CHROMA_SAMPLE_RATE
-from pipelines.analysis.beats import BeatEvidence
+from pipelines.analysis.rhythm.beats import BeatEvidence
 
 CHROMA_RATE = CHROMA_SAMPLE_RATE / CHROMA_HOP_LENGTH
 """Chroma frames a second."""

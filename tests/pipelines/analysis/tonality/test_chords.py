@@ -16,10 +16,10 @@ from models.tonality.chordnet import (
     SAMPLE_RATE,
     ChordNetwork,
 )
-from pipelines.analysis.chords import ChordEvidence, ChordModel, find_chords, join_chords
-from pipelines.analysis.notes import chord_name
 from pipelines.analysis.records import Chord
-from pipelines.analysis.tonal import played_in_tune
+from pipelines.analysis.tonality.chords import ChordEvidence, ChordModel, find_chords, join_chords
+from pipelines.analysis.tonality.key import played_in_tune
+from pipelines.analysis.tonality.notes import chord_name
 from pipelines.batching.steps import forward_windows
 
 _FRAME_S = FRAME_SAMPLES / SAMPLE_RATE

@@ -11,7 +11,7 @@ from models.checkpoints.cards import CardError, ModelCard
 from models.rhythm.beatnet import SAMPLE_RATE
 from models.rhythm.network import BeatNetwork
 from models.rhythm.tracker import BeatTracker
-from pipelines.analysis.beats import BeatModel, load_beat_model
+from pipelines.analysis.rhythm.beats import BeatModel, load_beat_model
 from pipelines.batching.steps import forward_windows
 
 

@@ -6,8 +6,13 @@ import pytest
 from models.rhythm.decoder import BeatSpace, grid_likelihood
 from models.rhythm.network import FRAME_RATE, TEMPI
 from models.rhythm.tempo import TempoRange
-from pipelines.analysis.beats import BeatEvidence
-from pipelines.analysis.rhythm import NO_RHYTHM, estimate_rhythm, refine, weigh_alternatives
+from pipelines.analysis.rhythm.beats import BeatEvidence
+from pipelines.analysis.rhythm.estimate import (
+    NO_RHYTHM,
+    estimate_rhythm,
+    refine,
+    weigh_alternatives,
+)
 
 
 def activations(
@@ -179,7 +184,7 @@ def test_a_tempo_is_tried_once_for_a_track(monkeypatch: pytest.MonkeyPatch) -> N
         tried.append(tuple(space.periods))
         return grid_likelihood(pulse, space)
 
-    monkeypatch.setattr("pipelines.analysis.beats.grid_likelihood", counted)
+    monkeypatch.setattr("pipelines.analysis.rhythm.beats.grid_likelihood", counted)
     beats = believing(activations(np.arange(0.3, 40, 0.5), 40), 60.0, 3.0)
     assert weigh_alternatives(beats, estimate_rhythm(beats).tempo)
     assert len(tried) >= 2

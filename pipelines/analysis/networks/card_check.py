@@ -12,7 +12,7 @@ from models.checkpoints.cache import CheckpointError, load_tensors, verify
 from models.checkpoints.cards import CardError, ModelCard
 from models.projection import Projection, evidence_of
 from models.vibenet import ATTRIBUTES
-from pipelines.analysis.checkpoint_model import CheckpointModel, load
+from pipelines.analysis.networks.checkpoint_model import CheckpointModel, load
 from pipelines.analysis.records import EMBEDDING_DIMENSION
 from pipelines.analysis.tags.tagging import vocabulary_of
 

@@ -1,0 +1,1 @@
+"""Checkpoints: checked against their cards, compiled, and run as windowed models."""

@@ -1,0 +1,1 @@
+"""Beats, downbeats, tempo and metre: the networks that hear them, and the grid made of that."""

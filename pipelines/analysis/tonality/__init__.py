@@ -1,0 +1,1 @@
+"""Key, chords and their names."""
