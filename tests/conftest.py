@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
+from hypothesis import settings
 from torch import Tensor
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
@@ -52,7 +53,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure() -> None:
-    """Let what commands print not depend on the terminal that the tests were started in."""
+    """Let what commands print not depend on the terminal that the tests were started in.
+
+    And let a property be tried on the same examples each time, and none be too slow.
+    """
+    settings.load_profile("ci")
     os.environ["COLUMNS"] = "80"
     for name in COLOURED:
         os.environ.pop(name, None)
