@@ -18,6 +18,8 @@ cr:{cNN}:j                  stream journal, append-only                 until ex
 cr:{cNN}:jb                 hash   sums of the exported journal         for ever
 cr:{cNN}:latest             string latest moment a month may begin      for ever
 cr:{cNN}:lost               string a failover lost exported entries     10 min, or reconciled
+cr:{cNN}:compared           string history of writes that was last      for ever
+                                   compared with the archive
 cr:beginning                string who begins an archive                60 s
 cr:shards                   string number of shards                     for ever
 cr:format                   string version of these formats             for ever

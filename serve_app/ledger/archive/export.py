@@ -76,6 +76,7 @@ class Exporter:
         await self._note_head(
             {shard: one[-1].number for shard, one in self._segments.items() if one}
         )
+        await self._note_compared([tag for tag in tags if tag[1:-1] not in lacks])
         if lacks:
             self._segments = None
             raise LostEntriesError(
@@ -88,6 +89,10 @@ class Exporter:
         if head != self._head:
             await self._archive.put_head(head)
             self._head = head
+
+    async def _note_compared(self, tags: Sequence[str]) -> None:
+        script, keys = self._store.script("history_compared").text, self._store.keys
+        await self._store.batch([("EVAL", script, 1, keys.shard(tag, "compared")) for tag in tags])
 
     async def _export_shard(self, tag: str, listed: list[Segment]) -> int:
         n_entries = 0

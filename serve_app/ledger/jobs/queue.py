@@ -218,13 +218,14 @@ class Jobs:
         return parse_record(job_id, pairs) if b"state" in pairs else None
 
     async def may_have_lost(self, account: str) -> bool:
-        """Tell whether a failover took jobs of that account's shard that nobody has brought back.
+        """Tell whether a failover took, or may have taken, jobs of that account's shard.
 
         Raises:
             ServiceUnavailableError: The ledger is away.
         """
-        keys = self._store.keys
-        return bool(await self._store.command("EXISTS", keys.shard(keys.tag(account), "lost")))
+        keys, tag = self._store.keys, self._store.keys.tag(account)
+        names = [keys.shard(tag, name) for name in ("lost", "compared")]
+        return bool(await self._store.run("loss_suspected", names))
 
     async def wait(self, account: str, job_id: str, timeout_s: float) -> JobRecord | None:
         """Read a job, waiting up to ``timeout_s`` seconds for its end."""

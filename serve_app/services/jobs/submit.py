@@ -187,7 +187,7 @@ class AnalysisService:
 
         Raises:
             JobNotFoundError: Expired, never existed, or another owner's.
-            ServiceUnavailableError: Or a failover took it, and it is to be brought back.
+            ServiceUnavailableError: Or a failover may have taken it, and it is brought back.
         """
         if wait_s > 0:
             job = await self._jobs.wait(caller.account, job_id, wait_s)
@@ -195,7 +195,8 @@ class AnalysisService:
             job = await self._jobs.get(caller.account, job_id)
         if job is None and await self._jobs.may_have_lost(caller.account):
             raise ServiceUnavailableError(
-                "a failure took some jobs, maybe this one, and they are brought back; ask again",
+                "a failure may have taken some jobs, maybe this one, and they are brought back; "
+                "ask again",
                 LOST_RETRY_S,
             )
         if job is None:
