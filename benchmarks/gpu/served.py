@@ -91,9 +91,11 @@ class Served:
 
         async def caller() -> None:
             nonlocal n_done
-            while time.perf_counter() < begun_s + duration_s:
+            while True:
                 await self.step.complete(Prepared(windows))
                 n_done += self.batch
+                if time.perf_counter() >= begun_s + duration_s:
+                    break
 
         await asyncio.gather(*(caller() for _ in range(CALLERS)))
         return n_done / (time.perf_counter() - begun_s)

@@ -65,7 +65,7 @@ async def fill(folder: Path, n_tracks: int, ledger_url: str, cache_url: str) -> 
         object_store=(folder / "objects").as_uri(),
         key_pepper="benchmark",
     )
-    stores = open_stores(options)
+    stores = open_stores(options, in_background=True)
     try:
         ids = pq.read_table(parquet, columns=["spotify_id"])["spotify_id"].to_pylist()
         await cache_features(stores, Catalog.open(catalog_dir), ids)

@@ -73,7 +73,7 @@ async def round_trips(scene: Scene) -> float:
         n_sent += 1
         await send(connection, *given, **named)
 
-    stores = open_stores(scene.stores)
+    stores = open_stores(scene.stores, in_background=True)
     plan = Plan(server="uvicorn", port=1, stores=scene.stores, catalog_dir=scene.catalog_dir)
     app = create_app(compose_services(stores, surroundings(plan)))
     headers = {"Authorization": f"Bearer {scene.keys[0]}"}

@@ -5,7 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
-CHUNK = b"x" * 900
+CHUNK = b"x" * 2000
 
 
 @dataclass
@@ -43,7 +43,7 @@ class SlowUploads:
             writer.write(
                 f"POST {self.path} HTTP/1.1\r\nHost: {parts.netloc}\r\n"
                 f"Authorization: Bearer {self.key}\r\nContent-Type: {self.content_type}\r\n"
-                "Content-Length: 900000\r\n\r\n".encode()
+                "Content-Length: 2000000\r\n\r\n".encode()
                 + self.opening
             )
             while not answer.done():

@@ -510,7 +510,7 @@ async def test_the_webhook_can_be_set_read_and_removed(api: Application) -> None
 
 async def test_polling_one_job_is_limited_to_one_a_second(api: Application) -> None:
     client = api.client("scale")
-    answers = [await client.get("/v1/jobs/job_x") for _ in range(8)]
+    answers = [await client.get("/v1/jobs/job_x") for _ in range(30)]
     assert answers[0].status_code == 404
     assert answers[-1].status_code == 429
     assert '"job"' in answers[-1].headers["RateLimit"]
@@ -562,7 +562,7 @@ async def test_what_charges_is_503_within_a_second_while_the_ledger_hangs(
             for number, (method, path, sent) in enumerate(requests):
                 times_s: list[float] = []
                 # What is slow because other work has the processor is fast another time.
-                while len(times_s) < 3 and min(times_s, default=2.0) > 1.0:
+                while len(times_s) < 6 and min(times_s, default=2.0) > 1.0:
                     began = time.monotonic() - waited_s()
                     answer = await client.request(method, path, **sent)
                     times_s.append(time.monotonic() - waited_s() - began)

@@ -41,7 +41,7 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0)
     server.start()
     endpoint = "http://{}:{}".format(*server.get_host_and_port())
-    assert httpx.put(f"{endpoint}/music").is_success
+    assert httpx.put(f"{endpoint}/music", timeout=120).is_success
     yield f"s3://music/out?endpoint={endpoint}&region=us-east-1"
     server.stop()
 

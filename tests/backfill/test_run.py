@@ -58,7 +58,7 @@ def test_a_store_that_went_away_costs_no_file_its_next_try(
     server.start()
     endpoint = "http://{}:{}".format(*server.get_host_and_port())
     for key in ("", "/away.mp3", "/short.mp3"):
-        assert httpx.put(f"{endpoint}/music{key}").is_success
+        assert httpx.put(f"{endpoint}/music{key}", timeout=120).is_success
     place = Bucket(f"s3://music?endpoint={endpoint}&region=us-east-1")
     away, short = listed = [one for one in place.find() if isinstance(one, Found)]
     server.stop()

@@ -64,7 +64,7 @@ def test_a_served_model_has_the_execution_of_the_gpu_profile() -> None:
         assert str(model.network.precision) == f"torch.{profile['execution']['dtype']}"
         assert model.batch_sizes == (1, 4)
         with kernels(DRY):
-            rate = asyncio.run(of.served_rate(0.01))
+            rate = asyncio.run(of.served_rate(1.0))
         (metrics,) = of.step.metrics().values()
         assert rate > 0
         assert metrics.windows >= 16  # four callers of a batch each

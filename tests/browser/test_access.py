@@ -1,7 +1,5 @@
 """Nothing that axe finds to stand in the way of a person, in any state of either page."""
 
-import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,28 +10,19 @@ from playwright.sync_api import BrowserContext, Page
 from tests.api.live import LiveApplication
 from tests.browser.real_backend import RealBackend
 from tests.browser.test_playground import ANALYSED_MS, DEMO, PHONE, drop, gate_shut
+from tests.npm import npm_with
 
 pytestmark = [pytest.mark.redis, pytest.mark.npm]
 
 AXE = "axe-core@4.14.1"
-OFFLINE = ("ENOTFOUND", "EAI_AGAIN", "ETIMEDOUT", "ECONNREFUSED")
 RUN = """async () => (await axe.run(document, { resultTypes: ["violations"] })).violations.map(
   (one) => `${one.id}: ${one.nodes.map((node) => node.html.slice(0, 120)).join(" | ")}`)"""
 
 
 @pytest.fixture(scope="module")
 def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
-    npm = shutil.which("npm")
-    if npm is None:
-        pytest.skip("no npm on this machine")
     folder = tmp_path_factory.mktemp("axe")
-    install = [npm, "install", "--no-audit", "--no-fund", "--ignore-scripts", AXE]
-    installed = subprocess.run(
-        install, cwd=folder, capture_output=True, text=True, timeout=240, check=False
-    )
-    if any(code in installed.stderr for code in OFFLINE):
-        pytest.skip("the npm registry cannot be reached")
-    assert installed.returncode == 0, installed.stderr
+    npm_with(folder, "install", AXE)
     return (folder / "node_modules" / "axe-core" / "axe.min.js").read_text()
 
 

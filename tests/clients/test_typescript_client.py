@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -13,11 +12,11 @@ from clients.generate import TYPESCRIPT, typescript_types
 from tests.api.live import LiveApplication
 from tests.browser.conftest import opened_browser
 from tests.conftest import DEMO_TRACK
+from tests.npm import npm_with
 
 pytestmark = [pytest.mark.redis, pytest.mark.npm]
 
 REPOSITORY = Path(__file__).parents[2]
-OFFLINE = ("ENOTFOUND", "EAI_AGAIN", "ETIMEDOUT", "ECONNREFUSED")
 
 
 def run(*command: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -36,14 +35,7 @@ def run(*command: str, **environment: str) -> subprocess.CompletedProcess[str]:
 @pytest.fixture(scope="module")
 def npm() -> str:
     """What the client is built with, installed as its lock file says."""
-    npm = shutil.which("npm")
-    if npm is None or shutil.which("node") is None:
-        pytest.skip("no node and npm on this machine")
-    installed = run(npm, "ci", "--no-audit", "--no-fund", "--ignore-scripts")
-    if any(code in installed.stderr for code in OFFLINE):
-        pytest.skip("the npm registry cannot be reached")
-    assert installed.returncode == 0, installed.stderr
-    return npm
+    return npm_with(TYPESCRIPT, "ci")
 
 
 def test_the_types_are_those_of_the_openapi_document(npm: str, tmp_path: Path) -> None:
@@ -113,7 +105,7 @@ def test_it_works_in_a_page(built: Path, live: LiveApplication) -> None:
     with opened_browser() as browser:
         page = browser.new_page()
         page.route(f"{live.url}/client/*", answer)
-        page.goto(f"{live.url}/client/page.html")
+        page.goto(f"{live.url}/client/page.html", timeout=240_000)
         seen = page.evaluate(IN_A_PAGE, [live.url, live.key("pro")])
     assert seen["tempo"] == [120.0, 120.0]
     assert seen["is_listed"]

@@ -145,7 +145,7 @@ async def test_work_of_named_embeddings_counts_for_scaling(server: ToyServer) ->
     await ask(server, "clap")
     await server.record_autoscaling_stats()
     await asyncio.gather(*(ask(server, "clap", sample=SLOW) for _ in range(8)))
-    assert (await server.record_autoscaling_stats())[BUSY] > 0.3
+    assert (await server.record_autoscaling_stats())[BUSY] > 0.05
     asked = [asyncio.create_task(ask(server, "clap", sample=SLOW)) for _ in range(40)]
     longest_s = 0.0
     while not all(task.done() for task in asked):

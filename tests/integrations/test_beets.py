@@ -37,7 +37,7 @@ def live(
     api_stores: StoreOptions, demo_catalog: Path, model_dir: Path
 ) -> Iterator[LiveApplication]:
     backend = RealBackend(model_dir)
-    with serve_application(api_stores, demo_catalog, backend=backend) as live:
+    with serve_application(api_stores, demo_catalog, backend=backend, lookup_wait_s=110) as live:
         live.call(live.application.issue(LOCAL_OWNER, LOCAL))
         yield live
 
@@ -79,7 +79,7 @@ class Beets:
         """Run a command."""
         line = [sys.executable, "-m", "beets", *map(str, arguments)]
         done = subprocess.run(
-            line, env=self._environment, capture_output=True, text=True, timeout=200
+            line, env=self._environment, capture_output=True, text=True, timeout=600
         )
         assert done.returncode == 0, done.stderr
         return done

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from models.checkpoints.cards import ModelCard
-from models.checkpoints.sources import fetch
+from models.checkpoints.sources import SourceError, fetch
 from models.vibenet import ATTRIBUTES, Vibenet
 
 Checkpoint = Callable[[str], dict[str, Tensor]]
@@ -24,7 +24,10 @@ def network(checkpoint: Checkpoint) -> Vibenet:
 
 @pytest.fixture(scope="module")
 def published(cards: dict[str, ModelCard], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    (path,) = fetch(cards["vibenet"], tmp_path_factory.mktemp("onnx"), None, sys.stdout.write)
+    try:
+        (path,) = fetch(cards["vibenet"], tmp_path_factory.mktemp("onnx"), None, sys.stdout.write)
+    except SourceError as error:
+        pytest.skip(f"the published graph cannot be had: {error}")
     return path
 
 

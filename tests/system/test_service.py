@@ -375,7 +375,10 @@ def test_prometheus_finds_what_the_batchers_measure(service: Service) -> None:
         assert time.monotonic() < deadline, found
         time.sleep(1)
         found.clear()
-        for family in text_string_to_metric_families(httpx.get(url, timeout=60).text):
+        page = httpx.get(url, timeout=60)
+        if page.status_code == 502:
+            continue  # Ray's own page was slow
+        for family in text_string_to_metric_families(page.text):
             for sample in family.samples:
                 if sample.name.startswith("ray_afa_batch"):
                     assert {"model", "replica", "application"} <= sample.labels.keys()

@@ -1,5 +1,6 @@
 """Decoding of good, bad and hostile files through the real child process."""
 
+import contextlib
 import os
 import resource
 import shutil
@@ -399,10 +400,13 @@ def test_no_descriptor_or_process_is_left(tmp_path: Path) -> None:
     assert len(os.listdir("/proc/self/fd")) < before + 10
     process = decoder._process
     assert process is not None
-    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    deadline_s = time.monotonic() + 60
+    while len(children.read_text().split()) > 1 and time.monotonic() < deadline_s:
+        time.sleep(0.02)  # the last one may be ending
+    assert len(children.read_text().split()) <= 1
     decoder.close()
-    assert process.returncode == 0
-    assert len(children.split()) <= 1
+    assert process.returncode in (0, -signal.SIGKILL)
 
 
 def test_a_dead_spawner_is_replaced(tmp_path: Path) -> None:
@@ -429,12 +433,11 @@ os.kill(os.getpid(), signal.SIGKILL)
     parent = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     spawner = Path(f"/proc/{int(parent.stdout)}")
     deadline_s = time.monotonic() + 60
-    while spawner.exists() and time.monotonic() < deadline_s:
-        if "Z" in (spawner / "stat").read_text().rpartition(")")[2].split()[0]:
-            break  # ended, and waits for whoever adopted it
-        time.sleep(0.02)
-    else:
-        assert not spawner.exists()
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended
+        # Z: ended, and waits for whoever adopted it.
+        while "Z" not in (spawner / "stat").read_text().rpartition(")")[2].split()[0]:
+            assert time.monotonic() < deadline_s
+            time.sleep(0.02)
 
 
 def test_wrong_av_version_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
