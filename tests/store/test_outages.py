@@ -85,7 +85,7 @@ async def back_after_s(ledger: Ledger) -> float:
 
 async def test_dead_ledger_refuses_at_once_and_comes_back(victim: Victim, store: Store) -> None:
     ledger, jobs = Ledger(store, small_tiers()), Jobs(store, small_tiers())
-    await asyncio.gather(*(ledger.reserve(PAYER, f"h{n}", 1) for n in range(20)))
+    await asyncio.gather(*(served(partial(ledger.reserve, PAYER, f"h{n}", 1)) for n in range(20)))
     victim.kill()
     job = NewJob("j1", ACCOUNT, "basic", "analysis", some_work(), 10)
     for call in (
@@ -99,15 +99,15 @@ async def test_dead_ledger_refuses_at_once_and_comes_back(victim: Victim, store:
     assert not await store.ping()
     victim.start()
     assert await back_after_s(ledger) < BACK_S
-    balance = await ledger.balance(ACCOUNT)
+    balance = await served(partial(ledger.balance, ACCOUNT))
     assert (balance.remaining, balance.held, balance.open_jobs) == (40, 20, 0)
-    await jobs.submit(job)
+    await served(partial(jobs.submit, job))
     await jobs.close()
 
 
 async def test_stopped_ledger_refuses_in_time(victim: Victim, store: Store) -> None:
     ledger = Ledger(store, small_tiers())
-    await ledger.balance(ACCOUNT, "basic")
+    await served(partial(ledger.balance, ACCOUNT, "basic"))
     assert victim.server is not None
     assert victim.server.pid is not None
     os.kill(victim.server.pid, signal.SIGSTOP)
@@ -126,7 +126,7 @@ async def test_stopped_ledger_refuses_in_time(victim: Victim, store: Store) -> N
 
 async def test_what_comes_before_a_charge_refuses_in_time(victim: Victim, store: Store) -> None:
     assets, table = Assets(store), Idempotency(store)
-    assert await assets.get("bob", "afa_x") is None
+    assert await served(partial(assets.get, "bob", "afa_x")) is None
     assert victim.server is not None
     assert victim.server.pid is not None
     os.kill(victim.server.pid, signal.SIGSTOP)
@@ -181,7 +181,7 @@ async def test_a_server_that_may_not_write_is_away_however_it_is_asked(
     victim: Victim, store: Store
 ) -> None:
     ledger = Ledger(store, small_tiers(), topup_replicas=1)
-    await ledger.balance(ACCOUNT, "basic")
+    await served(partial(ledger.balance, ACCOUNT, "basic"))
     write = ["SET", "a", "b"]
     for fault, mend in (
         ("CONFIG SET min-replicas-to-write 1", "CONFIG SET min-replicas-to-write 0"),
@@ -206,7 +206,7 @@ async def test_a_process_that_was_held_up_does_not_take_its_ledger_for_away(
     victim: Victim, autopipelines: bool
 ) -> None:
     store = connect(victim.url, timeout_s=0.2, autopipelines=autopipelines)
-    await store.command("PING")
+    await served(partial(store.command, "PING"))
     answer = asyncio.ensure_future(store.command("ECHO", "here"))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
@@ -220,7 +220,7 @@ async def test_waiting_for_a_processor_does_not_count_against_the_ledger(
 ) -> None:
     """As on a machine so busy that the thread runs half of the time."""
     store = connect(victim.url, timeout_s=0.2)
-    await store.command("PING")
+    await served(partial(store.command, "PING"))
     monkeypatch.setattr(in_time, "waited_s", lambda: time.monotonic() / 2)
     began_s = time.monotonic()
     with pytest.raises(ServiceUnavailableError):
