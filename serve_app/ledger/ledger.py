@@ -215,7 +215,7 @@ class Ledger:
             account: Who is charged.
             tier: Name of its tier.
             hits: How many.
-            hit_id: Makes it idempotent; of hits that cost nothing, for five minutes.
+            hit_id: Makes it idempotent; of hits that cost nothing, for ten minutes.
 
         Raises:
             InsufficientCreditsError: Over the allowance, and no credits (or charging is off).

@@ -8,7 +8,7 @@ key                         type   holds                                lifetime
 =========================== ====== ==================================== ===================
 cr:{cNN}:a:<acct>           string balance, packed: lua/lib/ledger.lua  for ever
 cr:{cNN}:r:<acct>:<id>      string hold: state, cost, final, split      48 h after its export;
-                                                                        a free hit's 5 min
+                                                                        a free hit's 10 min
 cr:{cNN}:e                  list   exported ended holds                 until forgotten
 cr:{cNN}:p:<acct>:<id>      string payment, grant or adjustment seen    400 d
 cr:{cNN}:t:<acct>           hash   automatic top-up                     for ever
@@ -20,7 +20,7 @@ cr:{cNN}:latest             string latest moment a month may begin      for ever
 cr:{cNN}:lost               string a failover lost exported entries     10 min, or reconciled
 cr:{cNN}:compared           string history of writes that was last      for ever
                                    compared with the archive
-cr:beginning                string who begins an archive                60 s
+cr:beginning                string who begins an archive                300 s
 cr:shards                   string number of shards                     for ever
 cr:format                   string version of these formats             for ever
 job:{cNN}:<acct>:<id>       hash   job record and result                tier's asset life

@@ -5,7 +5,7 @@ from unittest import mock
 
 import pytest
 
-from serve_app.ledger.archive.export import Exporter
+from serve_app.ledger.archive.export import Exporter, LostEntriesError
 from serve_app.ledger.archive.reconcile import Reconciler
 from serve_app.ledger.archive.restore import verify
 from serve_app.ledger.archive.segments import Archive
@@ -112,7 +112,45 @@ async def what_a_dead_exporter_had_begun_is_written_by_the_next(s: Setting) -> N
         await comes_back(s, kept)
 
 
+async def a_failover_between_a_segment_and_its_trim_is_seen(s: Setting) -> None:
+    with archive() as kept:
+        exporter, put = Exporter(s.store, kept), kept.put
+        await s.ledger.reserve(PAYER, "a", 5)
+        await exporter.export()
+        copy = await copy_of(s)
+        await s.ledger.reserve(PAYER, "b", 6)
+
+        async def put_and_fail_over(*given: Any) -> Any:
+            written = await put(*given)
+            await fail_over(s, copy)
+            return written
+
+        with mock.patch.object(kept, "put", put_and_fail_over):
+            await exporter.export()
+        for one in (exporter, Exporter(s.store, kept)):
+            with pytest.raises(LostEntriesError):
+                await one.export()
+        (done,) = await Reconciler(s.store, kept).reconcile()
+        assert (done.outcome, done.lost) == ("exact", -6)
+        await comes_back(s, kept)
+
+
+async def only_the_server_that_was_compared_is_noted(s: Setting) -> None:
+    key = s.store.keys.shard(s.store.keys.tag(ACCOUNT), "compared")
+    history = (await s.store.run("history", [key])).decode()
+    for compared in ("", "0" * len(history)):
+        await s.store.run("history_compared", [key], [compared])
+        assert not await s.store.command("EXISTS", key)
+    assert not await s.jobs.may_have_lost(ACCOUNT)
+    await s.store.run("history_compared", [key], [history])
+    assert not await s.jobs.may_have_lost(ACCOUNT)
+    await s.store.command("SET", key, "0" * len(history))
+    assert await s.jobs.may_have_lost(ACCOUNT)
+
+
 RACE_CASES = (
+    a_failover_between_a_segment_and_its_trim_is_seen,
+    only_the_server_that_was_compared_is_noted,
     what_a_dead_exporter_had_begun_is_written_by_the_next,
     trims_that_were_lost_are_made_up_for,
     what_is_archived_and_here_leaves_before_the_lost_comes_back,

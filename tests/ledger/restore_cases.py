@@ -4,6 +4,7 @@ import contextlib
 import itertools
 import json
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -121,6 +122,23 @@ async def open_intents_keep_their_order(s: Setting) -> None:
         await s.after(1000)
         await Reconciler(s.store, kept).reconcile()
         assert [one.account for one in await s.topups.open_intents()] == ["carl", ACCOUNT]
+
+
+async def a_lost_hit_that_was_free_when_it_came_again_is_charged(s: Setting) -> None:
+    with archive() as kept:
+        hit = partial(s.ledger.count_hit, ACCOUNT, "basic")
+        await hit(3, "hit:1")
+        await Exporter(s.store, kept).export()
+        copy = await copy_of(s)
+        await hit(2, "hit:2")
+        assert (await hit(1, "hit:3")).credits == 1
+        await Exporter(s.store, kept).export()
+        await fail_over(s, copy)
+        assert (await hit(1, "hit:3")).credits == 0
+        (done,) = await Reconciler(s.store, kept).reconcile()
+        assert (done.outcome, done.change) == ("merged", -1)
+        assert (await s.ledger.balance(ACCOUNT)).remaining == 59
+        await comes_back(s, kept)
 
 
 async def jobs_of_a_restored_ledger_are_given_back(s: Setting) -> None:
@@ -700,6 +718,7 @@ RESTORE_CASES = (
     what_was_refused_is_told_to_the_archive,
     whole_ledger_comes_back_from_its_archive,
     open_intents_keep_their_order,
+    a_lost_hit_that_was_free_when_it_came_again_is_charged,
     jobs_of_a_restored_ledger_are_given_back,
     accounts_that_rested_come_back_exactly,
     what_went_on_is_added_to,

@@ -40,6 +40,7 @@ class Exporter:
         self._segments: dict[str, list[Segment]] | None = None
         self._head: dict[str, int] = {}
         self._marks: dict[str, Marks] = {}
+        self._compared: dict[str, str] = {}
 
     async def export(self) -> int:
         """Archive what is new in every shard, then drop it; tell how many entries.
@@ -49,8 +50,8 @@ class Exporter:
             OtherArchiveError: The archive lacks some; nothing was exported.
             ServiceUnavailableError: The ledger is away.
         """
-        n_entries, lacks = 0, []
         tags = self._journal.tags()
+        histories = await self._histories(tags)
         found = dict(zip(tags, await states(self._store, tags), strict=True))
         marks = {tag: marks for tag, (_, marks) in found.items()}
         if self._segments is None or marks != self._marks:
@@ -58,41 +59,71 @@ class Exporter:
             head, segments = await self._archive.head(), await self._archive.segments()
             _refuse_other(lacking(head, segments, marks))
             self._head, self._segments, self._marks = head, segments, marks
-        for tag, (n_calls, known) in found.items():
-            listed = self._segments.setdefault(tag[1:-1], [])
-            if listed and listed[-1].last not in known:
-                if await lost_calls(self._store, self._archive, tag, listed, known):
-                    lacks.append(tag[1:-1])
-                    lost = self._store.keys.shard(tag, "lost")
-                    await self._store.command("SET", lost, 1, "EX", LOSS_KNOWN_S)
-                    ((_, now_known),) = await states(self._store, [tag])
-                    if now_known != known:  # reconciled meanwhile; else that deletes it later
-                        await self._store.command("DEL", lost)
-                    continue
-                await self._trim(tag, listed[-1].last)  # archived, and not yet trimmed
-            if n_calls:
+        lacks = await self._compare(marks, self._segments)
+        await self._note_compared({tag: one for tag, one in histories.items() if tag not in lacks})
+        n_entries = 0
+        for tag, (n_calls, _) in found.items():
+            listed = self._segments[tag[1:-1]]
+            if n_calls and tag not in lacks:
                 n_entries += await self._export_shard(tag, listed)
             del listed[:-SEGMENTS_KEPT]
         await self._note_head(
             {shard: one[-1].number for shard, one in self._segments.items() if one}
         )
-        await self._note_compared([tag for tag in tags if tag[1:-1] not in lacks])
         if lacks:
             self._segments = None
+            shards = ", ".join(sorted(tag[1:-1] for tag in lacks))
             raise LostEntriesError(
-                f"the ledger has lost exported entries (shards {', '.join(lacks)}); "
+                f"the ledger has lost exported entries (shards {shards}); "
                 "run `afa ledger reconcile`"
             )
         return n_entries
+
+    async def _compare(
+        self, marks: dict[str, Marks], segments: dict[str, list[Segment]]
+    ) -> set[str]:
+        """Give the shards that lack archived calls; trim what others have and is archived."""
+        lacks = set()
+        for tag, known in marks.items():
+            listed = segments.setdefault(tag[1:-1], [])
+            if listed and listed[-1].last not in known:
+                if await lost_calls(self._store, self._archive, tag, listed, known):
+                    lacks.add(tag)
+                    await self._note_lost(tag, known)
+                else:
+                    await self._trim(tag, listed[-1].last)
+        return lacks
+
+    async def _note_lost(self, tag: str, known: Marks) -> None:
+        lost = self._store.keys.shard(tag, "lost")
+        await self._store.command("SET", lost, 1, "EX", LOSS_KNOWN_S)
+        ((_, now_known),) = await states(self._store, [tag])
+        if now_known != known:  # reconciled meanwhile; else that deletes it later
+            await self._store.command("DEL", lost)
+
+    async def _histories(self, tags: Sequence[str]) -> dict[str, str]:
+        """Give the history of writes of each shard's server; not on a cluster all have one."""
+        script, keys = self._store.script("history").text, self._store.keys
+        asked = tags if self._store.is_cluster else tags[:1]
+        found = await self._store.batch(
+            [("EVAL", script, 1, keys.shard(tag, "j")) for tag in asked]
+        )
+        of_all = [one.decode() for one in found] * (len(tags) // len(asked))
+        return dict(zip(tags, of_all, strict=True))
+
+    async def _note_compared(self, histories: dict[str, str]) -> None:
+        """Note that no shard lacks what its archive has, for polls of jobs that are not there."""
+        new = {tag: one for tag, one in histories.items() if self._compared.get(tag) != one}
+        script, keys = self._store.script("history_compared").text, self._store.keys
+        await self._store.batch(
+            [("EVAL", script, 1, keys.shard(tag, "compared"), one) for tag, one in new.items()]
+        )
+        self._compared.update(new)
 
     async def _note_head(self, head: dict[str, int]) -> None:
         if head != self._head:
             await self._archive.put_head(head)
             self._head = head
-
-    async def _note_compared(self, tags: Sequence[str]) -> None:
-        script, keys = self._store.script("history_compared").text, self._store.keys
-        await self._store.batch([("EVAL", script, 1, keys.shard(tag, "compared")) for tag in tags])
 
     async def _export_shard(self, tag: str, listed: list[Segment]) -> int:
         n_entries = 0

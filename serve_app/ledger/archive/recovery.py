@@ -151,8 +151,11 @@ def _is_known(made: Plan, lost: Lost, entry: JournalEntry) -> bool:
         return True
     if entry.kind in PAYMENTS:
         return entry.entry_id in lost.payments_now
-    if entry.kind in ("reserve", "hit"):
+    if entry.kind == "reserve":
         return lost.holds_now.get(entry.entry_id) is not None
+    if entry.kind == "hit":  # free, a hold of it passes
+        hit = lost.holds_now.get(entry.entry_id)
+        return hit is not None and hit.cost > 0
     if entry.kind in ENDS:
         hold = lost.holds_now.get(entry.entry_id)
         if hold is None or hold.state == "held":

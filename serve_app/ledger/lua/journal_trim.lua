@@ -3,7 +3,8 @@
 -- takes back lost entries (recover.lua) is the archive's alone. The
 -- holds that a call ended are listed together, with the time, to be forgotten by forget.lua.
 -- KEYS: journal, base, ended. ARGV: last exported call, most.
--- Answers how many calls were dropped; a call that comes too late drops none.
+-- Answers how many calls were dropped; none where it comes too late, or where the last one is not here:
+-- a failover has lost it since.
 local ENDS = {commit = true, void = true, reap = true, hit = true}
 local LOST = 'lost'
 local function is_before(one, other)
@@ -14,6 +15,7 @@ local function is_before(one, other)
 end
 local exported = redis.call('HGET', KEYS[2], 'exported')
 if exported and not is_before(exported, ARGV[1]) then return 0 end
+if not redis.call('XRANGE', KEYS[1], ARGV[1], ARGV[1])[1] then return 0 end
 local found = redis.call('XRANGE', KEYS[1], '-', ARGV[1], 'COUNT', ARGV[2])
 local base, ids, ended, now = {}, {}, {'RPUSH', KEYS[3]}, now_ms()
 for i, entry in ipairs(found) do

@@ -45,7 +45,7 @@ WITHDRAW_AGAIN_S = 1.0
 WITHDRAW_ATTEMPTS = 900
 """Over 15 minutes and more: after that nothing waits in a lane any longer."""
 
-LOST_RETRY_S = 60
+LOST_RETRY_S = 5
 
 UploadSource = ObjectSource | UrlSource
 """What customers send."""
@@ -199,6 +199,7 @@ class AnalysisService:
                 "ask again",
                 LOST_RETRY_S,
             )
+        job = job or await self._jobs.get(caller.account, job_id)  # it may be back since
         if job is None:
             raise JobNotFoundError("no such job; jobs expire with their tier's asset lifetime")
         return job

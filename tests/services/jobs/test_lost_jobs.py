@@ -71,7 +71,7 @@ async def test_it_is_503_until_the_ledger_is_reconciled(setting: Setting, kept: 
         await Exporter(s.store, kept).export()
     with pytest.raises(ServiceUnavailableError, match="ask again") as refused:
         await service.get_job(CALLER, "job_x")
-    assert refused.value.retry_after_s == 60
+    assert refused.value.retry_after_s == 5
     await Reconciler(s.store, kept).reconcile()
     assert (await service.get_job(CALLER, "job_x")).state is JobState.FAILED
     with pytest.raises(JobNotFoundError):

@@ -85,12 +85,13 @@ local function refund(A, raw, key, member)
     packed_hold('voided', cost, 0, grant, packs, debt, job, string.sub(raw, at)))
 end
 
-local FREE_HIT_KEPT_MS = 300000
+local FREE_HIT_KEPT_MS = 600000
 local free_hit = nil
 
 -- Count cache hits; those beyond the monthly allowance cost `price` each, or are refused. They leave
 -- a committed hold under their id, so that they count once; free ones, of which there are very many
--- and which are in no journal, for as long as somebody may send them again.
+-- and which are in no journal, for some time: longer than a key of idempotency stays with a process
+-- that has died.
 -- OK:<credits> | NOFUNDS | OVER
 local function count_hits(A, raw, key, member, hits, allowance, monthly, floor, grace_ms, price)
   if raw then
