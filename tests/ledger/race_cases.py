@@ -143,6 +143,7 @@ async def only_the_server_that_was_compared_is_noted(s: Setting) -> None:
         assert not await s.store.command("EXISTS", key)
     assert not await s.jobs.may_have_lost(ACCOUNT)
     await s.store.run("history_compared", [key], [history])
+    assert await s.store.command("GET", key) == history.encode()
     assert not await s.jobs.may_have_lost(ACCOUNT)
     await s.store.command("SET", key, "0" * len(history))
     assert await s.jobs.may_have_lost(ACCOUNT)
