@@ -55,7 +55,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure() -> None:
     """Let what commands print not depend on the terminal that the tests were started in.
 
-    And let a property be tried on the same examples each time, and none be too slow.
+    And let Hypothesis begin each property with the same seed, and take its time.
     """
     settings.load_profile("ci")
     os.environ["COLUMNS"] = "80"

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from models.checkpoints.cards import ModelCard
-from models.checkpoints.sources import SourceError, fetch
+from models.checkpoints.sources import SourceError, WrongFileError, fetch
 from models.vibenet import ATTRIBUTES, Vibenet
 
 Checkpoint = Callable[[str], dict[str, Tensor]]
@@ -26,6 +26,8 @@ def network(checkpoint: Checkpoint) -> Vibenet:
 def published(cards: dict[str, ModelCard], tmp_path_factory: pytest.TempPathFactory) -> Path:
     try:
         (path,) = fetch(cards["vibenet"], tmp_path_factory.mktemp("onnx"), None, sys.stdout.write)
+    except WrongFileError:
+        raise
     except SourceError as error:
         pytest.skip(f"the published graph cannot be had: {error}")
     return path

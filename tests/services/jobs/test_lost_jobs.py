@@ -85,8 +85,8 @@ async def test_it_is_503_before_anybody_has_seen_the_loss(tmp_path: Path, kept: 
             let_replica_catch_up(pair)
             pair.cut_off()
             await complete(s, kept, "job_x")
-        pair.fail_over()
-        store = connect(pair.primary.url, shards=SHARDS, clock=CLOCK, timeout_s=5)
+        pair.primary.kill()
+        store = connect(pair.replica.url, shards=SHARDS, clock=CLOCK, timeout_s=5)
         s = Setting(store, small_tiers(), JobPolicy())
         service = polled(s)
         try:
