@@ -23,10 +23,12 @@ from pipelines.analysis.levels import Levels
 from pipelines.analysis.records import Section, Segment
 from pipelines.analysis.rhythm.estimate import CHROMA_RATE, Rhythm
 from pipelines.analysis.tonality.key import estimate_key
-from pipelines.batching.framed import FrameGrid
+from pipelines.batching.framed import FrameGrid, up_to_silence
 
 GRID_FRAMES = 1500
 """30 s, the shape of every forward."""
+_LEAD_FRAMES = 4
+"""Before a frame that it depends on: onsets look two back, and the FFT of each reaches over two."""
 
 _SECTION_FRAME_S = 0.5
 _SECTION_STRETCH_S = 12.0
@@ -42,15 +44,18 @@ class SoundModel:
     model_id = "sound-frames"
 
     def __init__(self, device: torch.device) -> None:
-        # Onsets look two frames back, the FFT of the last two reaches over the window's end.
-        self.grid = FrameGrid(SAMPLE_RATE, HOP_LENGTH, GRID_FRAMES, lead=4, tail=2)
+        # The FFT of the last two frames reaches over the window's end.
+        self.grid = FrameGrid(SAMPLE_RATE, HOP_LENGTH, GRID_FRAMES, lead=_LEAD_FRAMES, tail=2)
         self.spec = self.grid.spec
         self._device = device
         self._frames = SoundFrames().to(device)
 
     def forward(self, windows: Tensor) -> Mapping[str, Tensor]:
         """See `WindowedModel`."""
-        return {"sound": self._frames(windows.to(self._device, torch.float32))}
+        on_device = windows.to(self._device, torch.float32)
+        if self._device.type != "cpu":
+            return {"sound": self._frames(on_device)}
+        return {"sound": up_to_silence(on_device, HOP_LENGTH, self._frames, before=_LEAD_FRAMES)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from models.tonality.chordnet import (
 )
 from pipelines.analysis.records import UNKNOWN_KEY, Chord
 from pipelines.analysis.tonality.key import length_in_tune, stretch_in_tune
-from pipelines.batching.framed import FrameGrid
+from pipelines.batching.framed import FrameGrid, up_to_silence
 from pipelines.batching.windows import LazyWindows, Windows
 
 _N_FRAMES = 320
@@ -101,30 +101,16 @@ class ChordModel:
         on_device = windows.to(self._device, torch.float32)
         if self._device.type != "cpu":
             return {"chords": self._network(on_device)}
-        return {
-            "chords": torch.cat([self._up_to_silence(one) for one in torch.split(on_device, 1)])
-        }
-
-    def _up_to_silence(self, window: Tensor) -> Tensor:
-        """Map ``[1, T]`` to ``[1, 320, 38]``, of the silence behind its sound the first part alone.
-
-        All of it that hears neither the sound nor the end is the same.
-        """
-        n_heard = -(-_n_heard(window[0]) // FRAME_SAMPLES)
-        n = -(-(n_heard + 2 * RECEPTIVE_FRAMES + 1) // _TRIM_FRAMES) * _TRIM_FRAMES
-        said: Tensor = self._network(window[:, : n * FRAME_SAMPLES + OVERHANG])
-        if n >= _N_FRAMES:
-            return said
-        said = said[:, : n - RECEPTIVE_FRAMES]  # what is behind knows the end
-        return torch.cat([said, said[:, -1:].expand(-1, _N_FRAMES - said.shape[1], -1)], dim=1)
-
-
-def _n_heard(samples: Tensor) -> int:
-    """Samples of ``[T]`` up to the last sound, and less than a frame more."""
-    sound, n = samples.numpy(), len(samples)
-    while n > 0 and not sound[max(0, n - FRAME_SAMPLES) : n].any():
-        n -= FRAME_SAMPLES
-    return max(0, n)
+        heard = up_to_silence(
+            on_device,
+            FRAME_SAMPLES,
+            self._network,
+            overhang=OVERHANG,
+            before=RECEPTIVE_FRAMES,
+            behind=RECEPTIVE_FRAMES,
+            trim=_TRIM_FRAMES,
+        )
+        return {"chords": heard}
 
 
 def join_chords(

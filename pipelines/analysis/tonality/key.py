@@ -22,7 +22,7 @@ from models.tonality.skey import CROP_LENGTH
 from pipelines.audio.gain import peak_of
 from pipelines.audio.resample import resample
 from pipelines.audio.track import resampled
-from pipelines.batching.framed import FrameGrid, pad_to
+from pipelines.batching.framed import FrameGrid, pad_to, up_to_silence
 from pipelines.batching.windows import WindowSpec, cut, repeated, window_starts
 
 GRID_FRAMES = 320
@@ -48,7 +48,11 @@ class ChromaModel:
 
     def forward(self, windows: Tensor) -> Mapping[str, Tensor]:
         """See `WindowedModel`."""
-        return {"pitches": self._hpcp(windows.to(self._device, torch.float32))}
+        on_device = windows.to(self._device, torch.float32)
+        if self._device.type != "cpu":
+            return {"pitches": self._hpcp(on_device)}
+        overhang = self.grid.overhang
+        return {"pitches": up_to_silence(on_device, HOP_LENGTH, self._hpcp, overhang=overhang)}
 
     def chroma(
         self, rows: Mapping[str, Tensor], n_samples: int, tuning_cents: float
