@@ -1,12 +1,13 @@
 """Decode untrusted audio files to 44.1 kHz, each in a child process behind walls.
 
 A spawner process per `Decoder` (see `pipelines.audio.decode_child`) imports PyAV once and forks a
-child per file; the child gets the file as stdin and a pipe as stdout, no file system, no network,
-no way to start anything, and limits on memory, processor time and wall clock. What it writes is
-believed as little as the file: a message that no honest child writes counts as its crash. PyAV is
-never imported in this process. A damaged or cut-off file gives what can be decoded of it, as
-players do, unless more of its packets fail than succeed or less than ``min_seconds`` remain. More
-than two channels are mixed down to stereo.
+child per file; the child gets the file as stdin, a pipe as stdout and memory for the samples, no
+file system, no network, no way to start anything, and limits on memory, processor time and wall
+clock. What it writes is believed as little as the file: a message that no honest child writes
+counts as its crash, and samples are looked at when it has ended and cannot change them any more.
+PyAV is never imported in this process. A damaged or cut-off file gives what can be decoded of it,
+as players do, unless more of its packets fail than succeed or less than ``min_seconds`` remain.
+More than two channels are mixed down to stereo.
 
 Invariant: every sample that leaves here is finite and within ±`LOUDEST`.
 """
@@ -17,6 +18,7 @@ import ctypes
 import fcntl
 import functools
 import importlib.util
+import itertools
 import json
 import math
 import mmap
@@ -30,7 +32,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -53,8 +55,9 @@ AV_VERSION = "18.1.0"
 CHILD = Path(__file__).with_name("decode_child.py")
 HEADER = struct.Struct("<cBI")
 MAX_TEXT_BYTES = 4096
-PIPE_BYTES = 1 << 20
 _MOVED_BYTES = 1 << 24
+_CHECKED_SAMPLES = 1 << 17
+"""Of a channel at once: so much stays in a processor's cache."""
 LONG = 15 * 60 * SAMPLE_RATE
 """Longer tracks are held in half precision, whose error is 73 dB below the sound: an hour of stereo
 takes 640 MB."""
@@ -147,17 +150,18 @@ class Decoder:
             limits: What it may cost.
 
         Returns:
-            ``[C, T]`` at 44.1 kHz, C-contiguous, C = 1 for mono sources, else 2; float16 beyond
-            `LONG`, else float32.
+            ``[C, T]`` at 44.1 kHz, each channel contiguous, C = 1 for mono sources, else 2; float16
+            beyond `LONG`, else float32.
 
         Raises:
             AudioError: With a message for whoever sent the file.
             DecoderUnavailableError: The installation lacks PyAV or forbids processes.
         """
         capacity = int(limits.max_seconds * SAMPLE_RATE)
-        with self._child(source, "whole", limits) as child:
+        with self._child(source, "whole", limits, capacity) as child:
             child.expect(b"I")
-            return Waveform(child.samples(capacity, until=b"."))
+            (samples,) = child.stretches([capacity])
+            return Waveform(samples)
 
     def decode_segments(
         self, source: Path, segments: Sequence[tuple[float, float]], limits: DecodeLimits
@@ -167,11 +171,12 @@ class Decoder:
         Returns:
             One waveform per segment, in order; shorter (or empty) where the track ends first.
         """
-        longest = max((duration for _, duration in segments), default=0.0)
-        capacity = round(longest * SAMPLE_RATE) + 1
-        with self._child(source, "segments", limits, segments=list(segments)) as child:
+        capacities = [round(duration_s * SAMPLE_RATE) + 1 for _, duration_s in segments]
+        with self._child(
+            source, "segments", limits, sum(capacities), segments=list(segments)
+        ) as child:
             child.expect(b"I")
-            return [Waveform(child.samples(capacity, until=b"S")) for _ in segments]
+            return [Waveform(samples) for samples in child.stretches(capacities)]
 
     def check_head(self, source: Path, limits: DecodeLimits) -> None:
         """Decode the first seconds and let go of them; a file of any length will do.
@@ -224,21 +229,24 @@ class Decoder:
 
     @contextlib.contextmanager
     def _child(
-        self, source: Path, task: str, limits: DecodeLimits, **more: object
+        self, source: Path, task: str, limits: DecodeLimits, capacity: int = 0, **more: object
     ) -> Iterator["_Child"]:
-        request = json.dumps({"task": task, **asdict(limits), **more}).encode()
+        rows = _Rows(capacity)
+        asked = {"task": task, **asdict(limits), "row_samples": rows.row_samples, **more}
         output, output_end = os.pipe()
         status, status_end = os.pipe()
-        child = _Child(output, status, time.monotonic() + limits.wall_s + GRACE_S)
+        child = _Child(output, status, rows, time.monotonic() + limits.wall_s + GRACE_S)
         try:
-            with contextlib.suppress(OSError):  # only makes it faster
-                fcntl.fcntl(output, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
             try:
                 with source.open("rb", buffering=0) as audio:
-                    self._send(request, [audio.fileno(), output_end, status_end])
+                    self._send(
+                        json.dumps(asked).encode(),
+                        [audio.fileno(), output_end, rows.descriptor, status_end],
+                    )
             finally:
                 os.close(output_end)
                 os.close(status_end)
+                os.close(rows.descriptor)
             yield child
         finally:
             child.close()
@@ -307,11 +315,12 @@ class Decoder:
 
 
 class _Child:
-    """Our ends of one child's pipes."""
+    """Our ends of one child's pipes, and its samples."""
 
-    def __init__(self, output: int, status: int, deadline: float) -> None:
+    def __init__(self, output: int, status: int, rows: "_Rows", deadline: float) -> None:
         self._output = output
         self._status = status
+        self._rows = rows
         self._deadline = deadline
 
     def expect(self, tag: bytes) -> bytes:
@@ -322,26 +331,23 @@ class _Child:
             raise _refusal(payload)
         return payload
 
-    def samples(self, capacity: int, until: bytes) -> Samples:
-        """Gather blocks up to the message ``until``: ``[C, T]``, T ≤ ``capacity``."""
-        track = _Gathered(1, 0)
-        c = n_wrong = 0
-        while True:
-            tag, channels, size = self._header()
-            if tag == until:
-                if n_wrong > MOST_WRONG * c * track.n:
-                    raise UndecodableAudioError(_NO_SOUND.format(n_wrong / (c * track.n)))
-                return track.packed()
-            if tag != b"P":
-                raise _refusal(self._payload(size))
-            if channels not in (1, 2) or not size:
-                raise DecoderCrashedError(_CRASHED)
-            if not c:
-                c = channels
-                track = _Gathered(c, capacity)
-            if channels != c or track.n + size > capacity:
-                raise DecoderCrashedError(_CRASHED)
-            n_wrong += track.take(size, self._read)
+    def stretches(self, capacities: Sequence[int]) -> list[Samples]:
+        """Wait for the child's end and give what it has written, ``[C, T]``, T ≤ a capacity."""
+        rows, edges = self._rows, [0]
+        for capacity in capacities:
+            most = rows.n + capacity
+            while (header := self._header())[0] != b"S":
+                tag, channels, size = header
+                if tag != b"P":
+                    raise _refusal(self._payload(size))
+                if not 0 < size <= most - rows.n:
+                    raise DecoderCrashedError(_CRASHED)
+                rows.take(channels, size)
+            edges.append(rows.n)
+        self.expect(b".")
+        self._end()
+        samples = rows.checked()
+        return [samples[:, start:stop] for start, stop in itertools.pairwise(edges)]
 
     def close(self) -> None:
         """Let go; a child that still writes ends."""
@@ -364,18 +370,19 @@ class _Child:
             self._wait(self._output)
             n = os.readv(self._output, [target])
             if n == 0:
-                raise self._death()
+                self._end()
+                raise DecoderCrashedError(_CRASHED)
             target = target[n:]
 
-    def _death(self) -> AudioError:
+    def _end(self) -> None:
+        """Wait until the child has ended, and well."""
         self._wait(self._status)
         status = os.read(self._status, 4)
-        if len(status) < 4:
-            return DecoderCrashedError(_CRASHED)
-        code = os.waitstatus_to_exitcode(struct.unpack("<i", status)[0])
+        code = os.waitstatus_to_exitcode(struct.unpack("<i", status)[0]) if status else None
         if code in (-signal.SIGXCPU, -signal.SIGKILL):
-            return DecodingTooSlowError(_TOO_SLOW)
-        return DecoderCrashedError(_CRASHED)
+            raise DecodingTooSlowError(_TOO_SLOW)
+        if code != 0:
+            raise DecoderCrashedError(_CRASHED)
 
     def _wait(self, descriptor: int) -> None:
         poll = select.poll()
@@ -385,32 +392,71 @@ class _Child:
             raise DecodingTooSlowError(_TOO_SLOW)
 
 
-class _Gathered:
-    """A track ``[C, T]`` that comes in blocks; from `LONG` on it is held in half precision."""
+class _Rows:
+    """Shared memory that a child writes a track ``[C, T]`` into.
 
-    def __init__(self, c: int, capacity: int) -> None:
+    What comes beyond `LONG` is moved to half precision as it comes, and with it all before. The
+    child may write as long as it lives: until then nothing but copies is looked at.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        page_samples = mmap.PAGESIZE // 4
+        self.row_samples = -(-capacity // page_samples) * page_samples
+        n_bytes = 2 * 4 * self.row_samples
+        self.descriptor = os.memfd_create("samples", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        os.ftruncate(self.descriptor, n_bytes)
+        fixed = fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
+        fcntl.fcntl(self.descriptor, fcntl.F_ADD_SEALS, fixed)
+        self._memory = mmap.mmap(self.descriptor if n_bytes else -1, n_bytes or 1)
+        self._rows = np.frombuffer(self._memory, np.float32, n_bytes // 4).reshape(2, -1)
+        self._halves: tuple[mmap.mmap, Samples] | None = None
+        self._c = self._n_moved = self._n_wrong = 0
         self.n = 0
-        self._memory, self._rows = _rows(c, capacity, np.float32)
 
-    def take(self, size: int, read: Callable[[memoryview], None]) -> int:
-        """Read a block's channels; tell how many of its samples were no sound."""
-        if self.n <= LONG < self.n + size:
-            whole = self._rows
-            self._memory, self._rows = _rows(len(whole), whole.shape[1], np.float16)
-            self._rows[:, : self.n] = whole[:, : self.n]
-        stretch = self._rows[:, self.n : self.n + size]
-        block = stretch if stretch.dtype == np.float32 else np.empty(stretch.shape, np.float32)
-        for channel in block:
-            read(channel.data.cast("B"))
-        n_wrong = _silence_wrong(block)
-        if block is not stretch:
-            stretch[:] = block
+    def take(self, channels: int, size: int) -> None:
+        """Note that so many samples more have been written in each of the channels' rows."""
+        if channels not in (1, 2) or self._c not in (0, channels):
+            raise DecoderCrashedError(_CRASHED)
+        self._c = channels
         self.n += size
-        return n_wrong
+        if self.n > LONG:
+            self._move()
 
-    def packed(self) -> Samples:
-        """Give what has come."""
-        return _pack(self._memory, self._rows, self.n)
+    def checked(self) -> Samples:
+        """Give the track of a child that has ended; samples that are no sound are 0.
+
+        Raises:
+            UndecodableAudioError: Too many are.
+        """
+        if self._halves is None:
+            samples = self._rows[: self._c or 1, : self.n]
+            for stretch in _stretches(0, self.n):
+                self._n_wrong += _silence_wrong(samples[:, stretch])
+        else:
+            samples = _pack(*self._halves, self.n)
+        if self._n_wrong > MOST_WRONG * samples.size:
+            raise UndecodableAudioError(_NO_SOUND.format(self._n_wrong / samples.size))
+        return samples
+
+    def _move(self) -> None:
+        """Move what has come to half precision, and give its memory back."""
+        if self._halves is None:
+            self._halves = _rows(self._c, self.row_samples, np.float16)
+        for stretch in _stretches(self._n_moved, self.n):
+            block = self._rows[: self._c, stretch].copy()
+            self._n_wrong += _silence_wrong(block)
+            self._halves[1][:, stretch] = block
+        pages = [n * 4 // mmap.PAGESIZE * mmap.PAGESIZE for n in (self._n_moved, self.n)]
+        for row in range(self._c):
+            begin = 4 * row * self.row_samples + pages[0]
+            self._memory.madvise(mmap.MADV_REMOVE, begin, pages[1] - pages[0])
+        self._n_moved = self.n
+
+
+def _stretches(start: int, stop: int) -> Iterator[slice]:
+    """Part samples from ``start`` to ``stop`` into stretches of `_CHECKED_SAMPLES`."""
+    for first in range(start, stop, _CHECKED_SAMPLES):
+        yield slice(first, min(stop, first + _CHECKED_SAMPLES))
 
 
 def _silence_wrong(block: Samples) -> int:
@@ -423,14 +469,10 @@ def _silence_wrong(block: Samples) -> int:
     return int(np.count_nonzero(wrong))
 
 
-def _memory(n_bytes: int) -> mmap.mmap:
-    """Ask for memory of which the pages are there only once they are filled."""
-    return mmap.mmap(-1, max(1, n_bytes), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-
-
 def _rows(c: int, capacity: int, dtype: type[np.floating[Any]]) -> tuple[mmap.mmap, Samples]:
-    """Ask for memory for ``[C, capacity]``."""
-    memory = _memory(np.dtype(dtype).itemsize * c * capacity)
+    """Ask for memory for ``[C, capacity]``, of which pages are there only once they are filled."""
+    n_bytes = np.dtype(dtype).itemsize * c * capacity
+    memory = mmap.mmap(-1, n_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     rows: Samples = np.frombuffer(memory, dtype, c * capacity).reshape(c, capacity)
     return memory, rows
 

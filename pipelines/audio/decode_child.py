@@ -2,15 +2,15 @@
 
 Run as a script, isolated (`python -I -S decode_child.py ROOT AV_FOLDER AV_VERSION`), with a
 SOCK_SEQPACKET socket as stdin. The spawner imports PyAV once, gives up network and privileges, and
-never reads audio itself; each request is one datagram of JSON with three descriptors (audio, output
-pipe, status pipe). The child forked for it sees the audio as stdin, the output pipe as stdout, and
-nothing else. It lives no longer than the spawner, and at its deadline the spawner kills it,
-whatever it does to its signals.
+never reads audio itself; each request is one datagram of JSON with four descriptors (audio, output
+pipe, samples, status pipe). The child forked for it sees the audio as stdin, the output pipe as
+stdout, shared memory of a fixed size as `SAMPLES`, and nothing else. It lives no longer than the
+spawner, and at its deadline the spawner kills it, whatever it does to its signals.
 
-Messages on the output pipe are `HEADER` (tag, channels, n) + payload: ``I`` n bytes of JSON (what
-the container claims), ``P`` n float32 samples of each channel in turn, ``S`` end of a segment,
-``E`` JSON (code, message), ``.`` done. The spawner writes the child's wait status, one int32, on
-the status pipe.
+Samples are float32, each channel in a row of its own of the shared memory. Messages on the output
+pipe are `HEADER` (tag, channels, n) + payload: ``I`` n bytes of JSON (what the container claims),
+``P`` n samples more in each row, ``S`` end of a segment, or of the whole, ``E`` JSON (code,
+message), ``.`` done. The spawner writes the child's wait status, one int32, on the status pipe.
 """
 
 import array
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from av.filter import Graph
 
 HEADER = struct.Struct("<cBI")
+SAMPLES = 3
+"""Descriptor of the shared memory."""
 SAMPLE_RATE = 44_100
 BLOCK_SAMPLES = 32_768
 MOST_PIECES = 500
@@ -99,10 +101,14 @@ class StandardInput:
 
 
 class BlockWriter:
-    """Gathers planar samples into blocks of `BLOCK_SAMPLES` and writes them as messages."""
+    """Gathers planar samples into blocks of `BLOCK_SAMPLES` and tells of each that is written.
 
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
+    Args:
+        row_samples: Room for each channel.
+    """
+
+    def __init__(self, row_samples: int) -> None:
+        self._row_samples = row_samples
         self._planes: list[list[memoryview]] = []
         self._n_waiting = 0
         self.n_samples = 0
@@ -110,7 +116,7 @@ class BlockWriter:
     def message(self, tag: bytes, payload: bytes = b"") -> None:
         """Write one message after whatever samples are waiting."""
         self.flush()
-        self._write([memoryview(HEADER.pack(tag, 0, len(payload)) + payload)])
+        _write(1, [memoryview(HEADER.pack(tag, 0, len(payload)) + payload)])
 
     def samples(self, planes: list[memoryview]) -> None:
         """Append float32 samples, one byte view per channel; they are read when written."""
@@ -126,22 +132,26 @@ class BlockWriter:
 
     def flush(self) -> None:
         """Write the waiting samples."""
-        if self._n_waiting:
-            header = memoryview(HEADER.pack(b"P", len(self._planes), self._n_waiting))
-            self._write([header, *(piece for plane in self._planes for piece in plane)])
-            self._n_waiting = 0
-        for waiting in self._planes:
+        if not self._n_waiting:
+            return
+        n_written = self.n_samples - self._n_waiting
+        for row, waiting in enumerate(self._planes):
+            os.lseek(SAMPLES, 4 * (row * self._row_samples + n_written), os.SEEK_SET)
+            _write(SAMPLES, waiting)
             waiting.clear()
+        _write(1, [memoryview(HEADER.pack(b"P", len(self._planes), self._n_waiting))])
+        self._n_waiting = 0
 
-    def _write(self, pieces: list[memoryview]) -> None:
-        first = 0
-        while first < len(pieces):
-            n = os.writev(self._descriptor, pieces[first:])
-            while first < len(pieces) and n >= len(pieces[first]):
-                n -= len(pieces[first])
-                first += 1
-            if n:
-                pieces[first] = pieces[first][n:]
+
+def _write(descriptor: int, pieces: list[memoryview]) -> None:
+    first = 0
+    while first < len(pieces):
+        n = os.writev(descriptor, pieces[first:])
+        while first < len(pieces) and n >= len(pieces[first]):
+            n -= len(pieces[first])
+            first += 1
+        if n:
+            pieces[first] = pieces[first][n:]
 
 
 class Converter:
@@ -348,6 +358,7 @@ def decode_whole(source: FrameSource, writer: BlockWriter, request: dict[str, An
             "audio_too_short",
             f"The audio lasts {duration_s:.2f} s; send at least {minimum_s:g} s.",
         )
+    writer.message(b"S")
 
 
 def decode_head(source: FrameSource) -> None:
@@ -402,8 +413,8 @@ def _converted(source: FrameSource, max_channels: int) -> Iterator["AudioFrame"]
 
 
 def serve_request(request: dict[str, Any], walls: dict[str, str]) -> None:
-    """Do one request from stdin to stdout inside the walls."""
-    writer = BlockWriter(1)
+    """Do one request inside the walls."""
+    writer = BlockWriter(request["row_samples"])
     try:
         if request["task"] == "walls":
             writer.message(b"I", json.dumps(walls).encode())
@@ -438,8 +449,11 @@ def run_child(
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         os.dup2(descriptors[0], 0)
         os.dup2(descriptors[1], 1)
-        os.closerange(3, 4096)
-        limits = sandbox.ResourceLimits(request["address_space_bytes"], request["cpu_s"])
+        os.dup2(descriptors[2], SAMPLES)
+        os.closerange(SAMPLES + 1, 4096)
+        limits = sandbox.ResourceLimits(
+            request["address_space_bytes"], request["cpu_s"], 2 * 4 * request["row_samples"]
+        )
         walls["limits"] = sandbox.limit_resources(limits)
         walls["system calls"] = sandbox.filter_system_calls()
         serve_request(request, walls)
@@ -484,20 +498,20 @@ class Spawner:
                 return
 
     def _accept(self) -> bool:
-        data, ancillary, _, _ = self._control.recvmsg(65_536, socket.CMSG_SPACE(3 * 4))
+        data, ancillary, _, _ = self._control.recvmsg(65_536, socket.CMSG_SPACE(4 * 4))
         if not data:
             return False
         descriptors = array.array("i")
         for _, _, packed in ancillary:
             descriptors.frombytes(packed)
-        audio, output, status = descriptors
+        *of_child, status = descriptors
         request = json.loads(data)
         spawner = os.getpid()
         pid = os.fork()
         if pid == 0:
-            run_child(request, [audio, output], self._walls, spawner)
-        os.close(audio)
-        os.close(output)
+            run_child(request, of_child, self._walls, spawner)
+        for descriptor in of_child:
+            os.close(descriptor)
         self._children[pid] = Running(status, time.monotonic() + request["wall_s"])
         return True
 

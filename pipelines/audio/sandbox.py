@@ -84,11 +84,13 @@ class ResourceLimits:
     Attributes:
         address_space_bytes: All mappings together, libraries included.
         cpu_s: Seconds of processor time before SIGXCPU ends the process.
+        file_bytes: No file can be written beyond.
         n_descriptors: Open files.
     """
 
     address_space_bytes: int
     cpu_s: int
+    file_bytes: int = 0
     n_descriptors: int = 32
 
 
@@ -133,13 +135,13 @@ def end_with_parent(parent: int) -> str:
 
 
 def limit_resources(limits: ResourceLimits) -> str:
-    """Set hard limits on memory, processor time and descriptors; forbid growing files and cores."""
+    """Set hard limits on memory, processor time, files and descriptors; forbid cores."""
 
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (limits.address_space_bytes,) * 2)
         resource.setrlimit(resource.RLIMIT_CPU, (limits.cpu_s, limits.cpu_s + 1))
         resource.setrlimit(resource.RLIMIT_NOFILE, (limits.n_descriptors,) * 2)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limits.file_bytes,) * 2)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
     return _attempt(limit)

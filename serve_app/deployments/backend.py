@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, TypeVar, cast
 
+import numpy as np
 import ray
 from ray.serve.exceptions import BackPressureError
 from ray.serve.handle import DeploymentHandle
@@ -13,7 +14,7 @@ from ray.serve.handle import DeploymentHandle
 from models.rhythm.tempo import TempoRange
 from pipelines.analysis.excerpt import Excerpt
 from pipelines.analysis.records import EmbeddingResult
-from pipelines.audio.waveform import Waveform
+from pipelines.audio.waveform import Samples, Waveform
 from pipelines.batching.batcher import DeviceFaultError, DeviceGoneError, QueueFullError
 from serve_app.checkpoints.shelf import ShelfFullError
 from serve_app.deployments.handles import call_analyse, call_analyse_within
@@ -63,10 +64,10 @@ class RayBackend:
             DeviceFaultError: Two devices broke under this track.
             ServiceUnavailableError: There is no memory for the model that is named.
         """
-        pcm = await asyncio.to_thread(ray.put, waveform.samples)
+        pcm = await asyncio.to_thread(_put, waveform)
         heard = pcm
         if self._excerpt is not None:
-            heard = await asyncio.to_thread(ray.put, self._excerpt.take(waveform).samples)
+            heard = await asyncio.to_thread(_put, self._excerpt.take(waveform))
         attempts = [
             partial(call_analyse, handle, [ref], waveform.sample_rate)
             for handle, ref in zip(self._handles, (pcm, heard, heard), strict=False)
@@ -95,7 +96,7 @@ class RayBackend:
     async def embed(self, waveform: Waveform, model: str = "") -> EmbeddingResult:
         """Give the embedding alone; arguments and errors as in `analyse`."""
         heard = waveform if self._excerpt is None else self._excerpt.take(waveform)
-        pcm = await asyncio.to_thread(ray.put, heard.samples)
+        pcm = await asyncio.to_thread(_put, heard)
         try:
             answer: Answer[Any] = await retry_on_another_replica(
                 partial(call_analyse, self._handles[-1], [pcm], heard.sample_rate, model)
@@ -104,6 +105,11 @@ class RayBackend:
             raise ServiceUnavailableError(str(error), SHELF_S) from error
         both = answer.result if isinstance(answer.result, tuple) else (answer.result,)
         return cast("EmbeddingResult", both[-1])
+
+
+def _put(waveform: Waveform) -> "ray.ObjectRef[Samples]":
+    """Put samples into the object store, which takes what is contiguous without pickling it."""
+    return ray.put(np.ascontiguousarray(waveform.samples))
 
 
 async def retry_on_another_replica(call: Callable[[], Awaitable[T]]) -> T:

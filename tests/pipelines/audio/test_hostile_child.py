@@ -6,8 +6,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from pipelines.audio import decode
 from pipelines.audio.decode import DecodeLimits, Decoder
 from pipelines.audio.waveform import UndecodableAudioError
 
@@ -152,11 +154,67 @@ def test_no_path_can_be_asked_about(taken_over: Decoder, audio: Path) -> None:
     assert str(refusal.value) == '[[-1, 1], [-1, 1], [-1, 1], "refused"]'
 
 
+TRACK = """
+    n = 44_100
+    def write(value):
+        os.lseek(decode_child.SAMPLES, 0, os.SEEK_SET)
+        os.write(decode_child.SAMPLES, struct.pack("<f", value) * n)
+    send(b"I", 0, CLAIMS)
+    write(0.5)
+    for tag, size in ((b"P", n), (b"S", 0), (b".", 0)):
+        send(tag, 1, b"", size)
+"""
+
+
+@pytest.mark.parametrize("taken_over", [TRACK], indirect=True)
+def test_a_child_may_write_a_track(taken_over: Decoder, audio: Path) -> None:
+    samples = taken_over.decode(audio, DecodeLimits()).samples
+    np.testing.assert_array_equal(samples, np.full((1, 44_100), 0.5))
+
+
+@pytest.mark.parametrize(
+    "taken_over", [TRACK + "    time.sleep(0.5)\n    write(float('nan'))"], indirect=True
+)
+def test_samples_that_change_behind_the_last_message_are_looked_at(
+    taken_over: Decoder, audio: Path
+) -> None:
+    with pytest.raises(UndecodableAudioError, match="100% of the audio's samples are no sound"):
+        taken_over.decode(audio, DecodeLimits())
+
+
+@pytest.mark.parametrize("taken_over", [TRACK + "    time.sleep(600)"], indirect=True)
+def test_a_track_of_a_child_that_lives_on_is_not_taken(taken_over: Decoder, audio: Path) -> None:
+    with pytest.raises(UndecodableAudioError, match="too long to decode"):
+        taken_over.decode(audio, DecodeLimits(wall_s=WALL_S))
+
+
+BEYOND = {
+    "a write beyond the memory": "os.lseek(3, 8 * request['row_samples'], 0); os.write(3, b'x')",
+    "an end of another kind": "os._exit(3)",
+}
+
+
+@pytest.mark.parametrize("taken_over", [f"{TRACK}    {a}" for a in BEYOND.values()], indirect=True)
+def test_a_child_that_ends_badly_behind_its_last_message_is_a_crash(
+    taken_over: Decoder, audio: Path
+) -> None:
+    with pytest.raises(UndecodableAudioError, match="cannot be decoded"):
+        taken_over.decode(audio, DecodeLimits())
+
+
+def test_the_memory_of_the_samples_keeps_its_size() -> None:
+    rows = decode._Rows(1000)
+    for n_bytes in (0, 1 << 20):
+        with pytest.raises(PermissionError):
+            os.ftruncate(rows.descriptor, n_bytes)
+    os.close(rows.descriptor)
+
+
 BLOCKS = {
     "no channels": 'send(b"I", 0, CLAIMS); send(b"P", 0, b"", 5); send(b".", 0, b"")',
-    "three channels": 'send(b"I", 0, CLAIMS); send(b"P", 3, bytes(60), 5); send(b".", 0, b"")',
-    "other channels": 'send(b"I", 0, CLAIMS); send(b"P", 1, bytes(20), 5); '
-    'send(b"P", 2, bytes(40), 5); send(b".", 0, b"")',
+    "three channels": 'send(b"I", 0, CLAIMS); send(b"P", 3, b"", 5); send(b".", 0, b"")',
+    "other channels": 'send(b"I", 0, CLAIMS); send(b"P", 1, b"", 5); '
+    'send(b"P", 2, b"", 5); send(b".", 0, b"")',
     "empty blocks": 'send(b"I", 0, CLAIMS)\n    while True: send(b"P", 1, b"")',
     "a block over the limit": 'send(b"I", 0, CLAIMS); send(b"P", 1, b"", 2**32 - 1)',
     "no message": 'send(b"I", 0, CLAIMS); os.write(1, b"\\xff" * 99)',
