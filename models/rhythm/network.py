@@ -184,13 +184,20 @@ class _Block(nn.Module):
         self.far = nn.Conv1d(channels, channels, _KERNEL, padding=far, dilation=2 * dilation)
         self.mix = nn.Conv1d(2 * channels, channels, 1)
         self.residual = nn.Conv1d(channels, channels, 1)
-        self.dropout = nn.Dropout1d(dropout)
+        self.dropout = nn.Dropout2d(dropout)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Map ``[B, C, N]`` to the next block's input and this block's say, both ``[B, C, N]``."""
-        both = functional.elu(torch.cat([self.near(x), self.far(x)], dim=1))
-        said = self.mix(self.dropout(both))
-        return self.residual(x) + said, said
+        """Map ``[B, C, 1, N]`` to the next block's input and this block's say, both its like."""
+        both = functional.elu(torch.cat([_convolved(x, self.near), _convolved(x, self.far)], dim=1))
+        said = _convolved(self.dropout(both), self.mix)
+        return _convolved(x, self.residual) + said, said
+
+
+def _convolved(x: Tensor, layer: nn.Conv1d) -> Tensor:
+    """Convolve ``[B, C, 1, N]`` over N: in one dimension channels cannot lie innermost."""
+    padding, dilation = (0, int(layer.padding[0])), (1, layer.dilation[0])
+    weight = layer.weight[:, :, None]
+    return functional.conv2d(x, weight, layer.bias, padding=padding, dilation=dilation)
 
 
 class BeatNetwork(nn.Module):
@@ -248,14 +255,18 @@ class BeatNetwork(nn.Module):
             features: float32 ``[B, N, 83]``, see `BeatFeatures`.
         """
         heard = is_heard(features)[:, None]
-        x = self._bands(features, heard)
+        x = self._bands(features, heard)[:, :, None]
+        if features.device.type == "cpu":  # where channels innermost take two thirds of the time
+            x = x.contiguous(memory_format=torch.channels_last)
         total = torch.zeros_like(x)
         for block in self.blocks:
             x, said = block(x)
-            x = x * heard
+            x = x * heard[:, None]
             total = total + said
-        beats = self.beats(functional.elu(x))
-        a_second = functional.avg_pool1d(functional.elu(total), TEMPO_STRIDE, ceil_mode=True)
+        beats = self.beats(functional.elu(x[:, :, 0]))
+        a_second = functional.avg_pool1d(
+            functional.elu(total[:, :, 0]), TEMPO_STRIDE, ceil_mode=True
+        )
         return BeatLogits(beats[:, 0], beats[:, 1], self.tempo(a_second.transpose(1, 2)))
 
     def _bands(self, features: Tensor, heard: Tensor) -> Tensor:
