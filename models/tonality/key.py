@@ -113,7 +113,8 @@ def fold(profile: NDArray[np.float32], tuning_cents: float = 0.0) -> NDArray[np.
     at = np.arange(12 * BINS_PER_SEMITONE) / BINS_PER_SEMITONE - tuning_cents / 100.0
     distance = (at[:, None] - np.arange(12) + 6.0) % 12.0 - 6.0
     weights = np.where(np.abs(distance) < 0.5, np.cos(np.pi * distance) ** 2, 0.0)
-    chroma = profile @ weights.astype(np.float32)
+    # torch's threads are those that are asked for; numpy's would wait for more work at full speed.
+    chroma = (torch.from_numpy(profile) @ torch.from_numpy(weights).float()).numpy()
     largest = chroma.max(axis=1, keepdims=True, initial=0.0)
     return np.asarray(chroma / np.where(largest > 0.0, largest, 1.0), dtype=np.float32)
 
