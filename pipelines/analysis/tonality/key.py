@@ -29,6 +29,8 @@ GRID_FRAMES = 320
 """29.8 s, the shape of every forward."""
 _CROP_SPACING = 3
 _MAX_CROPS = 8
+_IN_TUNE_CENTS = 5.0
+"""As little as that moves no key."""
 _LEAST_CORRELATION = 0.3
 _LEAST_CONTRAST = 0.2
 """Standard deviation over mean of the profile: noise has .09-.20, music .32 and more."""
@@ -88,14 +90,16 @@ class KeyNetworkModel:
     def windows(self, samples: Tensor, tuning_cents: float) -> Tensor:
         """Cut ``[T]`` to crops of 15 s, spread over the track; a shorter one is repeated.
 
-        The crops are brought to 440 Hz by playing them slower or faster: the networks have few
-        bins an octave, and a quarter tone between them is noise to them.
+        Crops out of tune are brought to 440 Hz by playing them slower or faster: the networks have
+        few bins an octave, and a quarter tone between them is noise to them.
         """
         peak = max(peak_of(samples), 1e-6)
         if 0 < len(samples) < CROP_LENGTH:
             samples = repeated(samples, CROP_LENGTH)
-        crops = cut(samples, window_starts(len(samples), self.spec), CROP_LENGTH)
-        return tuned(crops, tuning_cents) / peak
+        crops = cut(samples, window_starts(len(samples), self.spec), CROP_LENGTH).float()
+        if abs(tuning_cents) > _IN_TUNE_CENTS:
+            crops = tuned(crops, tuning_cents)
+        return crops / peak
 
     def forward(self, windows: Tensor) -> Mapping[str, Tensor]:
         """See `WindowedModel`."""

@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from models.loudness import integrated_loudness
-from pipelines.audio.gain import TARGET_LUFS, audible, measure_gain
+from pipelines.audio.gain import TARGET_LUFS, audible, measure_gain, peak_of
 from pipelines.audio.track import Track
 
 
@@ -18,6 +18,21 @@ def test_the_gain_brings_any_track_to_the_target(level: float) -> None:
     assert gain is not None
     levelled = torch.from_numpy(tone(level) * gain)[None, None].float()
     assert float(integrated_loudness(levelled, 16_000)) == pytest.approx(TARGET_LUFS, abs=0.05)
+
+
+@pytest.mark.parametrize("shape", [(6,), (2, 3), (1, 2, 3)])
+def test_the_peak_is_of_all_rows_and_either_sign(shape: tuple[int, ...]) -> None:
+    samples = torch.tensor([0.1, -0.2, 0.3, 0.2, -0.75, 0.5]).reshape(shape)
+    assert peak_of(samples) == 0.75
+    assert peak_of(-samples) == 0.75
+    assert peak_of(samples[..., :0]) == 0.0
+
+
+def test_the_peak_of_rows_that_lie_apart_takes_no_copy() -> None:
+    samples = torch.rand(2, 1 << 21)[:, : 1 << 20]
+    with torch.profiler.profile(profile_memory=True) as profile:
+        peak_of(samples)
+    assert max(event.self_cpu_memory_usage for event in profile.key_averages()) < 1 << 16
 
 
 @pytest.mark.parametrize("samples", [np.zeros(16_000, np.float32), tone(5e-5), tone(0)[:0]])

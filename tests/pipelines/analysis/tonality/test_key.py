@@ -5,8 +5,10 @@ import pytest
 import torch
 
 from models.tonality.key import SAMPLE_RATE, UNKNOWN
+from models.tonality.skey import CROP_LENGTH
 from models.tonality.tuning import estimate_tuning
-from pipelines.analysis.tonality.key import ChromaModel, estimate_key, tuned
+from pipelines.analysis.tonality.key import ChromaModel, KeyNetworkModel, estimate_key, tuned
+from pipelines.audio.gain import peak_of
 from tests.data.synthetic_music import steady
 
 MODEL = ChromaModel("hpcp", torch.device("cpu"))
@@ -62,3 +64,14 @@ def test_crops_are_brought_into_tune(cents: float) -> None:
 def test_crops_in_tune_are_left_alone() -> None:
     crops = torch.zeros(2, 100)
     assert tuned(crops, 0.01).data_ptr() == crops.data_ptr()
+
+
+@pytest.mark.parametrize(("cents", "is_left"), [(0.0, True), (-4.0, True), (6.0, False)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_a_track_in_tune_is_heard_as_it_is(cents: float, is_left: bool, dtype: torch.dtype) -> None:
+    samples = torch.linspace(-0.5, 0.5, 20 * SAMPLE_RATE).sin().to(dtype)
+    windows = KeyNetworkModel("none", [], torch.device("cpu")).windows(samples, cents)
+    assert windows.shape == (2, CROP_LENGTH)
+    assert windows.dtype == torch.float32
+    heard = samples[:CROP_LENGTH].float() / peak_of(samples)
+    assert torch.equal(windows[0], heard) == is_left
