@@ -24,8 +24,8 @@ from pipelines.analysis.tonality.key import length_in_tune, stretch_in_tune
 from pipelines.batching.framed import FrameGrid, up_to_silence
 from pipelines.batching.windows import LazyWindows, Windows
 
-_N_FRAMES = 320
-"""59.4 s, the shape of every forward."""
+_N_FRAMES = 352
+"""65.4 s, the shape of every forward: a minute with what it depends on is one."""
 _TRIM_FRAMES = 32
 """So that few shapes occur."""
 _IN_TUNE_CENTS = 15.0
@@ -56,7 +56,7 @@ class ChordEvidence:
 
 
 class ChordModel:
-    """The chord network on its grid; output ``chords [B, 320, 38]``, basses behind chords."""
+    """The chord network on its grid; output ``chords [B, 352, 38]``, basses behind chords."""
 
     def __init__(self, model_id: str, network: ChordNetwork, device: torch.device) -> None:
         self.model_id = model_id
