@@ -3,7 +3,7 @@
 Index: the first `LONGEST_S` of every known track of `benchmarks.identify.music`. Queries: clips
 from random places, distorted, cut to 10 and 5 s. Unknown tracks, and known ones with their own
 entry left out, tell the false accepts. Figures are of the packages that nothing was chosen on, and
-apart from them of those that it was; of what the first look says alone, and of the whole.
+apart from them of those that it was; of what the first look says alone, and of both.
 """
 
 import json
@@ -29,12 +29,11 @@ from pipelines.audio.waveform import Waveform
 from pipelines.fingerprint.make import Fingerprinter
 from serve_app.providers.fingerprints.builder import FingerprintIndexBuilder
 from serve_app.providers.fingerprints.index import (
-    CALIBRATION,
-    DENSE_CALIBRATION,
+    MOST_SUPPORT,
     SURE,
     FingerprintIndex,
     IndexMatch,
-    surer,
+    best_of,
 )
 from serve_app.providers.recognisers.own_index import MIN_CONFIDENCE
 
@@ -74,11 +73,11 @@ Audio = NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A query as the index answers it: asked once, and again with the dense landmarks.
+    """A query as the index answers it: looked up once, and again with the dense landmarks.
 
     Attributes:
         first: Best first, of the usual landmarks.
-        dense: The same of the dense ones.
+        again: The same of the dense ones, whether they were needed or not.
         is_left_out: Whether the clip's own track was taken out of both.
     """
 
@@ -86,7 +85,7 @@ class Case:
     distortion: str
     length_s: int
     first: list[IndexMatch]
-    dense: list[IndexMatch]
+    again: list[IndexMatch]
     is_left_out: bool = False
 
     @property
@@ -97,7 +96,7 @@ class Case:
     @property
     def final(self) -> list[IndexMatch]:
         """What the index answers."""
-        return surer(self.first, self.dense) if self.is_unsure else self.first
+        return best_of(self.first, self.again) if self.is_unsure else self.first
 
     def is_named(self, matches: list[IndexMatch]) -> bool:
         """Whether the service would call it a match."""
@@ -115,7 +114,7 @@ class Case:
             self.distortion,
             self.length_s,
             [m for m in self.first if m.track_key != own],
-            [m for m in self.dense if m.track_key != own],
+            [m for m in self.again if m.track_key != own],
             is_left_out=True,
         )
 
@@ -132,7 +131,7 @@ def run(options: Options) -> Result:
     clips: list[tuple[Track, int, Audio]] = []
     with tempfile.TemporaryDirectory() as folder:
         index, building = _build(Path(folder), tracks, fingerprinter, clips)
-        spent_ms: dict[str, list[float]] = {"landmarks": [], "first": [], "dense": []}
+        spent_ms: dict[str, list[float]] = {"landmarks": [], "first": [], "again": []}
         cases = [_ask(index, fingerprinter, spent_ms, *asked) for asked in _queries(clips)]
     return result(cases, index.n_tracks, building | {"cpu_ms": _medians(spent_ms)})
 
@@ -213,11 +212,11 @@ def _ask(
     audio: Audio,
 ) -> Case:
     times = [time.process_time()]
-    usual, dense = fingerprinter.make_query(Waveform(np.ascontiguousarray(audio)))
+    fingerprint, closer = fingerprinter.make_query(Waveform(np.ascontiguousarray(audio)))
     times.append(time.process_time())
-    first = index.ask(query_hashes(usual), CALIBRATION)
+    first = index.look(query_hashes(fingerprint), closer.evidence)
     times.append(time.process_time())
-    again = index.ask(query_hashes(dense, is_dense=True), DENSE_CALIBRATION)
+    again = index.look(query_hashes(closer.landmarks, is_dense=True), closer.evidence)
     times.append(time.process_time())
     for name, (begin, end) in zip(spent_ms, pairwise(times), strict=True):
         spent_ms[name].append(1000 * (end - begin))
@@ -237,30 +236,23 @@ def _with_left_out(cases: Sequence[Case]) -> list[Case]:
     return [*cases, *left_out]
 
 
-def fit(cases: Sequence[Case], n_tracks: int, *, is_dense: bool) -> dict[str, float]:
-    """Fit a calibration on what was chosen on: logistic regression, small ridge.
+def fit(cases: Sequence[Case], n_tracks: int) -> dict[str, float]:
+    """Fit the calibration on what was chosen on: logistic regression, small ridge.
 
-    The dense one is fitted where the first look left a doubt. The number of tracks is no feature:
-    its weight is -1, see `Calibration`.
+    The number of tracks is no feature: its weight is -1, see `Calibration`.
     """
     from scipy.optimize import minimize
 
-    asked = [
-        (case, case.dense if is_dense else case.first)
+    rows = [
+        (case.track.is_known and match.track_key == case.track.key, match)
         for case in cases
-        if not case.track.is_reported and (case.is_unsure or not is_dense)
+        if not case.track.is_reported and not case.is_left_out
+        for match in (*case.first, *case.again)
     ]
-    rows = [(case, matches) for case, matches in asked if matches]
     if not rows:
         return {}
-    scale = (DENSE_CALIBRATION if is_dense else CALIBRATION).scale
-    x = np.array(
-        [
-            [1, *np.log1p([matches[0].score, matches[0].spans * scale(case.length_s)])]
-            for case, matches in rows
-        ]
-    )
-    y = np.array([case.is_right(matches) for case, matches in rows])
+    x = np.array([[1, math.log1p(m.spans), min(m.support, MOST_SUPPORT)] for _, m in rows])
+    y = np.array([is_right for is_right, _ in rows])
     size = math.log(n_tracks)
 
     def loss(w: NDArray[np.float64]) -> float:
@@ -268,7 +260,7 @@ def fit(cases: Sequence[Case], n_tracks: int, *, is_dense: bool) -> dict[str, fl
         return float(np.mean(np.logaddexp(0, z) - y * z) + 1e-4 * np.sum(np.square(w[1:])))
 
     weights = minimize(loss, np.zeros(3)).x
-    names = ("bias", "votes", "spans")
+    names = ("bias", "spans", "support")
     return {name: round(float(w), 2) for name, w in zip(names, weights, strict=True)}
 
 
@@ -377,8 +369,7 @@ def result(cases: Sequence[Case], n_tracks: int, building: dict[str, object]) ->
         "tracks": n_tracks,
         "by_part": {part: _part(group) for part, group in parts.items() if group},
         "by_condition": {part: rows[part] for part, group in parts.items() if group},
-        "fitted": fit(judged, n_tracks, is_dense=False),
-        "fitted_dense": fit(judged, n_tracks, is_dense=True),
+        "fitted": fit(cases, n_tracks),
         "reliability": curve,
     }
     return Result(

@@ -2,7 +2,8 @@
 
 The music is that of `benchmarks.identify.music`; all other tracks are synthetic postings: hashes of
 triplets drawn from the real ones and moved by a few cells (a kernel density estimate), at random
-times. So a query meets as many chance hits as in a real catalog of that size. Clips of music that
+times. So a query meets as many chance hits as in a real catalog of that size. The landmarks of
+synthetic tracks are those of the real ones, by turns. Clips of music that
 is not indexed tell how often chance alone passes for a match there.
 """
 
@@ -21,11 +22,12 @@ from benchmarks.distortions import RATE, with_noise
 from benchmarks.identify.music import decode_stereo, find_tracks
 from benchmarks.report import Options, Result, Target
 from models.fingerprint.hashes import INDEX_PARTNERS, INDEX_TRIPLETS, hash_cells, triplets
-from models.fingerprint.landmarks import FRAME_S, MODEL_ID, Fingerprint
+from models.fingerprint.landmarks import FRAME_S, MODEL_ID, CloserLook, Fingerprint
 from pipelines.audio.waveform import Waveform
 from pipelines.fingerprint.make import Fingerprinter
 from serve_app.providers.fingerprints.builder import FingerprintIndexBuilder
 from serve_app.providers.fingerprints.index import FingerprintIndex
+from serve_app.providers.fingerprints.kept_landmarks import LandmarkBlocks, to_blocks
 from serve_app.providers.fingerprints.manifest import (
     Manifest,
     SegmentEntry,
@@ -35,7 +37,7 @@ from serve_app.providers.fingerprints.manifest import (
 from serve_app.providers.fingerprints.segment import (
     N_SHARDS,
     SHARD_BITS,
-    TRACK_GAP,
+    track_span,
     write_segment,
 )
 from serve_app.providers.recognisers.own_index import MIN_CONFIDENCE
@@ -51,8 +53,8 @@ N_UNKNOWN_CLIPS = 3
 N_COLD = 20
 LENGTHS_S = (10, 5)
 
-Query = tuple[str | None, str, int, tuple[Fingerprint, Fingerprint]]
-"""Track (None: not indexed), distortion, seconds, the clip's usual and dense landmarks."""
+Query = tuple[str | None, str, int, tuple[Fingerprint, CloserLook]]
+"""Track (None: not indexed), distortion, seconds, the clip's landmarks and its closer look."""
 
 
 def run(options: Options) -> Result:
@@ -109,7 +111,9 @@ def build(folder: Path, real: dict[str, Fingerprint], n_tracks: int) -> float:
     )
     real_s = sum(f.duration_s for f in real.values())
     n_postings = round(len(measures) / real_s * TRACK_S * n_tracks)
-    span = round(TRACK_S / FRAME_S) + TRACK_GAP
+    span = track_span(round(TRACK_S / FRAME_S))
+    landmarks = [_first_landmarks(fingerprint, span) for fingerprint in real.values()]
+    turns = range(n_tracks)
     starts = np.arange(n_tracks, dtype=np.int64) * span
     write_segment(
         folder / "segment-synthetic",
@@ -118,10 +122,25 @@ def build(folder: Path, real: dict[str, Fingerprint], n_tracks: int) -> float:
         n_tracks * span,
         n_postings,
         _shards(measures, n_postings, n_tracks * span),
+        sum(len(landmarks[i % len(landmarks)].frames) for i in turns),
+        (landmarks[i % len(landmarks)] for i in turns),
     )
     entry = SegmentEntry("segment-synthetic", n_tracks, n_postings)
     write_manifest(folder, Manifest((*read_manifest(folder).segments, entry)))
     return time.process_time() - start
+
+
+def _first_landmarks(fingerprint: Fingerprint, span: int) -> LandmarkBlocks:
+    first = fingerprint.frames < TRACK_S / FRAME_S
+    return to_blocks(
+        Fingerprint(
+            fingerprint.frames[first],
+            fingerprint.pitches[first],
+            fingerprint.prominences[first],
+            round(TRACK_S / FRAME_S),
+        ),
+        span,
+    )
 
 
 def _shards(

@@ -12,11 +12,17 @@ import torch
 import torch.nn.functional as torch_f
 from torch import Tensor, nn
 
-from models.fingerprint.landmarks import FRAME_S, HOP_LENGTH, MODEL_ID, N_FFT, SAMPLE_RATE
+from models.fingerprint.evidence import EvidenceNetwork, to_steps
+from models.fingerprint.landmarks import (
+    FRAME_S,
+    HOP_LENGTH,
+    LOWEST_BIN,
+    MODEL_ID,
+    N_BINS,
+    N_FFT,
+    SAMPLE_RATE,
+)
 
-LOWEST_HZ = 200.0
-HIGHEST_HZ = 4200.0
-"""A telephone's band and a little more: what a small speaker drops is not relied on."""
 BINS_AROUND = 8
 FRAMES_AROUND = 12
 """A landmark is the loudest point of 17 bins (183 Hz) by 25 frames (0.58 s)."""
@@ -42,7 +48,7 @@ _LEVEL_FRAMES = 65
 
 
 class LandmarkModel(nn.Module):
-    """Finds landmarks in batches of windows; signal processing without weights."""
+    """Finds landmarks in batches of windows, and the evidence of hidden ones."""
 
     model_id = MODEL_ID
     window: Tensor
@@ -50,6 +56,7 @@ class LandmarkModel(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.register_buffer("window", torch.hann_window(N_FFT), persistent=False)
+        self.evidence = EvidenceNetwork.shipped()
 
     @torch.inference_mode()
     def forward(self, windows: Tensor, *, is_dense: bool = False) -> Mapping[str, Tensor]:
@@ -57,35 +64,35 @@ class LandmarkModel(nn.Module):
 
         Args:
             windows: float32 ``[B, T]`` at `SAMPLE_RATE`, full scale ±1, T ≥ `N_FFT`.
-            is_dense: Find `DENSE_PER_S` of them, all others among them.
+            is_dense: Find `DENSE_PER_S` of them, all others among them, and weigh every point.
 
         Returns:
             ``frames`` (from the window's start; -1 where there is no landmark), ``pitches`` (log2
             Hz) and ``prominences``, each float32 ``[B, MAX_LANDMARKS]``, in no certain order; and
             ``are_extra``, of the same shape, 1 for those that only a dense answer has. Silence has
-            no landmarks. A row equals the same window alone.
+            no landmarks. A row equals the same window alone. A dense answer has ``evidence`` too:
+            int8 ``[B, N_BINS, N]``, bins from `LOWEST_BIN` on, in steps of
+            `models.fingerprint.evidence.STEP`.
 
         References:
             Wang, "An industrial-strength audio search algorithm", ISMIR 2003 (the constellation);
             Smith & Serra, PARSHL, 1987 (parabolic interpolation of log magnitudes).
         """
-        spectrum = torch.stft(
-            windows, N_FFT, HOP_LENGTH, window=self.window, center=False, return_complex=True
-        )
-        low = int(LOWEST_HZ / SAMPLE_RATE * N_FFT)
-        high = int(HIGHEST_HZ / SAMPLE_RATE * N_FFT)
-        # One bin more on each side, for the interpolation.
-        level = 0.5 * torch.log(_smooth(spectrum[:, low - 1 : high + 2].abs().square()) + _TINY)
+        level = measure_level(windows, self.window)
         b, f, n = level.shape
+        over_mean = measure_prominence(level)
         is_usual = level == _local_maximum(level, BINS_AROUND, FRAMES_AROUND)
         is_landmark = is_usual
+        found: dict[str, Tensor] = {}
         if is_dense:
-            is_landmark = level == _local_maximum(level, DENSE_BINS_AROUND, DENSE_FRAMES_AROUND)
+            distance = measure_distance(level)
+            is_landmark = distance == 0
+            found["evidence"] = to_steps(self.evidence(over_mean, distance))
         is_landmark = is_landmark & (level > float(np.log(_FLOOR)))
         is_landmark[:, 0] = is_landmark[:, -1] = False
         is_landmark[:, :, 0] = is_landmark[:, :, -1] = False
 
-        prominence = torch.where(is_landmark, level - _local_mean(level), -torch.inf)
+        prominence = torch.where(is_landmark, over_mean, -torch.inf)
         k = min(MAX_LANDMARKS, f * n)
         # The usual ones come first, whatever their prominence.
         first, where = (prominence + _FIRST * is_usual).reshape(b, -1).topk(k)
@@ -96,26 +103,54 @@ class LandmarkModel(nn.Module):
         flat = level.reshape(b, -1)
         where = torch.where(exists, where, n + 1)  # any inner point: its neighbours exist
         centre = flat.gather(1, where)
-        bins = where // n + (low - 1)
+        bins = where // n + LOWEST_BIN
         frames = where % n
         bin_shift = _vertex(flat.gather(1, where - n), centre, flat.gather(1, where + n))
         frame_shift = _vertex(flat.gather(1, where - 1), centre, flat.gather(1, where + 1))
         pitches = torch.log2((bins + bin_shift) * (SAMPLE_RATE / N_FFT))
-        found = {
+        measures = {
             "frames": torch.where(exists, frames + frame_shift, -1.0),
             "pitches": torch.where(exists, pitches, 0.0),
             "prominences": torch.where(exists, strongest, 0.0),
             "are_extra": are_extra & exists,
         }
-        return {
+        return found | {
             name: torch_f.pad(values.float(), (0, MAX_LANDMARKS - k), value=_PADDING[name])
-            for name, values in found.items()
+            for name, values in measures.items()
         }
 
 
 _PADDING = {"frames": -1.0, "pitches": 0.0, "prominences": 0.0, "are_extra": 0.0}
 _FIRST = 100.0
 """More than any prominence, which is a logarithm."""
+
+
+def measure_level(windows: Tensor, window: Tensor) -> Tensor:
+    """Give the level of a landmark's band.
+
+    Args:
+        windows: float32 ``[B, T]`` at `SAMPLE_RATE`, full scale ±1, T ≥ `N_FFT`.
+        window: float32 ``[N_FFT]``, Hann.
+
+    Returns:
+        Natural log of magnitude, float32 ``[B, N_BINS, N]``, bins from `LOWEST_BIN` on; -16.1 in
+        silence.
+    """
+    spectrum = torch.stft(
+        windows, N_FFT, HOP_LENGTH, window=window, center=False, return_complex=True
+    )
+    power = spectrum[:, LOWEST_BIN : LOWEST_BIN + N_BINS].abs().square()
+    return 0.5 * torch.log(_smooth(power) + _TINY)
+
+
+def measure_prominence(level: Tensor) -> Tensor:
+    """Level ``[B, F, N]`` over the mean around each point; 0 in silence."""
+    return level - _local_mean(level)
+
+
+def measure_distance(level: Tensor) -> Tensor:
+    """Level ``[B, F, N]`` over the largest one nearby: 0 at a dense landmark, else negative."""
+    return level - _local_maximum(level, DENSE_BINS_AROUND, DENSE_FRAMES_AROUND)
 
 
 def _smooth(power: Tensor) -> Tensor:

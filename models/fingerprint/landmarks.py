@@ -5,14 +5,20 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-MODEL_ID = "afa-landmarks-2"
-"""Changes with whatever makes new landmarks or hashes unlike old ones."""
+MODEL_ID = "afa-landmarks-3"
+"""Changes with whatever makes new landmarks, hashes or what an index keeps unlike old ones."""
 SAMPLE_RATE = 11_025
 """Hz. Landmarks end at 4.2 kHz, so nothing above 5.5 kHz is needed."""
 N_FFT = 1024
 HOP_LENGTH = 256
 FRAME_S = HOP_LENGTH / SAMPLE_RATE
 """Seconds in a frame, the unit of all fingerprint times: 23.2 ms."""
+LOWEST_HZ = 200.0
+HIGHEST_HZ = 4200.0
+"""A telephone's band and a little more: what a small speaker drops is not relied on."""
+LOWEST_BIN = int(LOWEST_HZ / SAMPLE_RATE * N_FFT) - 1
+N_BINS = int(HIGHEST_HZ / SAMPLE_RATE * N_FFT) - LOWEST_BIN + 2
+"""The spectrogram's first bin and how many it has; one more on each side than landmarks have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,3 +44,17 @@ class Fingerprint:
     def duration_s(self) -> float:
         """Length of the sound in seconds, within a frame."""
         return self.n_frames * FRAME_S
+
+
+@dataclass(frozen=True, slots=True)
+class CloserLook:
+    """What a clip is looked up with where its landmarks leave a doubt.
+
+    Attributes:
+        landmarks: The dense ones, all others among them.
+        evidence: int8 ``[F, N]``, how much each bin and frame speaks for a landmark there; see
+            `models.fingerprint.evidence`.
+    """
+
+    landmarks: Fingerprint
+    evidence: NDArray[np.int8]

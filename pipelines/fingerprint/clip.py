@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from models.fingerprint.landmarks import Fingerprint
+from models.fingerprint.landmarks import CloserLook, Fingerprint
 
 SHORTEST_CLIP_S = 3.0
 EXCERPT_S = 12.0
@@ -19,7 +19,7 @@ class Clip:
     Attributes:
         duration_s: Length of the whole recording.
         fingerprint: Of its excerpt.
-        dense: The excerpt's dense landmarks, `fingerprint`'s among them, for a second look.
+        closer: What the excerpt is looked up with where `fingerprint` leaves a doubt.
         excerpt_wav: The same excerpt as a WAV file: 16 bit, mono, `EXCERPT_RATE`.
         chromaprint: Of its first two minutes, as AcoustID wants it; None for a recording shorter
             than `WHOLE_TRACK_S` and where the chromaprint library is missing.
@@ -27,6 +27,6 @@ class Clip:
 
     duration_s: float
     fingerprint: Fingerprint
-    dense: Fingerprint
+    closer: CloserLook
     excerpt_wav: bytes
     chromaprint: str | None = None

@@ -8,7 +8,7 @@ import ctypes
 import ctypes.util
 import io
 import wave
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 
 import numpy as np
@@ -21,7 +21,14 @@ from models.fingerprint.constellation import (
     WINDOW_LENGTH,
     LandmarkModel,
 )
-from models.fingerprint.landmarks import HOP_LENGTH, N_FFT, SAMPLE_RATE, Fingerprint
+from models.fingerprint.landmarks import (
+    HOP_LENGTH,
+    N_BINS,
+    N_FFT,
+    SAMPLE_RATE,
+    CloserLook,
+    Fingerprint,
+)
 from pipelines.audio.resample import resample
 from pipelines.audio.waveform import AudioTooShortError, Waveform
 from pipelines.batching.framed import FrameGrid
@@ -64,27 +71,31 @@ class Fingerprinter:
         start = find_loudest_start(mono, length)
         excerpt = mono[start : start + length]
         is_whole = waveform.duration_s >= WHOLE_TRACK_S
-        fingerprint, dense = self.make_query(Waveform(excerpt[None], waveform.sample_rate))
+        fingerprint, closer = self.make_query(Waveform(excerpt[None], waveform.sample_rate))
         return Clip(
             duration_s=waveform.duration_s,
             fingerprint=fingerprint,
-            dense=dense,
+            closer=closer,
             excerpt_wav=encode_wav(
                 resample(excerpt, waveform.sample_rate, EXCERPT_RATE), EXCERPT_RATE
             ),
             chromaprint=make_chromaprint(waveform) if is_whole else None,
         )
 
-    def make_query(self, waveform: Waveform) -> tuple[Fingerprint, Fingerprint]:
-        """Fingerprint a clip of a window at most, as usual and with its dense landmarks."""
+    def make_query(self, waveform: Waveform) -> tuple[Fingerprint, CloserLook]:
+        """Fingerprint a clip of a window at most, and prepare a closer look."""
         samples = resample(waveform.mono(), waveform.sample_rate, SAMPLE_RATE)
         if len(samples) < N_FFT:
-            return _join([], [], 0), _join([], [], 0)
+            nothing = _join([], [], 0)
+            return nothing, CloserLook(nothing, np.zeros((N_BINS, 0), np.int8))
         n_frames = 1 + (len(samples) - N_FFT) // HOP_LENGTH
-        window = torch.from_numpy(np.ascontiguousarray(samples))[None]
-        found = self._forward(window, is_dense=True)[0]
+        window = torch.from_numpy(np.ascontiguousarray(samples))[None].to(self._device)
+        outputs = self._model(window, is_dense=True)
+        found = _landmarks(outputs)[0]
         usual = found[:, found[3] == 0]
-        return _join([0], [usual], n_frames), _join([0], [found], n_frames)
+        return _join([0], [usual], n_frames), CloserLook(
+            _join([0], [found], n_frames), outputs["evidence"][0].cpu().numpy()
+        )
 
     def make_fingerprints(self, waveforms: Sequence[Waveform]) -> list[Fingerprint]:
         """Fingerprint recordings of any length together, in order.
@@ -122,13 +133,14 @@ class Fingerprinter:
             results[i] = _join(starts, mine, n_frames)
         return results
 
-    def _forward(
-        self, windows: torch.Tensor, *, is_dense: bool = False
-    ) -> list[NDArray[np.float32]]:
-        """Landmarks of each window: float32 ``[4, P]``, see `LandmarkModel.forward`."""
-        outputs = self._model(windows.to(self._device), is_dense=is_dense)
-        stacked = torch.stack([outputs[name] for name in _MEASURES], dim=1)
-        return [row[:, row[0] >= 0] for row in stacked.cpu().numpy()]
+    def _forward(self, windows: torch.Tensor) -> list[NDArray[np.float32]]:
+        return _landmarks(self._model(windows.to(self._device)))
+
+
+def _landmarks(outputs: Mapping[str, torch.Tensor]) -> list[NDArray[np.float32]]:
+    """Landmarks of each window: float32 ``[4, P]``, see `LandmarkModel.forward`."""
+    stacked = torch.stack([outputs[name] for name in _MEASURES], dim=1)
+    return [row[:, row[0] >= 0] for row in stacked.cpu().numpy()]
 
 
 def _join(

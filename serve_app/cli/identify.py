@@ -74,7 +74,7 @@ class OwnIndex:
         from serve_app.providers.recognisers.own_index import first_known
 
         clip = self._fingerprinter.make_clip(decode(path, LIMITS))
-        matches = self._index.query(clip.fingerprint, clip.dense)
+        matches = self._index.query(clip.fingerprint, clip.closer)
         return first_known(matches, lambda key: identity_of_key(self._catalog, key, self._library))
 
 

@@ -8,7 +8,7 @@ import pytest
 from benchmarks.distortions import RATE, REVERBERATION_S, in_room, with_music
 from benchmarks.identify.clips import Case, fit, interval, result
 from benchmarks.identify.music import Track
-from serve_app.providers.fingerprints.index import CALIBRATION, IndexMatch
+from serve_app.providers.fingerprints.index import IndexMatch
 
 
 def track(key: str, *, is_known: bool = True, is_reported: bool = True) -> Track:
@@ -16,20 +16,21 @@ def track(key: str, *, is_known: bool = True, is_reported: bool = True) -> Track
 
 
 def match(key: str, votes: int, confidence: int) -> IndexMatch:
-    return IndexMatch(key, votes, min(votes, 10), 0.0, 1.0, confidence)
+    return IndexMatch(key, votes, min(votes, 10), 0.0, 0.0, 1.0, confidence)
 
 
 def case(
-    of: Track, first: list[IndexMatch], dense: list[IndexMatch], distortion: str = "clean"
+    of: Track, first: list[IndexMatch], again: list[IndexMatch], distortion: str = "clean"
 ) -> Case:
-    return Case(of, distortion, 5, first, dense)
+    return Case(of, distortion, 5, first, again)
 
 
 def test_the_second_look_answers_where_the_first_is_unsure() -> None:
     a = track("a")
     sure = case(a, [match("a", 30, 97)], [match("b", 30, 97)])
     unsure = case(a, [match("a", 4, 30)], [match("b", 4, 60), match("a", 3, 10)])
-    assert (sure.final, unsure.final) == (sure.first, unsure.dense)
+    assert sure.final == sure.first
+    assert [(m.track_key, m.confidence) for m in unsure.final] == [("b", 60), ("a", 30)]
     assert case(a, [], [match("a", 4, 60)]).is_unsure
 
 
@@ -37,7 +38,7 @@ def test_a_track_left_out_is_asked_again_as_an_unknown_one() -> None:
     left_out = case(
         track("a"), [match("a", 30, 97), match("c", 3, 2)], [match("a", 50, 99), match("b", 9, 70)]
     ).without_own_track()
-    assert [m.track_key for m in left_out.final] == ["b"]
+    assert [m.track_key for m in left_out.final] == ["b", "c"]
     assert left_out.is_left_out
 
 
@@ -72,16 +73,14 @@ def test_the_fit_finds_the_calibration_and_hears_nothing_of_what_is_reported() -
     rng = np.random.default_rng(0)
     cases = []
     for i in range(6000):
-        votes = int(rng.integers(1, 20))
+        support = float(rng.uniform(0, 10))
         own = track(f"t{i}", is_reported=i % 2 == 1)
-        p = 1 / (1 + np.exp(11 - 4.5 * np.log1p(votes) + np.log(50)))
+        p = 1 / (1 + np.exp(6 - 1.5 * support + np.log(50)))
         is_right = rng.random() < p if not own.is_reported else False
-        found = IndexMatch(own.key if is_right else "x", votes, 1, 0.0, 1.0, 0)
-        cases.append(case(own, [found], []))
-    fitted = fit(cases, 50, is_dense=False)
-    assert fitted["votes"] == pytest.approx(4.5, abs=0.4)
-    assert fit(cases, 50, is_dense=True) == {}
-    assert CALIBRATION.confidence(5, 5, 50, 5.0) > 0
+        found = IndexMatch(own.key if is_right else "x", 4, 0, support, 0.0, 1.0, 0)
+        cases.append(case(own, [], [found]))
+    assert fit(cases, 50)["support"] == pytest.approx(1.5, abs=0.15)
+    assert fit([one for one in cases if one.track.is_reported], 50) == {}
 
 
 def test_a_room_rings_on_and_other_music_keeps_its_distance() -> None:

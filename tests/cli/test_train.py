@@ -12,9 +12,12 @@ from torch import Tensor
 from typer.testing import CliRunner
 
 from configs.tables import load_table
+from models.fingerprint.evidence import EvidenceNetwork
+from models.fingerprint.landmarks import SAMPLE_RATE
 from models.rhythm.tracker import BeatTracker
 from models.tonality.chordnet import ChordNetwork
 from models.tonality.keynet import KeyNetwork
+from pipelines.fingerprint.make import encode_wav
 from pipelines.training.chords.clips import ChordClip
 from pipelines.training.clips import Clip
 from pipelines.training.key.clips import KeyClip
@@ -171,3 +174,27 @@ def test_a_chord_network_is_trained_and_written(tmp_path: Path) -> None:
     assert trained.exit_code == 0, trained.output
     assert "1 steps on 1 clips; of 1 others" in " ".join(trained.output.split())
     ChordNetwork.from_tensors(load_file(target))
+
+
+def test_an_evidence_network_is_trained_on_folders_of_music_and_written(tmp_path: Path) -> None:
+    content: dict[str, Any] = load_table("train_landmarks")
+    content["fit"] |= {"steps": 1, "batch": 1, "segment_frames": 60}
+    path, target = tmp_path / "run.yaml", tmp_path / "landmarks.safetensors"
+    path.write_text(yaml.safe_dump(content))
+    music = tmp_path / "music"
+    (music / "album").mkdir(parents=True)
+    shutil.copy(DEMO_TRACK, music / "album")
+    options = ["--config", str(path), "--work", str(tmp_path / "work"), "--target", str(target)]
+    command = ["train", "landmarks", str(music), *options, "--threads", "1"]
+    alone = CliRunner().invoke(app, command)
+    assert alone.exit_code == 1
+    assert "at least two tracks of music" in alone.output
+    noise = np.random.default_rng(0).normal(0, 0.1, 20 * SAMPLE_RATE).astype(np.float32)
+    (music / "noise.wav").write_bytes(encode_wav(noise, SAMPLE_RATE))
+    (music / "broken.mp3").write_bytes(b"no music")
+    trained = CliRunner().invoke(app, command)
+    assert trained.exit_code == 0, trained.output
+    told = " ".join(trained.output.split())
+    assert "2 tracks read; 1 files are no music" in told
+    assert "1 steps on 1 tracks; of 4 damaged passages of 1 others" in told
+    EvidenceNetwork().load_state_dict(load_file(target))

@@ -19,6 +19,7 @@ from serve_app.cli.environment import console, fail, told
 from serve_app.cli.training.chords import chords
 from serve_app.cli.training.embedding import embedding
 from serve_app.cli.training.key import key
+from serve_app.cli.training.landmarks import landmarks
 
 if TYPE_CHECKING:
     from pipelines.training.plan import Plan
@@ -43,6 +44,7 @@ class Part(StrEnum):
 app.command()(embedding)
 app.command()(key)
 app.command()(chords)
+app.command()(landmarks)
 
 
 @app.command()

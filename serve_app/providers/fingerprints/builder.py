@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from models.fingerprint.hashes import index_hashes
 from models.fingerprint.landmarks import Fingerprint
 from serve_app.domain.ulid import new_ulid
+from serve_app.providers.fingerprints.kept_landmarks import LandmarkBlocks, to_blocks
 from serve_app.providers.fingerprints.manifest import (
     FingerprintIndexError,
     Manifest,
@@ -27,8 +28,8 @@ from serve_app.providers.fingerprints.segment import (
     MOST_FRAMES,
     N_SHARDS,
     SHARD_BITS,
-    TRACK_GAP,
     Segment,
+    track_span,
     write_segment,
 )
 
@@ -96,7 +97,7 @@ class FingerprintIndexBuilder:
             How many hashes it has; a silent track has none and is only remembered as seen.
         """
         self.remove(key)
-        span = fingerprint.n_frames + TRACK_GAP
+        span = track_span(fingerprint.n_frames)
         if self._timeline + span > MOST_FRAMES or self._n_buffered >= self._flush_postings:
             self._flush()
         hashes, frames = index_hashes(fingerprint)
@@ -104,6 +105,7 @@ class FingerprintIndexBuilder:
         self._keys.append(key)
         self._track_starts.append(self._timeline)
         self._parts.append((hashes, frames + np.uint32(self._timeline)))
+        self._landmarks.append(to_blocks(fingerprint, span))
         self._timeline += span
         self._n_buffered += len(hashes)
         return len(hashes)
@@ -167,6 +169,7 @@ class FingerprintIndexBuilder:
         self._keys: list[str] = []
         self._track_starts: list[int] = []
         self._parts: list[_Part] = []
+        self._landmarks: list[LandmarkBlocks] = []
         self._buffer_dropped: list[int] = []
         self._timeline = 0
         self._n_buffered = 0
@@ -182,6 +185,8 @@ class FingerprintIndexBuilder:
             self._timeline,
             len(hashes),
             _by_shard(hashes, positions),
+            sum(len(part.frames) for part in self._landmarks),
+            self._landmarks,
         )
         entry = replace(entry, dropped=tuple(self._buffer_dropped))
         dropped = set(self._buffer_dropped)
@@ -198,9 +203,20 @@ class FingerprintIndexBuilder:
         n_frames: int,
         n_postings: int,
         shards: Iterator[_Part],
+        n_landmarks: int,
+        landmarks: Iterable[LandmarkBlocks],
     ) -> SegmentEntry:
         name = f"segment-{new_ulid().lower()}"
-        write_segment(self._folder / name, keys, track_starts, n_frames, n_postings, shards)
+        write_segment(
+            self._folder / name,
+            keys,
+            track_starts,
+            n_frames,
+            n_postings,
+            shards,
+            n_landmarks,
+            landmarks,
+        )
         return SegmentEntry(name, len(keys), n_postings)
 
     def _merge(self, entries: list[SegmentEntry]) -> None:
@@ -209,6 +225,7 @@ class FingerprintIndexBuilder:
         keys: list[str] = []
         starts: list[int] = []
         moves: list[NDArray[np.int64]] = []
+        landmarks: list[LandmarkBlocks] = []
         timeline = 0
         for segment, dropped in sources:
             ends = np.append(segment.track_starts[1:], segment.n_frames)
@@ -219,7 +236,9 @@ class FingerprintIndexBuilder:
                 move[i] = timeline - int(segment.track_starts[i])
                 keys.append(key)
                 starts.append(timeline)
-                timeline += int(ends[i] - segment.track_starts[i])
+                begin, end = int(segment.track_starts[i]), int(ends[i])
+                landmarks.append(segment.landmarks.blocks(begin, end))
+                timeline += end - begin
             moves.append(move)
         if timeline > MOST_FRAMES:
             raise FingerprintIndexError("The segments are too long to be merged.")
@@ -228,7 +247,15 @@ class FingerprintIndexBuilder:
             _moved([(segment, move) for (segment, _), move in zip(sources, moves, strict=True)], s)
             for s in range(N_SHARDS)
         )
-        merged = self._write(keys, np.array(starts, np.int64), timeline, n_postings, shards)
+        merged = self._write(
+            keys,
+            np.array(starts, np.int64),
+            timeline,
+            n_postings,
+            shards,
+            sum(len(part.frames) for part in landmarks),
+            landmarks,
+        )
         gone = {e.name for e in entries}
         self._entries = [e for e in self._entries if e.name not in gone] + [merged]
         self._where |= {key: (merged.name, i) for i, key in enumerate(keys)}

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from models.fingerprint.hashes import QueryHashes, query_hashes
-from models.fingerprint.landmarks import FRAME_S, Fingerprint
+from models.fingerprint.landmarks import FRAME_S, CloserLook, Fingerprint
 from serve_app.providers.fingerprints.manifest import (
     FILE_NAME,
     FingerprintIndexError,
@@ -17,7 +18,12 @@ from serve_app.providers.fingerprints.manifest import (
     read_manifest,
 )
 from serve_app.providers.fingerprints.segment import Segment
-from serve_app.providers.fingerprints.votes import Candidate, find_candidates
+from serve_app.providers.fingerprints.support import support
+from serve_app.providers.fingerprints.votes import (
+    N_CANDIDATES,
+    Candidate,
+    find_candidates,
+)
 
 MOST_POSTINGS = 1_000_000
 """Postings read per segment and query; a clip of few, frequent sounds would otherwise read all."""
@@ -34,6 +40,8 @@ class IndexMatch:
         track_key: As it was added.
         score: Triplets of the clip that fit.
         spans: Half-seconds of the clip that they begin in.
+        support: By how many deviations the clip's evidence is larger there than elsewhere in the
+            track.
         offset_s: Where in the track the clip begins.
         speed: Playback speed of the clip; 1 is the track's own.
         confidence: Probability in percent that the clip is of this track, 0 to 100.
@@ -42,6 +50,7 @@ class IndexMatch:
     track_key: str
     score: int
     spans: int
+    support: float
     offset_s: float
     speed: float
     confidence: int
@@ -49,54 +58,58 @@ class IndexMatch:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """A logistic regression on the logarithms (of one more) of a candidate's two counts.
+    """A logistic regression on what speaks for a candidate.
 
     Every track of the index is one more that may resemble the clip by so much, so the odds fall in
-    proportion to their number: among 12 to 96 real tracks wrong candidates of four votes and four
-    spans become 8.0 times as frequent, those of six and five 5.9 times.
+    proportion to their number.
 
     Attributes:
         bias: Log odds of nothing in an index of one track.
-        votes: Weight.
-        spans: Weight.
-        length_s: The spans of a clip of another length are counted as so many of this one, since a
-            longer clip has more by chance; None where all lengths were fitted as they are.
+        spans: Weight of the logarithm of one more than the half-seconds with votes.
+        support: Weight of the evidence's deviations, of `MOST_SUPPORT` at most.
     """
 
     bias: float
-    votes: float
     spans: float
-    length_s: float | None = None
+    support: float
 
-    def confidence(self, votes: int, spans: int, n_tracks: int, duration_s: float) -> int:
-        """Percent for a clip of this length, rounded down, so that 100 is never claimed."""
+    def confidence(self, spans: int, support: float, n_tracks: int) -> int:
+        """Percent, rounded down, so that 100 is never claimed."""
         odds = (
             self.bias
-            + self.votes * math.log1p(votes)
-            + self.spans * math.log1p(spans * self.scale(duration_s))
+            + self.spans * math.log1p(spans)
+            + self.support * min(support, MOST_SUPPORT)
             - math.log(max(n_tracks, 1))
         )
         return int(100 / (1 + math.exp(-max(min(odds, 30.0), -30.0))) - 1e-6)
 
-    def scale(self, duration_s: float) -> float:
-        """What a span of a clip of this length counts."""
-        return 1.0 if self.length_s is None else self.length_s / duration_s
+
+MOST_SUPPORT = 12.0
+CALIBRATION = Calibration(bias=-7.3, spans=4.0, support=1.06)
+"""Fitted to clips of 93 indexed and 91 unknown real tracks (-6.8), and moved towards caution: music
+that shares a sound with a track is rarer there than in the world."""
 
 
-CALIBRATION = Calibration(bias=-12.1, votes=4.5, spans=4.1)
-"""Fitted to 92 tracks against indexes of 26 and 96 real ones (-9.6, 4.5, 4.1), then moved towards
-caution: music that shares a sound with a track is rarer there than in the world."""
-
-DENSE_CALIBRATION = Calibration(bias=-13.6, votes=3.6, spans=6.4, length_s=5.0)
-"""Of the second look. Fitted where the first was unsure, on clips of 70 tracks and of 56 unknown
-ones (-11.6, 3.6, 6.4), then moved towards caution as the first: to -12.6, and to -13.6 after 3 of
-1,584 unknown clips of other music were named. With weights of 5 s and without the length, 5 of 224
-unknown clips of 10 s were named."""
+def best_of(first: list[IndexMatch], again: list[IndexMatch]) -> list[IndexMatch]:
+    """Join two looks' matches, each track once, as surely as it was found."""
+    joined: dict[str, IndexMatch] = {}
+    for match in _by_confidence([*first, *again]):
+        joined.setdefault(match.track_key, match)
+    return list(joined.values())[:N_MATCHES]
 
 
-def surer(first: list[IndexMatch], again: list[IndexMatch]) -> list[IndexMatch]:
-    """Give the look, each with its best match first, that states more."""
-    return max(first, again, key=lambda found: found[0].confidence if found else -1)
+def _by_confidence(matches: list[IndexMatch]) -> list[IndexMatch]:
+    return sorted(matches, key=lambda match: (-match.confidence, -match.support, -match.score))
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A track's best candidate in one look-up; `start` is the track's place on the timeline."""
+
+    key: str
+    candidate: Candidate
+    segment: Segment
+    start: float
 
 
 class FingerprintIndex:
@@ -173,52 +186,57 @@ class FingerprintIndex:
         for segment, _ in self._segments:
             segment.warm()
 
-    def query(self, fingerprint: Fingerprint, dense: Fingerprint | None = None) -> list[IndexMatch]:
+    def query(self, fingerprint: Fingerprint, closer: CloserLook) -> list[IndexMatch]:
         """Find the tracks that a clip may be of.
 
         Args:
             fingerprint: Of a clip of 3 to 12 s.
-            dense: Its dense landmarks, looked up where the usual ones leave a doubt; without them
-                the doubt stays.
+            closer: Its evidence, and its dense landmarks, looked up where the fingerprint leaves a
+                doubt.
 
         Returns:
-            At most `N_MATCHES`, best first, of the look that states more; empty for silence.
+            At most `N_MATCHES`, best first; empty for silence.
         """
-        matches = self.ask(query_hashes(fingerprint), CALIBRATION)
-        if dense is None or (matches and matches[0].confidence >= SURE):
-            return matches
-        again = self.ask(query_hashes(dense, is_dense=True), DENSE_CALIBRATION)
-        return surer(matches, again)
+        first = self.look(query_hashes(fingerprint), closer.evidence)
+        if first and first[0].confidence >= SURE:
+            return first
+        again = self.look(query_hashes(closer.landmarks, is_dense=True), closer.evidence)
+        return best_of(first, again)
 
-    def ask(self, wanted: QueryHashes, calibration: Calibration) -> list[IndexMatch]:
-        """Look up hashes once; what comes back is as of `query`."""
-        best: dict[str, tuple[Candidate, float]] = {}
+    def look(self, wanted: QueryHashes, evidence: NDArray[np.int8]) -> list[IndexMatch]:
+        """Look up hashes once, and weigh by the evidence what they find; see `query`."""
+        found = sorted(self._look_up(wanted).values(), key=lambda one: -one.candidate.votes)
+        return _by_confidence([self._weighed(one, evidence) for one in found[:N_CANDIDATES]])[
+            :N_MATCHES
+        ]
+
+    def _look_up(self, wanted: QueryHashes) -> dict[str, _Found]:
+        """Give each track's best candidate, by its key."""
+        best: dict[str, _Found] = {}
         for segment, dropped in self._segments:
-            found = segment.look_up(wanted.hashes, MOST_POSTINGS)
-            candidates = find_candidates(
-                found.positions, wanted.triplets[found.rows], wanted.frames
-            )
+            hits = segment.look_up(wanted.hashes, MOST_POSTINGS)
+            candidates = find_candidates(hits.positions, wanted.triplets[hits.rows], wanted.frames)
             tracks = segment.track_of(np.array([c.position for c in candidates], np.int64))
             for candidate, track in zip(candidates, tracks.tolist(), strict=True):
                 key = segment.keys[track]
                 known = best.get(key)
-                if track in dropped or (known is not None and known[0].votes >= candidate.votes):
+                if track in dropped or (known and known.candidate.votes >= candidate.votes):
                     continue
-                best[key] = (candidate, float(segment.track_starts[track]))
-        ranked = sorted(best.items(), key=lambda item: -item[1][0].votes)
-        return [
-            IndexMatch(
-                track_key=key,
-                score=candidate.votes,
-                spans=candidate.spans,
-                offset_s=round((candidate.offset - start) * FRAME_S, 3),
-                speed=round(1 + candidate.speed, 4),
-                confidence=calibration.confidence(
-                    candidate.votes, candidate.spans, self.n_tracks, wanted.duration_s
-                ),
-            )
-            for key, (candidate, start) in ranked[:N_MATCHES]
-        ]
+                best[key] = _Found(key, candidate, segment, float(segment.track_starts[track]))
+        return best
+
+    def _weighed(self, found: _Found, evidence: NDArray[np.int8]) -> IndexMatch:
+        candidate = found.candidate
+        supported = support(evidence, found.segment.landmarks, candidate)
+        return IndexMatch(
+            track_key=found.key,
+            score=candidate.votes,
+            spans=candidate.spans,
+            support=supported,
+            offset_s=round((candidate.offset - found.start) * FRAME_S, 3),
+            speed=round(1 + candidate.speed, 4),
+            confidence=CALIBRATION.confidence(candidate.spans, supported, self.n_tracks),
+        )
 
     def _current_stamp(self) -> tuple[int, int]:
         try:

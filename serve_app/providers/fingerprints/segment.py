@@ -6,21 +6,26 @@ anchor on one timeline of all the segment's tracks, in frames: 4 bytes name trac
 
 Files of a segment: ``tracks.json`` (keys), ``track_starts.npy``, ``n_frames.npy`` (the timeline's
 length), and per shard ``starts-SS.npy`` (uint32 ``[buckets + 1]``), ``tags-SS.npy`` and
-``positions-SS.npy`` (uint32).
+``positions-SS.npy`` (uint32). Beside them lie the tracks' landmarks (`kept_landmarks`).
 """
 
 import json
 import mmap
 import os
-import re
-import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from serve_app.providers.fingerprints.kept_landmarks import (
+    BLOCK_FRAMES,
+    KeptLandmarks,
+    LandmarkBlocks,
+    write_landmarks,
+)
+from serve_app.providers.fingerprints.mapped import map_array
 
 SHARD_BITS = 4
 N_SHARDS = 1 << SHARD_BITS
@@ -29,16 +34,17 @@ FEWEST_BUCKET_BITS = 14
 MOST_BUCKET_BITS = 22
 POSTINGS_PER_BUCKET = 4
 TRACK_GAP = 1024
-"""Frames (24 s) between tracks on the timeline, so that no alignment of a clip covers two."""
+"""Frames (24 s) at least between tracks on the timeline: no alignment of a clip covers two."""
 MOST_FRAMES = 2**32 - TRACK_GAP
 WARMED_SHARE = 0.25
 """Of the machine's memory: a larger segment is not read in advance, but for its directory."""
 _POPULATE_READ = 22
 """``MADV_POPULATE_READ`` of Linux 5.14: read the pages and enter them into the page tables."""
 
-_PREAMBLE = struct.Struct("<8sH")
-"""Magic, version, and the length of the header that follows."""
-_DESCR = re.compile(rb"'descr': '([^']+)'")
+
+def track_span(n_frames: int) -> int:
+    """Frames of the timeline that a track of so many takes: whole blocks of landmarks."""
+    return -(-(n_frames + TRACK_GAP) // BLOCK_FRAMES) * BLOCK_FRAMES
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,17 +61,21 @@ class Segment:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.keys: list[str] = json.loads((folder / "tracks.json").read_text("utf-8"))
-        self.track_starts: NDArray[np.int64] = _map(folder, "track_starts")[0].copy()
-        self.n_frames = int(_map(folder, "n_frames")[0][0])
+        self.track_starts: NDArray[np.int64] = map_array(folder, "track_starts")[0].copy()
+        self.n_frames = int(map_array(folder, "n_frames")[0][0])
         starts, tags, positions = (
-            [_map(folder, f"{name}-{s:02}") for s in range(N_SHARDS)]
+            [map_array(folder, f"{name}-{s:02}") for s in range(N_SHARDS)]
             for name in ("starts", "tags", "positions")
         )
         self._starts, self._tags, self._positions = (
             [array for array, _ in mapped] for mapped in (starts, tags, positions)
         )
-        self._directory = [pages for _, pages in starts]
-        self._postings = [pages for _, pages in (*tags, *positions)]
+        self.landmarks = KeptLandmarks(folder)
+        self._directory = [*(pages for _, pages in starts), self.landmarks.directory]
+        self._postings = [
+            *(pages for _, pages in (*tags, *positions)),
+            *self.landmarks.landmark_pages,
+        ]
         self._bucket_bits = int(self._starts[0].size - 1).bit_length() - 1
         self.n_postings = sum(len(p) for p in self._positions)
         self.size_bytes = sum(f.stat().st_size for f in folder.iterdir())
@@ -132,16 +142,20 @@ def write_segment(
     n_frames: int,
     n_postings: int,
     shards: Iterator[tuple[NDArray[np.uint32], NDArray[np.uint32]]],
+    n_landmarks: int,
+    landmarks: Iterable[LandmarkBlocks],
 ) -> None:
     """Write a segment into an empty folder.
 
     Args:
         folder: Where to; made if missing.
         keys: One per track.
-        track_starts: int64 ``[n_tracks]``, ascending places on the timeline.
+        track_starts: int64 ``[n_tracks]``, ascending places on the timeline, each with a block.
         n_frames: Length of the timeline.
         n_postings: Of all shards together.
         shards: `N_SHARDS` times the hashes and positions of a shard, in any order.
+        n_landmarks: Of all tracks together.
+        landmarks: Of the whole timeline, part by part.
     """
     folder.mkdir(parents=True, exist_ok=True)
     wanted = int(max(n_postings, 1) / N_SHARDS / POSTINGS_PER_BUCKET).bit_length()
@@ -157,30 +171,13 @@ def write_segment(
         np.save(folder / f"starts-{s:02}.npy", edges.astype(np.uint32))
         np.save(folder / f"tags-{s:02}.npy", tags)
         np.save(folder / f"positions-{s:02}.npy", positions[order].astype(np.uint32))
+    write_landmarks(folder, n_landmarks, landmarks)
     np.save(folder / "track_starts.npy", track_starts.astype(np.int64))
     np.save(folder / "n_frames.npy", np.int64(n_frames))
     (folder / "tracks.json").write_text(json.dumps(list(keys)), "utf-8")
 
 
 _SHARD_EDGES = np.arange(N_SHARDS + 1, dtype=np.uint64) << np.uint64(32 - SHARD_BITS)
-
-
-def _map(folder: Path, name: str) -> tuple[NDArray[Any], mmap.mmap]:
-    """Map one array: a plain view, since np.memmap's bookkeeping costs more than an access.
-
-    The header is read without numpy, which has Python parse it: in CPython 3.11 that
-    may fail with SystemError when two threads do (https://github.com/python/cpython/issues/106905).
-
-    References:
-        Format 1.0 of https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
-    """
-    with (folder / f"{name}.npy").open("rb") as file:
-        *_, length = _PREAMBLE.unpack(file.read(_PREAMBLE.size))
-        described = _DESCR.search(file.read(length))
-        if described is None:
-            raise ValueError(f"{file.name}: the header of an array is expected")
-        pages = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        return np.frombuffer(pages, described[1].decode(), offset=file.tell()), pages
 
 
 def _within(

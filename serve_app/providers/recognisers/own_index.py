@@ -74,7 +74,7 @@ class LocalRecogniser:
             self._index = FingerprintIndex.open(self._folder)
         else:
             self._index.refresh()
-        return self._index.query(clip.fingerprint, clip.dense)
+        return self._index.query(clip.fingerprint, clip.closer)
 
 
 def first_known(

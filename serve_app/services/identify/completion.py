@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from models.fingerprint.landmarks import Fingerprint
+from models.fingerprint.landmarks import N_BINS, CloserLook, Fingerprint
 from pipelines.fingerprint.clip import Clip
 from serve_app.domain.identity import TrackIdentity
 from serve_app.domain.providers import ProviderError, ProvidersFailedError
@@ -42,6 +42,7 @@ SURE = 80
 
 _NOTHING = np.zeros(0, np.float32)
 _SILENT = Fingerprint(_NOTHING, _NOTHING, _NOTHING, 0)
+_UNHEARD = CloserLook(_SILENT, np.zeros((N_BINS, 0), np.int8))
 
 
 class Completion:
@@ -123,7 +124,7 @@ class Completion:
         is_known = track.identity.mbid is not None
         if self._acoustid is None or is_known or track.fingerprint is None or length_s is None:
             return None
-        clip = Clip(length_s, _SILENT, _SILENT, b"", track.fingerprint)
+        clip = Clip(length_s, _SILENT, _UNHEARD, b"", track.fingerprint)
         if not self._acoustid.accepts(clip):
             return None
         found = await self._acoustid.recognise(clip)

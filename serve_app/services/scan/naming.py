@@ -64,7 +64,7 @@ class Naming:
             return None
         if clip.duration_s < EXCERPT_S / 2:
             return None
-        matches = self._index.query(self._fingerprinter.make_fingerprints([clip])[0])
+        matches = self._index.query(*self._fingerprinter.make_query(clip))
         sure = (one.track_key for one in matches if one.confidence >= MIN_CONFIDENCE)
         named = (key for key in sure if not key.startswith(FILE_PREFIX))
         known = (identity_of_key(self._catalog, key) for key in named)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from models.fingerprint.landmarks import FRAME_S
+from models.fingerprint.landmarks import FRAME_S, LOWEST_BIN, N_BINS, N_FFT, SAMPLE_RATE
 from pipelines.audio.waveform import AudioTooShortError, Waveform
 from pipelines.fingerprint.clip import EXCERPT_RATE, EXCERPT_S
 from pipelines.fingerprint.make import (
@@ -69,13 +69,37 @@ def test_a_batch_equals_each_recording_alone(fingerprinter: Fingerprinter) -> No
 
 def test_a_query_holds_the_usual_landmarks_and_the_dense_ones(fingerprinter: Fingerprinter) -> None:
     waveform = Waveform(music(8, 10)[None])
-    usual, dense = fingerprinter.make_query(waveform)
+    usual, closer = fingerprinter.make_query(waveform)
+    dense = closer.landmarks
     alone = fingerprinter.make_fingerprints([waveform])[0]
     np.testing.assert_array_equal(usual.frames, alone.frames)
     np.testing.assert_array_equal(usual.prominences, alone.prominences)
     assert usual.n_frames == dense.n_frames == alone.n_frames
     assert set(usual.frames.tolist()) < set(dense.frames.tolist())
-    assert [len(f) for f in fingerprinter.make_query(Waveform(music(8, 0.05)[None]))] == [0, 0]
+    nothing, also_nothing = fingerprinter.make_query(Waveform(music(8, 0.05)[None]))
+    assert (len(nothing), len(also_nothing.landmarks)) == (0, 0)
+    assert also_nothing.evidence.shape == (N_BINS, 0)
+
+
+def test_evidence_shows_landmarks_that_noise_hides(fingerprinter: Fingerprinter) -> None:
+    """Many of a clip's landmarks are no local maxima in noise; evidence still marks them."""
+    clean = music(9, 10)
+    rng = np.random.default_rng(0)
+    noise = rng.standard_normal(len(clean)).astype(np.float32)
+    noisy = clean + noise * np.sqrt(np.mean(np.square(clean)) * 10**0.3)
+    true = fingerprinter.make_fingerprints([Waveform(clean[None])])[0]
+    usual, closer = fingerprinter.make_query(Waveform(noisy[None]))
+    assert closer.evidence.shape == (N_BINS, usual.n_frames)
+    assert closer.evidence.dtype == np.int8
+    frames = np.rint(true.frames).astype(int)
+    bins = np.rint(np.exp2(true.pitches) * N_FFT / SAMPLE_RATE).astype(int) - LOWEST_BIN
+    found = np.abs(usual.frames - true.frames[:, None]) < 1
+    found &= np.abs(usual.pitches - true.pitches[:, None]) < 0.02
+    hidden = ~found.any(axis=1)
+    assert hidden.mean() > 0.3
+    here = closer.evidence[bins[hidden], frames[hidden]].mean()
+    elsewhere = closer.evidence[bins[hidden], (frames[hidden] + 100) % usual.n_frames].mean()
+    assert here > elsewhere + 5
 
 
 def test_stereo_is_mixed_down(fingerprinter: Fingerprinter) -> None:

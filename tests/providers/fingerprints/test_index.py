@@ -8,7 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from models.fingerprint.landmarks import Fingerprint
+from models.fingerprint.landmarks import (
+    LOWEST_BIN,
+    N_BINS,
+    N_FFT,
+    SAMPLE_RATE,
+    CloserLook,
+    Fingerprint,
+)
 from pipelines.fingerprint.clip import Clip
 from serve_app.domain.identity import TrackIdentity
 from serve_app.domain.providers import ProviderUnavailableError
@@ -16,15 +23,17 @@ from serve_app.providers.fingerprints import segment
 from serve_app.providers.fingerprints.builder import FingerprintIndexBuilder
 from serve_app.providers.fingerprints.index import (
     CALIBRATION,
-    DENSE_CALIBRATION,
     SURE,
     FingerprintIndex,
+    IndexMatch,
 )
 from serve_app.providers.fingerprints.manifest import (
     FingerprintIndexError,
     is_current,
     read_manifest,
 )
+from serve_app.providers.fingerprints.support import support
+from serve_app.providers.fingerprints.votes import Candidate
 from serve_app.providers.recognisers.own_index import LocalRecogniser
 
 FRAMES_PER_S = 11_025 / 256
@@ -64,6 +73,28 @@ def excerpt(
     )
 
 
+def closer(dense: Fingerprint, of: Fingerprint, left: float = 1) -> CloserLook:
+    """A closer look with dense landmarks, whose evidence shows a share of those of ``of``."""
+    rng = np.random.default_rng(len(of))
+    n_frames = max(dense.n_frames, 1)
+    evidence = rng.integers(-30, 15, (N_BINS, n_frames)).astype(np.int8)
+    bins = np.rint(np.exp2(of.pitches) * N_FFT / SAMPLE_RATE).astype(int) - LOWEST_BIN
+    frames = np.clip(np.rint(of.frames), 0, n_frames - 1).astype(int)
+    stays = rng.random(len(of)) < left
+    for bin_step, frame_step in np.ndindex(3, 3):  # as blurred as a window makes it
+        rows = bins[stays] + bin_step - 1
+        columns = np.clip(frames[stays] + frame_step - 1, 0, n_frames - 1)
+        evidence[rows, columns] = 40
+    return CloserLook(dense, evidence)
+
+
+def ask(
+    index: FingerprintIndex, clip: Fingerprint, dense: Fingerprint | None = None
+) -> list[IndexMatch]:
+    """Ask for a clip of which as much is heard as its landmarks tell."""
+    return index.query(clip, closer(dense or clip, clip))
+
+
 TRACKS = {f"track-{i}": track(i) for i in range(30)}
 
 
@@ -81,7 +112,7 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> FingerprintIndex:
 def test_a_clip_is_found_with_its_place_and_speed(
     index: FingerprintIndex, start_s: float, length_s: float, speed: float
 ) -> None:
-    best = index.query(excerpt(TRACKS["track-7"], start_s, length_s, speed))[0]
+    best = ask(index, excerpt(TRACKS["track-7"], start_s, length_s, speed))[0]
     assert best.track_key == "track-7"
     assert best.confidence >= 95
     assert best.offset_s == pytest.approx(start_s, abs=0.1)
@@ -90,43 +121,99 @@ def test_a_clip_is_found_with_its_place_and_speed(
 
 def test_a_clip_in_noise_is_found(index: FingerprintIndex) -> None:
     for start_s in range(0, 50, 7):
-        best = index.query(excerpt(TRACKS["track-3"], start_s, 10, 1.01, kept=0.7))[0]
+        best = ask(index, excerpt(TRACKS["track-3"], start_s, 10, 1.01, kept=0.7))[0]
         assert best.track_key == "track-3"
         assert best.confidence >= 50
 
 
 def test_a_doubt_is_settled_by_the_dense_landmarks(index: FingerprintIndex) -> None:
-    worn = excerpt(TRACKS["track-3"], 20, 10, kept=0.1)
-    first = index.query(worn)
+    whole = excerpt(TRACKS["track-3"], 20)
+    worn = excerpt(TRACKS["track-3"], 20, kept=0.1)
+    first = index.query(worn, closer(worn, whole))
     assert not first or first[0].confidence < SURE
-    best = index.query(worn, excerpt(TRACKS["track-3"], 20))[0]
+    best = index.query(worn, closer(whole, whole))[0]
     assert (best.track_key, best.offset_s) == ("track-3", pytest.approx(20, abs=0.1))
     assert best.confidence >= 95
 
 
-def test_the_second_look_takes_nothing_away(index: FingerprintIndex) -> None:
+@pytest.mark.parametrize(("speed", "length_s"), [(1, 10), (1, 5), (0.97, 10), (1.03, 5)])
+def test_hidden_landmarks_speak_for_a_track_of_few_votes(
+    index: FingerprintIndex, speed: float, length_s: float
+) -> None:
+    whole = excerpt(TRACKS["track-3"], 20, length_s, speed)
+    worn = excerpt(TRACKS["track-3"], 20, length_s, speed, kept=0.25 if length_s == 10 else 0.4)
+    unseen = {m.track_key: m.confidence for m in index.query(worn, closer(worn, whole, 0))}
+    seen = index.query(worn, closer(worn, whole, 0.5))
+    assert unseen.get("track-3", 0) < 50
+    assert (seen[0].track_key, seen[0].confidence >= 90) == ("track-3", True)
+
+
+def test_votes_that_no_evidence_follows_are_not_believed(index: FingerprintIndex) -> None:
+    """As where another track shares a figure with the clip, and nothing else."""
+    worn = excerpt(TRACKS["track-3"], 20, kept=0.4)
+    other = excerpt(TRACKS["track-9"], 20)
+    believed, doubted = ask(index, worn)[0], index.query(worn, closer(worn, other))[0]
+    assert believed.track_key == doubted.track_key
+    assert believed.confidence >= 95
+    assert doubted.support < 3
+    assert doubted.confidence <= believed.confidence - 20
+
+
+def test_a_track_that_fits_everywhere_is_not_supported(tmp_path: Path) -> None:
+    """Its landmarks come again with every beat, so that its place says nothing for it."""
+    beat = 12.0
+    n = 150
+    pitches = np.log2(np.tile([300.0, 500.0, 800.0, 1300.0], n))
+    frames = np.repeat(np.arange(n) * beat, 4) + 5
+    loop = Fingerprint(
+        frames.astype(np.float32),
+        pitches.astype(np.float32),
+        np.ones(len(frames), np.float32),
+        int(n * beat),
+    )
+    with FingerprintIndexBuilder(tmp_path) as builder:
+        builder.build([("loop", loop), ("track-3", TRACKS["track-3"])])
+    landmarks = FingerprintIndex.open(tmp_path)._segments[0][0].landmarks
+    clip = excerpt(loop, 10, 5)
+    found = support(
+        closer(clip, clip).evidence, landmarks, Candidate(9, 5, 10 * FRAMES_PER_S, 500, 0.0)
+    )
+    assert found < 4
+
+
+def test_a_passage_without_landmarks_is_not_supported(index: FingerprintIndex) -> None:
+    landmarks = index._segments[0][0].landmarks
+    nothing = closer(track(1, 10), track(1, 10)).evidence
+    beyond = Candidate(9, 5, 1e7, 10_000_000, 0.0)
+    assert support(nothing, landmarks, beyond) == 0
+    assert support(nothing[:, :0], landmarks, Candidate(9, 5, 0.0, 500, 0.0)) == 0
+
+
+def test_silence_is_not_looked_at_in_vain(index: FingerprintIndex) -> None:
     worn = excerpt(TRACKS["track-3"], 20, 4, kept=0.35)
     silence = replace(
         worn, **{name: np.zeros(0, np.float32) for name in ("frames", "pitches", "prominences")}
     )
-    assert 0 < index.query(worn)[0].confidence < SURE
-    assert index.query(worn, silence) == index.query(worn)
+    found = index.query(worn, closer(silence, excerpt(TRACKS["track-3"], 20, 4)))
+    assert found[0].track_key == "track-3"
 
 
 def test_what_is_sure_is_not_asked_again(index: FingerprintIndex) -> None:
     clip = excerpt(TRACKS["track-3"], 20)
-    assert index.query(clip, excerpt(TRACKS["track-7"], 20)) == index.query(clip)
+    other = excerpt(TRACKS["track-7"], 20)
+    assert index.query(clip, closer(other, clip)) == ask(index, clip)
 
 
 def test_a_dense_unknown_clip_is_not_accepted(index: FingerprintIndex) -> None:
     for seed in range(100, 160):
-        assert all(m.confidence < 5 for m in index.query(track(seed, 10), track(seed + 500, 10)))
+        asked, other = track(seed, 10), track(seed + 500, 10)
+        assert all(m.confidence < 20 for m in index.query(asked, closer(other, asked)))
 
 
 def test_unknown_clips_are_not_accepted(index: FingerprintIndex) -> None:
     for seed in range(100, 160):
-        matches = index.query(track(seed, 10))
-        assert all(match.confidence < 5 for match in matches)
+        matches = ask(index, track(seed, 10))
+        assert all(match.confidence < 20 for match in matches)
 
 
 def test_a_warm_index_says_the_same(tmp_path: Path) -> None:
@@ -135,7 +222,7 @@ def test_a_warm_index_says_the_same(tmp_path: Path) -> None:
     cold, warm = FingerprintIndex.open(tmp_path), FingerprintIndex.open(tmp_path)
     warm.warm()
     clip = excerpt(TRACKS["track-1"], 12)
-    assert warm.query(clip) == cold.query(clip)
+    assert ask(warm, clip) == ask(cold, clip)
 
 
 @pytest.mark.parametrize("share", [0.25, 0.0])
@@ -148,7 +235,11 @@ def test_warming_reads_the_postings_where_there_is_room(
     index = FingerprintIndex.open(tmp_path)
     assert _resident(tmp_path) == set()
     index.warm()
-    assert _resident(tmp_path) == ({"starts", "tags", "positions"} if share else {"starts"})
+    assert _resident(tmp_path) == (
+        {"starts", "tags", "positions", "block_starts", "landmark_frames", "landmark_bins"}
+        if share
+        else {"starts", "block_starts"}
+    )
 
 
 def test_opening_parses_no_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,7 +248,7 @@ def test_opening_parses_no_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         builder.build([("a", TRACKS["track-0"])])
     monkeypatch.setattr("ast.literal_eval", None)
     index = FingerprintIndex.open(tmp_path)
-    assert index.query(excerpt(TRACKS["track-0"], 5))[0].track_key == "a"
+    assert ask(index, excerpt(TRACKS["track-0"], 5))[0].track_key == "a"
 
 
 def _resident(folder: Path) -> set[str]:
@@ -165,7 +256,8 @@ def _resident(folder: Path) -> set[str]:
     kinds, kind = set(), ""
     for line in Path("/proc/self/smaps").read_text().splitlines():
         if "-" in line.split(" ", 1)[0]:
-            kind = Path(line).name.split("-")[0] if str(folder) in line else ""
+            name = Path(line).stem.split("-")[0]
+            kind = name if str(folder) in line else ""
         elif kind and line.startswith("Rss:") and int(line.split()[1]) > 0:
             kinds.add(kind)
     return kinds
@@ -173,37 +265,31 @@ def _resident(folder: Path) -> set[str]:
 
 def test_silence_matches_nothing(index: FingerprintIndex) -> None:
     nothing = np.zeros(0, np.float32)
-    assert index.query(Fingerprint(nothing, nothing, nothing, 400)) == []
+    assert ask(index, Fingerprint(nothing, nothing, nothing, 400)) == []
 
 
-def test_confidence_grows_with_evidence_and_never_says_100() -> None:
-    by_votes = [CALIBRATION.confidence(votes, 10, 100, 10.0) for votes in (0, 5, 20, 100, 10_000)]
-    assert by_votes == sorted(by_votes)
-    assert by_votes[0] == 0
-    assert by_votes[-1] == 99
-    assert CALIBRATION.confidence(20, 2, 100, 10.0) < CALIBRATION.confidence(20, 12, 100, 10.0)
+def test_confidence_grows_with_spans_and_support_and_never_says_100() -> None:
+    by_spans = [CALIBRATION.confidence(spans, 4.0, 100) for spans in (0, 2, 5, 10, 10_000)]
+    by_support = [
+        CALIBRATION.confidence(4, support, 100) for support in (-3.0, 0.0, 4.0, 8.0, 12.0)
+    ]
+    for grown in (by_spans, by_support):
+        assert grown == sorted(grown)
+        assert grown[0] < 5
+    assert by_spans[-1] == 99
+    assert by_support[-1] == CALIBRATION.confidence(4, 99.0, 100) >= 95
 
 
 def test_a_larger_index_asks_for_more_evidence() -> None:
-    by_size = [CALIBRATION.confidence(10, 8, n, 10.0) for n in (1, 100, 10_000, 1_000_000)]
+    by_size = [CALIBRATION.confidence(8, 4.0, n) for n in (1, 100, 10_000, 1_000_000)]
     assert by_size == sorted(by_size, reverse=True)
     assert by_size[0] >= 95
     assert by_size[-1] < 5
 
 
-def test_the_second_look_asks_a_longer_clip_for_as_large_a_part_of_it() -> None:
-    by_length = [DENSE_CALIBRATION.confidence(9, 5, 100, s) for s in (5.0, 7.5, 10.0, 12.0)]
-    assert by_length == sorted(by_length, reverse=True)
-    assert by_length[0] >= 80
-    assert by_length[-1] < 50
-    assert DENSE_CALIBRATION.confidence(6, 6, 70, 10.0) < 50  # as much as an unknown clip had
-    of_twice = DENSE_CALIBRATION.confidence(9, 10, 100, 10.0)
-    assert of_twice == by_length[0]
-
-
 def keys_found(folder: Path) -> set[str]:
     index = FingerprintIndex.open(folder)
-    found = {index.query(excerpt(f, 20))[0].track_key for f in TRACKS.values()}
+    found = {ask(index, excerpt(f, 20))[0].track_key for f in TRACKS.values()}
     return found & {key for key, f in TRACKS.items() if key in found}
 
 
@@ -218,7 +304,7 @@ def test_an_index_grows_by_segments_which_are_merged(tmp_path: Path) -> None:
     index = FingerprintIndex.open(tmp_path)
     assert index.n_tracks == 30
     for key, whole in TRACKS.items():
-        best = index.query(excerpt(whole, 20))[0]
+        best = ask(index, excerpt(whole, 20))[0]
         assert (best.track_key, best.offset_s) == (key, pytest.approx(20, abs=0.1))
 
 
@@ -229,8 +315,11 @@ def test_merging_changes_no_answer(tmp_path: Path) -> None:
                 builder.build(list(TRACKS.items())[half::2])
     one, many = FingerprintIndex.open(tmp_path / "one"), FingerprintIndex.open(tmp_path / "many")
     for whole in TRACKS.values():
-        first, second = (i.query(excerpt(whole, 31.5, 5))[0] for i in (one, many))
-        assert first == second
+        clip = excerpt(whole, 31.5, 5)
+        worn = excerpt(whole, 31.5, 5, kept=0.6)
+        for asked, evidence in ((clip, closer(clip, clip)), (worn, closer(worn, clip, 0.5))):
+            first, second = (i.query(asked, evidence)[0] for i in (one, many))
+            assert first == second
 
 
 def test_a_small_buffer_makes_several_segments_in_one_build(tmp_path: Path) -> None:
@@ -270,14 +359,14 @@ def test_a_track_is_replaced_and_removed(tmp_path: Path) -> None:
         builder.commit()
     index = FingerprintIndex.open(tmp_path)
     assert index.n_tracks == 1
-    assert index.query(excerpt(other, 5))[0].track_key == "a"
+    assert ask(index, excerpt(other, 5))[0].track_key == "a"
     for gone in ("track-0", "track-1"):
-        matches = index.query(excerpt(TRACKS[gone], 5))
+        matches = ask(index, excerpt(TRACKS[gone], 5))
         assert all(match.confidence < 50 for match in matches)
     with FingerprintIndexBuilder(tmp_path, most_segments=1) as builder:
         builder.build([("c", TRACKS["track-2"])])
     assert json.loads((tmp_path / "manifest.json").read_text())["segments"][0]["n_tracks"] == 2
-    assert FingerprintIndex.open(tmp_path).query(excerpt(other, 5))[0].track_key == "a"
+    assert ask(FingerprintIndex.open(tmp_path), excerpt(other, 5))[0].track_key == "a"
 
 
 def test_a_track_replaced_before_the_commit_counts_once(tmp_path: Path) -> None:
@@ -287,8 +376,8 @@ def test_a_track_replaced_before_the_commit_counts_once(tmp_path: Path) -> None:
         assert len(builder) == 1
     index = FingerprintIndex.open(tmp_path)
     assert index.n_tracks == 1
-    assert index.query(excerpt(TRACKS["track-1"], 5))[0].track_key == "a"
-    assert all(m.confidence < 50 for m in index.query(excerpt(TRACKS["track-0"], 5)))
+    assert ask(index, excerpt(TRACKS["track-1"], 5))[0].track_key == "a"
+    assert all(m.confidence < 50 for m in ask(index, excerpt(TRACKS["track-0"], 5)))
 
 
 def test_a_silent_track_is_remembered_and_never_found(tmp_path: Path) -> None:
@@ -298,7 +387,7 @@ def test_a_silent_track_is_remembered_and_never_found(tmp_path: Path) -> None:
         builder.commit()
     with FingerprintIndexBuilder(tmp_path) as builder:
         assert "silent" in builder
-    assert FingerprintIndex.open(tmp_path).query(excerpt(TRACKS["track-0"], 5)) == []
+    assert ask(FingerprintIndex.open(tmp_path), excerpt(TRACKS["track-0"], 5)) == []
 
 
 def test_an_open_index_takes_up_what_is_committed(tmp_path: Path) -> None:
@@ -308,9 +397,9 @@ def test_an_open_index_takes_up_what_is_committed(tmp_path: Path) -> None:
     assert not index.refresh()
     with FingerprintIndexBuilder(tmp_path, most_segments=1) as builder:
         builder.build([("b", TRACKS["track-1"])])
-        assert index.query(excerpt(TRACKS["track-0"], 5))[0].track_key == "a"  # files are gone
+        assert ask(index, excerpt(TRACKS["track-0"], 5))[0].track_key == "a"  # files are gone
         assert index.refresh()
-    assert index.query(excerpt(TRACKS["track-1"], 5))[0].track_key == "b"
+    assert ask(index, excerpt(TRACKS["track-1"], 5))[0].track_key == "b"
     assert not index.refresh()
 
 
@@ -324,7 +413,7 @@ def test_readers_never_see_a_half_built_index(tmp_path: Path) -> None:
         index = FingerprintIndex.open(tmp_path)
         while not is_over.is_set():
             index.refresh()
-            best = index.query(excerpt(TRACKS["track-0"], 12))[0]
+            best = ask(index, excerpt(TRACKS["track-0"], 12))[0]
             if best.track_key != "track-0" or best.confidence < 90:
                 problems.append(str(best))
 
@@ -393,7 +482,7 @@ def test_a_missing_damaged_or_foreign_index_says_so(tmp_path: Path) -> None:
 
 
 def _query_in_child(folder: Path) -> str:
-    return FingerprintIndex.open(folder).query(excerpt(TRACKS["track-0"], 12))[0].track_key
+    return ask(FingerprintIndex.open(folder), excerpt(TRACKS["track-0"], 12))[0].track_key
 
 
 def test_processes_share_an_index(tmp_path: Path) -> None:
@@ -404,7 +493,7 @@ def test_processes_share_an_index(tmp_path: Path) -> None:
 
 
 def clip(fingerprint: Fingerprint) -> Clip:
-    return Clip(10.0, fingerprint, fingerprint, b"")
+    return Clip(10.0, fingerprint, closer(fingerprint, fingerprint), b"")
 
 
 async def test_the_recogniser_gives_the_catalogs_identity(tmp_path: Path) -> None:
@@ -422,7 +511,7 @@ async def test_the_recogniser_gives_the_catalogs_identity(tmp_path: Path) -> Non
     assert await recogniser.recognise(clip(track(500, 10))) is None
     worn = excerpt(TRACKS["track-0"], 20, kept=0.05)
     assert await recogniser.recognise(clip(worn)) is None
-    assert await recogniser.recognise(Clip(10.0, worn, asked.dense, b"")) == found
+    assert await recogniser.recognise(Clip(10.0, worn, asked.closer, b"")) == found
     with FingerprintIndexBuilder(tmp_path) as builder:
         builder.build([("track-1", TRACKS["track-1"])])
     found = await recogniser.recognise(clip(excerpt(TRACKS["track-1"], 20)))

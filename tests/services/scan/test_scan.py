@@ -165,8 +165,8 @@ async def test_what_was_scanned_is_known_by_its_sound(setting: Setting, music: P
     clip = decode_segments(music / "b.mp3", [(3.0, 8.0)], LIMITS)[0]
 
     def named() -> str:
-        asked = Fingerprinter().make_fingerprints([clip])[0]
-        return FingerprintIndex.open(setting.index).query(asked)[0].track_key
+        asked = Fingerprinter().make_query(clip)
+        return FingerprintIndex.open(setting.index).query(*asked)[0].track_key
 
     second = setting.titled("Second").track_id
     assert named() == second

@@ -1,0 +1,116 @@
+"""Music without labels: the beginning of each file, and where its clean landmarks lie.
+
+Invariant: a kept track is whole, and named by its file's content, so a stopped run goes on.
+"""
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from models.fingerprint.landmarks import HOP_LENGTH, SAMPLE_RATE, Fingerprint
+from pipelines.audio.decode import DecodeLimits, decode_segments
+from pipelines.audio.resample import resample
+from pipelines.audio.waveform import AudioError, Waveform
+from pipelines.fingerprint.make import Fingerprinter
+
+LONGEST_S = 120.0
+"""So much of a file is used: further on, most music has been heard before."""
+SHORTEST_S = 15.0
+"""A passage of 5 s, and as much on either side to compare it with."""
+QUIETEST = 10 ** (-50 / 20)
+"""Root mean square, of full scale. Below, what is heard is the fade or the dither."""
+
+_FULL_SCALE = 1 << 15
+
+
+@dataclass(frozen=True, slots=True)
+class LandmarkTrack:
+    """A track and its landmarks.
+
+    Attributes:
+        samples: int16 ``[T]``, mono at `SAMPLE_RATE`.
+        landmarks: The usual ones, of the clean track.
+    """
+
+    samples: NDArray[np.int16]
+    landmarks: Fingerprint
+
+    def stretch(self, start: int, length: int) -> NDArray[np.float32]:
+        """Give some samples, float32 ``[length]``, full scale ±1."""
+        return np.divide(self.samples[start : start + length], _FULL_SCALE, dtype=np.float32)
+
+    def loud_starts(self, length: int) -> NDArray[np.int64]:
+        """Give where stretches of so many samples begin, a frame apart, that are not too quiet.
+
+        Returns:
+            int64 ``[S]``, in samples; empty for a track that is shorter, or silent.
+        """
+        energy = np.append(0.0, np.cumsum(np.square(self.samples, dtype=np.float64)))
+        starts = np.arange(0, len(self.samples) - length + 1, HOP_LENGTH)
+        power = (energy[starts + length] - energy[starts]) / length
+        loud: NDArray[np.int64] = starts[power >= (QUIETEST * _FULL_SCALE) ** 2]
+        return loud
+
+    def save(self, path: Path) -> None:
+        """Write the track; the file appears whole or not at all."""
+        part = path.with_suffix(".part.npz")
+        found = self.landmarks
+        np.savez(
+            part,
+            samples=self.samples,
+            landmarks=np.stack([found.frames, found.pitches, found.prominences]),
+            n_frames=found.n_frames,
+        )
+        part.replace(path)
+
+    @classmethod
+    def load(cls, path: Path) -> "LandmarkTrack":
+        """Read what `save` wrote."""
+        with np.load(path) as content:
+            frames, pitches, prominences = content["landmarks"]
+            landmarks = Fingerprint(frames, pitches, prominences, int(content["n_frames"]))
+            return cls(content["samples"], landmarks)
+
+
+def keep_track(source: Path, folder: Path, fingerprinter: Fingerprinter) -> Path | None:
+    """Keep a file's track in ``folder``, unless it is there.
+
+    Returns:
+        Where it lies, the same for files of the same content; None where the file is no music:
+        undecodable, shorter than `SHORTEST_S` or silent.
+    """
+    with source.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    kept = folder / f"{digest[:16]}.npz"
+    if not kept.exists():
+        track = read_track(source, fingerprinter)
+        if track is None:
+            return None
+        track.save(kept)
+    return kept
+
+
+def read_track(source: Path, fingerprinter: Fingerprinter) -> LandmarkTrack | None:
+    """Decode a file's first `LONGEST_S` and find their landmarks; None where it is no music."""
+    try:
+        (decoded,) = decode_segments(source, [(0.0, LONGEST_S)], DecodeLimits())
+    except AudioError:
+        return None
+    mono = resample(decoded.mono(), decoded.sample_rate, SAMPLE_RATE)
+    (landmarks,) = fingerprinter.make_fingerprints([Waveform(mono[None], SAMPLE_RATE)])
+    most = _FULL_SCALE - 1
+    samples = np.rint(np.clip(mono * _FULL_SCALE, -most, most)).astype(np.int16)
+    track = LandmarkTrack(samples, landmarks)
+    is_music = len(track.loud_starts(round(SHORTEST_S * SAMPLE_RATE))) > 0
+    return track if is_music else None
+
+
+def split_tracks(kept: Iterable[Path], validation_every: int) -> tuple[list[Path], list[Path]]:
+    """Part kept tracks, each once, in those for training and every so many-th for validation."""
+    paths = sorted(set(kept))
+    validation = paths[::validation_every]
+    return [path for path in paths if path not in set(validation)], validation

@@ -1,0 +1,32 @@
+"""An array of a file, memory-mapped for reading."""
+
+import mmap
+import re
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+_PREAMBLE = struct.Struct("<8sH")
+"""Magic, version, and the length of the header that follows."""
+_DESCR = re.compile(rb"'descr': '([^']+)'")
+
+
+def map_array(folder: Path, name: str) -> tuple[NDArray[Any], mmap.mmap]:
+    """Map one array: a plain view, since np.memmap's bookkeeping costs more than an access.
+
+    The header is read without numpy, which has Python parse it: in CPython 3.11 that
+    may fail with SystemError when two threads do (https://github.com/python/cpython/issues/106905).
+
+    References:
+        Format 1.0 of https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
+    """
+    with (folder / f"{name}.npy").open("rb") as file:
+        *_, length = _PREAMBLE.unpack(file.read(_PREAMBLE.size))
+        described = _DESCR.search(file.read(length))
+        if described is None:
+            raise ValueError(f"{file.name}: the header of an array is expected")
+        pages = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        return np.frombuffer(pages, described[1].decode(), offset=file.tell()), pages
