@@ -28,12 +28,11 @@ from models.fingerprint.landmarks import MODEL_ID
 from pipelines.audio.waveform import Waveform
 from pipelines.fingerprint.make import Fingerprinter
 from serve_app.providers.fingerprints.builder import FingerprintIndexBuilder
+from serve_app.providers.fingerprints.confidence import MOST_SUPPORT, TRACKS_WEIGHT
 from serve_app.providers.fingerprints.index import (
-    MOST_SUPPORT,
     SURE,
     FingerprintIndex,
     IndexMatch,
-    best_of,
 )
 from serve_app.providers.recognisers.own_index import MIN_CONFIDENCE
 
@@ -73,11 +72,11 @@ Audio = NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A query as the index answers it: looked up once, and again with the dense landmarks.
+    """A query as the index answers it: by votes, and by evidence.
 
     Attributes:
-        first: Best first, of the usual landmarks.
-        again: The same of the dense ones, whether they were needed or not.
+        first: Best first, by the votes for the usual landmarks.
+        again: By the evidence for what usual and dense ones found, whether it was needed or not.
         is_left_out: Whether the clip's own track was taken out of both.
     """
 
@@ -96,7 +95,7 @@ class Case:
     @property
     def final(self) -> list[IndexMatch]:
         """What the index answers."""
-        return best_of(self.first, self.again) if self.is_unsure else self.first
+        return self.again if self.is_unsure else self.first
 
     def is_named(self, matches: list[IndexMatch]) -> bool:
         """Whether the service would call it a match."""
@@ -172,7 +171,7 @@ def _build(
         "music_s": round(music_s),
         "hashes_per_s": round(n_postings / music_s, 1),
         "cpu_s_per_1000_tracks_of_210_s": round((extract_s + write_s) * per_track),
-        "mb_per_1000_tracks_of_210_s": round(n_postings * 6 * per_track / 1e6),
+        "mb_per_1000_tracks_of_210_s": round(index.size_bytes * per_track / 1e6),
     }
 
 
@@ -214,9 +213,11 @@ def _ask(
     times = [time.process_time()]
     fingerprint, closer = fingerprinter.make_query(Waveform(np.ascontiguousarray(audio)))
     times.append(time.process_time())
-    first = index.look(query_hashes(fingerprint), closer.evidence)
+    found = index.look_up(query_hashes(fingerprint))
+    first = index.by_votes(found)
     times.append(time.process_time())
-    again = index.look(query_hashes(closer.landmarks, is_dense=True), closer.evidence)
+    found += index.look_up(query_hashes(closer.landmarks, is_dense=True))
+    again = index.by_evidence(found, closer.evidence)
     times.append(time.process_time())
     for name, (begin, end) in zip(spent_ms, pairwise(times), strict=True):
         spent_ms[name].append(1000 * (end - begin))
@@ -237,23 +238,20 @@ def _with_left_out(cases: Sequence[Case]) -> list[Case]:
 
 
 def fit(cases: Sequence[Case], n_tracks: int) -> dict[str, float]:
-    """Fit the calibration on what was chosen on: logistic regression, small ridge.
-
-    The number of tracks is no feature: its weight is -1, see `Calibration`.
-    """
+    """Fit `evidence_confidence` on what was chosen on: logistic regression, small ridge."""
     from scipy.optimize import minimize
 
     rows = [
         (case.track.is_known and match.track_key == case.track.key, match)
         for case in cases
         if not case.track.is_reported and not case.is_left_out
-        for match in (*case.first, *case.again)
+        for match in case.again
     ]
     if not rows:
         return {}
     x = np.array([[1, math.log1p(m.spans), min(m.support, MOST_SUPPORT)] for _, m in rows])
     y = np.array([is_right for is_right, _ in rows])
-    size = math.log(n_tracks)
+    size = TRACKS_WEIGHT * math.log(n_tracks)
 
     def loss(w: NDArray[np.float64]) -> float:
         z = x @ w - size

@@ -1,7 +1,7 @@
 """The local fingerprint index: which track a clip is of, without asking anybody."""
 
-import math
 import threading
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from models.fingerprint.hashes import QueryHashes, query_hashes
 from models.fingerprint.landmarks import FRAME_S, CloserLook, Fingerprint
+from serve_app.providers.fingerprints.confidence import evidence_confidence, votes_confidence
 from serve_app.providers.fingerprints.manifest import (
     FILE_NAME,
     FingerprintIndexError,
@@ -29,7 +30,7 @@ MOST_POSTINGS = 1_000_000
 """Postings read per segment and query; a clip of few, frequent sounds would otherwise read all."""
 N_MATCHES = 5
 SURE = 90
-"""Percent below which a clip's dense landmarks are looked up too."""
+"""Percent by votes below which dense landmarks are looked up too, and the evidence decides."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,7 @@ class IndexMatch:
         score: Triplets of the clip that fit.
         spans: Half-seconds of the clip that they begin in.
         support: By how many deviations the clip's evidence is larger there than elsewhere in the
-            track.
+            track; 0 where votes left no doubt.
         offset_s: Where in the track the clip begins.
         speed: Playback speed of the clip; 1 is the track's own.
         confidence: Probability in percent that the clip is of this track, 0 to 100.
@@ -57,59 +58,35 @@ class IndexMatch:
 
 
 @dataclass(frozen=True, slots=True)
-class Calibration:
-    """A logistic regression on what speaks for a candidate.
-
-    Every track of the index is one more that may resemble the clip by so much, so the odds fall in
-    proportion to their number.
-
-    Attributes:
-        bias: Log odds of nothing in an index of one track.
-        spans: Weight of the logarithm of one more than the half-seconds with votes.
-        support: Weight of the evidence's deviations, of `MOST_SUPPORT` at most.
-    """
-
-    bias: float
-    spans: float
-    support: float
-
-    def confidence(self, spans: int, support: float, n_tracks: int) -> int:
-        """Percent, rounded down, so that 100 is never claimed."""
-        odds = (
-            self.bias
-            + self.spans * math.log1p(spans)
-            + self.support * min(support, MOST_SUPPORT)
-            - math.log(max(n_tracks, 1))
-        )
-        return int(100 / (1 + math.exp(-max(min(odds, 30.0), -30.0))) - 1e-6)
-
-
-MOST_SUPPORT = 12.0
-CALIBRATION = Calibration(bias=-7.3, spans=4.0, support=1.06)
-"""Fitted to clips of 93 indexed and 91 unknown real tracks (-6.8), and moved towards caution: music
-that shares a sound with a track is rarer there than in the world."""
-
-
-def best_of(first: list[IndexMatch], again: list[IndexMatch]) -> list[IndexMatch]:
-    """Join two looks' matches, each track once, as surely as it was found."""
-    joined: dict[str, IndexMatch] = {}
-    for match in _by_confidence([*first, *again]):
-        joined.setdefault(match.track_key, match)
-    return list(joined.values())[:N_MATCHES]
-
-
-def _by_confidence(matches: list[IndexMatch]) -> list[IndexMatch]:
-    return sorted(matches, key=lambda match: (-match.confidence, -match.support, -match.score))
-
-
-@dataclass(frozen=True, slots=True)
-class _Found:
+class Found:
     """A track's best candidate in one look-up; `start` is the track's place on the timeline."""
 
     key: str
     candidate: Candidate
     segment: Segment
     start: float
+
+
+def _match(found: Found, supported: float, confidence: int) -> IndexMatch:
+    candidate = found.candidate
+    return IndexMatch(
+        track_key=found.key,
+        score=candidate.votes,
+        spans=candidate.spans,
+        support=supported,
+        offset_s=round((candidate.offset - found.start) * FRAME_S, 3),
+        speed=round(1 + candidate.speed, 4),
+        confidence=confidence,
+    )
+
+
+def _best(matches: Iterable[IndexMatch]) -> list[IndexMatch]:
+    """Give the best matches, each track once, as surely as it was found."""
+    ranked = sorted(matches, key=lambda match: (-match.confidence, -match.support, -match.score))
+    best: dict[str, IndexMatch] = {}
+    for match in ranked:
+        best.setdefault(match.track_key, match)
+    return list(best.values())[:N_MATCHES]
 
 
 class FingerprintIndex:
@@ -191,28 +168,39 @@ class FingerprintIndex:
 
         Args:
             fingerprint: Of a clip of 3 to 12 s.
-            closer: Its evidence, and its dense landmarks, looked up where the fingerprint leaves a
-                doubt.
+            closer: What settles it where the votes for the fingerprint leave a doubt.
 
         Returns:
             At most `N_MATCHES`, best first; empty for silence.
         """
-        first = self.look(query_hashes(fingerprint), closer.evidence)
-        if first and first[0].confidence >= SURE:
-            return first
-        again = self.look(query_hashes(closer.landmarks, is_dense=True), closer.evidence)
-        return best_of(first, again)
+        found = self.look_up(query_hashes(fingerprint))
+        by_votes = self.by_votes(found)
+        if by_votes and by_votes[0].confidence >= SURE:
+            return by_votes
+        again = self.look_up(query_hashes(closer.landmarks, is_dense=True))
+        return self.by_evidence([*found, *again], closer.evidence)
 
-    def look(self, wanted: QueryHashes, evidence: NDArray[np.int8]) -> list[IndexMatch]:
-        """Look up hashes once, and weigh by the evidence what they find; see `query`."""
-        found = sorted(self._look_up(wanted).values(), key=lambda one: -one.candidate.votes)
-        return _by_confidence([self._weighed(one, evidence) for one in found[:N_CANDIDATES]])[
-            :N_MATCHES
-        ]
+    def by_votes(self, found: list[Found]) -> list[IndexMatch]:
+        """Weigh what a look-up has found by its votes; see `query`."""
+        return _best(
+            _match(
+                one, 0.0, votes_confidence(one.candidate.votes, one.candidate.spans, self.n_tracks)
+            )
+            for one in found
+        )
 
-    def _look_up(self, wanted: QueryHashes) -> dict[str, _Found]:
-        """Give each track's best candidate, by its key."""
-        best: dict[str, _Found] = {}
+    def by_evidence(self, found: list[Found], evidence: NDArray[np.int8]) -> list[IndexMatch]:
+        """Weigh what look-ups have found by a clip's evidence; see `query`."""
+        matches = []
+        for one in found:
+            supported = support(evidence, one.segment.landmarks, one.candidate)
+            confidence = evidence_confidence(supported, one.candidate.spans, self.n_tracks)
+            matches.append(_match(one, supported, confidence))
+        return _best(matches)
+
+    def look_up(self, wanted: QueryHashes) -> list[Found]:
+        """Give the best candidates of tracks, each track once, by falling votes."""
+        best: dict[str, Found] = {}
         for segment, dropped in self._segments:
             hits = segment.look_up(wanted.hashes, MOST_POSTINGS)
             candidates = find_candidates(hits.positions, wanted.triplets[hits.rows], wanted.frames)
@@ -222,21 +210,9 @@ class FingerprintIndex:
                 known = best.get(key)
                 if track in dropped or (known and known.candidate.votes >= candidate.votes):
                     continue
-                best[key] = _Found(key, candidate, segment, float(segment.track_starts[track]))
-        return best
-
-    def _weighed(self, found: _Found, evidence: NDArray[np.int8]) -> IndexMatch:
-        candidate = found.candidate
-        supported = support(evidence, found.segment.landmarks, candidate)
-        return IndexMatch(
-            track_key=found.key,
-            score=candidate.votes,
-            spans=candidate.spans,
-            support=supported,
-            offset_s=round((candidate.offset - found.start) * FRAME_S, 3),
-            speed=round(1 + candidate.speed, 4),
-            confidence=CALIBRATION.confidence(candidate.spans, supported, self.n_tracks),
-        )
+                best[key] = Found(key, candidate, segment, float(segment.track_starts[track]))
+        ranked = sorted(best.values(), key=lambda one: -one.candidate.votes)
+        return ranked[:N_CANDIDATES]
 
     def _current_stamp(self) -> tuple[int, int]:
         try:
