@@ -79,7 +79,7 @@ def test_an_index_of_another_version_is_started_over(music: Path, tmp_path: Path
     manifest.write_text(json.dumps({**body, "model_id": "other"}))
     done = runner.invoke(app, ["identify", str(DEMO)])
     assert done.exit_code == 1
-    assert "fingerprint the catalog again" in " ".join(done.output.split())
+    assert "fingerprint its tracks again" in " ".join(done.output.split())
     again = fingerprint(music)
     assert "started over" in again
     assert "1 added" in again

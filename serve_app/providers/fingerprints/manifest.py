@@ -84,7 +84,8 @@ def read_manifest(folder: Path) -> Manifest:
     if raw["model_id"] != MODEL_ID:
         raise OutdatedIndexError(
             f"{folder} was made with {raw['model_id']}, this is {MODEL_ID}: "
-            "fingerprint the catalog again."
+            "fingerprint its tracks again with `afa catalog fingerprint`, those of the library "
+            "with `--library`."
         )
     return Manifest(
         tuple(
