@@ -171,7 +171,7 @@ class Decoder:
         Returns:
             One waveform per segment, in order; shorter (or empty) where the track ends first.
         """
-        capacities = [round(duration_s * SAMPLE_RATE) + 1 for _, duration_s in segments]
+        capacities = [max(0, round(duration_s * SAMPLE_RATE)) + 1 for _, duration_s in segments]
         with self._child(
             source, "segments", limits, sum(capacities), segments=list(segments)
         ) as child:
@@ -231,25 +231,23 @@ class Decoder:
     def _child(
         self, source: Path, task: str, limits: DecodeLimits, capacity: int = 0, **more: object
     ) -> Iterator["_Child"]:
-        rows = _Rows(capacity)
-        asked = {"task": task, **asdict(limits), "row_samples": rows.row_samples, **more}
-        output, output_end = os.pipe()
-        status, status_end = os.pipe()
-        child = _Child(output, status, rows, time.monotonic() + limits.wall_s + GRACE_S)
-        try:
-            try:
-                with source.open("rb", buffering=0) as audio:
-                    self._send(
-                        json.dumps(asked).encode(),
-                        [audio.fileno(), output_end, rows.descriptor, status_end],
-                    )
-            finally:
-                os.close(output_end)
-                os.close(status_end)
-                os.close(rows.descriptor)
-            yield child
-        finally:
-            child.close()
+        deadline = time.monotonic() + limits.wall_s + GRACE_S
+        with contextlib.ExitStack() as ours:
+            with contextlib.ExitStack() as given:
+                try:
+                    samples = os.memfd_create("samples", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+                    given.callback(os.close, samples)
+                    rows = _Rows(samples, capacity)
+                    output, output_end = _pipe(ours, given)
+                    status, status_end = _pipe(ours, given)
+                except OSError as error:
+                    raise DecoderUnavailableError(f"No memory or pipe is left: {error}.") from error
+                asked = {"task": task, **asdict(limits), "row_samples": rows.row_samples, **more}
+                audio = given.enter_context(source.open("rb", buffering=0))
+                self._send(
+                    json.dumps(asked).encode(), [audio.fileno(), output_end, samples, status_end]
+                )
+            yield _Child(output, status, rows, deadline)
 
     def _send(self, request: bytes, descriptors: list[int]) -> None:
         with self._lock:
@@ -349,11 +347,6 @@ class _Child:
         samples = rows.checked()
         return [samples[:, start:stop] for start, stop in itertools.pairwise(edges)]
 
-    def close(self) -> None:
-        """Let go; a child that still writes ends."""
-        os.close(self._output)
-        os.close(self._status)
-
     def _header(self) -> tuple[bytes, int, int]:
         header = bytearray(HEADER.size)
         self._read(memoryview(header))
@@ -392,6 +385,19 @@ class _Child:
             raise DecodingTooSlowError(_TOO_SLOW)
 
 
+def _pipe(ours: contextlib.ExitStack, given: contextlib.ExitStack) -> tuple[int, int]:
+    """Make a pipe whose reading end is closed with ours, its writing end with what is given.
+
+    It holds little, so that a child is ahead of us by minutes of audio at most.
+    """
+    reading, writing = os.pipe()
+    ours.callback(os.close, reading)
+    given.callback(os.close, writing)
+    with contextlib.suppress(OSError):
+        fcntl.fcntl(reading, fcntl.F_SETPIPE_SZ, mmap.PAGESIZE)
+    return reading, writing
+
+
 class _Rows:
     """Shared memory that a child writes a track ``[C, T]`` into.
 
@@ -399,15 +405,14 @@ class _Rows:
     child may write as long as it lives: until then nothing but copies is looked at.
     """
 
-    def __init__(self, capacity: int) -> None:
+    def __init__(self, descriptor: int, capacity: int) -> None:
         page_samples = mmap.PAGESIZE // 4
         self.row_samples = -(-capacity // page_samples) * page_samples
         n_bytes = 2 * 4 * self.row_samples
-        self.descriptor = os.memfd_create("samples", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        os.ftruncate(self.descriptor, n_bytes)
+        os.ftruncate(descriptor, n_bytes)
         fixed = fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
-        fcntl.fcntl(self.descriptor, fcntl.F_ADD_SEALS, fixed)
-        self._memory = mmap.mmap(self.descriptor if n_bytes else -1, n_bytes or 1)
+        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fixed)
+        self._memory = mmap.mmap(descriptor if n_bytes else -1, n_bytes or 1)
         self._rows = np.frombuffer(self._memory, np.float32, n_bytes // 4).reshape(2, -1)
         self._halves: tuple[mmap.mmap, Samples] | None = None
         self._c = self._n_moved = self._n_wrong = 0
@@ -449,7 +454,8 @@ class _Rows:
         pages = [n * 4 // mmap.PAGESIZE * mmap.PAGESIZE for n in (self._n_moved, self.n)]
         for row in range(self._c):
             begin = 4 * row * self.row_samples + pages[0]
-            self._memory.madvise(mmap.MADV_REMOVE, begin, pages[1] - pages[0])
+            with contextlib.suppress(OSError):  # only saves memory
+                self._memory.madvise(mmap.MADV_REMOVE, begin, pages[1] - pages[0])
         self._n_moved = self.n
 
 

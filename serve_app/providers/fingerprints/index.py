@@ -42,7 +42,7 @@ class IndexMatch:
         score: Triplets of the clip that fit.
         spans: Half-seconds of the clip that they begin in.
         support: By how many deviations the clip's evidence is larger there than elsewhere in the
-            track; 0 where votes left no doubt.
+            track; 0 where votes alone were weighed.
         offset_s: Where in the track the clip begins.
         speed: Playback speed of the clip; 1 is the track's own.
         confidence: Probability in percent that the clip is of this track, 0 to 100.
@@ -191,12 +191,14 @@ class FingerprintIndex:
 
     def by_evidence(self, found: list[Found], evidence: NDArray[np.int8]) -> list[IndexMatch]:
         """Weigh what look-ups have found by a clip's evidence; see `query`."""
-        matches = []
-        for one in found:
-            supported = support(evidence, one.segment.landmarks, one.candidate)
-            confidence = evidence_confidence(supported, one.candidate.spans, self.n_tracks)
-            matches.append(_match(one, supported, confidence))
-        return _best(matches)
+        return _best(self._by_evidence(one, evidence) for one in found)
+
+    def _by_evidence(self, found: Found, evidence: NDArray[np.int8]) -> IndexMatch:
+        votes, spans = found.candidate.votes, found.candidate.spans
+        supported = support(evidence, found.segment.landmarks, found.candidate)
+        if supported is None:
+            return _match(found, 0.0, votes_confidence(votes, spans, self.n_tracks))
+        return _match(found, supported, evidence_confidence(supported, spans, self.n_tracks))
 
     def look_up(self, wanted: QueryHashes) -> list[Found]:
         """Give the best candidates of tracks, each track once, by falling votes."""

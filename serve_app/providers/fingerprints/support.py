@@ -39,7 +39,9 @@ class _Sums:
     counts: NDArray[np.int64]
 
 
-def support(evidence: NDArray[np.int8], landmarks: KeptLandmarks, candidate: Candidate) -> float:
+def support(
+    evidence: NDArray[np.int8], landmarks: KeptLandmarks, candidate: Candidate
+) -> float | None:
     """Compare a candidate's place with others.
 
     Args:
@@ -48,12 +50,12 @@ def support(evidence: NDArray[np.int8], landmarks: KeptLandmarks, candidate: Can
         candidate: Where the clip may lie.
 
     Returns:
-        By how many standard deviations of the other places the evidence is larger here; 0 where
+        By how many standard deviations of the other places the evidence is larger here; None where
         there is too little to compare.
     """
     n_frames = evidence.shape[1]
     if n_frames == 0:
-        return 0.0
+        return None
     reach = int(FAR_FRAMES[-1]) + int(NEAR_FRAMES[-1])
     speed_up = 1 + candidate.speed + float(NEAR_SPEEDS[-1])
     frames, bins = landmarks.around(
@@ -67,7 +69,7 @@ def support(evidence: NDArray[np.int8], landmarks: KeptLandmarks, candidate: Can
     place = int(best.total.argmax())
     total, count = float(best.total[place]), int(best.counts[place])
     if count < FEWEST_LANDMARKS:
-        return 0.0
+        return None
     others = _sums(
         evidence,
         frames,
@@ -77,12 +79,12 @@ def support(evidence: NDArray[np.int8], landmarks: KeptLandmarks, candidate: Can
     )
     compared = others.counts >= max(FEWEST_LANDMARKS, count / 3)
     if np.count_nonzero(compared) < FEWEST_PLACES:
-        return 0.0
+        return None
     counts = others.counts[compared]
     mean = float(others.total[compared].sum() / counts.sum())
     deviation = float(((others.total[compared] - mean * counts) / np.sqrt(counts)).std())
     if deviation == 0:
-        return 0.0
+        return None
     return (total - mean * count) / math.sqrt(count) / deviation
 
 

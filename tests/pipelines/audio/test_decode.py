@@ -162,19 +162,20 @@ def test_long_tracks_are_held_in_half_precision(
 
 def test_a_long_track_gives_its_memory_back_as_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decode, "LONG", 1 << 18)
-    rows, size = decode._Rows(1 << 20), 1 << 17
+    descriptor = os.memfd_create("samples", os.MFD_ALLOW_SEALING)
+    rows, size = decode._Rows(descriptor, 1 << 20), 1 << 17
     for start in range(0, 1 << 20, size):
         for row in range(2):
             noise = np.full(size, (start + row) / (1 << 21), np.float32)
-            os.pwrite(rows.descriptor, noise.tobytes(), 4 * (row * rows.row_samples + start))
+            os.pwrite(descriptor, noise.tobytes(), 4 * (row * rows.row_samples + start))
         rows.take(2, size)
         if rows.n > decode.LONG:
-            assert os.fstat(rows.descriptor).st_blocks * 512 <= 2 * resource.getpagesize()
+            assert os.fstat(descriptor).st_blocks * 512 <= 2 * resource.getpagesize()
     samples = rows.checked()
     assert samples.dtype == np.float16
     starts = np.arange(1 << 20) // size * size
     np.testing.assert_allclose(samples, (starts + np.arange(2)[:, None]) / (1 << 21), rtol=1e-3)
-    os.close(rows.descriptor)
+    os.close(descriptor)
 
 
 @pytest.mark.parametrize("channels", [3, 4, 5, 6, 7, 8])
@@ -424,6 +425,32 @@ def test_no_descriptor_or_process_is_left(tmp_path: Path) -> None:
     assert len(children.read_text().split()) <= 1
     decoder.close()
     assert process.returncode in (0, -signal.SIGKILL)
+
+
+def test_a_process_out_of_descriptors_says_so_and_leaks_none(
+    decoder: Decoder, tmp_path: Path
+) -> None:
+    source = write_wav(tmp_path / "a", 1, RATE, RATE)
+    decoder.decode(source, LIMITS)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    before = set(os.listdir("/proc/self/fd"))
+    for left in range(6):
+        # The lowest free numbers are given first, so that this bounds them.
+        free = [n for n in range(soft) if str(n) not in before][left]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (free, hard))
+        try:
+            with pytest.raises((DecoderUnavailableError, OSError)):
+                decoder.decode(source, LIMITS)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert len(os.listdir("/proc/self/fd")) <= len(before)
+    assert decoder.decode(source, LIMITS).duration_s == 1.0
+
+
+def test_a_segment_that_lasts_less_than_nothing_is_empty(decoder: Decoder, tmp_path: Path) -> None:
+    source = write_wav(tmp_path / "a", 1, RATE, RATE)
+    (empty,) = decoder.decode_segments(source, [(0, -1)], LIMITS)
+    assert empty.samples.shape[1] <= 1
 
 
 def test_a_dead_spawner_is_replaced(tmp_path: Path) -> None:

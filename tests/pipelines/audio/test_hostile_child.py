@@ -203,11 +203,12 @@ def test_a_child_that_ends_badly_behind_its_last_message_is_a_crash(
 
 
 def test_the_memory_of_the_samples_keeps_its_size() -> None:
-    rows = decode._Rows(1000)
+    descriptor = os.memfd_create("samples", os.MFD_ALLOW_SEALING)
+    decode._Rows(descriptor, 1000)
     for n_bytes in (0, 1 << 20):
         with pytest.raises(PermissionError):
-            os.ftruncate(rows.descriptor, n_bytes)
-    os.close(rows.descriptor)
+            os.ftruncate(descriptor, n_bytes)
+    os.close(descriptor)
 
 
 BLOCKS = {

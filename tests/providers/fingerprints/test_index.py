@@ -185,15 +185,25 @@ def test_a_track_that_fits_everywhere_is_not_supported(tmp_path: Path) -> None:
     found = support(
         closer(clip, clip).evidence, landmarks, Candidate(9, 5, 10 * FRAMES_PER_S, 500, 0.0)
     )
+    assert found is not None
     assert found < 4
 
 
-def test_a_passage_without_landmarks_is_not_supported(index: FingerprintIndex) -> None:
+def test_nothing_is_said_of_a_passage_without_landmarks(index: FingerprintIndex) -> None:
     landmarks = index._segments[0][0].landmarks
     nothing = closer(track(1, 10), track(1, 10)).evidence
     beyond = Candidate(9, 5, 1e7, 10_000_000, 0.0)
-    assert support(nothing, landmarks, beyond) == 0
-    assert support(nothing[:, :0], landmarks, Candidate(9, 5, 0.0, 500, 0.0)) == 0
+    assert support(nothing, landmarks, beyond) is None
+    assert support(nothing[:, :0], landmarks, Candidate(9, 5, 0.0, 500, 0.0)) is None
+
+
+def test_votes_answer_where_there_is_no_evidence(index: FingerprintIndex) -> None:
+    worn = excerpt(TRACKS["track-3"], 20, 4, kept=0.25)
+    unheard = CloserLook(worn, np.zeros((N_BINS, 0), np.int8))
+    found = index.query(worn, unheard)[0]
+    by_votes = votes_confidence(found.score, found.spans, index.n_tracks)
+    assert (found.track_key, found.confidence) == ("track-3", by_votes)
+    assert 0 < found.confidence < SURE
 
 
 def test_silence_is_not_looked_at_in_vain(index: FingerprintIndex) -> None:
