@@ -3,7 +3,7 @@
 Noise, a room or other music leave few landmarks of a track as local maxima, and fewer triplets.
 What is left of the others is still more than chance: a small network tells from a point's
 surroundings how likely a landmark of the clip's own track lies there. Summed over all landmarks of
-a passage, that tells whether a clip is of it (`serve_app.providers.fingerprints.support`).
+a passage, that tells whether a clip is of it (`models.fingerprint.support`).
 """
 
 from importlib.resources import files

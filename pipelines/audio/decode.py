@@ -14,7 +14,6 @@ Invariant: every sample that leaves here is finite and within ±`LOUDEST`.
 
 import atexit
 import contextlib
-import ctypes
 import fcntl
 import functools
 import importlib.util
@@ -35,10 +34,8 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-
+from pipelines.audio.shared_rows import LOUDEST, SharedRows
 from pipelines.audio.waveform import (
     SAMPLE_RATE,
     AudioError,
@@ -55,18 +52,9 @@ AV_VERSION = "18.1.0"
 CHILD = Path(__file__).with_name("decode_child.py")
 HEADER = struct.Struct("<cBI")
 MAX_TEXT_BYTES = 4096
-_MOVED_BYTES = 1 << 24
-_CHECKED_SAMPLES = 1 << 17
-"""Of a channel at once: so much stays in a processor's cache."""
-LONG = 15 * 60 * SAMPLE_RATE
-"""Longer tracks are held in half precision, whose error is 73 dB below the sound: an hour of stereo
-takes 640 MB."""
 GRACE_S = 5.0
 """How long after a child's deadline its end may stay unreported before it is given up."""
 
-LOUDEST = 8.0
-"""No sample of music is louder: +18 dBFS, where peaks come to lie if a file's alignment level (18
-dB below full scale, EBU R 68) is taken for full scale. Integers stored as floats are far louder."""
 
 MOST_WRONG = 0.01
 """Share of samples that may be no sound. They are silenced as damaged packets are skipped: a bit
@@ -237,7 +225,7 @@ class Decoder:
                 try:
                     samples = os.memfd_create("samples", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
                     given.callback(os.close, samples)
-                    rows = _Rows(samples, capacity)
+                    rows = SharedRows(samples, capacity)
                     output, output_end = _pipe(ours, given)
                     status, status_end = _pipe(ours, given)
                 except OSError as error:
@@ -315,7 +303,7 @@ class Decoder:
 class _Child:
     """Our ends of one child's pipes, and its samples."""
 
-    def __init__(self, output: int, status: int, rows: "_Rows", deadline: float) -> None:
+    def __init__(self, output: int, status: int, rows: SharedRows, deadline: float) -> None:
         self._output = output
         self._status = status
         self._rows = rows
@@ -338,13 +326,16 @@ class _Child:
                 tag, channels, size = header
                 if tag != b"P":
                     raise _refusal(self._payload(size))
-                if not 0 < size <= most - rows.n:
+                is_odd = channels not in (1, 2) or rows.channels not in (0, channels)
+                if is_odd or not 0 < size <= most - rows.n:
                     raise DecoderCrashedError(_CRASHED)
                 rows.take(channels, size)
             edges.append(rows.n)
         self.expect(b".")
         self._end()
-        samples = rows.checked()
+        samples, n_wrong = rows.checked()
+        if n_wrong > MOST_WRONG * samples.size:
+            raise UndecodableAudioError(_NO_SOUND.format(n_wrong / samples.size))
         return [samples[:, start:stop] for start, stop in itertools.pairwise(edges)]
 
     def _header(self) -> tuple[bytes, int, int]:
@@ -396,112 +387,6 @@ def _pipe(ours: contextlib.ExitStack, given: contextlib.ExitStack) -> tuple[int,
     with contextlib.suppress(OSError):
         fcntl.fcntl(reading, fcntl.F_SETPIPE_SZ, mmap.PAGESIZE)
     return reading, writing
-
-
-class _Rows:
-    """Shared memory that a child writes a track ``[C, T]`` into.
-
-    What comes beyond `LONG` is moved to half precision as it comes, and with it all before. The
-    child may write as long as it lives: until then nothing but copies is looked at.
-    """
-
-    def __init__(self, descriptor: int, capacity: int) -> None:
-        page_samples = mmap.PAGESIZE // 4
-        self.row_samples = -(-capacity // page_samples) * page_samples
-        n_bytes = 2 * 4 * self.row_samples
-        os.ftruncate(descriptor, n_bytes)
-        fixed = fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
-        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fixed)
-        self._memory = mmap.mmap(descriptor if n_bytes else -1, n_bytes or 1)
-        self._rows = np.frombuffer(self._memory, np.float32, n_bytes // 4).reshape(2, -1)
-        self._halves: tuple[mmap.mmap, Samples] | None = None
-        self._c = self._n_moved = self._n_wrong = 0
-        self.n = 0
-
-    def take(self, channels: int, size: int) -> None:
-        """Note that so many samples more have been written in each of the channels' rows."""
-        if channels not in (1, 2) or self._c not in (0, channels):
-            raise DecoderCrashedError(_CRASHED)
-        self._c = channels
-        self.n += size
-        if self.n > LONG:
-            self._move()
-
-    def checked(self) -> Samples:
-        """Give the track of a child that has ended; samples that are no sound are 0.
-
-        Raises:
-            UndecodableAudioError: Too many are.
-        """
-        if self._halves is None:
-            samples = self._rows[: self._c or 1, : self.n]
-            for stretch in _stretches(0, self.n):
-                self._n_wrong += _silence_wrong(samples[:, stretch])
-        else:
-            samples = _pack(*self._halves, self.n)
-        if self._n_wrong > MOST_WRONG * samples.size:
-            raise UndecodableAudioError(_NO_SOUND.format(self._n_wrong / samples.size))
-        return samples
-
-    def _move(self) -> None:
-        """Move what has come to half precision, and give its memory back."""
-        if self._halves is None:
-            self._halves = _rows(self._c, self.row_samples, np.float16)
-        for stretch in _stretches(self._n_moved, self.n):
-            block = self._rows[: self._c, stretch].copy()
-            self._n_wrong += _silence_wrong(block)
-            self._halves[1][:, stretch] = block
-        pages = [n * 4 // mmap.PAGESIZE * mmap.PAGESIZE for n in (self._n_moved, self.n)]
-        for row in range(self._c):
-            begin = 4 * row * self.row_samples + pages[0]
-            with contextlib.suppress(OSError):  # only saves memory
-                self._memory.madvise(mmap.MADV_REMOVE, begin, pages[1] - pages[0])
-        self._n_moved = self.n
-
-
-def _stretches(start: int, stop: int) -> Iterator[slice]:
-    """Part samples from ``start`` to ``stop`` into stretches of `_CHECKED_SAMPLES`."""
-    for first in range(start, stop, _CHECKED_SAMPLES):
-        yield slice(first, min(stop, first + _CHECKED_SAMPLES))
-
-
-def _silence_wrong(block: Samples) -> int:
-    """Set samples that are no sound to 0, in place; tell how many."""
-    with np.errstate(invalid="ignore"):
-        if block.min() >= -LOUDEST and block.max() <= LOUDEST:  # false for NaN
-            return 0
-        wrong = ~(np.abs(block) <= LOUDEST)
-    block[wrong] = 0.0
-    return int(np.count_nonzero(wrong))
-
-
-def _rows(c: int, capacity: int, dtype: type[np.floating[Any]]) -> tuple[mmap.mmap, Samples]:
-    """Ask for memory for ``[C, capacity]``, of which pages are there only once they are filled."""
-    n_bytes = np.dtype(dtype).itemsize * c * capacity
-    memory = mmap.mmap(-1, n_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    rows: Samples = np.frombuffer(memory, dtype, c * capacity).reshape(c, capacity)
-    return memory, rows
-
-
-def _pack(memory: mmap.mmap, rows: Samples, n: int) -> Samples:
-    """Move the second channel up to the end of the first, and give back what it leaves.
-
-    A block at a time: a long track never takes more than its own memory.
-    """
-    c, capacity = rows.shape
-    flat = np.frombuffer(memory, rows.dtype, c * n)
-    if c == 2 and n < capacity:
-        packed, source = n * flat.itemsize, capacity * flat.itemsize
-        left = -(-max(2 * packed, source) // mmap.PAGESIZE) * mmap.PAGESIZE
-        for start in range(0, packed, _MOVED_BYTES):
-            size = min(_MOVED_BYTES, packed - start)
-            at = flat.ctypes.data + start
-            ctypes.memmove(at + packed, at + source, size)
-            done = (source + start + size) // mmap.PAGESIZE * mmap.PAGESIZE
-            if done > left:
-                memory.madvise(mmap.MADV_DONTNEED, left, done - left)
-                left = done
-    return flat.reshape(c, n)
 
 
 def _refusal(payload: bytes) -> AudioError:

@@ -12,25 +12,19 @@ from torch.nn import functional
 
 from models.fingerprint.constellation import measure_distance, measure_level, measure_prominence
 from models.fingerprint.evidence import EvidenceNetwork
-from models.fingerprint.landmarks import N_FFT
+from models.fingerprint.landmarks import N_FFT, SAMPLE_RATE
+from models.fingerprint.support import support
 from pipelines.training.cycle import Cycle, CyclePlan
 from pipelines.training.landmarks.draw import (
-    FEWEST_LANDMARKS,
     Batch,
     Passage,
     Passages,
     draw_batch,
-    places,
 )
 
 PASSAGES_PER_TRACK = 4
 KNOWN = 5.0
 """Support from which a passage counts as known: one in 3.5 million, were places normal."""
-
-_FAR = np.arange(16, 200, 8)
-_FAR_FRAMES = np.concatenate([-_FAR[::-1], _FAR])
-"""Other places of the same track, 0.4 to 4.6 s away, that a passage is compared with."""
-_FEWEST_PLACES = 5
 
 
 class LandmarkTrainer:
@@ -91,14 +85,14 @@ def score_tracks(network: EvidenceNetwork, passages: Passages, seed: int) -> Sco
             passage = passages.draw(i, np.random.default_rng([seed, i, k]))
             with torch.inference_mode():
                 log_odds = weigh(network, torch.from_numpy(passage.samples)[None])[0]
-            found.append(support(log_odds.numpy(), passage))
+            found.append(support_of(log_odds.numpy(), passage))
     supports = np.array([s for s in found if s is not None])
     if not len(supports):
         return Score(math.nan, math.nan, 0)
     return Score(float(np.median(supports)), float(np.mean(supports > KNOWN)), len(supports))
 
 
-def support(evidence: NDArray[np.float32], passage: Passage) -> float | None:
+def support_of(evidence: NDArray[np.float32], passage: Passage) -> float | None:
     """Compare the evidence at a passage's landmarks with that at other places of its track.
 
     Args:
@@ -106,22 +100,9 @@ def support(evidence: NDArray[np.float32], passage: Passage) -> float | None:
         passage: Whose they are.
 
     Returns:
-        By how many standard deviations of the other places there is more of it; None where there
-        is too little to compare.
+        See `models.fingerprint.support`.
     """
-
-    def at(shift: int) -> NDArray[np.float32]:
-        where = places(passage.landmarks, passage.offset + shift, passage.speed, evidence.shape[1])
-        return evidence[where]
-
-    here = at(0)
-    others = [e for e in map(at, _FAR_FRAMES.tolist()) if len(e) >= FEWEST_LANDMARKS]
-    if len(here) < FEWEST_LANDMARKS or len(others) < _FEWEST_PLACES:
-        return None
-    mean = float(np.mean([other.mean() for other in others]))
-
-    def surplus(found: NDArray[np.float32]) -> float:
-        return float((found - mean).sum()) / math.sqrt(len(found))
-
-    deviation = float(np.std([surplus(other) for other in others]))
-    return surplus(here) / deviation if deviation else None
+    landmarks = passage.landmarks
+    frames = np.rint(landmarks.frames).astype(np.int64)
+    bins = np.exp2(landmarks.pitches.astype(np.float64)) * (N_FFT / SAMPLE_RATE)
+    return support(evidence, frames, bins, passage.offset, passage.speed)

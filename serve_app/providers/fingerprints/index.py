@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from models.fingerprint.hashes import QueryHashes, query_hashes
 from models.fingerprint.landmarks import FRAME_S, CloserLook, Fingerprint
+from models.fingerprint.support import support, surroundings
 from serve_app.providers.fingerprints.confidence import evidence_confidence, votes_confidence
 from serve_app.providers.fingerprints.manifest import (
     FILE_NAME,
@@ -19,7 +20,6 @@ from serve_app.providers.fingerprints.manifest import (
     read_manifest,
 )
 from serve_app.providers.fingerprints.segment import Segment
-from serve_app.providers.fingerprints.support import support
 from serve_app.providers.fingerprints.votes import (
     N_CANDIDATES,
     Candidate,
@@ -182,23 +182,26 @@ class FingerprintIndex:
 
     def by_votes(self, found: list[Found]) -> list[IndexMatch]:
         """Weigh what a look-up has found by its votes; see `query`."""
-        return _best(
-            _match(
-                one, 0.0, votes_confidence(one.candidate.votes, one.candidate.spans, self.n_tracks)
-            )
-            for one in found
-        )
+        return _best(map(self._by_votes, found))
 
     def by_evidence(self, found: list[Found], evidence: NDArray[np.int8]) -> list[IndexMatch]:
         """Weigh what look-ups have found by a clip's evidence; see `query`."""
         return _best(self._by_evidence(one, evidence) for one in found)
 
+    def _by_votes(self, found: Found) -> IndexMatch:
+        candidate = found.candidate
+        confidence = votes_confidence(candidate.votes, candidate.spans, self.n_tracks)
+        return _match(found, 0.0, confidence)
+
     def _by_evidence(self, found: Found, evidence: NDArray[np.int8]) -> IndexMatch:
-        votes, spans = found.candidate.votes, found.candidate.spans
-        supported = support(evidence, found.segment.landmarks, found.candidate)
+        offset, speed = found.candidate.offset, found.candidate.speed
+        around = surroundings(offset, speed, evidence.shape[1])
+        frames, bins = found.segment.landmarks.around(*around)
+        supported = support(evidence, frames, bins, offset, speed)
         if supported is None:
-            return _match(found, 0.0, votes_confidence(votes, spans, self.n_tracks))
-        return _match(found, supported, evidence_confidence(supported, spans, self.n_tracks))
+            return self._by_votes(found)
+        confidence = evidence_confidence(supported, found.candidate.spans, self.n_tracks)
+        return _match(found, supported, confidence)
 
     def look_up(self, wanted: QueryHashes) -> list[Found]:
         """Give the best candidates of tracks, each track once, by falling votes."""

@@ -20,7 +20,7 @@ import av
 import numpy as np
 import pytest
 
-from pipelines.audio import decode
+from pipelines.audio import decode, shared_rows
 from pipelines.audio.decode import DecodeLimits, Decoder, DecoderUnavailableError
 from pipelines.audio.waveform import (
     AudioError,
@@ -151,9 +151,9 @@ def test_long_tracks_are_held_in_half_precision(
 ) -> None:
     source = write_wav(tmp_path / "a", channels, RATE, RATE * 5)
     whole = decoder.decode(source, LIMITS)
-    monkeypatch.setattr(decode, "LONG", 5 * RATE)
+    monkeypatch.setattr(shared_rows, "LONG", 5 * RATE)
     assert decoder.decode(source, LIMITS).samples.dtype == np.float32
-    monkeypatch.setattr(decode, "LONG", 2 * RATE)
+    monkeypatch.setattr(shared_rows, "LONG", 2 * RATE)
     long = decoder.decode(source, LIMITS)
     assert long.samples.dtype == np.float16
     np.testing.assert_array_equal(long.samples, whole.samples.astype(np.float16))
@@ -161,17 +161,18 @@ def test_long_tracks_are_held_in_half_precision(
 
 
 def test_a_long_track_gives_its_memory_back_as_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decode, "LONG", 1 << 18)
+    monkeypatch.setattr(shared_rows, "LONG", 1 << 18)
     descriptor = os.memfd_create("samples", os.MFD_ALLOW_SEALING)
-    rows, size = decode._Rows(descriptor, 1 << 20), 1 << 17
+    rows, size = shared_rows.SharedRows(descriptor, 1 << 20), 1 << 17
     for start in range(0, 1 << 20, size):
         for row in range(2):
             noise = np.full(size, (start + row) / (1 << 21), np.float32)
             os.pwrite(descriptor, noise.tobytes(), 4 * (row * rows.row_samples + start))
         rows.take(2, size)
-        if rows.n > decode.LONG:
+        if rows.n > shared_rows.LONG:
             assert os.fstat(descriptor).st_blocks * 512 <= 2 * resource.getpagesize()
-    samples = rows.checked()
+    samples, n_wrong = rows.checked()
+    assert n_wrong == 0
     assert samples.dtype == np.float16
     starts = np.arange(1 << 20) // size * size
     np.testing.assert_allclose(samples, (starts + np.arange(2)[:, None]) / (1 << 21), rtol=1e-3)
@@ -586,10 +587,10 @@ def test_channels_are_packed_whatever_their_length(
     n: int, dtype: type[np.float32 | np.float16]
 ) -> None:
     capacity = 1_000_000
-    memory, rows = decode._rows(2, capacity, dtype)
+    memory, rows = shared_rows.ask_rows(2, capacity, dtype)
     wanted = np.arange(2 * n).reshape(2, n) % 2000
     rows[:, :n] = wanted
-    packed = decode._pack(memory, rows, n)
+    packed = shared_rows.pack(memory, rows, n)
     assert packed.dtype == dtype
     assert packed.flags.c_contiguous
     np.testing.assert_array_equal(packed, wanted)
@@ -601,8 +602,8 @@ def test_a_packed_track_takes_the_memory_of_its_samples_alone() -> None:
 
     capacity, n = 20 << 20, 8 << 20
     before = resident_bytes()
-    memory, rows = decode._rows(2, capacity, np.float32)
+    memory, rows = shared_rows.ask_rows(2, capacity, np.float32)
     rows[:, :n] = 0.5
-    packed = decode._pack(memory, rows, n)
+    packed = shared_rows.pack(memory, rows, n)
     assert packed.nbytes == 8 * n
     assert resident_bytes() - before < 1.2 * packed.nbytes

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipelines.audio import decode
 from pipelines.audio.decode import DecodeLimits, Decoder
+from pipelines.audio.shared_rows import SharedRows
 from pipelines.audio.waveform import UndecodableAudioError
 
 ROOT = Path(__file__).parents[3]
@@ -204,7 +204,7 @@ def test_a_child_that_ends_badly_behind_its_last_message_is_a_crash(
 
 def test_the_memory_of_the_samples_keeps_its_size() -> None:
     descriptor = os.memfd_create("samples", os.MFD_ALLOW_SEALING)
-    decode._Rows(descriptor, 1000)
+    SharedRows(descriptor, 1000)
     for n_bytes in (0, 1 << 20):
         with pytest.raises(PermissionError):
             os.ftruncate(descriptor, n_bytes)

@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipelines.audio.decode import LOUDEST, DecodeLimits, Decoder
+from pipelines.audio.decode import DecodeLimits, Decoder
+from pipelines.audio.shared_rows import LOUDEST
 from pipelines.audio.waveform import UndecodableAudioError
 from tests.data.audio_files import click_track, encode, float_wav
 
@@ -107,7 +108,7 @@ def test_a_flipped_bit_in_an_mp3_is_not_the_end_of_it(
     (tmp_path / "b").write_bytes(flipped)
     found = decoder.decode(tmp_path / "b", LIMITS).samples
     assert np.abs(found).max() <= LOUDEST
-    monkeypatch.setattr("pipelines.audio.decode.LOUDEST", np.inf)
+    monkeypatch.setattr("pipelines.audio.shared_rows.LOUDEST", np.inf)
     raw = decoder.decode(tmp_path / "b", LIMITS).samples
     assert np.abs(raw).max() > LOUDEST
     np.testing.assert_array_equal(found, np.where(np.abs(raw) <= LOUDEST, raw, 0.0))

@@ -36,7 +36,7 @@ from pipelines.training.landmarks.fit import (
     LandmarkTrainer,
     measure_loss,
     score_tracks,
-    support,
+    support_of,
 )
 from pipelines.training.landmarks.plan import parse_landmarks_run
 from pipelines.training.landmarks.tracks import (
@@ -283,14 +283,14 @@ def test_support_is_high_where_the_evidence_is_and_there_is_none_without_places(
     landmarks = tracks[0].landmarks
     passage = Passage(np.zeros(0, np.float32), landmarks, 300.0, 0.02, landmarks)
     evidence = np.random.default_rng(0).normal(size=(N_BINS, 200)).astype(np.float32)
-    by_chance = support(evidence, passage)
+    by_chance = support_of(evidence, passage)
     assert by_chance is not None
     assert abs(by_chance) < 4
-    evidence[places(landmarks, 300.0, 0.02, 200)] += 1
-    hidden = support(evidence, passage)
+    evidence[places(landmarks, 300.0, 0.02, 200)] += 3
+    hidden = support_of(evidence, passage)
     assert hidden is not None
     assert hidden > by_chance + 5
-    assert support(evidence, passage._replace(offset=5000.0)) is None
+    assert support_of(evidence, passage._replace(offset=5000.0)) is None
 
 
 @pytest.fixture

@@ -32,8 +32,6 @@ from serve_app.providers.fingerprints.manifest import (
     is_current,
     read_manifest,
 )
-from serve_app.providers.fingerprints.support import support
-from serve_app.providers.fingerprints.votes import Candidate
 from serve_app.providers.recognisers.own_index import LocalRecogniser
 
 FRAMES_PER_S = 11_025 / 256
@@ -166,35 +164,20 @@ def test_doubtful_votes_that_no_evidence_follows_are_not_believed(index: Fingerp
     assert doubted.confidence < 50
 
 
-def test_a_track_that_fits_everywhere_is_not_supported(tmp_path: Path) -> None:
-    """Its landmarks come again with every beat, so that its place says nothing for it."""
-    beat = 12.0
-    n = 150
-    pitches = np.log2(np.tile([300.0, 500.0, 800.0, 1300.0], n))
-    frames = np.repeat(np.arange(n) * beat, 4) + 5
-    loop = Fingerprint(
-        frames.astype(np.float32),
-        pitches.astype(np.float32),
-        np.ones(len(frames), np.float32),
-        int(n * beat),
-    )
-    with FingerprintIndexBuilder(tmp_path) as builder:
-        builder.build([("loop", loop), ("track-3", TRACKS["track-3"])])
-    landmarks = FingerprintIndex.open(tmp_path)._segments[0][0].landmarks
-    clip = excerpt(loop, 10, 5)
-    found = support(
-        closer(clip, clip).evidence, landmarks, Candidate(9, 5, 10 * FRAMES_PER_S, 500, 0.0)
-    )
-    assert found is not None
-    assert found < 4
-
-
-def test_nothing_is_said_of_a_passage_without_landmarks(index: FingerprintIndex) -> None:
-    landmarks = index._segments[0][0].landmarks
-    nothing = closer(track(1, 10), track(1, 10)).evidence
-    beyond = Candidate(9, 5, 1e7, 10_000_000, 0.0)
-    assert support(nothing, landmarks, beyond) is None
-    assert support(nothing[:, :0], landmarks, Candidate(9, 5, 0.0, 500, 0.0)) is None
+def test_kept_landmarks_are_those_of_the_frames_around(index: FingerprintIndex) -> None:
+    segment = index._segments[0][0]
+    whole = TRACKS["track-7"]
+    start = int(segment.track_starts[segment.keys.index("track-7")])
+    for begin, end in ((0, 255), (256, 512), (700, 1300), (-900, len(whole.frames))):
+        frames, bins = segment.landmarks.around(start + begin, start + end)
+        inside = (frames >= start + begin) & (frames < start + end)
+        kept = np.rint(whole.frames).astype(int)
+        wanted = (kept >= begin) & (kept < end)
+        np.testing.assert_array_equal(frames[inside] - start, kept[wanted])
+        hz = np.exp2(whole.pitches[wanted])
+        np.testing.assert_allclose(bins[inside], hz * N_FFT / SAMPLE_RATE, atol=1 / 128)
+    nowhere = segment.landmarks.around(1e7, 1e7 + 600)
+    assert [len(measure) for measure in nowhere] == [0, 0]
 
 
 def test_votes_answer_where_there_is_no_evidence(index: FingerprintIndex) -> None:

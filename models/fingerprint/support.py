@@ -13,12 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from models.fingerprint.landmarks import LOWEST_BIN
-from serve_app.providers.fingerprints.kept_landmarks import KeptLandmarks
-from serve_app.providers.fingerprints.votes import Candidate
 
 NEAR_FRAMES = np.arange(-4, 5)
 NEAR_SPEEDS = np.array([-0.005, -0.0025, 0.0, 0.0025, 0.005])
-"""Where the best place is sought around the votes', which are from few landmarks."""
+"""Where the best place is sought around the one that is asked for, which few landmarks told."""
 _FAR = np.arange(16, 201, 5)
 FAR_FRAMES = np.concatenate([-_FAR[::-1], _FAR])
 """Up to 4.6 s away, but no nearer than .4 s: what a clip of another place would bring."""
@@ -39,31 +37,42 @@ class _Sums:
     counts: NDArray[np.int64]
 
 
-def support(
-    evidence: NDArray[np.int8], landmarks: KeptLandmarks, candidate: Candidate
-) -> float | None:
-    """Compare a candidate's place with others.
+def surroundings(offset: float, speed: float, n_frames: int) -> tuple[float, float]:
+    """Give the first and the last frame of a track that a place is compared by.
 
     Args:
-        evidence: int8 ``[F, N]`` of the clip.
-        landmarks: Of the candidate's segment.
-        candidate: Where the clip may lie.
+        offset: The track's frame at which the clip may begin.
+        speed: Playback speed of the clip relative to the track's, minus 1.
+        n_frames: Of the clip.
+    """
+    reach = int(FAR_FRAMES[-1]) + int(NEAR_FRAMES[-1])
+    return offset - reach, offset + n_frames * (1 + speed + float(NEAR_SPEEDS[-1])) + reach
+
+
+def support(
+    evidence: NDArray[np.number],
+    frames: NDArray[np.int64],
+    bins: NDArray[np.float64],
+    offset: float,
+    speed: float,
+) -> float | None:
+    """Compare a place in a track with others.
+
+    Args:
+        evidence: Of the clip, ``[F, N]``, bins from `LOWEST_BIN` on; its unit does not count.
+        frames: Of the track's landmarks, ``[L]``, those of the place's `surroundings` at least.
+        bins: Theirs, ``[L]``, bins of the spectrogram with fractions.
+        offset: The track's frame at which the clip may begin.
+        speed: Playback speed of the clip relative to the track's, minus 1.
 
     Returns:
         By how many standard deviations of the other places the evidence is larger here; None where
         there is too little to compare.
     """
-    n_frames = evidence.shape[1]
-    if n_frames == 0:
+    if evidence.shape[1] == 0:
         return None
-    reach = int(FAR_FRAMES[-1]) + int(NEAR_FRAMES[-1])
-    speed_up = 1 + candidate.speed + float(NEAR_SPEEDS[-1])
-    frames, bins = landmarks.around(
-        candidate.offset - reach, candidate.offset + n_frames * speed_up + reach
-    )
     near = [
-        (_sums(evidence, frames, bins, candidate.offset + NEAR_FRAMES, candidate.speed + v), v)
-        for v in NEAR_SPEEDS
+        (_sums(evidence, frames, bins, offset + NEAR_FRAMES, speed + v), v) for v in NEAR_SPEEDS
     ]
     best, v = max(near, key=lambda item: float(item[0].total.max()))
     place = int(best.total.argmax())
@@ -74,8 +83,8 @@ def support(
         evidence,
         frames,
         bins,
-        candidate.offset + NEAR_FRAMES[place] + FAR_FRAMES,
-        candidate.speed + float(v),
+        offset + NEAR_FRAMES[place] + FAR_FRAMES,
+        speed + float(v),
     )
     compared = others.counts >= max(FEWEST_LANDMARKS, count / 3)
     if np.count_nonzero(compared) < FEWEST_PLACES:
@@ -89,7 +98,7 @@ def support(
 
 
 def _sums(
-    evidence: NDArray[np.int8],
+    evidence: NDArray[np.number],
     frames: NDArray[np.int64],
     bins: NDArray[np.float64],
     offsets: NDArray[np.floating],
