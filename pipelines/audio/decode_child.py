@@ -47,6 +47,9 @@ FRAMES_PER_PULL = 16
 """Frames pushed into a filter graph before what it made is fetched: each fetch ends in an error."""
 HEAD_S = 3.0
 """As much of a file is decoded to tell whether it is audio."""
+MOST_PROBED_PACKETS = "2"
+"""Of a WAV file, 16 KiB each, searched for DTS or AC-3 that passes for PCM. Eight frames of DTS lie
+in them; FFmpeg by itself searches the first megabyte, which takes longer than decoding a minute."""
 MOST_BAD_PACKETS = 100
 """In a row at a file's beginning: it is no audio."""
 PREROLL_S = 0.3
@@ -257,6 +260,7 @@ class FrameSource:
             "format_whitelist": CONTAINERS,
             "codec_whitelist": CODECS,
             "protocol_whitelist": "none",
+            "max_probe_packets": MOST_PROBED_PACKETS,
         }
         try:
             self.container: InputContainer = av.open(

@@ -179,6 +179,18 @@ def test_a_long_track_gives_its_memory_back_as_it_comes(monkeypatch: pytest.Monk
     os.close(descriptor)
 
 
+def test_a_wav_that_passes_dts_off_as_pcm_is_refused(decoder: Decoder, tmp_path: Path) -> None:
+    header = bytes.fromhex("7ffe8001fc3c7ff0a2c001380003ef7f")  # of a frame of 2,048 bytes
+    bodies = np.random.default_rng(0).bytes(100 * (2048 - len(header)))
+    frames = [header + bodies[at::100] for at in range(100)]
+    for silence in (0, 16_384):
+        with wave.open(str(tmp_path / "a.wav"), "wb") as file:
+            file.setparams((2, 2, RATE, 0, "NONE", ""))
+            file.writeframes(bytes(silence) + b"".join(frames))
+        with pytest.raises(UndecodableAudioError, match="codec that is not accepted"):
+            decoder.decode(tmp_path / "a.wav", LIMITS)
+
+
 @pytest.mark.parametrize("channels", [3, 4, 5, 6, 7, 8])
 def test_many_channels_become_stereo_within_full_scale(
     decoder: Decoder, tmp_path: Path, channels: int
