@@ -18,6 +18,7 @@ class Setting:
         evalset: Folder with ``annotations.json``.
         audio: Folder with the clips.
         modules: Folder that `benchmarks.accuracy.modules` made; it may be missing.
+        charts: Folder that `benchmarks.accuracy.charts` made; it may be missing.
         metres: Folder that `benchmarks.accuracy.metres` made; it may be missing.
         model_dir: The model cache.
         peers_python: A Python with librosa, essentia and sonara; None leaves the peers out.
@@ -31,6 +32,9 @@ class Setting:
     )
     modules: Path = field(
         default_factory=lambda: _named("AFA_EVAL_MODULES") or Path.home() / ".cache" / "afa-modules"
+    )
+    charts: Path = field(
+        default_factory=lambda: _named("AFA_EVAL_CHARTS") or Path.home() / ".cache" / "afa-charts"
     )
     metres: Path = field(
         default_factory=lambda: _named("AFA_EVAL_METRES") or Path.home() / ".cache" / "afa-metres"

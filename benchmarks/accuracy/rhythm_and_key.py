@@ -1,7 +1,8 @@
 """Tempo, beats, downbeats and key on an evaluation set, beside other libraries on the same files.
 
-The set is a `Setting`'s; real recordings, rendered music, tracker modules and the clips of single
-metres are told apart. Peers run in a Python of their own, and their predictions are cached.
+The set is a `Setting`'s; real recordings, songs with a game's charts, rendered music, tracker
+modules and the clips of single metres are told apart. Peers run in a Python of their own, and their
+predictions are cached.
 """
 
 import argparse
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
+from benchmarks.accuracy.charts import KIND as CHARTS
 from benchmarks.accuracy.metres import KIND as METRES
 from benchmarks.accuracy.modules import KIND as MODULES
 from benchmarks.evaluation_set import Setting
@@ -41,8 +43,9 @@ BOUNDS = {
 MOST_CPU_S = 0.60
 """Processor seconds per minute of audio, one thread."""
 
-_APART = {MODULES, METRES}
+_APART = {CHARTS, MODULES, METRES}
 """Kinds that the figures of all tracks leave out, so that they mean what they did before."""
+_REAL = ("real", CHARTS)
 _QUICK_STRIDE = 8
 _SINGLE_THREAD = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL")}
 
@@ -62,6 +65,7 @@ def run(options: Options, setting: Setting | None = None) -> Result:
     files: dict[str, Path] = {}
     for folder, audio in (
         (setting.evalset, setting.audio),
+        (setting.charts, setting.charts),
         (setting.modules, setting.modules),
         (setting.metres, setting.metres),
     ):
@@ -182,15 +186,18 @@ def _as_dicts(groups: Groups) -> dict[str, dict[str, Any]]:
 
 def _half_real(groups: Groups) -> dict[str, float]:
     """Weigh real recordings as much as all other kinds together, where they have a truth."""
-    real = groups.get("real", {})
     figures = {}
-    for metric, score in real.items():
+    for metric in METRICS:
+        real = [groups[kind][metric] for kind in _REAL if metric in groups.get(kind, {})]
+        if not real:
+            continue
+        mean = sum(score.n * score.mean for score in real) / sum(score.n for score in real)
         others = [
             group[metric].mean
             for kind, group in groups.items()
-            if kind not in {"real", METRES} and metric in group
+            if kind not in {*_REAL, METRES} and metric in group
         ]
-        figures[metric] = (score.mean + sum(others) / len(others)) / 2 if others else score.mean
+        figures[metric] = (mean + sum(others) / len(others)) / 2 if others else mean
     return figures
 
 
@@ -292,7 +299,7 @@ def main() -> None:
     """Run from the command line, without the service's entry point."""
     parser = argparse.ArgumentParser(description=__doc__)
     defaults = Setting()
-    for option in ("evalset", "audio", "modules", "metres", "model-dir", "cache"):
+    for option in ("evalset", "audio", "charts", "modules", "metres", "model-dir", "cache"):
         name = option.replace("-", "_")
         parser.add_argument(f"--{option}", type=Path, default=getattr(defaults, name))
     parser.add_argument("--peers-python", type=Path)

@@ -16,7 +16,7 @@ from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 FRAME_RATE = 100
-"""Activation frames a second the decoder wants."""
+"""Activation frames a second that the decoder is used to."""
 
 _FLOOR = 1e-4
 _STRETCH_BLOCKS = 64
@@ -32,18 +32,20 @@ class BeatSpace:
         max_bpm: Fastest tempo.
         tempo_inertia: Weight of |ln(tempo ratio)| from beat to beat; 100 is Krebs et al.'s.
         beat_share: The first 1/16 of a beat period is "on the beat" (Böck et al.'s λ = 16).
+        frame_rate: Frames of the activation in a second. A period is a whole number of them.
     """
 
     min_bpm: float = 55.0
     max_bpm: float = 215.0
     tempo_inertia: float = 100.0
     beat_share: int = 16
+    frame_rate: int = FRAME_RATE
 
     @property
     def periods(self) -> NDArray[np.int64]:
         """Beat periods in frames, ascending, ``[K]``."""
-        shortest = round(60.0 * FRAME_RATE / self.max_bpm)
-        longest = round(60.0 * FRAME_RATE / self.min_bpm)
+        shortest = round(60.0 * self.frame_rate / self.max_bpm)
+        longest = round(60.0 * self.frame_rate / self.min_bpm)
         return np.arange(shortest, max(shortest, longest) + 1)
 
 
@@ -83,7 +85,7 @@ def decode_beats(
     """Find the most likely beats of every row.
 
     Args:
-        activation: float32 ``[B, N]``, probability of a beat (of any kind) in frames 10 ms apart.
+        activation: float32 ``[B, N]``, probability of a beat (of any kind) in each frame.
         space: Tempi and transition probabilities.
 
     Returns:
@@ -106,7 +108,7 @@ def grid_likelihood(activation: NDArray[np.float32], space: BeatSpace) -> float:
         space: The tempi; of it the periods alone count.
     """
     best = _forward(_Evidence(activation, space), space, len(activation))
-    return float(best.max()) * FRAME_RATE / len(activation)
+    return float(best.max()) * space.frame_rate / len(activation)
 
 
 def _decode_row(activation: NDArray[np.float32], space: BeatSpace) -> NDArray[np.int64]:

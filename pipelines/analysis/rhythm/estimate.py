@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from models.rhythm.bars import downbeat_odds, find_bars, harmonic_change
-from models.rhythm.decoder import FRAME_RATE, BeatSpace, decode_beats
+from models.rhythm.decoder import FRAME_RATE, BeatSpace, decode_beats, upsample
 from models.rhythm.network import FRAME_RATE as NETWORK_RATE
 from models.rhythm.network import TEMPI
 from models.rhythm.tempo import (
@@ -50,6 +50,11 @@ _TEMPO_MARGIN = 1.15
 _LEVEL_MARGIN = 2**0.5
 _OTHER_LEVEL_SHARE = 0.1
 """Of the time: a grid that is counted in half or double for longer does not keep its level."""
+_STEADY, _STEADY_SHARE = 1.08, 0.9
+"""So much of a steady track has its tempo within so much."""
+_STEADY_MARGIN, _STEADY_INERTIA, _FINER = 1.1, 400.0, 2
+"""Of a steady track's second decoding: the tempi that are looked at, their inertia, and frames in
+one of the first's. Chosen among nine settings on eight songs of metal with a game's charts."""
 _MIN_BEATS = 4
 _BEATLESS = 0.05
 """Mean activation on the beats under which there is no beat to speak of."""
@@ -87,7 +92,7 @@ def estimate_rhythm(
     """
     pulse = evidence.pulse
     decoded = _decode(evidence) if tempo_range is None else _decode_within(evidence, tempo_range)
-    frames = _drop_empty_ends(decoded, pulse)
+    frames = _drop_empty_ends(_steadied(decoded, pulse, tempo_range), pulse)
     if len(frames) < _MIN_BEATS:
         return NO_RHYTHM
     beats = refine(frames, pulse) / FRAME_RATE
@@ -238,10 +243,33 @@ def _decode_near(
     margin: float = _TEMPO_MARGIN,
     within: TempoRange | None = None,
 ) -> NDArray[np.int64]:
+    return decode_beats(pulse[None], BeatSpace(*_around(tempo, margin, within)))[0]
+
+
+def _around(tempo: float, margin: float, within: TempoRange | None) -> tuple[float, float]:
+    """Give the tempi about one, in BPM from and to, that lie in a range."""
     low, high = tempo / margin, tempo * margin
-    if within is not None:
-        low, high = max(low, within.low), min(high, within.high)
-    return decode_beats(pulse[None], BeatSpace(low, high))[0]
+    return (low, high) if within is None else (max(low, within.low), min(high, within.high))
+
+
+def _steadied(
+    frames: NDArray[np.int64], pulse: NDArray[np.float32], within: TempoRange | None
+) -> NDArray[np.int64]:
+    """Decode a steady track once more, in finer frames, between which the tempo changes less.
+
+    A beat at 170 BPM lasts 35.3 frames, so the first decoding pays for changes of tempo that are
+    none, and they have to be cheap: cheap enough for a fill or a blast beat to move the grid.
+    """
+    tempo = dominant_tempo(frames / FRAME_RATE)
+    if not tempo:
+        return frames
+    around = np.abs(np.log(local_tempi(frames / FRAME_RATE) / tempo))
+    if np.mean(around < np.log(_STEADY)) < _STEADY_SHARE:
+        return frames
+    low, high = _around(tempo, _STEADY_MARGIN, within)
+    space = BeatSpace(low, high, _STEADY_INERTIA, frame_rate=_FINER * FRAME_RATE)
+    finer = decode_beats(upsample(pulse, _FINER)[None], space)[0]
+    return np.unique(np.minimum(np.rint(finer / _FINER), len(pulse) - 1).astype(np.int64))
 
 
 def refine(frames: NDArray[np.int64], pulse: NDArray[np.float32]) -> NDArray[np.float64]:

@@ -58,6 +58,14 @@ def test_equals_the_exhaustive_search(seed: int) -> None:
     )
 
 
+def test_finer_frames_hold_a_tempo_between_two_periods() -> None:
+    beats = np.arange(0.35, 40, 60 / 171.4)
+    activation = upsample(pulses(beats, 40), 4)
+    space = BeatSpace(160, 180, tempo_inertia=1600.0, frame_rate=4 * FRAME_RATE)
+    found = decode_beats(activation[None], space)[0] / (4 * FRAME_RATE)
+    assert np.abs(found[:, None] - beats).min(axis=0).max() < 0.015
+
+
 @pytest.mark.parametrize("tempo", [60, 90, 128, 174, 210])
 def test_finds_a_steady_pulse(tempo: float) -> None:
     beats = np.arange(0.35, 20, 60 / tempo)

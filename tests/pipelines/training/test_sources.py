@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 from random import Random
 
+import mido
 import numpy as np
 import pytest
 
@@ -65,7 +66,6 @@ def test_odd_bars_of_grooves_are_refused() -> None:
 
 
 def test_midi_files_are_read_exactly(tmp_path: Path) -> None:
-    mido = pytest.importorskip("mido", reason="afa[train] is not installed")
     midi = mido.MidiFile(ticks_per_beat=96)
     track = mido.MidiTrack()
     track += [

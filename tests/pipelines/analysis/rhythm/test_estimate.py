@@ -44,6 +44,27 @@ def test_waltz() -> None:
     np.testing.assert_allclose(np.diff(rhythm.downbeats), 1.35, atol=0.02)
 
 
+@pytest.mark.parametrize(("tempo", "fill_s", "height"), [(120.0, 3.0, 0.9), (170.0, 2.0, 0.3)])
+def test_a_fill_between_the_beats_does_not_move_a_steady_track(
+    tempo: float, fill_s: float, height: float
+) -> None:
+    beats = np.arange(0.4, 60, 60 / tempo)
+    in_fill = (beats > 20) & (beats < 20 + fill_s)
+    plain = activations(beats[~in_fill], 60, metre=1000)
+    fill = activations(beats[in_fill] + 15 / tempo, 60, metre=1000, height=height)
+    rhythm = estimate_rhythm(BeatEvidence(np.maximum(plain.activations, fill.activations)))
+    assert len(rhythm.beats) == len(beats)
+    assert np.abs(rhythm.beats - beats).max() < 0.06
+
+
+def test_a_tempo_that_moves_is_followed() -> None:
+    beats = [0.4]
+    while beats[-1] < 59:
+        beats.append(beats[-1] + 60 / (90 + 40 * beats[-1] / 60))
+    rhythm = estimate_rhythm(activations(np.array(beats), 60))
+    assert np.abs(rhythm.beats[:, None] - beats).min(axis=0).max() < 0.04
+
+
 def test_beats_end_where_the_music_does() -> None:
     rhythm = estimate_rhythm(activations(np.arange(5.0, 25, 0.5), 40))
     assert rhythm.beats[0] == pytest.approx(5.0, abs=0.02)
