@@ -269,7 +269,12 @@ def _steadied(
     low, high = _around(tempo, _STEADY_MARGIN, within)
     space = BeatSpace(low, high, _STEADY_INERTIA, frame_rate=_FINER * FRAME_RATE)
     finer = decode_beats(upsample(pulse, _FINER)[None], space)[0]
-    return np.unique(np.minimum(np.rint(finer / _FINER), len(pulse) - 1).astype(np.int64))
+    steady = np.unique(np.minimum(np.rint(finer / _FINER), len(pulse) - 1).astype(np.int64))
+    # A beat on the very first or last frame may lie outside by a hair on the steady grid.
+    half_beat = 30.0 * FRAME_RATE / tempo
+    before = frames[frames < steady[0] - half_beat]
+    after = frames[frames > steady[-1] + half_beat]
+    return np.concatenate([before, steady, after])
 
 
 def refine(frames: NDArray[np.int64], pulse: NDArray[np.float32]) -> NDArray[np.float64]:

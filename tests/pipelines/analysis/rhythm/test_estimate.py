@@ -57,6 +57,14 @@ def test_a_fill_between_the_beats_does_not_move_a_steady_track(
     assert np.abs(rhythm.beats - beats).max() < 0.06
 
 
+@pytest.mark.parametrize("tempo", [101.7, 126.3, 140.0])
+def test_a_beat_on_the_very_first_frame_stays(tempo: float) -> None:
+    beats = np.arange(-0.004, 40, 60 / tempo)
+    rhythm = estimate_rhythm(activations(beats, 40))
+    assert rhythm.beats[0] == pytest.approx(0.0, abs=0.02)
+    assert len(rhythm.beats) == len(beats)
+
+
 def test_a_tempo_that_moves_is_followed() -> None:
     beats = [0.4]
     while beats[-1] < 59:
