@@ -260,9 +260,9 @@ def _steadied(
     A beat at 170 BPM lasts 35.3 frames, so the first decoding pays for changes of tempo that are
     none, and they have to be cheap: cheap enough for a fill or a blast beat to move the grid.
     """
-    tempo = dominant_tempo(frames / FRAME_RATE)
-    if not tempo:
+    if len(frames) < _MIN_BEATS:
         return frames
+    tempo = dominant_tempo(frames / FRAME_RATE)
     around = np.abs(np.log(local_tempi(frames / FRAME_RATE) / tempo))
     if np.mean(around < np.log(_STEADY)) < _STEADY_SHARE:
         return frames
