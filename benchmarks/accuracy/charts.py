@@ -31,6 +31,7 @@ _CLEAR = 0.6
 _SHIFTS_S = np.arange(-0.1, 0.1, 0.002)
 """A chart is played by ear to within so much."""
 _HOP = 128
+"""Samples, some 3 ms, of which the level is measured."""
 
 
 def build(folder: Path) -> dict[str, Any]:
@@ -65,7 +66,7 @@ def annotate(chart: "mido.MidiFile", samples: NDArray[np.float32], rate: int) ->
     (tempo,) = {message.tempo for message in events if message.type == "set_tempo"}
     period_s = tempo / 1e6
     beats = np.arange(0.0, len(samples) / rate, period_s)
-    beats += max(_SHIFTS_S, key=lambda shift: _rise(samples, rate, beats + shift))
+    beats += _shift(samples, rate, beats)
     truth: dict[str, Any] = {
         "kind": KIND,
         "tempo": round(60 / period_s, 3),
@@ -101,13 +102,17 @@ def _commonest(phrases: NDArray[np.float64]) -> int | None:
     return place if n > _CLEAR * places.total() else None
 
 
-def _rise(samples: NDArray[np.float32], rate: int, times_s: NDArray[np.float64]) -> float:
-    """Tell how much the level rises at some times, in the mean."""
+def _shift(samples: NDArray[np.float32], rate: int, times_s: NDArray[np.float64]) -> float:
+    """Tell by how many seconds to shift times to where the level rises most, in the mean."""
     frames = samples[: len(samples) // _HOP * _HOP].reshape(-1, _HOP)
     level = np.log(np.square(np.diff(frames, axis=1)).mean(axis=1) + 1e-6)
     rise = np.maximum(np.diff(level, prepend=level[0]), 0.0)
-    at = np.rint(times_s * rate / _HOP).astype(np.int64)
-    return float(rise[at[(at >= 0) & (at < len(rise))]].mean())
+
+    def at(shift_s: float) -> float:
+        where = np.rint((times_s + shift_s) * rate / _HOP).astype(np.int64)
+        return float(rise[where[(where >= 0) & (where < len(rise))]].mean())
+
+    return float(max(_SHIFTS_S, key=at))
 
 
 if __name__ == "__main__":

@@ -54,7 +54,7 @@ _STEADY, _STEADY_SHARE = 1.08, 0.9
 """So much of a steady track has its tempo within so much."""
 _STEADY_MARGIN, _STEADY_INERTIA, _FINER = 1.1, 400.0, 2
 """Of a steady track's second decoding: the tempi that are looked at, their inertia, and frames in
-one of the first's. Chosen among nine settings on eight songs of metal with a game's charts."""
+one of the first's. Chosen among 14 settings on eight songs of metal with a game's charts."""
 _MIN_BEATS = 4
 _BEATLESS = 0.05
 """Mean activation on the beats under which there is no beat to speak of."""

@@ -84,7 +84,6 @@ def test_midi_files_are_read_exactly(tmp_path: Path) -> None:
 
 
 def test_a_groove_of_the_package_is_labelled_by_its_bars(tmp_path: Path) -> None:
-    pytest.importorskip("mido", reason="afa[train] is not installed")
     program = shutil.which("mma")
     if program is None or not Path("/usr/share/mma/lib").is_dir():
         pytest.skip("the package mma is not installed")
