@@ -1,6 +1,6 @@
 """Decode untrusted audio files to 44.1 kHz, each in a child process behind walls.
 
-A spawner process per `Decoder` (see `pipelines.audio.decode_child`) imports PyAV once and forks a
+A spawner process per `Decoder` (see `pipelines.audio.decode_spawner`) imports PyAV once and forks a
 child per file; the child gets the file as stdin, a pipe as stdout and memory for the samples, no
 file system, no network, no way to start anything, and limits on memory, processor time and wall
 clock. What it writes is believed as little as the file: a message that no honest child writes
@@ -49,7 +49,7 @@ from pipelines.audio.waveform import (
 AV_VERSION = "18.1.0"
 """The PyAV release whose bundled FFmpeg is known to keep to the whitelists."""
 
-CHILD = Path(__file__).with_name("decode_child.py")
+SPAWNER = Path(__file__).with_name("decode_spawner.py")
 HEADER = struct.Struct("<cBI")
 MAX_TEXT_BYTES = 4096
 GRACE_S = 5.0
@@ -264,7 +264,7 @@ class Decoder:
             self._process = subprocess.Popen(  # noqa: S603 - our own file, fixed arguments
                 [
                     sys.executable,
-                    *("-I", "-S", str(CHILD), str(Path(__file__).parents[2])),
+                    *("-I", "-S", str(SPAWNER), str(Path(__file__).parents[2])),
                     *(str(Path(spec.origin).parent.parent), AV_VERSION),
                 ],
                 stdin=theirs.fileno(),

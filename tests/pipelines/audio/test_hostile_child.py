@@ -15,9 +15,9 @@ from pipelines.audio.waveform import UndecodableAudioError
 
 ROOT = Path(__file__).parents[3]
 SCRIPT = f"""
-import json, os, signal, struct, sys, time
+import errno, json, os, signal, struct, sys, time
 sys.path.insert(0, {str(ROOT)!r})
-from pipelines.audio import decode_child
+from pipelines.audio import decode_child, decode_spawner
 
 def send(tag, channels, payload, n=None):
     size = len(payload) if n is None else n
@@ -29,7 +29,7 @@ def attack(request, walls):
 {{attack}}
 
 decode_child.serve_request = attack
-decode_child.main(*sys.argv[1:])
+decode_spawner.main(*sys.argv[1:])
 """
 DEAF = """
     for number in set(signal.valid_signals()) - {signal.SIGKILL, signal.SIGSTOP}:
@@ -54,9 +54,9 @@ def audio(tmp_path: Path) -> Path:
 def taken_over(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Decoder]:
-    script = tmp_path / "child.py"
+    script = tmp_path / "spawner.py"
     script.write_text(SCRIPT.replace("{attack}", request.param))
-    monkeypatch.setattr("pipelines.audio.decode.CHILD", script)
+    monkeypatch.setattr("pipelines.audio.decode.SPAWNER", script)
     decoder = Decoder()
     yield decoder
     decoder.close()
@@ -152,6 +152,26 @@ def test_no_path_can_be_asked_about(taken_over: Decoder, audio: Path) -> None:
     with pytest.raises(UndecodableAudioError) as refusal:
         taken_over.probe(audio, DecodeLimits())
     assert str(refusal.value) == '[[-1, 1], [-1, 1], [-1, 1], "refused"]'
+
+
+STILL_OPEN = """
+    def is_open(descriptor):
+        try:
+            os.lseek(descriptor, 0, os.SEEK_CUR)
+        except OSError as error:
+            return error.errno != errno.EBADF
+        return True
+    found = [descriptor for descriptor in range(4096) if is_open(descriptor)]
+    send(b"E", 0, json.dumps(["unprocessable_audio", str(found)]).encode())
+"""
+
+
+@pytest.mark.parametrize("taken_over", [STILL_OPEN], indirect=True)
+def test_nothing_else_of_the_spawner_is_open(taken_over: Decoder, audio: Path) -> None:
+    """Whoever held the status pipe could say how the child ended."""
+    with pytest.raises(UndecodableAudioError) as refusal:
+        taken_over.probe(audio, DecodeLimits())
+    assert str(refusal.value) == "[0, 1, 2, 3]"
 
 
 TRACK = """
