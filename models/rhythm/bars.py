@@ -6,16 +6,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from models.rhythm.harmony import standardised
+
 METRES = (4, 3, 2, 6, 5, 7)
 """Beats in a bar that are told apart, likeliest first."""
 
 _FLOOR = 0.02
 _TOLERANCE_FRAMES = 3
 _ACCENT_WEIGHT = 0.8
-_CHANGE_WEIGHT = 1.5
-_CHANGE_FLOOR = 0.05
-"""Added to the spread of the harmonic change, so that drums without harmony do not count (theirs
-spreads by .01-.07, that of music by .1-.2)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,34 +48,9 @@ def downbeat_odds(activation: NDArray[np.float32], beats: NDArray[np.int64]) -> 
     return np.asarray(strongest[:, 1] / np.maximum(strongest.sum(axis=1), 1e-6))
 
 
-def harmonic_change(
-    chroma: NDArray[np.float32], times_s: NDArray[np.float64], beats_s: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """How much the harmony of each beat differs from that of the beat before.
-
-    Args:
-        chroma: float32 ``[N, 12]``.
-        times_s: Centres of the chroma's frames, ascending, ``[N]``.
-        beats_s: Ascending, ``[beats]`` with at least two.
-
-    Returns:
-        float64 ``[beats]``, 0 (the same, or silence) to 1; 0 for the first beat.
-    """
-    edges = np.append(beats_s, 2 * beats_s[-1] - beats_s[-2])
-    index = np.clip(np.searchsorted(times_s, edges), 0, len(chroma))
-    starts = np.minimum(index[:-1], len(chroma) - 1)
-    stops = np.maximum(index[1:], starts + 1)
-    sums = np.concatenate([np.zeros((1, 12)), chroma.cumsum(axis=0, dtype=np.float64)])
-    means = sums[stops] - sums[starts]
-    norms = np.linalg.norm(means, axis=1)
-    cosine = (means[1:] * means[:-1]).sum(axis=1) / np.maximum(norms[1:] * norms[:-1], 1e-9)
-    heard = (norms[1:] > 0) & (norms[:-1] > 0)
-    return np.concatenate([[0.0], np.where(heard, np.maximum(1.0 - cosine, 0.0), 0.0)])
-
-
 def find_bars(
     odds: NDArray[np.float64],
-    change: NDArray[np.float64] | None = None,
+    changes: Sequence[NDArray[np.float64]] = (),
     metres: Sequence[int] = METRES,
     slip: float = -9.0,
     penalties: Sequence[float] = (0.0, -0.1, -0.3, -0.3, -0.1, -0.1),
@@ -88,7 +61,7 @@ def find_bars(
 
     Args:
         odds: float64 ``[beats]``, see `downbeat_odds`.
-        change: float64 ``[beats]``, see `harmonic_change`.
+        changes: Each float64 ``[beats]``, see `models.rhythm.harmony`.
         metres: Bar lengths considered.
         slip: Log-probability of leaving the regular order of positions, per beat.
         penalties: Log-prior of each metre, per beat.
@@ -105,7 +78,7 @@ def find_bars(
     metre_of = np.repeat(lengths, lengths)
     before = np.arange(len(is_down)) - 1
     before[first] = first + lengths - 1
-    p = _posterior(odds, change)
+    p = _posterior(odds, changes)
     evidence = np.where(is_down, np.log(p)[:, None], np.log(1.0 - p)[:, None])
     evidence += np.repeat(np.array(penalties), lengths)
     path = _viterbi(evidence, -np.log(metre_of), before, slip)
@@ -116,14 +89,15 @@ def find_bars(
 
 
 def _posterior(
-    odds: NDArray[np.float64], change: NDArray[np.float64] | None
+    odds: NDArray[np.float64], changes: Sequence[NDArray[np.float64]]
 ) -> NDArray[np.float64]:
-    """Probability of a downbeat at each beat from both kinds of evidence, within (0, 1)."""
+    """Probability of a downbeat at each beat from all kinds of evidence, within (0, 1)."""
     p = np.clip(odds, _FLOOR, 1.0 - _FLOOR)
     logit = np.log(p / (1.0 - p))
-    if change is not None:
-        spread = np.clip((change - change.mean()) / (change.std() + _CHANGE_FLOOR), -2.0, 3.0)
-        logit = _ACCENT_WEIGHT * logit + _CHANGE_WEIGHT * spread
+    if changes:
+        logit *= _ACCENT_WEIGHT
+    for change in changes:
+        logit += standardised(change)
     logit -= max(0.0, logit.mean())  # where every beat sounds like a downbeat, none stands out
     return np.asarray(np.clip(1.0 / (1.0 + np.exp(-logit)), 0.005, 0.995))
 

@@ -15,6 +15,9 @@ _SAME_TEMPO = 0.04
 _PREFERRED_BPM = 120.0
 _STEADY = 0.01
 _LEVEL_SPREAD = 0.6
+_BEATS_A_CHORD, _HARMONIC_SPREAD = 4.0, 0.9
+_FARTHEST = 5.0
+"""Squared deviations beyond which it no longer counts how seldom, or often, chords change."""
 _REACH = 1.6
 """Classes between a tempo and the first one that no longer counts as its own."""
 RELATED = (1.0, 0.5, 2.0, 1 / 3, 3.0)
@@ -141,6 +144,20 @@ def level_prior(
 ) -> NDArray[np.float64]:
     """Log-prior of metrical levels' tempi: normal over octaves about the usual one."""
     return np.asarray(-0.5 * (np.log2(tempo / usual) / _LEVEL_SPREAD) ** 2)
+
+
+def harmonic_prior(
+    tempo: NDArray[np.float64] | float, changes_per_second: float
+) -> NDArray[np.float64]:
+    """Log-prior of metrical levels by the harmony: a chord mostly lasts a bar of four beats.
+
+    Args:
+        tempo: BPM ``[…]``.
+        changes_per_second: Of chords; above 0.
+    """
+    beats_a_chord = np.asarray(tempo) / 60.0 / changes_per_second
+    octaves = np.log2(beats_a_chord / _BEATS_A_CHORD)
+    return np.asarray(-0.5 * np.minimum((octaves / _HARMONIC_SPREAD) ** 2, _FARTHEST))
 
 
 def log_belief(

@@ -1,6 +1,7 @@
 """Tempo and key alone, on the CPU: what needs no attributes, tags or embedding."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -14,7 +15,8 @@ from models.tonality.tuning import estimate_tuning
 from pipelines.analysis.records import UNKNOWN_KEY, QuickFeatures
 from pipelines.analysis.rhythm.beats import BeatModel, load_beat_model
 from pipelines.analysis.rhythm.estimate import estimate_rhythm
-from pipelines.analysis.spectral import CHROMA_ID, load_key_networks
+from pipelines.analysis.spectral import CHROMA_ID, load_chord_model, load_key_networks
+from pipelines.analysis.tonality.chords import ChordEvidence, ChordModel, join_chords
 from pipelines.analysis.tonality.key import ChromaModel, KeyNetworkModel, estimate_key
 from pipelines.analysis.tonality.notes import camelot
 from pipelines.audio.gain import SILENCE_PEAK, peak_of
@@ -26,16 +28,21 @@ BATCH_WINDOWS = 4
 
 
 class QuickAnalyzer:
-    """Runs the beat network, and the key models when asked; safe to use from several threads.
+    """Runs the beat and chord networks, the key models when asked; usable from several threads.
 
     The models are those of `pipelines.analysis.spectral`: a track has the same tempo and key
     either way.
     """
 
     def __init__(
-        self, beats: BeatModel, chroma: ChromaModel, key_networks: KeyNetworkModel | None
+        self,
+        beats: BeatModel,
+        chroma: ChromaModel,
+        chords: ChordModel,
+        key_networks: KeyNetworkModel | None,
     ) -> None:
-        self._beats, self._chroma, self._key_networks = beats, chroma, key_networks
+        self._beats, self._chroma, self._chords = beats, chroma, chords
+        self._key_networks = key_networks
 
     def analyse(
         self, waveform: Waveform, *, with_key: bool, tempo_range: TempoRange | None = None
@@ -45,10 +52,12 @@ class QuickAnalyzer:
         if peak_of(track.samples) < SILENCE_PEAK:
             return QuickFeatures(0.0, 0.0, UNKNOWN_KEY, UNKNOWN_KEY, "")
         samples = track.mono_at(SAMPLE_RATE)
+        tuning = estimate_tuning(samples)
+        chords = self._chords_of(samples, tuning)
         rows = forward_windows(self._beats, self._beats.windows(samples), BATCH_WINDOWS)
-        evidence = self._beats.join(rows, len(samples))
+        evidence = replace(self._beats.join(rows, len(samples)), chords=chords)
         rhythm = estimate_rhythm(evidence, tempo_range=tempo_range)
-        key = self._key(samples) if with_key else UNKNOWN
+        key = self._key(samples, tuning, chords) if with_key else UNKNOWN
         return QuickFeatures(
             tempo=rhythm.tempo,
             tempo_confidence=rhythm.tempo_confidence,
@@ -57,16 +66,20 @@ class QuickAnalyzer:
             camelot=camelot(key.key, key.mode),
         )
 
-    def _key(self, samples: Tensor) -> Key:
+    def _chords_of(self, samples: Tensor, tuning_cents: float) -> ChordEvidence:
+        windows, n_in_tune = self._chords.windows(samples, tuning_cents)
+        rows = forward_windows(self._chords, windows, BATCH_WINDOWS)
+        return join_chords(rows, self._chords.grid, n_in_tune, len(samples))
+
+    def _key(self, samples: Tensor, tuning_cents: float, chords: ChordEvidence) -> Key:
         windows = self._chroma.grid.windows(samples)
         rows = forward_windows(self._chroma, windows, BATCH_WINDOWS)
-        tuning = estimate_tuning(samples)
-        chroma = self._chroma.chroma(rows, len(samples), tuning)
-        if self._key_networks is None:
-            return estimate_key(chroma)
-        windows = self._key_networks.windows(samples, tuning)
-        keys = forward_windows(self._key_networks, windows, BATCH_WINDOWS)["keys"]
-        return estimate_key(chroma, keys.numpy())
+        chroma = self._chroma.chroma(rows, len(samples), tuning_cents)
+        networks = None
+        if self._key_networks is not None:
+            windows = self._key_networks.windows(samples, tuning_cents)
+            networks = forward_windows(self._key_networks, windows, BATCH_WINDOWS)["keys"].numpy()
+        return estimate_key(chroma, networks, chords.shares)
 
 
 def build(
@@ -76,5 +89,6 @@ def build(
     return QuickAnalyzer(
         load_beat_model(cards["beats"][0], model_dir, device),
         ChromaModel(CHROMA_ID, device),
+        load_chord_model(cards["chords"][0], model_dir, device),
         load_key_networks(cards["key"], model_dir, device),
     )

@@ -77,12 +77,13 @@ class SpectralFinisher:
         if not outputs:
             return self._silent(context.duration_s)
         n = context.n_analysed
-        beats = join_beats(outputs[self.beats[0]], self.beats[1], n)
+        chords = join_chords(outputs[self.chords[0]], self.chords[1], context.n_in_tune, n)
+        beats = replace(join_beats(outputs[self.beats[0]], self.beats[1], n), chords=chords)
         chroma = join_chroma(outputs[self.chroma[0]], self.chroma[1], n, context.tuning_cents)
         networks = None
         if self.key_networks is not None:
             networks = outputs[self.key_networks]["keys"].numpy()
-        key = estimate_key(chroma, networks)
+        key = estimate_key(chroma, networks, chords.shares)
         track = MeasuredTrack(
             duration_s=context.duration_s,
             sound=self.sound[1].join(outputs[self.sound[0]]["sound"], n).numpy(),
@@ -92,7 +93,6 @@ class SpectralFinisher:
             ),
             rhythm=estimate_rhythm(beats, chroma, self.tempo_range),
         )
-        evidence = join_chords(outputs[self.chords[0]], self.chords[1], context.n_in_tune, n)
         rhythm = track.rhythm
         alternatives = weigh_alternatives(beats, track.rhythm.tempo)
         mix_in, mix_out = find_mix_points(track)
@@ -116,13 +116,13 @@ class SpectralFinisher:
             models=self._model_ids(),
             tempo_alternatives=[TempoAlternative(*pair) for pair in alternatives],
             chords=find_chords(
-                evidence, rhythm.beats.tolist(), rhythm.downbeats.tolist(), context.duration_s
+                chords, rhythm.beats.tolist(), rhythm.downbeats.tolist(), context.duration_s
             ),
             tuning_cents=context.tuning_cents,
         )
 
     def _model_ids(self) -> dict[str, str]:
-        key = [name for name in (self.chroma[0], self.key_networks) if name]
+        key = [name for name in (self.chroma[0], self.key_networks, self.chords[0]) if name]
         return {"beats": self.beats[0], "key": "+".join(key), "chords": self.chords[0]}
 
     def _silent(self, duration_s: float) -> SpectralResult:
@@ -244,9 +244,19 @@ def build(
         ChromaModel(CHROMA_ID, device),
         (LevelModel(device), LevelModel(device, is_end=True)),
         SoundModel(device),
-        _chord_model(cards["chords"][0], model_dir, device),
+        load_chord_model(cards["chords"][0], model_dir, device),
         load_key_networks(cards["key"], model_dir, device),
     )
+
+
+def load_chord_model(card: ModelCard, model_dir: Path, device: torch.device) -> ChordModel:
+    """Load the chord network.
+
+    Raises:
+        CheckpointError: The checkpoint is absent or damaged.
+    """
+    network = ChordNetwork.from_tensors(load_tensors(card, model_dir))
+    return ChordModel(card.model_id, network, device)
 
 
 def load_key_networks(
@@ -265,8 +275,3 @@ def _key_network(card: ModelCard, model_dir: Path) -> nn.Module:
     if card.network == "chromanet":
         return SKey.from_tensors(tensors)
     return KeyNetwork.from_tensors(tensors)
-
-
-def _chord_model(card: ModelCard, model_dir: Path, device: torch.device) -> ChordModel:
-    network = ChordNetwork.from_tensors(load_tensors(card, model_dir))
-    return ChordModel(card.model_id, network, device)

@@ -17,7 +17,7 @@ from serve_app.store.client import connect
 
 T = TypeVar("T")
 
-QUICK_ROLES = ("beats", "key")
+QUICK_ROLES = ("beats", "key", "chords")
 
 
 async def follow(

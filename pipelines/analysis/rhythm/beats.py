@@ -14,9 +14,11 @@ from models.checkpoints.cache import load_tensors
 from models.checkpoints.cards import CardError, ModelCard
 from models.rhythm.beatnet import HOP_LENGTH, SAMPLE_RATE, BeatEnsemble
 from models.rhythm.decoder import FRAME_RATE, BeatSpace, grid_likelihood, upsample
+from models.rhythm.harmony import chord_novelty, standardised
 from models.rhythm.network import FRAME_RATE as NETWORK_RATE
 from models.rhythm.network import TEMPO_STRIDE
 from models.rhythm.tracker import TRIM_FRAMES, BeatTracker
+from pipelines.analysis.tonality.chords import ChordEvidence
 from pipelines.batching.framed import FrameGrid
 from pipelines.batching.windows import LazyWindows, Windows
 
@@ -28,23 +30,28 @@ _BEATNET_WARM_UP = 198
 """4 s, in which its recurrent state settles (a longer warm-up moves no beat)."""
 _BEATNET_TAIL = 2  # The last frames' FFTs reach over the window's end.
 
+ATTACK_S = 0.03
+"""From a beat to the sound that begins with it."""
+_STRESS = 0.3
 _ABOUT = 1.1
 """Tempi up to so many times faster and slower count as one."""
 
 
 @dataclass(frozen=True)
 class BeatEvidence:
-    """What a beat network says of a track.
+    """What is heard of a track's beats.
 
     Attributes:
         activations: float32 ``[N, 2]``, 50 frames a second, 0 to 1: probability of a beat that is
             no downbeat, and of a downbeat.
         tempo: float32 ``[M, 64]``, one row a second, logits over
             `models.rhythm.network.TEMPI`; None from a network without that output.
+        chords: What is heard of them, if anything: beats are where they change.
     """
 
     activations: NDArray[np.float32]
     tempo: NDArray[np.float32] | None = None
+    chords: ChordEvidence | None = None
     _likelihoods: dict[tuple[int, int], float] = field(default_factory=dict, init=False, repr=False)
 
     @cached_property
@@ -56,6 +63,20 @@ class BeatEvidence:
     def pulse(self) -> NDArray[np.float32]:
         """Probability of a beat of any kind, at the decoder's rate, ``[2 N]``."""
         return np.asarray(self.fine.sum(axis=1))
+
+    @cached_property
+    def stressed(self) -> NDArray[np.float32]:
+        """`pulse`, stronger where a chord begins and weaker where none does.
+
+        It tells which of the grids of one tempo is right, and not which tempo is: where a chord
+        begins with every other beat, all the others are weaker.
+        """
+        if self.chords is None:
+            return self.pulse
+        times = np.arange(len(self.pulse)) / FRAME_RATE + ATTACK_S
+        novelty = chord_novelty(self.chords.probabilities, self.chords.times_s, times)
+        stress = np.exp(_STRESS * standardised(novelty))
+        return np.minimum(self.pulse * stress, 1.0).astype(np.float32)
 
     def likelihood(self, tempo: float) -> float:
         """Log-likelihood per second of the best beats within a tenth of a tempo in BPM.

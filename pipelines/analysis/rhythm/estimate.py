@@ -5,8 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from models.rhythm.bars import downbeat_odds, find_bars, harmonic_change
+from models.rhythm.bars import downbeat_odds, find_bars
 from models.rhythm.decoder import FRAME_RATE, BeatSpace, decode_beats, upsample
+from models.rhythm.harmony import chord_change, harmonic_change
 from models.rhythm.network import FRAME_RATE as NETWORK_RATE
 from models.rhythm.network import TEMPI
 from models.rhythm.tempo import (
@@ -15,6 +16,7 @@ from models.rhythm.tempo import (
     TempoRange,
     are_related,
     dominant_tempo,
+    harmonic_prior,
     level_prior,
     local_tempi,
     log_belief,
@@ -22,7 +24,7 @@ from models.rhythm.tempo import (
 )
 from models.tonality.key import HOP_LENGTH as CHROMA_HOP_LENGTH
 from models.tonality.key import SAMPLE_RATE as CHROMA_SAMPLE_RATE
-from pipelines.analysis.rhythm.beats import BeatEvidence
+from pipelines.analysis.rhythm.beats import ATTACK_S, BeatEvidence
 
 CHROMA_RATE = CHROMA_SAMPLE_RATE / CHROMA_HOP_LENGTH
 """Chroma frames a second."""
@@ -43,7 +45,6 @@ _USUAL_WEIGHT, _USUAL_BPM = 0.5, 110.0
 as fast to it as they are."""
 _UNLIKELY = 4.0
 """A tempo that the network believes in by so much less (in nats) than in another is out."""
-_ATTACK_S = 0.03
 _SAME_TEMPO = 0.04
 _CALIBRATION = 0.7
 _TEMPO_MARGIN = 1.15
@@ -83,7 +84,7 @@ def estimate_rhythm(
     """Decode beats, bars and tempo.
 
     Args:
-        evidence: What the beat network says.
+        evidence: What is heard of the beats.
         chroma: float32 ``[M, 12]`` as `models.tonality.key.Hpcp` gives it; helps to find the bars.
         tempo_range: Where the tempo is to lie; None leaves it to the evidence.
 
@@ -92,17 +93,20 @@ def estimate_rhythm(
     """
     pulse = evidence.pulse
     decoded = _decode(evidence) if tempo_range is None else _decode_within(evidence, tempo_range)
-    frames = _drop_empty_ends(_steadied(decoded, pulse, tempo_range), pulse)
+    frames = _drop_empty_ends(_steadied(decoded, evidence.stressed, tempo_range), pulse)
     if len(frames) < _MIN_BEATS:
         return NO_RHYTHM
     beats = refine(frames, pulse) / FRAME_RATE
     tempo = dominant_tempo(beats)
-    change = None
+    changes, heard = [], beats + ATTACK_S
     if chroma is not None:
-        # A frame is centred one hop behind its start; a beat's sound begins a little after it.
-        times = (np.arange(len(chroma)) + 1) / CHROMA_RATE - _ATTACK_S
-        change = harmonic_change(chroma, times, beats)
-    bars = find_bars(downbeat_odds(evidence.fine, frames), change)
+        # A frame is centred one hop behind its start.
+        times = (np.arange(len(chroma)) + 1) / CHROMA_RATE
+        changes.append(harmonic_change(chroma, times, heard))
+    chords = evidence.chords
+    if chords is not None:
+        changes.append(chord_change(chords.probabilities, chords.times_s, heard))
+    bars = find_bars(downbeat_odds(evidence.fine, frames), changes)
     return Rhythm(
         tempo=tempo,
         tempo_confidence=_tempo_confidence(beats, frames, pulse, tempo),
@@ -117,7 +121,7 @@ def weigh_alternatives(evidence: BeatEvidence, tempo: float) -> list[tuple[float
     """Weigh other tempi that the beats may be counted in: half and double, and what is likely.
 
     Args:
-        evidence: What the beat network says.
+        evidence: What is heard of the beats.
         tempo: BPM that was found; 0 has no alternatives.
 
     Returns:
@@ -149,25 +153,25 @@ def _decode(evidence: BeatEvidence) -> NDArray[np.int64]:
         return frames
     if evidence.tempo is not None:
         chosen = _choose_tempo(evidence, tempo, evidence.tempo)
-        return _at_tempo(frames, tempo, chosen, pulse)
+        return _at_tempo(frames, tempo, chosen, evidence.stressed)
     periodic = periodicity_tempo(pulse, FRAME_RATE)
     if periodic and not are_related(tempo, periodic):
         # The activation does not repeat at the grid's tempo.
-        return _decode_near(pulse, periodic)
+        return _decode_near(evidence.stressed, periodic)
     halves = tempo / 2 >= BeatSpace().min_bpm and _counts_subdivisions(frames, pulse, tempo)
-    return _at_tempo(frames, tempo, tempo / 2 if halves else tempo, pulse)
+    return _at_tempo(frames, tempo, tempo / 2 if halves else tempo, evidence.stressed)
 
 
 def _decode_within(evidence: BeatEvidence, within: TempoRange) -> NDArray[np.int64]:
     """Decode the beats in a range of tempi, at the likeliest level that the range has."""
-    pulse = evidence.pulse
-    frames = decode_beats(pulse[None], BeatSpace(within.low, within.high))[0]
+    space = BeatSpace(within.low, within.high)
+    frames = decode_beats(evidence.pulse[None], space)[0]
     tempo = dominant_tempo(frames / FRAME_RATE)
     if not tempo:
         return frames
     levels = np.array([level for level in _levels(tempo) if level in within])
     chosen = float(levels[_log_odds(evidence, levels).argmax()]) if len(levels) > 1 else tempo
-    return _at_tempo(frames, tempo, chosen, pulse, within)
+    return _at_tempo(frames, tempo, chosen, evidence.stressed, within)
 
 
 def _levels(tempo: float) -> NDArray[np.float64]:
@@ -178,13 +182,15 @@ def _levels(tempo: float) -> NDArray[np.float64]:
 
 
 def _log_odds(evidence: BeatEvidence, tempi: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Weigh tempi against each other by the grid, the network and how usual they are."""
+    """Weigh tempi against each other by the grid, the network, the chords and what is usual."""
     likelihood = np.array([evidence.likelihood(tempo) for tempo in tempi])
     if evidence.tempo is None:
         belief = _BELIEF_WEIGHT * level_prior(tempi)
     else:
         belief = _BELIEF_WEIGHT * log_belief(evidence.tempo, TEMPI, tempi)
         belief += _USUAL_WEIGHT * level_prior(tempi, _USUAL_BPM)
+    if evidence.chords is not None and evidence.chords.changes_per_second:
+        belief += harmonic_prior(tempi, evidence.chords.changes_per_second)
     return np.asarray(_GRID_WEIGHT * likelihood + belief)
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -38,9 +39,13 @@ _CHANGE, _CHANGE_ON_BAR = 1.5, 0.5
 """Cost of a change in nats: on any beat, and on the first of a bar."""
 _OTHER_BASS = 0.35
 """How much likelier than the root another bass has to be."""
+_PACE_FRAMES = 3
+"""Frames, .56 s together, between whose chords changes are counted without knowing the beats …"""
+_PACE_CHANGE = 3.0
+"""… and what a change costs there, in nats."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ChordEvidence:
     """What the network says of a track.
 
@@ -53,6 +58,27 @@ class ChordEvidence:
     chords: NDArray[np.float32]
     basses: NDArray[np.float32]
     times_s: NDArray[np.float64]
+
+    @cached_property
+    def probabilities(self) -> NDArray[np.float64]:
+        """Of the chords, ``[N, 25]``."""
+        return np.exp(self.chords, dtype=np.float64)
+
+    @property
+    def shares(self) -> NDArray[np.float64]:
+        """Each chord's share of the time, ``[25]``."""
+        return np.asarray(self.probabilities.mean(axis=0))
+
+    @cached_property
+    def changes_per_second(self) -> float:
+        """How often the chord changes; 0 where it never does."""
+        n = len(self.chords) // _PACE_FRAMES
+        if n < 2:
+            return 0.0
+        stretches = self.chords[: n * _PACE_FRAMES].reshape(n, _PACE_FRAMES, N_CHORDS)
+        scores = _FRAME_WEIGHT * stretches.sum(axis=1, dtype=np.float64)
+        path = _likeliest(scores, np.full(n, _PACE_CHANGE))
+        return float(np.count_nonzero(np.diff(path)) / (self.times_s[-1] - self.times_s[0]))
 
 
 class ChordModel:

@@ -6,6 +6,7 @@ import pytest
 from models.rhythm.tempo import (
     are_related,
     dominant_tempo,
+    harmonic_prior,
     level_prior,
     local_tempi,
     log_belief,
@@ -64,6 +65,14 @@ def test_the_usual_level_is_preferred() -> None:
     assert level_prior(128) > level_prior(64)
     assert level_prior(90) > level_prior(180)
     assert level_prior(60) == pytest.approx(level_prior(240))
+
+
+def test_a_level_with_a_chord_a_bar_is_preferred() -> None:
+    slow, right, fast = harmonic_prior(np.array([60.0, 120.0, 240.0]), 0.5)
+    assert slow == fast < right == 0
+    # Where a chord lasts for many bars, it says nothing of the level.
+    static = harmonic_prior(np.array([60.0, 120.0]), 0.01)
+    assert static[0] == static[1]
 
 
 def test_belief_lies_between_classes() -> None:

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -65,6 +66,23 @@ def test_tempo_beats_and_key(piece_result: SpectralResult) -> None:
     assert (piece_result.key, piece_result.mode) == (9, 0)
     assert 0.5 < piece_result.tempo_confidence <= 1
     assert piece_result.models["beats"] == "afa-beats-3"
+
+
+def test_key_and_rhythm_hear_the_chords(
+    step: SpectralStep, monkeypatch: pytest.MonkeyPatch, piece_result: SpectralResult
+) -> None:
+    assert piece_result.models["key"] == "hpcp+skey+afa-key-1+afa-chords-1"
+    of_key = Mock(wraps=spectral.estimate_key)
+    of_rhythm = Mock(wraps=spectral.estimate_rhythm)
+    monkeypatch.setattr(spectral, "estimate_key", of_key)
+    monkeypatch.setattr(spectral, "estimate_rhythm", of_rhythm)
+    result = run_local(step, Waveform(PIECE.samples))
+    _, networks, shares = of_key.call_args.args
+    chords = of_rhythm.call_args.args[0].chords
+    np.testing.assert_array_equal(shares, chords.shares)
+    assert networks.shape[1:] == (2, 24)
+    told = sum(chord.duration_s for chord in result.chords if (chord.root, chord.mode) == (9, 0))
+    assert shares[12 + 9] == pytest.approx(told / (PIECE.samples.shape[1] / RATE), abs=0.1)
 
 
 def test_cards_tell_the_windows(step: SpectralStep, cards: dict[str, ModelCard]) -> None:

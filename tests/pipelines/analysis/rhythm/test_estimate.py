@@ -1,5 +1,7 @@
 """Rhythm from activations: tempo, bars, refinement, weak evidence."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -13,6 +15,7 @@ from pipelines.analysis.rhythm.estimate import (
     refine,
     weigh_alternatives,
 )
+from pipelines.analysis.tonality.chords import ChordEvidence
 
 
 def activations(
@@ -182,6 +185,52 @@ def test_a_range_with_no_level_of_the_music_is_obeyed_all_the_same() -> None:
     evidence = believing(activations(np.arange(0.4, 40, 0.5), 40), 120.0)
     rhythm = estimate_rhythm(evidence, tempo_range=TempoRange(97.0, 110.0))
     assert 96.0 <= rhythm.tempo <= 111.0
+
+
+def with_chords(evidence: BeatEvidence, starts: np.ndarray, seconds: float) -> BeatEvidence:
+    """Let one of two chords begin at each time; nothing else of the evidence is changed."""
+    times = (np.arange(int(seconds / 0.186)) + 0.5) * 0.186
+    chords = np.full((len(times), 25), 1e-4)
+    chords[np.arange(len(times)), np.searchsorted(starts, times) % 2 * 7] = 1.0
+    heard = ChordEvidence(np.log(chords).astype(np.float32), np.zeros((len(times), 13)), times)
+    return replace(evidence, chords=heard)
+
+
+def test_chords_decide_between_levels() -> None:
+    quick = np.arange(0.3, 60, 0.3)
+    strong = activations(quick[::2], 60, 1000).activations
+    hats = activations(quick, 60, 1000, 0.8).activations
+    evidence = BeatEvidence(np.maximum(strong, hats))
+    slow, fast = (believing(evidence, tempo, 4.0).tempo for tempo in (100.0, 200.0))
+    assert slow is not None
+    assert fast is not None
+    torn = replace(evidence, tempo=np.maximum(slow, fast))
+    by_slow_bars, by_fast_bars = (
+        with_chords(torn, np.arange(0.33, 60, bar_s), 60) for bar_s in (2.4, 1.2)
+    )
+    assert estimate_rhythm(by_slow_bars).tempo == pytest.approx(100, rel=0.01)
+    assert estimate_rhythm(by_fast_bars).tempo == pytest.approx(200, rel=0.01)
+    told = [dict(weigh_alternatives(heard, 200.0))[100.0] for heard in (by_slow_bars, by_fast_bars)]
+    assert told[0] > 0.5 > told[1]
+
+
+@pytest.mark.parametrize("offset", [0, 1])
+def test_where_a_grid_is_halved_chords_begin_on_its_beats(offset: int) -> None:
+    quick = np.arange(0.3, 60, 0.3)
+    evidence = believing(activations(quick, 60, 1000), 100.0, 12.0)
+    rhythm = estimate_rhythm(with_chords(evidence, quick[offset::8] + 0.03, 60))
+    assert rhythm.tempo == pytest.approx(100, rel=0.01)
+    distance = np.abs(rhythm.beats[:, None] - quick[offset::2]).min(axis=1)
+    assert np.mean(distance < 0.07) > 0.9
+
+
+@pytest.mark.parametrize("phase", range(4))
+def test_bars_begin_with_chords(phase: int) -> None:
+    beats = np.arange(0.4, 60, 0.5)
+    evidence = with_chords(activations(beats, 60, 1000), beats[phase::4] + 0.03, 60)
+    rhythm = estimate_rhythm(evidence)
+    np.testing.assert_allclose(np.diff(rhythm.downbeats), 2.0, atol=0.02)
+    assert (rhythm.downbeats[0] - beats[phase]) % 2.0 == pytest.approx(0, abs=0.03)
 
 
 def test_half_and_double_are_always_told_and_weighed() -> None:

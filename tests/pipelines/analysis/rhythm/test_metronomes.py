@@ -1,4 +1,4 @@
-"""Metronomes, with the shipped beat network: right, or told as an alternative."""
+"""Metronomes, with the shipped networks: right, or told as an alternative."""
 
 import numpy as np
 import pytest
@@ -7,10 +7,10 @@ import torch
 from configs.tables import load_table
 from models.checkpoints.cache import default_model_dir
 from models.checkpoints.cards import choose_cards, parse_cards
-from models.rhythm.network import SAMPLE_RATE
-from pipelines.analysis.rhythm.beats import BeatEvidence, BeatModel, load_beat_model
-from pipelines.analysis.rhythm.estimate import Rhythm, estimate_rhythm, weigh_alternatives
-from pipelines.batching.steps import forward_windows
+from pipelines.analysis.records import SpectralResult
+from pipelines.analysis.spectral import SpectralStep, build
+from pipelines.audio.waveform import SAMPLE_RATE, Waveform
+from pipelines.batching.steps import run_local
 
 SECONDS = 16.0
 HZ = {"woodblock": (820.0, 1240.0, 2710.0), "beep": (1000.0,)}
@@ -43,38 +43,38 @@ def metronome(tempo: float, name: str, metre: int, noise_db: float = -np.inf) ->
 
 
 @pytest.fixture(scope="module")
-def model() -> BeatModel:
-    card = choose_cards(parse_cards(load_table("models")))["beats"][0]
-    return load_beat_model(card, default_model_dir(), torch.device("cpu"))
+def step() -> SpectralStep:
+    cards = choose_cards(parse_cards(load_table("models")))
+    return build(cards, default_model_dir(), torch.device("cpu"))
 
 
-def heard(model: BeatModel, samples: np.ndarray) -> tuple[BeatEvidence, Rhythm]:
-    rows = forward_windows(model, model.windows(torch.from_numpy(samples)), 1)
-    evidence = model.join(rows, len(samples))
-    return evidence, estimate_rhythm(evidence)
+def heard(step: SpectralStep, samples: np.ndarray) -> SpectralResult:
+    return run_local(step, Waveform(samples[None]))
 
 
 @pytest.mark.parametrize("tempo", [60, 90, 120, 180])
 @pytest.mark.parametrize("name", SOUNDS)
-def test_a_metronome_has_its_tempo_and_its_beats(model: BeatModel, name: str, tempo: float) -> None:
-    _, rhythm = heard(model, metronome(tempo, name, metre=0))
-    assert rhythm.tempo == pytest.approx(tempo, rel=0.01)
+def test_a_metronome_has_its_tempo_and_its_beats(
+    step: SpectralStep, name: str, tempo: float
+) -> None:
+    found = heard(step, metronome(tempo, name, metre=0))
+    assert found.tempo == pytest.approx(tempo, rel=0.01)
     beats = np.arange(0.2, SECONDS, 60 / tempo)
-    assert np.median(np.abs(rhythm.beats[:, None] - beats).min(axis=1)) < 0.02
+    assert np.median(np.abs(np.asarray(found.beats)[:, None] - beats).min(axis=1)) < 0.02
 
 
 @pytest.mark.parametrize("metre", [0, 3, 4])
 @pytest.mark.parametrize("tempo", [40, 50, 220, 240])
 def test_what_lies_at_the_ends_of_the_range_is_an_alternative_at_least(
-    model: BeatModel, tempo: float, metre: int
+    step: SpectralStep, tempo: float, metre: int
 ) -> None:
     for name in SOUNDS:
-        evidence, rhythm = heard(model, metronome(tempo, name, metre))
-        told = [rhythm.tempo, *(t for t, _ in weigh_alternatives(evidence, rhythm.tempo))]
+        found = heard(step, metronome(tempo, name, metre))
+        told = [found.tempo, *(other.tempo for other in found.tempo_alternatives)]
         assert min(abs(t / tempo - 1) for t in told) < 0.01, (name, told)
 
 
 @pytest.mark.parametrize("name", SOUNDS)
-def test_without_accents_there_are_four_beats_in_a_bar(model: BeatModel, name: str) -> None:
-    _, rhythm = heard(model, metronome(100, name, metre=0))
-    assert rhythm.time_signature == 4
+def test_without_accents_there_are_four_beats_in_a_bar(step: SpectralStep, name: str) -> None:
+    found = heard(step, metronome(100, name, metre=0))
+    assert found.time_signature == 4

@@ -68,6 +68,21 @@ def test_without_beats_there_are_chords() -> None:
     assert chords[1].start_s == pytest.approx(4.0, abs=0.26)
 
 
+def test_changes_are_counted_without_beats() -> None:
+    bars = [(2.0 * (i + 1), 7 * (i % 2), 0) for i in range(16)]
+    assert evidence(*bars).changes_per_second == pytest.approx(0.5, abs=0.05)
+    assert evidence((32.0, 0, 0)).changes_per_second == 0
+    assert evidence((0.9, 0, 0)).changes_per_second == 0
+    flicker = [(0.2 * (i + 1), 7 * (i % 7 == 3), 0) for i in range(100)]
+    assert evidence(*flicker, sureness=0.3).changes_per_second == 0
+
+
+def test_shares_are_those_of_the_time() -> None:
+    shares = evidence((6.0, 0, 0), (8.0, 7, 7), sureness=0.999).shares
+    assert shares[[0, 7]] == pytest.approx([0.75, 0.25], abs=0.03)
+    assert shares.sum() == pytest.approx(1)
+
+
 def test_names_are_what_mir_eval_reads() -> None:
     for root in range(12):
         for bass in range(12):

@@ -45,6 +45,15 @@ def test_silence_has_no_key() -> None:
     assert estimate_key(np.zeros((10, 12), dtype=np.float32)) == UNKNOWN
 
 
+def test_chords_decide_where_the_profile_is_torn() -> None:
+    torn = np.zeros((1, 12), dtype=np.float32)
+    torn[0, [0, 2, 4, 7, 9]] = [1.0, 0.4, 0.8, 0.8, 0.95]
+    major, minor = np.zeros(25), np.zeros(25)
+    major[[0, 5, 7]] = minor[[21, 14, 16]] = [0.5, 0.25, 0.25]
+    keys = [estimate_key(torn, chords=chords) for chords in (major, minor)]
+    assert [(key.key, key.mode) for key in keys] == [(0, 1), (9, 0)]
+
+
 def test_confidence_falls_with_ambiguity() -> None:
     clear = np.zeros((1, 12), dtype=np.float32)
     clear[0, [0, 2, 4, 5, 7, 9, 11]] = [1, 0.4, 0.6, 0.4, 0.9, 0.3, 0.3]
