@@ -122,7 +122,7 @@ class SpectralFinisher:
         )
 
     def _model_ids(self) -> dict[str, str]:
-        key = [name for name in (self.chroma[0], self.key_networks, self.chords[0]) if name]
+        key = [name for name in (self.chroma[0], self.key_networks) if name]
         return {"beats": self.beats[0], "key": "+".join(key), "chords": self.chords[0]}
 
     def _silent(self, duration_s: float) -> SpectralResult:

@@ -69,9 +69,8 @@ def test_tempo_beats_and_key(piece_result: SpectralResult) -> None:
 
 
 def test_key_and_rhythm_hear_the_chords(
-    step: SpectralStep, monkeypatch: pytest.MonkeyPatch, piece_result: SpectralResult
+    step: SpectralStep, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert piece_result.models["key"] == "hpcp+skey+afa-key-1+afa-chords-1"
     of_key = Mock(wraps=spectral.estimate_key)
     of_rhythm = Mock(wraps=spectral.estimate_rhythm)
     monkeypatch.setattr(spectral, "estimate_key", of_key)
