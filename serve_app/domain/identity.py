@@ -1,13 +1,14 @@
 """Who a track is: its identifiers, names and what a curator vouches for."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from operator import attrgetter
 from typing import Any
 
 import pydantic_core
 
-from serve_app.domain.track_ids import Platform, TrackId
+from serve_app.domain.errors import BadRequestError
+from serve_app.domain.track_ids import InvalidTrackIdError, Platform, TrackId, parse_track_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,14 @@ class TrackIdentity:
         value = getattr(self, name) if name is not None else None
         return value if isinstance(value, str) else None
 
+    def said(self) -> list[str]:
+        """Name the fields that say something of the recording."""
+        return [
+            name
+            for name, usual in _DEFAULTS.items()
+            if name not in ("source", "library_id") and getattr(self, name) != usual
+        ]
+
     def filled_from(self, other: "TrackIdentity") -> "TrackIdentity":
         """A copy whose unknown fields are taken from ``other``; known ones are never replaced.
 
@@ -115,3 +124,24 @@ def from_fields(known: Mapping[str, Any]) -> TrackIdentity:
     """As `from_json`, of JSON that has been parsed already."""
     lists = {name: tuple(known[name]) for name in _LISTS if name in known}
     return TrackIdentity(**{**known, **lists})
+
+
+def fields_of_ids(texts: Sequence[str]) -> dict[str, object]:
+    """Give the fields that hold some identifiers.
+
+    Raises:
+        BadRequestError: One is not an identifier, is of both Apple and Deezer, or of no platform
+            that tracks are known by.
+    """
+    known: dict[str, object] = {}
+    for text in texts:
+        try:
+            track_id = parse_track_id(text)
+        except InvalidTrackIdError as error:
+            raise BadRequestError(f"ids: {error}") from error
+        if not isinstance(track_id, TrackId):
+            raise BadRequestError(f"ids: write {track_id.apple} or {track_id.deezer}")
+        if track_id.platform not in ID_FIELDS:
+            raise BadRequestError(f"ids: tracks are not kept by {track_id.platform.value} ids")
+        known[ID_FIELDS[track_id.platform]] = track_id.value
+    return known

@@ -5,10 +5,11 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 
 from serve_app.domain import identity as identity_json
+from serve_app.domain.identity import TrackIdentity
 from serve_app.library.measures import measures_of
 from serve_app.library.query import SERVER, tag_term
 from serve_app.library.spelling import text_key
-from serve_app.library.track import LibraryTrack, pack
+from serve_app.library.track import LibraryTrack, TrackFile, pack
 
 COMPRESSED = {"lance-encoding:compression": "zstd"}
 SCHEMA = pa.schema(
@@ -114,6 +115,14 @@ def item_artist_term(artist_id: str) -> str:
 def model_term(model: str) -> str:
     """The term of all tracks that have a vector of a model."""
     return f"{MODEL}{model}"
+
+
+def terms_of(identity: TrackIdentity, file: TrackFile) -> list[str]:
+    """Give what a track goes by: its identifiers, and the bytes of a file."""
+    terms = [str(one) for one in identity.ids()]
+    if file.content_sha256 is not None:
+        terms.append(content_term(file.content_sha256))
+    return terms
 
 
 def _terms(track: LibraryTrack) -> Iterator[str]:

@@ -13,6 +13,7 @@ from pydantic_core import from_json
 from pipelines.analysis import features as feature_json
 from pipelines.analysis.records import TrackFeatures
 from serve_app.domain import identity as identity_json
+from serve_app.domain.assets import AssetRecord
 from serve_app.domain.identity import TrackIdentity
 from serve_app.domain.track_ids import LIBRARY_PREFIX
 from serve_app.domain.ulid import new_ulid
@@ -53,6 +54,11 @@ class TrackFile:
     size_bytes: int | None = None
     mtime_ns: int | None = None
     missing_since: datetime | None = None
+
+    @classmethod
+    def of_asset(cls, asset: AssetRecord) -> "TrackFile":
+        """Give an asset as a file of a track."""
+        return cls(Place.ASSET, asset.asset_id, asset.sha256, size_bytes=asset.size_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +113,10 @@ class LibraryTrack:
     added_at: datetime | None = None
     changed_at: datetime | None = None
     revision: int = 0
+
+    def files_with(self, file: TrackFile) -> tuple[TrackFile, ...]:
+        """Give the files with one more, which takes the place of an earlier one at its location."""
+        return (*(one for one in self.files if one.location != file.location), file)
 
 
 def new_track_id() -> str:

@@ -17,16 +17,11 @@ from serve_app.domain.assets import AssetRecord
 from serve_app.domain.errors import BadRequestError, LibraryClosedError, TrackNotFoundError
 from serve_app.domain.identity import ID_FIELDS, TrackIdentity
 from serve_app.domain.keys import Caller
-from serve_app.domain.track_ids import (
-    InvalidTrackIdError,
-    Platform,
-    TrackId,
-    parse_track_id,
-)
+from serve_app.domain.track_ids import Platform, TrackId, parse_track_id
 from serve_app.library.edit import Edit, Entry, added, removed, where_there
 from serve_app.library.library import Library, TrackPage
 from serve_app.library.query import TrackQuery
-from serve_app.library.rows import content_term, item_artist_term, item_term
+from serve_app.library.rows import item_artist_term, item_term, terms_of
 from serve_app.library.spelling import normalise
 from serve_app.library.track import OPERATOR, LibraryTrack, Place, TrackFile, new_track_id
 from serve_app.library.view import Outline
@@ -253,7 +248,7 @@ class LibraryService:
             LibraryClosedError: The operator alone adds tracks.
         """
         self.check_open()
-        sources = dict.fromkeys(said(identity), BY_OWNER)
+        sources = dict.fromkeys(identity.said(), BY_OWNER)
         new = LibraryTrack(
             new_track_id(),
             replace(identity, source="library"),
@@ -268,7 +263,7 @@ class LibraryService:
                 track,
                 identity=replace(identity.filled_from(track.identity), source="library"),
                 sources={**track.sources, **sources},
-                files=with_file(track.files, file),
+                files=track.files_with(file),
                 tags=tuple(dict.fromkeys([*track.tags, *tags])),
             )
 
@@ -298,7 +293,7 @@ class LibraryService:
             )
         self.check_open()
         measured = replace(measured, mbid=mbid)
-        sources = dict.fromkeys(said(measured), measured.source)
+        sources = dict.fromkeys(measured.said(), measured.source)
         new = LibraryTrack(new_track_id(), measured, caller.owner, sources)
 
         def measured_again(track: LibraryTrack) -> LibraryTrack:
@@ -333,7 +328,7 @@ class LibraryService:
         if not isinstance(track_id, TrackId) or track_id.platform not in ID_FIELDS:
             return
         named: dict[str, Any] = {ID_FIELDS[track_id.platform]: track_id.value}
-        identity, file = TrackIdentity(**named), asset_file(asset)
+        identity, file = TrackIdentity(**named), TrackFile.of_asset(asset)
         known = self._resolver.at_hand(track_id, caller.owner)
         if known is not None and self._of_terms(caller.owner, terms_of(identity, file)) is None:
             identity = identity.filled_from(replace(known, library_id=None))
@@ -410,54 +405,3 @@ class LibraryService:
         if track is None:
             raise TrackNotFoundError(NO_TRACK)
         return track
-
-
-def asset_file(asset: AssetRecord) -> TrackFile:
-    """Give an asset as a file of a track."""
-    return TrackFile(
-        Place.ASSET, asset.asset_id, content_sha256=asset.sha256, size_bytes=asset.size_bytes
-    )
-
-
-def terms_of(identity: TrackIdentity, file: TrackFile) -> list[str]:
-    """Give what a track goes by: its identifiers, and the bytes of a file."""
-    terms = [str(one) for one in identity.ids()]
-    if file.content_sha256 is not None:
-        terms.append(content_term(file.content_sha256))
-    return terms
-
-
-def with_file(known: Sequence[TrackFile], file: TrackFile) -> tuple[TrackFile, ...]:
-    """Give the files with one more, which takes the place of an earlier one at its location."""
-    return (*(one for one in known if one.location != file.location), file)
-
-
-def said(identity: TrackIdentity) -> list[str]:
-    """Name the fields that an identity says something of."""
-    return [
-        field.name
-        for field in fields(identity)
-        if field.name not in ("source", "library_id")
-        and getattr(identity, field.name) != field.default
-    ]
-
-
-def identifiers(texts: Sequence[str]) -> dict[str, object]:
-    """Give the fields that hold some identifiers.
-
-    Raises:
-        BadRequestError: One is not an identifier, is of both Apple and Deezer, or of no platform
-            that tracks are known by.
-    """
-    known: dict[str, object] = {}
-    for text in texts:
-        try:
-            track_id = parse_track_id(text)
-        except InvalidTrackIdError as error:
-            raise BadRequestError(f"ids: {error}") from error
-        if not isinstance(track_id, TrackId):
-            raise BadRequestError(f"ids: write {track_id.apple} or {track_id.deezer}")
-        if track_id.platform not in ID_FIELDS:
-            raise BadRequestError(f"ids: tracks are not kept by {track_id.platform.value} ids")
-        known[ID_FIELDS[track_id.platform]] = track_id.value
-    return known

@@ -35,14 +35,13 @@ from serve_app.api.wire.library import (
 )
 from serve_app.api.wire.meta import meta_of
 from serve_app.domain.errors import BadRequestError
-from serve_app.domain.identity import TrackIdentity
+from serve_app.domain.identity import TrackIdentity, fields_of_ids
 from serve_app.domain.keys import Caller
 from serve_app.domain.tiers import Tier
 from serve_app.library.query import CURSOR, NEWEST, Sort, TrackQuery
 from serve_app.library.track import Place, TrackFile
 from serve_app.services.audio.audio import Audio, AudioAsset
 from serve_app.services.jobs.submit import AnalysisOptions
-from serve_app.services.library import asset_file, identifiers
 
 router = APIRouter(tags=["Library"], route_class=IdempotentRoute)
 
@@ -88,7 +87,7 @@ def said_in(body: TrackNames) -> dict[str, object]:
         BadRequestError: One of the identifiers is none.
     """
     names = body.model_fields_set & {"artist", "title", "album", "year"}
-    return {name: getattr(body, name) for name in names} | identifiers(body.ids)
+    return {name: getattr(body, name) for name in names} | fields_of_ids(body.ids)
 
 
 @router.post(
@@ -181,7 +180,7 @@ async def audio_and_file(
         return address_of(services, caller, tier, body.url), TrackFile(Place.URL, body.url)
     asset = await services.assets.get(caller, body.asset_id or "")
     audio = AudioAsset(services.objects, services.assets, asset.asset_id, caller, tier)
-    return audio, asset_file(asset)
+    return audio, TrackFile.of_asset(asset)
 
 
 @router.get(
