@@ -27,9 +27,9 @@ _TEMPLATES -= _TEMPLATES.mean(axis=1, keepdims=True)
 _TEMPLATES /= np.linalg.norm(_TEMPLATES, axis=1, keepdims=True)
 
 
-_EVIDENCE = 16.0
-"""Log-odds per unit of correlation: between what makes the posterior of the profiles alone
-calibrated on real recordings (12) and on rendered music (16 to 20)."""
+_EVIDENCE = 12.0
+"""Log-odds per unit of correlation: what makes the posterior of the profiles alone calibrated on
+real recordings (on rendered music 16 to 20 do)."""
 _WITNESS_FLOOR = 0.001
 _TOGETHER = 0.3
 """Of the evidence's weight where there are witnesses: they hear the same as the profiles. Between
@@ -173,9 +173,9 @@ def key_of_chords(shares: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(likelihood / likelihood.sum())
 
 
-def choose_key(
+def log_odds_of_keys(
     correlations: NDArray[np.float64], witnesses: NDArray[np.float64] | None = None
-) -> Key:
+) -> NDArray[np.float64]:
     """Weigh the evidence for the 24 keys.
 
     Args:
@@ -183,11 +183,24 @@ def choose_key(
         witnesses: Probabilities ``[K, 24]`` of networks and chords, in the same order.
 
     Returns:
-        The likeliest key; the confidence is its posterior probability.
+        Log-odds ``[24]``, up to a constant.
     """
     evidence = _EVIDENCE * correlations
-    if witnesses is not None:
-        evidence = _TOGETHER * (evidence + np.log(witnesses + _WITNESS_FLOOR).sum(axis=0))
+    if witnesses is None:
+        return evidence
+    return np.asarray(_TOGETHER * (evidence + np.log(witnesses + _WITNESS_FLOOR).sum(axis=0)))
+
+
+def choose_key(
+    correlations: NDArray[np.float64], witnesses: NDArray[np.float64] | None = None
+) -> Key:
+    """Choose the likeliest of the 24 keys; the confidence is its posterior probability.
+
+    Args:
+        correlations: See `log_odds_of_keys`.
+        witnesses: Likewise.
+    """
+    evidence = log_odds_of_keys(correlations, witnesses)
     posterior = np.exp(evidence - evidence.max())
     best = int(evidence.argmax())
     return Key(best % 12, 1 if best < 12 else 0, float(posterior[best] / posterior.sum()))

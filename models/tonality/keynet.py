@@ -166,7 +166,7 @@ class KeyHead(nn.Module):
 
 
 class KeyNetwork(nn.Module):
-    """Bands, trunk and head (see `models/weights/afa-key-1.md`).
+    """Bands, trunk and head (see `models/weights/afa-key-2.md`).
 
     Moved by a semitone, music of the middle octaves gives the same twelve answers, moved by one.
     """

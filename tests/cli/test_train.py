@@ -158,6 +158,15 @@ def test_a_key_network_is_trained_and_written(tmp_path: Path) -> None:
     assert "1 steps on 2 clips; weighted score of 1 others" in " ".join(trained.output.split())
     KeyNetwork.from_tensors(load_file(target))
 
+    music = tmp_path / "music"
+    music.mkdir()
+    shutil.copy(DEMO_TRACK, music)
+    (music / "broken.mp3").write_bytes(b"no music")
+    on_music = CliRunner().invoke(app, [*command, "--music", str(music)])
+    assert on_music.exit_code == 0, on_music.output
+    assert "1 tracks read; 1 files are no music" in " ".join(on_music.output.split())
+    KeyNetwork.from_tensors(load_file(target))
+
 
 def test_a_chord_network_is_trained_and_written(tmp_path: Path) -> None:
     content: dict[str, Any] = load_table("train_chords")

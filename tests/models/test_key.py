@@ -106,7 +106,7 @@ def test_a_witness_decides_between_close_keys() -> None:
     witness[7] = 0.77
     alone, together = choose_key(correlations), choose_key(correlations, witness[None])
     assert (alone.key, together.key) == (0, 7)
-    assert alone.confidence == pytest.approx(np.exp(0.32) / (1 + np.exp(0.32)), abs=1e-3)
+    assert alone.confidence == pytest.approx(np.exp(0.24) / (1 + np.exp(0.24)), abs=1e-3)
     twice = choose_key(correlations, np.stack([witness, witness]))
     assert twice.confidence > together.confidence > 0.5
 

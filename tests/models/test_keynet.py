@@ -18,7 +18,7 @@ _LENGTH = 15 * 22_050
 
 @pytest.fixture(scope="module")
 def network(cards: dict[str, ModelCard], model_dir: Path) -> KeyNetwork:
-    return KeyNetwork.from_tensors(load_tensors(cards["afa-key-1"], model_dir))
+    return KeyNetwork.from_tensors(load_tensors(cards["afa-key-2"], model_dir))
 
 
 def crop(key: int, mode: str) -> Tensor:

@@ -2,11 +2,13 @@
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import mir_eval
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -16,8 +18,11 @@ from pipelines.training.clips import UNKNOWN_KEY
 from pipelines.training.cycle import Cycle, CyclePlan
 from pipelines.training.key.augmentation import augment, transposed
 from pipelines.training.key.clips import NO_BASS, KeyClip
+from pipelines.training.key.recordings import HeardRecording
 
 _DETUNED, _MOST_DETUNED = 0.25, 0.6
+_HEARD_SHARE = 0.75
+"""Of a batch, where there are recordings."""
 _BASS_WEIGHT, _KEY_WEIGHT = 0.3, 0.5
 _RIGHT, _RELATIVE, _FIFTH, _PARALLEL = 0.9, 0.04, 0.03, 0.03
 
@@ -38,6 +43,18 @@ class KeyBatch(NamedTuple):
     keys: Tensor
 
 
+class HeardBatch(NamedTuple):
+    """Segments of recordings, and the keys that were heard in them.
+
+    Attributes:
+        bands: float32 ``[B, N, 180]``.
+        keys: float32 ``[B, 24]``, probabilities.
+    """
+
+    bands: Tensor
+    keys: Tensor
+
+
 def draw_batch(clips: Sequence[KeyClip], plan: CyclePlan, step: int) -> KeyBatch:
     """Draw segments; they depend on the clips, the plan and the step alone."""
     rng = np.random.default_rng([plan.seed, step])
@@ -55,20 +72,63 @@ def _segment(
     clips: Sequence[KeyClip], n_frames: int, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
     clip, other = (clips[int(rng.integers(len(clips)))] for _ in range(2))
-    first = int(rng.integers(max(1, len(clip.bands) - n_frames + 1)))
-    # A clip that is shorter begins anew.
-    at = (first + np.arange(n_frames)) % len(clip.bands)
-    up = int(rng.integers(-5, 7))
-    detuned = float(np.clip(rng.normal(0, _DETUNED), -_MOST_DETUNED, _MOST_DETUNED))
-    bands = transposed(
-        clip.bands[at].astype(np.float32), up * BANDS_PER_OCTAVE // 12 + detuned, rng
-    )
+    bands, at, up = _altered(clip.bands, other.bands, n_frames, rng)
     bass = np.where(clip.bass[at] == NO_BASS, NO_BASS, (clip.bass[at] + up) % 12)
     key = clip.key
     if key != UNKNOWN_KEY:
         key = (key % 12 + up) % 12 + 12 * (key >= 12)
-    faint = other.bands[np.arange(n_frames) % len(other.bands)].astype(np.float32)
-    return augment(bands, faint, rng), np.roll(clip.pitches[at], up, axis=1), bass, key
+    return bands, np.roll(clip.pitches[at], up, axis=1), bass, key
+
+
+def _altered(
+    bands: NDArray[np.float16], other: NDArray[np.float16], n_frames: int, rng: np.random.Generator
+) -> tuple[NDArray[np.float32], NDArray[np.int64], int]:
+    """Draw a segment in a key and a sound of its own.
+
+    Returns:
+        Its bands ``[n_frames, 180]``, its frames, and by how many semitones it was moved up.
+    """
+    first = int(rng.integers(max(1, len(bands) - n_frames + 1)))
+    # A clip that is shorter begins anew.
+    at = (first + np.arange(n_frames)) % len(bands)
+    up = int(rng.integers(-5, 7))
+    detuned = float(np.clip(rng.normal(0, _DETUNED), -_MOST_DETUNED, _MOST_DETUNED))
+    moved = transposed(bands[at].astype(np.float32), up * BANDS_PER_OCTAVE // 12 + detuned, rng)
+    faint = other[np.arange(n_frames) % len(other)].astype(np.float32)
+    return augment(moved, faint, rng), at, up
+
+
+class HeardStretches:
+    """Stretches of recordings; a long recording counts as the root of its stretches.
+
+    Args:
+        recordings: At least one.
+    """
+
+    def __init__(self, recordings: Sequence[HeardRecording]) -> None:
+        self._bands = [bands for one in recordings for bands in one.bands]
+        self._keys = np.concatenate([one.keys for one in recordings])
+        weights = np.concatenate(
+            [np.full(len(one.keys), len(one.keys) ** -0.5) for one in recordings]
+        )
+        # Where the key is in doubt there is little to learn.
+        weights *= self._keys.max(axis=1) ** 2
+        self._up_to = np.cumsum(weights / weights.sum())
+
+    def draw(self, n: int, plan: CyclePlan, step: int) -> HeardBatch:
+        """Draw segments; they depend on the recordings, the plan and the step alone."""
+        rng = np.random.default_rng([plan.seed, step, n])
+        drawn = [self._segment(plan.segment_frames, rng) for _ in range(n)]
+        bands, keys = zip(*drawn, strict=True)
+        return HeardBatch(torch.from_numpy(np.stack(bands)), torch.from_numpy(np.stack(keys)))
+
+    def _segment(
+        self, n_frames: int, rng: np.random.Generator
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        this = min(int(np.searchsorted(self._up_to, rng.random())), len(self._bands) - 1)
+        other = int(rng.integers(len(self._bands)))
+        bands, _, up = _altered(self._bands[this], self._bands[other], n_frames, rng)
+        return bands, np.roll(self._keys[this].reshape(2, 12), up, axis=1).reshape(24)
 
 
 class _Heads(nn.Module):
@@ -101,12 +161,28 @@ def key_targets() -> Tensor:
 
 
 class KeyTrainer:
-    """A run in memory: it takes minutes, so nothing of it is kept but the result."""
+    """A run in memory: it takes minutes, so nothing of it is kept but the result.
 
-    def __init__(self, plan: CyclePlan, clips: Sequence[KeyClip]) -> None:
+    Args:
+        plan: The training.
+        clips: With keys that are known.
+        recordings: With keys that were heard, if there are any: three quarters of each batch.
+    """
+
+    def __init__(
+        self,
+        plan: CyclePlan,
+        clips: Sequence[KeyClip],
+        recordings: Sequence[HeardRecording] = (),
+    ) -> None:
+        self._n_heard = int(_HEARD_SHARE * plan.batch) if recordings else 0
         self._plan, self._clips = plan, clips
+        self._rendered = replace(plan, batch=plan.batch - self._n_heard)
+        self._heard = HeardStretches(recordings) if recordings else None
         torch.manual_seed(plan.seed)
-        self._network, self._heads = KeyNetwork(), _Heads()
+        # As a processor likes to convolve.
+        self._network = KeyNetwork().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self._heads = _Heads()
         self._averaged = KeyNetwork()
         self._cycle = Cycle(plan, self._network, self._averaged, self._heads.parameters())
         self._targets = key_targets()
@@ -118,21 +194,26 @@ class KeyTrainer:
         return self._averaged.eval()
 
     def _train_step(self, step: int) -> float:
-        batch = draw_batch(self._clips, self._plan, step)
+        batch = draw_batch(self._clips, self._rendered, step)
+        bands = batch.bands
+        if self._heard is not None:
+            heard_batch = self._heard.draw(self._n_heard, self._plan, step)
+            bands = torch.cat([bands, heard_batch.bands])
         self._network.train()
-        with torch.autocast("cpu", torch.bfloat16):
-            heard = self._network.trunk(compressed(batch.bands))
-            pitches, bass = self._heads(heard)
-            keys = self._network.head(heard)
+        heard = self._network.trunk(compressed(bands))
+        n = self._rendered.batch
+        pitches, bass = self._heads(heard[:n])
+        keys = self._network.head(heard).log_softmax(-1)
         known = batch.keys != UNKNOWN_KEY
-        entropy = -(self._targets[batch.keys[known]] * keys[known].float().log_softmax(-1)).sum(-1)
+        entropy = -(self._targets[batch.keys[known]] * keys[:n][known]).sum(-1)
         key_loss = entropy.sum() / known.sum().clamp_min(1)
         loss = (
-            functional.binary_cross_entropy_with_logits(pitches.float(), batch.pitches)
-            + _BASS_WEIGHT
-            * functional.cross_entropy(bass.float().flatten(0, 1), batch.bass.flatten())
+            functional.binary_cross_entropy_with_logits(pitches, batch.pitches)
+            + _BASS_WEIGHT * functional.cross_entropy(bass.flatten(0, 1), batch.bass.flatten())
             + _KEY_WEIGHT * key_loss
         )
+        if self._heard is not None:
+            loss = loss - _KEY_WEIGHT * (heard_batch.keys * keys[n:]).sum(-1).mean()
         self._cycle.step(step, loss)
         return float(key_loss.detach())
 

@@ -1,9 +1,5 @@
-"""Music without labels: the beginning of each file, and where its clean landmarks lie.
+"""Music without labels: the beginning of each file, and where its clean landmarks lie."""
 
-Invariant: a kept track is whole, and named by its file's content, so a stopped run goes on.
-"""
-
-import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,10 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from models.fingerprint.landmarks import HOP_LENGTH, SAMPLE_RATE, Fingerprint
-from pipelines.audio.decode import DecodeLimits, decode_segments
-from pipelines.audio.resample import resample
-from pipelines.audio.waveform import AudioError, Waveform
+from pipelines.audio.waveform import Waveform
 from pipelines.fingerprint.make import Fingerprinter
+from pipelines.training.recordings import decode_beginning
 
 LONGEST_S = 120.0
 """So much of a file is used: further on, most music has been heard before."""
@@ -76,31 +71,11 @@ class LandmarkTrack:
             return cls(content["samples"], landmarks)
 
 
-def keep_track(source: Path, folder: Path, fingerprinter: Fingerprinter) -> Path | None:
-    """Keep a file's track in ``folder``, unless it is there.
-
-    Returns:
-        Where it lies, the same for files of the same content; None where the file is no music:
-        undecodable, shorter than `SHORTEST_S` or silent.
-    """
-    with source.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    kept = folder / f"{digest[:16]}.npz"
-    if not kept.exists():
-        track = read_track(source, fingerprinter)
-        if track is None:
-            return None
-        track.save(kept)
-    return kept
-
-
 def read_track(source: Path, fingerprinter: Fingerprinter) -> LandmarkTrack | None:
     """Decode a file's first `LONGEST_S` and find their landmarks; None where it is no music."""
-    try:
-        (decoded,) = decode_segments(source, [(0.0, LONGEST_S)], DecodeLimits())
-    except AudioError:
+    mono = decode_beginning(source, LONGEST_S, SAMPLE_RATE)
+    if mono is None:
         return None
-    mono = resample(decoded.mono(), decoded.sample_rate, SAMPLE_RATE)
     (landmarks,) = fingerprinter.make_fingerprints([Waveform(mono[None], SAMPLE_RATE)])
     most = _FULL_SCALE - 1
     samples = np.rint(np.clip(mono * _FULL_SCALE, -most, most)).astype(np.int16)

@@ -1,9 +1,13 @@
-"""`afa train key`: render music with exact keys and train the key network on it."""
+"""`afa train key`: train the key network on rendered music, and on recordings without labels."""
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
+import typer
+
+from configs.settings import Settings
+from configs.tables import load_table
 from serve_app.cli.environment import console
 from serve_app.cli.training.cycle import (
     Config,
@@ -16,11 +20,17 @@ from serve_app.cli.training.cycle import (
     training_bar,
     work_folder,
 )
+from serve_app.cli.training.music import read_music
 
 if TYPE_CHECKING:
     from pipelines.training.cycle import CyclePlan
+    from pipelines.training.key.recordings import HeardRecording
 
-WEIGHTS = Path("models/weights/afa-key-1.safetensors")
+WEIGHTS = Path("models/weights/afa-key-2.safetensors")
+Music = Annotated[
+    list[str] | None,
+    typer.Option(help="Folder of recordings to learn from as well; may be repeated."),
+]
 _WORK = work_folder("key")
 
 
@@ -31,10 +41,13 @@ def key(
     jobs: Jobs = 2,
     threads: Threads = 2,
     target: Target = WEIGHTS,
+    music: Music = None,
 ) -> None:
     """Render music with exact keys, train the key network on it and write its weights.
 
-    Rendering that was stopped goes on where it was; the same description gives the same draws.
+    With --music half of what it learns from are recordings, and the keys that afa hears in them.
+    Rendering and reading that were stopped go on where they were; the same description gives the
+    same draws.
     """
 
     def fit(plan: "CyclePlan", training: Sequence[Path], validation: Sequence[Path]) -> None:
@@ -42,8 +55,10 @@ def key(
         from pipelines.training.key.clips import KeyClip
         from pipelines.training.key.fit import KeyTrainer, score_clips
 
+        recordings = _heard(music, work / "heard") if music else []
+        clips = [KeyClip.load(path) for path in training]
         with training_bar(plan.steps) as tell:
-            network = KeyTrainer(plan, [KeyClip.load(path) for path in training]).run(tell)
+            network = KeyTrainer(plan, clips, recordings).run(tell)
         score = score_clips(network, [KeyClip.load(path) for path in validation])
         write(network, target)
         console.print(
@@ -52,3 +67,14 @@ def key(
         )
 
     train("key", parts, config, work, jobs, threads, fit)
+
+
+def _heard(music: Sequence[str], folder: Path) -> list["HeardRecording"]:
+    """Hear the recordings with the networks of this installation, unless they have been."""
+    from models.checkpoints.cards import choose_cards, parse_cards
+    from pipelines.training.key.recordings import HeardRecording, KeyEar
+
+    cards = choose_cards(parse_cards(load_table("models")))
+    ear = KeyEar(cards, Settings().resolved_model_dir())
+    by = "+".join(card.model_id for card in (*cards["key"], *cards["chords"]))
+    return [HeardRecording.load(path) for path in read_music(music, folder / by, ear.read)]

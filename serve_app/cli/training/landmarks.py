@@ -1,20 +1,18 @@
 """`afa train landmarks`: train the evidence network on folders of music."""
 
 import os
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 import yaml
-from rich.progress import Progress
 
 from configs.tables import load_table
 from models.fingerprint.landmarks import MODEL_ID
-from serve_app.cli.analysis.sources import SOURCES_HELP, audio_files
+from serve_app.cli.analysis.sources import SOURCES_HELP
 from serve_app.cli.environment import console, fail, told
 from serve_app.cli.training.cycle import Config, Target, Threads, training_bar
-from serve_app.services.scan.places import Trouble
+from serve_app.cli.training.music import read_music
 
 WEIGHTS = Path(f"models/weights/{MODEL_ID}.safetensors")
 _WORK = Path.home() / ".cache" / "afa" / "training" / "landmarks"
@@ -37,18 +35,20 @@ def landmarks(
     os.environ.setdefault("OMP_NUM_THREADS", str(threads))
     import torch
 
+    from pipelines.fingerprint.make import Fingerprinter
     from pipelines.training.cycle import write
     from pipelines.training.landmarks.draw import Passages
     from pipelines.training.landmarks.fit import KNOWN, LandmarkTrainer, score_tracks
     from pipelines.training.landmarks.plan import parse_landmarks_run
-    from pipelines.training.landmarks.tracks import LandmarkTrack, split_tracks
+    from pipelines.training.landmarks.tracks import LandmarkTrack, read_track, split_tracks
     from pipelines.training.plan import PlanError
 
     torch.set_num_threads(threads)
     with told(PlanError, OSError, yaml.YAMLError):
         content = yaml.safe_load(config.read_text()) if config else load_table("train_landmarks")
         plan = parse_landmarks_run(content)
-        kept = _read(sources, work / MODEL_ID)
+        fingerprinter = Fingerprinter()
+        kept = read_music(sources, work / MODEL_ID, lambda file: read_track(file, fingerprinter))
         training, validation = split_tracks(kept, plan.validation_every)
         if not training:
             fail("at least two tracks of music are needed: one to learn from, one to score on")
@@ -65,21 +65,3 @@ def landmarks(
             f"damaged passages of {len(others)} others, {score.known:.0%} have a support over "
             f"{KNOWN:g}, the median {score.median:.1f}"
         )
-
-
-def _read(sources: Sequence[str], folder: Path) -> list[Path]:
-    """Keep the tracks of all files that are music, and give where they lie."""
-    from pipelines.fingerprint.make import Fingerprinter
-    from pipelines.training.landmarks.tracks import keep_track
-
-    files = [file for file in audio_files(sources) if not isinstance(file, Trouble)]
-    folder.mkdir(parents=True, exist_ok=True)
-    fingerprinter = Fingerprinter()
-    with Progress(console=console, transient=True) as progress:
-        found = [
-            keep_track(Path(file), folder, fingerprinter)
-            for file in progress.track(files, description="reading")
-        ]
-    kept = [path for path in found if path is not None]
-    console.print(f"{len(set(kept))} tracks read; {len(files) - len(kept)} files are no music")
-    return kept

@@ -7,16 +7,20 @@ import torch
 from safetensors.torch import load_file
 
 from configs.tables import load_table
-from models.tonality.keynet import KeyNetwork
+from models.checkpoints.cards import choose_cards, parse_cards
+from models.tonality.keynet import SAMPLE_RATE, KeyNetwork
+from pipelines.training.clips import UNKNOWN_KEY
 from pipelines.training.cycle import CyclePlan, parse_run, split_clips, write
 from pipelines.training.key.augmentation import augment, transposed
 from pipelines.training.key.clips import NO_BASS, KeyClip, measure
 from pipelines.training.key.fit import (
+    HeardStretches,
     KeyTrainer,
     draw_batch,
     key_targets,
     score_clips,
 )
+from pipelines.training.key.recordings import HeardRecording, KeyEar
 from pipelines.training.music.performance import Performance
 from pipelines.training.music.score import DRUMS, Note
 
@@ -80,6 +84,83 @@ def test_augmented_bands_keep_their_scale() -> None:
         assert np.isfinite(altered).all()
         assert altered.min() >= 0
         assert altered.mean() == pytest.approx(1, abs=1e-3)
+
+
+def recording(key: int, certainty: float = 1.0, n_stretches: int = 1) -> HeardRecording:
+    """Major triads, and what was heard in them."""
+    keys = np.full((n_stretches, 24), (1 - certainty) / 23, dtype=np.float32)
+    keys[:, key] = certainty
+    return HeardRecording(np.stack([clip(key).bands] * n_stretches), keys)
+
+
+def test_a_stretch_and_the_key_that_was_heard_move_together(plan: CyclePlan) -> None:
+    stretches = HeardStretches([recording(2), recording(9)])
+    batch = stretches.draw(32, plan, 0)
+    roots = batch.keys.argmax(1)
+    assert batch.keys.sum(1).tolist() == pytest.approx([1.0] * 32)
+    assert len(set(roots.tolist())) > 8
+    for bands, root in zip(batch.bands, roots.tolist(), strict=True):
+        classes = bands.mean(0).unflatten(0, (5, 12, 3)).sum((0, 2))
+        triad = [root, (root + 4) % 12, (root + 7) % 12]
+        assert classes[triad].sum() > 2 * (classes.sum() - classes[triad].sum()) / 3
+    assert torch.equal(
+        batch.bands, HeardStretches([recording(2), recording(9)]).draw(32, plan, 0).bands
+    )
+
+
+def test_what_is_sure_is_drawn_more_often_and_what_is_long_less(plan: CyclePlan) -> None:
+    drawn = HeardStretches([recording(0), recording(12, 0.5)]).draw(200, plan, 0).keys
+    assert 140 < int((drawn.max(1).values > 0.9).sum()) < 180  # four of five
+    drawn = HeardStretches([recording(0), recording(12, n_stretches=9)]).draw(200, plan, 0).keys
+    assert 130 < int((drawn[:, 12:].sum(1) > 0.9).sum()) < 170  # three of four
+
+
+def test_a_run_learns_from_recordings(plan: CyclePlan) -> None:
+    unknown = [replace(clip(0), key=UNKNOWN_KEY)]
+    plan = replace(plan, steps=40, batch=8)
+    trained = KeyTrainer(plan, unknown, [recording(n) for n in range(12)]).run(lambda *_: None)
+    idle = KeyTrainer(plan, unknown).run(lambda *_: None)
+    truth = [clip(n) for n in range(12)]
+    assert score_clips(trained, truth) > 0.5 > score_clips(idle, truth)
+
+
+@pytest.fixture(scope="module")
+def ear(model_dir: Path) -> KeyEar:
+    return KeyEar(choose_cards(parse_cards(load_table("models"))), model_dir)
+
+
+def cadence(transposed_by: int, seconds: float) -> torch.Tensor:
+    """C, F, G7, C on a bell-like sound, float32 ``[T]``."""
+    samples = torch.zeros(round(seconds * SAMPLE_RATE))
+    t = torch.arange(SAMPLE_RATE) / SAMPLE_RATE
+    chords = ((36, 60, 64, 67), (41, 60, 65, 69), (43, 59, 65, 67), (36, 60, 64, 67))
+    for n in range(int(seconds)):
+        for note in chords[n % 4]:
+            hz = 440 * 2 ** ((note + transposed_by - 69) / 12)
+            for k in (1, 2, 3, 4):
+                sound = torch.sin(2 * torch.pi * hz * k * t) * torch.exp(-2 * t) / k**2
+                samples[n * SAMPLE_RATE : (n + 1) * SAMPLE_RATE] += 0.1 * sound
+    return samples
+
+
+def test_the_keys_of_a_recording_are_those_that_are_heard_stretch_by_stretch(ear: KeyEar) -> None:
+    samples = torch.cat([cadence(0, 180), cadence(6, 180)])
+    heard = ear.hear(samples)
+    assert heard is not None
+    assert heard.bands.shape[0] == 12
+    assert heard.keys.sum(1).tolist() == pytest.approx([1.0] * 12, abs=1e-4)
+    assert heard.keys.argmax(1).tolist() == [0] * 6 + [6] * 6
+    # Beside the change the other key is thought possible.
+    assert heard.keys[5, 6] > 10 * heard.keys[0, 6]
+
+
+def test_silence_and_short_sounds_are_no_recordings(ear: KeyEar) -> None:
+    assert ear.hear(torch.zeros(40 * SAMPLE_RATE)) is None
+    assert ear.hear(cadence(0, 30)) is None
+    half = torch.cat([cadence(0, 58), torch.zeros(62 * SAMPLE_RATE)])
+    heard = ear.hear(half)
+    assert heard is not None
+    assert len(heard.keys) == 2
 
 
 def test_targets_are_distributions_around_the_key() -> None:

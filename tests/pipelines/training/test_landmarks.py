@@ -41,10 +41,11 @@ from pipelines.training.landmarks.fit import (
 from pipelines.training.landmarks.plan import parse_landmarks_run
 from pipelines.training.landmarks.tracks import (
     LandmarkTrack,
-    keep_track,
+    read_track,
     split_tracks,
 )
 from pipelines.training.plan import PlanError
+from pipelines.training.recordings import keep_recording
 
 
 def melody(seed: int, duration_s: float = 20.0) -> np.ndarray:
@@ -107,9 +108,12 @@ def test_what_a_clip_is_weighed_by_is_what_the_network_learns_from() -> None:
 def test_a_track_is_kept_once_and_what_is_no_music_is_left_out(
     tmp_path: Path, fingerprinter: Fingerprinter
 ) -> None:
+    def read(source: Path) -> LandmarkTrack | None:
+        return read_track(source, fingerprinter)
+
     def kept(name: str, content: bytes) -> Path | None:
         (tmp_path / name).write_bytes(content)
-        return keep_track(tmp_path / name, folder, fingerprinter)
+        return keep_recording(tmp_path / name, folder, read)
 
     folder = tmp_path / "kept"
     folder.mkdir()
@@ -137,7 +141,7 @@ def test_only_the_first_two_minutes_are_read(tmp_path: Path, fingerprinter: Fing
     with wave.open(str(source), "wb") as out:
         out.setparams((1, 2, SAMPLE_RATE, 0, "NONE", ""))
         out.writeframes((np.tile(melody(2, 5.0), 26) * 32767).astype("<i2").tobytes())
-    path = keep_track(source, tmp_path, fingerprinter)
+    path = keep_recording(source, tmp_path, lambda file: read_track(file, fingerprinter))
     assert path is not None
     assert len(LandmarkTrack.load(path).samples) == pytest.approx(120 * SAMPLE_RATE, abs=2)
 

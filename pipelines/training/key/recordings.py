@@ -1,0 +1,119 @@
+"""Recordings without labels, and the keys that the service hears in them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from models.checkpoints.cards import ModelCard
+from models.tonality.key import key_of_chords, log_odds_of_keys, profile_correlations
+from models.tonality.keynet import SAMPLE_RATE, KeyBands
+from models.tonality.skey import CROP_LENGTH
+from models.tonality.tuning import estimate_tuning
+from pipelines.analysis.spectral import CHROMA_ID, load_chord_model, load_key_networks
+from pipelines.analysis.tonality.chords import join_chords
+from pipelines.analysis.tonality.key import ChromaModel, played_in_tune
+from pipelines.audio.gain import peak_of
+from pipelines.batching.steps import CPU
+from pipelines.training.recordings import decode_beginning
+
+LONGEST_S = 360.0
+QUIETEST = 0.02
+"""Of the recording's peak: a stretch that stays below is left out."""
+_STRETCH = 30 * SAMPLE_RATE
+_SHORTEST = 31 * SAMPLE_RATE
+"""In tune, a sharp recording is longer, a flat one shorter by 3 % at most."""
+_AROUND = (0.25, 0.5, 1.0, 0.5, 0.25)
+"""How much the evidence of a stretch and of those around it counts for its key."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeardRecording:
+    """A recording in stretches of 30 s.
+
+    Attributes:
+        bands: float16 ``[S, N, 180]``, see `models.tonality.keynet.KeyBands`, in tune with 440 Hz.
+        keys: float32 ``[S, 24]``, probabilities: C major … B major, C minor … B minor.
+    """
+
+    bands: NDArray[np.float16]
+    keys: NDArray[np.float32]
+
+    def save(self, path: Path) -> None:
+        """Write the recording; the file appears whole or not at all."""
+        part = path.with_suffix(".part.npz")
+        np.savez(part, bands=self.bands, keys=self.keys)
+        part.replace(path)
+
+    @classmethod
+    def load(cls, path: Path) -> "HeardRecording":
+        """Read what `save` wrote."""
+        with np.load(path) as content:
+            return cls(content["bands"], content["keys"])
+
+
+class KeyEar:
+    """Hears keys as the service does: by profiles, key networks and chords.
+
+    Args:
+        cards: Role → cards, see `models.checkpoints.cards.choose_cards`.
+        model_dir: The model cache.
+
+    Raises:
+        CheckpointError: A checkpoint is absent or damaged.
+    """
+
+    def __init__(self, cards: Mapping[str, tuple[ModelCard, ...]], model_dir: Path) -> None:
+        self._chroma = ChromaModel(CHROMA_ID, CPU)
+        self._chords = load_chord_model(cards["chords"][0], model_dir, CPU)
+        self._networks = load_key_networks(cards["key"], model_dir, CPU)
+        self._bands = KeyBands()
+
+    def read(self, source: Path) -> HeardRecording | None:
+        """Hear a file's first six minutes; None where there is no whole stretch of music."""
+        samples = decode_beginning(source, LONGEST_S, SAMPLE_RATE)
+        return None if samples is None else self.hear(torch.from_numpy(samples))
+
+    def hear(self, samples: Tensor) -> HeardRecording | None:
+        """Hear float32 ``[T]`` at 22,050 Hz; None where there is no whole stretch of music."""
+        peak = peak_of(samples)
+        if len(samples) < _SHORTEST or not peak:
+            return None
+        in_tune = played_in_tune(samples, estimate_tuning(samples)) / peak
+        stretches = in_tune.unfold(0, _STRETCH, _STRETCH)
+        loud = stretches[stretches.abs().amax(1) >= QUIETEST]
+        if not len(loud):
+            return None
+        with torch.inference_mode():
+            bands = self._bands(loud).numpy().astype(np.float16)
+            evidence = np.stack([self._evidence(one) for one in loud])
+        return HeardRecording(bands, _with_those_around(evidence))
+
+    def _evidence(self, stretch: Tensor) -> NDArray[np.float64]:
+        """Give the log-odds of the keys ``[24]``."""
+        n, behind = len(stretch), max(self._chroma.spec.length, self._chords.spec.length)
+        padded = torch.cat([stretch, torch.zeros(behind)])
+        windows = self._chroma.grid.windows(padded, n)
+        chroma = self._chroma.chroma(self._chroma.forward(windows[: len(windows)]), n, 0.0)
+        of_chords, n_in_tune = self._chords.windows(padded, 0.0, n)
+        rows = self._chords.forward(of_chords[: len(of_chords)])
+        chords = join_chords(rows, self._chords.grid, n_in_tune, n)
+        witnesses = [key_of_chords(chords.shares)]
+        if self._networks is not None:
+            crops = torch.stack([stretch[:CROP_LENGTH], stretch[-CROP_LENGTH:]])
+            witnesses += [*self._networks.forward(crops)["keys"].mean(0).double().numpy()]
+        correlations = profile_correlations(chroma.sum(axis=0, dtype=np.float64))
+        return log_odds_of_keys(correlations, np.stack(witnesses))
+
+
+def _with_those_around(evidence: NDArray[np.float64]) -> NDArray[np.float32]:
+    """Sum ``[S, 24]`` over each stretch and its neighbours, and give the keys' probabilities."""
+    reach = len(_AROUND) // 2
+    padded = np.pad(evidence, ((reach, reach), (0, 0)))
+    together = sum(weight * padded[n : n + len(evidence)] for n, weight in enumerate(_AROUND))
+    odds = torch.from_numpy(np.asarray(together))
+    return np.asarray(odds.softmax(-1).float().numpy())

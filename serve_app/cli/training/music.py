@@ -1,0 +1,31 @@
+"""Folders of music that a network learns from without labels."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.progress import Progress
+
+from serve_app.cli.analysis.sources import audio_files
+from serve_app.cli.environment import console
+from serve_app.services.scan.places import Trouble
+
+if TYPE_CHECKING:
+    from pipelines.training.recordings import Reader
+
+
+def read_music(sources: Sequence[str], folder: Path, read: "Reader") -> list[Path]:
+    """Keep what is read of all files that are music, and give where it lies, each content once."""
+    from pipelines.training.recordings import keep_recording
+
+    files = [file for file in audio_files(sources) if not isinstance(file, Trouble)]
+    folder.mkdir(parents=True, exist_ok=True)
+    with Progress(console=console, transient=True) as progress:
+        found = [
+            keep_recording(Path(file), folder, read)
+            for file in progress.track(files, description="reading")
+        ]
+    kept = [path for path in found if path is not None]
+    tracks = sorted(set(kept))
+    console.print(f"{len(tracks)} tracks read; {len(files) - len(kept)} files are no music")
+    return tracks
