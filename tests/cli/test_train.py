@@ -160,8 +160,11 @@ def test_a_key_network_is_trained_and_written(tmp_path: Path) -> None:
 
     music = tmp_path / "music"
     music.mkdir()
-    shutil.copy(DEMO_TRACK, music)
     (music / "broken.mp3").write_bytes(b"no music")
+    on_nothing = CliRunner().invoke(app, [*command, "--music", str(music)])
+    assert on_nothing.exit_code == 1
+    assert "there is nothing to learn from in --music" in " ".join(on_nothing.output.split())
+    shutil.copy(DEMO_TRACK, music)
     on_music = CliRunner().invoke(app, [*command, "--music", str(music)])
     assert on_music.exit_code == 0, on_music.output
     assert "1 tracks read; 1 files are no music" in " ".join(on_music.output.split())

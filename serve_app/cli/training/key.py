@@ -8,7 +8,7 @@ import typer
 
 from configs.settings import Settings
 from configs.tables import load_table
-from serve_app.cli.environment import console
+from serve_app.cli.environment import console, fail
 from serve_app.cli.training.cycle import (
     Config,
     Jobs,
@@ -77,4 +77,7 @@ def _heard(music: Sequence[str], folder: Path) -> list["HeardRecording"]:
     cards = choose_cards(parse_cards(load_table("models")))
     ear = KeyEar(cards, Settings().resolved_model_dir())
     by = "+".join(card.model_id for card in (*cards["key"], *cards["chords"]))
-    return [HeardRecording.load(path) for path in read_music(music, folder / by, ear.read)]
+    kept = read_music(music, folder / by, ear.read)
+    if not kept:
+        fail("there is nothing to learn from in --music: recordings of 31 s and more are heard")
+    return [HeardRecording.load(path) for path in kept]
