@@ -18,12 +18,13 @@ from pipelines.analysis.spectral import CHROMA_ID, load_chord_model, load_key_ne
 from pipelines.analysis.tonality.chords import join_chords
 from pipelines.analysis.tonality.key import ChromaModel, played_in_tune
 from pipelines.audio.gain import peak_of
-from pipelines.batching.steps import CPU
+from pipelines.batching.steps import CPU, forward_windows
 from pipelines.training.recordings import decode_beginning
 
 LONGEST_S = 360.0
 QUIETEST = 0.02
 """Of the recording's peak: a stretch that stays below is left out."""
+_BATCH = 2
 _STRETCH = 30 * SAMPLE_RATE
 _SHORTEST = 31 * SAMPLE_RATE
 """In tune, a sharp recording is longer, a flat one shorter by 3 % at most."""
@@ -97,10 +98,10 @@ class KeyEar:
         """Give the log-odds of the keys ``[24]``."""
         n, behind = len(stretch), max(self._chroma.spec.length, self._chords.spec.length)
         padded = torch.cat([stretch, torch.zeros(behind)])
-        windows = self._chroma.grid.windows(padded, n)
-        chroma = self._chroma.chroma(self._chroma.forward(windows[: len(windows)]), n, 0.0)
-        of_chords, n_in_tune = self._chords.windows(padded, 0.0, n)
-        rows = self._chords.forward(of_chords[: len(of_chords)])
+        rows = forward_windows(self._chroma, self._chroma.grid.windows(padded, n), _BATCH)
+        chroma = self._chroma.chroma(rows, n, 0.0)
+        windows, n_in_tune = self._chords.windows(padded, 0.0, n)
+        rows = forward_windows(self._chords, windows, _BATCH)
         chords = join_chords(rows, self._chords.grid, n_in_tune, n)
         witnesses = [key_of_chords(chords.shares)]
         if self._networks is not None:

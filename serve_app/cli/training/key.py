@@ -45,7 +45,8 @@ def key(
 ) -> None:
     """Render music with exact keys, train the key network on it and write its weights.
 
-    With --music half of what it learns from are recordings, and the keys that afa hears in them.
+    With --music three quarters of what it learns from are recordings, and the keys that afa hears
+    in them.
     Rendering and reading that were stopped go on where they were; the same description gives the
     same draws.
     """
