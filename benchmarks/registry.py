@@ -23,6 +23,7 @@ MODULES = {
     "credits": "benchmarks.lookup.credits",
     "decode": "benchmarks.bpm.decode",
     "embedding": "benchmarks.embedding.embedding",
+    "gpu-analysis": "benchmarks.gpu.analysis",
     "gpu-e2e": "benchmarks.gpu.end_to_end",
     "gpu-embed": "benchmarks.gpu.embed",
     "gpu-frontends": "benchmarks.gpu.frontends",

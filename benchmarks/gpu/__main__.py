@@ -12,7 +12,7 @@ from benchmarks.gpu import check
 from benchmarks.registry import run_benchmark
 from benchmarks.report import Options
 
-BENCHMARKS = ("gpu-embed", "gpu-e2e", "gpu-frontends")
+BENCHMARKS = ("gpu-embed", "gpu-e2e", "gpu-analysis", "gpu-frontends")
 
 
 def main(arguments: list[str]) -> int:

@@ -43,7 +43,7 @@ def run(options: Options) -> Result:
     rows, by_model, targets = [], {}, []
     for model_id in SUBJECTS:
         with kernels(options), served(model_id, device, options) as of:
-            roofs, found = measure(of, options)
+            roofs, found, kernel_shares = measure(of, options)
         audio_s = found.rates["batcher"] * of.window_s
         name, shares = model_id, found.shares
         rows.append(
@@ -53,6 +53,7 @@ def run(options: Options) -> Result:
             "audio_s_per_s": audio_s,
             "shares": shares,
             "bound_by": bound(shares),
+            "kernel_shares": kernel_shares,
             "batcher_to_bare_loop": found.of_loop,
             "batcher_to_one_at_a_time": found.of_single,
             "windows_per_s": found.rates,
@@ -83,8 +84,11 @@ def run(options: Options) -> Result:
     )
 
 
-def measure(of: Served, options: Options) -> tuple[Roofs, Found]:
-    """Compare the served network with its peers and the roofs, in interleaved rounds."""
+def measure(of: Served, options: Options) -> tuple[Roofs, Found, dict[str, float]]:
+    """Compare the served network with its peers and the roofs, in interleaved rounds.
+
+    The share of its time by kernel comes with it.
+    """
     round_s = DRY_ROUND_S if options.is_dry else ROUND_S
     with asyncio.Runner() as runner, track_file(of.subject.sample_rate, options) as file:
         runner.run(of.step.compile())
@@ -102,14 +106,16 @@ def measure(of: Served, options: Options) -> tuple[Roofs, Found]:
             "batcher": lambda: runner.run(of.served_rate(round_s)),
         }
         found = interleave(contenders, options.rounds)
+        kernel_shares = runner.run(of.kernel_shares())
     found |= {"eager float32": eager, "one at a time": single}
     rates = {name: statistics.median(of_one) for name, of_one in found.items()}
-    return roofs, Found(
+    measured = Found(
         rates,
         of_loop=median_ratio(found["batcher"], found["bare loop"]),
         of_single=rates["batcher"] / rates["one at a time"],
         shares=roofs.shares(rates["batcher"], of),
     )
+    return roofs, measured, kernel_shares
 
 
 def _eager_rates(

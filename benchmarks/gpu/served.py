@@ -8,6 +8,7 @@ has networks of a few kilobytes on the CPU.
 import asyncio
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -17,6 +18,7 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import PreTrainedModel
 
@@ -41,6 +43,8 @@ SUBJECTS = {"mert-95m": "mert-95m", "ast-audioset": "ast"}
 CALLERS = 4
 """Tracks that wait or run at a time, a full batch each."""
 DRY_SIZES = (1, 4)
+KERNEL_NAME = 100
+"""Characters that are told of it: what templates spell out is longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +86,24 @@ class Served:
             lambda: rates.append(loop_rate(model.forward, windows, duration_s))
         )
         return rates[0]
+
+    async def kernel_shares(self, n: int = 8) -> dict[str, float]:
+        """Share of a full batch's time by kernel, the largest first; by operator on a CPU."""
+        (model,) = self.step.step.models
+        windows = self.windows(self.batch).to(self.device)
+        is_gpu = self.device.type == "cuda"
+        took: Counter[str] = Counter()
+
+        def work() -> None:
+            activity = ProfilerActivity.CUDA if is_gpu else ProfilerActivity.CPU
+            with profile(activities=[activity]) as seen:
+                _wait(model.forward(windows))
+            for of_name in seen.key_averages():
+                us = of_name.self_device_time_total if is_gpu else of_name.self_cpu_time_total
+                took[of_name.key[:KERNEL_NAME]] += us
+
+        await self.step.device.call(work)
+        return {name: us / max(1.0, took.total()) for name, us in took.most_common(n)}
 
     async def served_rate(self, duration_s: float) -> float:
         """Windows per second of tracks of a full batch each, four of which run or wait."""

@@ -16,6 +16,8 @@ _F_MIN_HZ, _F_MAX_HZ = 25.0, 3500.0
 _N_PEAKS = 60
 _N_HARMONICS = 4
 _HARMONIC_DECAY = 0.6
+_VOTE = float(1 << 22)
+"""What the strongest peak of a frame counts; all votes of a frame stay far below 2³¹."""
 _C0_HZ = 440.0 * 2.0 ** (-57 / 12)
 
 # Faraldo, Jordà, Herrera, "A multi-profile method for key estimation in EDM", AES Conference on
@@ -113,13 +115,20 @@ class Hpcp(nn.Module):
         curve = (2.0 * strength - a - c).clamp_min(1e-12)
         bins = picks + self._first + (0.5 * (c - a) / curve).clamp(-0.5, 0.5)
         pitch = 12.0 * torch.log2(bins * (SAMPLE_RATE / WIN_LENGTH / _C0_HZ))
-        profile = torch.zeros(*strength.shape[:-1], 12 * BINS_PER_SEMITONE, device=waveform.device)
+        # Counted in whole numbers: a GPU adds in any order, and sums of floats would differ.
+        loudest = strength[..., :1]
+        unit = _VOTE / loudest.clamp_min(1e-12)
+        counts = torch.zeros(
+            *strength.shape[:-1], 12 * BINS_PER_SEMITONE, dtype=torch.int32, device=waveform.device
+        )
         for harmonic, shift in enumerate(self._shifts):
             nearest = ((pitch - shift) * BINS_PER_SEMITONE).round().long()
-            votes = strength * _HARMONIC_DECAY**harmonic
-            profile.scatter_add_(-1, nearest % (12 * BINS_PER_SEMITONE), votes)
+            votes = (strength * (unit * _HARMONIC_DECAY**harmonic)).int()
+            counts.scatter_add_(-1, nearest % (12 * BINS_PER_SEMITONE), votes)
+        profile = counts.float()
         largest = profile.amax(-1, keepdim=True)
-        return torch.where(largest > 1e-6, profile / largest.clamp_min(1e-6), 0.0)
+        is_heard = largest * loudest > 1e-6 * _VOTE
+        return torch.where(is_heard, profile / largest.clamp_min(1.0), 0.0)
 
 
 def fold(profile: NDArray[np.float32], tuning_cents: float = 0.0) -> NDArray[np.float32]:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import torch
 from rich.console import Console
 
 from benchmarks.gpu import __main__ as everything
-from benchmarks.gpu import check, embed, end_to_end, frontends
+from benchmarks.gpu import analysis, check, embed, end_to_end, frontends
 from benchmarks.gpu.dry import device_for, kernels
 from benchmarks.gpu.roofs import Roofs, bound, copy_bytes_per_s
 from benchmarks.gpu.served import served
@@ -18,6 +19,10 @@ from benchmarks.gpu.track_file import track_file
 from benchmarks.registry import run_benchmark
 from benchmarks.report import Options
 from configs.tables import load_table
+from models.checkpoints.cache import pull
+from models.checkpoints.cards import ModelCard
+from pipelines.analysis.records import MoodTag
+from serve_app.services.simulation.features import simulated_features
 
 DRY = Options(rounds=1, is_dry=True)
 CPU = torch.device("cpu")
@@ -53,6 +58,7 @@ def test_embedding_goes_through_the_deployments_own_path() -> None:
         }
         assert min(found["windows_per_s"].values()) > 0
         assert found["bound_by"] in {"matrix", "copy", "decode", "launches, host"}
+        assert 0.5 < sum(found["kernel_shares"].values()) <= 1.0 + 1e-9
     assert all(len(row) == len(result.columns) for row in result.rows)
 
 
@@ -80,6 +86,55 @@ def test_files_become_vectors_and_the_halves_are_measured_too() -> None:
     assert all(len(row) == len(result.columns) for row in result.rows)
 
 
+def test_files_are_analysed_and_the_answers_held_against_the_cpus(
+    cards: dict[str, ModelCard], model_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(analysis, "default_model_dir", lambda: tmp_path)
+    assert "checkpoints are missing" in analysis.run(DRY).skipped
+    monkeypatch.setattr(analysis, "default_model_dir", lambda: model_dir)
+    for model_id in ("vibenet", "musicnn-mtt", "afa-embed-1", "afa-beats-3"):
+        pull(cards[model_id], model_dir)
+    result = analysis.run(DRY)
+    rates = result.values["audio_s_per_s"]
+    assert list(rates) == ["decode alone", "analysis alone", "files to results"]
+    assert result.values["share_of_slower_half"] > 0
+    busy = result.values["device_s_per_minute"]
+    assert busy.pop("all") == pytest.approx(sum(busy.values()))
+    assert len(busy) == 11
+    assert result.values["core_s_per_minute"] > 0
+    agreed = result.values["agreement_with_cpu"]
+    assert (agreed["tracks"], agreed["same_tempo"], agreed["same_key"]) == (1, 1, 1)
+    assert agreed["embedding"] > 0.9999
+    assert all(len(row) == len(result.columns) for row in result.rows)
+
+
+def test_answers_that_differ_are_told() -> None:
+    one = replace(
+        simulated_features("x"),
+        beats=[0.5, 1.0, 1.5],
+        key=4,
+        valence=0.5,
+        mood_tags=[MoodTag("calm", 0.5), MoodTag("dark", 0.5)],
+        embedding=[1.0, 0.0],
+    )
+    other = replace(
+        one,
+        tempo=one.tempo + 1.0,
+        key=5,
+        beats=[0.51, 1.03, 1.53],
+        valence=0.75,
+        mood_tags=[MoodTag("calm", 0.375)],
+        embedding=[0.6, 0.8],
+    )
+    agreed = analysis.agreement([one, one], [one, other])
+    assert (agreed.tracks, agreed.same_tempo, agreed.same_key) == (2, 1, 1)
+    assert agreed.same_beats == pytest.approx(1 / 3)
+    assert (agreed.attributes, agreed.tags) == pytest.approx((0.25, 0.125))
+    assert agreed.embedding == pytest.approx(0.6)
+    assert analysis.same_beats([], []) == 1.0
+    assert analysis.same_beats([], [1.0]) == 0.0
+
+
 def test_front_ends_are_told_in_shares_of_the_copy() -> None:
     result = frontends.run(DRY)
     assert len(result.values["by_front_end"]) == len(result.rows) > 10
@@ -96,7 +151,7 @@ def test_one_command_runs_them_all(
         everything, "run_benchmark", lambda name, options: ran.append((name, options))
     )
     assert everything.main(["--dry"]) == 1
-    assert [name for name, _ in ran] == ["check", "gpu-embed", "gpu-e2e", "gpu-frontends"]
+    assert [name for name, _ in ran] == ["check", *everything.BENCHMARKS]
     assert all(options.is_dry for _, options in ran)
     assert everything.main(["--wet"]) == 2
 
@@ -113,9 +168,8 @@ def test_a_dry_run_leaves_no_result(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_without_a_gpu_nothing_is_measured_unless_dry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     assert device_for(Options()) is None
-    assert [module.run(Options()).skipped for module in (embed, end_to_end, frontends)] == [
-        "there is no CUDA device here"
-    ] * 3
+    modules = (analysis, embed, end_to_end, frontends)
+    assert {module.run(Options()).skipped for module in modules} == {"there is no CUDA device here"}
     assert check.main([], Options()) == 0
 
 

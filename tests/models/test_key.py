@@ -49,6 +49,20 @@ def test_level_does_not_matter() -> None:
     np.testing.assert_allclose(quiet, loud, atol=1e-2)
 
 
+def test_the_order_in_which_peaks_vote_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    noise = 0.1 * torch.randn(1, SAMPLE_RATE, generator=torch.Generator().manual_seed(0))
+    in_order = Hpcp()(noise)
+    topk = torch.Tensor.topk
+
+    def shuffled(rows: torch.Tensor, k: int, dim: int) -> tuple[torch.Tensor, torch.Tensor]:
+        values, places = topk(rows, k, dim=dim)
+        order = torch.cat([torch.tensor([0]), 1 + torch.randperm(k - 1)])  # the loudest is first
+        return values[..., order], places[..., order]
+
+    monkeypatch.setattr(torch.Tensor, "topk", shuffled)
+    assert torch.equal(Hpcp()(noise), in_order)
+
+
 def test_silence_is_zero() -> None:
     silent = Hpcp()(torch.zeros(1, WIN_LENGTH))
     assert not silent.any()

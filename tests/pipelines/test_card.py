@@ -34,19 +34,22 @@ HEARD: dict[str, Build] = {
 
 
 def music(seconds: float) -> Waveform:
+    """Chords and hits with nothing above 11 kHz, as a lossy format leaves it."""
     t = np.arange(int(seconds * SAMPLE_RATE)) / SAMPLE_RATE
     chord = sum(np.sin(2 * np.pi * hertz * t) for hertz in (220.0, 277.18, 329.63, 2637.0))
     hit = np.random.default_rng(0).normal(size=len(t)) * np.exp(-25 * (t % 0.5))
     left, right = 0.1 * chord + 0.2 * hit, 0.08 * chord + 0.25 * hit
-    return Waveform(np.stack([left, right]).astype(np.float32), SAMPLE_RATE)
+    spectrum = np.fft.rfft(np.stack([left, right]))
+    spectrum[:, spectrum.shape[1] // 2 :] = 0
+    return Waveform(np.fft.irfft(spectrum, len(t)).astype(np.float32), SAMPLE_RATE)
 
 
 @pytest.mark.parametrize("name", HEARD)
 def test_a_track_comes_once_and_is_heard_alike(
     name: str, cards: dict[str, ModelCard], model_dir: Path
 ) -> None:
-    chosen = choose_cards(cards, "any", {"embedding": "musicnn-msd-768"})
-    for model_id in ("vibenet", "musicnn-mtt", "musicnn-msd-768", "afa-beats-3"):
+    chosen = choose_cards(cards, "any")
+    for model_id in ("vibenet", "musicnn-mtt", "afa-embed-1", "afa-beats-3"):
         pull(cards[model_id], model_dir)
     on_host: Step[Any] = HEARD[name](chosen, model_dir, CPU)
     there = run_local(on_host, music(8.0))
@@ -55,7 +58,7 @@ def test_a_track_comes_once_and_is_heard_alike(
         run_local(step, music(2.0), device=DEVICE)  # tables that are made once
         before = card.n_bytes
         here = run_local(step, music(8.0), device=DEVICE)
-    pcm_bytes = 8 * SAMPLE_RATE * (1 if step.is_mono else 2) * 2
+    pcm_bytes = 8 * SAMPLE_RATE * (1 if step.is_mono else 2) * 4
     assert pcm_bytes <= card.n_bytes - before <= 1.05 * pcm_bytes
     compare(here, there)
 

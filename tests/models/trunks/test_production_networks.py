@@ -125,6 +125,23 @@ def test_ast_is_transformers_on_its_own_extractors_features(build: Build, tmp_pa
     assert model.config._attn_implementation == "sdpa"
 
 
+def test_a_compiled_ast_attends_without_a_mask(build: Build, tmp_path: Path) -> None:
+    """A mask rules flash attention out: transformers 5.17 made one, and AST took four times."""
+    save(ASTForAudioClassification(ASTConfig(**AST_SIZE)), tmp_path)
+    network = build("ast-audioset", ("config.json", "model.safetensors"))
+    masks: list[object] = []
+
+    def look(graph: torch.fx.GraphModule, _inputs: object) -> Callable[..., Any]:
+        attention = torch.nn.functional.scaled_dot_product_attention
+        calls = [node for node in graph.graph.nodes if node.target is attention]
+        masks.extend(call.kwargs["attn_mask"] for call in calls)
+        return graph.forward
+
+    network.compile_trunk(backend=look, dynamic=False)
+    run(network, noise(2, 127 * 160 + 400))
+    assert masks == [None] * SIZE["num_hidden_layers"]
+
+
 def test_a_card_without_configuration_means_the_published_size(
     build: Build, tmp_path: Path
 ) -> None:

@@ -93,7 +93,7 @@ async def test_two_recorded_networks_serve_at_once_and_give_their_memory_back(
         await device.call(model.warm_up)
         for n in (1, 3, 8) * 20:
             windows = torch.randn(n, model.spec.length)
-            outputs, _ = await device.run(model.forward, [windows], 0)
+            outputs, _ = await device.run(model.forward, [lambda windows=windows: windows], 0)
             with torch.inference_mode():
                 wanted = network.trunk[2](
                     torch.nn.functional.gelu(network.trunk[0](windows[:, :512].cuda()))
