@@ -24,6 +24,8 @@ _OFFSET = -0.691
 _CHANNEL_GAINS = (1.0, 1.0, 1.0, 1.41, 1.41)  # L, R, C, Ls, Rs: BS.1770-4 table 3.
 _BLOCK_SAMPLES = 1 << 18
 """Filtered at once: so much stays in a processor's cache, and more costs page faults."""
+_BLOCK_SAMPLES_GPU = 1 << 25
+"""Whose launches take longer than a processor's block."""
 _GATING_STEPS = 4
 _SHORT_TERM_STEPS = 30
 
@@ -122,7 +124,8 @@ def step_energies(waveform: Tensor, sample_rate: int) -> Tensor:
     n_frames = max(1, math.ceil(n_steps / per_frame))
     lead, hop = n_fft - per_frame * step, per_frame * step
     response = _k_weighting_response(sample_rate, n_fft, waveform.device)
-    at_once = max(1, _BLOCK_SAMPLES // (b * c * n_fft))
+    n_samples = _BLOCK_SAMPLES if waveform.device.type == "cpu" else _BLOCK_SAMPLES_GPU
+    at_once = max(1, n_samples // (b * c * n_fft))
     energies = []
     for first in range(0, n_frames, at_once):
         start, stop = first * hop - lead, min(n_frames, first + at_once) * hop

@@ -7,10 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from models.checkpoints.cache import pull
 from models.checkpoints.cards import ModelCard, choose_cards
+from models.loudness import step_energies
 from pipelines.analysis import embedding, mood, mood_and_embedding, spectral
+from pipelines.audio.track import resampled
 from pipelines.audio.waveform import SAMPLE_RATE, Waveform
 from pipelines.batching.steps import CPU, Both, Step, run_local
 from tests.card import DEVICE, Card
@@ -87,6 +90,30 @@ def compare(here: Any, there: Any) -> None:
         assert [tag.tag for tag in here.tags] == [tag.tag for tag in there.tags]
     else:
         assert float(np.dot(here.vector, there.vector)) > 0.9999
+
+
+def test_a_card_transforms_much_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Launching a kernel takes longer than a processor's block of samples."""
+    transforms: list[int | None] = []
+    rfft = torch.fft.rfft
+
+    def counted(samples: Tensor, n: int | None = None) -> Tensor:
+        transforms.append(n)
+        return rfft(samples, n)
+
+    monkeypatch.setattr(torch.fft, "rfft", counted)
+    samples = torch.randn(4, 2, 10 * SAMPLE_RATE, generator=torch.Generator().manual_seed(0))
+    there = step_energies(samples, SAMPLE_RATE)
+    assert len(transforms) > 10
+    with torch.inference_mode(), Card():
+        step_energies(samples[:1].to(DEVICE), SAMPLE_RATE)  # the filter's own
+        transforms.clear()
+        here = step_energies(samples.to(DEVICE), SAMPLE_RATE).cpu()
+        assert len(transforms) == 1
+        transforms.clear()
+        resampled(samples[0, 0].to(DEVICE), SAMPLE_RATE, 16_000)
+    assert len(transforms) <= 2  # the filter's, and one block
+    torch.testing.assert_close(here, there, rtol=1e-5, atol=0)
 
 
 def test_the_card_takes_part_in_nothing_of_the_host() -> None:
