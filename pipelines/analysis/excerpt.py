@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from pipelines.analysis.records import MoodResult
-from pipelines.audio.decode import AudioClaims, DecodeLimits, decode, decode_segments, probe
+from pipelines.audio.decode import DecodeLimits, decode, decode_segments, probe
+from pipelines.audio.decode_answer import AudioClaims
 from pipelines.audio.waveform import Waveform
 
 LEAST_SHARE = 0.9

@@ -3,8 +3,7 @@
 A spawner process per `Decoder` (see `pipelines.audio.decode_spawner`) imports PyAV once and forks a
 child per file; the child gets the file as stdin, a pipe as stdout and memory for the samples, no
 file system, no network, no way to start anything, and limits on memory, processor time and wall
-clock. What it writes is believed as little as the file: a message that no honest child writes
-counts as its crash, and samples are looked at when it has ended and cannot change them any more.
+clock. What it writes is believed as little as the file (see `pipelines.audio.decode_answer`).
 PyAV is never imported in this process. A damaged or cut-off file gives what can be decoded of it,
 as players do, unless more of its packets fail than succeed or less than ``min_seconds`` remain.
 More than two channels are mixed down to stereo.
@@ -17,16 +16,10 @@ import contextlib
 import fcntl
 import functools
 import importlib.util
-import itertools
 import json
-import math
 import mmap
 import os
-import re
-import select
-import signal
 import socket
-import struct
 import subprocess
 import sys
 import threading
@@ -35,54 +28,20 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from pipelines.audio.shared_rows import LOUDEST, SharedRows
-from pipelines.audio.waveform import (
-    SAMPLE_RATE,
-    AudioError,
-    AudioTooLongError,
-    AudioTooShortError,
-    Samples,
-    UndecodableAudioError,
-    Waveform,
-)
+from pipelines.audio.decode_answer import Answer, AudioClaims
+from pipelines.audio.shared_rows import SharedRows
+from pipelines.audio.waveform import SAMPLE_RATE, Waveform
 
 AV_VERSION = "18.1.0"
 """The PyAV release whose bundled FFmpeg is known to keep to the whitelists."""
 
 SPAWNER = Path(__file__).with_name("decode_spawner.py")
-HEADER = struct.Struct("<cBI")
-MAX_TEXT_BYTES = 4096
 GRACE_S = 5.0
 """How long after a child's deadline its end may stay unreported before it is given up."""
 
 
-MOST_WRONG = 0.01
-"""Share of samples that may be no sound. They are silenced as damaged packets are skipped: a bit
-that flips in an MP3 or AAC file makes a frame of samples of up to 55,000 (measured), one flip in
-each second of it .8 % of its samples. A float file of which more is wrong was computed wrong."""
-
-_ERRORS = {
-    kind.code: kind for kind in (UndecodableAudioError, AudioTooLongError, AudioTooShortError)
-}
-_DIGEST = re.compile(r"[0-9a-f]{64}", re.ASCII)
-_TOO_SLOW = "The audio takes too long to decode; use MP3, WAV, FLAC, OGG or M4A."
-_NO_SOUND = (
-    "{:.0%} of the audio's samples are no sound: not a number, infinite, or more than "
-    f"{LOUDEST:g} times full scale; export it again with samples between -1 and 1."
-)
-_CRASHED = "The audio file cannot be decoded; send it as MP3, WAV, FLAC, OGG or M4A."
-
-
 class DecoderUnavailableError(RuntimeError):
     """The decoding process cannot start: a fault of the installation, never of the audio."""
-
-
-class DecodingTooSlowError(UndecodableAudioError):
-    """The child was killed, for it took too long."""
-
-
-class DecoderCrashedError(UndecodableAudioError):
-    """The child ended without an answer, or with one that no honest child gives."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,22 +63,6 @@ class DecodeLimits:
     address_space_bytes: int = 1 << 30
     cpu_s: int = 30
     wall_s: float = 60.0
-
-
-@dataclass(frozen=True, slots=True)
-class AudioClaims:
-    """What a file's headers say of it; wrong as often as the file is.
-
-    Attributes:
-        duration_s: None when the container does not say.
-        sample_rate: Hz.
-    """
-
-    container: str
-    codec: str
-    sample_rate: int
-    channels: int
-    duration_s: float | None
 
 
 class Decoder:
@@ -180,7 +123,7 @@ class Decoder:
     def probe(self, source: Path, limits: DecodeLimits) -> AudioClaims:
         """Read the headers only."""
         with self._child(source, "probe", limits) as child:
-            return _claims(child.expect(b"I"))
+            return child.claims()
 
     def digest_packets(self, source: Path, limits: DecodeLimits) -> str:
         """Hash the audio as it lies in its container: other tags or covers do not change it.
@@ -194,10 +137,7 @@ class Decoder:
         """
         with self._child(source, "digest", limits) as child:
             child.expect(b"I")
-            digest = child.expect(b"I").decode("ascii", "replace").strip('"')
-        if _DIGEST.fullmatch(digest) is None:
-            raise DecoderCrashedError(_CRASHED)
-        return digest
+            return child.digest()
 
     def active_walls(self) -> dict[str, str]:
         """Name every wall and whether it stands: "on", or "off: " and the reason."""
@@ -218,7 +158,7 @@ class Decoder:
     @contextlib.contextmanager
     def _child(
         self, source: Path, task: str, limits: DecodeLimits, capacity: int = 0, **more: object
-    ) -> Iterator["_Child"]:
+    ) -> Iterator[Answer]:
         deadline = time.monotonic() + limits.wall_s + GRACE_S
         with contextlib.ExitStack() as ours:
             with contextlib.ExitStack() as given:
@@ -235,7 +175,7 @@ class Decoder:
                 self._send(
                     json.dumps(asked).encode(), [audio.fileno(), output_end, samples, status_end]
                 )
-            yield _Child(output, status, rows, deadline)
+            yield Answer(output, status, rows, deadline)
 
     def _send(self, request: bytes, descriptors: list[int]) -> None:
         with self._lock:
@@ -300,82 +240,6 @@ class Decoder:
             self._process = None
 
 
-class _Child:
-    """Our ends of one child's pipes, and its samples."""
-
-    def __init__(self, output: int, status: int, rows: SharedRows, deadline: float) -> None:
-        self._output = output
-        self._status = status
-        self._rows = rows
-        self._deadline = deadline
-
-    def expect(self, tag: bytes) -> bytes:
-        """Read one JSON message with ``tag``."""
-        found, _, size = self._header()
-        payload = self._payload(size)
-        if found != tag:
-            raise _refusal(payload)
-        return payload
-
-    def stretches(self, capacities: Sequence[int]) -> list[Samples]:
-        """Wait for the child's end and give what it has written, ``[C, T]``, T ≤ a capacity."""
-        rows, edges = self._rows, [0]
-        for capacity in capacities:
-            most = rows.n + capacity
-            while (header := self._header())[0] != b"S":
-                tag, channels, size = header
-                if tag != b"P":
-                    raise _refusal(self._payload(size))
-                is_odd = channels not in (1, 2) or rows.channels not in (0, channels)
-                if is_odd or not 0 < size <= most - rows.n:
-                    raise DecoderCrashedError(_CRASHED)
-                rows.take(channels, size)
-            edges.append(rows.n)
-        self.expect(b".")
-        self._end()
-        samples, n_wrong = rows.checked()
-        if n_wrong > MOST_WRONG * samples.size:
-            raise UndecodableAudioError(_NO_SOUND.format(n_wrong / samples.size))
-        return [samples[:, start:stop] for start, stop in itertools.pairwise(edges)]
-
-    def _header(self) -> tuple[bytes, int, int]:
-        header = bytearray(HEADER.size)
-        self._read(memoryview(header))
-        tag, channels, size = HEADER.unpack(header)
-        return tag, channels, size
-
-    def _payload(self, size: int) -> bytes:
-        payload = bytearray(min(size, MAX_TEXT_BYTES))
-        self._read(memoryview(payload))
-        return bytes(payload)
-
-    def _read(self, target: memoryview) -> None:
-        while target:
-            self._wait(self._output)
-            n = os.readv(self._output, [target])
-            if n == 0:
-                self._end()
-                raise DecoderCrashedError(_CRASHED)
-            target = target[n:]
-
-    def _end(self) -> None:
-        """Wait until the child has ended, and well."""
-        self._wait(self._status)
-        status = os.read(self._status, 4)
-        code = os.waitstatus_to_exitcode(struct.unpack("<i", status)[0]) if status else None
-        if code in (-signal.SIGXCPU, -signal.SIGKILL):
-            raise DecodingTooSlowError(_TOO_SLOW)
-        if code != 0:
-            raise DecoderCrashedError(_CRASHED)
-
-    def _wait(self, descriptor: int) -> None:
-        poll = select.poll()
-        poll.register(descriptor, select.POLLIN)
-        remaining_s = self._deadline - time.monotonic()
-        if remaining_s <= 0 or not poll.poll(remaining_s * 1000):
-            raise DecodingTooSlowError(_TOO_SLOW)
-
-
 def _pipe(ours: contextlib.ExitStack, given: contextlib.ExitStack) -> tuple[int, int]:
     """Make a pipe whose reading end is closed with ours, its writing end with what is given.
 
@@ -387,35 +251,6 @@ def _pipe(ours: contextlib.ExitStack, given: contextlib.ExitStack) -> tuple[int,
     with contextlib.suppress(OSError):
         fcntl.fcntl(reading, fcntl.F_SETPIPE_SZ, mmap.PAGESIZE)
     return reading, writing
-
-
-def _refusal(payload: bytes) -> AudioError:
-    try:
-        code, message = json.loads(payload)
-        return _ERRORS[code](str(message))
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return DecoderCrashedError(_CRASHED)
-
-
-def _claims(payload: bytes) -> AudioClaims:
-    """Read what a child says of the headers.
-
-    Raises:
-        UndecodableAudioError: It is nothing that an honest child says.
-    """
-    try:
-        claims = AudioClaims(**json.loads(payload))
-    except (ValueError, TypeError, RecursionError) as error:
-        raise DecoderCrashedError(_CRASHED) from error
-    texts, counts = (claims.container, claims.codec), (claims.sample_rate, claims.channels)
-    duration_s = claims.duration_s
-    if not (
-        all(type(text) is str for text in texts)
-        and all(type(count) is int and count >= 0 for count in counts)
-        and (duration_s is None or (type(duration_s) is float and math.isfinite(duration_s)))
-    ):
-        raise DecoderCrashedError(_CRASHED)
-    return claims
 
 
 @functools.cache

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from pipelines.audio.decode import DecoderCrashedError, DecodingTooSlowError
+from pipelines.audio.decode_answer import DecoderCrashedError, DecodingTooSlowError
 from pipelines.audio.waveform import AudioError
 from serve_app.domain.telemetry.metrics import DECODES
 

@@ -7,7 +7,8 @@ import pytest
 
 from pipelines.analysis.excerpt import Excerpt, decode_excerpt
 from pipelines.analysis.records import MoodResult
-from pipelines.audio.decode import AudioClaims, DecodeLimits, decode
+from pipelines.audio.decode import DecodeLimits, decode
+from pipelines.audio.decode_answer import AudioClaims
 from pipelines.audio.waveform import AudioTooLongError, Waveform
 from tests.data.audio_files import encode
 

@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipelines.audio.decode import GRACE_S, LOUDEST, DecodeLimits, Decoder
+from pipelines.audio.decode import GRACE_S, DecodeLimits, Decoder
+from pipelines.audio.shared_rows import LOUDEST
 from pipelines.audio.waveform import AudioError
 from tests.pipelines.audio.hostile_files import hostile_files
 
