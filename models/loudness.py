@@ -24,7 +24,7 @@ _OFFSET = -0.691
 _CHANNEL_GAINS = (1.0, 1.0, 1.0, 1.41, 1.41)  # L, R, C, Ls, Rs: BS.1770-4 table 3.
 _BLOCK_SAMPLES = 1 << 18
 """Filtered at once: so much stays in a processor's cache, and more costs page faults."""
-_BLOCK_SAMPLES_GPU = 1 << 25
+_BLOCK_SAMPLES_GPU = 1 << 24
 """Whose launches take longer than a processor's block."""
 _GATING_STEPS = 4
 _SHORT_TERM_STEPS = 30

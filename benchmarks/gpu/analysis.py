@@ -1,9 +1,11 @@
-"""The whole analysis of files on a GPU, as an actor of `afa backfill` does it.
+"""The whole analysis of files on a GPU, in one process, as an actor of `afa backfill` does it.
+
+Digests, tags and the Chromaprint, which such an actor also makes, are left out.
 
 The checkpoints are the shipped ones, so what the GPU says is held against what the processors of
 the same machine say. The peers are the two halves alone: decoding with nothing behind, and the
-analysis of tracks that lie decoded. Files: those of the folder ``AFA_GPU_AUDIO``, or the track that
-comes with afa.
+analysis of tracks that lie decoded. Files: what can be decoded of the folder ``AFA_GPU_AUDIO``, or
+the track that comes with afa.
 """
 
 import asyncio
@@ -33,7 +35,7 @@ from pipelines.analysis.networks.checkpoint_model import EAGER
 from pipelines.analysis.records import TrackFeatures
 from pipelines.audio.decode import DecodeLimits, Decoder
 from pipelines.audio.track import Track
-from pipelines.audio.waveform import Waveform
+from pipelines.audio.waveform import AudioError, Waveform
 from pipelines.batching.backfill import backfill
 from pipelines.batching.device import Turns
 from pipelines.batching.runner import BatchedStep
@@ -119,7 +121,7 @@ class Steps:
     def __init__(self, device: torch.device) -> None:
         args = load_table("serve.gpu")["applications"][0]["args"]
         described = ModelArgs.model_validate(args["embedding"])
-        batch_windows = ModelArgs.model_validate(args["spectral"]).batch_windows
+        rhythm = ModelArgs.model_validate(args["spectral"])
         cards = choose_cards(parse_cards(load_table("models")))
         is_gpu = device.type == "cuda"
         execution = gpu_execution(described.execution) if is_gpu else EAGER
@@ -127,7 +129,8 @@ class Steps:
         self.spectral = BatchedStep(
             spectral.build(cards, default_model_dir(), device),
             device,
-            batch_windows if is_gpu else 0,
+            rhythm.batch_windows if is_gpu else 0,
+            max_batch_bytes=rhythm.batch_mib << 20,
             host_threads=n_cpus,
             finishers=n_cpus if is_gpu else 0,
             turns=turns,
@@ -136,6 +139,7 @@ class Steps:
             mood_and_embedding.build(cards, default_model_dir(), device, 0, execution),
             device,
             described.batch_windows if is_gpu else 0,
+            max_batch_bytes=described.batch_mib << 20,
             host_threads=n_cpus,
             turns=turns,
         )
@@ -227,16 +231,27 @@ def run(options: Options) -> Result:
         return Result(NAME, skipped=NO_DEVICE)
     decoder = Decoder()
     try:
-        return measure(device, decoder, _files(), options)
+        return measure(device, decoder, _files(decoder), options)
     except CheckpointError as error:
         return Result(NAME, skipped=f"checkpoints are missing ({error}); run `afa models pull`")
     finally:
         decoder.close()
 
 
-def _files() -> list[Path]:
+def _files(decoder: Decoder) -> list[Path]:
     folder = os.environ.get("AFA_GPU_AUDIO")
-    return sorted(path for path in Path(folder).iterdir() if path.is_file()) if folder else [DEMO]
+    if not folder:
+        return [DEMO]
+    found = sorted(path for path in Path(folder).iterdir() if path.is_file())
+    return [path for path in found if _is_audio(decoder, path)]
+
+
+def _is_audio(decoder: Decoder, path: Path) -> bool:
+    try:
+        decoder.check_head(path, DecodeLimits())
+    except AudioError:
+        return False
+    return True
 
 
 def measure(

@@ -34,8 +34,8 @@ DECODE_S = 0.11 * TRACK_S / 60
 """CPU seconds of a track, MP3 320k; measured by `afa bench decode`: .11 per minute."""
 OWN_S: Mapping[str, float] = {"Spectral": 0.011, "MoodAndEmbedding": 0.011}
 """CPU seconds of a track in the replica's own process, where threads take turns. For 180 s,
-measured: .004 or .006 to round and copy it, .002 to pass it on. Counted: 470 or 420 calls of
-kernels in batches of 8 tracks, at 10 µs, an estimate."""
+measured: .004 or .006 to round it to float16, as was done, and copy it, .002 to pass it on.
+Counted: 470 or 420 calls of kernels in batches of 8 tracks, at 10 µs, an estimate."""
 FINISH_S: Mapping[str, float] = {"Spectral": 0.091}
 """CPU seconds of a track in a process that finishes tracks, one on each CPU; measured for 180 s."""
 BESIDE = 0.65

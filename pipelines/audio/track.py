@@ -20,9 +20,9 @@ from pipelines.audio.waveform import Waveform
 # soxr's HQ recipe keeps 91 % of the band and is 120 dB down at its edge. A sinc under a Kaiser
 # window with these differs from it by less than 4e-4 of the level of music.
 _CROSSINGS, _ROLLOFF, _BETA = 96, 0.9565, 13.0
-_BLOCK = 1 << 21
+_BLOCK = 1 << 20
 """Samples transformed at once, up to twice as many: so that an hour takes no more memory than a
-minute, and a song a few kernels."""
+minute, and a song takes few kernels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,11 +101,9 @@ def resampled(samples: Tensor, sample_rate: int, target_rate: int) -> Tensor:
     divisor = math.gcd(sample_rate, target_rate)
     down, up = sample_rate // divisor, target_rate // divisor
     margin = -(-_reach(down, up) // down)
-    n = samples.shape[-1]
-    n_needed = -(-min(_BLOCK, n) // down) + 2 * margin
-    n_units = max(4 * margin, 1 << (n_needed - 1).bit_length())  # lengths that transform fast
+    n_units = max(4 * margin, 1 << (_BLOCK // down).bit_length())  # a length that transforms fast
     response = _response(down, up, n_units, samples.device)
-    kept = n_units - 2 * margin
+    n, kept = samples.shape[-1], n_units - 2 * margin
     ahead = functional.pad(samples, (margin * down, margin * down))
     blocks = []
     for start in range(0, n, kept * down):

@@ -111,7 +111,7 @@ def test_a_card_transforms_much_at_once(monkeypatch: pytest.MonkeyPatch) -> None
         here = step_energies(samples.to(DEVICE), SAMPLE_RATE).cpu()
         assert len(transforms) == 1
         transforms.clear()
-        resampled(samples[0, 0].to(DEVICE), SAMPLE_RATE, 16_000)
+        resampled(torch.zeros(40 * SAMPLE_RATE).to(DEVICE), SAMPLE_RATE, 16_000)
     assert len(transforms) <= 2  # the filter's, and one block
     torch.testing.assert_close(here, there, rtol=1e-5, atol=0)
 

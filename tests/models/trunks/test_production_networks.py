@@ -126,7 +126,7 @@ def test_ast_is_transformers_on_its_own_extractors_features(build: Build, tmp_pa
 
 
 def test_a_compiled_ast_attends_without_a_mask(build: Build, tmp_path: Path) -> None:
-    """A mask rules flash attention out: transformers 5.17 made one, and AST took four times."""
+    """A mask, as transformers 5.17 made one, rules flash attention out."""
     save(ASTForAudioClassification(ASTConfig(**AST_SIZE)), tmp_path)
     network = build("ast-audioset", ("config.json", "model.safetensors"))
     masks: list[object] = []
