@@ -33,30 +33,11 @@ _EVIDENCE = 12.0
 """Log-odds per unit of correlation: what makes the posterior of the profiles alone calibrated on
 real recordings (on rendered music 16 to 20 do)."""
 _WITNESS_FLOOR = 0.001
-_TOGETHER = 0.3
-"""Of the evidence's weight where there are witnesses: they hear the same as the profiles. Between
-what makes real recordings (.25) and rendered music (.5) calibrated."""
-
-# How much each chord's share of the time speaks for a key: major and minor chords from the tonic
-# upwards, and none. Fitted on 299 real recordings whose key estimators agree on, and 398 pieces of
-# `afa train key`'s generators (see docs/decisions/0057).
-_CHORDS_MAJOR = (
-    (8.3, -2.0, -1.3, -1.6, -2.3, 4.9, -1.9, 2.4, -0.7, 0.9, -1.9, -2.6),
-    (0.7, -1.4, 1.2, -0.8, 0.6, -1.3, -1.3, -2.1, -0.7, 3.7, -0.4, -1.9),
-    (-0.3,),
-)
-_CHORDS_MINOR = (
-    (5.1, -1.1, -3.0, 0.8, -2.2, -0.3, -1.9, 1.3, 2.8, -2.1, 0.5, -2.4),
-    (10.7, 0.2, 0.4, -1.5, -1.5, 2.8, -1.0, -1.0, -0.9, -1.7, -2.2, -0.7),
-    (0.3,),
-)
-_CHORD_WEIGHTS = np.stack(
-    [
-        np.concatenate([np.roll(major, n), np.roll(minor, n), none])
-        for major, minor, none in (_CHORDS_MAJOR, _CHORDS_MINOR)
-        for n in range(12)
-    ]
-)
+_BESIDE_WITNESSES = 8.0
+"""As `_EVIDENCE`, where there are witnesses."""
+_TOGETHER = 0.4
+"""Of all evidence where there are witnesses, since they hear the same as the profiles: between what
+makes real recordings (.4) and rendered music (above .45) calibrated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,20 +149,6 @@ def profile_correlations(chroma: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(_TEMPLATES @ centred / norm)
 
 
-def key_of_chords(shares: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Judge the key by the chords.
-
-    Args:
-        shares: Of the time, float64 ``[25]``: C major … B major, C minor … B minor, none.
-
-    Returns:
-        Probabilities, float64 ``[24]``: C major … B major, C minor … B minor.
-    """
-    odds = _CHORD_WEIGHTS @ shares
-    likelihood = np.exp(odds - odds.max())
-    return np.asarray(likelihood / likelihood.sum())
-
-
 def log_odds_of_keys(
     correlations: NDArray[np.float64], witnesses: NDArray[np.float64] | None = None
 ) -> NDArray[np.float64]:
@@ -189,15 +156,15 @@ def log_odds_of_keys(
 
     Args:
         correlations: See `profile_correlations`.
-        witnesses: Probabilities ``[K, 24]`` of networks and chords, in the same order.
+        witnesses: Probabilities ``[K, 24]`` of networks, in the same order.
 
     Returns:
         Log-odds ``[24]``, up to a constant.
     """
-    evidence = _EVIDENCE * correlations
     if witnesses is None:
-        return evidence
-    return np.asarray(_TOGETHER * (evidence + np.log(witnesses + _WITNESS_FLOOR).sum(axis=0)))
+        return _EVIDENCE * correlations
+    heard = np.log(witnesses + _WITNESS_FLOOR).sum(axis=0)
+    return np.asarray(_TOGETHER * (_BESIDE_WITNESSES * correlations + heard))
 
 
 def choose_key(

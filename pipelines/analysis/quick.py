@@ -57,7 +57,7 @@ class QuickAnalyzer:
         rows = forward_windows(self._beats, self._beats.windows(samples), BATCH_WINDOWS)
         evidence = replace(self._beats.join(rows, len(samples)), chords=chords)
         rhythm = estimate_rhythm(evidence, tempo_range=tempo_range)
-        key = self._key(samples, tuning, chords) if with_key else UNKNOWN
+        key = self._key(samples, tuning) if with_key else UNKNOWN
         return QuickFeatures(
             tempo=rhythm.tempo,
             tempo_confidence=rhythm.tempo_confidence,
@@ -71,7 +71,7 @@ class QuickAnalyzer:
         rows = forward_windows(self._chords, windows, BATCH_WINDOWS)
         return join_chords(rows, self._chords.grid, n_in_tune, len(samples))
 
-    def _key(self, samples: Tensor, tuning_cents: float, chords: ChordEvidence) -> Key:
+    def _key(self, samples: Tensor, tuning_cents: float) -> Key:
         windows = self._chroma.grid.windows(samples)
         rows = forward_windows(self._chroma, windows, BATCH_WINDOWS)
         chroma = self._chroma.chroma(rows, len(samples), tuning_cents)
@@ -79,7 +79,7 @@ class QuickAnalyzer:
         if self._key_networks is not None:
             windows = self._key_networks.windows(samples, tuning_cents)
             networks = forward_windows(self._key_networks, windows, BATCH_WINDOWS)["keys"].numpy()
-        return estimate_key(chroma, networks, chords.shares)
+        return estimate_key(chroma, networks)
 
 
 def build(

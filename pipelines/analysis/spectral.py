@@ -83,7 +83,7 @@ class SpectralFinisher:
         networks = None
         if self.key_networks is not None:
             networks = outputs[self.key_networks]["keys"].numpy()
-        key = estimate_key(chroma, networks, chords.shares)
+        key = estimate_key(chroma, networks)
         track = MeasuredTrack(
             duration_s=context.duration_s,
             sound=self.sound[1].join(outputs[self.sound[0]]["sound"], n).numpy(),

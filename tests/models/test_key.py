@@ -14,7 +14,6 @@ from models.tonality.key import (
     Hpcp,
     choose_key,
     fold,
-    key_of_chords,
     profile_correlations,
 )
 
@@ -133,27 +132,6 @@ def test_witnesses_that_contradict_each_other_leave_it_to_the_profiles() -> None
     found = choose_key(correlations, witnesses)
     assert found.key == 0
     assert found.confidence < choose_key(correlations).confidence
-
-
-@pytest.mark.parametrize("tonic", range(12))
-@pytest.mark.parametrize(
-    ("mode", "chords"),
-    [
-        (1, {0: 0.4, 5: 0.25, 7: 0.25, 21: 0.1}),
-        (1, {0: 0.5, 5: 0.25, 10: 0.25}),
-        (0, {12: 0.4, 8: 0.2, 10: 0.2, 17: 0.2}),
-        (0, {12: 0.9, 24: 0.1}),
-    ],
-    ids=["I IV V vi", "mixolydian rock", "i VI VII iv", "one chord"],
-)
-def test_chords_tell_the_key(tonic: int, mode: int, chords: dict[int, float]) -> None:
-    shares = np.zeros(25)
-    for chord, share in chords.items():
-        at = chord if chord == 24 else chord // 12 * 12 + (chord + tonic) % 12
-        shares[at] = share
-    found = key_of_chords(shares)
-    assert found.sum() == pytest.approx(1)
-    assert found.argmax() == tonic + 12 * (1 - mode)
 
 
 def test_a_flat_profile_tells_nothing() -> None:

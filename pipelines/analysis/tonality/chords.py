@@ -64,11 +64,6 @@ class ChordEvidence:
         """Of the chords, ``[N, 25]``."""
         return np.exp(self.chords, dtype=np.float64)
 
-    @property
-    def shares(self) -> NDArray[np.float64]:
-        """Each chord's share of the time, ``[25]``."""
-        return np.asarray(self.probabilities.mean(axis=0))
-
     @cached_property
     def changes_per_second(self) -> float:
         """How often the chord changes; 0 where it never does."""

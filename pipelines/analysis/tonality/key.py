@@ -16,7 +16,6 @@ from models.tonality.key import (
     Key,
     choose_key,
     fold,
-    key_of_chords,
     profile_correlations,
 )
 from models.tonality.skey import CROP_LENGTH
@@ -149,14 +148,12 @@ def _rate_in_tune(tuning_cents: float) -> int:
 def estimate_key(
     chroma: NDArray[np.float32],
     networks: NDArray[np.float32] | None = None,
-    chords: NDArray[np.float64] | None = None,
 ) -> Key:
     """Find the key of a stretch of music.
 
     Args:
         chroma: float32 ``[N, 12]`` from C.
         networks: float32 ``[W, K, 24]``, probabilities of W crops by K networks, if there are any.
-        chords: float64 ``[25]``, see `key_of_chords`, if they are known.
 
     Returns:
         The key; silence and sound without tonality are `UNKNOWN`.
@@ -165,7 +162,5 @@ def estimate_key(
     correlations = profile_correlations(profile)
     if correlations.max() < _LEAST_CORRELATION or profile.std() < _LEAST_CONTRAST * profile.mean():
         return UNKNOWN
-    witnesses = [] if networks is None else [*networks.mean(axis=0, dtype=np.float64)]
-    if chords is not None:
-        witnesses.append(key_of_chords(chords))
-    return choose_key(correlations, np.stack(witnesses) if witnesses else None)
+    witnesses = None if networks is None else networks.mean(axis=0, dtype=np.float64)
+    return choose_key(correlations, witnesses)

@@ -1,4 +1,4 @@
-"""Recordings without labels, and the keys that the service hears in them."""
+"""Recordings without labels, and the keys that afa hears in them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from models.checkpoints.cards import ModelCard
-from models.tonality.key import key_of_chords, log_odds_of_keys, profile_correlations
+from models.tonality.key import profile_correlations
 from models.tonality.keynet import SAMPLE_RATE, KeyBands
 from models.tonality.skey import CROP_LENGTH
 from models.tonality.tuning import estimate_tuning
@@ -19,6 +19,7 @@ from pipelines.analysis.tonality.chords import join_chords
 from pipelines.analysis.tonality.key import ChromaModel, played_in_tune
 from pipelines.audio.gain import peak_of
 from pipelines.batching.steps import CPU, forward_windows
+from pipelines.training.key.chord_keys import key_of_chords
 from pipelines.training.recordings import decode_beginning
 
 LONGEST_S = 360.0
@@ -28,6 +29,8 @@ _BATCH = 2
 _STRETCH = 30 * SAMPLE_RATE
 _SHORTEST = 31 * SAMPLE_RATE
 """In tune, a sharp recording is longer, a flat one shorter by 3 % at most."""
+_PROFILES, _WITNESS_FLOOR, _TOGETHER = 12.0, 0.001, 0.3
+"""How the evidence of a stretch is weighed: as the service did when `afa-key-2` was trained."""
 _AROUND = (0.25, 0.5, 1.0, 0.5, 0.25)
 """How much the evidence of a stretch and of those around it counts for its key."""
 
@@ -58,7 +61,7 @@ class HeardRecording:
 
 
 class KeyEar:
-    """Hears keys as the service does: by profiles, key networks and chords.
+    """Hears keys by profiles, key networks and chords.
 
     Args:
         cards: Role → cards, see `models.checkpoints.cards.choose_cards`.
@@ -103,12 +106,13 @@ class KeyEar:
         windows, n_in_tune = self._chords.windows(padded, 0.0, n)
         rows = forward_windows(self._chords, windows, _BATCH)
         chords = join_chords(rows, self._chords.grid, n_in_tune, n)
-        witnesses = [key_of_chords(chords.shares)]
+        witnesses = [key_of_chords(chords.probabilities.mean(axis=0))]
         if self._networks is not None:
             crops = torch.stack([stretch[:CROP_LENGTH], stretch[-CROP_LENGTH:]])
             witnesses += [*self._networks.forward(crops)["keys"].mean(0).double().numpy()]
         correlations = profile_correlations(chroma.sum(axis=0, dtype=np.float64))
-        return log_odds_of_keys(correlations, np.stack(witnesses))
+        heard = np.log(np.stack(witnesses) + _WITNESS_FLOOR).sum(axis=0)
+        return np.asarray(_TOGETHER * (_PROFILES * correlations + heard))
 
 
 def _with_those_around(evidence: NDArray[np.float64]) -> NDArray[np.float32]:

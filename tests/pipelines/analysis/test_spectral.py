@@ -68,7 +68,7 @@ def test_tempo_beats_and_key(piece_result: SpectralResult) -> None:
     assert piece_result.models["beats"] == "afa-beats-3"
 
 
-def test_key_and_rhythm_hear_the_chords(
+def test_rhythm_hears_the_chords_and_key_the_networks(
     step: SpectralStep, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     of_key = Mock(wraps=spectral.estimate_key)
@@ -76,10 +76,9 @@ def test_key_and_rhythm_hear_the_chords(
     monkeypatch.setattr(spectral, "estimate_key", of_key)
     monkeypatch.setattr(spectral, "estimate_rhythm", of_rhythm)
     result = run_local(step, Waveform(PIECE.samples))
-    _, networks, shares = of_key.call_args.args
-    chords = of_rhythm.call_args.args[0].chords
-    np.testing.assert_array_equal(shares, chords.shares)
+    _, networks = of_key.call_args.args
     assert networks.shape[1:] == (2, 24)
+    shares = of_rhythm.call_args.args[0].chords.probabilities.mean(axis=0)
     told = sum(chord.duration_s for chord in result.chords if (chord.root, chord.mode) == (9, 0))
     assert shares[12 + 9] == pytest.approx(told / (PIECE.samples.shape[1] / RATE), abs=0.1)
 

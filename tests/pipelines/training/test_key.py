@@ -12,6 +12,7 @@ from models.tonality.keynet import SAMPLE_RATE, KeyNetwork
 from pipelines.training.clips import UNKNOWN_KEY
 from pipelines.training.cycle import CyclePlan, parse_run, split_clips, write
 from pipelines.training.key.augmentation import augment, transposed
+from pipelines.training.key.chord_keys import key_of_chords
 from pipelines.training.key.clips import NO_BASS, KeyClip, measure
 from pipelines.training.key.fit import (
     HeardStretches,
@@ -185,3 +186,24 @@ def test_every_so_many_th_seed_is_kept_back() -> None:
     training, validation = split_clips(paths, 25)
     assert [path.stem for path in validation] == ["band_25", "band_50"]
     assert len(training) == 26
+
+
+@pytest.mark.parametrize("tonic", range(12))
+@pytest.mark.parametrize(
+    ("mode", "chords"),
+    [
+        (1, {0: 0.4, 5: 0.25, 7: 0.25, 21: 0.1}),
+        (1, {0: 0.5, 5: 0.25, 10: 0.25}),
+        (0, {12: 0.4, 8: 0.2, 10: 0.2, 17: 0.2}),
+        (0, {12: 0.9, 24: 0.1}),
+    ],
+    ids=["I IV V vi", "mixolydian rock", "i VI VII iv", "one chord"],
+)
+def test_chords_tell_the_key(tonic: int, mode: int, chords: dict[int, float]) -> None:
+    shares = np.zeros(25)
+    for chord, share in chords.items():
+        at = chord if chord == 24 else chord // 12 * 12 + (chord + tonic) % 12
+        shares[at] = share
+    found = key_of_chords(shares)
+    assert found.sum() == pytest.approx(1)
+    assert found.argmax() == tonic + 12 * (1 - mode)

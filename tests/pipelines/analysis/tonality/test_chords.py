@@ -77,12 +77,6 @@ def test_changes_are_counted_without_beats() -> None:
     assert evidence(*flicker, sureness=0.3).changes_per_second == 0
 
 
-def test_shares_are_those_of_the_time() -> None:
-    shares = evidence((6.0, 0, 0), (8.0, 7, 7), sureness=0.999).shares
-    assert shares[[0, 7]] == pytest.approx([0.75, 0.25], abs=0.03)
-    assert shares.sum() == pytest.approx(1)
-
-
 def test_names_are_what_mir_eval_reads() -> None:
     for root in range(12):
         for bass in range(12):
