@@ -36,8 +36,8 @@ _WITNESS_FLOOR = 0.001
 _BESIDE_WITNESSES = 8.0
 """As `_EVIDENCE`, where there are witnesses."""
 _TOGETHER = 0.4
-"""Of all evidence where there are witnesses, since they hear the same as the profiles: between what
-makes real recordings (.4) and rendered music (above .45) calibrated."""
+"""Of all evidence where there are witnesses, since they hear the same as the profiles: what makes
+real recordings calibrated (rendered music: more than .45)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,34 +149,20 @@ def profile_correlations(chroma: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(_TEMPLATES @ centred / norm)
 
 
-def log_odds_of_keys(
-    correlations: NDArray[np.float64], witnesses: NDArray[np.float64] | None = None
-) -> NDArray[np.float64]:
-    """Weigh the evidence for the 24 keys.
-
-    Args:
-        correlations: See `profile_correlations`.
-        witnesses: Probabilities ``[K, 24]`` of networks, in the same order.
-
-    Returns:
-        Log-odds ``[24]``, up to a constant.
-    """
-    if witnesses is None:
-        return _EVIDENCE * correlations
-    heard = np.log(witnesses + _WITNESS_FLOOR).sum(axis=0)
-    return np.asarray(_TOGETHER * (_BESIDE_WITNESSES * correlations + heard))
-
-
 def choose_key(
     correlations: NDArray[np.float64], witnesses: NDArray[np.float64] | None = None
 ) -> Key:
     """Choose the likeliest of the 24 keys; the confidence is its posterior probability.
 
     Args:
-        correlations: See `log_odds_of_keys`.
-        witnesses: Likewise.
+        correlations: See `profile_correlations`.
+        witnesses: Probabilities ``[K, 24]`` of networks, in the same order.
     """
-    evidence = log_odds_of_keys(correlations, witnesses)
+    if witnesses is None:
+        evidence = _EVIDENCE * correlations
+    else:
+        heard = np.log(witnesses + _WITNESS_FLOOR).sum(axis=0)
+        evidence = _TOGETHER * (_BESIDE_WITNESSES * correlations + heard)
     posterior = np.exp(evidence - evidence.max())
     best = int(evidence.argmax())
     return Key(best % 12, 1 if best < 12 else 0, float(posterior[best] / posterior.sum()))

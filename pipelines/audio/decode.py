@@ -8,7 +8,7 @@ PyAV is never imported in this process. A damaged or cut-off file gives what can
 as players do, unless more of its packets fail than succeed or less than ``min_seconds`` remain.
 More than two channels are mixed down to stereo.
 
-Invariant: every sample that leaves here is finite and within ±`LOUDEST`.
+Invariant: every sample that leaves here is finite and within ±`shared_rows.LOUDEST`.
 """
 
 import atexit
