@@ -5,7 +5,8 @@ at the same place. Landmarks keep their position between bins and frames: hashes
 that a changed playback speed leaves alone (`models.fingerprint.hashes`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import reduce
 
 import numpy as np
 import torch
@@ -164,16 +165,49 @@ def _smooth(power: Tensor) -> Tensor:
 
 def _local_maximum(level: Tensor, bins: int, frames: int) -> Tensor:
     """Largest value up to so many bins and frames away; ``[B, F, N]`` to the same shape."""
-    over_frames = torch_f.max_pool2d(level, (1, 2 * frames + 1), 1, (0, frames))
-    return torch_f.max_pool2d(over_frames, (2 * bins + 1, 1), 1, (bins, 0))
+    padded = torch_f.pad(level, (frames, frames, bins, bins), value=-torch.inf)
+    return _combine(
+        _combine(padded, 2 * frames + 1, 2, torch.maximum), 2 * bins + 1, 1, torch.maximum
+    )
 
 
 def _local_mean(level: Tensor) -> Tensor:
     """Mean level around each point; ``[B, F, N]`` to the same shape, edges repeated."""
     bins, frames = _LEVEL_BINS // 2, _LEVEL_FRAMES // 2
     padded = torch_f.pad(level[None], (frames, frames, bins, bins), mode="replicate")[0]
-    over_frames = torch_f.avg_pool2d(padded, (1, _LEVEL_FRAMES), 1)
-    return torch_f.avg_pool2d(over_frames, (_LEVEL_BINS, 1), 1)
+    over_frames = _combine(padded, _LEVEL_FRAMES, 2, torch.add)
+    return _combine(over_frames, _LEVEL_BINS, 1, torch.add) / (_LEVEL_FRAMES * _LEVEL_BINS)
+
+
+def _combine(
+    values: Tensor, size: int, dim: int, with_next: Callable[[Tensor, Tensor], Tensor]
+) -> Tensor:
+    """Sum up, or take the largest of, so many neighbours along a dimension.
+
+    Pooling looks at each of them; here spans of 1, 2, 4 and so on are made of the shorter ones, and
+    those that make up the size are joined, each neighbour once.
+
+    Args:
+        values: ``[B, F, N]``.
+        size: Neighbours.
+        dim: Along which they lie.
+        with_next: Joins what two spans have.
+
+    Returns:
+        Shorter by ``size - 1`` there.
+    """
+    n = values.shape[dim] - size + 1
+    parts = []
+    begin, span = 0, 1
+    while span <= size:
+        if size & span:
+            parts.append(values.narrow(dim, begin, n))
+            begin += span
+        rest = values.shape[dim] - span
+        if 2 * span <= size:
+            values = with_next(values.narrow(dim, 0, rest), values.narrow(dim, span, rest))
+        span *= 2
+    return reduce(with_next, parts)
 
 
 def _vertex(before: Tensor, centre: Tensor, after: Tensor) -> Tensor:

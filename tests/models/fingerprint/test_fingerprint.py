@@ -4,10 +4,18 @@ import torch
 from numpy.typing import NDArray
 
 from models.fingerprint.constellation import (
+    _LEVEL_BINS,
+    _LEVEL_FRAMES,
+    BINS_AROUND,
+    DENSE_BINS_AROUND,
+    DENSE_FRAMES_AROUND,
     DENSE_PER_S,
+    FRAMES_AROUND,
     MAX_LANDMARKS,
     WINDOW_LENGTH,
     LandmarkModel,
+    _local_maximum,
+    measure_prominence,
 )
 from models.fingerprint.hashes import index_hashes, query_hashes
 from models.fingerprint.landmarks import FRAME_S, HOP_LENGTH, N_FFT, SAMPLE_RATE, Fingerprint
@@ -85,6 +93,20 @@ def test_dense_landmarks_are_the_usual_ones_and_more(seconds: int) -> None:
     np.testing.assert_array_equal(dense[:3, dense[3] == 0], usual[:3])
     assert dense.shape[1] == pytest.approx(DENSE_PER_S * seconds, rel=0.02)
     assert dense.shape[1] > 1.2 * usual.shape[1]
+
+
+@pytest.mark.parametrize("n_frames", [1, 2, 9, 100])
+def test_surroundings_are_those_that_pooling_sees(n_frames: int) -> None:
+    torch.manual_seed(0)
+    level = torch.randn(2, 60, n_frames).round(decimals=1)
+    for bins, frames in ((BINS_AROUND, FRAMES_AROUND), (DENSE_BINS_AROUND, DENSE_FRAMES_AROUND)):
+        size = (2 * bins + 1, 2 * frames + 1)
+        largest = torch.nn.functional.max_pool2d(level, size, 1, (bins, frames))
+        assert torch.equal(_local_maximum(level, bins, frames), largest)
+    around = (_LEVEL_FRAMES // 2,) * 2 + (_LEVEL_BINS // 2,) * 2
+    repeated = torch.nn.functional.pad(level[None], around, mode="replicate")[0].double()
+    mean = torch.nn.functional.avg_pool2d(repeated, (_LEVEL_BINS, _LEVEL_FRAMES), 1)
+    torch.testing.assert_close(measure_prominence(level).double(), level - mean, rtol=0, atol=1e-6)
 
 
 def test_landmarks_do_not_depend_on_volume() -> None:
