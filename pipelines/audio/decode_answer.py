@@ -16,6 +16,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from pipelines.audio.decode_child import HEADER
 from pipelines.audio.shared_rows import LOUDEST, SharedRows
 from pipelines.audio.waveform import (
     AudioError,
@@ -25,7 +26,6 @@ from pipelines.audio.waveform import (
     UndecodableAudioError,
 )
 
-HEADER = struct.Struct("<cBI")
 MAX_TEXT_BYTES = 4096
 
 MOST_WRONG = 0.01
