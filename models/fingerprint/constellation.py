@@ -166,32 +166,29 @@ def _smooth(power: Tensor) -> Tensor:
 def _local_maximum(level: Tensor, bins: int, frames: int) -> Tensor:
     """Largest value up to so many bins and frames away; ``[B, F, N]`` to the same shape."""
     padded = torch_f.pad(level, (frames, frames, bins, bins), value=-torch.inf)
-    return _combine(
-        _combine(padded, 2 * frames + 1, 2, torch.maximum), 2 * bins + 1, 1, torch.maximum
-    )
+    over_frames = _pool(padded, 2 * frames + 1, 2, torch.maximum)
+    return _pool(over_frames, 2 * bins + 1, 1, torch.maximum)
 
 
 def _local_mean(level: Tensor) -> Tensor:
     """Mean level around each point; ``[B, F, N]`` to the same shape, edges repeated."""
     bins, frames = _LEVEL_BINS // 2, _LEVEL_FRAMES // 2
     padded = torch_f.pad(level[None], (frames, frames, bins, bins), mode="replicate")[0]
-    over_frames = _combine(padded, _LEVEL_FRAMES, 2, torch.add)
-    return _combine(over_frames, _LEVEL_BINS, 1, torch.add) / (_LEVEL_FRAMES * _LEVEL_BINS)
+    over_frames = _pool(padded, _LEVEL_FRAMES, 2, torch.add)
+    return _pool(over_frames, _LEVEL_BINS, 1, torch.add) / (_LEVEL_FRAMES * _LEVEL_BINS)
 
 
-def _combine(
-    values: Tensor, size: int, dim: int, with_next: Callable[[Tensor, Tensor], Tensor]
-) -> Tensor:
-    """Sum up, or take the largest of, so many neighbours along a dimension.
+def _pool(values: Tensor, size: int, dim: int, join: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+    """Join so many neighbours along a dimension, by a sum or the larger of two.
 
-    Pooling looks at each of them; here spans of 1, 2, 4 and so on are made of the shorter ones, and
-    those that make up the size are joined, each neighbour once.
+    torch's pooling looks at each of them. Here spans of 2, 4, 8 and so on are joined from two of
+    half the length, and those that make up the size from each other; no neighbour counts twice.
 
     Args:
         values: ``[B, F, N]``.
         size: Neighbours.
         dim: Along which they lie.
-        with_next: Joins what two spans have.
+        join: Of two tensors of the same shape.
 
     Returns:
         Shorter by ``size - 1`` there.
@@ -203,11 +200,11 @@ def _combine(
         if size & span:
             parts.append(values.narrow(dim, begin, n))
             begin += span
-        rest = values.shape[dim] - span
         if 2 * span <= size:
-            values = with_next(values.narrow(dim, 0, rest), values.narrow(dim, span, rest))
+            rest = values.shape[dim] - span
+            values = join(values.narrow(dim, 0, rest), values.narrow(dim, span, rest))
         span *= 2
-    return reduce(with_next, parts)
+    return reduce(join, parts)
 
 
 def _vertex(before: Tensor, centre: Tensor, after: Tensor) -> Tensor:
