@@ -62,7 +62,7 @@ class ChordHead(nn.Module):
 
 
 class ChordNetwork(nn.Module):
-    """Bands, trunk and head (see `models/weights/afa-chords-1.md`)."""
+    """Bands, trunk and head (see `models/weights/afa-chords-2.md`)."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -71,7 +71,7 @@ EXTENDED = {
         "speechiness": 0.99,
         "liveness": 0.97,
     },
-    "models": {"beats": "afa-beats-3", "key": "hpcp", "chords": "afa-chords-1"},
+    "models": {"beats": "afa-beats-3", "key": "hpcp", "chords": "afa-chords-2"},
 }
 SECTION = {
     "start": 0.0,
@@ -200,7 +200,7 @@ AB_METADATA = {
     },
     "version": {
         "extractor": "afa",
-        "models": {"beats": "afa-beats-3", "key": "hpcp", "chords": "afa-chords-1"},
+        "models": {"beats": "afa-beats-3", "key": "hpcp", "chords": "afa-chords-2"},
     },
 }
 LOW_LEVEL = {

@@ -182,9 +182,18 @@ def test_a_chord_network_is_trained_and_written(tmp_path: Path) -> None:
         clip = ChordClip(np.ones((12, 180), dtype=np.float16), pitches, chord, chord)
         clip.save(tmp_path / "clips" / f"band_{seed}.npz")
     options = ["--config", str(path), "--work", str(tmp_path), "--target", str(target)]
-    trained = CliRunner().invoke(app, ["train", "chords", "fit", *options, "--threads", "1"])
+    command = ["train", "chords", "fit", *options, "--threads", "1"]
+    trained = CliRunner().invoke(app, command)
     assert trained.exit_code == 0, trained.output
     assert "1 steps on 1 clips; of 1 others" in " ".join(trained.output.split())
+    ChordNetwork.from_tensors(load_file(target))
+
+    music = tmp_path / "music"
+    music.mkdir()
+    shutil.copy(DEMO_TRACK, music)
+    on_music = CliRunner().invoke(app, [*command, "--music", str(music)])
+    assert on_music.exit_code == 0, on_music.output
+    assert "1 tracks read; 0 files are no music" in " ".join(on_music.output.split())
     ChordNetwork.from_tensors(load_file(target))
 
 

@@ -19,7 +19,7 @@ _N_FRAMES = 2 * RECEPTIVE_FRAMES + 4
 
 @pytest.fixture(scope="module")
 def network(checkpoint: Callable[[str], dict[str, Tensor]]) -> ChordNetwork:
-    return ChordNetwork.from_tensors(checkpoint("afa-chords-1"))
+    return ChordNetwork.from_tensors(checkpoint("afa-chords-2"))
 
 
 def noise(rows: int, n_frames: int = _N_FRAMES) -> Tensor:

@@ -58,7 +58,7 @@ def test_a_tone_lies_in_its_band(hz: float, band: int) -> None:
 
 
 def test_norms_folded_in_change_nothing(cards: dict[str, ModelCard], model_dir: Path) -> None:
-    tensors = load_tensors(cards["afa-chords-1"], model_dir)
+    tensors = load_tensors(cards["afa-chords-2"], model_dir)
     settled, trained = ChordNetwork.from_tensors(tensors), ChordNetwork()
     trained.load_state_dict(tensors)
     trained.eval()

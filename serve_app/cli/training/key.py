@@ -2,16 +2,15 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from configs.settings import Settings
 from configs.tables import load_table
-from serve_app.cli.environment import console, fail
+from serve_app.cli.environment import console
 from serve_app.cli.training.cycle import (
     Config,
     Jobs,
+    Music,
     Parts,
     Target,
     Threads,
@@ -20,17 +19,13 @@ from serve_app.cli.training.cycle import (
     training_bar,
     work_folder,
 )
-from serve_app.cli.training.music import read_music
+from serve_app.cli.training.music import read_recordings
 
 if TYPE_CHECKING:
     from pipelines.training.cycle import CyclePlan
     from pipelines.training.key.recordings import HeardRecording
 
 WEIGHTS = Path("models/weights/afa-key-2.safetensors")
-Music = Annotated[
-    list[str] | None,
-    typer.Option(help="Folder of recordings to learn from as well; may be repeated."),
-]
 _WORK = work_folder("key")
 
 
@@ -78,7 +73,5 @@ def _heard(music: Sequence[str], folder: Path) -> list["HeardRecording"]:
     cards = choose_cards(parse_cards(load_table("models")))
     ear = KeyEar(cards, Settings().resolved_model_dir())
     by = "+".join(card.model_id for card in (*cards["key"], *cards["chords"]))
-    kept = read_music(music, folder / by, ear.read)
-    if not kept:
-        fail("there is nothing to learn from in --music: recordings of 31 s and more are heard")
+    kept = read_recordings(music, folder / by, ear.read)
     return [HeardRecording.load(path) for path in kept]

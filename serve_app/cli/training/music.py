@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rich.progress import Progress
 
 from serve_app.cli.analysis.sources import audio_files
-from serve_app.cli.environment import console
+from serve_app.cli.environment import console, fail
 from serve_app.services.scan.places import Trouble
 
 if TYPE_CHECKING:
@@ -29,3 +29,11 @@ def read_music(sources: Sequence[str], folder: Path, read: "Reader") -> list[Pat
     tracks = sorted(set(kept))
     console.print(f"{len(tracks)} tracks read; {len(files) - len(kept)} files are no music")
     return tracks
+
+
+def read_recordings(music: Sequence[str], folder: Path, read: "Reader") -> list[Path]:
+    """Do as `read_music` for --music, and end the command where there is none."""
+    kept = read_music(music, folder, read)
+    if not kept:
+        fail("there is nothing to learn from in --music: recordings of 31 s and more are heard")
+    return kept

@@ -85,7 +85,7 @@ def test_the_shipped_cards_are_complete(cards: dict[str, ModelCard]) -> None:
     assert {role: tuple(c.model_id for c in group) for role, group in chosen.items()} == {
         "beats": ("afa-beats-3",),
         "key": ("hpcp", "skey", "afa-key-2"),
-        "chords": ("afa-chords-1",),
+        "chords": ("afa-chords-2",),
         "attributes": ("vibenet",),
         "tags": ("musicnn-mtt",),
         "embedding": ("afa-embed-1",),

@@ -85,7 +85,7 @@ def test_rhythm_hears_the_chords_and_key_the_networks(
 
 def test_cards_tell_the_windows(step: SpectralStep, cards: dict[str, ModelCard]) -> None:
     described = [model for model in step.models if model.model_id in cards]
-    assert {"afa-beats-3", "hpcp", "afa-chords-1"} <= {model.model_id for model in described}
+    assert {"afa-beats-3", "hpcp", "afa-chords-2"} <= {model.model_id for model in described}
     for model in described:
         card = cards[model.model_id]
         assert model.spec.sample_rate == card.sample_rate

@@ -5,10 +5,11 @@ from random import Random
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from safetensors.torch import load_file
 
 from configs.tables import load_table
-from models.tonality.chordnet import NO_CHORD, ChordNetwork
+from models.tonality.chordnet import NO_CHORD, SAMPLE_RATE, ChordNetwork
 from models.tonality.keynet import KeyNetwork
 from pipelines.training.chords.clips import (
     ROOT_ONLY,
@@ -19,7 +20,16 @@ from pipelines.training.chords.clips import (
     retuned,
     told,
 )
-from pipelines.training.chords.fit import ChordTrainer, chord_loss, draw_batch, moved, score_clips
+from pipelines.training.chords.fit import (
+    ChordTrainer,
+    chord_loss,
+    draw_batch,
+    draw_taught,
+    moved,
+    score_clips,
+    taught_loss,
+)
+from pipelines.training.chords.recordings import ChordEar, TaughtRecording
 from pipelines.training.cycle import CyclePlan, parse_run, write
 from pipelines.training.music.harmony import Chord, Harmony
 from pipelines.training.music.performance import Performance
@@ -122,3 +132,100 @@ def test_a_batch_is_drawn_again_alike(plan: CyclePlan) -> None:
     assert torch.equal(first.bands, second.bands)
     # Truth moves with the sound.
     assert torch.equal(first.chords % 12, first.bass)
+
+
+def taught(chord: int) -> TaughtRecording:
+    """Forty frames of one triad, and the teacher as sure as can be."""
+    is_minor, root = divmod(chord, 12)
+    bands = np.full((40, 180), 0.1, dtype=np.float16)
+    for tone in (root, root + 4 - is_minor, root + 7):
+        bands[:, [3 * (tone % 12) + 36 * octave + 1 for octave in range(1, 4)]] = 8.0
+    told = np.eye(37, dtype=np.float16)[np.full(40, chord)]
+    return TaughtRecording(bands, told, np.eye(13, dtype=np.float16)[np.full(40, root)])
+
+
+def test_a_segment_and_what_was_taught_of_it_move_together(plan: CyclePlan) -> None:
+    recordings = [taught(2), taught(21)]
+    batch = draw_taught(recordings, 32, plan, 0)
+    chords, basses = batch.chords.argmax(-1), batch.basses.argmax(-1)
+    assert torch.equal(chords % 12, basses)
+    assert len(set(chords[:, 0].tolist())) > 12
+    for bands, chord in zip(batch.bands, chords[:, 0].tolist(), strict=True):
+        classes = bands.mean(0).unflatten(0, (5, 12, 3)).sum((0, 2))
+        triad = [chord % 12, (chord + 4 - chord // 12) % 12, (chord + 7) % 12]
+        assert classes[triad].sum() > 2 * (classes.sum() - classes[triad].sum()) / 3
+    assert torch.equal(batch.bands, draw_taught(recordings, 32, plan, 0).bands)
+
+
+def test_no_chord_and_no_bass_stay_where_they_are(plan: CyclePlan) -> None:
+    silent = TaughtRecording(
+        np.zeros((40, 180), dtype=np.float16),
+        np.eye(37, dtype=np.float16)[np.full(40, 36)],
+        np.eye(13, dtype=np.float16)[np.full(40, 12)],
+    )
+    batch = draw_taught([silent], 8, plan, 0)
+    assert set(batch.chords.argmax(-1).flatten().tolist()) == {36}
+    assert set(batch.basses.argmax(-1).flatten().tolist()) == {12}
+
+
+def test_a_root_that_is_taught_may_be_either_chord() -> None:
+    logits = torch.full((4, 25), -9.0)
+    logits[0, 3] = logits[1, 15] = logits[2, 4] = logits[3, NO_CHORD] = 9.0
+    root, none = torch.eye(37)[[24 + 3]], torch.eye(37)[[36]]
+    either = [float(taught_loss(logits[n : n + 1], root)) for n in range(3)]
+    # Half of the root's probability is each chord's.
+    assert max(either[:2]) == pytest.approx(np.log(2), abs=0.01)
+    assert either[2] > 10
+    assert float(taught_loss(logits[3:], none)) < 0.01
+
+
+def test_a_run_learns_from_recordings(plan: CyclePlan) -> None:
+    unknown = replace(clip(0), chords=np.full(20, UNKNOWN_CHORD, dtype=np.int8))
+    plan = replace(plan, steps=40, batch=8)
+    recordings = [taught(n) for n in range(24)]
+    key = KeyNetwork().state_dict()
+    trained = ChordTrainer(plan, [unknown], key, recordings).run(lambda *_: None)
+    idle = ChordTrainer(plan, [unknown], key).run(lambda *_: None)
+    truth = [
+        replace(clip(n), bands=taught(n).bands[:20], chords=np.full(20, n, dtype=np.int8))
+        for n in range(24)
+    ]
+    assert score_clips(trained, truth) > 0.5 > score_clips(idle, truth)
+
+
+@pytest.fixture(scope="module")
+def ear() -> ChordEar:
+    return ChordEar()
+
+
+def cadence(seconds: int, transposed_by: float = 0.0) -> NDArray[np.float32]:
+    """C, F, G and A minor over their roots, a second each, on a bell-like sound."""
+    t = np.arange(SAMPLE_RATE) / SAMPLE_RATE
+    bars = ((36, 60, 64, 67), (41, 60, 65, 69), (43, 59, 62, 67), (45, 60, 64, 69))
+    sounds = [
+        sum(
+            0.1 * np.sin(2 * np.pi * k * t * hz) * np.exp(-2 * t) / k**2
+            for note in bar
+            for k in (1, 2, 3, 4)
+            if (hz := 440 * 2 ** ((note + transposed_by - 69) / 12))
+        )
+        for bar in bars
+    ]
+    return np.concatenate([sounds[n % 4] for n in range(seconds)]).astype(np.float32)
+
+
+@pytest.mark.parametrize("cents", [0.0, 30.0])
+def test_the_teacher_tells_chords_and_basses_of_a_recording(ear: ChordEar, cents: float) -> None:
+    heard = ear.hear(cadence(36, cents / 100))
+    assert heard is not None
+    assert len(heard.bands) == len(heard.chords) == len(heard.basses)
+    assert heard.chords.sum(axis=1).astype(float) == pytest.approx(1, abs=0.02)
+    frames_a_second = len(heard.bands) / 36
+    middles = np.round((np.arange(36) + 0.5) * frames_a_second).astype(int)
+    assert heard.chords[middles].argmax(axis=1).tolist() == [0, 5, 7, 21] * 9
+    assert heard.basses[middles].argmax(axis=1).tolist() == [0, 5, 7, 9] * 9
+
+
+def test_silence_and_short_sounds_teach_nothing(ear: ChordEar) -> None:
+    assert ear.hear(np.zeros(40 * SAMPLE_RATE, dtype=np.float32)) is None
+    assert ear.hear(cadence(30)) is None

