@@ -11,16 +11,14 @@ from torch import Tensor
 from torch.nn import functional
 
 from models.tonality.chordnet import N_CHORDS, NO_CHORD, ChordNetwork
-from models.tonality.keynet import BANDS_PER_OCTAVE
 from pipelines.training.chords.clips import ROOT_ONLY, UNKNOWN_CHORD, ChordClip
 from pipelines.training.cycle import Cycle, CyclePlan
-from pipelines.training.key.augmentation import augment, transposed
+from pipelines.training.key.augmentation import augment, in_another_key
 from pipelines.training.key.clips import NO_BASS
 
 if TYPE_CHECKING:
     from pipelines.training.chords.recordings import TaughtRecording
 
-_DETUNED, _MOST_DETUNED = 0.25, 0.6
 _TAUGHT_SHARE = 0.5
 """Of a batch, where there are recordings."""
 _BASS_WEIGHT, _PITCH_WEIGHT = 0.3, 0.3
@@ -99,14 +97,10 @@ def _altered(
     first = int(rng.integers(max(1, len(bands) - hurry * n_frames + 1)))
     # A clip that is shorter begins anew.
     at = (first + hurry * np.arange(n_frames)) % len(bands)
-    up = int(rng.integers(-5, 7))
-    detuned = float(np.clip(rng.normal(0, _DETUNED), -_MOST_DETUNED, _MOST_DETUNED))
-    moved_bands = transposed(
-        bands[at].astype(np.float32), up * BANDS_PER_OCTAVE // 12 + detuned, rng
-    )
+    in_key, up = in_another_key(bands[at].astype(np.float32), rng)
     faint = other[np.arange(n_frames) % len(other)].astype(np.float32)
     level = np.float32(np.exp(rng.uniform(*np.log(_LEVELS))))
-    return level * augment(moved_bands, faint, rng), at, up
+    return level * augment(in_key, faint, rng), at, up
 
 
 def draw_taught(
@@ -144,7 +138,7 @@ def chord_loss(logits: Tensor, chords: Tensor) -> Tensor:
 
     Where the chord is unknown nothing is learnt.
     """
-    rows, truth = logits.float().log_softmax(-1).flatten(0, -2), chords.flatten()
+    rows, truth = logits.log_softmax(-1).flatten(0, -2), chords.flatten()
     known = truth != UNKNOWN_CHORD
     rows, truth = rows[known], truth[known]
     is_root = truth >= N_CHORDS
@@ -158,7 +152,7 @@ def chord_loss(logits: Tensor, chords: Tensor) -> Tensor:
 
 def taught_loss(logits: Tensor, taught: Tensor) -> Tensor:
     """Give the mean loss of logits ``[…, 25]`` against the teacher's ``[…, 37]``."""
-    rows = logits.float().log_softmax(-1)
+    rows = logits.log_softmax(-1)
     either = torch.logaddexp(rows[..., :12], rows[..., 12:24]) - np.log(2.0)
     told = torch.cat([rows[..., :NO_CHORD], either, rows[..., NO_CHORD:]], dim=-1)
     return -(taught * told).sum(-1).mean()

@@ -13,10 +13,9 @@ from models.tonality.tuning import estimate_tuning
 from pipelines.analysis.tonality.key import played_in_tune
 from pipelines.audio.gain import peak_of
 from pipelines.training.chords.teacher import ChordTeacher
-from pipelines.training.recordings import decode_beginning
+from pipelines.training.recordings import SHORTEST_S, decode_beginning
 
 LONGEST_S = 180.0
-_SHORTEST_S = 31.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +66,7 @@ class ChordEar:
         """Hear float32 ``[T]`` at 22,050 Hz; None where it is silent or shorter than 31 s."""
         waveform = torch.from_numpy(samples)
         peak = peak_of(waveform)
-        if len(samples) < _SHORTEST_S * SAMPLE_RATE or not peak:
+        if len(samples) < SHORTEST_S * SAMPLE_RATE or not peak:
             return None
         in_tune = played_in_tune(waveform, estimate_tuning(waveform)) / peak
         with torch.inference_mode():

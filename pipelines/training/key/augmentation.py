@@ -8,6 +8,8 @@ from models.tonality.keynet import BANDS_PER_OCTAVE, N_BANDS
 Bands = NDArray[np.float32]
 _PER_SEMITONE = BANDS_PER_OCTAVE // 12
 _BANDS = np.arange(N_BANDS)
+_DETUNED, _MOST_DETUNED = 0.25, 0.6
+"""Bands, a third of a semitone each."""
 
 
 def transposed(bands: Bands, bands_up: float, rng: np.random.Generator) -> Bands:
@@ -21,6 +23,17 @@ def transposed(bands: Bands, bands_up: float, rng: np.random.Generator) -> Bands
         moved[:, whole:] = moved[:, whole - 1 : whole] * rng.uniform(0, 0.5)
     below = np.concatenate([moved[:, :1], moved[:, :-1]], axis=1)
     return np.asarray((1 - part) * moved + part * below, dtype=np.float32)
+
+
+def in_another_key(bands: Bands, rng: np.random.Generator) -> tuple[Bands, int]:
+    """Move ``[N, 180]`` by a draw of -5 to 6 semitones, a little out of tune.
+
+    Returns:
+        The bands, and the semitones that they were moved up.
+    """
+    up = int(rng.integers(-5, 7))
+    detuned = float(np.clip(rng.normal(0, _DETUNED), -_MOST_DETUNED, _MOST_DETUNED))
+    return transposed(bands, up * _PER_SEMITONE + detuned, rng), up
 
 
 def augment(bands: Bands, other: Bands, rng: np.random.Generator) -> Bands:

@@ -12,15 +12,14 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from models.tonality.keynet import BANDS_PER_OCTAVE, HIDDEN, KeyNetwork, compressed
+from models.tonality.keynet import HIDDEN, KeyNetwork, compressed
 from pipelines.analysis.tonality.notes import pitch_class
 from pipelines.training.clips import UNKNOWN_KEY
 from pipelines.training.cycle import Cycle, CyclePlan
-from pipelines.training.key.augmentation import augment, transposed
+from pipelines.training.key.augmentation import augment, in_another_key
 from pipelines.training.key.clips import NO_BASS, KeyClip
 from pipelines.training.key.recordings import HeardRecording
 
-_DETUNED, _MOST_DETUNED = 0.25, 0.6
 _HEARD_SHARE = 0.75
 """Of a batch, where there are recordings."""
 _BASS_WEIGHT, _KEY_WEIGHT = 0.3, 0.5
@@ -91,9 +90,7 @@ def _altered(
     first = int(rng.integers(max(1, len(bands) - n_frames + 1)))
     # A clip that is shorter begins anew.
     at = (first + np.arange(n_frames)) % len(bands)
-    up = int(rng.integers(-5, 7))
-    detuned = float(np.clip(rng.normal(0, _DETUNED), -_MOST_DETUNED, _MOST_DETUNED))
-    moved = transposed(bands[at].astype(np.float32), up * BANDS_PER_OCTAVE // 12 + detuned, rng)
+    moved, up = in_another_key(bands[at].astype(np.float32), rng)
     faint = other[np.arange(n_frames) % len(other)].astype(np.float32)
     return augment(moved, faint, rng), at, up
 

@@ -20,15 +20,13 @@ from pipelines.analysis.tonality.key import ChromaModel, played_in_tune
 from pipelines.audio.gain import peak_of
 from pipelines.batching.steps import CPU, forward_windows
 from pipelines.training.key.chord_keys import key_of_chords
-from pipelines.training.recordings import decode_beginning
+from pipelines.training.recordings import SHORTEST_S, decode_beginning
 
 LONGEST_S = 360.0
 QUIETEST = 0.02
 """Of the recording's peak: a stretch that stays below is left out."""
 _BATCH = 2
 _STRETCH = 30 * SAMPLE_RATE
-_SHORTEST = 31 * SAMPLE_RATE
-"""In tune, a sharp recording is longer, a flat one shorter by 3 % at most."""
 _PROFILES, _WITNESS_FLOOR, _TOGETHER = 12.0, 0.001, 0.3
 """How the evidence of a stretch is weighed: as the service did when `afa-key-2` was trained."""
 _AROUND = (0.25, 0.5, 1.0, 0.5, 0.25)
@@ -85,7 +83,7 @@ class KeyEar:
     def hear(self, samples: Tensor) -> HeardRecording | None:
         """Hear float32 ``[T]`` at 22,050 Hz; None where there is no whole stretch of music."""
         peak = peak_of(samples)
-        if len(samples) < _SHORTEST or not peak:
+        if len(samples) < SHORTEST_S * SAMPLE_RATE or not peak:
             return None
         in_tune = played_in_tune(samples, estimate_tuning(samples)) / peak
         stretches = in_tune.unfold(0, _STRETCH, _STRETCH)
