@@ -20,6 +20,7 @@ class Setting:
         modules: Folder that `benchmarks.accuracy.modules` made; it may be missing.
         charts: Folder that `benchmarks.accuracy.charts` made; it may be missing.
         metres: Folder that `benchmarks.accuracy.metres` made; it may be missing.
+        chords: Folder that `benchmarks.accuracy.chord_pieces` made.
         model_dir: The model cache.
         peers_python: A Python with librosa, essentia and sonara; None leaves the peers out.
         cache: Where the peers' predictions are kept.
@@ -38,6 +39,9 @@ class Setting:
     )
     metres: Path = field(
         default_factory=lambda: _named("AFA_EVAL_METRES") or Path.home() / ".cache" / "afa-metres"
+    )
+    chords: Path = field(
+        default_factory=lambda: _named("AFA_EVAL_CHORDS") or Path.home() / ".cache" / "afa-chords"
     )
     model_dir: Path = field(default_factory=default_model_dir)
     peers_python: Path | None = field(default_factory=lambda: _named("AFA_PEERS_PYTHON"))

@@ -18,6 +18,7 @@ MODULES = {
     "batch": "benchmarks.serving.batch",
     "bpm": "benchmarks.bpm.speed",
     "catalog": "benchmarks.lookup.catalog_report",
+    "chords": "benchmarks.accuracy.chords",
     "cost": "benchmarks.cost.stages",
     "cpu-embed": "benchmarks.gpu.cpu_embed",
     "credits": "benchmarks.lookup.credits",

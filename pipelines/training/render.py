@@ -120,19 +120,36 @@ def add_modules(packages: Sequence[str], clip_s: float, folder: Path) -> int:
     return n_clips
 
 
+def generators_of(plan: RenderPlan, root: Path, folder: Path) -> dict[str, Generator]:
+    """Give what invents pieces of each kind.
+
+    Args:
+        plan: Names what is left out.
+        root: Where the plan's packages are unpacked.
+        folder: Work folder.
+    """
+    return {
+        "electronic": electronic,
+        "band": band,
+        "classical": classical,
+        "groove": GrooveSource(root, folder / "scratch", plan.development_set),
+        "corpus": CorpusSource(folder / "corpus", plan.development_set),
+    }
+
+
+def held_out_instruments(plan: RenderPlan, root: Path) -> Instruments:
+    """Give the sounds that training never hears."""
+    fonts = [root / name for name in plan.held_out_fonts]
+    return Instruments(fonts, fonts, root / plan.kits, plan.held_out_kits, has_synthesis=False)
+
+
 class _Studio:
     """What a rendering process keeps: generators and instruments."""
 
     def __init__(self, make: Maker, plan: RenderPlan, root: Path, folder: Path) -> None:
         self.make = make
         self.duration_s = plan.clip_s
-        self.generators: dict[str, Generator] = {
-            "electronic": electronic,
-            "band": band,
-            "classical": classical,
-            "groove": GrooveSource(root, folder / "scratch", plan.development_set),
-            "corpus": CorpusSource(folder / "corpus", plan.development_set),
-        }
+        self.generators = generators_of(plan, root, folder)
         kits = root / plan.kits
         names = sorted(path.name for path in kits.iterdir())
         self.training = Instruments(
@@ -141,10 +158,7 @@ class _Studio:
             kits,
             [name for name in names if name not in plan.held_out_kits],
         )
-        held_out = [root / name for name in plan.held_out_fonts]
-        self.held_out = Instruments(
-            held_out, held_out, kits, plan.held_out_kits, has_synthesis=False
-        )
+        self.held_out = held_out_instruments(plan, root)
 
 
 _studios: list[_Studio] = []

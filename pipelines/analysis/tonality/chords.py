@@ -1,5 +1,6 @@
 """Chords of a track: the network on its grid, and the likeliest sequence on beats and bars."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -39,6 +40,9 @@ _CHANGE, _CHANGE_ON_BAR = 1.5, 0.5
 """Cost of a change in nats: on any beat, and on the first of a bar."""
 _OTHER_BASS = 0.35
 """How much likelier than the root another bass has to be."""
+_RIGHT_BIAS, _RIGHT_SLOPE = 0.37, 1.37
+"""How likely a chord is right, by the log-odds of its frames' mean probability: a logistic
+regression on 160 rendered pieces, whose sounds no network has learnt from."""
 _PACE_FRAMES = 3
 """Frames, .56 s together, between whose chords changes are counted without knowing the beats …"""
 _PACE_CHANGE = 3.0
@@ -214,7 +218,7 @@ def _likeliest(scores: NDArray[np.float64], change_costs: NDArray[np.float64]) -
 def _chord(
     evidence: ChordEvidence, chord: int, frames: slice, start_s: float, end_s: float
 ) -> Chord:
-    confidence = float(np.exp(evidence.chords[frames, chord]).mean())
+    confidence = _confidence(float(evidence.probabilities[frames, chord].mean()))
     if chord == NO_CHORD:
         return Chord(start_s, end_s - start_s, UNKNOWN_KEY, UNKNOWN_KEY, UNKNOWN_KEY, confidence)
     root = chord % 12
@@ -223,3 +227,9 @@ def _chord(
     return Chord(
         start_s, end_s - start_s, root, 1 if chord < 12 else 0, int(support.argmax()), confidence
     )
+
+
+def _confidence(probability: float) -> float:
+    """Give the share of chords of such a mean probability that are right."""
+    p = min(max(probability, 1e-6), 1.0 - 1e-6)
+    return 1.0 / (1.0 + math.exp(-_RIGHT_BIAS) * ((1.0 - p) / p) ** _RIGHT_SLOPE)

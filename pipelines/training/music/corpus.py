@@ -128,15 +128,19 @@ class CorpusSource:
             # Written below, by this class.
             score: ParsedScore | None = pickle.loads(kept.read_bytes())  # noqa: S301
         else:
-            score = _parse(path)
+            score = parse_score(path)
             kept.write_bytes(pickle.dumps(score))
         if score is None:
             raise UnusableError(f"{path.name} cannot be used")
         return score
 
 
-def _parse(path: Path) -> ParsedScore | None:
-    """Parse a score of one metre; None where its bars cannot be told."""
+def parse_score(path: Path) -> ParsedScore | None:
+    """Parse a score of one metre; None where its bars cannot be told.
+
+    Raises:
+        ImportError: music21 is not installed.
+    """
     from music21 import converter, meter
     from music21.exceptions21 import Music21Exception
 

