@@ -50,7 +50,7 @@ def downbeat_odds(activation: NDArray[np.float32], beats: NDArray[np.int64]) -> 
 
 def find_bars(
     odds: NDArray[np.float64],
-    changes: Sequence[NDArray[np.float64]] = (),
+    changes: Sequence[tuple[float, NDArray[np.float64]]] = (),
     metres: Sequence[int] = METRES,
     slip: float = -9.0,
     penalties: Sequence[float] = (0.0, -0.1, -0.3, -0.3, -0.1, -0.1),
@@ -61,7 +61,7 @@ def find_bars(
 
     Args:
         odds: float64 ``[beats]``, see `downbeat_odds`.
-        changes: Each float64 ``[beats]``, see `models.rhythm.harmony`.
+        changes: Each a weight and float64 ``[beats]``, see `models.rhythm.harmony`.
         metres: Bar lengths considered.
         slip: Log-probability of leaving the regular order of positions, per beat.
         penalties: Log-prior of each metre, per beat.
@@ -89,15 +89,15 @@ def find_bars(
 
 
 def _posterior(
-    odds: NDArray[np.float64], changes: Sequence[NDArray[np.float64]]
+    odds: NDArray[np.float64], changes: Sequence[tuple[float, NDArray[np.float64]]]
 ) -> NDArray[np.float64]:
     """Probability of a downbeat at each beat from all kinds of evidence, within (0, 1)."""
     p = np.clip(odds, _FLOOR, 1.0 - _FLOOR)
     logit = np.log(p / (1.0 - p))
     if changes:
         logit *= _ACCENT_WEIGHT
-    for change in changes:
-        logit += standardised(change)
+    for weight, change in changes:
+        logit += weight * standardised(change)
     logit -= max(0.0, logit.mean())  # where every beat sounds like a downbeat, none stands out
     return np.asarray(np.clip(1.0 / (1.0 + np.exp(-logit)), 0.005, 0.995))
 

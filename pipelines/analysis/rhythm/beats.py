@@ -32,7 +32,7 @@ _BEATNET_TAIL = 2  # The last frames' FFTs reach over the window's end.
 
 ATTACK_S = 0.03
 """From a beat to the sound that begins with it."""
-_STRESS = 0.3
+_STRESS = 0.6
 _ABOUT = 1.1
 """Tempi up to so many times faster and slower count as one."""
 

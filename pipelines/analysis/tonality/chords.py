@@ -38,7 +38,7 @@ _FRAME_WEIGHT = 0.5
 """Frames side by side hear much of the same."""
 _CHANGE, _CHANGE_ON_BAR = 1.5, 0.5
 """Cost of a change in nats: on any beat, and on the first of a bar."""
-_OTHER_BASS = 0.35
+_OTHER_BASS = 0.2
 """How much likelier than the root another bass has to be."""
 _RIGHT_BIAS, _RIGHT_SLOPE = 0.37, 1.37
 """How likely a chord is right, by the log-odds of its frames' mean probability: a logistic
@@ -232,4 +232,5 @@ def _chord(
 def _confidence(probability: float) -> float:
     """Give the share of chords of such a mean probability that are right."""
     p = min(max(probability, 1e-6), 1.0 - 1e-6)
-    return 1.0 / (1.0 + math.exp(-_RIGHT_BIAS) * ((1.0 - p) / p) ** _RIGHT_SLOPE)
+    log_odds = _RIGHT_BIAS + _RIGHT_SLOPE * math.log(p / (1.0 - p))
+    return 1.0 / (1.0 + math.exp(-log_odds))

@@ -10,6 +10,7 @@ from models.rhythm.network import FRAME_RATE, TEMPI
 from models.rhythm.tempo import TempoRange
 from pipelines.analysis.rhythm.beats import BeatEvidence
 from pipelines.analysis.rhythm.estimate import (
+    CHROMA_RATE,
     NO_RHYTHM,
     estimate_rhythm,
     refine,
@@ -231,6 +232,16 @@ def test_bars_begin_with_chords(phase: int) -> None:
     rhythm = estimate_rhythm(evidence)
     np.testing.assert_allclose(np.diff(rhythm.downbeats), 2.0, atol=0.02)
     assert (rhythm.downbeats[0] - beats[phase]) % 2.0 == pytest.approx(0, abs=0.03)
+
+
+def test_where_notes_and_chords_disagree_the_chords_tell_the_bars() -> None:
+    beats = np.arange(0.4, 60, 0.5)
+    evidence = with_chords(activations(beats, 60, 1000), beats[3::4] + 0.03, 60)
+    times = np.arange(int(60 * CHROMA_RATE)) / CHROMA_RATE
+    chroma = np.zeros((len(times), 12), np.float32)
+    chroma[np.arange(len(times)), np.searchsorted(beats[1::4] + 0.03, times) % 2 * 7] = 1.0
+    rhythm = estimate_rhythm(evidence, chroma)
+    assert (rhythm.downbeats[0] - beats[3]) % 2.0 == pytest.approx(0, abs=0.03)
 
 
 def test_half_and_double_are_always_told_and_weighed() -> None:
