@@ -15,7 +15,7 @@ _SAME_TEMPO = 0.04
 _PREFERRED_BPM = 120.0
 _STEADY = 0.01
 _LEVEL_SPREAD = 0.6
-_BEATS_A_CHORD, _HARMONIC_SPREAD = 4.0, 1.1
+_BEATS_A_CHORD, _HARMONIC_SPREAD = 4.0, 0.9
 _FARTHEST = 5.0
 """Squared deviations beyond which it no longer counts how seldom, or often, chords change."""
 _REACH = 1.6
