@@ -332,7 +332,8 @@ async def work(stores: Stores, runner: JobRunner, stopping: asyncio.Event) -> No
     async def slot(number: int, stage: Stage) -> None:
         while not stopping.is_set():
             with suppress(ServiceUnavailableError):
-                claim = await stores.jobs.claim(f"worker-{number}", 0.1, stage)
+                # Every test waits for this once, when it ends.
+                claim = await stores.jobs.claim(f"worker-{number}", 0.02, stage)
                 if claim is not None:
                     await runner.run(claim)
 
