@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, Request, expect
+from playwright.sync_api import Browser, BrowserContext, Page, Request, Route, expect
 
 from tests.api.live import LiveApplication
 from tests.browser.conftest import PLAIN_HOST
@@ -93,6 +93,23 @@ def test_a_dropped_file_is_analysed_and_told(page: Page) -> None:
     expect(page.get_by_role("button", name="Play")).to_be_enabled()
     assert page.evaluate("location.hash").startswith("#job_")
     assert faults == []
+
+
+def test_what_is_dropped_while_the_page_loads_can_be_compared_too(page: Page) -> None:
+    held: list[Route] = []
+    sent: list[str] = []
+    page.on("request", lambda request: sent.append(request.url))
+    page.route("**/v1/account", lambda route: held.append(route))
+    page.reload()
+    while not held:
+        page.wait_for_timeout(20)
+    drop(page, DEMO)
+    page.wait_for_timeout(500)
+    assert not any("/upload" in url for url in sent)
+    held[0].continue_()
+    page.wait_for_selector(".tiles", timeout=ANALYSED_MS)
+    similar = page.get_by_role("region", name="Similar tracks")
+    expect(similar.get_by_role("button", name="Sounds alike", exact=True)).to_be_visible()
 
 
 def test_half_and_double_change_the_number_and_the_beats(page: Page) -> None:

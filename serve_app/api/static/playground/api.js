@@ -63,22 +63,24 @@ export async function ask(path, options = {}, told = page, read = (answer) => an
   }
 }
 
-export async function account() {
-  mine = await ask("/v1/account");
-  return mine;
+let asked = Promise.resolve(null);
+
+export function account() {
+  asked = ask("/v1/account").then((answer) => (mine = answer));
+  return asked;
 }
 
 // The same request is paid once, however often it is sent again. (`randomUUID` is there on https and loopback alone.)
 const once = () => ({ "Idempotency-Key": [...crypto.getRandomValues(new Uint32Array(4))].join("-") });
 
 const sent = (body) => ({ method: "POST", body: JSON.stringify(body), headers: { "Content-Type": "application/json", ...once() } });
-// With its embedding, where the tier has it, a track can be compared with the library.
-const wants = () => ({ include_embedding: Boolean(mine?.limits.embedding) });
+// With its embedding, where the tier has it, a track can be compared with the library. What is dropped before the account is known waits for it.
+const wants = async () => ({ include_embedding: Boolean((await asked.catch(() => null))?.limits.embedding) });
 
-export const submitFile = (file, told) =>
-  ask(`/v1/audio-features/upload?${new URLSearchParams(wants())}`, { method: "POST", body: file, headers: once() }, told);
+export const submitFile = async (file, told) =>
+  ask(`/v1/audio-features/upload?${new URLSearchParams(await wants())}`, { method: "POST", body: file, headers: once() }, told);
 
-export const submitUrl = (url, told) => ask("/v1/audio-features/url", sent({ url, ...wants() }), told);
+export const submitUrl = async (url, told) => ask("/v1/audio-features/url", sent({ url, ...(await wants()) }), told);
 
 /** Follow a job to its end; `told.stage(envelope)` hears of every look. */
 export async function follow(jobId, told) {
