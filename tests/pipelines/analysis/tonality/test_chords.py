@@ -1,6 +1,7 @@
 """Chords on bars and beats: what the decoder makes of evidence, and what is heard in music."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import mir_eval.chord
 import numpy as np
@@ -60,13 +61,21 @@ def test_a_confidence_is_the_share_that_is_right(probability: float, right: floa
     assert found.confidence == pytest.approx(right, abs=0.01)
 
 
-def test_a_confidence_is_finite_at_the_ends() -> None:
-    none, sure = (
-        find_chords(evidence((2.0, 0, 0), sureness=share), [0.0], [0.0], 2.0)[0].confidence
-        for share in (1e-9, 1.0 - 1e-9)
-    )
-    assert 0.0 <= none < 0.2
-    assert 0.99 < sure <= 1.0
+@pytest.mark.parametrize(("share", "bass"), [(0.55, 0), (0.65, 7)])
+def test_another_bass_has_to_be_clearly_likelier(share: float, bass: int) -> None:
+    heard = evidence((2.0, 0, 0))
+    basses = np.full(heard.basses.shape, 1e-6, np.float32)
+    basses[:, 7], basses[:, 0] = share, 1 - share
+    (found,) = find_chords(replace(heard, basses=np.log(basses)), [0.0], [0.0], 2.0)
+    assert found.bass == bass
+
+
+def test_a_confidence_is_finite_where_a_probability_is_none_or_one() -> None:
+    heard = evidence((2.0, 0, 0))
+    certain = np.full(heard.chords.shape, -np.inf, np.float32)
+    certain[:, 0] = 0.0
+    (found,) = find_chords(replace(heard, chords=certain), [0.0], [0.0], 2.0)
+    assert 0.99 < found.confidence <= 1.0
 
 
 def test_a_slip_of_one_beat_is_no_chord_and_of_a_bar_is_one() -> None:
