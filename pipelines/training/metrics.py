@@ -4,7 +4,7 @@ Metrics are mir_eval's; conventions (4 % tempo tolerance, related levels, what c
 are those of the evaluation set, so that figures are comparable with its README.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,6 +41,14 @@ class Score:
     low: float
     high: float
     n: int
+
+    def __str__(self) -> str:
+        return f"{self.mean:.3f} [{self.low:.2f}, {self.high:.2f}]"
+
+    @property
+    def counted(self) -> str:
+        """Itself, and the tracks behind it."""
+        return f"{self} ({self.n})"
 
 
 def tempo_accuracy(truth: float, found: float | None) -> tuple[float, float]:
@@ -140,11 +148,13 @@ def bootstrap(values: Sequence[float], rounds: int = 2000, seed: int = 0) -> Sco
     return Score(float(sample.mean()), float(low), float(high), len(sample))
 
 
-def summarise(scores: Mapping[str, Mapping[str, float]]) -> dict[str, Score]:
+def summarise(
+    scores: Mapping[str, Mapping[str, float]], metrics: Iterable[str] = METRICS
+) -> dict[str, Score]:
     """Bootstrap every metric over the tracks that have it."""
     columns = {
         metric: [track[metric] for track in scores.values() if metric in track]
-        for metric in METRICS
+        for metric in metrics
     }
     return {metric: bootstrap(values) for metric, values in columns.items() if values}
 

@@ -138,7 +138,7 @@ def generators_of(plan: RenderPlan, root: Path, folder: Path) -> dict[str, Gener
 
 
 def held_out_instruments(plan: RenderPlan, root: Path) -> Instruments:
-    """Give the sounds that training never hears."""
+    """Give the sounds that the plan leaves out of training."""
     fonts = [root / name for name in plan.held_out_fonts]
     return Instruments(fonts, fonts, root / plan.kits, plan.held_out_kits, has_synthesis=False)
 

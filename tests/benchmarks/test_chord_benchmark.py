@@ -6,8 +6,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.accuracy.chord_pieces import chords_of, fit, heard_labels, label_of, score_named_in
-from benchmarks.accuracy.chords import compare, reliability, run
+from benchmarks.accuracy.chord_pieces import (
+    chords_of,
+    heard_labels,
+    label_of,
+    score_named_in,
+    share_in_chords,
+)
+from benchmarks.accuracy.chords import compare, right_by_confidence, run
 from benchmarks.evaluation_set import Setting
 from benchmarks.report import Options
 from models.tonality.chordnet import NO_CHORD
@@ -57,7 +63,7 @@ def test_what_is_not_known_counts_for_nothing() -> None:
 
 def test_confidences_are_held_against_what_was_right() -> None:
     truth = [(0.0, 4.0, "C:maj"), (4.0, 9.0, "X")]
-    shares = reliability(
+    shares = right_by_confidence(
         [
             (truth, said((9.0, 0, 1), sure=1.0)),
             (truth, said((9.0, 0, 1), sure=0.5)),
@@ -144,8 +150,8 @@ def test_what_the_teacher_is_not_sure_of_is_not_known() -> None:
 
 def test_an_analysis_of_another_score_does_not_fit() -> None:
     notes = [Note(float(i), i + 0.9, 0, pitch, 90) for i, pitch in enumerate((60, 64, 67, 62))]
-    assert fit(notes, [ChordSpan(0.0, 4.0, 0, (0, 4, 7))]) == 0.75
-    assert fit(notes, [ChordSpan(0.0, 4.0, 1, (0, 4, 7))]) == 0.0
+    assert share_in_chords(notes, [ChordSpan(0.0, 4.0, 0, (0, 4, 7))]) == 0.75
+    assert share_in_chords(notes, [ChordSpan(0.0, 4.0, 1, (0, 4, 7))]) == 0.0
 
 
 def test_codes_are_written_in_hartes_notation() -> None:

@@ -42,7 +42,7 @@ _OTHER_BASS = 0.2
 """How much likelier than the root another bass has to be."""
 _RIGHT_BIAS, _RIGHT_SLOPE = 0.37, 1.37
 """How likely a chord is right, by the log-odds of its frames' mean probability: a logistic
-regression on 160 rendered pieces, whose sounds no network has learnt from."""
+regression on 160 rendered pieces, on sounds that the chords' training leaves out."""
 _PACE_FRAMES = 3
 """Frames, .56 s together, between whose chords changes are counted without knowing the beats …"""
 _PACE_CHANGE = 3.0
