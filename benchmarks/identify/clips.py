@@ -214,7 +214,7 @@ def _ask(
     fingerprint, closer = fingerprinter.make_query(Waveform(np.ascontiguousarray(audio)))
     times.append(time.process_time())
     found = index.look_up(query_hashes(fingerprint))
-    first = index.by_votes(found)
+    first = index.by_votes(found, closer.evidence)
     times.append(time.process_time())
     found += index.look_up(query_hashes(closer.landmarks, is_dense=True))
     again = index.by_evidence(found, closer.evidence)
@@ -238,27 +238,32 @@ def _with_left_out(cases: Sequence[Case]) -> list[Case]:
 
 
 def fit(cases: Sequence[Case], n_tracks: int) -> dict[str, float]:
-    """Fit `evidence_confidence` on what was chosen on: logistic regression, small ridge."""
+    """Fit `evidence_confidence` on the doubts of what was chosen on: logistic, small ridge."""
     from scipy.optimize import minimize
 
     rows = [
-        (case.track.is_known and match.track_key == case.track.key, match)
+        (case.track.is_known and match.track_key == case.track.key, case.length_s, match)
         for case in cases
-        if not case.track.is_reported and not case.is_left_out
+        if not case.track.is_reported and not case.is_left_out and case.is_unsure
         for match in case.again
     ]
     if not rows:
         return {}
-    x = np.array([[1, math.log1p(m.spans), min(m.support, MOST_SUPPORT)] for _, m in rows])
-    y = np.array([is_right for is_right, _ in rows])
+    x = np.array(
+        [
+            [1, math.log1p(m.spans), math.log(length_s), min(m.support, MOST_SUPPORT)]
+            for _, length_s, m in rows
+        ]
+    )
+    y = np.array([is_right for is_right, _, _ in rows])
     size = TRACKS_WEIGHT * math.log(n_tracks)
 
     def loss(w: NDArray[np.float64]) -> float:
         z = x @ w - size
         return float(np.mean(np.logaddexp(0, z) - y * z) + 1e-4 * np.sum(np.square(w[1:])))
 
-    weights = minimize(loss, np.zeros(3)).x
-    names = ("bias", "spans", "support")
+    weights = minimize(loss, np.zeros(4)).x
+    names = ("bias", "spans", "length", "support")
     return {name: round(float(w), 2) for name, w in zip(names, weights, strict=True)}
 
 

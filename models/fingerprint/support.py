@@ -7,6 +7,7 @@ clip somewhat everywhere: both are in those other sums already.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,6 +23,37 @@ FAR_FRAMES = np.concatenate([-_FAR[::-1], _FAR])
 """Up to 4.6 s away, but no nearer than .4 s: what a clip of another place would bring."""
 FEWEST_LANDMARKS = 8
 FEWEST_PLACES = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Contrast:
+    """How a place's evidence stands out of that of other places of the same track.
+
+    Attributes:
+        excess: Over what as many landmarks have elsewhere, by the root of their number.
+        deviation: Standard, of the same at the other places; above 0.
+    """
+
+    excess: float
+    deviation: float
+
+    @property
+    def support(self) -> float:
+        """By how many deviations the evidence is larger here."""
+        return self.excess / self.deviation
+
+
+def supports(contrasts: Sequence[Contrast]) -> list[float]:
+    """Give the support of places that one clip is compared with.
+
+    A track's own deviation is of a few dozen places that overlap, so half of each variance is the
+    mean of all: what is usual for the clip.
+    """
+    if not contrasts:
+        return []
+    variances = np.square([contrast.deviation for contrast in contrasts])
+    deviations = np.sqrt((variances + variances.mean()) / 2)
+    return [c.excess / float(d) for c, d in zip(contrasts, deviations, strict=True)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +81,13 @@ def surroundings(offset: float, speed: float, n_frames: int) -> tuple[float, flo
     return offset - reach, offset + n_frames * (1 + speed + float(NEAR_SPEEDS[-1])) + reach
 
 
-def support(
+def contrast(
     evidence: NDArray[np.number],
     frames: NDArray[np.int64],
     bins: NDArray[np.float64],
     offset: float,
     speed: float,
-) -> float | None:
+) -> Contrast | None:
     """Compare a place in a track with others.
 
     Args:
@@ -66,8 +98,7 @@ def support(
         speed: Playback speed of the clip relative to the track's, minus 1.
 
     Returns:
-        By how many standard deviations of the other places the evidence is larger here; None where
-        there is too little to compare.
+        How the place stands out; None where there is too little to compare.
     """
     if evidence.shape[1] == 0:
         return None
@@ -94,7 +125,7 @@ def support(
     deviation = float(((others.total[compared] - mean * counts) / np.sqrt(counts)).std())
     if deviation == 0:
         return None
-    return (total - mean * count) / math.sqrt(count) / deviation
+    return Contrast((total - mean * count) / math.sqrt(count), deviation)
 
 
 def _sums(

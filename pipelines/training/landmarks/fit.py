@@ -13,7 +13,7 @@ from torch.nn import functional
 from models.fingerprint.constellation import measure_distance, measure_level, measure_prominence
 from models.fingerprint.evidence import EvidenceNetwork
 from models.fingerprint.landmarks import N_FFT, SAMPLE_RATE
-from models.fingerprint.support import support
+from models.fingerprint.support import contrast
 from pipelines.training.cycle import Cycle, CyclePlan
 from pipelines.training.landmarks.draw import (
     Batch,
@@ -105,4 +105,5 @@ def support_of(evidence: NDArray[np.float32], passage: Passage) -> float | None:
     landmarks = passage.landmarks
     frames = np.rint(landmarks.frames).astype(np.int64)
     bins = np.exp2(landmarks.pitches.astype(np.float64)) * (N_FFT / SAMPLE_RATE)
-    return support(evidence, frames, bins, passage.offset, passage.speed)
+    found = contrast(evidence, frames, bins, passage.offset, passage.speed)
+    return None if found is None else found.support

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from models.fingerprint.hashes import QueryHashes, query_hashes
 from models.fingerprint.landmarks import FRAME_S, CloserLook, Fingerprint
-from models.fingerprint.support import support, surroundings
+from models.fingerprint.support import contrast, supports, surroundings
 from serve_app.providers.fingerprints.confidence import evidence_confidence, votes_confidence
 from serve_app.providers.fingerprints.manifest import (
     FILE_NAME,
@@ -30,7 +30,8 @@ MOST_POSTINGS = 1_000_000
 """Postings read per segment and query; a clip of few, frequent sounds would otherwise read all."""
 N_MATCHES = 5
 SURE = 90
-"""Percent by votes below which dense landmarks are looked up too, and the evidence decides."""
+"""Percent by votes below which dense landmarks are looked up too, and the evidence decides. What
+lies above is held against the evidence as well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,34 +175,50 @@ class FingerprintIndex:
             At most `N_MATCHES`, best first; empty for silence.
         """
         found = self.look_up(query_hashes(fingerprint))
-        by_votes = self.by_votes(found)
+        by_votes = self.by_votes(found, closer.evidence)
         if by_votes and by_votes[0].confidence >= SURE:
             return by_votes
         again = self.look_up(query_hashes(closer.landmarks, is_dense=True))
         return self.by_evidence([*found, *again], closer.evidence)
 
-    def by_votes(self, found: list[Found]) -> list[IndexMatch]:
-        """Weigh what a look-up has found by its votes; see `query`."""
-        return _best(map(self._by_votes, found))
+    def by_votes(self, found: list[Found], evidence: NDArray[np.int8]) -> list[IndexMatch]:
+        """Weigh what a look-up has found by its votes, and what they are sure of by both."""
+        matches = [self._by_votes(one) for one in found]
+        sure = [i for i, match in enumerate(matches) if match.confidence >= SURE]
+        supported = self._supports([found[i] for i in sure], evidence)
+        for i, its in zip(sure, supported, strict=True):
+            matches[i] = self._by_votes(found[i], its)
+        return _best(matches)
 
     def by_evidence(self, found: list[Found], evidence: NDArray[np.int8]) -> list[IndexMatch]:
         """Weigh what look-ups have found by a clip's evidence; see `query`."""
-        return _best(self._by_evidence(one, evidence) for one in found)
+        length_s = evidence.shape[1] * FRAME_S
+        return _best(
+            self._by_votes(one)
+            if its is None
+            else _match(
+                one, its, evidence_confidence(its, one.candidate.spans, length_s, self.n_tracks)
+            )
+            for one, its in zip(found, self._supports(found, evidence), strict=True)
+        )
 
-    def _by_votes(self, found: Found) -> IndexMatch:
-        candidate = found.candidate
-        confidence = votes_confidence(candidate.votes, candidate.spans, self.n_tracks)
-        return _match(found, 0.0, confidence)
-
-    def _by_evidence(self, found: Found, evidence: NDArray[np.int8]) -> IndexMatch:
-        offset, speed = found.candidate.offset, found.candidate.speed
-        around = surroundings(offset, speed, evidence.shape[1])
-        frames, bins = found.segment.landmarks.around(*around)
-        supported = support(evidence, frames, bins, offset, speed)
+    def _by_votes(self, found: Found, supported: float | None = None) -> IndexMatch:
+        counted = found.candidate.votes, found.candidate.spans, self.n_tracks
         if supported is None:
-            return self._by_votes(found)
-        confidence = evidence_confidence(supported, found.candidate.spans, self.n_tracks)
-        return _match(found, supported, confidence)
+            return _match(found, 0.0, votes_confidence(*counted))
+        return _match(found, supported, votes_confidence(*counted, supported))
+
+    @staticmethod
+    def _supports(found: list[Found], evidence: NDArray[np.int8]) -> list[float | None]:
+        """Give the support of every place found; None where there is too little to compare."""
+        contrasts = []
+        for one in found:
+            offset, speed = one.candidate.offset, one.candidate.speed
+            around = surroundings(offset, speed, evidence.shape[1])
+            frames, bins = one.segment.landmarks.around(*around)
+            contrasts.append(contrast(evidence, frames, bins, offset, speed))
+        told = iter(supports([c for c in contrasts if c is not None]))
+        return [None if c is None else next(told) for c in contrasts]
 
     def look_up(self, wanted: QueryHashes) -> list[Found]:
         """Give the best candidates of tracks, each track once, by falling votes."""

@@ -1,6 +1,8 @@
 """Decoding of good, bad and hostile files through the real child process."""
 
 import contextlib
+import ctypes
+import functools
 import os
 import resource
 import shutil
@@ -8,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import wave
 from collections.abc import Iterator
@@ -549,16 +552,104 @@ def in_fork(action: Any) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-def test_the_filter_refuses_files_sockets_and_programs() -> None:
+def refused(action: Any, error: type[OSError] = PermissionError) -> bool:
+    try:
+        action()
+    except error:
+        return True
+    return False
+
+
+NETWORK_STANDS, ATTACKED = 97, 42
+MULTI_THREADED = "ignore:This process .* is multi-threaded:DeprecationWarning"
+
+
+@pytest.mark.filterwarnings(MULTI_THREADED)
+def test_without_a_network_not_even_loopback_answers() -> None:
+    """Off only where the machine forbids namespaces, and then it says so."""
     from pipelines.audio import sandbox
 
-    def refused(action: Any) -> bool:
-        try:
-            action()
-        except PermissionError:
-            return True
-        return False
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = server.getsockname()
+        socket.create_connection(address).close()
+
+        def attempt() -> int:
+            state = sandbox.leave_network()
+            if state != "on":
+                return NETWORK_STANDS if state.startswith("off: ") else 98
+            return ATTACKED if refused(lambda: socket.create_connection(address), OSError) else 1
+
+        code = in_fork(attempt)
+    if code == NETWORK_STANDS:
+        pytest.skip("this machine forbids network namespaces")
+    assert code == ATTACKED
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+@pytest.mark.filterwarnings(MULTI_THREADED)
+def test_nobody_reads_what_root_keeps_and_never_comes_back(tmp_path: Path) -> None:
+    from pipelines.audio import sandbox
+
+    secret = tmp_path / "secret"
+    secret.write_bytes(b"key")
+    secret.chmod(0o600)
+
+    def attempt() -> int:
+        open_to_root = os.open(secret, os.O_RDONLY)
+        if sandbox.become_nobody() != "on":
+            return 98
+        checks = [
+            os.read(open_to_root, 3) == b"key",
+            refused(lambda: os.open(secret, os.O_RDONLY)),
+            refused(lambda: os.setuid(0)),
+            refused(lambda: os.setgroups([0])),
+            refused(lambda: os.kill(os.getppid(), 0)),
+            os.getresuid() == (sandbox.NOBODY,) * 3,
+        ]
+        return checks.index(False) if False in checks else ATTACKED
+
+    assert in_fork(attempt) == ATTACKED
+
+
+@pytest.mark.skipif(
+    os.geteuid() != 0 or os.statvfs(tempfile.gettempdir()).f_flag & os.ST_NOSUID != 0,
+    reason="needs root, and a file system that has set-user-id programs",
+)
+@pytest.mark.filterwarnings(MULTI_THREADED)
+def test_no_program_gives_privileges_back() -> None:
+    """What anybody may run as root runs as whoever started it."""
+    from pipelines.audio import sandbox
+
+    def user_of(program: Path) -> int:
+        return int(subprocess.run([program, "-u"], capture_output=True, check=True).stdout)
+
+    def attempt() -> int:
+        if sandbox.become_nobody() != "on" or user_of(program) != 0:
+            return 98
+        if sandbox.forbid_new_privileges() != "on":
+            return 97
+        return ATTACKED if user_of(program) == sandbox.NOBODY else 1
+
+    with tempfile.TemporaryDirectory() as folder:
+        program = Path(folder) / "id"
+        shutil.copy("/usr/bin/id", program)
+        program.chmod(0o4755)
+        program.parent.chmod(0o755)
+        assert in_fork(attempt) == ATTACKED
+
+
+@pytest.mark.filterwarnings(MULTI_THREADED)
+def test_a_process_of_the_same_user_may_not_look_in() -> None:
+    from pipelines.audio import sandbox
+
+    is_dumpable = functools.partial(ctypes.CDLL(None).prctl, 3, 0, 0, 0, 0)
+    assert in_fork(is_dumpable) == 1
+    assert in_fork(lambda: sandbox.forbid_new_privileges() == "on" and is_dumpable()) == 0
+
+
+@pytest.mark.filterwarnings(MULTI_THREADED)
+def test_the_filter_refuses_files_sockets_and_programs() -> None:
+    from pipelines.audio import sandbox
 
     def attempt() -> int:
         read_end, write_end = os.pipe()
@@ -573,9 +664,9 @@ def test_the_filter_refuses_files_sockets_and_programs() -> None:
             refused(os.fork),
             refused(lambda: os.kill(os.getppid(), 0)),
         ]
-        return checks.index(False) if False in checks else 42
+        return checks.index(False) if False in checks else ATTACKED
 
-    assert in_fork(attempt) == 42
+    assert in_fork(attempt) == ATTACKED
 
 
 def test_every_filter_is_a_whole_program() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from models.fingerprint.hashes import query_hashes
 from models.fingerprint.landmarks import (
     LOWEST_BIN,
     N_BINS,
@@ -180,6 +181,24 @@ def test_kept_landmarks_are_those_of_the_frames_around(index: FingerprintIndex) 
     assert [len(measure) for measure in nowhere] == [0, 0]
 
 
+def test_sure_votes_are_doubted_where_no_evidence_follows(index: FingerprintIndex) -> None:
+    """They are named no longer where they are sure by a hair, and still where they are many."""
+    stranger = excerpt(TRACKS["track-9"], 20)
+    clips = (excerpt(TRACKS["track-3"], 20, kept=kept / 100) for kept in range(10, 100))
+    shared = next(clip for clip in clips if _by_votes(index, clip) >= SURE)
+    assert ask(index, shared)[0].confidence >= SURE
+    assert index.query(shared, closer(shared, stranger))[0].confidence < 50
+    whole = excerpt(TRACKS["track-3"], 20)
+    best = index.query(whole, closer(whole, stranger))[0]
+    assert (best.track_key, best.support < 3, best.confidence >= SURE) == ("track-3", True, True)
+
+
+def _by_votes(index: FingerprintIndex, clip: Fingerprint) -> int:
+    found = index.look_up(query_hashes(clip))
+    nothing = np.zeros((N_BINS, 0), np.int8)
+    return next((m.confidence for m in index.by_votes(found, nothing)), 0)
+
+
 def test_votes_answer_where_there_is_no_evidence(index: FingerprintIndex) -> None:
     worn = excerpt(TRACKS["track-3"], 20, 4, kept=0.25)
     unheard = CloserLook(worn, np.zeros((N_BINS, 0), np.int8))
@@ -201,7 +220,7 @@ def test_silence_is_not_looked_at_in_vain(index: FingerprintIndex) -> None:
 def test_what_is_sure_is_not_asked_again(index: FingerprintIndex) -> None:
     clip = excerpt(TRACKS["track-3"], 20)
     other = excerpt(TRACKS["track-7"], 20)
-    assert index.query(clip, closer(other, other)) == ask(index, clip)
+    assert index.query(clip, replace(closer(clip, clip), landmarks=other)) == ask(index, clip)
 
 
 def test_a_dense_unknown_clip_is_not_accepted(index: FingerprintIndex) -> None:
@@ -272,19 +291,22 @@ def test_confidence_grows_and_never_says_100() -> None:
     for grown in (
         [votes_confidence(votes, 10, 100) for votes in (0, 5, 20, 100, 10_000)],
         [votes_confidence(10, spans, 100) for spans in (0, 2, 5, 20)],
-        [evidence_confidence(4.0, spans, 100) for spans in (0, 2, 5, 10, 10_000)],
-        [evidence_confidence(z, 4, 100) for z in (-3.0, 0.0, 4.0, 8.0, 12.0, 99.0)],
+        [votes_confidence(10, 10, 100, z) for z in (-9.0, 0.0, 3.0, 5.0, 99.0)],
+        [evidence_confidence(4.0, spans, 5.0, 100) for spans in (0, 2, 5, 10, 10_000)],
+        [evidence_confidence(z, 5, 5.0, 100) for z in (-3.0, 0.0, 4.0, 8.0, 12.0, 99.0)],
+        [evidence_confidence(6.0, 4, length_s, 100) for length_s in (99.0, 12.0, 5.0, 1.0)],
     ):
         assert grown == sorted(grown)
         assert grown[0] < 5
         assert 95 <= grown[-1] <= 99
-    assert evidence_confidence(12.0, 4, 100) == evidence_confidence(99.0, 4, 100)
+    assert evidence_confidence(12.0, 4, 9.0, 100) == evidence_confidence(99.0, 4, 9.0, 100)
+    assert votes_confidence(9, 8, 100, 5.0) == votes_confidence(9, 8, 100, 99.0)
 
 
 def test_a_larger_index_asks_for_more() -> None:
     sizes = (1, 100, 10_000, 1_000_000)
     by_votes = [votes_confidence(10, 8, n) for n in sizes]
-    by_evidence = [evidence_confidence(6.0, 4, n) for n in sizes]
+    by_evidence = [evidence_confidence(6.0, 6, 5.0, n) for n in sizes]
     for fallen in (by_votes, by_evidence):
         assert fallen == sorted(fallen, reverse=True)
     assert (by_votes[0] >= 95, by_votes[-1] < 5) == (True, True)
