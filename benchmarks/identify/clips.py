@@ -75,7 +75,7 @@ class Case:
     """A query as the index answers it: by votes, and by evidence.
 
     Attributes:
-        first: Best first, by the votes for the usual landmarks.
+        first: Best first, by the votes for the usual landmarks, and their evidence where sure.
         again: By the evidence for what usual and dense ones found, whether it was needed or not.
         is_left_out: Whether the clip's own track was taken out of both.
     """

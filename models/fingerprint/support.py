@@ -43,17 +43,17 @@ class Contrast:
         return self.excess / self.deviation
 
 
-def supports(contrasts: Sequence[Contrast]) -> list[float]:
-    """Give the support of places that one clip is compared with.
+def supports(contrasts: Sequence[Contrast | None]) -> list[float | None]:
+    """Give the support of places that one clip is compared with; None where there is no contrast.
 
     A track's own deviation is of a few dozen places that overlap, so half of each variance is the
     mean of all: what is usual for the clip.
     """
-    if not contrasts:
-        return []
-    variances = np.square([contrast.deviation for contrast in contrasts])
-    deviations = np.sqrt((variances + variances.mean()) / 2)
-    return [c.excess / float(d) for c, d in zip(contrasts, deviations, strict=True)]
+    variances = [c.deviation**2 for c in contrasts if c is not None]
+    usual = sum(variances) / max(len(variances), 1)
+    return [
+        None if c is None else c.excess / math.sqrt((c.deviation**2 + usual) / 2) for c in contrasts
+    ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,10 +75,14 @@ def test_the_fit_finds_the_calibration_and_hears_nothing_of_what_is_reported() -
     for i in range(6000):
         support = float(rng.uniform(0, 10))
         own = track(f"t{i}", is_reported=i % 2 == 1)
-        p = 1 / (1 + np.exp(8 - 1.5 * support))
+        length_s = int(rng.choice([3, 30]))
+        p = 1 / (1 + np.exp(5 + 2.0 * np.log(length_s) - 1.5 * support))
         is_right = rng.random() < p if not own.is_reported else False
         found = IndexMatch(own.key if is_right else "x", 4, 0, support, 0.0, 1.0, 0)
-        cases.append(case(own, [], [found]))
+        cases.append(Case(own, "clean", length_s, [], [found]))
+        sure = IndexMatch("x", 90, 0, 9.0, 0.0, 1.0, 99)
+        cases.append(Case(own, "clean", length_s, [sure], [sure]))
+    assert fit(cases, 50)["length"] == pytest.approx(-2.0, abs=0.3)
     assert fit(cases, 50)["support"] == pytest.approx(1.5, abs=0.15)
     assert fit([one for one in cases if one.track.is_reported], 50) == {}
 

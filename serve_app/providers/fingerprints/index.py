@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from models.fingerprint.hashes import QueryHashes, query_hashes
 from models.fingerprint.landmarks import FRAME_S, CloserLook, Fingerprint
-from models.fingerprint.support import contrast, supports, surroundings
+from models.fingerprint.support import Contrast, contrast, supports, surroundings
 from serve_app.providers.fingerprints.confidence import evidence_confidence, votes_confidence
 from serve_app.providers.fingerprints.manifest import (
     FILE_NAME,
@@ -30,8 +30,8 @@ MOST_POSTINGS = 1_000_000
 """Postings read per segment and query; a clip of few, frequent sounds would otherwise read all."""
 N_MATCHES = 5
 SURE = 90
-"""Percent by votes below which dense landmarks are looked up too, and the evidence decides. What
-lies above is held against the evidence as well."""
+"""Percent by votes below which dense landmarks are looked up too, and the evidence decides. What is
+as sure, or surer, is held against the evidence as well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +68,13 @@ class Found:
     start: float
 
 
-def _match(found: Found, supported: float, confidence: int) -> IndexMatch:
+def _match(found: Found, support: float | None, confidence: int) -> IndexMatch:
     candidate = found.candidate
     return IndexMatch(
         track_key=found.key,
         score=candidate.votes,
         spans=candidate.spans,
-        support=supported,
+        support=support or 0.0,
         offset_s=round((candidate.offset - found.start) * FRAME_S, 3),
         speed=round(1 + candidate.speed, 4),
         confidence=confidence,
@@ -88,6 +88,17 @@ def _best(matches: Iterable[IndexMatch]) -> list[IndexMatch]:
     for match in ranked:
         best.setdefault(match.track_key, match)
     return list(best.values())[:N_MATCHES]
+
+
+def _supports(found: list[Found], evidence: NDArray[np.int8]) -> list[float | None]:
+    """Give the support of every place found; None where there is too little to compare."""
+    return supports([_contrast(one, evidence) for one in found])
+
+
+def _contrast(found: Found, evidence: NDArray[np.int8]) -> Contrast | None:
+    offset, speed = found.candidate.offset, found.candidate.speed
+    around = surroundings(offset, speed, evidence.shape[1])
+    return contrast(evidence, *found.segment.landmarks.around(*around), offset, speed)
 
 
 class FingerprintIndex:
@@ -169,7 +180,7 @@ class FingerprintIndex:
 
         Args:
             fingerprint: Of a clip of 3 to 12 s.
-            closer: What settles it where the votes for the fingerprint leave a doubt.
+            closer: What judges what the votes for the fingerprint are sure of, and settles a doubt.
 
         Returns:
             At most `N_MATCHES`, best first; empty for silence.
@@ -182,43 +193,27 @@ class FingerprintIndex:
         return self.by_evidence([*found, *again], closer.evidence)
 
     def by_votes(self, found: list[Found], evidence: NDArray[np.int8]) -> list[IndexMatch]:
-        """Weigh what a look-up has found by its votes, and what they are sure of by both."""
-        matches = [self._by_votes(one) for one in found]
-        sure = [i for i, match in enumerate(matches) if match.confidence >= SURE]
-        supported = self._supports([found[i] for i in sure], evidence)
-        for i, its in zip(sure, supported, strict=True):
-            matches[i] = self._by_votes(found[i], its)
-        return _best(matches)
+        """Weigh what a look-up has found by its votes; evidence may lower what they are sure of."""
+        matches = [(one, self._by_votes(one)) for one in found]
+        sure = [one for one, match in matches if match.confidence >= SURE]
+        doubtful = [match for _, match in matches if match.confidence < SURE]
+        return _best([*doubtful, *map(self._by_votes, sure, _supports(sure, evidence))])
 
     def by_evidence(self, found: list[Found], evidence: NDArray[np.int8]) -> list[IndexMatch]:
-        """Weigh what look-ups have found by a clip's evidence; see `query`."""
+        """Weigh what look-ups have found by a clip's evidence, or votes where it says nothing."""
         length_s = evidence.shape[1] * FRAME_S
         return _best(
-            self._by_votes(one)
-            if its is None
-            else _match(
-                one, its, evidence_confidence(its, one.candidate.spans, length_s, self.n_tracks)
-            )
-            for one, its in zip(found, self._supports(found, evidence), strict=True)
+            self._by_votes(one) if support is None else self._by_support(one, support, length_s)
+            for one, support in zip(found, _supports(found, evidence), strict=True)
         )
 
-    def _by_votes(self, found: Found, supported: float | None = None) -> IndexMatch:
-        counted = found.candidate.votes, found.candidate.spans, self.n_tracks
-        if supported is None:
-            return _match(found, 0.0, votes_confidence(*counted))
-        return _match(found, supported, votes_confidence(*counted, supported))
+    def _by_votes(self, found: Found, support: float | None = None) -> IndexMatch:
+        votes, spans = found.candidate.votes, found.candidate.spans
+        return _match(found, support, votes_confidence(votes, spans, self.n_tracks, support))
 
-    @staticmethod
-    def _supports(found: list[Found], evidence: NDArray[np.int8]) -> list[float | None]:
-        """Give the support of every place found; None where there is too little to compare."""
-        contrasts = []
-        for one in found:
-            offset, speed = one.candidate.offset, one.candidate.speed
-            around = surroundings(offset, speed, evidence.shape[1])
-            frames, bins = one.segment.landmarks.around(*around)
-            contrasts.append(contrast(evidence, frames, bins, offset, speed))
-        told = iter(supports([c for c in contrasts if c is not None]))
-        return [None if c is None else next(told) for c in contrasts]
+    def _by_support(self, found: Found, support: float, length_s: float) -> IndexMatch:
+        spans = found.candidate.spans
+        return _match(found, support, evidence_confidence(support, spans, length_s, self.n_tracks))
 
     def look_up(self, wanted: QueryHashes) -> list[Found]:
         """Give the best candidates of tracks, each track once, by falling votes."""

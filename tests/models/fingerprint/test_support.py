@@ -70,7 +70,8 @@ def test_a_clip_s_usual_deviation_tempers_a_track_s_own() -> None:
     alone, restless = Contrast(6.0, 1.0), Contrast(6.0, 2.0)
     assert supports([]) == []
     assert supports([alone]) == [alone.support] == [6.0]
-    quiet, loud = supports([alone, restless])
+    assert supports([None, alone, None]) == [None, 6.0, None]
+    quiet, loud = map(float, filter(None, supports([alone, restless])))
     assert (quiet, loud) == pytest.approx((6 / 1.75**0.5, 6 / 3.25**0.5))
     assert restless.support < loud < quiet < alone.support
 

@@ -185,18 +185,32 @@ def test_sure_votes_are_doubted_where_no_evidence_follows(index: FingerprintInde
     """They are named no longer where they are sure by a hair, and still where they are many."""
     stranger = excerpt(TRACKS["track-9"], 20)
     clips = (excerpt(TRACKS["track-3"], 20, kept=kept / 100) for kept in range(10, 100))
-    shared = next(clip for clip in clips if _by_votes(index, clip) >= SURE)
-    assert ask(index, shared)[0].confidence >= SURE
+    shared = next(clip for clip in clips if _votes_confidence(index, clip) >= SURE)
+    believed = ask(index, shared)[0]
+    assert (believed.confidence >= SURE, believed.support > 5) == (True, True)
     assert index.query(shared, closer(shared, stranger))[0].confidence < 50
     whole = excerpt(TRACKS["track-3"], 20)
     best = index.query(whole, closer(whole, stranger))[0]
     assert (best.track_key, best.support < 3, best.confidence >= SURE) == ("track-3", True, True)
 
 
-def _by_votes(index: FingerprintIndex, clip: Fingerprint) -> int:
+def _votes_confidence(index: FingerprintIndex, clip: Fingerprint) -> int:
     found = index.look_up(query_hashes(clip))
     nothing = np.zeros((N_BINS, 0), np.int8)
     return next((m.confidence for m in index.by_votes(found, nothing)), 0)
+
+
+@pytest.mark.parametrize("length_s", [6, 10])
+def test_evidence_answers_by_its_support_and_the_clip_s_length(
+    index: FingerprintIndex, length_s: float
+) -> None:
+    clip = excerpt(TRACKS["track-3"], 20, length_s, kept=0.3)
+    evidence = closer(clip, excerpt(TRACKS["track-3"], 20, length_s), 0.05).evidence
+    found = index.by_evidence(index.look_up(query_hashes(clip)), evidence)[0]
+    heard_s = evidence.shape[1] / FRAMES_PER_S
+    stated = evidence_confidence(found.support, found.spans, heard_s, index.n_tracks)
+    assert (found.track_key, found.confidence) == ("track-3", stated)
+    assert 50 < stated < 90
 
 
 def test_votes_answer_where_there_is_no_evidence(index: FingerprintIndex) -> None:
@@ -294,13 +308,17 @@ def test_confidence_grows_and_never_says_100() -> None:
         [votes_confidence(10, 10, 100, z) for z in (-9.0, 0.0, 3.0, 5.0, 99.0)],
         [evidence_confidence(4.0, spans, 5.0, 100) for spans in (0, 2, 5, 10, 10_000)],
         [evidence_confidence(z, 5, 5.0, 100) for z in (-3.0, 0.0, 4.0, 8.0, 12.0, 99.0)],
-        [evidence_confidence(6.0, 4, length_s, 100) for length_s in (99.0, 12.0, 5.0, 1.0)],
+        [evidence_confidence(8.0, 8, length_s, 100) for length_s in (9999.0, 12.0, 9.0, 5.0)],
     ):
         assert grown == sorted(grown)
         assert grown[0] < 5
         assert 95 <= grown[-1] <= 99
     assert evidence_confidence(12.0, 4, 9.0, 100) == evidence_confidence(99.0, 4, 9.0, 100)
     assert votes_confidence(9, 8, 100, 5.0) == votes_confidence(9, 8, 100, 99.0)
+    assert votes_confidence(9, 8, 100) == votes_confidence(9, 8, 100, 99.0)
+    # A stranger that shared a figure with one of 359 tracks, fifteen times in seven half-seconds.
+    assert (votes_confidence(15, 7, 359), votes_confidence(15, 7, 359, 2.07)) == (95, 47)
+    assert evidence_confidence(6.0, 4, 3.0, 100) == evidence_confidence(6.0, 4, 4.9, 100)
 
 
 def test_a_larger_index_asks_for_more() -> None:
