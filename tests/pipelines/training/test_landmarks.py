@@ -294,6 +294,7 @@ def test_support_is_high_where_the_evidence_is_and_there_is_none_without_places(
     hidden = support_of(evidence, passage)
     assert hidden is not None
     assert hidden > by_chance + 5
+    assert support_of(5 * evidence, passage) == pytest.approx(hidden, rel=1e-5)
     assert support_of(evidence, passage._replace(offset=5000.0)) is None
 
 
