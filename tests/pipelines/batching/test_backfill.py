@@ -141,18 +141,28 @@ async def test_tracks_share_batches() -> None:
     assert max(run.model.batches) == BATCH
 
 
-async def test_what_is_done_first_is_written_first() -> None:
-    class Patient(SpectrumModel):
-        def forward(self, windows: Tensor) -> Mapping[str, Tensor]:
-            """Let the short ones be read while the long one has most of its windows to go."""
-            while len(run.read) < 3:
-                time.sleep(0.002)
-            time.sleep(0.1)
-            return super().forward(windows)
+@pytest.mark.parametrize("n_readers", [1, 2])
+async def test_what_is_done_first_is_written_first(n_readers: int) -> None:
+    written: list[str] = []
+    others_are_written = asyncio.Event()
 
-    run = Backfill(Patient())
-    await run.run([20.0, 0.2, 0.3])
-    assert list(run.written)[-1] == 20.0
+    async def analyse(track: str) -> str:
+        if track == "long":
+            await others_are_written.wait()
+        return track
+
+    def write(source: str, _: str | Exception) -> None:
+        written.append(source)
+        if len(written) == 2:
+            others_are_written.set()
+
+    async def wants_more() -> None:
+        pass
+
+    tracks = ["long", "short", "shorter"]
+    async with asyncio.timeout(60):
+        await backfill(tracks, str, analyse, write, wants_more, n_readers)
+    assert written[-1] == "long"
 
 
 async def test_reading_stops_while_the_batchers_want_no_more() -> None:
