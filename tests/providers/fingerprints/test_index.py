@@ -222,6 +222,18 @@ def test_votes_answer_where_there_is_no_evidence(index: FingerprintIndex) -> Non
     assert 0 < found.confidence < SURE
 
 
+def test_of_equally_sure_tracks_the_one_of_more_votes_is_first(index: FingerprintIndex) -> None:
+    more = index.look_up(query_hashes(excerpt(TRACKS["track-3"], 20)))[0]
+    fewer = replace(more, key="another", candidate=replace(more.candidate, votes=150))
+    nothing = np.zeros((N_BINS, 0), np.int8)
+    for found in ([more, fewer], [fewer, more]):
+        best = index.by_votes(found, nothing)
+        assert [(match.track_key, match.confidence) for match in best] == [
+            ("track-3", 99),
+            ("another", 99),
+        ]
+
+
 def test_silence_is_not_looked_at_in_vain(index: FingerprintIndex) -> None:
     worn = excerpt(TRACKS["track-3"], 20, 4, kept=0.35)
     silence = replace(
