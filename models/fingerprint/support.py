@@ -102,9 +102,7 @@ def contrast(
     """
     if evidence.shape[1] == 0:
         return None
-    near = [
-        (_sums(evidence, frames, bins, offset + NEAR_FRAMES, speed + v), v) for v in NEAR_SPEEDS
-    ]
+    near = [(_sums(evidence, frames, bins, offset, NEAR_FRAMES, speed + v), v) for v in NEAR_SPEEDS]
     best, v = max(near, key=lambda item: float(item[0].total.max()))
     place = int(best.total.argmax())
     total, count = float(best.total[place]), int(best.counts[place])
@@ -114,7 +112,8 @@ def contrast(
         evidence,
         frames,
         bins,
-        offset + NEAR_FRAMES[place] + FAR_FRAMES,
+        offset,
+        NEAR_FRAMES[place] + FAR_FRAMES,
         speed + float(v),
     )
     compared = others.counts >= max(FEWEST_LANDMARKS, count / 3)
@@ -132,14 +131,18 @@ def _sums(
     evidence: NDArray[np.number],
     frames: NDArray[np.int64],
     bins: NDArray[np.float64],
-    offsets: NDArray[np.floating],
+    offset: float,
+    steps: NDArray[np.int64],
     speed: float,
 ) -> _Sums:
+    """Sum for the places that lie whole ``steps`` beside ``offset``."""
     n_bins, n_frames = evidence.shape
     row = np.rint(bins * (1 + speed)).astype(np.int64) - LOWEST_BIN
-    inside = (row >= 0) & (row < n_bins)
+    begin, end = offset + int(steps.min()), offset + int(steps.max()) + n_frames * (1 + speed)
+    inside = (row >= 0) & (row < n_bins) & (frames >= begin - 1) & (frames <= end + 1)
     row, frames = row[inside], frames[inside]
-    column = np.rint((frames - offsets[:, None]) / (1 + speed)).astype(np.int64)
+    column = np.rint((frames - offset - steps[:, None]) / (1 + speed)).astype(np.int64)
     is_heard = (column >= 0) & (column < n_frames)
-    found = evidence[row, np.clip(column, 0, n_frames - 1)] * is_heard
+    column[~is_heard] = 0
+    found = evidence.ravel()[row * n_frames + column] * is_heard
     return _Sums(found.sum(axis=1, dtype=np.float64), is_heard.sum(axis=1))

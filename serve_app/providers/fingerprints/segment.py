@@ -92,7 +92,7 @@ class Segment:
             hashes: uint32 ``[H]``.
             most_postings: Stop there. The rarest hashes, which tell the most, are read first.
         """
-        order = np.argsort(hashes, kind="stable")  # neighbours share pages
+        order = np.argsort(hashes)  # neighbours share pages
         hashes = hashes[order]
         edges = np.searchsorted(hashes, _SHARD_EDGES)
         tag_bits = 32 - SHARD_BITS - self._bucket_bits
@@ -106,10 +106,10 @@ class Segment:
             begin = self._starts[s][bucket[mine]].astype(np.int64)
             count = self._starts[s][bucket[mine] + 1].astype(np.int64) - begin
             mine, begin, count = _within(mine, begin, count, most_postings // N_SHARDS)
-            which, place = _spread(begin, count)
-            hit = self._tags[s][place] == tag[mine][which]
+            place = _spread(begin, count)
+            hit = np.flatnonzero(self._tags[s][place] == np.repeat(tag[mine], count))
             positions.append(self._positions[s][place[hit]])
-            rows.append(order[mine[which[hit]]])
+            rows.append(np.repeat(order[mine], count)[hit])
         if not positions:
             return Postings(np.zeros(0, np.uint32), np.zeros(0, np.int64))
         return Postings(np.concatenate(positions), np.concatenate(rows))
@@ -192,11 +192,8 @@ def _within(
     return rows[some], begin[some], count[some]
 
 
-def _spread(
-    begin: NDArray[np.int64], count: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Turn ranges into which range each element belongs to, and the element's place."""
-    which = np.repeat(np.arange(len(count)), count)
+def _spread(begin: NDArray[np.int64], count: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Give the places of all elements of some ranges."""
     before = np.cumsum(count) - count
-    place = np.arange(len(which)) + np.repeat(begin - before, count)
-    return which, place
+    places: NDArray[np.int64] = np.arange(int(count.sum())) + np.repeat(begin - before, count)
+    return places

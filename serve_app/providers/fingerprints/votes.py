@@ -15,7 +15,7 @@ SPEEDS = np.linspace(-0.04, 0.04, 33)
 SPAN_FRAMES = 0.5 / FRAME_S
 MOST_HITS = 20_000
 """Hits looked at closely; of more, those in the fullest places."""
-_PLACES = 1 << 20
+_PLACES = 1 << 19
 _REACH = 24
 _BINS = 2 * _REACH + 1
 
@@ -56,7 +56,7 @@ def find_candidates(
     if not len(positions):
         return []
     if len(positions) > MOST_HITS:
-        crowded = _crowded(positions, frames[triplets])
+        crowded = _crowded(positions, np.rint(frames).astype(np.int32).view(np.uint32)[triplets])
         positions, triplets = positions[crowded], triplets[crowded]
     time = frames[triplets].astype(np.float64)
     shift = positions.astype(np.float64) - time
@@ -66,17 +66,20 @@ def find_candidates(
     return sorted(candidates, key=lambda c: -c.votes)
 
 
-def _crowded(positions: NDArray[np.uint32], time: NDArray[np.float32]) -> NDArray[np.int64]:
+def _crowded(positions: NDArray[np.uint32], time: NDArray[np.uint32]) -> NDArray[np.int64]:
     """Which hits have the most others near their shift, about `MOST_HITS` of them.
 
     In a large index nearly all hits are chance, and sorting them would cost most of a look-up. The
     cells are counted in a table that several of them share, which only lets more through.
     """
     # Modulo 2^32, which only the table's sharing of cells would notice.
-    cell = (positions - np.rint(time).astype(np.int32).view(np.uint32)) // np.uint32(CELL_FRAMES)
-    place = (cell & np.uint32(_PLACES - 1)).astype(np.int64)
-    counts = np.bincount(place, minlength=_PLACES)
-    around = counts + np.roll(counts, 1) + np.roll(counts, -1)
+    place = ((positions - time) // np.uint32(CELL_FRAMES)) & np.uint32(_PLACES - 1)
+    counts = np.bincount(place, minlength=_PLACES).astype(np.uint32)
+    around = counts.copy()
+    around[1:] += counts[:-1]
+    around[:-1] += counts[1:]
+    around[0] += counts[-1]
+    around[-1] += counts[0]
     crowd = around[place]
     by_crowd = np.bincount(crowd)
     at_least = np.cumsum(by_crowd[::-1])[::-1]
@@ -131,6 +134,6 @@ def _refine(
         votes=len(firsts),
         spans=len(np.unique(np.floor(when[agrees][firsts] / SPAN_FRAMES))),
         offset=centre + float(where) - _REACH,
-        position=int(np.median(positions[low:high][agrees])),
+        position=int(positions[low:high][agrees][0]),
         speed=float(SPEEDS[best]),
     )

@@ -28,11 +28,13 @@ from serve_app.providers.fingerprints.index import (
     FingerprintIndex,
     IndexMatch,
 )
+from serve_app.providers.fingerprints.kept_landmarks import to_blocks
 from serve_app.providers.fingerprints.manifest import (
     FingerprintIndexError,
     is_current,
     read_manifest,
 )
+from serve_app.providers.fingerprints.segment import N_SHARDS, Segment, write_segment
 from serve_app.providers.recognisers.own_index import LocalRecogniser
 
 FRAMES_PER_S = 11_025 / 256
@@ -220,6 +222,29 @@ def test_votes_answer_where_there_is_no_evidence(index: FingerprintIndex) -> Non
     by_votes = votes_confidence(found.score, found.spans, index.n_tracks)
     assert (found.track_key, found.confidence) == ("track-3", by_votes)
     assert 0 < found.confidence < SURE
+
+
+def test_of_too_many_postings_those_of_rare_hashes_are_read(tmp_path: Path) -> None:
+    frequent, rare = np.uint32(7 << 20), np.uint32(8 << 20)
+    hashes = np.array([*[frequent] * 100, rare], np.uint32)
+    positions = np.arange(101, dtype=np.uint32)
+    none = hashes[:0]
+    write_segment(
+        tmp_path,
+        ["a track"],
+        np.zeros(1, np.int64),
+        2048,
+        101,
+        iter([(hashes, positions), *[(none, none)] * (N_SHARDS - 1)]),
+        0,
+        [to_blocks(Fingerprint(*[np.zeros(0, np.float32)] * 3, 2048), 2048)],
+    )
+    wanted = np.array([frequent, rare])
+    some = Segment(tmp_path).look_up(wanted, 50 * N_SHARDS)
+    assert (some.positions.tolist(), some.rows.tolist()) == ([100], [1])
+    every = Segment(tmp_path).look_up(wanted, 101 * N_SHARDS)
+    assert sorted(every.positions.tolist()) == list(range(101))
+    assert every.rows.tolist().count(0) == 100
 
 
 def test_of_equally_sure_tracks_the_one_of_more_votes_is_first(index: FingerprintIndex) -> None:
