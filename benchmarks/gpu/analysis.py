@@ -30,16 +30,15 @@ from models.checkpoints.cache import CheckpointError, default_model_dir
 from models.checkpoints.cards import choose_cards, parse_cards
 from models.vibenet import ATTRIBUTES
 from pipelines.analysis import mood_and_embedding, spectral
-from pipelines.analysis.merge import merge
 from pipelines.analysis.networks.checkpoint_model import EAGER
 from pipelines.analysis.records import TrackFeatures
+from pipelines.analysis.whole import WholeAnalysis
 from pipelines.audio.decode import DecodeLimits, Decoder
-from pipelines.audio.track import Track
 from pipelines.audio.waveform import AudioError, Waveform
 from pipelines.batching.backfill import backfill
 from pipelines.batching.device import Turns
 from pipelines.batching.runner import BatchedStep
-from pipelines.batching.steps import CPU, Prepared
+from pipelines.batching.steps import CPU
 from serve_app.composition.execution import gpu_execution
 from serve_app.composition.model_args import ModelArgs
 
@@ -115,18 +114,18 @@ def _largest_tag_difference(one: TrackFeatures, other: TrackFeatures) -> float:
     return max(both, default=0.0)
 
 
-class Steps:
-    """Both steps of an analysis behind their batchers, on one device."""
-
-    def __init__(self, device: torch.device) -> None:
-        args = load_table("serve.gpu")["applications"][0]["args"]
-        described = ModelArgs.model_validate(args["embedding"])
-        rhythm = ModelArgs.model_validate(args["spectral"])
-        cards = choose_cards(parse_cards(load_table("models")))
-        is_gpu = device.type == "cuda"
-        execution = gpu_execution(described.execution) if is_gpu else EAGER
-        n_cpus, turns = os.cpu_count() or 1, Turns()
-        self.spectral = BatchedStep(
+@contextmanager
+def loaded(device: torch.device) -> Iterator[WholeAnalysis]:
+    """Load the shipped checkpoints to a device, and let them go in the end."""
+    args = load_table("serve.gpu")["applications"][0]["args"]
+    described = ModelArgs.model_validate(args["embedding"])
+    rhythm = ModelArgs.model_validate(args["spectral"])
+    cards = choose_cards(parse_cards(load_table("models")))
+    is_gpu = device.type == "cuda"
+    execution = gpu_execution(described.execution) if is_gpu else EAGER
+    n_cpus, turns = os.cpu_count() or 1, Turns()
+    analysis = WholeAnalysis(
+        BatchedStep(
             spectral.build(cards, default_model_dir(), device),
             device,
             rhythm.batch_windows if is_gpu else 0,
@@ -134,69 +133,34 @@ class Steps:
             host_threads=n_cpus,
             finishers=n_cpus if is_gpu else 0,
             turns=turns,
-        )
-        self.described = BatchedStep(
+        ),
+        BatchedStep(
             mood_and_embedding.build(cards, default_model_dir(), device, 0, execution),
             device,
             described.batch_windows if is_gpu else 0,
             max_batch_bytes=described.batch_mib << 20,
             host_threads=n_cpus,
             turns=turns,
-        )
-
-    def read(self, waveform: Waveform) -> tuple[float, list[Prepared]]:
-        """Bring a track to the device and cut its windows; its seconds come with them."""
-
-        def windows(track: Track) -> list[Prepared]:
-            return [step.step.prepare(track) for step in (self.spectral, self.described)]
-
-        device = self.spectral.device
-        return waveform.duration_s, device.prepare(waveform, windows, is_mono=False)
-
-    async def complete(self, track: tuple[float, list[Prepared]]) -> TrackFeatures:
-        """Analyse a track that has been read."""
-        duration_s, (for_spectral, for_described) = track
-        rhythm_and_key, (mood, vector) = await asyncio.gather(
-            self.spectral.complete(for_spectral), self.described.complete(for_described)
-        )
-        return merge(duration_s, rhythm_and_key, mood, vector)
-
-    async def wants_more(self) -> None:
-        """Wait until another track would gain something."""
-        await self.spectral.wants_more()
-        await self.described.wants_more()
-
-    async def compile(self) -> None:
-        """Let every network meet its batch sizes."""
-        await self.spectral.compile()
-        await self.described.compile()
-
-    def device_s(self) -> dict[str, float]:
-        """Seconds that the device has worked so far, by model."""
-        return {
-            model_id: metrics.device_s
-            for step in (self.spectral, self.described)
-            for model_id, metrics in step.metrics().items()
-        }
-
-    def close(self) -> None:
-        """End the threads and processes."""
-        self.spectral.close()
-        self.described.close()
-
-
-@contextmanager
-def loaded(device: torch.device) -> Iterator[Steps]:
-    """Load the shipped checkpoints to a device, and let them go in the end."""
-    steps = Steps(device)
+        ),
+    )
     try:
-        yield steps
+        yield analysis
     finally:
-        steps.close()
+        analysis.spectral.close()
+        analysis.described.close()
+
+
+def device_s(analysis: WholeAnalysis) -> dict[str, float]:
+    """Seconds that the device has worked so far, by model."""
+    return {
+        model_id: metrics.device_s
+        for step in (analysis.spectral, analysis.described)
+        for model_id, metrics in step.metrics().items()
+    }
 
 
 async def analyse(
-    steps: Steps, read: Callable[[int], Waveform], n: int
+    analysis: WholeAnalysis, read: Callable[[int], Waveform], n: int
 ) -> tuple[list[TrackFeatures], float]:
     """Analyse tracks 0 to ``n``; give the results in their order, and the seconds it took."""
     found: dict[int, TrackFeatures] = {}
@@ -208,7 +172,11 @@ async def analyse(
 
     begun_s = time.perf_counter()
     await backfill(
-        range(n), lambda track: steps.read(read(track)), steps.complete, keep, steps.wants_more
+        range(n),
+        lambda track: analysis.prepare(read(track)),
+        analysis.complete,
+        keep,
+        analysis.wants_more,
     )
     return [found[track] for track in range(n)], time.perf_counter() - begun_s
 
@@ -267,9 +235,9 @@ def measure(
         tracks = list(readers.map(decode, files))
         with loaded(CPU) as on_cpu:
             expected, _ = runner.run(analyse(on_cpu, lambda i: tracks[i], len(tracks)))
-        with loaded(device) as steps:
-            runner.run(steps.compile())
-            given, _ = runner.run(analyse(steps, lambda i: tracks[i], len(tracks)))  # warms up
+        with loaded(device) as analysis:
+            runner.run(analysis.compile())
+            given, _ = runner.run(analyse(analysis, lambda i: tracks[i], len(tracks)))  # warms up
             n = DRY_FILES if options.is_dry else QUICK_FILES if options.is_quick else N_FILES
             chosen = [i % len(files) for i in range(n)]
             audio_s = sum(tracks[i].duration_s for i in chosen)
@@ -282,9 +250,9 @@ def measure(
                 return audio_s / (time.perf_counter() - begun_s)
 
             def whole(read: Callable[[int], Waveform]) -> float:
-                before, cores_before_s = steps.device_s(), processor_s()
-                _, took_s = runner.run(analyse(steps, lambda i: read(chosen[i]), n))
-                after = steps.device_s()
+                before, cores_before_s = device_s(analysis), processor_s()
+                _, took_s = runner.run(analyse(analysis, lambda i: read(chosen[i]), n))
+                after = device_s(analysis)
                 cores_s.append(processor_s() - cores_before_s)
                 busy.append({name: after[name] - before[name] for name in after})
                 return audio_s / took_s
@@ -313,7 +281,7 @@ def measure(
             "device_s_per_minute": per_minute | {"all": sum(per_minute.values())},
             # Of every second round: where the tracks lay decoded.
             "core_s_per_minute": 60 / audio_s * statistics.median(cores_s[::2]),
-            "finish_s_per_track": steps.spectral.host_s()["finish"],
+            "finish_s_per_track": analysis.spectral.host_s()["finish"],
             "peak_mib": _peak_mib(device),
             "agreement_with_cpu": asdict(agreed),
             "files": len(files),

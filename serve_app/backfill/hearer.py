@@ -17,14 +17,12 @@ import torch
 
 from pipelines.analysis import mood_and_embedding, spectral
 from pipelines.analysis.features import to_json
-from pipelines.analysis.merge import merge
 from pipelines.analysis.records import TrackFeatures
+from pipelines.analysis.whole import PreparedTrack, WholeAnalysis
 from pipelines.audio.decode import decode
-from pipelines.audio.track import Track
 from pipelines.batching.backfill import backfill
 from pipelines.batching.device import ANY_PROCESSOR, Turns
 from pipelines.batching.runner import BatchedStep
-from pipelines.batching.steps import Prepared
 from pipelines.fingerprint.make import make_chromaprint
 from serve_app.composition.execution import execution_on
 from serve_app.composition.options import ModelOptions
@@ -89,8 +87,7 @@ class _Read:
     file: TrackFile
     named: TaggedIdentity
     fingerprint: str | None
-    duration_s: float
-    prepared: list[Prepared]
+    prepared: PreparedTrack
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,28 +121,30 @@ class Hearer:
         self._processor = Lock() if is_cpu and self._n_readers == 1 else ANY_PROCESSOR
         execution = execution_on(device, options.embedding)
         model_dir, cards = options.embedding.model_dir, options.embedding.cards()
-        self._spectral = BatchedStep(
-            spectral.build(cards, model_dir, device),
-            device,
-            options.spectral.batch_windows,
-            max_batch_bytes=options.spectral.batch_mib << 20,
-            passes=passes,
-            host_threads=self._n_readers,
-            finishers=self._n_readers if device.type == "cuda" else 0,
-            turns=turns,
-            processor=self._processor,
-        )
-        self._described = BatchedStep(
-            mood_and_embedding.build(
-                cards, model_dir, device, options.embedding.max_windows, execution
+        self._analysis = WholeAnalysis(
+            BatchedStep(
+                spectral.build(cards, model_dir, device),
+                device,
+                options.spectral.batch_windows,
+                max_batch_bytes=options.spectral.batch_mib << 20,
+                passes=passes,
+                host_threads=self._n_readers,
+                finishers=self._n_readers if device.type == "cuda" else 0,
+                turns=turns,
+                processor=self._processor,
             ),
-            device,
-            options.embedding.batch_windows,
-            max_batch_bytes=options.embedding.batch_mib << 20,
-            passes=passes,
-            host_threads=self._n_readers,
-            turns=turns,
-            processor=self._processor,
+            BatchedStep(
+                mood_and_embedding.build(
+                    cards, model_dir, device, options.embedding.max_windows, execution
+                ),
+                device,
+                options.embedding.batch_windows,
+                max_batch_bytes=options.embedding.batch_mib << 20,
+                passes=passes,
+                host_threads=self._n_readers,
+                turns=turns,
+                processor=self._processor,
+            ),
         )
         self._compiling = asyncio.Lock()
         self._is_compiled = False
@@ -170,7 +169,7 @@ class Hearer:
             self._read,
             self._complete,
             lambda found, outcome: rows.append(_row(found, outcome)),
-            self._wants_more,
+            self._analysis.wants_more,
             self._n_readers,
         )
         return pa.Table.from_pylist(rows, schema=ANSWER)
@@ -178,8 +177,7 @@ class Hearer:
     async def _compile(self) -> None:
         async with self._compiling:
             if not self._is_compiled:
-                await self._spectral.compile()
-                await self._described.compile()
+                await self._analysis.compile()
                 self._is_compiled = True
 
     def _read(self, found: Found) -> _Read:
@@ -190,25 +188,13 @@ class Hearer:
             with self._processor:
                 waveform = decode(path, LIMITS)
                 stamp.check(path)
-                # Brought to the device once, for both steps.
-                prepared = self._spectral.device.prepare(waveform, self._windows, is_mono=False)
+                prepared = self._analysis.prepare(waveform)
                 fingerprint = make_chromaprint(waveform)
-        return _Read(file, named, fingerprint, waveform.duration_s, prepared)
-
-    def _windows(self, track: Track) -> list[Prepared]:
-        return [step.step.prepare(track) for step in (self._spectral, self._described)]
+        return _Read(file, named, fingerprint, prepared)
 
     async def _complete(self, read: _Read) -> _Heard:
-        for_spectral, for_described = read.prepared
-        rhythm_and_key, (mood, vector) = await asyncio.gather(
-            self._spectral.complete(for_spectral), self._described.complete(for_described)
-        )
-        features = merge(read.duration_s, rhythm_and_key, mood, vector)
+        features = await self._analysis.complete(read.prepared)
         return _Heard(read.file, read.named, Hearing(features, read.fingerprint))
-
-    async def _wants_more(self) -> None:
-        await self._spectral.wants_more()
-        await self._described.wants_more()
 
 
 def _row(found: Found, outcome: _Heard | Exception) -> dict[str, Any]:

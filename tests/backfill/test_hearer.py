@@ -41,10 +41,11 @@ def test_a_file_comes_to_a_card_once_for_both_steps(
         before = card.n_bytes
         read = actor._read(second)
     pcm_bytes = 4 * SAMPLE_RATE * 2 * 4
-    assert [len(one.windows) > 0 for one in read.prepared] == [True, True]
+    assert read.prepared.spectral.windows
+    assert read.prepared.described.windows
     assert pcm_bytes <= card.n_bytes - before <= 1.05 * pcm_bytes
-    actor._spectral.close()
-    actor._described.close()
+    actor._analysis.spectral.close()
+    actor._analysis.described.close()
 
 
 async def test_an_actor_with_one_processor_reads_no_file_beside_a_forward(
@@ -78,9 +79,13 @@ async def test_an_actor_with_one_processor_reads_no_file_beside_a_forward(
     try:
         answers = await actor(pa.Table.from_pylist(files, schema=SOURCE))
     finally:
-        actor._spectral.close()
-        actor._described.close()
+        actor._analysis.spectral.close()
+        actor._analysis.described.close()
         torch.set_num_threads(n_threads)
     assert answers["code"].to_pylist() == [None, None]
     assert held == [True, True]
-    assert actor._spectral._processor is actor._described._processor is actor._processor
+    assert (
+        actor._analysis.spectral._processor
+        is actor._analysis.described._processor
+        is actor._processor
+    )
