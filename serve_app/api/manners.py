@@ -53,10 +53,9 @@ class SlashMiddleware:
         await response(scope, receive, send)
 
     def _is_redirected(self, scope: Scope) -> bool:
-        path = scope["path"]
         return (
-            path.endswith("/")
-            and path not in self._slashed
+            scope["raw_path"].endswith(b"/")  # one that is encoded belongs to an id
+            and scope["path"] not in self._slashed
             and PLAIN_PATH.fullmatch(scope["raw_path"].rstrip(b"/")) is not None
         )
 

@@ -58,7 +58,8 @@ def announces_body(scope: Scope) -> bool:
 async def linger(receive: Receive) -> None:
     """Wait until the client has hung up or sent its body, for a moment, reading little of it."""
     n_bytes = 0
-    with suppress(TimeoutError):
+    # Serve tells of some that hang up by an error of its own.
+    with suppress(Exception):
         async with asyncio.timeout(LINGER_S):
             while n_bytes < LINGER_BYTES:
                 message = await receive()

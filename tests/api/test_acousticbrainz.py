@@ -132,6 +132,8 @@ async def test_a_submission_answers_until_the_recording_is_heard(
     assert (await client.get(f"{MOUNT}/{MBID}/high-level")).json()["highlevel"] == {}
     (kept,) = (await client.get("/v1/library")).json()["items"]
     assert (kept["title"], kept["sources"]["tempo"]) == ("Lanterns", "acousticbrainz")
+    assert (kept["tempo"], kept["key"], kept["mode"]) == (123.46, "F#", "minor")
+    assert kept["camelot"] == "11A"
     assert (await api.client().get(f"{MOUNT}/{MBID}/low-level")).status_code == 404
     again = low_level_of(title="Other", album="\ud800B") | {"rhythm": {"bpm": "90"}}
     sent = await client.post(f"{MOUNT}/{MBID}/low-level", content=json.dumps(again))

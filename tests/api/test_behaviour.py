@@ -174,6 +174,8 @@ async def test_a_repeated_post_is_answered_and_charged_once(
     again = await client.post(path, **sent)
     assert (again.status_code, again.content) == (first.status_code, first.content)
     assert again.headers["Idempotent-Replayed"] == "true"
+    for header in ("Content-Type", "X-Cache", "X-Credits-Used", "X-Credits-Remaining"):
+        assert again.headers.get(header) == first.headers.get(header)
     assert await api.remaining("pro") == 60_000 - cost
     # Another owner's key of that name is another key.
     other = await api.client("scale").post(path, **sent)

@@ -197,6 +197,7 @@ async def test_it_takes_a_tier_and_credits_for_all_files(
     for who in ("free", "basic"):
         answer = await api.client(who).post(EMBED, content=demo_audio, headers=MP3)
         assert (answer.status_code, answer.json()["error"]) == (402, "tier_required")
+        assert "embeddings need the pro tier" in answer.json()["message"]
     await api.stores.ledger.adjust("owner-pro", "drain", -60_000, "test", "drain")
     caller = await api.stores.accounts.authenticate(api.keys["pro"])
     assert caller is not None

@@ -77,6 +77,19 @@ async def test_an_added_track_is_found_by_all_that_names_it(
     assert api.backend.n_calls == 1
 
 
+async def test_a_track_without_a_platform_s_id_has_links_by_its_own(
+    api: Application, demo_audio: bytes
+) -> None:
+    client = api.client("pro")
+    added = await add(client, asset_id=await upload(client, demo_audio), artist="Ada", title="Own")
+    await ended(client, added["job_id"])
+    asked = {"artist": "Ada", "song": "Own", "format": "spotify"}
+    body = (await client.get("/v1/audio-features", params=asked)).json()
+    assert body["id"] == added["track"]["id"]
+    for link in ("track_href", "analysis_url"):
+        assert (await client.get(body[link])).status_code == 200
+
+
 async def test_a_track_that_is_added_many_times_at_once_is_one(
     api: Application, demo_audio: bytes
 ) -> None:

@@ -60,6 +60,15 @@ async def test_a_slash_at_the_end_leads_to_the_path_without(api: Application) ->
     assert (await client.get("/healthz/", follow_redirects=True)).json()["status"] == "ok"
 
 
+@pytest.mark.parametrize("route", ["audio-features", "resolve"])
+async def test_an_encoded_slash_at_the_end_belongs_to_the_address(
+    api: Application, route: str
+) -> None:
+    address = "https%3A%2F%2Fopen.spotify.com%2Ftrack%2F0AfaDemoTrack000000001%2F"
+    answer = await api.client().get(f"/v1/{route}/{address}")
+    assert answer.status_code == 200, answer.headers
+
+
 @pytest.mark.parametrize("path", ["//evil.example/", "/\\evil.example/", "/%5Cevil.example/"])
 async def test_no_slash_leads_to_another_host(api: Application, path: str) -> None:
     request = httpx.Request("GET", PUBLIC_URL)

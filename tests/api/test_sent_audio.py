@@ -235,6 +235,10 @@ def test_the_first_bytes_show_the_type(head: bytes, kind: str) -> None:
         ({"files": {"audio": b"x"}}, "no part `file`, but `audio`"),
         ({"data": {"file": "x"}, "files": {"other": b"y"}}, "-F file=@NAME"),
         ({"content": b"x", "headers": {"Content-Type": "multipart/form-data"}}, "boundary"),
+        (
+            {"data": dict.fromkeys("abcdefghij", "x"), "files": {"file": b"y"}},
+            "too many text fields",
+        ),
         ({"json": {"id": "afa_1"}}, "asset_id"),
         ({"content": b"", "headers": {"Content-Type": "audio/mpeg"}}, "empty"),
     ],

@@ -7,6 +7,7 @@ import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 import pytest
@@ -151,6 +152,27 @@ async def test_features_have_every_field_of_the_spotify_shape(api: Application) 
         assert (await client.get(answer.json()[link])).status_code == 200
     named = await client.get("/v1/audio-features", params=NAMES | {"format": "spotify"})
     check_spotify(named.json(), named.json()["id"])
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "https://open.spotify.com/track/0AfaDemoTrack000000001?si=abc",
+        "https://music.apple.com/us/album/x/1599999999?i=1600000124",
+        "https://www.youtube.com/watch?v=AfaDemoTrk0",
+        " isrc: QZAFA2600001",
+    ],
+)
+async def test_links_lead_to_the_track_however_it_was_asked_for(
+    api: Application, asked: str
+) -> None:
+    client = api.client()
+    path = f"/v1/audio-features/{quote(asked, safe='')}"
+    body = (await client.get(path, params={"format": "spotify"})).json()
+    assert body["id"] == asked
+    for link in ("track_href", "analysis_url"):
+        assert re.fullmatch(r"[!-~]+", body[link])
+        assert (await client.get(body[link])).status_code == 200, body[link]
 
 
 @pytest.mark.parametrize("format", [None, "spotify"])

@@ -450,9 +450,11 @@ export async function verifyWebhook(
   const raw = bytes(secret.replace(/^whsec_/, ""));
   const key = await crypto.subtle.importKey("raw", raw, algorithm, false, ["verify"]);
   const signed = new TextEncoder().encode(`${id}.${sent}.${body}`);
-  for (const signature of signatures.split(" "))
-    if (await crypto.subtle.verify("HMAC", key, bytes(signature.replace(/^v1,/, "")), signed))
+  for (const signature of signatures.split(" ")) {
+    const given = /^v1,([A-Za-z0-9+/]{43}=)$/.exec(signature)?.[1];
+    if (given && (await crypto.subtle.verify("HMAC", key, bytes(given), signed)))
       return JSON.parse(body) as WebhookMessage;
+  }
   throw new AfaError(0, "bad_signature", "the message was not signed with this secret");
 }
 

@@ -148,6 +148,14 @@ test("a message is read if it was signed with the secret", async () => {
     });
   };
   assert.equal((await verifyWebhook(secret, headersAt(now), body)).data.job_id, "j");
+  const changed = (change) => {
+    const headers = headersAt(now);
+    headers.set("webhook-signature", change(headers.get("webhook-signature")));
+    return verifyWebhook(secret, headers, body);
+  };
+  assert.equal((await changed((ours) => `v1a,abc= ${ours}`)).data.job_id, "j");
+  for (const wrong of ["v1,!!!not base64", "v1", "v1,", "v1,abc="])
+    await assert.rejects(changed(() => wrong), AfaError);
   await assert.rejects(verifyWebhook(secret, headersAt(now), `${body} `), AfaError);
   await assert.rejects(verifyWebhook(secret, headersAt(now - 301), body), /too old/);
   await assert.rejects(verifyWebhook("whsec_AAAA", headersAt(now), body), AfaError);

@@ -152,10 +152,19 @@ async def answer_once(
             caller.owner,
             hashed(key),
             response.status_code,
-            {"Content-Type": response.headers.get("Content-Type", "application/json")},
+            kept_headers(request, response),
             bytes(response.body),
         )
     return response
+
+
+def kept_headers(request: Request, response: Response) -> dict[str, str]:
+    """Give what an answer's headers say of it, and not of the moment, as rate limits do."""
+    named = ("Content-Type", "Content-Disposition")
+    about = {name: response.headers[name] for name in named if name in response.headers}
+    return about | {
+        name: value for name, value in request.state.headers.items() if name.startswith("X-")
+    }
 
 
 def hashed(key: str) -> str:

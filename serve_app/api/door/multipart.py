@@ -71,6 +71,8 @@ def _fault(request: Request, error: Exception, most: int) -> str:
         if most > 1:
             return f"the form has more than {most} files; send the others apart"
         return "the form has several files; send one, as the part `file`"
+    if isinstance(error, MultiPartException) and "Too many fields" in error.message:
+        return "the form has too many text fields; send the audio alone, as the part `file`"
     return "the multipart form cannot be read to its end; send it again, see RFC 7578"
 
 

@@ -96,10 +96,10 @@ async def analyse_upload(
     `complete` or `failed`.
     """
     tier = services.tiers[caller.tier]
-    require_gpu(services.tiers, tier)
     include_embedding = include_embedding or embedding_model is not None
     if include_embedding:
         require_embedding(services.tiers, tier)
+    require_gpu(services.tiers, tier)
     audio = SentAudio(request, services, caller, tier)
     options = AnalysisOptions(
         format,
@@ -139,10 +139,10 @@ async def analyse_url(
     upload: ten credits reserved, refunded if the job fails, polled at `GET /v1/jobs/{job_id}`.
     """
     tier = services.tiers[caller.tier]
-    require_gpu(services.tiers, tier)
     include_embedding = body.include_embedding or embedding_model is not None
     if include_embedding:
         require_embedding(services.tiers, tier)
+    require_gpu(services.tiers, tier)
     options = AnalysisOptions(
         format,
         include_embedding,

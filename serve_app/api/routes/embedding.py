@@ -82,8 +82,8 @@ async def embed(
     (`X-Credits-Used`). All has to be done within two minutes: send fewer long files at once.
     """
     tier = services.tiers[caller.tier]
-    require_gpu(services.tiers, tier)
     require_embedding(services.tiers, tier)
+    require_gpu(services.tiers, tier)
     async with sent_files(request, services, caller, tier) as files:
         answer = await offered.embedding.embed(
             caller, tier, files, embedding_model or "", request_id(request)

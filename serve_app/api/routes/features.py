@@ -18,6 +18,7 @@ from serve_app.api.wire.features import (
     Features,
     FeaturesAnswer,
     SpotifyFeatures,
+    shortest_id,
     to_canonical,
     to_extended,
     to_extended_spotify,
@@ -86,7 +87,7 @@ async def features_by_name(
     within the monthly allowance; a miss computes the features and costs credits.
     """
     found = await offered.lookup.by_name(caller, artist, song, request_id(request))
-    asked = next((track_id.value for track_id in found.identity.ids()), "")
+    asked = shortest_id(found.identity)
     return features_answer(request, services, found, asked, format)
 
 

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
-from serve_app.api.door.request import Services
+from serve_app.api.door.request import Services, error_responses
 from serve_app.api.wire.bodies import Health, HealthStatus
 
 router = APIRouter(tags=["Health"])
@@ -22,7 +22,10 @@ async def healthz() -> Health:
 @router.get(
     "/readyz",
     response_model=Health,
-    responses={503: {"model": Health, "description": "Send no requests here."}},
+    responses={
+        **error_responses(400),
+        503: {"model": Health, "description": "Send no requests here."},
+    },
     summary="Can the service take requests?",
 )
 async def readyz(

@@ -1,6 +1,8 @@
 """Audio features on the wire, in the canonical and in Spotify's shape, and their mapping."""
 
+import re
 from typing import Annotated, Any, Literal
+from urllib.parse import quote
 
 from pydantic import BeforeValidator, Field
 
@@ -24,6 +26,10 @@ from serve_app.api.wire.meanings import (
     TITLE,
     UNIT,
 )
+from serve_app.domain.identity import TrackIdentity
+from serve_app.domain.track_ids import InvalidTrackIdError, parse_track_id
+
+_PLAIN_ID = re.compile(r"[\w:-]+", re.ASCII)
 
 TRACK_ID_EXAMPLE = "0AfaDemoTrack000000001"
 
@@ -288,11 +294,12 @@ def to_spotify(features: TrackFeatures, track_id: str, base_url: str) -> Spotify
         track_id: The id that was asked for; the job id for uploads.
         base_url: Address of the service, for the links.
     """
+    name = _name_in_links(track_id)
     return SpotifyFeatures(
         id=track_id,
-        uri=f"afa:track:{track_id}",
-        track_href=f"{base_url}/v1/resolve/{track_id}",
-        analysis_url=f"{base_url}/spotify/v1/audio-analysis/{track_id}",
+        uri=f"afa:track:{name}",
+        track_href=f"{base_url}/v1/resolve/{name}",
+        analysis_url=f"{base_url}/spotify/v1/audio-analysis/{name}",
         key=features.key,
         mode=features.mode,
         tempo=round(features.tempo, 3),
@@ -309,6 +316,24 @@ def to_spotify(features: TrackFeatures, track_id: str, base_url: str) -> Spotify
         embedding=features.embedding or None,
         embedding_model=features.models.get("embedding") if features.embedding else None,
     )
+
+
+def shortest_id(identity: TrackIdentity) -> str:
+    """Give the first identifier that is known, with its platform only where it needs one."""
+    known = next(identity.ids(), None)
+    if known is None:
+        return identity.library_id or ""
+    return known.value if parse_track_id(known.value) == known else str(known)
+
+
+def _name_in_links(asked: str) -> str:
+    """Give an id that fits into a path: of an address, or with spaces, what it stands for."""
+    if _PLAIN_ID.fullmatch(asked):
+        return asked
+    try:
+        return str(parse_track_id(asked))
+    except InvalidTrackIdError:
+        return quote(asked, safe="")
 
 
 def to_extended_spotify(

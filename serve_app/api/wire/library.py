@@ -215,6 +215,7 @@ def track_body(track: LibraryTrack) -> LibraryTrackBody:
     """Describe a track to who may see it; where the operator's files lie is the operator's."""
     who = track.identity
     heard = None if track.analysis is None else track.analysis.features
+    measures = measures_of(track)
     is_shared = track.owner == OPERATOR
     return LibraryTrackBody(
         id=track.track_id,
@@ -230,11 +231,11 @@ def track_body(track: LibraryTrack) -> LibraryTrackBody:
         deezer_id=who.deezer_id,
         youtube_id=who.youtube_id,
         duration_s=who.duration_s if heard is None else heard.duration_s,
-        tempo=None if heard is None else round(heard.tempo, 3),
-        key=None if heard is None else pitch_class(heard.key),
-        mode=None if heard is None else mode_name(heard.mode),
-        camelot=None if heard is None else heard.camelot or None,
-        energy=measures_of(track).energy,
+        tempo=None if measures.tempo is None else round(measures.tempo, 3),
+        key=None if measures.key is None else pitch_class(measures.key),
+        mode=None if measures.mode is None else mode_name(measures.mode),
+        camelot=measures.camelot,
+        energy=measures.energy,
         tags=list(track.tags),
         files=[
             LibraryFile(

@@ -1,8 +1,8 @@
 """Answers that were given before: to the very same bytes, or to a re-encoded copy of the clip.
 
-Invariant: a copy is recognised by its sketch alone, and only if it is far more alike than clips of
-different tracks ever are; a doubtful one is a miss. That nothing matched holds only as long as the
-index is the one that was asked.
+Invariant: a copy is as long as the clip, and each part of it is far more alike than clips of
+different tracks ever are; what only overlaps, or is doubtful, is a miss. That nothing matched holds
+only as long as the index is the one that was asked.
 """
 
 import asyncio
@@ -12,21 +12,28 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from models.fingerprint.landmarks import MODEL_ID, Fingerprint
-from models.fingerprint.sketch import SAME_CLIP, likeness, sketch, sketch_keys
+from models.fingerprint.landmarks import FRAME_S, MODEL_ID, Fingerprint
+from models.fingerprint.sketch import (
+    N_VALUES,
+    SAME_CLIP,
+    parts_likeness,
+    sketch_keys,
+    sketch_parts,
+)
 from serve_app.services.identify.identified import Identified
 from serve_app.store.cache import Cache
 
 SPACE = "provider"
 """Of the cache; `Memo` keeps providers' answers there too, and no provider is called identify."""
-DIGEST_BYTES = 32
+MAX_DIFFERENCE_S = 0.5
+"""Of the lengths of copies; an encoder pads a tenth of a second."""
 KEEP_MATCH_S = 30 * 86_400.0
 KEEP_NO_MATCH_S = 6 * 3600.0
 """A service may learn of a track any day. What failed is not kept at all."""
 
 
 class IdentifyCache:
-    """Keeps answers under a clip's bytes and under its sketch, and to whom they were given."""
+    """Keeps answers under a clip's bytes and under its sketches, and to whom they were given."""
 
     def __init__(self, cache: Cache, generation: Callable[[], str]) -> None:
         """Use a cache.
@@ -48,24 +55,33 @@ class IdentifyCache:
 
     async def by_fingerprint(self, fingerprint: Fingerprint) -> Identified | None:
         """Give the answer to the clip that this one is most surely a copy of."""
-        mine = sketch(fingerprint)
-        keys = [_sketch_key(key) for key in sketch_keys(mine)]
-        found = await asyncio.gather(*(self._cache.get(SPACE, key) for key in keys))
-        entries = {entry for entry in found if entry is not None and len(entry) > DIGEST_BYTES}
-        if not entries:
-            return None
-        alike = {entry: likeness(mine, _sketch_of(entry)) for entry in entries}
-        best = max(entries, key=lambda entry: (alike[entry], entry))
-        return await self.by_bytes(best[:DIGEST_BYTES].hex()) if alike[best] >= SAME_CLIP else None
+        mine = sketch_parts(fingerprint)
+        keys = [_key_key(key) for key in sketch_keys(mine)]
+        clips = {raw.hex() for raw in await self._all(keys) if raw is not None}
+        entries = await self._all([_clip_key(clip) for clip in clips])
+        alike = {
+            clip: parts_likeness(mine, _parts_of(entry))
+            for clip, entry in zip(clips, entries, strict=True)
+            if entry is not None and _is_as_long(entry, fingerprint)
+        }
+        best = max(alike, key=lambda clip: (alike[clip], clip), default=None)
+        return await self.by_bytes(best) if best and alike[best] >= SAME_CLIP else None
+
+    async def _all(self, keys: list[str]) -> list[bytes | None]:
+        return await asyncio.gather(*(self._cache.get(SPACE, key) for key in keys))
 
     async def put(self, sha256: str, fingerprint: Fingerprint, found: Identified) -> None:
-        """Keep an answer; one without a sketch (silence) under its bytes only."""
-        values = sketch(fingerprint)
-        entry = bytes.fromhex(sha256) + values.astype("<u4").tobytes()
+        """Keep an answer; one without sketches (quiet parts) under its bytes only."""
+        parts = sketch_parts(fingerprint)
         ttl_s = _keep_s(found)
-        await self._cache.put(SPACE, _answer_key(sha256), found.to_json(), ttl_s)
+        values = {_answer_key(sha256): found.to_json()}
+        if len(parts):
+            values[_clip_key(sha256)] = np.array(
+                [fingerprint.n_frames, *parts.flat], "<u4"
+            ).tobytes()
+        values |= {_key_key(key): bytes.fromhex(sha256) for key in sketch_keys(parts)}
         await asyncio.gather(
-            *(self._cache.put(SPACE, _sketch_key(key), entry, ttl_s) for key in sketch_keys(values))
+            *(self._cache.put(SPACE, key, value, ttl_s) for key, value in values.items())
         )
 
     async def was_told(self, account: str, found: Identified) -> bool:
@@ -91,9 +107,18 @@ def _answer_key(sha256: str) -> str:
     return f"identify:answer:{MODEL_ID}:{sha256}"
 
 
-def _sketch_key(key: str) -> str:
-    return f"identify:sketch:{MODEL_ID}:{key}"
+def _clip_key(sha256: str) -> str:
+    return f"identify:clip:{MODEL_ID}:{sha256}"
 
 
-def _sketch_of(entry: bytes) -> NDArray[np.uint32]:
-    return np.frombuffer(entry[DIGEST_BYTES:], "<u4").astype(np.uint32)
+def _key_key(key: str) -> str:
+    return f"identify:key:{MODEL_ID}:{key}"
+
+
+def _is_as_long(entry: bytes, fingerprint: Fingerprint) -> bool:
+    n_frames = int(np.frombuffer(entry, "<u4", 1)[0])
+    return abs(n_frames - fingerprint.n_frames) * FRAME_S <= MAX_DIFFERENCE_S
+
+
+def _parts_of(entry: bytes) -> NDArray[np.uint32]:
+    return np.frombuffer(entry, "<u4", offset=4).astype(np.uint32).reshape(-1, N_VALUES)

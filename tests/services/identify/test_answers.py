@@ -5,7 +5,14 @@ import numpy as np
 import pytest
 
 from models.fingerprint.landmarks import Fingerprint
-from models.fingerprint.sketch import N_VALUES, likeness, sketch, sketch_keys
+from models.fingerprint.sketch import (
+    N_VALUES,
+    likeness,
+    parts_likeness,
+    sketch,
+    sketch_keys,
+    sketch_parts,
+)
 from serve_app.services.identify.answers import KEEP_MATCH_S, IdentifyCache
 from serve_app.services.identify.identified import Identified
 
@@ -71,8 +78,11 @@ def test_a_sketch_is_the_same_everywhere() -> None:
 def test_too_little_to_compare_has_no_sketch(n: int) -> None:
     nothing = sketch(clip(0, n))
     assert len(nothing) == 0
-    assert sketch_keys(nothing) == []
     assert likeness(nothing, nothing) == 0
+    no_parts = sketch_parts(clip(0, n))
+    assert len(no_parts) == 0
+    assert sketch_keys(no_parts) == []
+    assert parts_likeness(no_parts, no_parts) == 0
 
 
 def answer(title: str) -> Identified:
@@ -98,6 +108,36 @@ async def test_the_same_bytes_and_a_copy_are_known() -> None:
     assert other is not None
     assert other.title == "two"
     assert await cache.by_fingerprint(clip(3)) is None
+
+
+def window(whole: Fingerprint, begin: int, end: int) -> Fingerprint:
+    """The clip between two frames."""
+    inside = (whole.frames >= begin) & (whole.frames < end)
+    return Fingerprint(
+        whole.frames[inside] - begin, whole.pitches[inside], whole.prominences[inside], end - begin
+    )
+
+
+def joined(one: Fingerprint, other: Fingerprint) -> Fingerprint:
+    """One clip after the other."""
+    return Fingerprint(
+        np.concatenate([one.frames, other.frames + one.n_frames]),
+        np.concatenate([one.pitches, other.pitches]),
+        np.concatenate([one.prominences, other.prominences]),
+        one.n_frames + other.n_frames,
+    )
+
+
+async def test_what_overlaps_a_clip_or_shares_a_part_of_it_is_no_copy() -> None:
+    whole, other = clip(1), clip(2)
+    first = window(whole, 0, 300)
+    cache = cache_of(Memory())
+    await cache.put(digest("first"), first, answer("one"))
+    assert await cache.by_fingerprint(first) is not None
+    later, mixed = window(whole, 60, 360), joined(window(whole, 0, 200), window(other, 0, 100))
+    for another in (later, mixed, window(whole, 0, 240), window(whole, 0, 400)):
+        assert likeness(sketch(first), sketch(another)) > 0.2
+        assert await cache.by_fingerprint(another) is None
 
 
 async def test_of_two_copies_the_more_alike_answers() -> None:
