@@ -24,7 +24,7 @@ FEWEST_HASHES = 24
 N_PARTS = 3
 """A clip's parts of equal length are compared one by one: clips may overlap, or share a half. All
 three of a copy are the same by `SAME_CLIP` for .98 of clips of 20 tracks, 4 to 20 s long, in MP3 at
-128 kbit/s, .90 at 64 and .95 in Opus at 64; of clips that begin a second later or more, for none."""
+128 kbit/s, .90 at 64 and .95 in Opus at 64; of clips that begin a second later, for none."""
 TIME_CELL_S = 1.0
 """Within a part a hash counts with its time: a codec moves a clip by less than a tenth of this."""
 N_KEYS = 32

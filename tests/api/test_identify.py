@@ -138,6 +138,22 @@ async def test_a_reencoded_copy_of_a_clip_is_a_free_hit(setting: Setting, tmp_pa
     assert again["_meta"]["credits_remaining"] == before["_meta"]["credits_remaining"]
 
 
+async def test_a_clip_that_shares_a_part_with_another_is_asked_anew(
+    setting: Setting, tmp_path: Path
+) -> None:
+    samples = decode(DEMO, DecodeLimits()).samples
+    clips = {
+        "long": samples[:, 300_000:700_000],
+        "its beginning": samples[:, 300_000:500_000],
+        "later": samples[:, 400_000:800_000],
+    }
+    for name, clip in clips.items():
+        audio = encode(tmp_path / name, clip, "mp3", "libmp3lame").read_bytes()
+        answer = (await setting.post("pro", audio)).json()
+        assert answer["_meta"]["cache"] == "miss", name
+    assert setting.remote.n_calls == len(clips)
+
+
 async def test_what_another_account_asked_is_no_hit(setting: Setting, tmp_path: Path) -> None:
     """Nobody learns what others ask: the price and the word are those of a first time."""
     samples = decode(DEMO, DecodeLimits()).samples[:, 400_000:900_000]
