@@ -151,7 +151,6 @@ async def test_a_clip_that_shares_a_part_with_another_is_asked_anew(
         audio = encode(tmp_path / name, clip, "mp3", "libmp3lame").read_bytes()
         answer = (await setting.post("pro", audio)).json()
         assert answer["_meta"]["cache"] == "miss", name
-    assert setting.remote.n_calls == len(clips)
 
 
 async def test_what_another_account_asked_is_no_hit(setting: Setting, tmp_path: Path) -> None:

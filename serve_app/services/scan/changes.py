@@ -72,6 +72,21 @@ def without_file(location: str) -> Change:
     return take
 
 
+def displaced(location: str, since: datetime) -> Change:
+    """Take a place, where another recording lies now, from the track that had a file there.
+
+    A track without any other file keeps it as missing: it may have moved, and be found yet.
+    """
+
+    def take(track: LibraryTrack | None) -> LibraryTrack | None:
+        if track is None:
+            return None
+        others = tuple(file for file in track.files if file.location != location)
+        return replace(track, files=others) if others else with_mark(location, since)(track)
+
+    return take
+
+
 def with_mark(location: str, since: datetime | None) -> Change:
     """Mark a file as missing, or as found again."""
 

@@ -19,7 +19,8 @@ from serve_app.library.library import Library
 from serve_app.library.rows import audio_term, content_term, location_term
 from serve_app.library.track import OPERATOR, LibraryTrack, Place, TrackFile, new_track_id
 from serve_app.providers.tags.identity import TaggedIdentity
-from serve_app.services.scan.changes import FileOf, without_file
+from serve_app.services.scan.changes import FileOf, displaced, now
+from serve_app.services.scan.facts import holds_audio
 from serve_app.services.scan.places import Found
 from serve_app.services.scan.report import Outcome
 from serve_app.services.scan.same import SameRecording, are_near, may_be_same
@@ -58,19 +59,28 @@ class Taken:
 
 
 class Entries:
-    """What the library has of files, and the only way that files get into it."""
+    """What the library has of files, and the only way that files get into it.
+
+    Attributes:
+        displaced: Tracks, with a location each, whose file there gave way to another recording.
+    """
 
     def __init__(self, library: Library) -> None:
         self._library = library
         self._same = SameRecording(library)
+        self.displaced: set[tuple[str, str]] = set()
 
     def at(self, location: str) -> tuple[LibraryTrack | None, TrackFile | None]:
         """Give the track that has a file at a place, and that file."""
-        for track in self._library.of_term(location_term(location), OPERATOR):
-            for file in track.files:
-                if file.location == location:
-                    return track, file
-        return None, None
+        known = [
+            (track, file)
+            for track in self._library.of_term(location_term(location), OPERATOR)
+            for file in track.files
+            if file.location == location
+        ]
+        known.sort(key=lambda one: one[1].missing_since is not None)
+        self.displaced |= {(track.track_id, location) for track, _ in known[1:]}
+        return known[0] if known else (None, None)
 
     def twin(self, file: TrackFile) -> LibraryTrack | None:
         """Give the track that has a file of the same bytes, or of the same audio."""
@@ -109,11 +119,11 @@ class Entries:
                 added.append((one, sound))
             of_file, heard, outcome = self._decide(one, twin)
             edits.append(Edit(of_file.track_id, of_file.change(), heard))
-            edits += [
-                Edit(other.track_id, without_file(one.file.location))
-                for other in self._library.of_term(location_term(one.file.location), OPERATOR)
-                if other.track_id != of_file.track_id
-            ]
+            location = one.file.location
+            for other in self._library.of_term(location_term(location), OPERATOR):
+                if other.track_id != of_file.track_id:
+                    edits.append(Edit(other.track_id, displaced(location, now())))
+                    self.displaced.add((other.track_id, location))
             outcomes.append((of_file.track_id, outcome))
         self._library.write(edits)
         return outcomes
@@ -175,4 +185,12 @@ def _is_gone(file: TrackFile, found: TrackFile) -> bool:
     """Whether a known file is no longer where it was, so that the one found is that file, moved."""
     if file.location == found.location or file.place is not Place.PATH:
         return False
-    return not file.location.startswith("s3://") and not Path(file.location).exists()
+    if file.location.startswith("s3://"):
+        return False
+    path = Path(file.location)
+    if not path.exists():
+        return True
+    status = path.stat()
+    if (status.st_size, status.st_mtime_ns) == (file.size_bytes, file.mtime_ns):
+        return False
+    return not holds_audio(path, file.audio_sha256)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipelines.audio.decode import DecodeLimits, digest_packets
+from pipelines.audio.waveform import AudioError
 from serve_app.providers.tags.reader import Tags, read_tags
 
 LIMITS = DecodeLimits(max_seconds=4 * 3600.0)
@@ -44,6 +45,18 @@ class Stamp:
         """
         if Stamp.of(path) != self:
             raise FileChangedError
+
+
+def holds_audio(path: Path, audio_sha256: str | None) -> bool:
+    """Whether a file's audio has that digest, or cannot be told; its tags may be others."""
+    if audio_sha256 is None:
+        return True
+    try:
+        return digest_packets(path, LIMITS) == audio_sha256
+    except AudioError:
+        return False
+    except OSError:
+        return True
 
 
 def hash_bytes(path: Path) -> str:

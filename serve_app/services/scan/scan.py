@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -112,6 +113,7 @@ class Scan:
             OSError: The library cannot be written; what it had confirmed is kept.
             LibraryBusyError: Likewise.
         """
+        begun = now()
         await asyncio.to_thread(self._library.follow)
         writer = asyncio.create_task(self._write())
         takers = asyncio.create_task(self._take_all(listed))
@@ -130,6 +132,7 @@ class Scan:
         seen = found_in(listed)
         for place, found in listed:
             await self._follow_gone(place, found, seen)
+        await asyncio.to_thread(self._drop_displaced, begun)
         if self._forget and is_indexed:
             self._landmarks.keep(lambda track_id: self._library.get(track_id) is not None)
             await self._finish_landmarks()
@@ -157,7 +160,9 @@ class Scan:
                 continue
             try:
                 await self._take_up(place, one)
-            except (AudioError, AfaError, FileChangedError) as error:
+            except AfaError as error:
+                self._fail(one.location, error.message)
+            except (AudioError, FileChangedError) as error:
                 self._fail(one.location, str(error))
             except OSError as error:
                 self._fail(one.location, reason_of(error))
@@ -254,6 +259,23 @@ class Scan:
             await asyncio.to_thread(self._library.write, edits)
             for location, outcome in outcomes:
                 self._note(location, outcome)
+
+    def _drop_displaced(self, begun: datetime) -> None:
+        """Take from tracks what lies where another file is now, and was found nowhere else.
+
+        What failed in this pass may be that file, moved; then the next one decides.
+        """
+        edits = [
+            Edit(track.track_id, without_file(file.location))
+            for track_id, location in self._entries.displaced
+            if (track := self._library.get(track_id)) is not None
+            for file in track.files
+            if file.location == location
+            and file.missing_since is not None
+            and (file.missing_since < begun or not self.report.has_failed)
+        ]
+        if edits:
+            self._library.write(edits)
 
     def _is_surely_gone(self, file: TrackFile) -> bool:
         """Whether a file that was not listed may be forgotten.

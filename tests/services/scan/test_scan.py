@@ -220,6 +220,69 @@ async def test_moves_copies_and_tags_are_followed(setting: Setting, music: Path)
     assert setting.library.named("Nina", "First, renamed", [OPERATOR])[0].track_id == track_id
 
 
+async def test_files_that_change_names_with_each_other_keep_their_tracks(
+    setting: Setting, tmp_path: Path
+) -> None:
+    music = tmp_path / "album"
+    for number in range(4):
+        write(music / f"Track {number}.ogg", number)
+    await setting.scan(Folder(music))
+    before = {track.files[0].audio_sha256: track.track_id for track in setting.tracks()}
+    names = sorted(music.iterdir())
+    for name in names:
+        name.rename(music / f"{name.stem}.moving")
+    for name, moved_to in zip(names, [*names[1:], names[0]], strict=True):
+        (music / f"{name.stem}.moving").rename(moved_to)
+    report = await setting.scan(Folder(music))
+    assert report.counts == {Outcome.FOLLOWED: 4}
+    after = {track.files[0].audio_sha256: track.track_id for track in setting.tracks()}
+    assert after == before
+    for track in setting.tracks():
+        (file,) = track.files
+        assert (file.missing_since, track.analysis is not None) == (None, True)
+        assert track.identity.title == Path(file.location).stem
+    assert len(setting.engine.heard) == 4
+
+
+async def test_albums_that_make_room_for_a_new_first_track_keep_theirs(
+    setting: Setting, music: Path
+) -> None:
+    await setting.scan(Folder(music))
+    track_id = setting.titled("First").track_id
+    (music / "a.ogg").rename(music / "moved.ogg")
+    write(music / "a.ogg", 7, title="New")
+    report = await setting.scan(Folder(music))
+    assert report.counts == {Outcome.UNCHANGED: 1, Outcome.ADDED: 1, Outcome.FOLLOWED: 1}
+    assert setting.titled("First").track_id == track_id
+    assert [Path(one.location).name for one in setting.titled("First").files] == ["moved.ogg"]
+
+
+async def test_a_track_whose_file_gave_way_to_another_goes_once_nothing_else_holds_it(
+    setting: Setting, music: Path
+) -> None:
+    await setting.scan(Folder(music))
+    write(music / "a.ogg", 7, title="New")
+    (music / "bad.mp3").write_bytes(b"nothing to hear")
+    await setting.scan(Folder(music))
+    assert setting.titled("First").files[0].missing_since is not None
+    await setting.scan(Folder(music))
+    assert sorted(track.identity.title for track in setting.tracks()) == ["New", "Second"]
+
+
+async def test_copies_that_are_retagged_together_stay_files_of_their_track(
+    setting: Setting, music: Path
+) -> None:
+    shutil.copy(music / "a.ogg", music / "copy.ogg")
+    await setting.scan(Folder(music))
+    for name in ("a.ogg", "copy.ogg"):
+        file = mutagen.File(music / name)
+        file["title"] = "First, again"
+        file.save()
+    report = await setting.scan(Folder(music))
+    assert report.counts == {Outcome.UNCHANGED: 1, Outcome.RETAGGED: 2}
+    assert len(setting.titled("First, again").files) == 2
+
+
 async def test_two_new_copies_are_analysed_once(setting: Setting, music: Path) -> None:
     shutil.copy(music / "a.ogg", music / "copy.ogg")
     report = await setting.scan(Folder(music))
