@@ -149,7 +149,7 @@ def fingerprint(
     if whole_library:
         tracks = [(one.track.track_id, one.path) for one in library_tracks(opened(settings, files))]
     os.umask(0o077)  # what is made from here on lies in the data folder
-    with told(FingerprintIndexError):
+    with told(FingerprintIndexError, OSError):
         n_added, n_failed = build(files.fingerprint_dir, tracks, again=again)
     n_left = len(tracks) - n_added - n_failed
     n_failed += len(troubles)

@@ -5,10 +5,12 @@ from pathlib import Path
 import pytest
 
 from models.rhythm.tempo import TempoRange
+from serve_app.cli.analysis import by_service
 from serve_app.cli.analysis.by_service import ACCOUNT, TIER, ServiceEngine
-from serve_app.domain.errors import UnprocessableAudioError
+from serve_app.composition.options import StoreOptions
+from serve_app.domain.errors import ServiceUnavailableError, UnprocessableAudioError
 from serve_app.ledger.jobs.types import AnalysisJob, FileSource
-from tests.api.application import Application
+from tests.api.application import Application, open_application
 
 pytestmark = pytest.mark.redis
 DEMO = Path(__file__).parents[2] / "serve_app" / "data" / "demo.mp3"
@@ -23,7 +25,9 @@ async def test_the_service_analyses_a_file_for_nothing_and_keeps_nothing(api: Ap
         return await submit(job)
 
     api.stores.jobs.submit = watched  # type: ignore[method-assign]
-    hearing = await ServiceEngine(api.stores.jobs, TempoRange(200.0, 210.0)).hear(DEMO)
+    hearing = await ServiceEngine(api.stores.jobs, lambda: True, TempoRange(200.0, 210.0)).hear(
+        DEMO
+    )
     (job,) = submitted
     assert isinstance(job.work, AnalysisJob)
     assert (job.work.source, job.cost) == (FileSource(str(DEMO)), 0)
@@ -42,5 +46,14 @@ async def test_a_file_that_is_no_audio_is_told_as_by_own_workers(
     bad = tmp_path / "bad.mp3"
     bad.write_bytes(b"nothing to hear")
     with pytest.raises(UnprocessableAudioError, match="not an audio file") as told:
-        await ServiceEngine(api.stores.jobs).analyze(bad)
+        await ServiceEngine(api.stores.jobs, lambda: True).analyze(bad)
     assert told.value.code == "unprocessable_audio"
+
+
+async def test_nobody_waits_for_a_service_that_has_ended(
+    api_stores: StoreOptions, demo_catalog: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(by_service, "LOOK_S", 0.2)
+    async with open_application(api_stores, demo_catalog, with_worker=False) as api:
+        with pytest.raises(ServiceUnavailableError, match="afa up"):
+            await ServiceEngine(api.stores.jobs, lambda: False).analyze(DEMO)

@@ -133,7 +133,7 @@ def analyze(
             if not isinstance(file, str):
                 told_of.absent(file)
         if names:
-            with told(DecoderUnavailableError, NotRunningError, BrokenProcessPool):
+            with told(DecoderUnavailableError, NotRunningError, BrokenProcessPool, OSError):
                 analyse(names, within, told_of.done)
         if names and not as_json:
             n_done, took_s = len(files) - told_of.n_failed, time.monotonic() - begun_s

@@ -1,7 +1,8 @@
 """Analysis by the service that runs on this machine: free jobs of files, which touch no credits."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import astuple
 from pathlib import Path
@@ -17,7 +18,8 @@ from serve_app.domain.errors import InternalError, ServiceUnavailableError, Unpr
 from serve_app.domain.tiers import Tiers
 from serve_app.domain.ulid import new_ulid
 from serve_app.ledger.jobs.queue import Jobs
-from serve_app.ledger.jobs.types import AnalysisJob, FileSource, NewJob
+from serve_app.ledger.jobs.types import AnalysisJob, FileSource, JobRecord, NewJob
+from serve_app.local.embedded_redis import is_alive
 from serve_app.services.scan.entries import Hearing
 from serve_app.services.scan.facts import LIMITS
 from serve_app.store.client import connect
@@ -31,6 +33,9 @@ ACCOUNT = "library"
 TIER = "scale"
 TIMEOUT_S = 5.0
 JOB_LIMIT_S = 1800.0
+LOOK_S = 10.0
+"""Every so often whoever waits looks whether the service is alive."""
+
 MAX_BYTES = 1 << 40
 """Only addresses are held to it, never a file."""
 
@@ -41,10 +46,19 @@ BUSY_TRIES = 300
 class ServiceEngine:
     """Has the running service analyse, as free jobs that touch no credits."""
 
-    def __init__(self, jobs: Jobs, within: TempoRange | None = None) -> None:
-        """Submit to some jobs; a file's tempo lies in the range, if there is one."""
+    def __init__(
+        self, jobs: Jobs, is_running: Callable[[], bool], within: TempoRange | None = None
+    ) -> None:
+        """Prepare.
+
+        Args:
+            jobs: Where to submit.
+            is_running: Whether the service is alive that does them.
+            within: A file's tempo lies in this range.
+        """
         self.n_at_once = JOBS_AT_ONCE
         self._jobs = jobs
+        self._is_running = is_running
         self._within = within
 
     async def hear(self, path: Path) -> Hearing:
@@ -60,10 +74,10 @@ class ServiceEngine:
 
         Raises:
             UnprocessableAudioError: It is not fit for analysis; ``code`` tells why.
-            ServiceUnavailableError: The service did not do it in time.
+            ServiceUnavailableError: The service did not do it in time, or has ended.
         """
         job_id = await self._submit(path)
-        job = await self._jobs.wait(ACCOUNT, job_id, JOB_LIMIT_S)
+        job = await self._ended(job_id)
         if job is None or not job.state.is_terminal:
             raise ServiceUnavailableError("the service did not analyse it in time; try again", 60)
         await self._jobs.forget(ACCOUNT, job_id)  # else results would pile up for days
@@ -72,6 +86,16 @@ class ServiceEngine:
         if job.result is None:
             raise InternalError("the service lost what it had analysed; try again")
         return from_json(job.result)
+
+    async def _ended(self, job_id: str) -> JobRecord | None:
+        """Wait for a job; give it as it is in the end."""
+        until_s = time.monotonic() + JOB_LIMIT_S
+        while True:
+            job = await self._jobs.wait(ACCOUNT, job_id, LOOK_S)
+            if job is None or job.state.is_terminal or time.monotonic() >= until_s:
+                return job
+            if not self._is_running():
+                raise ServiceUnavailableError("the service has ended; start it with `afa up`", 60)
 
     async def _submit(self, path: Path) -> str:
         job = NewJob(
@@ -114,9 +138,14 @@ async def service_engine(
     """
     store = connect(files.ledger_url(settings), timeout_s=TIMEOUT_S, shards=settings.ledger_shards)
     jobs = Jobs(store, Tiers(load_table("tiers")))
+
+    def is_running() -> bool:
+        session = files.read_session()
+        return session is not None and is_alive(session["pids"]["service"])
+
     try:
         await store.claim_shards()
-        yield ServiceEngine(jobs, within)
+        yield ServiceEngine(jobs, is_running, within)
     finally:
         await jobs.close()
         await store.close()

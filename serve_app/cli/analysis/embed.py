@@ -56,7 +56,7 @@ def embed(
         return record_of(described, excerpt)
 
     with (
-        told(CardError, CheckpointError, DecoderUnavailableError, DeviceFaultError),
+        told(CardError, CheckpointError, DecoderUnavailableError, DeviceFaultError, OSError),
         each_file(len(files), json_lines(record)) as told_of,
     ):
         for file in files:

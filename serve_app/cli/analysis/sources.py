@@ -8,8 +8,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from serve_app.cli.environment import is_url
-from serve_app.services.scan.places import Folder, Found, Trouble, absolute
+from serve_app.cli.environment import fail, is_url
+from serve_app.services.scan.places import Folder, Found, Trouble, absolute, listed
 
 STANDARD_INPUT = "-"
 SOURCES_HELP = "Files, folders, patterns such as '*.flac'; - reads names from standard input."
@@ -18,7 +18,9 @@ SOURCES_HELP = "Files, folders, patterns such as '*.flac'; - reads names from st
 def expanded(arguments: Sequence[str]) -> Iterator[str]:
     """Give the names that arguments stand for: those on standard input, those that match."""
     for argument in arguments:
-        if argument == STANDARD_INPUT:
+        if not argument:
+            fail("one of the names is empty; is a variable unset?")
+        elif argument == STANDARD_INPUT:
             yield from filter(None, (line.rstrip("\r\n") for line in sys.stdin))
         elif glob.has_magic(argument) and not is_url(argument) and not Path(argument).exists():
             yield from sorted(glob.glob(argument, recursive=True)) or [argument]
@@ -44,6 +46,9 @@ def files_below(name: str) -> Iterator[str | Trouble]:
                 yield one
         if not found:
             yield Trouble(name, "no audio files in this folder")
+    elif path.is_file():
+        one = listed(path)
+        yield one if isinstance(one, Trouble) else name
     elif path.exists():
         yield name
     else:

@@ -49,7 +49,14 @@ def export(
 
 @contextmanager
 def replaced(file: Path) -> Iterator[Path]:
-    """Give a path beside a file; what is written there takes the file's place, whole."""
+    """Give a path beside a file; what is written there takes the file's place, whole.
+
+    A pipe or a device is written itself, and a link leads to the file that is replaced.
+    """
+    if file.exists() and (not file.is_file() or file.absolute().is_relative_to("/dev")):
+        yield file
+        return
+    file = file.resolve()
     staged = file.with_name(f".{file.name}.new")
     try:
         yield staged

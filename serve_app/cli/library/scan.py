@@ -16,7 +16,15 @@ from models.checkpoints.cards import CardError
 from models.rhythm.tempo import TempoRange
 from serve_app.cli.analysis.by_service import service_engine
 from serve_app.cli.analysis.sources import SOURCES_HELP, expanded
-from serve_app.cli.environment import ConfigOption, TempoRangeOption, console, errors, fail, told
+from serve_app.cli.environment import (
+    ConfigOption,
+    TempoRangeOption,
+    console,
+    errors,
+    fail,
+    profile_of,
+    told,
+)
 from serve_app.cli.library.opened import opened
 from serve_app.cli.library.workers import WorkersEngine
 from serve_app.cli.output.progress import shown
@@ -81,6 +89,7 @@ def scan(
     """
     if watch and forget:
         fail("--forget is for one scan: while one watches, a disk may go away and come back")
+    profile_of(config)  # a wrong one is told once, not by each worker
     settings = Settings()
     files = LocalFiles(settings.data_dir.absolute())
     with told(ValueError):

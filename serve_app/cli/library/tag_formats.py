@@ -63,6 +63,7 @@ def open_tags(path: Path) -> TaggedFile:
 
     Raises:
         UnwritableTagsError: Of another format, or damaged.
+        OSError: It cannot be read.
     """
     import mutagen
     from mutagen._vorbis import VComment
@@ -70,6 +71,7 @@ def open_tags(path: Path) -> TaggedFile:
     from mutagen.mp4 import MP4
     from mutagen.oggopus import OggOpus
 
+    path.open("rb").close()  # mutagen tells of no error of the system
     try:
         file = mutagen.File(path)
     except mutagen.MutagenError as error:

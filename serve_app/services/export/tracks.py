@@ -45,4 +45,6 @@ def files_of(track: LibraryTrack) -> list[ExportTrack]:
 def tracks_of(library: Library) -> Iterator[ExportTrack]:
     """Give the operator's tracks, one for each recording, newest first."""
     for track in library.all([OPERATOR]):
-        yield from files_of(track)[:1]
+        here = next((one for one in files_of(track) if one.path.exists()), None)
+        if here is not None:
+            yield here

@@ -82,24 +82,45 @@ class Place(Protocol):
 
 
 class Folder:
-    """All audio below a folder; what begins with a dot is passed over."""
+    """All audio below a folder, once; what begins with a dot is passed over, links are followed."""
 
     def __init__(self, root: Path) -> None:
         self.root = str(absolute(root))
 
     def find(self) -> Iterator[Found | Trouble]:
         """See `Place`."""
+        seen: set[tuple[int, int]] = set()
+        todo = [self.root]
+        while todo:  # what is linked comes last, so that a file keeps its own name
+            yield from self._below(todo.pop(0), seen, todo)
+
+    def _below(
+        self, root: str, seen: set[tuple[int, int]], linked: list[str]
+    ) -> Iterator[Found | Trouble]:
+        """List a tree but for folders that were seen; linked folders are noted for later."""
         troubles: list[Trouble] = []
 
         def note(error: OSError) -> None:
             troubles.append(Trouble(str(error.filename), reason_of(error)))
 
-        for folder, names, files in os.walk(self.root, onerror=note):
+        for folder, names, files in os.walk(root, onerror=note):
+            try:
+                status = os.stat(folder)
+            except OSError as error:
+                note(error)
+                names.clear()
+                continue
+            if (status.st_dev, status.st_ino) in seen:
+                names.clear()
+                continue
+            seen.add((status.st_dev, status.st_ino))
             names[:] = sorted(name for name in names if not name.startswith("."))
+            below = (os.path.join(folder, name) for name in names)
+            linked += [path for path in below if os.path.islink(path)]
             for name in sorted(files):
                 path = Path(folder, name)
                 if not name.startswith(".") and path.suffix.lower() in AUDIO_ENDINGS:
-                    yield _listed(path)
+                    yield listed(path)
             yield from troubles
             troubles.clear()
         yield from troubles
@@ -122,7 +143,7 @@ class SingleFile:
 
     def find(self) -> Iterator[Found | Trouble]:
         """See `Place`."""
-        yield _listed(self._path)
+        yield listed(self._path)
 
     def holds(self, location: str) -> bool:
         """See `Place`."""
@@ -211,7 +232,8 @@ def _first_line(error: StoreError) -> str:
     return str(error).partition("\n")[0]
 
 
-def _listed(path: Path) -> Found | Trouble:
+def listed(path: Path) -> Found | Trouble:
+    """Look at one file."""
     location = str(path)
     try:
         location.encode()

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -46,6 +47,31 @@ def song(folder: Path, bpm: int) -> Path:
     return path
 
 
+def check_export_into_links_and_pipes(tmp_path: Path) -> None:
+    link, table, pipe = (tmp_path / name for name in ("link.csv", "table.csv", "pipe.csv"))
+    table.write_text("old")
+    link.symlink_to(table)
+    assert runner.invoke(app, ["export", "csv", str(link)]).exit_code == 0
+    assert link.is_symlink()
+    assert "At 120" in table.read_text()
+    os.mkfifo(pipe)
+    with ThreadPoolExecutor(1) as reader:
+        read = reader.submit(pipe.read_text)
+        assert runner.invoke(app, ["export", "csv", str(pipe)]).exit_code == 0
+        assert read.result(60) == table.read_text()
+    assert pipe.is_fifo()
+
+
+def test_what_cannot_be_meant_is_told_in_a_line(data_dir: Path, tmp_path: Path) -> None:
+    song(tmp_path / "music", 120)
+    empty = runner.invoke(app, ["scan", ""])
+    assert (empty.exit_code, "name" in empty.stderr, "empty" in empty.stderr) == (1, True, True)
+    wrong = runner.invoke(app, ["scan", str(tmp_path / "music"), "--config", "no.yaml"])
+    assert (wrong.exit_code, "no.yaml" in wrong.stderr) == (1, True)
+    assert "memory" not in wrong.stderr
+    assert tracks(data_dir) == []
+
+
 def test_a_folder_becomes_a_library_and_an_export(data_dir: Path, tmp_path: Path) -> None:
     os.umask(0o022)
     song(tmp_path / "music", 120)
@@ -70,6 +96,7 @@ def test_a_folder_becomes_a_library_and_an_export(data_dir: Path, tmp_path: Path
     assert done.exit_code == 0, done.output
     assert 'Name="At 120"' in (tmp_path / "dj.xml").read_text()
     assert sorted(path.name for path in tmp_path.glob("*dj*")) == ["dj.xml"]
+    check_export_into_links_and_pipes(tmp_path)
     (tmp_path / "music" / "120.ogg").unlink()
     forgetting = ["scan", str(tmp_path / "music"), "--jobs", "1", "--forget"]
     told = runner.invoke(app, [*forgetting, "--dry-run"])

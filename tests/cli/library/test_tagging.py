@@ -10,8 +10,10 @@ from typer.testing import CliRunner
 
 from pipelines.analysis.records import TrackFeatures
 from pipelines.audio.decode import DecodeLimits, digest_packets
+from serve_app.cli.analysis.sources import audio_files
 from serve_app.cli.library import rewrite
 from serve_app.cli.library.rewrite import TaggingError, changes_of, write_tags
+from serve_app.cli.library.tag_formats import open_tags
 from serve_app.cli.library.tag_values import DEFAULT_FIELDS, Field, Tag, Wish, values_of
 from serve_app.cli.main import app
 from serve_app.domain.identity import TrackIdentity
@@ -20,6 +22,7 @@ from serve_app.library.library import Library
 from serve_app.library.track import LibraryTrack, Place, TrackFile, new_track_id
 from serve_app.providers.tags.reader import read_tags
 from serve_app.services.export.key_names import KeyFormat
+from serve_app.services.scan.places import Trouble
 from serve_app.services.simulation.features import simulated_features
 from tests.data.audio_files import Encoding
 
@@ -55,6 +58,19 @@ def titled(path: Path) -> Path:
         file["title"] = "Kept"
         file.save()
     return path
+
+
+def test_a_file_that_cannot_be_read_is_not_called_another_format(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        open_tags(tmp_path / "gone.mp3")
+
+
+def test_a_single_name_that_is_not_utf_8_is_told_as_in_a_folder(tmp_path: Path) -> None:
+    path = tmp_path / os.fsdecode(b"caf\xe9.ogg")
+    path.touch()
+    (trouble,) = audio_files([str(path)])
+    assert isinstance(trouble, Trouble)
+    assert "not UTF-8" in trouble.message
 
 
 @pytest.mark.parametrize("kind", FORMATS)

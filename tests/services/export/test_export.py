@@ -214,9 +214,12 @@ def test_odd_names_break_no_file() -> None:
 def test_only_tracks_whose_file_is_there_are_exported(tmp_path: Path) -> None:
     library = Library((tmp_path / "library").as_uri(), tmp_path / "view")
     gone = datetime(2026, 1, 1, tzinfo=UTC)
+    here = tmp_path / "b.mp3"
+    here.touch()
     files = {
         "here": (TrackFile(Place.PATH, "/a.mp3", missing_since=gone),
-                 TrackFile(Place.PATH, "/b.mp3")),
+                 TrackFile(Place.PATH, "/gone/since/the/last/scan.mp3"),
+                 TrackFile(Place.PATH, str(here))),
         "missing": (TrackFile(Place.PATH, "/c.mp3", missing_since=gone),),
         "asset": (TrackFile(Place.ASSET, "afa_x"),),
     }  # fmt: skip
@@ -227,4 +230,4 @@ def test_only_tracks_whose_file_is_there_are_exported(tmp_path: Path) -> None:
     silent = LibraryTrack(new_track_id(), TrackIdentity(title="unheard"), files=files["here"])
     library.write([*edits, Edit(silent.track_id, added(silent))])
     (found,) = tracks_of(library)
-    assert (found.identity.title, found.file.location) == ("here", "/b.mp3")
+    assert (found.identity.title, found.file.location) == ("here", str(here))

@@ -313,6 +313,18 @@ def test_a_path_through_a_link_is_known_as_it_is_written(tmp_path: Path) -> None
     assert absolute(tmp_path / "disk" / ".." / "link" / "b") == tmp_path / "link" / "b"
 
 
+def test_linked_folders_are_looked_at_once_and_last(tmp_path: Path) -> None:
+    music, elsewhere = tmp_path / "music", tmp_path / "elsewhere"
+    for path in (music / "real" / "a.ogg", elsewhere / "deep" / "b.ogg"):
+        path.parent.mkdir(parents=True)
+        path.touch()
+    (music / "also").symlink_to(music / "real")
+    (music / "linked").symlink_to(elsewhere)
+    (elsewhere / "loop").symlink_to(music)
+    found = [one.location for one in Folder(music).find()]
+    assert found == [str(music / "real" / "a.ogg"), str(music / "linked" / "deep" / "b.ogg")]
+
+
 @pytest.mark.parametrize("name", ["x.aif", "X.AIFC", "x.oga", "x.mp2", "x.wave"])
 def test_usual_endings_are_audio(name: str, tmp_path: Path) -> None:
     (tmp_path / name).touch()
