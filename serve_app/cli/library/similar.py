@@ -22,7 +22,7 @@ from serve_app.library.library import Library
 from serve_app.library.rows import location_term
 from serve_app.library.track import OPERATOR, LibraryTrack
 from serve_app.services.jobs.heard import heard_track
-from serve_app.services.scan.places import absolute
+from serve_app.services.scan.places import Trouble, absolute, listed
 from serve_app.services.similar.neighbours import LibraryNeighbours
 from serve_app.services.similar.search import Search, Similar
 from serve_app.services.similar.wanted import Seed, Wanted
@@ -63,6 +63,9 @@ def seed_of(library: Library, what: str, config: Path | None) -> LibraryTrack:
     """Give the library's track of an id or a file, else what is heard in the file."""
     path = Path(what)
     if path.is_file():
+        one = listed(path)
+        if isinstance(one, Trouble):
+            fail(f"{one.location}: {one.message}")
         known = library.of_term(location_term(str(absolute(path))), OPERATOR)
         track = known[0] if known else heard_in(path, config)
     else:

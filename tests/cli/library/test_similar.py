@@ -1,6 +1,7 @@
 """`afa similar` on a real library, and what it says where it cannot answer."""
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -60,3 +61,11 @@ def test_what_is_not_known_says_what_to_do(library: Library) -> None:
         answer = run(what)
         assert answer.exit_code == 1, what
         assert what in answer.output
+
+
+def test_a_name_that_is_not_utf_8_is_told(library: Library, tmp_path: Path) -> None:
+    put(library, "Near", 0.9)
+    file = tmp_path / os.fsdecode(b"caf\xe9.ogg")
+    file.touch()
+    answer = run(str(file))
+    assert (answer.exit_code, "not UTF-8" in answer.output) == (1, True)
