@@ -161,6 +161,7 @@ async def test_features_have_every_field_of_the_spotify_shape(api: Application) 
         "https://music.apple.com/us/album/x/1599999999?i=1600000124",
         "https://www.youtube.com/watch?v=AfaDemoTrk0",
         " isrc: QZAFA2600001",
+        "afa:track:0AfaDemoTrack000000001",
     ],
 )
 async def test_links_lead_to_the_track_however_it_was_asked_for(

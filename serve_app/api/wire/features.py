@@ -29,6 +29,7 @@ from serve_app.api.wire.meanings import (
 from serve_app.domain.identity import TrackIdentity
 from serve_app.domain.track_ids import InvalidTrackIdError, parse_track_id
 
+_OWN_PREFIX = re.compile(r"^\s*afa:(?:track:)?", re.ASCII | re.IGNORECASE)
 _PLAIN_ID = re.compile(r"[\w:-]+", re.ASCII)
 
 TRACK_ID_EXAMPLE = "0AfaDemoTrack000000001"
@@ -328,6 +329,7 @@ def shortest_id(identity: TrackIdentity) -> str:
 
 def _name_in_links(asked: str) -> str:
     """Give an id that fits into a path: of an address, or with spaces, what it stands for."""
+    asked = _OWN_PREFIX.sub("", asked)
     if _PLAIN_ID.fullmatch(asked):
         return asked
     try:

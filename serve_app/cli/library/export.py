@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from configs.settings import Settings
-from serve_app.cli.environment import console, fail, told, writable
+from serve_app.cli.environment import console, errors, fail, told, writable
 from serve_app.cli.library.opened import opened
 from serve_app.composition.files import LocalFiles
 from serve_app.services.export import rekordbox, tables, traktor
@@ -44,7 +44,9 @@ def export(
         fail("the library has no analysed tracks with files; run `afa scan FOLDER` first")
     with told(OSError), replaced(file) as staged:
         write(kind, found, staged, key_format)
-    console.print(f"{len(found)} tracks: {file}", highlight=False)
+    # What is written in place may be where these words would go.
+    where = errors if staged == file else console
+    where.print(f"{len(found)} tracks: {file}", highlight=False)
 
 
 @contextmanager

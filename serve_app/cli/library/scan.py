@@ -35,6 +35,7 @@ from serve_app.library.library import Library
 from serve_app.library.rows import location_term
 from serve_app.library.track import OPERATOR
 from serve_app.providers.fingerprints.manifest import FingerprintIndexError
+from serve_app.services.scan.entries import is_as_listed
 from serve_app.services.scan.landmarks import LandmarkIndex
 from serve_app.services.scan.naming import Naming
 from serve_app.services.scan.places import Bucket, Folder, Found, Place, SingleFile, Trouble
@@ -241,9 +242,12 @@ def foretell(library: Library, found: Listed, *, forget: bool) -> None:
 
 def is_known(library: Library, found: Found) -> bool:
     """Whether the library has the file as it was listed."""
-    return any(
-        (file.location, file.size_bytes, file.mtime_ns)
-        == (found.location, found.size_bytes, found.mtime_ns)
+    files = [
+        file
         for track in library.of_term(location_term(found.location), OPERATOR)
         for file in track.files
-    )
+        if file.location == found.location
+    ]
+    # What gave way to another recording is kept as missing, beside it.
+    there = [file for file in files if file.missing_since is None] or files
+    return any(is_as_listed(file, found) for file in there)

@@ -75,14 +75,18 @@ def without_file(location: str) -> Change:
 def displaced(location: str, since: datetime) -> Change:
     """Take a place, where another recording lies now, from the track that had a file there.
 
-    A track without any other file keeps it as missing: it may have moved, and be found yet.
+    What no other file of the track repeats is kept as missing: it may have moved, and be found yet.
     """
 
     def take(track: LibraryTrack | None) -> LibraryTrack | None:
         if track is None:
             return None
+        gone = [file for file in track.files if file.location == location]
         others = tuple(file for file in track.files if file.location != location)
-        return replace(track, files=others) if others else with_mark(location, since)(track)
+        repeated = {file.audio_sha256 for file in others}
+        if all(file.audio_sha256 in repeated for file in gone):
+            return replace(track, files=others)
+        return with_mark(location, since)(track)
 
     return take
 

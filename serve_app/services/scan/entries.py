@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
+from stat import S_ISREG
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -188,9 +189,14 @@ def _is_gone(file: TrackFile, found: TrackFile) -> bool:
     if file.location.startswith("s3://"):
         return False
     path = Path(file.location)
-    if not path.exists():
+    try:
+        status = path.stat()
+    except (FileNotFoundError, NotADirectoryError):
         return True
-    status = path.stat()
+    except OSError:
+        return False
+    if not S_ISREG(status.st_mode):
+        return True
     if (status.st_size, status.st_mtime_ns) == (file.size_bytes, file.mtime_ns):
         return False
     return not holds_audio(path, file.audio_sha256)

@@ -5,6 +5,7 @@ folder; what lies below it is then unknown, not missing.
 """
 
 import errno
+import mimetypes
 import os
 import stat
 from collections.abc import Iterator
@@ -119,8 +120,12 @@ class Folder:
             linked += [path for path in below if os.path.islink(path)]
             for name in sorted(files):
                 path = Path(folder, name)
-                if not name.startswith(".") and path.suffix.lower() in AUDIO_ENDINGS:
+                if name.startswith("."):
+                    continue
+                if path.suffix.lower() in AUDIO_ENDINGS:
                     yield listed(path)
+                elif mimetypes.guess_type(name)[0] is None and _leads_nowhere(path):
+                    yield Trouble(str(path), "the link leads nowhere; is its disk mounted?")
             yield from troubles
             troubles.clear()
         yield from troubles
@@ -230,6 +235,10 @@ def fetched(store: ObjectStore, key: str) -> Iterator[Path]:
 def _first_line(error: StoreError) -> str:
     """What the store said; what follows is for who debugs it."""
     return str(error).partition("\n")[0]
+
+
+def _leads_nowhere(path: Path) -> bool:
+    return path.is_symlink() and not path.exists()
 
 
 def listed(path: Path) -> Found | Trouble:

@@ -132,7 +132,8 @@ class Scan:
         seen = found_in(listed)
         for place, found in listed:
             await self._follow_gone(place, found, seen)
-        await asyncio.to_thread(self._drop_displaced, begun)
+        for location, outcome in await asyncio.to_thread(self._settle_displaced, begun):
+            self._note(location, outcome)
         if self._forget and is_indexed:
             self._landmarks.keep(lambda track_id: self._library.get(track_id) is not None)
             await self._finish_landmarks()
@@ -260,22 +261,26 @@ class Scan:
             for location, outcome in outcomes:
                 self._note(location, outcome)
 
-    def _drop_displaced(self, begun: datetime) -> None:
-        """Take from tracks what lies where another file is now, and was found nowhere else.
+    def _settle_displaced(self, begun: datetime) -> list[tuple[str, Outcome]]:
+        """Mark or forget what lay where another file is now, and was found nowhere else.
 
-        What failed in this pass may be that file, moved; then the next one decides.
+        What failed in this pass may be that file, moved; then a later one forgets it.
         """
-        edits = [
-            Edit(track.track_id, without_file(file.location))
-            for track_id, location in self._entries.displaced
-            if (track := self._library.get(track_id)) is not None
-            for file in track.files
-            if file.location == location
-            and file.missing_since is not None
-            and (file.missing_since < begun or not self.report.has_failed)
-        ]
+        edits, outcomes = list[Edit](), list[tuple[str, Outcome]]()
+        for track_id, location in sorted(self._entries.displaced):
+            track = self._library.get(track_id)
+            for file in track.files if track is not None else ():
+                if file.location != location or file.missing_since is None:
+                    continue
+                is_new = file.missing_since >= begun
+                if self._forget and not (is_new and self.report.has_failed):
+                    edits.append(Edit(track_id, without_file(location)))
+                    outcomes.append((location, Outcome.FORGOTTEN))
+                elif is_new:
+                    outcomes.append((location, Outcome.MISSING))
         if edits:
             self._library.write(edits)
+        return outcomes
 
     def _is_surely_gone(self, file: TrackFile) -> bool:
         """Whether a file that was not listed may be forgotten.

@@ -257,16 +257,61 @@ async def test_albums_that_make_room_for_a_new_first_track_keep_theirs(
     assert [Path(one.location).name for one in setting.titled("First").files] == ["moved.ogg"]
 
 
-async def test_a_track_whose_file_gave_way_to_another_goes_once_nothing_else_holds_it(
+async def test_a_track_whose_file_gave_way_to_another_is_missing_until_it_is_forgotten(
     setting: Setting, music: Path
 ) -> None:
     await setting.scan(Folder(music))
     write(music / "a.ogg", 7, title="New")
     (music / "bad.mp3").write_bytes(b"nothing to hear")
-    await setting.scan(Folder(music))
+    report = await setting.scan(Folder(music), forget=True)
+    assert report.counts[Outcome.MISSING] == 1
     assert setting.titled("First").files[0].missing_since is not None
-    await setting.scan(Folder(music))
+    again = await setting.scan(Folder(music))
+    assert again.counts == {Outcome.UNCHANGED: 2, Outcome.FAILED: 1}
+    assert setting.titled("First").analysis is not None
+    forgot = await setting.scan(Folder(music), forget=True)
+    assert forgot.counts[Outcome.FORGOTTEN] == 1
     assert sorted(track.identity.title for track in setting.tracks()) == ["New", "Second"]
+
+
+async def test_a_file_of_two_encodings_that_changes_its_name_stays_with_its_track(
+    setting: Setting, music: Path
+) -> None:
+    write(music / "z.flac", 1, artist="Nina", title="First")
+    assert (await setting.scan(Folder(music))).counts[Outcome.JOINED] == 1
+    setting.engine.heard.clear()
+    (music / "a.ogg").rename(music / "moving")
+    (music / "b.mp3").rename(music / "a.ogg")
+    (music / "moving").rename(music / "b.mp3")
+    report = await setting.scan(Folder(music))
+    assert report.counts == {Outcome.UNCHANGED: 1, Outcome.FOLLOWED: 2}
+    assert setting.engine.heard == []
+    names = {Path(one.location).name for one in setting.titled("First").files}
+    assert names == {"b.mp3", "z.flac"}
+
+
+async def test_a_known_place_that_is_a_pipe_now_holds_up_no_scan(
+    setting: Setting, music: Path
+) -> None:
+    await setting.scan(Folder(music))
+    (music / "a.ogg").rename(music / "moved.ogg")
+    os.mkfifo(music / "a.ogg")
+    async with asyncio.timeout(60):
+        report = await setting.scan(Folder(music))
+    assert report.counts[Outcome.FOLLOWED] == 1
+
+
+async def test_what_lies_behind_a_link_that_leads_nowhere_is_not_forgotten(
+    setting: Setting, music: Path, tmp_path: Path
+) -> None:
+    write(tmp_path / "disk" / "c.ogg", 3, title="Third")
+    (music / "disk").symlink_to(tmp_path / "disk")
+    await setting.scan(Folder(music))
+    (tmp_path / "disk").rename(tmp_path / "unmounted")
+    report = await setting.scan(Folder(music), forget=True)
+    assert Outcome.FORGOTTEN not in report.counts
+    assert "leads nowhere" in report.troubles[0].message
+    assert setting.titled("Third").files[0].missing_since is None
 
 
 async def test_copies_that_are_retagged_together_stay_files_of_their_track(
@@ -522,7 +567,11 @@ async def test_other_audio_in_the_place_of_a_file_is_another_track(
     await setting.scan(Folder(music))
     old = setting.titled("First").track_id
     write(music / "a.ogg", 5, artist="Nina", title="Third")
-    assert (await setting.scan(Folder(music))).counts[Outcome.ADDED] == 1
+    report = await setting.scan(Folder(music))
+    assert report.counts == {Outcome.UNCHANGED: 1, Outcome.ADDED: 1, Outcome.MISSING: 1}
+    assert setting.library.get(old) is not None
+    report = await setting.scan(Folder(music), forget=True)
+    assert report.counts == {Outcome.UNCHANGED: 2, Outcome.FORGOTTEN: 1}
     assert setting.library.get(old) is None
     assert {track.identity.title for track in setting.tracks()} == {"Second", "Third"}
 
