@@ -89,5 +89,7 @@ def parts_likeness(one: NDArray[np.uint32], other: NDArray[np.uint32]) -> float:
 
 def sketch_keys(parts: NDArray[np.uint32]) -> list[str]:
     """Short texts of which a copy of the clip has at least one in common; none without a sketch."""
-    whole = parts.min(axis=0) if len(parts) else parts[:0, 0]
+    if not len(parts):
+        return []
+    whole = parts.min(axis=0)
     return [f"{i:02x}{int(value):08x}" for i, value in enumerate(whole[:N_KEYS])]

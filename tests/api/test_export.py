@@ -30,8 +30,9 @@ async def test_an_upload_is_exported_with_its_grid_and_place(
     job = await analysed(client, demo_audio)
     item = {"id": job, "location": "C:\\Music\\a & b.mp3"}
     body = {"format": "rekordbox", "tracks": [item], "key_format": "camelot"}
-    answer = await client.post("/v1/export", json=body)
-    assert answer.headers["Content-Disposition"] == 'attachment; filename="afa-rekordbox.xml"'
+    for _ in range(2):  # the second is what was kept of the first
+        answer = await client.post("/v1/export", json=body, headers={"Idempotency-Key": "one"})
+        assert answer.headers["Content-Disposition"] == 'attachment; filename="afa-rekordbox.xml"'
     entry = ElementTree.fromstring(answer.content).find("COLLECTION/TRACK")  # noqa: S314
     assert entry is not None
     assert entry.get("Location") == "file://localhost/C:/Music/a%20%26%20b.mp3"

@@ -5,9 +5,11 @@ from typing import Any
 
 import httpx
 import pytest
+from starlette.types import Message
 
 from serve_app.api.asgi import create_app
 from serve_app.api.routes import bpm
+from serve_app.api.unread import linger
 from tests.api.application import PUBLIC_URL, Application
 
 pytestmark = pytest.mark.redis
@@ -58,6 +60,13 @@ async def test_a_slash_at_the_end_leads_to_the_path_without(api: Application) ->
     posted = await client.post("/v1/bpm/", content=b"x", follow_redirects=False)
     assert (posted.status_code, posted.headers["Location"]) == (308, "/v1/bpm")
     assert (await client.get("/healthz/", follow_redirects=True)).json()["status"] == "ok"
+
+
+async def test_an_error_of_who_hangs_up_is_not_waited_for() -> None:
+    async def receive() -> Message:
+        raise RuntimeError("the task was cancelled")
+
+    await linger(receive)
 
 
 @pytest.mark.parametrize("route", ["audio-features", "resolve"])

@@ -25,9 +25,8 @@ async def test_the_service_analyses_a_file_for_nothing_and_keeps_nothing(api: Ap
         return await submit(job)
 
     api.stores.jobs.submit = watched  # type: ignore[method-assign]
-    hearing = await ServiceEngine(api.stores.jobs, lambda: True, TempoRange(200.0, 210.0)).hear(
-        DEMO
-    )
+    engine = ServiceEngine(api.stores.jobs, lambda: True, TempoRange(200.0, 210.0))
+    hearing = await engine.hear(DEMO)
     (job,) = submitted
     assert isinstance(job.work, AnalysisJob)
     assert (job.work.source, job.cost) == (FileSource(str(DEMO)), 0)

@@ -18,7 +18,7 @@ from serve_app.api.wire.features import (
     Features,
     FeaturesAnswer,
     SpotifyFeatures,
-    shortest_id,
+    first_id,
     to_canonical,
     to_extended,
     to_extended_spotify,
@@ -87,7 +87,7 @@ async def features_by_name(
     within the monthly allowance; a miss computes the features and costs credits.
     """
     found = await offered.lookup.by_name(caller, artist, song, request_id(request))
-    asked = shortest_id(found.identity)
+    asked = first_id(found.identity)
     return features_answer(request, services, found, asked, format)
 
 

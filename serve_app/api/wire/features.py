@@ -319,7 +319,7 @@ def to_spotify(features: TrackFeatures, track_id: str, base_url: str) -> Spotify
     )
 
 
-def shortest_id(identity: TrackIdentity) -> str:
+def first_id(identity: TrackIdentity) -> str:
     """Give the first identifier that is known, with its platform only where it needs one."""
     known = next(identity.ids(), None)
     if known is None:

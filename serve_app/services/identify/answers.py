@@ -56,7 +56,7 @@ class IdentifyCache:
     async def by_fingerprint(self, fingerprint: Fingerprint) -> Identified | None:
         """Give the answer to the clip that this one is most surely a copy of."""
         mine = sketch_parts(fingerprint)
-        keys = [_key_key(key) for key in sketch_keys(mine)]
+        keys = [_sketch_key(key) for key in sketch_keys(mine)]
         clips = {raw.hex() for raw in await self._all(keys) if raw is not None}
         entries = await self._all([_clip_key(clip) for clip in clips])
         alike = {
@@ -79,7 +79,7 @@ class IdentifyCache:
             values[_clip_key(sha256)] = np.array(
                 [fingerprint.n_frames, *parts.flat], "<u4"
             ).tobytes()
-        values |= {_key_key(key): bytes.fromhex(sha256) for key in sketch_keys(parts)}
+        values |= {_sketch_key(key): bytes.fromhex(sha256) for key in sketch_keys(parts)}
         await asyncio.gather(
             *(self._cache.put(SPACE, key, value, ttl_s) for key, value in values.items())
         )
@@ -111,7 +111,7 @@ def _clip_key(sha256: str) -> str:
     return f"identify:clip:{MODEL_ID}:{sha256}"
 
 
-def _key_key(key: str) -> str:
+def _sketch_key(key: str) -> str:
     return f"identify:key:{MODEL_ID}:{key}"
 
 

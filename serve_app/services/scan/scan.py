@@ -262,7 +262,7 @@ class Scan:
                 self._note(location, outcome)
 
     def _settle_displaced(self, begun: datetime) -> list[tuple[str, Outcome]]:
-        """Mark or forget what lay where another file is now, and was found nowhere else.
+        """Tell of, or forget, what lay where another file is now, and was found nowhere else.
 
         What failed in this pass may be that file, moved; then a later one forgets it.
         """

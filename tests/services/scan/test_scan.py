@@ -301,6 +301,16 @@ async def test_a_known_place_that_is_a_pipe_now_holds_up_no_scan(
     assert report.counts[Outcome.FOLLOWED] == 1
 
 
+async def test_a_moved_file_is_followed_where_no_audio_lies_in_its_place(
+    setting: Setting, music: Path
+) -> None:
+    await setting.scan(Folder(music))
+    (music / "a.ogg").rename(music / "moved.ogg")
+    (music / "a.ogg").write_bytes(b"nothing to hear")
+    report = await setting.scan(Folder(music))
+    assert report.counts == {Outcome.UNCHANGED: 1, Outcome.FOLLOWED: 1, Outcome.FAILED: 1}
+
+
 async def test_what_lies_behind_a_link_that_leads_nowhere_is_not_forgotten(
     setting: Setting, music: Path, tmp_path: Path
 ) -> None:
