@@ -88,6 +88,7 @@ def identify(
     settings = Settings()
     local = LocalFiles(settings.data_dir.absolute())
     with told(FingerprintIndexError):
+        read_manifest(local.fingerprint_dir)  # before a library is made where there is no index
         index = OwnIndex(local, opened(settings, local))
     files = audio_files(sources)
     is_all_known = True
@@ -112,9 +113,11 @@ def identify(
                 told_of.absent(file)
                 continue
             try:
-                told_of.done(file, name_of(file))
+                name = name_of(file)
             except (AudioError, OSError) as error:
                 told_of.done(file, error)
+            else:
+                told_of.done(file, name)
     if not is_all_known:
         raise typer.Exit(1)
 

@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -98,3 +100,21 @@ def test_what_cannot_be_read_is_a_line_and_the_others_go_on(music: Path, tmp_pat
         f"{empty}: no audio files in this folder",
     ]
     assert "1 added, 0 left as they were, 4 failed" in done.output
+
+
+def test_an_answer_that_cannot_be_written_is_no_fault_of_the_file(music: Path) -> None:
+    fingerprint(music)
+    words = [sys.executable, "-c", "from serve_app.cli.main import main; main()", "identify"]
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [*words, str(DEMO)], check=False, stdout=full, stderr=subprocess.PIPE, timeout=280
+        )
+    assert done.returncode == 1
+    assert f"{DEMO}: ".encode() not in done.stderr
+
+
+def test_where_there_is_no_index_nothing_is_made(music: Path, tmp_path: Path) -> None:
+    done = runner.invoke(app, ["identify", str(DEMO)])
+    assert done.exit_code == 1
+    assert "`afa catalog fingerprint FOLDER` makes one" in " ".join(done.output.split())
+    assert not (tmp_path / "data").exists()

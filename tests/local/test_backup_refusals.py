@@ -168,3 +168,9 @@ def test_commands_tell_what_is_wrong_in_one_line(folder: Path) -> None:
         done = CliRunner().invoke(app, words, env=installation.environment())
         assert (done.exit_code, len(done.stderr.strip().splitlines())) == (1, 1), done.output
         assert told in done.stderr
+
+
+@pytest.mark.parametrize("command", ["backup", "restore"])
+def test_a_place_has_a_name(command: str) -> None:
+    answer = CliRunner().invoke(app, [command, ""])
+    assert (answer.exit_code, answer.output) == (1, "afa: name a folder, or s3://bucket/prefix\n")

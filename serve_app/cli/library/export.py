@@ -11,7 +11,7 @@ import typer
 
 from configs.settings import Settings
 from serve_app.cli.environment import console, errors, fail, told, writable
-from serve_app.cli.library.opened import opened
+from serve_app.cli.library.opened import existing
 from serve_app.composition.files import LocalFiles
 from serve_app.services.export import rekordbox, tables, traktor
 from serve_app.services.export.key_names import KeyFormat
@@ -38,7 +38,7 @@ def export(
     """Write the library's tracks whose files are there: csv, parquet, m3u, rekordbox or traktor."""
     settings = Settings()
     files = LocalFiles(settings.data_dir.absolute())
-    library = opened(settings, files)
+    library = existing(settings, files)
     found = list(tracks_of(library))
     if not found:
         fail("the library has no analysed tracks with files; run `afa scan FOLDER` first")

@@ -14,7 +14,7 @@ from pipelines.audio.waveform import AudioError
 from serve_app.api.wire.library import track_body
 from serve_app.cli.analysis.loaded import LIMITS, load_analyzer
 from serve_app.cli.environment import ConfigOption, console, fail, told
-from serve_app.cli.library.opened import opened
+from serve_app.cli.library.opened import existing
 from serve_app.composition.files import LocalFiles
 from serve_app.domain.errors import AfaError
 from serve_app.domain.track_ids import InvalidTrackIdError, TrackId, parse_track_id
@@ -44,7 +44,7 @@ def similar(
     A file that the library does not have is analysed first; nothing of it is kept.
     """
     settings = Settings()
-    library = opened(settings, LocalFiles(settings.data_dir.absolute()))
+    library = existing(settings, LocalFiles(settings.data_dir.absolute()))
     if not library.count([OPERATOR]):
         fail(f"the library is empty; {TO_KNOW}")
     seed = seed_of(library, what, config)
@@ -71,7 +71,7 @@ def seed_of(library: Library, what: str, config: Path | None) -> LibraryTrack:
     else:
         track = named(library, what)
     if not track.embeddings:
-        fail(f"{what} has no embedding; {TO_KNOW}")
+        fail(f"{what} has no embedding: it is silent, or has not been analysed")
     return track
 
 

@@ -8,7 +8,7 @@ from rich.progress import Progress
 from configs.settings import Settings
 from models.checkpoints.cards import CardError, choose_cards
 from serve_app.cli.environment import console, errors, fail, told
-from serve_app.cli.library.opened import opened
+from serve_app.cli.library.opened import existing
 from serve_app.composition.files import LocalFiles
 from serve_app.library.edit import Edit, Embedded, kept, where_there
 from serve_app.services.export.tracks import tracks_of
@@ -37,7 +37,7 @@ def embed(
     from models.checkpoints.cache import CheckpointError
 
     settings = Settings()
-    library = opened(settings, LocalFiles(settings.data_dir.absolute()))
+    library = existing(settings, LocalFiles(settings.data_dir.absolute()))
     tracks = list(tracks_of(library))
     if not tracks:
         fail("the library has no tracks with files on this machine; `afa scan FOLDER` adds them")

@@ -69,3 +69,25 @@ def test_a_name_that_is_not_utf_8_is_told(library: Library, tmp_path: Path) -> N
     file.touch()
     answer = run(str(file))
     assert (answer.exit_code, "not UTF-8" in answer.output) == (1, True)
+
+
+def test_a_track_without_a_vector_is_told_of(library: Library) -> None:
+    one = track("Never heard")
+    library.write([adding(one, None)])
+    answer = run(one.track_id)
+    assert answer.exit_code == 1
+    assert "it is silent, or has not been analysed" in answer.output
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["similar", "trk_x"], ["export", "rekordbox", "out.xml"], ["models", "embed", "musicnn-msd"]],
+)
+def test_reading_makes_no_library(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    answer = CliRunner().invoke(app, [*command, "--data-dir", str(tmp_path / "mistyped")])
+    assert answer.exit_code == 1
+    assert f"no library in {tmp_path}/mistyped/library" in answer.output
+    assert list(tmp_path.iterdir()) == []
