@@ -30,9 +30,8 @@ async def test_an_upload_is_exported_with_its_grid_and_place(
     job = await analysed(client, demo_audio)
     item = {"id": job, "location": "C:\\Music\\a & b.mp3"}
     body = {"format": "rekordbox", "tracks": [item], "key_format": "camelot"}
-    for _ in range(2):  # the second is what was kept of the first
-        answer = await client.post("/v1/export", json=body, headers={"Idempotency-Key": "one"})
-        assert answer.headers["Content-Disposition"] == 'attachment; filename="afa-rekordbox.xml"'
+    answer = await client.post("/v1/export", json=body, headers={"Idempotency-Key": "one"})
+    assert answer.headers["Content-Disposition"] == 'attachment; filename="afa-rekordbox.xml"'
     entry = ElementTree.fromstring(answer.content).find("COLLECTION/TRACK")  # noqa: S314
     assert entry is not None
     assert entry.get("Location") == "file://localhost/C:/Music/a%20%26%20b.mp3"
@@ -78,3 +77,23 @@ async def test_what_cannot_be_exported_is_refused(
 ) -> None:
     answer = await api.client().post("/v1/export", json={"format": "csv", "tracks": tracks})
     assert (answer.status_code, answer.json()["error"]) == (400, "bad_request")
+
+
+async def test_as_many_as_may_be_named_are_read_without_taking_every_connection(
+    api: Application, demo_audio: bytes
+) -> None:
+    client = api.client("pro")
+    job = await analysed(client, demo_audio)
+    tracks = [{"id": job, "location": f"/music/{n}.mp3"} for n in range(500)]
+    answer = await client.post("/v1/export", json={"format": "csv", "tracks": tracks})
+    assert answer.status_code == 200, answer.text
+    assert len(answer.text.splitlines()) == 501
+
+
+async def test_nothing_is_kept_of_what_is_free_and_only_reads(api: Application) -> None:
+    api.library.write([adding(one := track(), heard("one"))])
+    client, key = api.client("pro"), {"Idempotency-Key": "one"}
+    for form in ("csv", "rekordbox"):
+        body = {"format": form, "tracks": [{"id": one.track_id, "location": "/a.mp3"}]}
+        answer = await client.post("/v1/export", json=body, headers=key)
+        assert answer.status_code == 200, answer.text

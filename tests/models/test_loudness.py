@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from scipy.signal import resample_poly
 from torch import Tensor
 
 from models.loudness import (
@@ -247,3 +248,16 @@ def test_other_shapes_are_refused(shape: tuple[int, ...]) -> None:
         integrated_loudness(torch.zeros(shape), RATE)
     with pytest.raises(ShapeError):
         true_peak(torch.zeros(shape))
+
+
+@pytest.mark.parametrize("n_samples", [30 * RATE, 30 * RATE + 37, 1000, 50])
+def test_the_peak_of_clipped_sound_is_beside_any_of_its_many_highest_samples(
+    n_samples: int,
+) -> None:
+    rng = np.random.default_rng(n_samples)
+    noise = resample_poly(rng.standard_normal((2, n_samples // 4 + 1)), 4, 1, axis=-1)
+    clipped = np.clip(noise[:, :n_samples], -1, 1).astype(np.float32)
+    between = np.abs(resample_poly(clipped, 8, 1, axis=-1)).max()
+    assert float(true_peak(torch.from_numpy(clipped)[None])) == pytest.approx(
+        20 * np.log10(between), abs=0.1
+    )

@@ -1,4 +1,4 @@
-"""``Idempotency-Key`` on every POST, by Stripe's rules.
+"""``Idempotency-Key`` on every POST that charges or changes something, by Stripe's rules.
 
 The first answer that succeeds is kept for a day and given again to the same key and request;
 another request under the key is refused; errors are not kept, because nothing was charged for
@@ -62,8 +62,9 @@ def check_key(key: str) -> str:
 
 
 class IdempotentRoute(APIRoute):
-    """A route that answers a repeated POST as it answered the first.
+    """A route that answers a repeated POST as it answered the first, if it offers the header.
 
+    A POST that only reads, and is free, does not: nothing would bound what is kept of it.
     Where the body has to be read before FastAPI looks at the request, the caller goes through the
     route's `Door` first, so that nobody's body is read who is not let in.
     """
@@ -75,9 +76,10 @@ class IdempotentRoute(APIRoute):
         calls = (dependency.call for dependency in self.dependant.dependencies)
         door = next((call for call in calls if isinstance(call, Door)), None)
         takes_json = self.body_field is not None
+        is_offered = HEADER_DOC in (self.openapi_extra or {}).get("parameters", [])
 
         async def handle(request: Request) -> Response:
-            key = request.headers.get(HEADER) if request.method == "POST" else None
+            key = request.headers.get(HEADER) if is_offered else None
             if door is None or (key is None and not takes_json):
                 return await run(request)
             services = services_of(request)

@@ -4,7 +4,7 @@ from typing import Any
 
 from fastapi import APIRouter, Response
 
-from serve_app.api.door.idempotency import IdempotentRoute, idempotent
+from serve_app.api.door.idempotency import IdempotentRoute
 from serve_app.api.door.limits import Reader
 from serve_app.api.door.request import Offered, Services, error_responses
 from serve_app.api.wire.export import ExportRequest
@@ -27,8 +27,7 @@ FILE: dict[int | str, dict[str, Any]] = {
 @router.post(
     "/v1/export",
     response_class=Response,
-    responses=FILE | error_responses(400, 401, 404, 409, 413, 429, 503),
-    openapi_extra=idempotent(),
+    responses=FILE | error_responses(400, 401, 404, 413, 429, 503),
     summary="Tracks as CSV or for rekordbox",
 )
 async def export(

@@ -1,7 +1,7 @@
 """Reads the tags of an audio file: ID3, Vorbis comments, MP4, RIFF and ASF.
 
-Invariant: whatever a file holds, reading costs a bounded number of bytes and calls, and ends in
-tags that are clean text of bounded length; odd tags are left out, never an error.
+Invariant: whatever a file holds, reading costs a bounded number of bytes, calls and comparisons,
+and ends in tags that are clean text of bounded length; odd tags are left out, never an error.
 """
 
 import re
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from tinytag import Image, TinyTag, TinyTagException
+from tinytag.tinytag import _ID3
 
 MAX_READ = 64 << 20
 """Bytes: tags with a large cover are a tenth of it."""
@@ -22,6 +23,7 @@ MAX_TEXT = 500
 """Characters of a value; longer ones are cut."""
 MAX_VALUES = 20
 MAX_COVER = 8 << 20
+
 
 _SEPARATORS = re.compile(r"[\s_\-]+")
 _GAIN = re.compile(r"\s*([+-]?\d{1,3}(?:\.\d{1,6})?)\s*(?:dB)?\s*", re.ASCII | re.IGNORECASE)
@@ -57,6 +59,21 @@ class Tags:
         """ReplayGain of the track."""
         match = _GAIN.fullmatch(self.first("replaygaintrackgain") or "")
         return None if match is None else float(match[1])
+
+
+def _add_value(found: TinyTag, name: str, value: str) -> None:
+    """Keep a further value of a field, if it is new and of the first that we look at.
+
+    tinytag keeps all, and compares each with all before it: one frame of 500 kB took minutes.
+    """
+    values = found.other.setdefault(name, [])
+    if value and len(values) < MAX_VALUES and value not in values:
+        values.append(value)
+
+
+TinyTag._set_other_field = _add_value  # type: ignore[method-assign]  # noqa: SLF001
+# Timed lyrics, which nobody here wants, take it half a minute where a frame has 2 MB of them.
+_ID3._SYNCED_LYRICS_FRAME_IDS = frozenset()  # noqa: SLF001
 
 
 def read_tags(path: Path) -> Tags:

@@ -60,7 +60,12 @@ class ExportService:
             JobNotFoundError: So is a job.
             BadRequestError: rekordbox finds tracks by their files, and one has no known place.
         """
-        tracks = await asyncio.gather(*(self._track(caller, analysis, one) for one in wanted))
+        # One after the other: a pool of connections is not one caller's.
+        known: dict[Wanted, ExportTrack] = {}
+        for one in wanted:
+            if one not in known:
+                known[one] = await self._track(caller, analysis, one)
+        tracks = [known[one] for one in wanted]
         if form == "csv":
             return await asyncio.to_thread(_csv, tracks)
         for one in tracks:

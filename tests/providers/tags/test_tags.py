@@ -1,12 +1,13 @@
 """Tags of files as taggers write them, and files that are not what they say."""
 
 import re
+import time
 from pathlib import Path
 
 import mutagen
 import pytest
 from mutagen.flac import FLAC, Picture
-from mutagen.id3 import APIC, COMM, ID3, TCON, TDRC, TIT2, TPE1, TSRC, TXXX, UFID
+from mutagen.id3 import APIC, COMM, ID3, SYLT, TCON, TDRC, TIT2, TPE1, TSRC, TXXX, UFID
 from mutagen.mp4 import MP4, AtomDataType, MP4Cover, MP4FreeForm
 
 from serve_app.providers.tags import reader
@@ -185,3 +186,18 @@ def test_huge_tags_cost_a_bounded_read(tmp_path: Path) -> None:
     tags.add(APIC(encoding=3, mime="image/png", type=4, desc="b", data=bytes(reader.MAX_READ)))
     tags.save(path)
     assert read_tags(path) == Tags()
+
+
+def test_many_values_take_no_longer_than_their_bytes(tmp_path: Path) -> None:
+    path = tmp_path / "a.mp3"
+    many = [f"{n:06x}" for n in range(60_000)]
+    lyrics = SYLT(encoding=3, lang="eng", format=2, type=1, desc="x")
+    lyrics.text = [("ab", n) for n in range(150_000)]
+    for frame in (TCON(encoding=3, text=many), TPE1(encoding=3, text=many), lyrics):
+        path.unlink(missing_ok=True)
+        tags = ID3()
+        tags.add(frame)
+        tags.save(path)
+        begun_s = time.process_time()
+        read_tags(path)
+        assert time.process_time() - begun_s < 2.0, frame.FrameID
