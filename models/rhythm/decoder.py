@@ -205,4 +205,6 @@ def _backtrack(
     while (at := at - int(periods[period])) >= longest:
         beats.append(at - longest)
         period = int((arrivals[:, at] + changes.into(period)).argmax())
+    if at + -(-int(periods[period]) // space.beat_share) > longest:
+        beats.append(0)  # it begins just before the track, whose first frames are on it
     return np.array(beats[::-1], dtype=np.int64)

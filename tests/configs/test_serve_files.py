@@ -14,6 +14,7 @@ from ray.autoscaler._private.util import prepare_config, validate_config
 from ray.serve.schema import ServeDeploySchema
 
 from serve_app import app
+from serve_app.api.door.audio_body import LONGEST_UPLOAD_S
 from serve_app.composition.files import NotSharedError
 from serve_app.composition.model_args import ExecutionOptions
 from serve_app.composition.profile import AppArgs
@@ -205,3 +206,10 @@ def test_a_rolling_upgrade_always_finds_room(file: str, bound: str) -> None:
             # A node refuses the largest only if at least so much of it is taken:
             taken = round(1000 * resources.get(unit, 0)) - largest + step
             assert largest == 0 or sum(shares) - largest < n_nodes * taken, (file, kind, unit)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_answer_may_take_as_long_as_an_upload_and_a_wait_for_its_job(name: str) -> None:
+    longest_wait_s = 60
+    allowed_s = load(REPOSITORY / "configs" / name)["http_options"]["request_timeout_s"]
+    assert allowed_s > LONGEST_UPLOAD_S + longest_wait_s

@@ -45,7 +45,10 @@ def exhaustive(activation: np.ndarray, space: BeatSpace) -> np.ndarray:
     path = [int(score.argmax())]
     for source in reversed(came):
         path.append(int(source[path[-1]]))
-    return np.flatnonzero(position[path[::-1]] == 0)
+    path = path[::-1]
+    is_beat = position[path] == 0
+    is_beat[0] |= on[path[0]]
+    return np.flatnonzero(is_beat)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -56,6 +59,15 @@ def test_equals_the_exhaustive_search(seed: int) -> None:
     np.testing.assert_array_equal(
         decode_beats(activation[None], SMALL)[0], exhaustive(activation, SMALL)
     )
+
+
+def test_a_beat_that_begins_just_before_the_track_is_its_first() -> None:
+    activation = np.full(402, 0.01, np.float32)
+    activation[(np.arange(0, 400, 50)[:, None] + np.arange(4)).ravel()] = 0.8
+    np.testing.assert_array_equal(
+        decode_beats(activation[None, 2:])[0], [0, *np.arange(48, 390, 50)]
+    )
+    assert decode_beats(activation[None, 6:])[0][0] == 44
 
 
 def test_finer_frames_hold_a_tempo_between_two_periods() -> None:

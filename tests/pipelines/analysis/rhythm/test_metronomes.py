@@ -63,6 +63,13 @@ def test_a_metronome_has_its_tempo_and_its_beats(
     assert np.median(np.abs(np.asarray(found.beats)[:, None] - beats).min(axis=1)) < 0.02
 
 
+@pytest.mark.parametrize("tempo", [60, 120, 150])
+def test_what_begins_with_a_beat_has_it(step: SpectralStep, tempo: float) -> None:
+    for name in SOUNDS:
+        at_once = metronome(tempo, name, metre=0)[round(0.2 * SAMPLE_RATE) :]
+        assert heard(step, at_once).beats[0] < 0.07, name
+
+
 @pytest.mark.parametrize("metre", [0, 3, 4])
 @pytest.mark.parametrize("tempo", [40, 50, 220, 240])
 def test_what_lies_at_the_ends_of_the_range_is_an_alternative_at_least(
