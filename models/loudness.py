@@ -35,7 +35,7 @@ _HALF_TAPS = 16
 _CELL = 64
 _LOUDEST_CELLS = 64
 _HALFWAY = (0.610, -0.143, 0.039, -0.006)
-"""Of the samples one half, three halves … away on either side: the same interpolation, cut short."""
+"""Of the samples one half, three halves … away on either side: that interpolation, cut short."""
 
 
 class ShapeError(ValueError):
@@ -261,7 +261,7 @@ def _loudest_in_cells(waveform: Tensor) -> Tensor:
             halfway.add_(part[..., reach - 1 - i :][..., :n], alpha=weight)
             halfway.add_(part[..., reach + i :][..., :n], alpha=weight)
         for values in (part[..., reach - 1 :][..., :n], halfway):
-            cells = values.unflatten(-1, (-1, _CELL))
+            cells = values.reshape(*values.shape[:-1], -1, _CELL)
             # Highest and lowest, not their magnitudes' highest: those would be another copy.
             found.append(torch.maximum(cells.amax(-1), -cells.amin(-1)))
     on, between = torch.cat(found[::2], dim=-1), torch.cat(found[1::2], dim=-1)

@@ -61,19 +61,19 @@ class Tags:
         return None if match is None else float(match[1])
 
 
-def _add_value(found: TinyTag, name: str, value: str) -> None:
+def _add_value(self: TinyTag, fieldname: str, value: str) -> None:
     """Keep a further value of a field, if it is new and of the first that we look at.
 
     tinytag keeps all, and compares each with all before it: one frame of 500 kB took minutes.
     """
-    values = found.other.setdefault(name, [])
+    values = self.other.setdefault(fieldname, [])
     if value and len(values) < MAX_VALUES and value not in values:
         values.append(value)
 
 
-TinyTag._set_other_field = _add_value  # type: ignore[method-assign]  # noqa: SLF001
+TinyTag._set_other_field = _add_value  # type: ignore[method-assign]
 # Timed lyrics, which nobody here wants, take it half a minute where a frame has 2 MB of them.
-_ID3._SYNCED_LYRICS_FRAME_IDS = frozenset()  # noqa: SLF001
+_ID3._SYNCED_LYRICS_FRAME_IDS = set()
 
 
 def read_tags(path: Path) -> Tags:

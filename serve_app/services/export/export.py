@@ -61,11 +61,8 @@ class ExportService:
             BadRequestError: rekordbox finds tracks by their files, and one has no known place.
         """
         # One after the other: a pool of connections is not one caller's.
-        known: dict[Wanted, ExportTrack] = {}
-        for one in wanted:
-            if one not in known:
-                known[one] = await self._track(caller, analysis, one)
-        tracks = [known[one] for one in wanted]
+        known = {one: await self._track(caller, analysis, one) for one in dict.fromkeys(wanted)}
+        tracks = list(map(known.__getitem__, wanted))
         if form == "csv":
             return await asyncio.to_thread(_csv, tracks)
         for one in tracks:

@@ -44,11 +44,16 @@ class _Way:
 
 
 def walk(
-    start: Neighbour, end: Neighbour, n: int, near: Callable[[np.ndarray], Sequence[Neighbour]]
+    model: str,
+    start: Neighbour,
+    end: Neighbour,
+    n: int,
+    near: Callable[[np.ndarray], Sequence[Neighbour]],
 ) -> list[Neighbour]:
     """Find a way of ``n`` tracks, both ends among them.
 
     Args:
+        model: Whose vectors are compared.
         start: First track.
         end: Last track, another recording.
         n: At least 2.
@@ -63,16 +68,18 @@ def walk(
         longer = [
             _Way(way.cost + step(way.tracks[-1], one) + aside(one, straight), (*way.tracks, one))
             for way in ways
-            for one in unseen(candidates, (*way.tracks, end))
+            for one in unseen(model, candidates, (*way.tracks, end))
         ]
         ways = sorted(longer, key=lambda way: way.cost)[:WIDTH] or ways
     best = min(ways, key=lambda way: way.cost + step(way.tracks[-1], end))
     return [*best.tracks, end]
 
 
-def unseen(candidates: Sequence[Neighbour], seen: Sequence[Neighbour]) -> list[Neighbour]:
+def unseen(
+    model: str, candidates: Sequence[Neighbour], seen: Sequence[Neighbour]
+) -> list[Neighbour]:
     """The candidates that are none of the recordings that were seen."""
-    recordings = Recordings(seen)
+    recordings = Recordings(model, seen)
     return [one for one in candidates if not recordings.has(one)]
 
 

@@ -10,17 +10,25 @@ from serve_app.library.spelling import text_key
 from serve_app.library.track import LibraryTrack
 from serve_app.services.similar.neighbours import Neighbour
 
-SAME_SOUND = 1e-3
-"""Cosine distance: of 259 tracks of game music, 11 pairs lie within it in musicnn's space, each of
-one recording; no other pair lies within five times as much."""
+SAME_SOUND = {"musicnn-msd-768": 1e-3, "afa-embed-1": 1e-3}
+"""Cosine distance in a model's space: of 259 tracks of game music, 11 pairs lie within it in
+musicnn's, each of one recording; no other pair lies within five times as much."""
+SAME_VECTOR = 1e-6
+"""Where nobody measured how far copies lie apart: the same samples."""
 
 SAME_LENGTH_S = 0.5
 
 
 class Recordings:
-    """Recordings that were seen."""
+    """Recordings that were seen.
 
-    def __init__(self, seen: Iterable[Neighbour] = ()) -> None:
+    Args:
+        model: Whose vectors are compared.
+        seen: The first of them.
+    """
+
+    def __init__(self, model: str, seen: Iterable[Neighbour] = ()) -> None:
+        self._same_sound = SAME_SOUND.get(model, SAME_VECTOR)
         self._names: set[str] = set()
         self._sounds: list[tuple[float, np.ndarray]] = []
         for one in seen:
@@ -40,14 +48,14 @@ class Recordings:
         duration_s = measures_of(one.track).duration_s
         return duration_s is not None and any(
             abs(known_s - duration_s) <= SAME_LENGTH_S
-            and 1.0 - float(known @ one.vector) <= SAME_SOUND
+            and 1.0 - float(known @ one.vector) <= self._same_sound
             for known_s, known in self._sounds
         )
 
 
-def distinct(found: Sequence[Neighbour], seen: Iterable[Neighbour]) -> list[Neighbour]:
+def distinct(model: str, found: Sequence[Neighbour], seen: Iterable[Neighbour]) -> list[Neighbour]:
     """Give the tracks that are none of ``seen``, each recording once, in their order."""
-    recordings = Recordings(seen)
+    recordings = Recordings(model, seen)
     kept = []
     for one in found:
         if not recordings.has(one):

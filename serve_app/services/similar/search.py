@@ -94,7 +94,7 @@ class Search:
         n_asked = n + SPARE
         while True:
             found = self._neighbours.nearest(owner, model, vector, n_asked, query)
-            kept = distinct(found, seeds)[:n]
+            kept = distinct(model, found, seeds)[:n]
             if len(kept) == n or len(found) < n_asked or n_asked >= MAX_ASKED:
                 return kept
             n_asked = min(4 * n_asked, MAX_ASKED)
@@ -110,13 +110,13 @@ class Search:
         """Walk from one track to another with ``n`` that a query asks for; as `similar`."""
         model = self._model(model, ends)
         start, end = self._vectors(model, ends)
-        if Recordings([start]).has(end):
+        if Recordings(model, [start]).has(end):
             raise BadRequestError("from and to are the same recording; name two tracks")
 
         def near(vector: np.ndarray) -> list[Neighbour]:
             return self._neighbours.nearest(owner, model, vector, N_CANDIDATES + n, query)
 
-        way = walk(start, end, n, near)
+        way = walk(model, start, end, n, near)
         before = [None, *(one.track for one in way[:-1])]
         steps = [1.0 - float(a.vector @ b.vector) for a, b in pairwise(way)]
         return model, [

@@ -10,6 +10,7 @@ from serve_app.services.similar.neighbours import Neighbour
 from serve_app.services.similar.path import step, walk, waypoints
 from tests.library.library_setting import track
 
+MODEL = "afa-embed-1"
 RANDOM = np.random.default_rng(11)
 
 
@@ -43,7 +44,7 @@ def test_waypoints_part_the_arc_evenly() -> None:
 def test_a_way_goes_along_smoothly() -> None:
     smooth = [on_arc(n / 9, f"smooth {n}", 100 + 2 * n) for n in range(10)]
     rough = [on_arc(n / 9, f"rough {n}", 140.0 - 30 * (n % 2), key=3) for n in range(10)]
-    way = walk(smooth[0], smooth[-1], 10, shelf_of([*smooth, *rough], 6))
+    way = walk(MODEL, smooth[0], smooth[-1], 10, shelf_of([*smooth, *rough], 6))
     assert [one.track.identity.title for one in way] == [f"smooth {n}" for n in range(10)]
 
 
@@ -51,14 +52,14 @@ def test_no_recording_comes_twice() -> None:
     start, end = on_arc(0, "start", 100), on_arc(1, "end", 100)
     middle = on_arc(0.5, "middle", 100)
     copies = [replace(middle, track=track("Middle", tempo=100.0)) for _ in range(5)]
-    way = walk(start, end, 6, shelf_of([start, middle, *copies, end]))
+    way = walk(MODEL, start, end, 6, shelf_of([start, middle, *copies, end]))
     assert [one.track.identity.title.casefold() for one in way] == ["start", "middle", "end"]
 
 
 def test_two_ends_are_a_way() -> None:
     start, end = on_arc(0, "start", 100), on_arc(1, "end", 100)
-    assert walk(start, end, 2, shelf_of([])) == [start, end]
-    assert walk(start, end, 5, shelf_of([])) == [start, end]
+    assert walk(MODEL, start, end, 2, shelf_of([])) == [start, end]
+    assert walk(MODEL, start, end, 5, shelf_of([])) == [start, end]
 
 
 def test_steps_cost_sound_tempo_and_key() -> None:
@@ -75,4 +76,4 @@ def test_opposite_ends_have_a_way() -> None:
     start = on_arc(0, "start", 100)
     end = replace(on_arc(0, "end", 100), vector=-start.vector)
     between = on_arc(0.5, "between", 100)
-    assert len(walk(start, end, 3, shelf_of([between]))) == 3
+    assert len(walk(MODEL, start, end, 3, shelf_of([between]))) == 3
