@@ -45,7 +45,7 @@ def exhaustive(activation: np.ndarray, space: BeatSpace) -> np.ndarray:
     path = [int(score.argmax())]
     for source in reversed(came):
         path.append(int(source[path[-1]]))
-    path = path[::-1]
+    path.reverse()
     is_beat = position[path] == 0
     is_beat[0] |= on[path[0]]
     return np.flatnonzero(is_beat)
