@@ -5,6 +5,7 @@ script that was sent may have run all the same, therefore every script is idempo
 harmless when repeated; see this folder's README.
 """
 
+import asyncio
 import hashlib
 import re
 import time
@@ -50,6 +51,9 @@ LEDGER_FORMAT = 2
 RECONNECT_PAUSE_S = 0.02
 SILENT_TIMEOUT_S = 0.02
 """Longest wait for a server that has just left a call unanswered; a healthy one is faster."""
+
+MAX_CALLS = 256
+"""On their way to one role at a time."""
 
 UNAVAILABLE = (
     RedisConnectionError,
@@ -186,6 +190,8 @@ class Store:
         self._clock = clock
         self._source = source
         self._scripts: dict[str, Script] = {}
+        # A call has a connection to itself; in a burst the others wait for their turn.
+        self._turns = asyncio.Semaphore(MAX_CALLS)
 
     def script(self, name: str) -> Script:
         """Give the script of that name."""
@@ -252,7 +258,7 @@ class Store:
         if silence is not None:
             limit_s = silence.limit_s(limit_s)
         try:
-            async with InTime(limit_s):
+            async with InTime(limit_s), self._turns:
                 answer = await call
         except UNAVAILABLE as error:
             if silence is not None and isinstance(error, TimeoutError | RedisTimeoutError):
@@ -375,7 +381,6 @@ def connect(
     *,
     timeout_s: float = DEFAULT_TIMEOUT_S,
     shards: int = DEFAULT_SHARDS,
-    max_connections: int = 256,
     clock: str | None = None,
     source: Callable[[str], str] = lua_source,
     autopipelines: bool = False,
@@ -388,7 +393,6 @@ def connect(
         timeout_s: Longest wait for one call. Callers that hold a request use the default; workers
             may wait longer.
         shards: Number of account shards; fixed for the life of the data.
-        max_connections: Upper bound of the pool.
         clock: Stand-in for ``lua/lib/clock.lua``, for tests.
         source: Stand-in for the Lua folder, for tests.
         autopipelines: Send the commands of one turn of the event loop together; not for blocking
@@ -405,7 +409,7 @@ def connect(
             socket_timeout=2 * timeout_s,  # whoever waits has given up before
             socket_connect_timeout=timeout_s,
             retry=retry,
-            max_connections=max_connections,
+            max_connections=2 * MAX_CALLS,  # turns are what is waited for
         )
     else:
         redis = Redis.from_url(
@@ -413,7 +417,7 @@ def connect(
             socket_timeout=2 * timeout_s,  # whoever waits has given up before
             socket_connect_timeout=timeout_s,
             retry=retry,
-            max_connections=max_connections,
+            max_connections=2 * MAX_CALLS,  # turns are what is waited for
         )
     return Store(
         redis,
