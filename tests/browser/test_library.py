@@ -156,7 +156,8 @@ def mp3(path: Path, version: int | None) -> Path:
     tags = ID3()
     tags.add(TIT2(encoding=Encoding.UTF16, text="Kept — ü"))
     tags.add(TKEY(encoding=Encoding.UTF16, text="C"))
-    tags.add(TXXX(encoding=Encoding.UTF16, desc="EnergyLevel", text="1"))
+    tags.add(TXXX(encoding=Encoding.UTF16, desc="ENERGYLEVEL", text="1"))
+    tags.add(TXXX(desc="replaygain_track_gain", text="-3.00 dB"))
     tags.add(TXXX(encoding=Encoding.UTF16, desc="EnergyLevel of mine", text="2"))
     tags.add(APIC(mime="image/png", data=bytes(range(256)) * 300))
     tags.save(path, v2_version=version)
@@ -181,13 +182,48 @@ def test_a_copy_gets_tags_and_keeps_everything_else(page: Page, tmp_path: Path) 
         tags = read_tags(copy)
         assert (tags.first("bpm"), tags.fields["initialkey"]) == ("124", ("Am",))
         assert tags.fields["energylevel"] == ("7",)
+        assert tags.fields["replaygaintrackgain"] == ("-6.80 dB",)
         assert tags.track_gain_db == -6.8
         assert tags.first("title") == (None if path is files[0] else "Kept — ü")
         if path in files[1:]:
             assert tags.first("energylevelofmine") == "2"
             assert mutagen.File(copy).tags.getall("APIC")[0].data == bytes(range(256)) * 300
+    late = tmp_path / "late.mp3"
+    late.write_bytes(bytes(700) + files[0].read_bytes())
+    copy = tagged(page, late)
+    assert isinstance(copy, Path), copy
+    assert copy.read_bytes().endswith(late.read_bytes())
+    assert read_tags(copy).first("bpm") == "124"
+
+
+def with_comments(path: Path, content: bytes) -> bytes:
+    """A FLAC file whose only block besides the first holds this in place of comments."""
+    whole = path.read_bytes()
+    at, is_last = 4, False
+    while not is_last:
+        is_last = whole[at] >= 0x80
+        at += 4 + int.from_bytes(whole[at + 1 : at + 4])
+    info = whole[8:42]
+    return b"fLaC" + flac_block(0, info) + flac_block(0x80 | 4, content) + whole[at:]
+
+
+def flac_block(kind: int, content: bytes) -> bytes:
+    return bytes([kind]) + len(content).to_bytes(3) + content
+
+
+def test_why_a_copy_gets_no_tags_is_told(page: Page, tmp_path: Path) -> None:
     FORMATS["ogg"].write(tmp_path / "a.ogg", 3)
-    assert "`afa tag`" in str(tagged(page, tmp_path / "a.ogg"))
-    odd = tmp_path / "odd.mp3"
-    odd.write_bytes(b"ID3\x04\x00\x80" + files[2].read_bytes()[6:])
-    assert "not known here" in str(tagged(page, odd))
+    version_4 = mp3(tmp_path / "a.mp3", 4).read_bytes()
+    lossless = flac(tmp_path / "a.flac")
+    field = (7).to_bytes(4, "little") + b"TITLE=x"
+    for name, content, told in (
+        ("a.ogg", (tmp_path / "a.ogg").read_bytes(), "Only MP3 and FLAC"),
+        ("flags.mp3", b"ID3\x04\x00\x80" + version_4[6:], "not known here"),
+        ("twice.mp3", b"ID3\x03\0\0\0\0\0\0" + version_4, "not known here"),
+        ("id3.flac", b"ID3\x03\0\0\0\0\0\0" + lossless.read_bytes(), "not known here"),
+        ("empty.flac", with_comments(lossless, b""), "damaged"),
+        ("short.flac", with_comments(lossless, bytes(4) + b"\x05\0\0\0" + field), "damaged"),
+    ):
+        path = tmp_path / name
+        path.write_bytes(content)
+        assert told in str(tagged(page, path)), name

@@ -3,7 +3,7 @@
 mutagen is GPL-2.0-or-later and so no dependency of afa, only of the extra ``tag``.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -89,6 +89,15 @@ def open_tags(path: Path) -> TaggedFile:
     raise UnwritableTagsError
 
 
+def _spellings(tags: Any, key: str) -> list[str]:
+    """Keys that differ in case alone: readers take either."""
+    return [one for one in tags if one.lower() == key.lower()]
+
+
+def _joined(values: Iterable[str]) -> str | None:
+    return "; ".join(dict.fromkeys(values)) or None
+
+
 class _Id3File:
     def __init__(self, file: Any) -> None:
         self._file = file
@@ -97,13 +106,16 @@ class _Id3File:
         return tag is not Tag.R128_GAIN
 
     def read(self, tag: Tag) -> str | None:
-        found = self._file.tags.getall(self._frame(tag, "").HashKey)
-        return str(found[0].text[0]) if found and found[0].text else None
+        tags = self._file.tags
+        keys = _spellings(tags, self._frame(tag, "").HashKey)
+        return _joined(str(text) for key in keys for text in tags[key].text[:1])
 
     def write(self, values: Mapping[Tag, str]) -> None:
         for tag, text in values.items():
             frame = self._frame(tag, text)
-            self._file.tags.setall(frame.HashKey, [frame])
+            for key in _spellings(self._file.tags, frame.HashKey):
+                del self._file.tags[key]
+            self._file.tags.add(frame)
         self._file.save()
 
     @staticmethod
@@ -145,10 +157,13 @@ class _Mp4File:
         return tag is Tag.COMMENT or tag in _OWN_MP4
 
     def read(self, tag: Tag) -> str | None:
-        found = self._file.tags.get(_MP4.get(tag) or _ITUNES + _OWN_MP4[tag])
-        if not found:
-            return None
-        return bytes(found[0]).decode("utf-8", "replace") if tag in _OWN_MP4 else str(found[0])
+        tags = self._file.tags
+        if tag in _MP4:
+            return next(map(str, tags.get(_MP4[tag], [])), None)
+        keys = _spellings(tags, _ITUNES + _OWN_MP4[tag])
+        return _joined(
+            bytes(one).decode("utf-8", "replace") for key in keys for one in tags[key][:1]
+        )
 
     def write(self, values: Mapping[Tag, str]) -> None:
         from mutagen.mp4 import AtomDataType, MP4FreeForm
@@ -157,8 +172,10 @@ class _Mp4File:
             if tag in _MP4:
                 self._file.tags[_MP4[tag]] = [text]
             else:
-                own = MP4FreeForm(text.encode(), AtomDataType.UTF8)
-                self._file.tags[_ITUNES + _OWN_MP4[tag]] = [own]
+                own = _ITUNES + _OWN_MP4[tag]
+                for key in _spellings(self._file.tags, own):
+                    del self._file.tags[key]
+                self._file.tags[own] = [MP4FreeForm(text.encode(), AtomDataType.UTF8)]
             if tag is Tag.BPM:
                 self._file.tags["tmpo"] = [round(float(text))]  # whole numbers only
         self._file.save()

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import mutagen
 import pytest
+from mutagen.id3 import TXXX
 from typer.testing import CliRunner
 
 from pipelines.analysis.records import TrackFeatures
@@ -100,6 +101,28 @@ def test_tags_are_written_and_the_audio_stays(kind: str, tmp_path: Path) -> None
     if kind not in ("wav", "aiff"):
         assert tags.first("title") == "Kept"
     assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("kind", ["mp3", "wav", "m4a"])
+def test_a_value_under_a_name_in_another_case_gives_way(kind: str, tmp_path: Path) -> None:
+    path = titled(tmp_path / f"a.{kind}")
+    file = mutagen.File(path)
+    if file.tags is None:
+        file.add_tags()
+    for name, text in (("EnergyLevel", "7"), ("ENERGYLEVEL", "9"), ("Replaygain_Track_Gain", "1")):
+        if kind == "m4a":
+            file.tags[f"----:com.apple.iTunes:{name}"] = [text.encode()]
+        else:
+            file.tags.add(TXXX(desc=name, text=text))
+    file.save()
+    wanted = changes_of(path, {Tag.GAIN: "-8.50 dB", Tag.ENERGY: "7"})
+    assert wanted[Tag.GAIN] == ("1", "-8.50 dB")
+    assert wanted[Tag.ENERGY][0] in ("7; 9", "9; 7")
+    write_tags(path, {tag: to for tag, (_, to) in wanted.items()}, None, keep_time=False)
+    kept = [key.lower().split(":")[-1] for key in dict(mutagen.File(path).tags)]
+    assert [kept.count(name) for name in ("replaygain_track_gain", "energylevel")] == [1, 1]
+    tags = read_tags(path)
+    assert (tags.track_gain_db, tags.first("energylevel")) == (-8.5, "7")
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,14 @@ const ID3 = { bpm: "TBPM", key: "TKEY", energy: "EnergyLevel", gain: "REPLAYGAIN
 const VORBIS = { ...ID3, bpm: "BPM", key: "INITIALKEY", energy: "ENERGYLEVEL" };
 const COMMENTS = 4; // kinds of FLAC's blocks
 const SPACE = 1;
+const MOST_ZEROS = 65_536; // that some programs leave before the first frame
 
 /** The copy cannot be made here; the message says why. */
 export class UnwritableTags extends Error {}
 
 const ODD = () => new UnwritableTags("The tags of this file are written in a way that is not known here; `afa tag` writes more kinds.");
+const DAMAGED = () => new UnwritableTags("The tags of this file are damaged.");
+const GONE = () => new UnwritableTags("This file cannot be read any more: it was moved, changed or deleted.");
 const OTHER = () => new UnwritableTags("Only MP3 and FLAC get tags here; `afa tag` writes OGG, Opus, M4A, WAV and AIFF too.");
 
 /** What is written of a result, as `afa tag` does; the tempo times `factor`. */
@@ -33,12 +36,25 @@ export async function tagged(file, tags) {
   const head = await bytesOf(file, 0, 10);
   const mark = text(head.subarray(0, 4));
   if (mark === "fLaC") return taggedFlac(file, tags);
-  const isMpeg = head[0] === 0xff && (head[1] & 0xe6) === 0xe2; // a frame of layer III
-  if (mark.startsWith("ID3") || isMpeg) return taggedMp3(file, tags, head);
+  if (mark.startsWith("ID3") || (await isMpeg(file, 0))) return taggedMp3(file, tags, head);
   throw OTHER();
 }
 
-const bytesOf = async (file, from, to) => new Uint8Array(await file.slice(from, to).arrayBuffer());
+async function bytesOf(file, from, to) {
+  try {
+    return new Uint8Array(await file.slice(from, to).arrayBuffer());
+  } catch {
+    throw GONE();
+  }
+}
+
+/** Whether a frame of layer III comes next. */
+async function isMpeg(file, from) {
+  const bytes = await bytesOf(file, from, from + MOST_ZEROS);
+  const at = bytes.findIndex((byte) => byte !== 0);
+  return bytes[at] === 0xff && (bytes[at + 1] & 0xe6) === 0xe2;
+}
+
 const text = (bytes) => String.fromCharCode(...bytes);
 const ascii = (words) => Uint8Array.from(words, (letter) => letter.charCodeAt(0));
 
@@ -61,13 +77,10 @@ async function taggedMp3(file, tags, head) {
   if (![3, 4].includes(version) || flags) throw ODD();
   const bits = version === 4 ? 7 : 8;
   const end = isTagged ? 10 + sizeOf([...head.subarray(6, 10)], 7) : 0;
-  if (isTagged) {
-    const after = await bytesOf(file, end, end + 2);
-    if (after[0] !== 0xff || (after[1] & 0xe6) !== 0xe2) throw OTHER();
-  }
+  if (!(await isMpeg(file, end))) throw /^(ID3|fLaC)/.test(text(await bytesOf(file, end, end + 4))) ? ODD() : OTHER();
   const old = framesOf(await bytesOf(file, 10, Math.max(10, end)), bits);
-  const ours = Object.keys(tags).map((name) => ID3[name]);
-  const kept = old.filter((frame) => !ours.includes(text(frame.subarray(0, 4))) && !ours.includes(describedIn(frame)));
+  const ours = Object.keys(tags).map((name) => ID3[name].toUpperCase());
+  const kept = old.filter((frame) => !ours.includes(text(frame.subarray(0, 4))) && !ours.includes(describedIn(frame).toUpperCase()));
   const added = Object.entries(tags).map(([name, value]) => frameOf(ID3[name], value, bits));
   const body = joined([...kept, ...added, new Uint8Array(PADDING)]);
   const tag = joined([ascii("ID3"), [version, 0, 0], sized(body.length, 7), body]);
@@ -132,17 +145,19 @@ function commentsWith(content, tags) {
 
 function readFields(content) {
   const view = new DataView(content.buffer, content.byteOffset, content.length);
-  const fields = [];
   let at = 0;
-  for (let left = 1; left > 0; left -= 1) {
-    const end = at + 4 + view.getUint32(at, true);
-    if (end > content.length) throw ODD();
-    fields.push(content.subarray(at + 4, end));
-    at = end;
-    if (fields.length === 1) {
-      left += view.getUint32(at, true);
-      at += 4;
-    }
-  }
+  const number = () => {
+    if (at + 4 > content.length) throw DAMAGED();
+    at += 4;
+    return view.getUint32(at - 4, true);
+  };
+  const field = () => {
+    const size = number();
+    if (at + size > content.length) throw DAMAGED();
+    at += size;
+    return content.subarray(at - size, at);
+  };
+  const fields = [field()];
+  for (let left = number(); left > 0; left -= 1) fields.push(field());
   return fields;
 }
