@@ -4,6 +4,7 @@ import asyncio
 import base64
 import json
 import re
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -50,6 +51,8 @@ RENDER_CLICKS = """async ([jobId, seconds, factor]) => {
 }"""
 
 
+ENDINGS = """async () => (await import("/playground/dropped.js")).ENDINGS"""
+PICTURES = """() => [...document.querySelectorAll("canvas")].map((one) => one.toDataURL())"""
 SPELL = """async (keys) => {
   const { chordSign, keySign, spelt } = await import("/playground/keys.js");
   const of = (mode) => keys.map((key) => keySign({ key, mode }));
@@ -236,6 +239,45 @@ def test_several_files_are_a_table_that_sorts_and_filters(page: Page, tmp_path: 
     failed = page.get_by_role("region", name="broken.mp3 failed")
     expect(failed).to_contain_text("Nothing was charged.")
     expect(failed).to_contain_text("audio file")
+
+
+def decoded_tracks(page: Page) -> int:
+    """How many are in memory, after what nobody holds was swept away."""
+    devtools = page.context.new_cdp_session(page)
+    kind = devtools.send("Runtime.evaluate", {"expression": "AudioBuffer.prototype"})
+    wanted = {"prototypeObjectId": kind["result"]["objectId"]}
+    found = devtools.send("Runtime.queryObjects", wanted)["objects"]["objectId"]
+    counted = {"objectId": found, "functionDeclaration": "function () { return this.length; }"}
+    return int(devtools.send("Runtime.callFunctionOn", counted)["result"]["value"])
+
+
+def test_a_track_off_view_is_not_kept_decoded(page: Page, tmp_path: Path) -> None:
+    copy = tmp_path / "another.mp3"
+    copy.write_bytes(DEMO.read_bytes())
+    page.set_input_files("#files", [str(DEMO), str(copy)])
+    expect(page.locator("#tracks h2")).to_have_text("2 tracks, 2 analysed", timeout=ANALYSED_MS)
+    for _ in range(3):
+        for name in ("another.mp3", "demo.mp3"):
+            page.get_by_role("button", name=name).click()
+            expect(page.get_by_role("button", name="Play")).to_be_enabled()
+    assert decoded_tracks(page) == 1
+    light = page.evaluate(PICTURES)
+    page.emulate_media(color_scheme="dark")
+    page.wait_for_timeout(100)
+    assert all(now != was for now, was in zip(page.evaluate(PICTURES), light, strict=True))
+
+
+def test_the_curl_sample_sends_a_file_of_any_name(page: Page, tmp_path: Path) -> None:
+    audio = tmp_path / """a, b; "c" \\ 'd'.mp3"""
+    audio.write_bytes(DEMO.read_bytes())
+    drop(page, audio)
+    sample = page.get_by_role("tabpanel")
+    expect(sample).to_contain_text("curl", timeout=ANALYSED_MS)
+    command = ["sh", "-c", sample.inner_text()]
+    answers = subprocess.run(command, cwd=tmp_path, capture_output=True, check=True)
+    sent, asked = answers.stdout.split(b"}{")
+    assert b'"status":"complete"' in sent
+    assert b'"beats":' in asked
 
 
 def test_the_code_has_the_key_and_the_id(page: Page, live: LiveApplication) -> None:

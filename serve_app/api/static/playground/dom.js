@@ -35,5 +35,4 @@ export const signed = (value, digits) => value.toFixed(digits).replace("-", "−
 /** The value of a colour of the style sheet, as it is now: light or dark. */
 export const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
-export const isDark = matchMedia("(prefers-color-scheme: dark)");
 export const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));

@@ -1,6 +1,6 @@
 // Keys: the Camelot wheel with the keys that mix, and the notes over time with the scale's marked.
 
-import { colour, draw, isDark } from "/playground/dom.js";
+import { colour, draw } from "/playground/dom.js";
 
 export const NOTES = ["C", "C#", "D", "D#", "E", "F", "F#", "G", "G#", "A", "A#", "B"];
 const SCALES = { major: [0, 2, 4, 5, 7, 9, 11], minor: [0, 2, 3, 5, 7, 8, 10] };
@@ -83,6 +83,5 @@ export function paintNotes(canvas, result, view) {
     }
   };
   new ResizeObserver(paint).observe(canvas);
-  isDark.addEventListener("change", paint);
   return paint;
 }

@@ -148,6 +148,10 @@ function timeline(track) {
   };
   wave.clicks = grid(result.beats, result.bars, track.factor);
   const mine = shown;
+  mine.repaint = () => {
+    wave.paint();
+    repaintNotes();
+  };
   const follow = () => {
     if (shown !== mine) return;
     where.textContent = `${clock(mine.player.at)} / ${clock(duration)}`;
@@ -231,6 +235,9 @@ function files(track) {
     track.jobId && rekordboxForm(() => [track]),
   ];
 }
+
+// One listener for all tracks: it would keep each that it is told of, with its sound.
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => shown?.repaint?.());
 
 /** Play or stop with the space bar, unless it belongs to what has the focus. */
 addEventListener("keydown", (event) => {

@@ -24,9 +24,10 @@ function ofLibrary(id) {
 function ofUpload(track) {
   const base = location.origin;
   const name = track.file ? track.file.name : "track.mp3";
-  const shell = `'${name.replaceAll("'", "'\\''")}'`;
+  const field = `file=@"${name.replace(/["\\]/g, "\\$&")}"`; // without the quotes a comma or semicolon ends the name
+  const shell = `'${field.replaceAll("'", "'\\''")}'`;
   return {
-    curl: `# analyse, and wait for the result\ncurl -H 'Authorization: Bearer ${key()}' -F file=@${shell} \\\n  '${base}/v1/audio-features/upload?wait=60'\n\n# bars, beats, sections and segments of this track\ncurl -H 'Authorization: Bearer ${key()}' '${base}/v1/analysis/${track.jobId}'`,
+    curl: `# analyse, and wait for the result\ncurl -H 'Authorization: Bearer ${key()}' -F ${shell} \\\n  '${base}/v1/audio-features/upload?wait=60'\n\n# bars, beats, sections and segments of this track\ncurl -H 'Authorization: Bearer ${key()}' '${base}/v1/analysis/${track.jobId}'`,
     Python: `import httpx\n\nafa = httpx.Client(base_url=${quoted(base)}, timeout=90, headers={"Authorization": "Bearer ${key()}"})\nwith open(${quoted(name)}, "rb") as audio:\n    job = afa.post("/v1/audio-features/upload", params={"wait": 60}, files={"file": audio}).json()\nprint(job["result"]["tempo"], job["result"]["key"], job["result"]["camelot"])\n\nstructure = afa.get("/v1/analysis/${track.jobId}").json()`,
     spotipy: `import spotipy\n\nsp = spotipy.Spotify(auth=${quoted(key())})\nsp.prefix = "${base}/spotify/v1/"\nfeatures = sp.audio_features(["${track.jobId}"])[0]\nanalysis = sp.audio_analysis("${track.jobId}")`,
     JavaScript: `const headers = { Authorization: "Bearer ${key()}" };\nconst form = new FormData();\nform.append("file", file); // a File of an <input type="file">\nconst job = await (await fetch("${base}/v1/audio-features/upload?wait=60", { method: "POST", headers, body: form })).json();\nconst structure = await (await fetch("${base}/v1/analysis/${track.jobId}", { headers })).json();`,

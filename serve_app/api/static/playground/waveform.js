@@ -1,6 +1,6 @@
 // The picture of a track in time: wave, bars, beats when zoomed, sections, chords, loudness, and where it plays.
 
-import { clock, colour, isDark, signed } from "/playground/dom.js";
+import { clock, colour, signed } from "/playground/dom.js";
 import { chordSign, keySign } from "/playground/keys.js";
 
 const HEAD = 24; // pixels for the names of sections
@@ -53,7 +53,6 @@ export class Waveform {
     canvas.addEventListener("keydown", (event) => this.onKey(event, seek));
     canvas.addEventListener("wheel", (event) => this.onWheel(event), { passive: false });
     new ResizeObserver(() => this.paint()).observe(canvas);
-    isDark.addEventListener("change", () => this.paint());
   }
 
   /** Take a decoded track, or none. */
