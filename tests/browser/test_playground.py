@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, Request, Route, expect
 
+from serve_app.services.scan.places import AUDIO_ENDINGS
 from tests.api.live import LiveApplication
 from tests.browser.conftest import PLAIN_HOST
 from tests.browser.real_backend import RealBackend
@@ -325,12 +326,17 @@ def test_without_a_key_the_page_asks_for_one(
 ) -> None:
     page = context.new_page()
     page.goto(live.url)
-    page.get_by_label("API key").fill("afa_live_wrong")
-    page.get_by_role("button", name="Use it").click()
-    expect(page.get_by_role("alert").first).to_contain_text("this API key is not valid")
+    for wrong in ("afa_live_wrong", "afa_live_\u2026"):
+        page.get_by_label("API key").fill(wrong)
+        page.get_by_role("button", name="Use it").click()
+        expect(page.locator("#door-fault")).to_contain_text("this API key is not valid")
+        page.reload()
+    drop(page, DEMO)
+    expect(page.locator("#report")).to_contain_text("Waits for your API key.")
     page.get_by_label("API key").fill(live.key("pro"))
     page.get_by_role("button", name="Use it").click()
     expect(page.get_by_role("button", name="Choose files")).to_be_visible()
+    page.wait_for_selector(".tiles", timeout=ANALYSED_MS)
 
 
 def test_a_busy_service_is_waited_for(page: Page) -> None:
@@ -350,13 +356,69 @@ def test_a_busy_service_is_waited_for(page: Page) -> None:
     page.wait_for_selector(".tiles", timeout=ANALYSED_MS)
 
 
-def test_an_absent_service_is_told_and_tried_again(page: Page) -> None:
-    page.route("**/v1/**", lambda route: route.abort())
+def test_an_upload_that_ends_in_503_is_not_sent_for_ever(page: Page) -> None:
+    sent: list[str] = []
+
+    def refuse(route: Route) -> None:
+        sent.append(route.request.url)
+        body = {"error": "busy", "message": "the upload took too long", "trace_id": "t"}
+        route.fulfill(status=503, json=body, headers={"Retry-After": "1"})
+
+    page.route("**/v1/audio-features/upload?*", refuse)
     drop(page, DEMO)
+    expect(page.locator(".failed")).to_contain_text("the upload took too long")
+    assert len(sent) == 4
+    page.unroute("**/v1/audio-features/upload?*")
+    page.get_by_role("button", name="Try again").click()
+    page.wait_for_selector(".tiles", timeout=ANALYSED_MS)
+
+
+def test_an_absent_service_is_told_and_tried_again_but_not_for_a_file_that_is_gone(
+    page: Page, tmp_path: Path
+) -> None:
+    gone = tmp_path / "gone.mp3"
+    gone.write_bytes(DEMO.read_bytes())
+    page.route("**/v1/**", lambda route: route.abort())
+    page.set_input_files("#files", [str(DEMO), str(gone)])
     expect(page.locator("#offline")).to_be_visible()
+    gone.unlink()
     page.unroute("**/v1/**")
     page.wait_for_selector(".tiles", timeout=ANALYSED_MS)
+    page.get_by_role("button", name="gone.mp3").click()
+    expect(page.locator(".failed")).to_contain_text("This file cannot be read")
     expect(page.locator("#offline")).to_be_hidden()
+
+
+def drop_from_disk(page: Page, *paths: Path) -> None:
+    devtools = page.context.new_cdp_session(page)
+    data = {"items": [], "files": [str(path) for path in paths], "dragOperationsMask": 1}
+    for kind in ("dragEnter", "dragOver", "drop"):
+        event = {"type": kind, "x": 200, "y": 300, "data": data}
+        devtools.send("Input.dispatchDragEvent", event)
+
+
+def test_the_audio_of_a_dropped_folder_is_taken(page: Page, tmp_path: Path) -> None:
+    assert {f".{ending}" for ending in page.evaluate(ENDINGS)} == AUDIO_ENDINGS
+    page.route("**/v1/audio-features/upload?*", lambda _: None)  # nothing needs to be heard
+    folder, bare, full = (tmp_path / name for name in ("music", "bare", "full"))
+    names = ["one.MP3", "cover.jpg", ".one.mp3", "disc 1/two.flac", "disc 1/more/three.ogg"]
+    for name in [*(folder / name for name in names), bare / "notes.txt", tmp_path / "odd.bin"]:
+        name.parent.mkdir(parents=True, exist_ok=True)
+        name.write_bytes(b"-")
+    full.mkdir()
+    for number in range(201):
+        (full / f"{number:03}.wav").write_bytes(b"-")
+    said = page.locator("#dropped")
+    listed = page.locator("#tracks tbody tr td:first-child button")
+    drop_from_disk(page, folder, tmp_path / "odd.bin")
+    expect(listed).to_have_text(["odd.bin", "three.ogg", "two.flac", "one.MP3"])
+    expect(said).to_be_hidden()
+    drop_from_disk(page, bare)
+    expect(said).to_have_text("There are no audio files in the folder.")
+    drop_from_disk(page, full)
+    expect(said).to_contain_text("200 audio files are taken at once, and there are more.")
+    expect(listed).to_have_count(204)
+    expect(listed.last).to_have_text("199.wav")
 
 
 @contextmanager

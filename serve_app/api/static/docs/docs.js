@@ -1,6 +1,7 @@
 // The reference, made from /openapi.json: what each operation takes and gives, and a box to try it.
 
 const KEY = "afa-key"; // the playground's: a key that was given there need not be given again
+const SENDABLE = /^[!-~]*$/; // a header takes no other key
 const make = (tag, attributes = {}, ...children) => {
   const node = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
@@ -87,6 +88,10 @@ function tryBox(path, method, one, root) {
   const answer = make("div", { "aria-live": "polite" });
   const send = async (event) => {
     event.preventDefault();
+    if (one.security && !SENDABLE.test(key())) {
+      answer.replaceChildren(make("p", {}, "This API key is not valid; it may have been mistyped."));
+      return;
+    }
     const headers = one.security ? { Authorization: `Bearer ${key()}` } : {};
     let body;
     if (file?.files[0]) {

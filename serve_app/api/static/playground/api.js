@@ -5,8 +5,10 @@ import { sleep } from "/playground/dom.js";
 const STORED = "afa-key";
 const BUSY = new Set([429, 503]);
 const LONGEST_PAUSE_S = 60;
+const MOST_UPLOADS = 4; // of one file: a 503 may say that its upload takes too long
+const SENDABLE = /^[!-~]+$/; // a header takes no other key
 
-/** What the service refused: its message says what to do. */
+/** What the service refused, or would: its message says what to do. */
 export class Refusal extends Error {
   constructor(status, body) {
     super(body.message ?? `the service answered ${status}`);
@@ -42,11 +44,13 @@ export const page = { offline() {}, paused() {} };
  * `told.paused(seconds, message)` and `told.offline(isAway)` hear of it meanwhile.
  */
 export async function ask(path, options = {}, told = page, read = (answer) => answer.json()) {
-  for (let tries = 1; ; tries += 1) {
+  const isUpload = options.body instanceof Blob;
+  for (let tries = 1, uploads = 1; ; tries += 1) {
     let answer;
     try {
       answer = await fetch(path, { ...options, headers: { ...options.headers, Authorization: `Bearer ${key()}` } });
     } catch {
+      if (isUpload) await mustBeReadable(options.body);
       told.offline(true);
       await sleep(Math.min(1000 * 2 ** tries, 15_000));
       continue;
@@ -54,7 +58,8 @@ export async function ask(path, options = {}, told = page, read = (answer) => an
     told.offline(false);
     if (answer.ok) return read(answer);
     const body = await answer.json().catch(() => ({}));
-    if (!BUSY.has(answer.status)) throw new Refusal(answer.status, body);
+    if (isUpload && answer.status === 503) uploads += 1;
+    if (!BUSY.has(answer.status) || uploads > MOST_UPLOADS) throw new Refusal(answer.status, body);
     const pause = Math.min(Number(answer.headers.get("Retry-After")) || 1, LONGEST_PAUSE_S);
     for (let left = pause; left > 0; left -= 1) {
       told.paused(left, body.message ?? "the service is busy");
@@ -63,24 +68,37 @@ export async function ask(path, options = {}, told = page, read = (answer) => an
   }
 }
 
-let asked = Promise.resolve(null);
+/** A file that is gone fails as an absent service does. */
+async function mustBeReadable(file) {
+  try {
+    await file.slice(0, 1).arrayBuffer();
+  } catch {
+    throw new Refusal(0, { error: "unreadable_file", message: "This file cannot be read: it was moved, changed or deleted since it was chosen." });
+  }
+}
 
-export function account() {
-  asked = ask("/v1/account").then((answer) => (mine = answer));
-  return asked;
+let enter;
+
+/** Kept once the service took a key. */
+export const entered = new Promise((resolve) => (enter = resolve));
+
+export async function account() {
+  if (!SENDABLE.test(key())) throw new Refusal(401, { error: "unauthorized", message: "this API key is not valid; it may have been mistyped" });
+  mine = await ask("/v1/account");
+  enter();
+  return mine;
 }
 
 // The same request is paid once, however often it is sent again. (`randomUUID` is there on https and loopback alone.)
 const once = () => ({ "Idempotency-Key": [...crypto.getRandomValues(new Uint32Array(4))].join("-") });
 
 const sent = (body) => ({ method: "POST", body: JSON.stringify(body), headers: { "Content-Type": "application/json", ...once() } });
-// With its embedding, where the tier has it, a track can be compared with the library. What is dropped before the account is known waits for it.
-const wants = async () => ({ include_embedding: Boolean((await asked.catch(() => null))?.limits.embedding) });
+// With its embedding, where the tier has it, a track can be compared with the library.
+const wants = () => ({ include_embedding: Boolean(mine.limits.embedding) });
 
-export const submitFile = async (file, told) =>
-  ask(`/v1/audio-features/upload?${new URLSearchParams(await wants())}`, { method: "POST", body: file, headers: once() }, told);
+export const submitFile = (file, told) => ask(`/v1/audio-features/upload?${new URLSearchParams(wants())}`, { method: "POST", body: file, headers: once() }, told);
 
-export const submitUrl = async (url, told) => ask("/v1/audio-features/url", sent({ url, ...(await wants()) }), told);
+export const submitUrl = (url, told) => ask("/v1/audio-features/url", sent({ url, ...wants() }), told);
 
 /** Follow a job to its end; `told.stage(envelope)` hears of every look. */
 export async function follow(jobId, told) {

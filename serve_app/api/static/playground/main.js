@@ -88,7 +88,8 @@ async function turnTo(fragment) {
 }
 
 function ask(fault) {
-  $("listen").hidden = $("library").hidden = true;
+  $("library").hidden = true;
+  $("listen").hidden = !tracks.length;
   $("door").hidden = false;
   $("door-fault").textContent = fault;
   $("key").focus();

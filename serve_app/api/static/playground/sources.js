@@ -2,6 +2,7 @@
 
 import { $ } from "/playground/dom.js";
 import { demo } from "/playground/api.js";
+import { filesOf } from "/playground/dropped.js";
 import { addFiles, addUrl } from "/playground/tracks.js";
 
 /** Make the ways work; `open(tracks)` hears what was brought. */
@@ -30,10 +31,12 @@ function wireDrop(bring) {
     over(true);
   });
   addEventListener("dragleave", (event) => event.relatedTarget === null && over(false));
-  addEventListener("drop", (event) => {
+  addEventListener("drop", async (event) => {
     event.preventDefault();
     over(false);
-    bring(event.dataTransfer.files);
+    const { files, words } = await filesOf(event.dataTransfer);
+    $("dropped").textContent = words;
+    bring(files);
   });
 }
 

@@ -1,6 +1,6 @@
 // The tracks of this visit: each goes from sent to analysed, a few at a time.
 
-import { Refusal, analysis, follow, submitFile, submitUrl } from "/playground/api.js";
+import { Refusal, analysis, entered, follow, key, submitFile, submitUrl } from "/playground/api.js";
 
 const AT_ONCE = 3;
 const RUNNING = { queued: "in line for a worker", running: "" }; // what a job says before its end
@@ -76,6 +76,8 @@ async function run(track) {
     paused: (left, message) => set({ note: `${message}; again in ${left} s` }),
     stage: (job) => job.status in RUNNING && set({ state: job.status, stage: RUNNING[job.status] || job._meta.stage, progress: job._meta.progress, note: "" }),
   };
+  if (!key()) set({ note: "Waits for your API key." });
+  await entered;
   const began = performance.now();
   try {
     if (track.libraryId) {
@@ -84,7 +86,7 @@ async function run(track) {
       return;
     }
     if (!track.jobId) {
-      set({ state: "sending" });
+      set({ state: "sending", note: "" });
       const job = track.file ? await submitFile(track.file, told) : await submitUrl(track.url, told);
       set({ jobId: job.job_id, state: job.status, note: "" });
     }
