@@ -14,7 +14,7 @@ from pipelines.audio.decode import DecodeLimits, digest_packets
 from serve_app.library.track import LibraryTrack
 from serve_app.providers.tags.reader import read_tags
 from tests.browser.conftest import SHELF
-from tests.browser.test_playground import DEMO, PHONE, analyse_demo
+from tests.browser.test_playground import DEMO, PHONE, SMALLEST, analyse_demo
 from tests.cli.library.test_tagging import FORMATS
 
 pytestmark = pytest.mark.redis
@@ -105,7 +105,9 @@ def test_the_library_fits_a_phone(page: Page) -> None:
     page.set_viewport_size(PHONE)
     page.get_by_role("link", name="Library").click()
     expect(page.locator(".map circle").first).to_be_visible()
-    assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+    for viewport in (PHONE, SMALLEST):
+        page.set_viewport_size(viewport)
+        assert page.evaluate("document.documentElement.scrollWidth") <= viewport["width"]
 
 
 def test_an_absent_service_is_told_in_the_library_too(page: Page) -> None:

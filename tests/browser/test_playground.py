@@ -23,6 +23,8 @@ pytestmark = pytest.mark.redis
 
 DEMO = Path(__file__).parents[2] / "serve_app" / "data" / "demo.mp3"
 PHONE = {"width": 390, "height": 844}
+SMALLEST = {"width": 320, "height": 640}
+"""What WCAG 1.4.10 asks for."""
 ANALYSED_MS = 600_000
 FIRST_VIEW_BYTES = 250_000
 FIRST_VIEW_MS = 1000
@@ -54,6 +56,7 @@ RENDER_CLICKS = """async ([jobId, seconds, factor]) => {
 
 ENDINGS = """async () => (await import("/playground/dropped.js")).ENDINGS"""
 PICTURES = """() => [...document.querySelectorAll("canvas")].map((one) => one.toDataURL())"""
+STYLE_OF = "(one, style) => getComputedStyle(one).getPropertyValue(style)"
 SPELL = """async (keys) => {
   const { chordSign, keySign, spelt } = await import("/playground/keys.js");
   const of = (mode) => keys.map((key) => keySign({ key, mode }));
@@ -401,14 +404,21 @@ def test_the_audio_of_a_dropped_folder_is_taken(page: Page, tmp_path: Path) -> N
     assert {f".{ending}" for ending in page.evaluate(ENDINGS)} == AUDIO_ENDINGS
     page.route("**/v1/audio-features/upload?*", lambda _: None)  # nothing needs to be heard
     folder, bare, full = (tmp_path / name for name in ("music", "bare", "full"))
-    names = ["one.MP3", "cover.jpg", ".one.mp3", "disc 1/two.flac", "disc 1/more/three.ogg"]
+    names = [
+        "one.MP3",
+        "cover.jpg",
+        ".one.mp3",
+        ".x/y.mp3",
+        "disc 1/two.flac",
+        "disc 1/more/three.ogg",
+    ]
     for name in [*(folder / name for name in names), bare / "notes.txt", tmp_path / "odd.bin"]:
         name.parent.mkdir(parents=True, exist_ok=True)
         name.write_bytes(b"-")
     full.mkdir()
     for number in range(201):
         (full / f"{number:03}.wav").write_bytes(b"-")
-    said = page.locator("#dropped")
+    said = page.locator("#left-out")
     listed = page.locator("#tracks tbody tr td:first-child button")
     drop_from_disk(page, folder, tmp_path / "odd.bin")
     expect(listed).to_have_text(["odd.bin", "three.ogg", "two.flac", "one.MP3"])
@@ -416,7 +426,7 @@ def test_the_audio_of_a_dropped_folder_is_taken(page: Page, tmp_path: Path) -> N
     drop_from_disk(page, bare)
     expect(said).to_have_text("There are no audio files in the folder.")
     drop_from_disk(page, full)
-    expect(said).to_contain_text("200 audio files are taken at once, and there are more.")
+    expect(said).to_contain_text("200 audio files of it are taken")
     expect(listed).to_have_count(204)
     expect(listed.last).to_have_text("199.wav")
 
@@ -449,10 +459,33 @@ def test_progress_is_told_as_the_service_tells_it(
 def test_a_phone_shows_one_column_without_scrolling_sideways(page: Page) -> None:
     page.set_viewport_size(PHONE)
     analyse_demo(page)
-    assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
-    box = page.get_by_role("region", name="Attributes").bounding_box()
-    assert box is not None
-    assert box["width"] > 0.85 * PHONE["width"]
+    drop(page, DEMO)
+    page.wait_for_selector("text=2 tracks, 2 analysed", timeout=ANALYSED_MS)
+    page.get_by_text("All of them for rekordbox").click()
+    for viewport in (PHONE, SMALLEST):
+        page.set_viewport_size(viewport)
+        assert page.evaluate("document.documentElement.scrollWidth") <= viewport["width"]
+        box = page.get_by_role("region", name="Attributes").bounding_box()
+        assert box is not None
+        assert box["width"] > 0.85 * viewport["width"]
+
+
+def test_forced_colours_leave_what_colour_tells(page: Page) -> None:
+    page.emulate_media(forced_colors="active")
+    analyse_demo(page)
+    drop(page, DEMO)
+    page.wait_for_selector("text=2 tracks, 2 analysed", timeout=ANALYSED_MS)
+    for one, other, style in (
+        (".legend .i-bar", ".legend .i-loud", "background-color"),
+        (".tags .sure", ".tags li:not(.sure)", "background-color"),
+        ("[role=tab][aria-selected=true]", "[role=tab][aria-selected=false]", "background-color"),
+        (".times [aria-pressed=true]", ".times [aria-pressed=false]", "background-color"),
+        ("tbody tr.open", "tbody tr:not(.open)", "outline-style"),
+    ):
+        looks = [
+            page.locator(selector).first.evaluate(STYLE_OF, style) for selector in (one, other)
+        ]
+        assert looks[0] != looks[1], one
 
 
 def test_the_first_view_is_small_fast_and_of_one_host(

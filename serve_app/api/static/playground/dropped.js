@@ -6,7 +6,7 @@ const MOST_SEEN = 20_000; // a folder may hold a whole disk
 /** How names of audio files end; in a folder lie covers and lists as well. */
 export const ENDINGS = ["mp3", "wav", "flac", "ogg", "opus", "m4a", "mp4", "aac", "aiff", "webm", "mka", "mp2", "wave", "oga", "aif", "aifc", "wma", "ac3", "eac3", "wv", "tta", "au", "caf", "w64", "ape", "amr", "3gp"];
 
-const isAudio = ({ name }) => !name.startsWith(".") && ENDINGS.includes(name.split(".").pop().toLowerCase());
+const isAudio = ({ name }) => ENDINGS.includes(name.split(".").pop().toLowerCase());
 const asked = (ask) => new Promise((resolve, reject) => ask(resolve, reject));
 
 /** The files of a drop, and what is to be said of them; "" where all are taken. */
@@ -27,7 +27,7 @@ async function audioIn(folders) {
     for (const folder of folders)
       for await (const entry of walk(folder)) {
         seen += 1;
-        if (seen > MOST_SEEN || (found.length === MOST_FILES && isAudio(entry))) return { found, words: `${found.length} audio files are taken at once, and there are more. \`afa scan\` brings whole collections in.` };
+        if (seen > MOST_SEEN || (found.length === MOST_FILES && isAudio(entry))) return { found, words: `The folder is large: ${found.length} audio files of it are taken. \`afa scan\` brings whole collections in.` };
         if (isAudio(entry)) found.push(await asked((done, failed) => entry.file(done, failed)));
       }
   } catch (fault) {
@@ -48,5 +48,6 @@ async function listed(folder) {
   const reader = folder.createReader();
   const entries = [];
   for (let some = [null]; some.length; entries.push(...some)) some = await asked((done, failed) => reader.readEntries(done, failed));
-  return entries.sort((one, other) => one.name.localeCompare(other.name));
+  const shown = entries.filter(({ name }) => !name.startsWith("."));
+  return shown.sort((one, other) => one.name.localeCompare(other.name));
 }

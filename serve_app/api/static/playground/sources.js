@@ -7,7 +7,11 @@ import { addFiles, addUrl } from "/playground/tracks.js";
 
 /** Make the ways work; `open(tracks)` hears what was brought. */
 export function wireSources(open) {
-  const bring = (files) => files.length && open(addFiles(files));
+  const bring = (files, words = "") => {
+    $("left-out").textContent = words;
+    $("left-out").hidden = !words;
+    if (files.length) open(addFiles(files));
+  };
   $("choose").addEventListener("click", () => $("files").click());
   $("files").addEventListener("change", (event) => {
     bring(event.target.files);
@@ -35,8 +39,7 @@ function wireDrop(bring) {
     event.preventDefault();
     over(false);
     const { files, words } = await filesOf(event.dataTransfer);
-    $("dropped").textContent = words;
-    bring(files);
+    bring(files, words);
   });
 }
 
