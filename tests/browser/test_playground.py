@@ -367,10 +367,14 @@ def test_an_upload_that_ends_in_503_is_not_sent_for_ever(page: Page) -> None:
         body = {"error": "busy", "message": "the upload took too long", "trace_id": "t"}
         route.fulfill(status=503, json=body, headers={"Retry-After": "1"})
 
+    page.clock.install()
     page.route("**/v1/audio-features/upload?*", refuse)
     drop(page, DEMO)
+    for pause in (1, 3, 9, 27):
+        expect(page.locator("#report")).to_contain_text(f"too long; again in {pause} s")
+        page.clock.run_for(1000 * pause)
     expect(page.locator(".failed")).to_contain_text("the upload took too long")
-    assert len(sent) == 4
+    assert len(sent) == 5
     page.unroute("**/v1/audio-features/upload?*")
     page.get_by_role("button", name="Try again").click()
     page.wait_for_selector(".tiles", timeout=ANALYSED_MS)

@@ -5,7 +5,8 @@ import { sleep } from "/playground/dom.js";
 const STORED = "afa-key";
 const BUSY = new Set([429, 503]);
 const LONGEST_PAUSE_S = 60;
-const MOST_UPLOADS = 4; // of one file: a 503 may say that its upload takes too long
+const MOST_UPLOADS = 5; // of one file: a 503 may say that its upload takes too long
+const PATIENCE = 3; // by which the pauses between them grow
 const SENDABLE = /^[!-~]+$/; // a header takes no other key
 
 /** What the service refused, or would: its message says what to do. */
@@ -45,7 +46,7 @@ export const page = { offline() {}, paused() {} };
  */
 export async function ask(path, options = {}, told = page, read = (answer) => answer.json()) {
   const isUpload = options.body instanceof Blob;
-  for (let tries = 1, uploads = 1; ; tries += 1) {
+  for (let tries = 1, refused = 0; ; tries += 1) {
     let answer;
     try {
       answer = await fetch(path, { ...options, headers: { ...options.headers, Authorization: `Bearer ${key()}` } });
@@ -58,9 +59,10 @@ export async function ask(path, options = {}, told = page, read = (answer) => an
     told.offline(false);
     if (answer.ok) return read(answer);
     const body = await answer.json().catch(() => ({}));
-    if (isUpload && answer.status === 503) uploads += 1;
-    if (!BUSY.has(answer.status) || uploads > MOST_UPLOADS) throw new Refusal(answer.status, body);
-    const pause = Math.min(Number(answer.headers.get("Retry-After")) || 1, LONGEST_PAUSE_S);
+    if (isUpload && answer.status === 503) refused += 1;
+    if (!BUSY.has(answer.status) || refused === MOST_UPLOADS) throw new Refusal(answer.status, body);
+    const wanted = Number(answer.headers.get("Retry-After")) || 1;
+    const pause = Math.min(Math.max(wanted, PATIENCE ** (refused - 1)), LONGEST_PAUSE_S);
     for (let left = pause; left > 0; left -= 1) {
       told.paused(left, body.message ?? "the service is busy");
       await sleep(1000);
