@@ -243,6 +243,10 @@ def test_several_files_are_a_table_that_sorts_and_filters(page: Page, tmp_path: 
     failed = page.get_by_role("region", name="broken.mp3 failed")
     expect(failed).to_contain_text("Nothing was charged.")
     expect(failed).to_contain_text("audio file")
+    page.get_by_role("button", name="another.mp3").click()
+    copy.unlink()
+    page.get_by_role("button", name="Copy with tags").click()
+    expect(page.get_by_role("region", name="Tags")).to_contain_text("cannot be read any more")
 
 
 def decoded_tracks(page: Page) -> int:
@@ -324,8 +328,8 @@ def test_the_key_is_in_no_request_line_and_leaves_the_address(
     assert {request.url for request in asked} == {f"{live.url}/v1/account"}
 
 
-def test_without_a_key_the_page_asks_for_one(
-    context: BrowserContext, live: LiveApplication
+def test_without_a_key_the_page_asks_for_one_and_what_was_brought_waits(
+    context: BrowserContext, live: LiveApplication, tmp_path: Path
 ) -> None:
     page = context.new_page()
     page.goto(live.url)
@@ -334,12 +338,17 @@ def test_without_a_key_the_page_asks_for_one(
         page.get_by_role("button", name="Use it").click()
         expect(page.locator("#door-fault")).to_contain_text("this API key is not valid")
         page.reload()
-    drop(page, DEMO)
+    gone = tmp_path / "gone.mp3"
+    gone.write_bytes(b"x")
+    page.set_input_files("#files", [str(DEMO), str(gone)])
     expect(page.locator("#report")).to_contain_text("Waits for your API key.")
+    gone.unlink()
     page.get_by_label("API key").fill(live.key("pro"))
     page.get_by_role("button", name="Use it").click()
-    expect(page.get_by_role("button", name="Choose files")).to_be_visible()
+    expect(page.get_by_label("API key")).to_be_hidden()
     page.wait_for_selector(".tiles", timeout=ANALYSED_MS)
+    page.get_by_role("button", name="gone.mp3").click()
+    expect(page.locator(".failed")).to_contain_text("This file cannot be read")
 
 
 def test_a_busy_service_is_waited_for(page: Page) -> None:

@@ -73,7 +73,9 @@ export async function ask(path, options = {}, told = page, read = (answer) => an
 /** A file that is gone fails as an absent service does. */
 async function mustBeReadable(file) {
   try {
-    await file.slice(0, 1).arrayBuffer();
+    const reader = file.stream().getReader();
+    await reader.read();
+    await reader.cancel();
   } catch {
     throw new Refusal(0, { error: "unreadable_file", message: "This file cannot be read: it was moved, changed or deleted since it was chosen." });
   }
