@@ -49,5 +49,5 @@ async function listed(folder) {
   const entries = [];
   for (let some = [null]; some.length; entries.push(...some)) some = await asked((done, failed) => reader.readEntries(done, failed));
   const shown = entries.filter(({ name }) => !name.startsWith("."));
-  return shown.sort((one, other) => one.name.localeCompare(other.name));
+  return shown.sort((one, other) => one.name.localeCompare(other.name, undefined, { numeric: true }));
 }
