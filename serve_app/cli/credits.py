@@ -9,7 +9,7 @@ from rich.table import Table
 
 from serve_app.cli.environment import console
 from serve_app.cli.ledger_access import LedgerAccess, with_ledger
-from serve_app.domain.credits import AuditReport, Balance
+from serve_app.domain.credits import MOST_CREDITS, AuditReport, Balance
 from serve_app.domain.keys import TEST_NAMESPACE
 from serve_app.domain.payments import TopupSettings, TopupStatus
 from serve_app.domain.ulid import new_ulid
@@ -22,7 +22,7 @@ autotopup = typer.Typer(help="Automatic top-up: set, show, off.", no_args_is_hel
 app.add_typer(autotopup, name="autotopup")
 
 Account = Annotated[str, typer.Argument(help="The owner's name; `test~NAME` for test keys.")]
-Amount = Annotated[int, typer.Argument(min=1, help="Credits.")]
+Amount = Annotated[int, typer.Argument(min=1, max=MOST_CREDITS, help="Credits.")]
 Once = Annotated[
     str | None,
     typer.Option("--id", help="Names the change: repeating a command with it changes nothing."),
@@ -125,7 +125,10 @@ def topup(account: Account, credits: Amount, once: Once = None) -> None:
 @app.command()
 def adjust(
     account: Account,
-    credits: Annotated[int, typer.Argument(help="Credits, up or down; down needs `--` before it.")],
+    credits: Annotated[
+        int,
+        typer.Argument(max=MOST_CREDITS, help="Credits, up or down; down needs `--` before it."),
+    ],
     reason: Annotated[str, typer.Option(help="Stands in the journal.")],
     once: Once = None,
 ) -> None:
@@ -140,10 +143,19 @@ def adjust(
 @autotopup.command("set")
 def set_topup(
     account: Account,
-    threshold: Annotated[int, typer.Option(min=0, help="Buy when fewer credits are left.")],
-    pack: Annotated[int, typer.Option(min=1, help="Credits of the pack that is bought.")],
-    price: Annotated[int, typer.Option(min=1, help="Its price in the currency's minor unit.")],
-    cap: Annotated[int, typer.Option(min=1, help="Most that a month's charges come to (same).")],
+    threshold: Annotated[
+        int, typer.Option(min=0, max=MOST_CREDITS, help="Buy when fewer credits are left.")
+    ],
+    pack: Annotated[
+        int, typer.Option(min=1, max=MOST_CREDITS, help="Credits of the pack that is bought.")
+    ],
+    price: Annotated[
+        int, typer.Option(min=1, max=MOST_CREDITS, help="Its price in the currency's minor unit.")
+    ],
+    cap: Annotated[
+        int,
+        typer.Option(min=1, max=MOST_CREDITS, help="Most that a month's charges come to (same)."),
+    ],
 ) -> None:
     """Switch automatic top-up on, or change it."""
     settings = TopupSettings(threshold, pack, price, cap)

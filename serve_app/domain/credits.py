@@ -11,6 +11,13 @@ from typing import Protocol
 
 from serve_app.domain.errors import InternalError
 
+MOST_CREDITS = 10**12
+"""Most that one operation brings, and most that an account has of grant or of packs.
+
+The local tier grants as many. Scripts reckon in doubles, which are exact to 2^53: sums of the
+journal stay far below.
+"""
+
 GRACE = timedelta(hours=24)
 """How long an account may make debt, from its first debt on."""
 
@@ -51,6 +58,10 @@ class HoldClosedError(InternalError):
 
 class HoldMismatchError(InternalError):
     """An id was reused with another cost or request; a programming error, never charged."""
+
+
+class TooManyCreditsError(ValueError):
+    """An amount, or what an account would then hold, is above `MOST_CREDITS`."""
 
 
 @dataclass(frozen=True, slots=True)

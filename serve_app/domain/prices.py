@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from itertools import pairwise
 
+from serve_app.domain.credits import MOST_CREDITS
+
 
 @dataclass(frozen=True, slots=True)
 class Prices:
@@ -41,12 +43,15 @@ class Prices:
         """Validate the table.
 
         Raises:
-            ValueError: A price is missing, unknown or not a whole number ≥ 0.
+            ValueError: A price is missing, unknown or not a whole number from 0 to `MOST_CREDITS`.
         """
         names = {field.name for field in fields(cls)}
         if set(table) != names:
             raise ValueError(f"wrong prices: {sorted(set(table) ^ names)}")
         for name, credits in table.items():
-            if type(credits) is not int or credits < 0:
-                raise ValueError(f"price {name} must be a whole number of credits, not {credits!r}")
+            if type(credits) is not int or not 0 <= credits <= MOST_CREDITS:
+                raise ValueError(
+                    f"price {name} must be a whole number of credits up to {MOST_CREDITS}, "
+                    f"not {credits!r}"
+                )
         return cls(**table)

@@ -4,6 +4,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
+from serve_app.domain.credits import MOST_CREDITS
+
 ALIASES = {"starter": "basic"}
 SOLD = ("free", "basic", "pro", "scale")
 LOCAL = "local"
@@ -13,6 +15,8 @@ LOCAL_OWNER = f"local-{LOCAL}"
 """Whom the key that `afa up` prints belongs to."""
 
 ORDER = (*SOLD, LOCAL)
+COUNTED = ("monthly_credits", "cache_lookups", "grace_credits")
+"""What the ledger reckons with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +44,7 @@ class Tiers:
     """All tiers by name.
 
     Raises:
-        ValueError: A tier is missing, or a field is missing, unknown or negative.
+        ValueError: A tier is missing, or a field is missing, unknown, negative or too large.
     """
 
     def __init__(self, table: Mapping[str, Mapping[str, Any]]) -> None:
@@ -52,6 +56,8 @@ class Tiers:
                 raise ValueError(f"tier {name}: wrong fields {sorted(set(row) ^ names)}")
             if any(isinstance(value, int) and value < 0 for value in row.values()):
                 raise ValueError(f"tier {name}: negative value")
+            if max(row[field] for field in COUNTED) > MOST_CREDITS:
+                raise ValueError(f"tier {name}: {', '.join(COUNTED)} are at most {MOST_CREDITS}")
         self._by_name = {name: Tier(name=name, **row) for name, row in table.items()}
 
     def __getitem__(self, name: str) -> Tier:

@@ -11,11 +11,13 @@ from collections.abc import Sequence
 from typing import Literal
 
 from serve_app.domain.credits import (
+    MOST_CREDITS,
     Balance,
     Charge,
     HoldClosedError,
     HoldMismatchError,
     Payer,
+    TooManyCreditsError,
 )
 from serve_app.domain.errors import InsufficientCreditsError
 from serve_app.domain.telemetry.metrics import count_charged
@@ -271,6 +273,7 @@ class Ledger:
 
         Raises:
             HoldMismatchError: The id was used for something else.
+            TooManyCreditsError: It is too large, or the account would hold too many.
             ServiceUnavailableError: The ledger, or a replica it needs, is away; call again.
         """
         return await self._credit("topup", account, payment_id, credits, "")
@@ -295,12 +298,20 @@ class Ledger:
     ) -> Balance:
         if credits == 0 or (credits < 0 and kind != "adjust"):
             raise ValueError("credits must be positive (an adjustment: not zero)")
+        if credits > MOST_CREDITS:
+            raise TooManyCreditsError(f"at most {MOST_CREDITS} credits at a time, not {credits}")
         status, packed = await self._send_credit(kind, account, entry_id, credits, why)
         if status == b"MISMATCH":
             raise HoldMismatchError(f"id {entry_id} was used for something else")
         balance = parse_balance(account, packed)
         if status == b"NOFUNDS":
             raise no_funds(-credits, balance)
+        if status == b"FULL":
+            raise TooManyCreditsError(
+                f"{account} holds {balance.grant} of its grant, {balance.packs} in packs and "
+                f"{balance.held} in open holds: with {credits} more it would have above "
+                f"{MOST_CREDITS}"
+            )
         return balance
 
     async def _send_credit(
@@ -313,7 +324,7 @@ class Ledger:
             names.shard(names.tag(account), "j"),
             *names.funding(account),
         ]
-        args: Args = [account, entry_id, kind, credits, -1, why, PAYMENT_ID_KEPT_MS]
+        args: Args = [account, entry_id, kind, credits, -1, why, PAYMENT_ID_KEPT_MS, MOST_CREDITS]
         if self._topup_replicas:
             reply = await self.store.run_replicated(
                 "credit", keys, args, self._topup_replicas, REPLICA_WAIT_MS

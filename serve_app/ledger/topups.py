@@ -4,7 +4,9 @@ Invariant: an account has at most one open intent, an intent has one id for ever
 charges and open intents never exceed the cap.
 """
 
-from serve_app.domain.credits import Balance
+from dataclasses import astuple
+
+from serve_app.domain.credits import MOST_CREDITS, Balance, TooManyCreditsError
 from serve_app.domain.payments import PaymentIntent, TopupSettings, TopupStatus
 from serve_app.ledger.ledger import Ledger, check_id
 from serve_app.store.client import Store, from_ms
@@ -29,7 +31,15 @@ class Topups:
         self._ledger = ledger
 
     async def enable(self, account: str, settings: TopupSettings) -> None:
-        """Switch automatic top-up on, or change it."""
+        """Switch automatic top-up on, or change it.
+
+        Raises:
+            TooManyCreditsError: One of the amounts is too large.
+        """
+        if max(astuple(settings)) > MOST_CREDITS:
+            raise TooManyCreditsError(
+                f"threshold, pack, price and cap are at most {MOST_CREDITS} each"
+            )
         await self._set(
             account,
             [

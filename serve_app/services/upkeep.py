@@ -65,7 +65,8 @@ class Upkeep:
             try:
                 await chore.work()
             except Exception as error:  # noqa: BLE001  the next round tries again
-                logger.warning("%s: %r", chore.name, error)
+                # Not its repr, in which redis-py leaves out what the server said.
+                logger.warning("%s: %s: %s", chore.name, type(error).__name__, error)
                 CHORES_FAILED.record(1, chore=chore.name)
             self._ended_at[chore.name] = self._clock()
             await asyncio.sleep(chore.every_s)

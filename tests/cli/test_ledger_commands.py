@@ -3,6 +3,7 @@
 import asyncio
 import tempfile
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -179,6 +180,28 @@ def test_adjusting_works_before_the_first_call(url: str) -> None:
     assert afa("keys", "create", "bob", "--tier", "pro").exit_code == 0
     done = afa("credits", "adjust", "bob", "--reason", "test", "--", "-100")
     assert "59900" in done.output, done.stderr
+
+
+def test_amounts_that_sums_could_not_tell_are_refused(url: str) -> None:
+    assert afa("keys", "create", "bob").exit_code == 0
+    too_many = "1000000000001"
+    terms = {"--threshold": "1", "--pack": "1", "--price": "1", "--cap": "1"}
+    for words in (
+        ("grant", "bob", too_many),
+        ("topup", "bob", too_many),
+        ("adjust", "bob", too_many, "--reason", "typo"),
+        *(
+            ("autotopup", "set", "bob", *chain(*(terms | {name: too_many}).items()))
+            for name in terms
+        ),
+    ):
+        refused = afa("credits", *words)
+        assert (refused.exit_code, "1000000000000 " in refused.stderr) == (2, True)
+    assert afa("credits", "topup", "bob", "1000000000000").exit_code == 0
+    refused = afa("credits", "topup", "bob", "1")
+    assert refused.exit_code == 1
+    assert "with 1 more it would have above 1000000000000" in refused.stderr
+    assert afa("credits", "audit").exit_code == 0
 
 
 def test_a_ledger_of_a_later_format_is_refused(url: str) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from configs.tables import load_table
+from serve_app.domain.credits import MOST_CREDITS
 from serve_app.domain.prices import Prices
 from serve_app.domain.tiers import Tiers
 
@@ -42,9 +43,13 @@ def test_a_wrong_tier_table_is_refused() -> None:
         Tiers(changed(table, colour="red"))
     with pytest.raises(ValueError, match="negative"):
         Tiers(changed(table, upload_bytes=-1))
+    for name in ("monthly_credits", "cache_lookups", "grace_credits"):
+        Tiers(changed(table, **{name: MOST_CREDITS}))
+        with pytest.raises(ValueError, match="at most 1000000000000"):
+            Tiers(changed(table, **{name: MOST_CREDITS + 1}))
 
 
-@pytest.mark.parametrize("credits", [-1, 2.5, "2", True])
+@pytest.mark.parametrize("credits", [-1, 2.5, "2", True, MOST_CREDITS + 1])
 def test_a_wrong_price_is_refused(credits: Any) -> None:
     with pytest.raises(ValueError, match="bpm"):
         Prices.from_table(load_table("prices") | {"bpm": credits})

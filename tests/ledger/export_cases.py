@@ -11,8 +11,10 @@ import pytest
 
 from serve_app.domain.credits import AccountPayer, JournalEntry
 from serve_app.domain.errors import ServiceUnavailableError
+from serve_app.ledger import ledger
 from serve_app.ledger.archive.export import Exporter
 from serve_app.ledger.archive.reconcile import Reconciler
+from serve_app.ledger.archive.restore import verify
 from serve_app.ledger.archive.segments import Archive
 from serve_app.ledger.ended_holds import HOLDS_AT_ONCE, READ_AT_ONCE, forget_ended
 from serve_app.ledger.jobs.types import NewJob
@@ -205,10 +207,29 @@ async def many_ended_holds_are_forgotten_once(s: Setting) -> None:
         await s.audit()
 
 
+async def sums_of_any_size_are_folded_and_taken_back(s: Setting) -> None:
+    """Before there was a bound an amount could stop the export for good."""
+    with archive() as kept:
+        exporter = Exporter(s.store, kept)
+        with mock.patch.object(ledger, "MOST_CREDITS", 10**30):
+            for number, credits in enumerate((10**17, 10**22)):
+                await s.ledger.reserve(PAYER, f"a{number}", 1)
+                await s.ledger.reserve(BERT, f"b{number}", 1)
+                await s.ledger.topup(ACCOUNT, f"pay:{number}", credits)
+                assert await exporter.export() > 0
+                await s.audit()
+                await s.ledger.adjust(ACCOUNT, f"fix:{number}", -credits, "ann", "typo")
+                assert await exporter.export() == 1
+                await s.audit()
+        assert (await s.ledger.balance(ACCOUNT)).remaining == 58
+        assert (await verify(kept)).problems == []
+
+
 EXPORT_CASES = (
     exported_journal_still_audits,
     many_entries_of_one_call_are_folded,
     export_goes_on_after_a_crash,
     ended_holds_are_forgotten_two_days_after_their_export,
     many_ended_holds_are_forgotten_once,
+    sums_of_any_size_are_folded_and_taken_back,
 )

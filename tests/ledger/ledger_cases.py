@@ -10,7 +10,14 @@ from functools import partial
 import pytest
 
 from configs.tables import load_table
-from serve_app.domain.credits import AccountPayer, Charge, HoldClosedError, HoldMismatchError
+from serve_app.domain.credits import (
+    MOST_CREDITS,
+    AccountPayer,
+    Charge,
+    HoldClosedError,
+    HoldMismatchError,
+    TooManyCreditsError,
+)
 from serve_app.domain.errors import InsufficientCreditsError
 from serve_app.domain.tiers import Tiers
 from serve_app.ledger.ledger import Ledger
@@ -364,6 +371,31 @@ async def adjustments_name_their_operator(s: Setting) -> None:
     await s.audit()
 
 
+async def no_account_gets_more_than_sums_can_tell(s: Setting) -> None:
+    await s.ledger.balance(ACCOUNT, "basic")
+    for credit in (
+        s.ledger.topup(ACCOUNT, "a", MOST_CREDITS + 1),
+        s.ledger.grant(ACCOUNT, "a", MOST_CREDITS + 1),
+        s.ledger.adjust(ACCOUNT, "a", MOST_CREDITS + 1, "ann", "typo"),
+        s.ledger.grant(ACCOUNT, "a", MOST_CREDITS - 59),
+    ):
+        with pytest.raises(TooManyCreditsError, match="1000000000000"):
+            await credit
+    balance = await s.ledger.grant(ACCOUNT, "b", MOST_CREDITS - 60)
+    assert buckets(balance) == (MOST_CREDITS, 0, 0)
+    with pytest.raises(TooManyCreditsError):
+        await s.ledger.grant(ACCOUNT, "c", 1)
+    assert buckets(await s.ledger.topup(ACCOUNT, "d", MOST_CREDITS)) == (*[MOST_CREDITS] * 2, 0)
+    await s.ledger.reserve(PAYER, "hold", MOST_CREDITS + 10)
+    with pytest.raises(TooManyCreditsError, match="1000000000010 in open holds"):
+        await s.ledger.topup(ACCOUNT, "e", 1)
+    assert buckets(await s.ledger.void(ACCOUNT, "hold")) == (*[MOST_CREDITS] * 2, 0)
+    with pytest.raises(TooManyCreditsError):
+        await s.ledger.adjust(ACCOUNT, "f", 1, "ann", "typo")
+    assert [line[1] for line in await s.lines()] == ["202611", "b", "d", "hold", "hold"]
+    await s.audit()
+
+
 async def records_live_as_long_as_they_should(s: Setting) -> None:
     keys = s.store.keys
     await s.ledger.reserve(PAYER, "open", 1)
@@ -491,6 +523,7 @@ LEDGER_CASES = (
     first_script_of_a_month_may_be_any,
     tier_may_have_no_grant,
     adjustments_name_their_operator,
+    no_account_gets_more_than_sums_can_tell,
     records_live_as_long_as_they_should,
     higher_tier_brings_the_difference_once,
     accounts_do_not_touch_each_other,

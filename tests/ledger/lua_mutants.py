@@ -46,7 +46,7 @@ SWAPS = (
 )
 # Mutants that no test can tell from the original, and why.
 EQUIVALENT = {
-    "credit:23: <=": "no caller passes 0 credits",
+    "credit:24: <=": "no caller passes 0 credits",
     "lib/jobs:30: >=": "a final cost equal to the hold is the hold",
     "key_end:12: >=": "writes the same time again",
     "lane_claim:21: -": "turns through the lanes the other way round",

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from serve_app.domain.credits import AccountPayer
+from serve_app.domain.credits import MOST_CREDITS, AccountPayer, TooManyCreditsError
 from serve_app.domain.errors import InsufficientCreditsError
 from serve_app.domain.payments import PaymentOutcome, TopupSettings
 from serve_app.ledger.jobs.types import NewJob
@@ -51,6 +51,16 @@ async def opens_one_intent_below_the_threshold(s: Setting) -> None:
     assert provider.charged == {intent.intent_id: 500}
     assert await PaymentsWorker(s.topups, provider).run_once() == 0
     await s.audit()
+
+
+async def amounts_are_bounded(s: Setting) -> None:
+    most = [MOST_CREDITS] * 4
+    await s.topups.enable(ACCOUNT, TopupSettings(*most))
+    for place in range(4):
+        most[place] += 1
+        with pytest.raises(TooManyCreditsError, match="at most 1000000000000"):
+            await s.topups.enable(ACCOUNT, TopupSettings(*most))
+        most[place] -= 1
 
 
 async def never_goes_above_the_cap(s: Setting) -> None:
@@ -352,6 +362,7 @@ async def refused_hits_open_an_intent_too(s: Setting) -> None:
 TOPUP_CASES = (
     one_intent_keeps_no_other_waiting,
     opens_one_intent_below_the_threshold,
+    amounts_are_bounded,
     never_goes_above_the_cap,
     open_intent_counts_in_the_next_month_too,
     unknown_outcomes_are_asked_about,

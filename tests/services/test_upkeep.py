@@ -2,6 +2,9 @@
 
 import asyncio
 
+import pytest
+from redis.exceptions import ResponseError
+
 from serve_app.services.upkeep import Chore, Upkeep
 
 LIMIT_S = 60
@@ -32,6 +35,17 @@ async def test_a_failing_and_a_hanging_chore_leave_the_others_alone() -> None:
     ended_at = rounds
     await asyncio.sleep(0.05)
     assert rounds == ended_at
+
+
+async def test_the_log_says_what_a_server_said(caplog: pytest.LogCaptureFixture) -> None:
+    async def fail() -> None:
+        raise ResponseError("ERR value is not an integer")
+
+    upkeep = Upkeep([Chore("journal", fail, 1)])
+    upkeep.start()
+    await asyncio.sleep(0)
+    await upkeep.close()
+    assert caplog.messages == ["journal: ResponseError: ERR value is not an integer"]
 
 
 async def test_only_what_hangs_is_called_stalled() -> None:

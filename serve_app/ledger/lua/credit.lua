@@ -1,8 +1,9 @@
 -- uses: clock calendar ledger topup
 -- Credits from outside: topup, bonus (an extra grant) or adjust (also downwards).
 -- KEYS: balance, payment, journal, topup, intents.
--- ARGV: account, id, kind, credits, monthly grant or -1, why (JSON) or '', lifetime of the id in ms.
--- Answers OK | DUP | MISMATCH | NOFUNDS, then the packed account. A top-up under the id of the open
+-- ARGV: account, id, kind, credits, monthly grant or -1, why (JSON) or '', lifetime of the id in ms,
+-- most that grant or packs may come to, with what is held of either.
+-- Answers OK | DUP | MISMATCH | NOFUNDS | FULL, then the packed account. A top-up under the id of the open
 -- intent closes it, also when it was booked before. A downward adjustment takes packs, then grant, and makes no debt.
 local acct, id, kind, credits = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 local raw = redis.call('MGET', KEYS[1], KEYS[2])
@@ -28,6 +29,8 @@ if credits < 0 then
   else
     note(A, kind, member, -grant, -packs, 0, why)
   end
+elseif credits + A.held + (kind == 'bonus' and A.grant or A.packs) > tonumber(ARGV[8]) then
+  answer = 'FULL'
 elseif kind == 'bonus' then
   give(A, kind, member, credits, 0, why)
 else

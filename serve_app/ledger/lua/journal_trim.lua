@@ -13,6 +13,13 @@ local function is_before(one, other)
   if ms == other_ms then ms, other_ms = number, other_number end
   return tonumber(ms) < tonumber(other_ms)
 end
+local function fields_of(acct) return {acct .. ' n', acct .. ' g', acct .. ' p', acct .. ' d'} end
+-- What was folded before. Each entry is added to it as it was to the account, in the same order.
+local function base_of(acct)
+  local sums = redis.call('HMGET', KEYS[2], unpack(fields_of(acct)))
+  for i = 1, 4 do sums[i] = tonumber(sums[i] or 0) end
+  return sums
+end
 local exported = redis.call('HGET', KEYS[2], 'exported')
 if exported and not is_before(exported, ARGV[1]) then return 0 end
 if not redis.call('XRANGE', KEYS[1], ARGV[1], ARGV[1])[1] then return 0 end
@@ -26,7 +33,7 @@ for i, entry in ipairs(found) do
     local number, grant, packs, debt
     number, grant, packs, debt, at = struct.unpack('<dddd', entry[2][4], at)
     if kind ~= LOST then
-      local sums = base[acct] or {0, 0, 0, 0}
+      local sums = base[acct] or base_of(acct)
       base[acct] = sums
       sums[1], sums[2] = number, sums[2] + grant
       sums[3], sums[4] = sums[3] + packs, sums[4] + debt
@@ -35,10 +42,9 @@ for i, entry in ipairs(found) do
   if batch[2] then ended[#ended + 1] = table.concat(batch, ' ') end
 end
 for acct, sums in pairs(base) do
-  redis.call('HSET', KEYS[2], acct .. ' n', sums[1])
-  redis.call('HINCRBY', KEYS[2], acct .. ' g', sums[2])
-  redis.call('HINCRBY', KEYS[2], acct .. ' p', sums[3])
-  redis.call('HINCRBY', KEYS[2], acct .. ' d', sums[4])
+  for i, field in ipairs(fields_of(acct)) do
+    redis.call('HSET', KEYS[2], field, string.format('%.0f', sums[i]))
+  end
 end
 local last = #ids == tonumber(ARGV[2]) and ids[#ids] or ARGV[1]
 redis.call('HSET', KEYS[2], 'exported', last)
