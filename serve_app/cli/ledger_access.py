@@ -5,10 +5,12 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from redis.exceptions import ResponseError
+
 from configs.settings import Settings
 from configs.tables import load_table
 from serve_app.checkpoints.choices import ModelChoices
-from serve_app.cli.environment import told
+from serve_app.cli.environment import fail, told
 from serve_app.composition.files import LocalFiles, NotRunningError
 from serve_app.domain.errors import AfaError, ServiceUnavailableError
 from serve_app.domain.tiers import Tiers
@@ -80,3 +82,5 @@ def with_ledger(work: Callable[[LedgerAccess], Awaitable[T]], *, claims_shards: 
             raise NotRunningError(
                 "the service is not running, and its Redis with it; start it with `afa up`"
             ) from error
+        except ResponseError as error:
+            fail(f"Redis refuses this: {error}")

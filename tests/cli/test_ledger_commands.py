@@ -213,6 +213,17 @@ def test_a_ledger_of_a_later_format_is_refused(url: str) -> None:
     assert "has format 3, and this afa reads up to 2" in done.stderr
 
 
+def test_what_redis_refuses_is_told_in_a_line(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Redis.from_url(url) as redis:
+        redis.acl_setuser(
+            "amy", enabled=True, passwords=["+pw"], keys=["*"], categories=["+@all", "-@scripting"]
+        )
+    monkeypatch.setenv("AFA_REDIS_URL", url.replace("unix://", "unix://amy:pw@"))
+    done = afa("keys", "create", "bob")
+    assert (done.exit_code, done.stderr.count("\n")) == (1, 1), done.exception
+    assert "afa: Redis refuses this: this user has no permissions" in done.stderr
+
+
 def test_another_number_of_shards_is_refused(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert afa("credits", "topup", "bob", "7").exit_code == 0
     monkeypatch.setenv("AFA_LEDGER_SHARDS", "8")
