@@ -69,7 +69,7 @@ def list_command(
             " ".join(sorted(info.scopes)),
             f"{info.created_at:%Y-%m-%d %H:%M}",
             f"{info.expires_at:%Y-%m-%d %H:%M}" if info.expires_at else "never",
-            "revoked" if info.revoked else "valid",
+            info.state,
         )
     console.print(table, soft_wrap=False)
 

@@ -54,7 +54,15 @@ class KeyInfo:
     scopes: frozenset[str]
     created_at: datetime
     expires_at: datetime | None
-    revoked: bool
+    is_revoked: bool
+    is_expired: bool
+
+    @property
+    def state(self) -> str:
+        """Whether the key works, in a word."""
+        if self.is_revoked:
+            return "revoked"
+        return "expired" if self.is_expired else "valid"
 
 
 def checksum(text: str) -> str:

@@ -175,14 +175,18 @@ class Accounts:
 
         Raises:
             UnknownKeyError: There is no such key.
-            ValueError: The overlap is negative or above seven days.
+            ValueError: It is revoked or expired, or the overlap is negative or above seven days.
         """
         if not 0 <= overlap_s <= LONGEST_OVERLAP_S:
             raise ValueError("the overlap must be 0 to 7 days")
         owner, digest = await self._find(key_id)
-        is_test, scopes = await self._store.command(
-            "HMGET", self._store.keys.api_key(digest), "test", "scopes"
-        )
+        found = await self._store.run("key_get", [self._store.keys.api_key(digest)])
+        if not found:
+            raise ValueError(
+                f"{key_id} is revoked or expired, and cannot be rotated; "
+                f"`afa keys create {owner}` issues a new key"
+            )
+        _, _, scopes, is_test, *_ = found
         issued = await self._write(owner, is_test == b"1", frozenset(scopes.decode().split()))
         await self._end(owner, digest, overlap_s)
         return issued
@@ -216,7 +220,7 @@ class Accounts:
             if isinstance(listed, dict)
             else zip(listed[::2], listed[1::2], strict=True)
         )
-        infos = []
+        infos, now = [], from_ms(await self._store.now_ms())
         for key_id, digest in sorted(pairs):
             scopes, test, created, not_after, revoked = await self._store.command(
                 "HMGET",
@@ -224,6 +228,7 @@ class Accounts:
                 *("scopes", "test", "created", "not_after", "revoked"),
             )
             if scopes is not None:
+                expires_at = from_ms(int(not_after)) if not_after is not None else None
                 infos.append(
                     KeyInfo(
                         key_id=key_id.decode(),
@@ -231,8 +236,9 @@ class Accounts:
                         is_test=test == b"1",
                         scopes=frozenset(scopes.decode().split()),
                         created_at=datetime.fromtimestamp(int(created) / 1000, UTC),
-                        expires_at=from_ms(int(not_after)) if not_after is not None else None,
-                        revoked=revoked is not None,
+                        expires_at=expires_at,
+                        is_revoked=revoked is not None,
+                        is_expired=expires_at is not None and expires_at <= now,
                     )
                 )
         return infos

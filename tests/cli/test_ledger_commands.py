@@ -88,6 +88,8 @@ def test_keys_are_rotated_and_revoked_by_their_ids(url: str) -> None:
     listed = afa("keys", "list", "bob").output
     assert listed.count("revoked") == 1
     assert listed.count("never") == 1
+    refused = afa("keys", "rotate", rotated.output.split()[-1])
+    assert (refused.exit_code, "is revoked or expired" in refused.stderr) == (1, True)
     for command in ("rotate", "revoke"):
         unknown = afa("keys", command, "key_x")
         assert (unknown.exit_code, unknown.stderr.strip()) == (1, "afa: there is no key key_x")

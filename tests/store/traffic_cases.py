@@ -3,6 +3,8 @@
 import asyncio
 from dataclasses import replace
 
+import pytest
+
 from serve_app.checkpoints.choice import Proposal
 from serve_app.checkpoints.choices import PROPOSAL, ModelChoices
 from serve_app.domain.webhooks import RETRY_DELAYS_S
@@ -170,6 +172,8 @@ async def rotated_keys_overlap_exactly(s: Setting) -> None:
         assert (await fresh.authenticate(old.key) is not None) == is_valid
         assert await fresh.authenticate(new.key) is not None
         await fresh.close()
+        state = {info.key_id: info.state for info in await accounts.list("bob")}[old.key_id]
+        assert state == ("valid" if is_valid else "expired")
     listed = {info.key_id: info for info in await accounts.list("bob")}
     assert listed[old.key_id].expires_at is not None
     assert listed[new.key_id].expires_at is None
@@ -196,7 +200,7 @@ async def revoked_keys_die_everywhere_within_a_second(s: Setting) -> None:
             await asyncio.sleep(0.01)
     assert await here.authenticate(issued.key) is None
     assert await there.authenticate(other.key) is not None
-    assert [info.revoked for info in await here.list("bob")] == [True]
+    assert [info.state for info in await here.list("bob")] == ["revoked"]
     await here.set_tier("ann", "free")
     async with asyncio.timeout(20):  # without the message it would be thirty
         while True:
@@ -207,6 +211,19 @@ async def revoked_keys_die_everywhere_within_a_second(s: Setting) -> None:
             await asyncio.sleep(0.01)
     await here.close()
     await there.close()
+
+
+async def ended_keys_have_no_successor(s: Setting) -> None:
+    accounts = Accounts(s.store, "pepper", s.tiers)
+    revoked, expired = [await accounts.issue("bob", "pro") for _ in range(2)]
+    await accounts.revoke(revoked.key_id)
+    await accounts.rotate(expired.key_id, overlap_s=1)
+    await s.after(1_000)
+    for ended in (revoked, expired):
+        with pytest.raises(ValueError, match=f"{ended.key_id} is revoked or expired"):
+            await accounts.rotate(ended.key_id)
+    assert len(await accounts.list("bob")) == 3
+    await accounts.close()
 
 
 async def a_revocation_heard_while_a_key_is_read_counts(s: Setting) -> None:
@@ -403,6 +420,7 @@ TRAFFIC_CASES = (
     keys_speak_for_their_owner,
     rotated_keys_overlap_exactly,
     revoked_keys_die_everywhere_within_a_second,
+    ended_keys_have_no_successor,
     a_revocation_heard_while_a_key_is_read_counts,
     addresses_that_hang_keep_no_other_waiting,
     the_job_of_a_look_up_is_not_told,
