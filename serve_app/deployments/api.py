@@ -1,5 +1,6 @@
 """The HTTP ingress: no torch, no model, no waiting on anything but Redis and the object store."""
 
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -22,6 +23,7 @@ from serve_app.composition.services import Surroundings, compose_services
 from serve_app.composition.stores import open_stores
 from serve_app.deployments.handles import RayEmbed, RayIdentify, RayQuick, RayTexts, probe
 from serve_app.deployments.telemetry import tell_operators
+from serve_app.domain.errors import ServiceUnavailableError
 
 
 def most_replicas() -> int:
@@ -36,7 +38,7 @@ def most_replicas() -> int:
 class Api:
     """Builds the ASGI application from the stores and the other deployments' handles."""
 
-    def __init__(
+    async def __init__(  # type: ignore[misc]  # Serve awaits it
         self,
         stores: StoreOptions,
         urls: UrlOptions,
@@ -62,11 +64,14 @@ class Api:
             handles: The other deployments, by the names that ``/readyz`` shows.
         """
         tell_operators()
+        opened = open_stores(stores, replicas=most_replicas())
+        with suppress(ServiceUnavailableError):  # it answers what it can without the ledger
+            await opened.accounts.note_pepper()
         self._browsers = browsers
         tracks.follow()
         models.follow()
         self._services = compose_services(
-            open_stores(stores, replicas=most_replicas()),
+            opened,
             Surroundings(
                 public_url=public_url,
                 urls=urls,

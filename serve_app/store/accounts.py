@@ -6,6 +6,7 @@ within ``CACHE_S`` if messages are lost.
 
 import hashlib
 import hmac
+import logging
 import time
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -24,7 +25,9 @@ from serve_app.domain.tiers import SOLD, Tiers
 from serve_app.domain.ulid import new_ulid
 from serve_app.store.bus import Bus
 from serve_app.store.client import Store, from_ms
-from serve_app.store.keys import KEY_EVENTS
+from serve_app.store.keys import KEY_EVENTS, PEPPER_KEY
+
+logger = logging.getLogger(__name__)
 
 CACHE_S = 30.0
 CACHE_SIZE = 10_000
@@ -34,6 +37,10 @@ LONGEST_OVERLAP_S = 7 * 24 * 3600
 
 class UnknownKeyError(LookupError):
     """There is no key of that id."""
+
+
+class OtherPepperError(ValueError):
+    """The service hashes keys with another pepper, and would refuse what is made here."""
 
 
 class Accounts:
@@ -53,6 +60,25 @@ class Accounts:
     def _digest(self, key: str) -> str:
         return hmac.new(self._pepper, key.encode(), hashlib.sha256).hexdigest()
 
+    async def note_pepper(self) -> None:
+        """Note the hash of the pepper, which is the service's: keys are made with no other.
+
+        Raises:
+            ServiceUnavailableError: The ledger is away.
+        """
+        digest = self._digest(PEPPER_KEY)
+        before = await self._store.command("SET", PEPPER_KEY, digest, "GET")
+        if before not in (None, digest.encode()):
+            logger.warning("the key pepper has changed: earlier API keys and webhook secrets end")
+
+    async def _refuse_other_pepper(self) -> None:
+        noted = await self._store.command("GET", PEPPER_KEY)
+        if noted not in (None, self._digest(PEPPER_KEY).encode()):
+            raise OtherPepperError(
+                "the service would refuse this key, as its pepper is another: name the service's "
+                "folder with --data-dir, or set AFA_KEY_PEPPER as the service has it"
+            )
+
     async def issue(
         self,
         owner: str,
@@ -71,11 +97,13 @@ class Accounts:
 
         Raises:
             ValueError: A bad owner, tier or scope.
+            OtherPepperError: See the class.
         """
         check_owner(owner)
         wanted = frozenset(scopes)
         if not wanted or not wanted <= SCOPES:
             raise ValueError(f"scopes must be some of {sorted(SCOPES)}, not {sorted(wanted)}")
+        await self._refuse_other_pepper()
         if tier is not None:
             await self.set_tier(owner, tier)
         elif await self.tier_of(owner) is None:
@@ -176,9 +204,11 @@ class Accounts:
         Raises:
             UnknownKeyError: There is no such key.
             ValueError: It is revoked or expired, or the overlap is negative or above seven days.
+            OtherPepperError: See the class.
         """
         if not 0 <= overlap_s <= LONGEST_OVERLAP_S:
             raise ValueError("the overlap must be 0 to 7 days")
+        await self._refuse_other_pepper()
         owner, digest = await self._find(key_id)
         found = await self._store.run("key_get", [self._store.keys.api_key(digest)])
         if not found:

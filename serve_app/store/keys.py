@@ -23,6 +23,7 @@ cr:{cNN}:compared           string history of writes that was last      for ever
 cr:beginning                string who begins an archive                300 s
 cr:shards                   string number of shards                     for ever
 cr:format                   string version of these formats             for ever
+cr:pepper                   string hash of the service's key pepper     for ever
 job:{cNN}:<acct>:<id>       hash   job record and result                tier's asset life
 job:{cNN}:open              zset   unfinished jobs by next look:        for ever
                                    outbox, leases and time limits
@@ -60,6 +61,7 @@ LANES = "{lanes}:"
 FETCHES = "{fetches}:"
 SHARDS_KEY = "cr:shards"
 FORMAT_KEY = "cr:format"
+PEPPER_KEY = "cr:pepper"
 BEGINNING_KEY = "cr:beginning"
 HALF_RESTORED = "half-restored"
 """Stands for the format until `afa restore` or `afa ledger restore` is done."""

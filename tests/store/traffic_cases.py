@@ -11,7 +11,7 @@ from serve_app.domain.webhooks import RETRY_DELAYS_S
 from serve_app.ledger.jobs import webhooks
 from serve_app.ledger.jobs.types import NewJob
 from serve_app.ledger.jobs.webhooks import Webhooks
-from serve_app.store.accounts import Accounts
+from serve_app.store.accounts import Accounts, OtherPepperError
 from serve_app.store.cache import Cache
 from serve_app.store.idempotency import Fresh, Idempotency, InFlight, Mismatch, Replay
 from serve_app.store.limits import Limits
@@ -211,6 +211,22 @@ async def revoked_keys_die_everywhere_within_a_second(s: Setting) -> None:
             await asyncio.sleep(0.01)
     await here.close()
     await there.close()
+
+
+async def keys_are_made_with_the_services_pepper_alone(s: Setting) -> None:
+    service, stranger = (Accounts(s.store, pepper, s.tiers) for pepper in ("pepper", "other"))
+    issued = await stranger.issue("ann")  # nobody knows yet which the service has
+    for ours, theirs in ((service, stranger), (stranger, service)):
+        for _ in range(2):
+            await ours.note_pepper()
+        with pytest.raises(OtherPepperError, match="its pepper is another"):
+            await theirs.issue("bob", "pro")
+        with pytest.raises(OtherPepperError, match="its pepper is another"):
+            await theirs.rotate(issued.key_id)
+        assert await theirs.tier_of("bob") is None
+    assert await stranger.authenticate((await stranger.issue("ann")).key) is not None
+    await service.close()
+    await stranger.close()
 
 
 async def ended_keys_have_no_successor(s: Setting) -> None:
@@ -421,6 +437,7 @@ TRAFFIC_CASES = (
     rotated_keys_overlap_exactly,
     revoked_keys_die_everywhere_within_a_second,
     ended_keys_have_no_successor,
+    keys_are_made_with_the_services_pepper_alone,
     a_revocation_heard_while_a_key_is_read_counts,
     addresses_that_hang_keep_no_other_waiting,
     the_job_of_a_look_up_is_not_told,

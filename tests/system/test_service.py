@@ -95,6 +95,21 @@ def test_the_local_key_opens_the_page_and_has_no_limits(service: Service) -> Non
     assert foreign.status_code == 401
 
 
+def test_keys_are_made_with_its_pepper_alone(service: Service, tmp_path: Path) -> None:
+    url = (service.data_dir / "redis.url").read_text()
+    environment = service.environment | {"AFA_REDIS_URL": url, "AFA_DATA_DIR": str(tmp_path)}
+    done = subprocess.run(
+        [*AFA, "keys", "create", "stranger"],
+        cwd=REPOSITORY,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "the service would refuse this key" in done.stderr
+
+
 def test_the_session_file_is_private_and_complete(service: Service) -> None:
     path = service.data_dir / "session.json"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
