@@ -8,7 +8,7 @@ from rich.box import SIMPLE
 from rich.table import Table
 
 from serve_app.cli.environment import console
-from serve_app.cli.ledger_access import LedgerAccess, with_ledger
+from serve_app.cli.ledger_access import LedgerAccess, with_account, with_ledger
 from serve_app.domain.credits import MOST_CREDITS, AuditReport, Balance
 from serve_app.domain.keys import TEST_NAMESPACE
 from serve_app.domain.payments import TopupSettings, TopupStatus
@@ -85,7 +85,7 @@ def show(
         balance = await access.ledger.balance(account, tier)
         return balance, await access.topups.status(account)
 
-    balance, topup_status = with_ledger(run)
+    balance, topup_status = with_account(account, run)
     show_balance(balance)
     show_topup(topup_status)
 
@@ -112,14 +112,14 @@ def show_all() -> None:
 def grant(account: Account, credits: Amount, once: Once = None) -> None:
     """Add to this month's grant; it ends with the month."""
     entry = once or f"cli-{new_ulid()}"
-    show_balance(with_ledger(lambda access: access.ledger.grant(account, entry, credits)))
+    show_balance(with_account(account, lambda access: access.ledger.grant(account, entry, credits)))
 
 
 @app.command()
 def topup(account: Account, credits: Amount, once: Once = None) -> None:
     """Add a prepaid pack; it never expires."""
     entry = once or f"cli-{new_ulid()}"
-    show_balance(with_ledger(lambda access: access.ledger.topup(account, entry, credits)))
+    show_balance(with_account(account, lambda access: access.ledger.topup(account, entry, credits)))
 
 
 @app.command()
@@ -136,7 +136,9 @@ def adjust(
     entry = once or f"cli-{new_ulid()}"
     operator = getpass.getuser()
     show_balance(
-        with_ledger(lambda access: access.ledger.adjust(account, entry, credits, operator, reason))
+        with_account(
+            account, lambda access: access.ledger.adjust(account, entry, credits, operator, reason)
+        )
     )
 
 
@@ -164,13 +166,13 @@ def set_topup(
         await access.topups.enable(account, settings)
         return await access.topups.status(account)
 
-    show_topup(with_ledger(run))
+    show_topup(with_account(account, run))
 
 
 @autotopup.command("show")
 def print_topup(account: Account) -> None:
     """Show its settings and this month's charges."""
-    show_topup(with_ledger(lambda access: access.topups.status(account)))
+    show_topup(with_account(account, lambda access: access.topups.status(account)))
 
 
 @autotopup.command("off")
@@ -182,7 +184,7 @@ def switch_topup_off(account: Account) -> None:
             await access.topups.disable(account, "switched off by an operator")
         return await access.topups.status(account)
 
-    show_topup(with_ledger(run))
+    show_topup(with_account(account, run))
 
 
 @app.command()
@@ -194,7 +196,7 @@ def audit(
     async def run(access: LedgerAccess) -> AuditReport:
         return await access.journal.audit(account)
 
-    report = with_ledger(run)
+    report = with_ledger(run) if account is None else with_account(account, run)
     console.print(
         f"{report.accounts} accounts, {report.entries} entries, {report.open_holds} open holds"
     )

@@ -56,6 +56,8 @@ def list_command(
     """List the keys of an owner, or all."""
 
     async def run(ledger: LedgerAccess) -> list[KeyInfo]:
+        if owner is not None:
+            await ledger.accounts.require(owner)
         owners = await ledger.accounts.owners() if owner is None else [owner]
         return [info for one in owners for info in await ledger.accounts.list(one)]
 

@@ -8,7 +8,7 @@ import typer
 from rich.table import Table
 
 from serve_app.cli.environment import console, fail, told, writable
-from serve_app.cli.ledger_access import with_ledger
+from serve_app.cli.ledger_access import with_account, with_ledger
 from serve_app.domain.errors import ServiceUnavailableError
 from serve_app.ledger.archive.opening import begin_archive
 from serve_app.ledger.archive.parquet import write_parquet
@@ -143,7 +143,7 @@ def repair_period(
     A server whose clock ran ahead took it there; set the clock first. What was granted for that
     month counts as this month's.
     """
-    if with_ledger(lambda access: access.ledger.repair_period(account)):
+    if with_account(account, lambda access: access.ledger.repair_period(account)):
         console.print(f"{account} is in this month again", style="green")
     else:
         console.print(f"{account} is in no month ahead; nothing was changed")

@@ -19,7 +19,7 @@ from serve_app.ledger.archive.segments import Archive
 from serve_app.ledger.journal import Journal
 from serve_app.ledger.ledger import Ledger
 from serve_app.ledger.topups import Topups
-from serve_app.store.accounts import Accounts, UnknownKeyError
+from serve_app.store.accounts import Accounts, UnknownKeyError, UnknownOwnerError
 from serve_app.store.client import connect
 
 T = TypeVar("T")
@@ -73,7 +73,7 @@ def with_ledger(work: Callable[[LedgerAccess], Awaitable[T]], *, claims_shards: 
         finally:
             await store.close()
 
-    with told(NotRunningError, AfaError, UnknownKeyError, ValueError):
+    with told(NotRunningError, AfaError, UnknownKeyError, UnknownOwnerError, ValueError):
         try:
             return asyncio.run(run())
         except ServiceUnavailableError as error:
@@ -84,3 +84,13 @@ def with_ledger(work: Callable[[LedgerAccess], Awaitable[T]], *, claims_shards: 
             ) from error
         except ResponseError as error:
             fail(f"Redis refuses this: {error}")
+
+
+def with_account(account: str, work: Callable[[LedgerAccess], Awaitable[T]]) -> T:
+    """Run ``work`` on the ledger as `with_ledger`, for an account that is somebody's."""
+
+    async def run(access: LedgerAccess) -> T:
+        await access.accounts.require(account)
+        return await work(access)
+
+    return with_ledger(run)

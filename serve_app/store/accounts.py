@@ -39,6 +39,10 @@ class UnknownKeyError(LookupError):
     """There is no key of that id."""
 
 
+class UnknownOwnerError(LookupError):
+    """There is no owner of that name."""
+
+
 class OtherPepperError(ValueError):
     """The service hashes keys with another pepper, and would refuse what is made here."""
 
@@ -173,6 +177,18 @@ class Accounts:
         """Give the name of an owner's tier; None for an unknown owner."""
         tier = await self._store.command("HGET", self._store.keys.owner(owner), "tier")
         return None if tier is None else str(tier.decode())
+
+    async def require(self, account: str) -> None:
+        """See that an account is somebody's: its owner was given a key, or it has a balance.
+
+        Raises:
+            UnknownOwnerError: It is nobody's.
+        """
+        owner, balance = account.removeprefix(TEST_NAMESPACE), self._store.keys.balance(account)
+        if await self.tier_of(owner) is None and not await self._store.command("EXISTS", balance):
+            raise UnknownOwnerError(
+                f"there is no owner {owner}; `afa keys create` makes one, `afa keys list` shows all"
+            )
 
     async def set_tier(self, owner: str, tier: str) -> None:
         """Move an owner to a tier, and tell the ledger in the same script.

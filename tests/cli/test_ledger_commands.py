@@ -40,6 +40,7 @@ def afa(*words: str) -> Result:
 
 
 def test_automatic_topup_is_set_shown_and_switched_off(url: str) -> None:
+    assert afa("keys", "create", "bob").exit_code == 0
     assert "never set up" in afa("credits", "autotopup", "show", "bob").output
     terms = ["--threshold", "20", "--pack", "100", "--price", "500", "--cap", "1200"]
     done = afa("credits", "autotopup", "set", "bob", *terms)
@@ -206,6 +207,28 @@ def test_amounts_that_sums_could_not_tell_are_refused(url: str) -> None:
     assert afa("credits", "audit").exit_code == 0
 
 
+def test_a_name_that_is_nobodys_is_refused(url: str) -> None:
+    assert afa("keys", "create", "bob").exit_code == 0
+    terms = ("--threshold", "20", "--pack", "100", "--price", "500", "--cap", "1200")
+    for words in (
+        *(("credits", "show"), ("credits", "audit"), ("keys", "list"), ("ledger", "repair-period")),
+        *(("credits", "autotopup", "show"), ("credits", "autotopup", "off")),
+    ):
+        assert afa(*words, "bob").exit_code == 0
+        refused = afa(*words, "bbo")
+        assert (refused.exit_code, refused.output[:26]) == (1, "afa: there is no owner bbo")
+    for command, *more in (
+        *(("topup", "5"), ("grant", "5"), ("adjust", "5", "--reason", "typo")),
+        ("autotopup set", *terms),
+    ):
+        for name in ("bbo", "test~bbo"):
+            refused = afa("credits", *command.split(), name, *more)
+            assert (refused.exit_code, "there is no owner bbo" in refused.output) == (1, True)
+    assert afa("credits", "topup", "test~bob", "5").exit_code == 0
+    with Redis.from_url(url) as redis:
+        assert [key for key in redis.scan_iter() if b"bbo" in key] == []
+
+
 def test_a_ledger_of_a_later_format_is_refused(url: str) -> None:
     assert afa("credits", "audit").exit_code == 0
     with Redis.from_url(url) as redis:
@@ -227,7 +250,7 @@ def test_what_redis_refuses_is_told_in_a_line(url: str, monkeypatch: pytest.Monk
 
 
 def test_another_number_of_shards_is_refused(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert afa("credits", "topup", "bob", "7").exit_code == 0
+    assert afa("keys", "create", "bob").exit_code == 0
     monkeypatch.setenv("AFA_LEDGER_SHARDS", "8")
     refused = afa("credits", "show", "bob")
     assert refused.exit_code == 1
@@ -238,7 +261,7 @@ def test_a_restore_with_another_number_of_shards_is_refused_and_can_be_mended(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for owner in ("bob", "amy", "carl", "dora"):
-        assert afa("credits", "topup", owner, "7").exit_code == 0
+        assert afa("keys", "create", owner).exit_code == 0
 
     async def export() -> int:
         store = connect(url, shards=4)
