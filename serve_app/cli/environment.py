@@ -17,7 +17,15 @@ from configs.settings import Settings
 from serve_app.composition.profile import AppArgs, ProfileError, read_profile
 from serve_app.domain.errors import AfaError, ServiceUnavailableError
 
-console = Console(soft_wrap=True, markup=False, emoji=False)
+WHOLE = 10_000
+"""Columns of what is no terminal: a table in a pipe or a file is as wide as what stands in it."""
+
+console = Console(
+    soft_wrap=True,
+    markup=False,
+    emoji=False,
+    width=None if sys.stdout is not None and sys.stdout.isatty() else WHOLE,
+)
 errors = Console(stderr=True, soft_wrap=True, markup=False, emoji=False)
 """Lines are broken by the terminal alone, so that commands and paths can be copied whole. What
 stands in brackets in a name or a title is part of it."""

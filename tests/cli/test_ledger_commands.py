@@ -1,6 +1,9 @@
 """Operators' commands on the ledger: automatic top-up, reconciliation, and a wrong shard count."""
 
 import asyncio
+import os
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from itertools import chain
@@ -18,6 +21,7 @@ from serve_app.local import embedded_redis
 from serve_app.local.backup.contents import contents_of
 from serve_app.local.backup.manifest import BackupError
 from serve_app.store.client import connect
+from tests.conftest import REPOSITORY
 
 pytestmark = pytest.mark.redis
 
@@ -78,6 +82,21 @@ def test_without_an_owner_all_are_shown(url: str) -> None:
     rows = [line.split() for line in afa("credits", "show").output.splitlines()]
     assert ["amy.b@c", "free", "500", "500", "0", "0", "0"] in rows
     assert ["bob", "pro", "60000", "60000", "0", "0", "0"] in rows
+
+
+def test_a_table_in_a_pipe_is_whole(url: str) -> None:
+    owner = "an.owner.with.a.name.as.long.as.may.be@some.host.of.example.org"
+    key_id = afa("keys", "create", owner).output.split()[-1]
+    piped = subprocess.run(
+        [sys.executable, "-c", "from serve_app.cli.main import main; main()", "keys", "list"],
+        cwd=REPOSITORY,
+        env=os.environ | {"COLUMNS": "80"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    (row,) = [line.split() for line in piped.stdout.splitlines() if owner in line]
+    assert (row[:2], row[-1]) == ([owner, key_id], "valid")
 
 
 def test_keys_are_rotated_and_revoked_by_their_ids(url: str) -> None:
