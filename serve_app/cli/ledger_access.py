@@ -19,6 +19,7 @@ from serve_app.ledger.archive.segments import Archive
 from serve_app.ledger.journal import Journal
 from serve_app.ledger.ledger import Ledger
 from serve_app.ledger.topups import Topups
+from serve_app.local.embedded_redis import is_alive
 from serve_app.store.accounts import Accounts, UnknownKeyError, UnknownOwnerError
 from serve_app.store.client import connect
 
@@ -79,6 +80,13 @@ def with_ledger(work: Callable[[LedgerAccess], Awaitable[T]], *, claims_shards: 
         except ServiceUnavailableError as error:
             if Settings().redis_url is not None:
                 raise
+            files = LocalFiles(Settings().data_dir)
+            session = files.read_session()
+            if session is not None and is_alive(session["pids"]["service"]):
+                raise NotRunningError(
+                    "the service runs, but its Redis does not answer, which the service starts "
+                    f"again if it has ended: try again in a minute, or look into {files.log_path}"
+                ) from error
             raise NotRunningError(
                 "the service is not running, and its Redis with it; start it with `afa up`"
             ) from error

@@ -1,6 +1,7 @@
 """Operators' commands on the ledger: automatic top-up, reconciliation, and a wrong shard count."""
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
@@ -313,3 +314,8 @@ def test_after_the_service_has_ended_it_says_how_to_start_it(
         done = afa(*words)
         assert done.exit_code == 1
         assert "not running, and its Redis with it; start it with `afa up`" in done.output
+    session = {"pids": {"service": os.getpid()}}
+    (tmp_path / "session.json").write_text(json.dumps(session))
+    done = afa("keys", "list")
+    assert done.exit_code == 1
+    assert "the service runs, but its Redis does not answer" in done.output
