@@ -11,6 +11,7 @@ from serve_app.cli.environment import console, fail
 from serve_app.cli.ledger_access import LedgerAccess, with_ledger
 from serve_app.composition.files import LocalFiles
 from serve_app.domain.keys import SCOPES, KeyInfo
+from serve_app.domain.tiers import LOCAL
 
 app = typer.Typer(help="API keys: local, create, list, rotate, revoke.", no_args_is_help=True)
 
@@ -31,6 +32,8 @@ def create(
     ] = None,
 ) -> None:
     """Issue a key; it is shown once. Without --tier an owner keeps its tier, a new one is free."""
+    if tier == LOCAL:
+        fail(f"the tier {LOCAL} is for this machine's own key alone: `afa keys local` prints it")
     issued = with_ledger(
         lambda ledger: ledger.accounts.issue(owner, tier, test=test, scopes=scope or SCOPES)
     )

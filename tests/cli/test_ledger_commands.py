@@ -62,6 +62,12 @@ def test_a_tier_that_is_not_there_is_told_with_those_that_are(url: str) -> None:
     assert "there is no tier 'gold', but free, basic, pro, scale" in refused.stderr
 
 
+def test_the_local_tier_is_given_to_nobody_else(url: str) -> None:
+    refused = afa("keys", "create", "bob", "--tier", "local")
+    assert (refused.exit_code, "`afa keys local` prints it" in refused.stderr) == (1, True)
+    assert "there is no owner bob" in afa("keys", "list", "bob").stderr
+
+
 def test_another_key_leaves_its_owners_tier(url: str) -> None:
     assert afa("keys", "create", "bob", "--tier", "pro").exit_code == 0
     assert afa("keys", "create", "bob", "--scope", "read", "--scope", "assets").exit_code == 0
