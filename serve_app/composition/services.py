@@ -259,6 +259,7 @@ def compose_services(stores: Stores, around: Surroundings) -> ApiServices:
             stores, test_features, simulated, assets, batch_cached_free=cached_free
         ),
         readiness=Readiness(
-            {"ledger": stores.ping_ledger, "objects": stores.objects.ping} | dict(around.probes)
+            {"ledger": stores.ledger_store.try_write, "objects": stores.objects.ping}
+            | dict(around.probes)
         ),
     )

@@ -49,14 +49,6 @@ class Stores:
     ledger_store: Store
     cache_store: Store
 
-    async def ping_ledger(self) -> None:
-        """Return when the ledger Redis answers.
-
-        Raises:
-            ServiceUnavailableError: It does not.
-        """
-        await self.ledger_store.command("PING")
-
     async def close(self) -> None:
         """Close every connection."""
         await self.accounts.close()

@@ -357,6 +357,26 @@ class Store:
             return False
         return True
 
+    async def try_write(self) -> None:
+        """Return when a write would be taken, of a Redis Cluster on every primary.
+
+        It changes nothing, so that nothing is logged or replicated: what is written is a new value
+        of a key that does not exist. Redis refuses it all the same where it refuses writes.
+
+        Raises:
+            ServiceUnavailableError: A server is away, or takes no writes.
+        """
+        await asyncio.gather(
+            *(self.command("SET", name, "", "XX") for name in await self._name_on_each_server())
+        )
+
+    async def _name_on_each_server(self) -> list[str]:
+        names = [self.keys.shard(self.keys.shard_tag(n), "trial") for n in range(self.keys.shards)]
+        if not isinstance(self.redis, RedisCluster):
+            return names[:1]
+        await self.guard(self.redis.initialize())
+        return list({self.redis.get_node_from_key(name): name for name in names}.values())
+
     async def close(self) -> None:
         """Close every connection."""
         await self.redis.aclose()

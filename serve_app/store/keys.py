@@ -20,6 +20,7 @@ cr:{cNN}:latest             string latest moment a month may begin      for ever
 cr:{cNN}:lost               string a failover lost exported entries     10 min, or reconciled
 cr:{cNN}:compared           string history of writes that was last      for ever
                                    compared with the archive
+cr:{cNN}:trial              -      nothing: trial writes name it        never written
 cr:beginning                string who begins an archive                300 s
 cr:shards                   string number of shards                     for ever
 cr:format                   string version of these formats             for ever

@@ -1,5 +1,6 @@
 """What a load balancer and an operator hear."""
 
+import asyncio
 import errno
 import os
 from collections.abc import AsyncIterator
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from serve_app.composition.options import StoreOptions
+from serve_app.services.readiness import CACHE_S
 from tests.api.application import Application, open_application
 
 pytestmark = pytest.mark.redis
@@ -35,6 +37,29 @@ async def test_requests_are_taken_while_a_model_is_away(degraded: Application) -
     strict = await asker.get("/readyz?strict=1")
     assert strict.status_code == 503
     assert strict.json()["status"] == "unavailable"
+
+
+@pytest.mark.parametrize(
+    ("fault", "mend"),
+    [
+        ("REPLICAOF 127.0.0.1 1", "REPLICAOF NO ONE"),
+        ("CONFIG SET maxmemory 1", "CONFIG SET maxmemory 0"),
+    ],
+)
+async def test_no_request_is_sent_to_a_ledger_that_takes_no_writes(
+    api_stores: StoreOptions, demo_catalog: Path, fault: str, mend: str
+) -> None:
+    async with open_application(api_stores, demo_catalog, with_worker=False) as opened:
+        ledger, asker = opened.stores.ledger_store, opened.client(None)
+        assert (await asker.get("/readyz")).status_code == 200
+        await ledger.command(*fault.split())
+        try:
+            await asyncio.sleep(CACHE_S)
+            answer = await asker.get("/readyz")
+        finally:
+            await ledger.command(*mend.split())
+    assert answer.status_code == 503
+    assert answer.json()["degraded"] == ["ledger"]
 
 
 async def test_a_full_disk_is_503_and_costs_nothing(

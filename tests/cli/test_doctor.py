@@ -9,12 +9,13 @@ import sys
 import tempfile
 from collections import namedtuple
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 import torch
 from redis import Redis
+from redis.exceptions import OutOfMemoryError
 from typer.testing import CliRunner
 
 from serve_app.cli.main import app
@@ -167,6 +168,21 @@ def test_a_replica_is_no_ledger(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     assert status == 1
     assert "ledger     is a replica of 127.0.0.1:9, which does not answer it" in told
     assert "name its master in AFA_REDIS_URL" in told
+
+
+@pytest.mark.redis
+def test_a_ledger_without_room_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with redis_of("--maxmemory", "1mb") as url, Redis.from_url(url) as redis:
+        with suppress(OutOfMemoryError):
+            while True:
+                redis.rpush("written", "x" * 10_000)
+        status, told = consult(monkeypatch, tmp_path, AFA_REDIS_URL=url)
+        redis.config_set("maxmemory", "100mb")
+        mended, told_then = consult(monkeypatch, tmp_path, AFA_REDIS_URL=url)
+    assert status == 1
+    assert "ledger     its memory is full, 1 MB: it refuses every write" in told
+    assert "CONFIG SET maxmemory to more" in told
+    assert mended == 0, told_then
 
 
 @pytest.mark.redis

@@ -8,13 +8,16 @@ import subprocess
 import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 from redis import Redis
+from redis.asyncio.cluster import RedisCluster
 from redis.exceptions import RedisError
 
 from serve_app.domain.credits import AccountPayer
+from serve_app.domain.errors import ServiceUnavailableError
 from serve_app.domain.payments import TopupSettings
 from serve_app.ledger.archive.export import Exporter
 from serve_app.ledger.archive.opening import begin_archive
@@ -206,6 +209,18 @@ async def test_money_jobs_and_keys_work_on_a_cluster(cluster: Store) -> None:
     assert len(homes) > 1
     await jobs.close()
     await accounts.close()
+
+
+async def test_a_trial_write_finds_the_one_primary_that_takes_none(cluster: Store) -> None:
+    await cluster.try_write()
+    assert isinstance(cluster.redis, RedisCluster)
+    for node in cluster.redis.get_primaries():
+        ask = partial(cluster.redis.execute_command, target_nodes=[node])
+        await ask("CONFIG SET", "maxmemory", 1)
+        with pytest.raises(ServiceUnavailableError):
+            await cluster.try_write()
+        await ask("CONFIG SET", "maxmemory", 0)
+    await cluster.try_write()
 
 
 async def test_an_archive_is_begun_anew_on_a_cluster(cluster: Store, tmp_path: Path) -> None:

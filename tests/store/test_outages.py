@@ -190,6 +190,7 @@ async def test_a_server_that_may_not_write_is_away_however_it_is_asked(
     ):
         await store.command(*fault.split())
         for call in (
+            store.try_write(),
             store.command(*write),
             store.batch([["GET", "a"], write]),
             ledger.reserve(PAYER, "a", 1),
@@ -197,8 +198,19 @@ async def test_a_server_that_may_not_write_is_away_however_it_is_asked(
         ):
             assert await refusal_s(call) < ANSWER_S
         await store.command(*mend.split())
+        await served(store.try_write)
     with pytest.raises(ResponseError):
         await store.batch([["SET", "a", "NOREPLICAS "], ["LPUSH", "a", "LOADING "]])
+
+
+async def test_a_trial_write_changes_nothing(store: Store) -> None:
+    await served(store.try_write)
+    before = await store.command("INFO")
+    await served(store.try_write)
+    after = await store.command("INFO")
+    assert await store.command("DBSIZE") == 0
+    for figure in ("master_repl_offset", "aof_current_size"):
+        assert after[figure] == before[figure]
 
 
 @pytest.mark.parametrize("autopipelines", [False, True])

@@ -100,6 +100,7 @@ def of_ledger(url: str, *, is_own: bool) -> Iterator[Finding]:
         script = store.script("now").text
         for server in servers("ledger", store, run):
             yield from attempt("ledger", partial(of_settings, server), AWAY)
+            yield from attempt("ledger", partial(of_memory, server), AWAY)
             yield from attempt("ledger", partial(of_replication, server, is_own=is_own), AWAY)
             yield from attempt("ledger", partial(of_clock, server, script), NO_SCRIPTS)
 
@@ -156,6 +157,15 @@ def of_settings(server: Server) -> Iterator[Finding]:
         elif value != wanted:
             remedy = f"CONFIG SET {name} {wanted}, and in its file, for its next start"
             yield server.finding(f"{name} is {value}", remedy)
+
+
+def of_memory(server: Server) -> Iterator[Finding]:
+    """Look at whether there is room for what is written next."""
+    told = server.told("INFO", "memory")
+    most = told.get("maxmemory", 0)
+    if most and told["used_memory"] - told.get("mem_not_counted_for_evict", 0) >= most:
+        state = f"its memory is full, {most / 2**20:.0f} MB: it refuses every write"
+        yield server.finding(state, "CONFIG SET maxmemory to more, and in its file")
 
 
 def of_replication(server: Server, *, is_own: bool) -> Iterator[Finding]:
