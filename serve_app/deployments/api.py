@@ -21,9 +21,17 @@ from serve_app.composition.options import (
 )
 from serve_app.composition.services import Surroundings, compose_services
 from serve_app.composition.stores import open_stores
-from serve_app.deployments.handles import RayEmbed, RayIdentify, RayQuick, RayTexts, probe
+from serve_app.deployments.handles import (
+    RayEmbed,
+    RayIdentify,
+    RayQuick,
+    RayTexts,
+    probe,
+    probe_audit,
+)
 from serve_app.deployments.telemetry import tell_operators
 from serve_app.domain.errors import ServiceUnavailableError
+from serve_app.services.readiness import AUDIT
 
 
 def most_replicas() -> int:
@@ -85,7 +93,8 @@ class Api:
                 options=models,
                 models=default_models,
                 watch=ChoiceWatch(stores.ledger_url, default_models),
-                probes={name: partial(probe, handle) for name, handle in handles.items()},
+                probes={name: partial(probe, handle) for name, handle in handles.items()}
+                | {AUDIT: partial(probe_audit, handles["keeper"])},
             ),
         )
 

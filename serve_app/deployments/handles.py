@@ -13,6 +13,7 @@ from serve_app.ledger.jobs.types import Source, source_to_json
 from serve_app.services.audio.refusal import Refusal
 from serve_app.services.embedding import Embedded
 from serve_app.services.identify.identified import Identified
+from serve_app.services.readiness import AuditMismatchError
 
 QUICK_LIMIT_S = 60.0
 IDENTIFY_LIMIT_S = 30.0
@@ -112,3 +113,9 @@ class RayTexts:
 async def probe(handle: DeploymentHandle[Any]) -> None:
     """Return when a replica of the deployment answers."""
     await handle.ready.remote()
+
+
+async def probe_audit(keeper: DeploymentHandle[Any]) -> None:
+    """Return when the Keeper answers, and its last audit of the ledger was clean."""
+    if not await keeper.audited.remote():
+        raise AuditMismatchError

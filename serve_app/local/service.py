@@ -34,6 +34,7 @@ from serve_app.local.processes import birth, descendants
 from serve_app.local.supervision import SupervisedRedis
 from serve_app.providers.catalog.build import build_catalog
 from serve_app.providers.catalog.search import Catalog
+from serve_app.services.readiness import AUDIT
 from serve_app.store.accounts import Accounts
 from serve_app.store.client import connect
 
@@ -44,6 +45,10 @@ LOOK_S = 0.5
 TRUSTED_PROXIES = "FORWARDED_ALLOW_IPS"
 """uvicorn believes these; where it is not set it believes every process of this machine."""
 APP_NAME = "afa"
+BROKEN_RULE = (
+    "the ledger's audit found a broken rule: `afa credits audit` names it, and AfaAuditMismatch in "
+    "docs/operating/alerts.md says what to do"
+)
 
 
 def say(text: str) -> None:
@@ -216,15 +221,17 @@ class LocalService:
         deadline = time.monotonic() + READY_LIMIT_S
         while True:
             try:
-                answer = httpx.get(f"{self.url}/readyz?strict=1", timeout=5)
-                if answer.is_success:
-                    return
-                state = answer.text
-            except httpx.HTTPError as error:
-                state = type(error).__name__
+                state = httpx.get(f"{self.url}/readyz", timeout=5).text
+                away = set(json.loads(state)["degraded"])
+            except (httpx.HTTPError, ValueError, KeyError) as error:
+                away, state = {type(error).__name__}, repr(error)
+            if away <= {AUDIT}:
+                break
             if time.monotonic() > deadline:
                 raise RuntimeError(f"not ready after {READY_LIMIT_S:.0f} s: {state}")
             time.sleep(0.2)
+        if away:
+            say(BROKEN_RULE)
 
     async def _issue_keys(self) -> dict[str, str]:
         """Give one key per tier, owned by ``local-<tier>``; those of an earlier run stay valid."""

@@ -6,6 +6,12 @@ from collections.abc import Awaitable, Callable, Mapping
 
 PROBE_TIMEOUT_S = 2.0
 CACHE_S = 1.0
+AUDIT = "audit"
+"""The part that is away after an audit of the ledger that was not clean: no start waits for it."""
+
+
+class AuditMismatchError(RuntimeError):
+    """The ledger's last audit was not clean."""
 
 
 class Readiness:
