@@ -15,7 +15,6 @@ from serve_app.cli import (
     catalog,
     credits,
     doctor,
-    end,
     identify,
     keys,
     ledger,
@@ -28,6 +27,7 @@ from serve_app.cli.library import backfill, export, link, scan, similar, tag, ve
 from serve_app.cli.mcp import command as mcp
 from serve_app.cli.training import beats
 from serve_app.domain.redaction import redact_logs
+from serve_app.local.ending import end
 
 app = typer.Typer(
     name="afa",

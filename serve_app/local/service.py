@@ -10,9 +10,9 @@ import json
 import os
 import signal
 import sys
-import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -29,6 +29,7 @@ from serve_app.deployments.tracing import trace_if_asked
 from serve_app.domain.redaction import redact_logs
 from serve_app.domain.tiers import LOCAL, ORDER, SOLD, Tiers
 from serve_app.local import embedded_redis, own_ray
+from serve_app.local.ending import end
 from serve_app.local.metrics_page import MetricsPage
 from serve_app.local.processes import birth, descendants
 from serve_app.local.supervision import SupervisedRedis
@@ -42,6 +43,7 @@ CONFIG = Path(__file__).parents[2] / "configs" / "serve.local.yaml"
 DEMO_CATALOG = Path(__file__).parents[1] / "data" / "demo_catalog.parquet"
 READY_LIMIT_S = 300.0
 LOOK_S = 0.5
+POLL_S = 0.2
 TRUSTED_PROXIES = "FORWARDED_ALLOW_IPS"
 """uvicorn believes these; where it is not set it believes every process of this machine."""
 APP_NAME = "afa"
@@ -60,15 +62,32 @@ def say(text: str) -> None:
 class LocalService:
     """Starts and stops the parts, in order."""
 
-    def __init__(self, settings: Settings, host: str, port: int, config: Path) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        host: str,
+        port: int,
+        config: Path,
+        is_over: Callable[[], bool],
+    ) -> None:
+        """Start nothing yet.
+
+        Args:
+            settings: Of the installation.
+            host: Where the service takes requests.
+            port: Of TCP.
+            config: The Serve file.
+            is_over: Whether a start goes no further than it has come.
+        """
         self._settings = settings
         self._host = host
         self._port = port
         self._config: dict[str, Any] = yaml.safe_load(config.read_text(encoding="utf-8"))
+        self._is_over = is_over
         self._files = LocalFiles(settings.data_dir.absolute())
         self._redis: list[SupervisedRedis] = []
         self._keys: dict[str, str] = {}
-        self._ray_started = False
+        self._ray_thread: ThreadPoolExecutor | None = None
         self._metrics_url = ""
         self._is_session_old = False
 
@@ -78,15 +97,26 @@ class LocalService:
         return f"http://{self._host}:{self._port}"
 
     def start(self) -> None:
-        """Start everything and write the session file once the service is ready."""
-        self._start_redis()
-        self._import_demo_catalog()
-        self._start_ray()
-        self._show_metrics()
-        self._deploy()
-        self._wait_ready()
-        self._keys = asyncio.run(self._issue_keys())
-        self._write_session()
+        """Start everything and write the session file once the service is ready.
+
+        It is not interrupted, for what is torn in its middle cannot be ended: between two steps,
+        and while it waits, it looks whether it is to stop.
+        """
+        for step in (
+            self._start_redis,
+            self._import_demo_catalog,
+            self._start_ray,
+            self._start_serve,
+            self._show_metrics,
+            self._deploy,
+            self._wait_deployed,
+            self._wait_ready,
+            self._issue_keys,
+            self._write_session,
+        ):
+            if self._is_over():
+                return
+            step()
         say(f"ready at {self.url}")
 
     def look_after(self) -> None:
@@ -112,16 +142,13 @@ class LocalService:
 
     def stop(self) -> None:
         """End what `start` started, in reverse order."""
-        if self._ray_started:
-            import ray
-            from ray import serve
-
-            say("stopping Serve")
-            serve.shutdown()  # type: ignore[no-untyped-call]
-            say("stopping Ray")
-            ray.shutdown()
-        if self._redis:
-            say("stopping Redis")
+        try:
+            if self._ray_thread is not None:
+                stop_ray()
+                self._ray_thread.shutdown()
+        finally:
+            if self._redis:
+                say("stopping Redis")
             for redis in reversed(self._redis):
                 redis.stop()
         say("stopped")
@@ -159,8 +186,14 @@ class LocalService:
             TRUSTED_PROXIES: ",".join(self._settings.trusted_proxies),
         }
         trace_if_asked()
-        own_ray.start(max(2, os.cpu_count() or 2))
-        self._ray_started = True
+        # In the main thread Ray would put in its own handler of SIGTERM, which interrupts this
+        # start anywhere. What Ray starts ends with the thread.
+        self._ray_thread = ThreadPoolExecutor(1)
+        self._ray_thread.submit(own_ray.start, max(2, os.cpu_count() or 2)).result()
+        # Ray's core has put a handler before ours, which writes a stack into the log.
+        signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
+
+    def _start_serve(self) -> None:
         from ray import serve
         from ray.serve.config import HTTPOptions
 
@@ -192,48 +225,47 @@ class LocalService:
             for row in app_config["deployments"]
         }
         app = bind(AppArgs.model_validate(app_config["args"]), overrides)
-        done = threading.Event()
-        watcher = threading.Thread(target=self._watch_deployments, args=(done,), daemon=True)
-        watcher.start()
-        try:
-            serve.run(
-                app,
-                name=APP_NAME,
-                route_prefix=app_config["route_prefix"],
-                logging_config=app_config["logging_config"],
-            )
-        finally:
-            done.set()
-            watcher.join()
+        target = serve.RunTarget(
+            app, APP_NAME, app_config["route_prefix"], app_config["logging_config"]
+        )
+        serve.run_many([target], wait_for_applications_running=False)
 
-    def _watch_deployments(self, done: threading.Event) -> None:
+    def _wait_deployed(self) -> None:
         from ray import serve
 
         reported: set[str] = set()
-        while not done.wait(0.5):
-            status = serve.status().applications.get(APP_NAME)
-            for name, deployment in (status.deployments if status else {}).items():
+        while not self._is_over():
+            deployed = serve.status().applications[APP_NAME]
+            for name, deployment in deployed.deployments.items():
                 if deployment.status == "HEALTHY" and name not in reported:
                     reported.add(name)
                     say(f"  {name} is up")
+            if deployed.status == "RUNNING":
+                return
+            if deployed.status == "DEPLOY_FAILED":
+                raise RuntimeError(f"not deployed: {deployed.message}")
+            time.sleep(POLL_S)
 
     def _wait_ready(self) -> None:
         deadline = time.monotonic() + READY_LIMIT_S
-        while True:
+        while not self._is_over():
             try:
                 state = httpx.get(f"{self.url}/readyz", timeout=5).text
                 away = set(json.loads(state)["degraded"])
             except (httpx.HTTPError, ValueError, KeyError) as error:
                 away, state = {type(error).__name__}, repr(error)
             if away <= {AUDIT}:
-                break
+                if away:
+                    say(BROKEN_RULE)
+                return
             if time.monotonic() > deadline:
                 raise RuntimeError(f"not ready after {READY_LIMIT_S:.0f} s: {state}")
-            time.sleep(0.2)
-        if away:
-            say(BROKEN_RULE)
+            time.sleep(POLL_S)
 
-    async def _issue_keys(self) -> dict[str, str]:
+    def _issue_keys(self) -> None:
+        self._keys = asyncio.run(self._issued_keys())
+
+    async def _issued_keys(self) -> dict[str, str]:
         """Give one key per tier, owned by ``local-<tier>``; those of an earlier run stay valid."""
         path = self._files.data_dir / "keys.json"
         known: dict[str, str] = json.loads(path.read_text()) if path.exists() else {}
@@ -263,6 +295,18 @@ def metrics_url() -> str:
     return f"http://127.0.0.1:{node['MetricsExportPort']}/metrics"
 
 
+def stop_ray() -> None:
+    """End this process's Ray, and what it serves if it came so far."""
+    import ray
+    from ray import serve
+
+    if ray.is_initialized():
+        say("stopping Serve")
+        serve.shutdown()  # type: ignore[no-untyped-call]
+    say("stopping Ray")
+    ray.shutdown()
+
+
 def main() -> None:
     """Run until SIGTERM or SIGINT."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -272,29 +316,20 @@ def main() -> None:
     arguments = parser.parse_args()
     os.umask(0o077)
     redact_logs()
-    stop = threading.Event()
-    service = LocalService(Settings(), arguments.host, arguments.port, arguments.config)
-
-    def interrupt(*_: object) -> None:
-        if stop.is_set():
-            return
-        stop.set()
-        raise KeyboardInterrupt
-
+    signals: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, interrupt)
+        signal.signal(number, lambda number, _: signals.append(number))
+    service = LocalService(
+        Settings(), arguments.host, arguments.port, arguments.config, lambda: bool(signals)
+    )
     try:
         service.start()
-        # Ray installs its own SIGTERM handler on init; take the signal back.
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, interrupt)
-        while not stop.wait(LOOK_S):
+        while not signals:
             service.look_after()
-    except KeyboardInterrupt:
-        pass
+            time.sleep(LOOK_S)
     finally:
-        stop.set()
         service.stop()
+    end(0)
 
 
 if __name__ == "__main__":

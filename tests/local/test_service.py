@@ -1,15 +1,18 @@
 """What a start waits for, and what it leaves behind where it does not come to its end."""
 
 import json
+import signal
+import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from configs.settings import Settings
-from serve_app.local import service
+from serve_app.local import own_ray, service
 from serve_app.local.service import CONFIG, LocalService
 
 
@@ -34,7 +37,8 @@ def started(states: list[list[str]], tmp_path: Path) -> Iterator[LocalService]:
     server = HTTPServer(("127.0.0.1", 0), Readyz)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
-    yield LocalService(Settings(data_dir=tmp_path), "127.0.0.1", server.server_port, CONFIG)
+    port, settings = server.server_port, Settings(data_dir=tmp_path)
+    yield LocalService(settings, "127.0.0.1", port, CONFIG, is_over=lambda: False)
     server.shutdown()
     thread.join()
     server.server_close()
@@ -61,3 +65,71 @@ def test_a_start_ends_where_a_part_stays_away(
     states[:] = [["mood", "audit"]]
     with pytest.raises(RuntimeError, match=r"not ready after .*mood"):
         started._wait_ready()
+
+
+STEPS = ["_start_redis", "_import_demo_catalog", "_start_ray", "_start_serve", "_show_metrics"]
+STEPS += ["_deploy", "_wait_deployed", "_wait_ready", "_issue_keys", "_write_session"]
+
+
+@pytest.mark.parametrize("n_done", range(len(STEPS)))
+def test_a_start_goes_no_further_once_it_is_to_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n_done: int
+) -> None:
+    done: list[str] = []
+    settings = Settings(data_dir=tmp_path)
+    started = LocalService(settings, "127.0.0.1", 1, CONFIG, lambda: len(done) == n_done)
+    for name in STEPS:
+        monkeypatch.setattr(started, name, lambda name=name: done.append(name))
+    started.start()
+    assert done == STEPS[:n_done]
+
+
+def test_what_waits_for_the_service_looks_whether_it_is_to_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = iter([False, True, False, True])
+    settings = Settings(data_dir=tmp_path)
+    started = LocalService(settings, "127.0.0.1", 1, CONFIG, lambda: next(looks))
+    deploying = SimpleNamespace(status="DEPLOYING", deployments={})
+    serve = SimpleNamespace(status=lambda: SimpleNamespace(applications={"afa": deploying}))
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(serve=serve))
+    started._wait_deployed()
+    started._wait_ready()
+    assert not list(looks)
+
+
+def test_the_handler_of_sigterm_is_no_other_once_ray_has_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Ray does: in the main thread it has a handler of its own, elsewhere none."""
+
+    def start_ray(_: int) -> None:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, lambda *_: sys.exit(15))
+
+    stopped: list[str] = []
+    monkeypatch.setattr(own_ray, "start", start_ray)
+    monkeypatch.setattr(service, "stop_ray", lambda: stopped.append("Ray"))
+    started = LocalService(Settings(data_dir=tmp_path), "127.0.0.1", 1, CONFIG, lambda: False)
+    before = signal.getsignal(signal.SIGTERM)
+    started._start_ray()
+    try:
+        assert signal.getsignal(signal.SIGTERM) is before
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        started.stop()
+    assert stopped == ["Ray"]
+
+
+def test_redis_ends_where_ray_does_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started = LocalService(Settings(data_dir=tmp_path), "127.0.0.1", 1, CONFIG, lambda: False)
+    monkeypatch.setattr(own_ray, "start", lambda _: None)
+    started._start_ray()
+    stopped: list[str] = []
+    started._redis[:] = [
+        SimpleNamespace(stop=lambda name=name: stopped.append(name)) for name in ("ledger", "cache")
+    ]
+    monkeypatch.setattr(service, "stop_ray", lambda: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        started.stop()
+    assert stopped == ["cache", "ledger"]
