@@ -32,7 +32,7 @@ from serve_app.composition.files import LocalFiles, make_private
 from serve_app.composition.options import TrackOptions
 from serve_app.local.embedded_redis import is_alive
 from serve_app.local.locks import take_lock
-from serve_app.local.processes import birth
+from serve_app.local.processes import birth, descendants
 from serve_app.providers.fingerprints.manifest import is_current
 from serve_app.providers.identities.registry import build_providers
 from serve_app.providers.recognisers.calls import MonthlyCap
@@ -115,13 +115,31 @@ def lock_start(files: LocalFiles) -> int:
 
     It ends with the last process that has it.
     """
-    lock = os.open(files.data_dir / "up.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    lock = os.open(files.lock_path, os.O_RDWR | os.O_CREAT, 0o600)
     if not take_lock(lock):
         fail(
-            f"another `afa up` of {files.data_dir} is under way; wait until it is ready, or start "
-            "a second service beside it with --data-dir OTHER and another --port"
+            f"another `afa up` of {files.data_dir} is under way; wait until it is ready, end it "
+            "with `afa down`, or start a second service beside it with --data-dir OTHER and "
+            "another --port"
         )
+    note_start(lock, os.getpid())
     return lock
+
+
+def note_start(lock: int, pid: int) -> None:
+    """Write down which process a start goes on in, for `down` and `status`."""
+    os.ftruncate(lock, 0)
+    os.pwrite(lock, f"{pid} {birth(pid)}".encode(), 0)
+
+
+def starting(files: LocalFiles) -> int | None:
+    """Give the process of a start that is under way, if there is one."""
+    try:
+        pid, _, born = files.lock_path.read_text(encoding="utf-8").partition(" ")
+    except FileNotFoundError:
+        return None
+    is_under_way = bool(born) and birth(int(pid)) == born
+    return int(pid) if is_under_way and remaining(files).get("service") != int(pid) else None
 
 
 def check_folder(data_dir: Path) -> None:
@@ -203,9 +221,23 @@ def start_in_background(
             env=environment,
             pass_fds=[lock],
         )
+    try:
+        note_start(lock, process.pid)
+        return watch_start(files, process, start)
+    except KeyboardInterrupt:
+        console.print("stopping")
+        process.terminate()
+        process.wait()
+        raise
+
+
+def watch_start(
+    files: LocalFiles, process: "subprocess.Popen[bytes]", log_start: int
+) -> dict[str, Any]:
+    """Show the steps of a start, from where its log begins; give the session of the service."""
     deadline = time.monotonic() + START_LIMIT_S
     with files.log_path.open("r", encoding="utf-8", errors="replace") as log:
-        log.seek(start)
+        log.seek(log_start)
         with console.status("starting"):
             while True:
                 for line in iter(log.readline, ""):
@@ -217,7 +249,7 @@ def start_in_background(
                 if process.poll() is not None:
                     fail(f"the service ended while starting; see {files.log_path}")
                 if time.monotonic() > deadline:
-                    process.send_signal(signal.SIGTERM)
+                    process.terminate()
                     fail(f"not ready after {START_LIMIT_S:.0f} s; see {files.log_path}")
                 time.sleep(0.2)
 
@@ -277,20 +309,19 @@ def run_demo(session: dict[str, Any]) -> None:
 
 
 def down() -> None:
-    """End the service that `afa up` started, and nothing else."""
+    """End the service that `afa up` started, or is starting, and nothing else."""
     files = LocalFiles(Settings().data_dir.absolute())
-    session = files.read_session()
-    if session is None:
+    left = living(files)
+    if not left and files.read_session() is None:
         console.print("not running")
         return
-    service = session["pids"]["service"]
-    is_whole = is_ours(service, files.session_path)
+    is_whole = "service" in left
     # The service ends its others itself.
-    for pid in [service] if is_whole else remaining(files).values():
+    for pid in [left["service"]] if is_whole else left.values():
         os.kill(pid, signal.SIGTERM)
     deadline = time.monotonic() + (STOP_LIMIT_S if is_whole else ORPHANS_LIMIT_S)
     with console.status("stopping"):
-        while left := remaining(files):
+        while left := living(files):
             if time.monotonic() > deadline:
                 for pid in left.values():
                     os.kill(pid, signal.SIGKILL)
@@ -299,6 +330,12 @@ def down() -> None:
             time.sleep(0.2)
     files.session_path.unlink(missing_ok=True)
     console.print("stopped")
+
+
+def living(files: LocalFiles) -> dict[str, int]:
+    """Give the processes of a start that is under way, else those of the last that still live."""
+    start = starting(files)
+    return remaining(files) if start is None else {"service": start, **descendants(start)}
 
 
 def remaining(files: LocalFiles) -> dict[str, int]:
@@ -329,6 +366,10 @@ def status() -> None:
     """Tell whether the service runs and how its parts are."""
     files = LocalFiles(Settings().data_dir.absolute())
     session = files.read_session()
+    start = starting(files)
+    if start is not None:
+        console.print(f"starting, pid {start}; `afa down` ends it")
+        raise typer.Exit(1)
     if session is None or not is_alive(session["pids"]["service"]):
         console.print("not running; start it with `afa up`")
         raise typer.Exit(1)

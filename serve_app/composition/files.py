@@ -104,6 +104,11 @@ class LocalFiles:
         return self.data_dir / "session.json"
 
     @property
+    def lock_path(self) -> Path:
+        """Held by a start and then by its service; names the process."""
+        return self.data_dir / "up.lock"
+
+    @property
     def log_path(self) -> Path:
         """What the service prints."""
         return self.data_dir / "afa.log"

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections import namedtuple
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +122,73 @@ def test_a_second_start_of_a_folder_is_told_as_long_as_the_first_or_its_service_
     started[0].kill()
     started[0].wait()
     os.close(service.lock_start(files))
+
+
+@pytest.fixture
+def sleeper() -> Iterator[subprocess.Popen[bytes]]:
+    """A process that stands for a start, or for what it started."""
+    with subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"]) as process:
+        yield process
+        process.kill()
+
+
+def test_ctrl_c_ends_the_start(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, sleeper: subprocess.Popen[bytes]
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(service, "watch_start", interrupted)
+    monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: sleeper)
+    files = LocalFiles(tmp_path)
+    lock = service.lock_start(files)
+    with pytest.raises(KeyboardInterrupt):
+        service.start_in_background(files, [], {}, lock)
+    os.close(lock)
+    assert sleeper.returncode == -signal.SIGTERM
+
+
+@pytest.mark.parametrize("is_left", [False, True], ids=["first start", "session of an earlier one"])
+def test_status_and_down_see_a_start_that_is_under_way(
+    tmp_path: Path, sleeper: subprocess.Popen[bytes], is_left: bool
+) -> None:
+    lock = service.lock_start(LocalFiles(tmp_path))
+    service.note_start(lock, sleeper.pid)
+    os.close(lock)
+    if is_left:
+        left = {"url": "", "pids": {"service": 2**22 + 1}, "births": {}}
+        (tmp_path / "session.json").write_text(json.dumps(left))
+    status = runner.invoke(app, ["status", "--data-dir", str(tmp_path)])
+    assert status.exit_code == 1
+    assert f"starting, pid {sleeper.pid}" in status.output
+    reaper = threading.Thread(target=sleeper.wait)
+    reaper.start()
+    done = runner.invoke(app, ["down", "--data-dir", str(tmp_path)])
+    reaper.join()
+    assert done.output.split() == ["stopped"]
+    assert sleeper.returncode == -signal.SIGTERM
+    for command, told in (("status", "not running; start it"), ("down", "not running")):
+        assert told in runner.invoke(app, [command, "--data-dir", str(tmp_path)]).output
+
+
+def test_a_start_that_has_come_to_its_end_is_none(
+    tmp_path: Path, sleeper: subprocess.Popen[bytes]
+) -> None:
+    files = LocalFiles(tmp_path)
+    assert service.starting(files) is None
+    lock = service.lock_start(files)
+    assert service.starting(files) == os.getpid()
+    service.note_start(lock, sleeper.pid)
+    os.close(lock)
+    born = birth(sleeper.pid)
+    session = {"pids": {"service": sleeper.pid}, "births": {sleeper.pid: born}}
+    files.session_path.write_text(json.dumps(session))
+    assert service.starting(files) is None
+    files.session_path.unlink()
+    files.lock_path.write_text(f"{sleeper.pid} another boot 7")
+    assert service.starting(files) is None
+    files.lock_path.write_text("")  # of an older afa
+    assert service.starting(files) is None
 
 
 @pytest.mark.parametrize(("name", "advice"), [("service", "afa status"), ("redis", "was killed")])

@@ -1,0 +1,56 @@
+"""A real start that is ended before it is ready leaves nothing behind."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from serve_app.local import embedded_redis
+from serve_app.local.embedded_redis import free_port
+
+pytestmark = [pytest.mark.ray, pytest.mark.redis]
+
+REPOSITORY = Path(__file__).parents[2]
+AFA = [sys.executable, "-c", "from serve_app.cli.main import main; main()"]
+PATIENCE_S = 120.0
+
+
+def up(folder: Path, output: Path) -> "subprocess.Popen[bytes]":
+    environment = {name: value for name, value in os.environ.items() if "REDIS_URL" not in name}
+    words = ["up", "--foreground", "--port", str(free_port()), "--data-dir", str(folder)]
+    with output.open("wb") as file:
+        return subprocess.Popen(
+            [*AFA, *words], cwd=REPOSITORY, env=environment, stdout=file, stderr=subprocess.STDOUT
+        )
+
+
+def wait_for(step: str, output: Path) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while step not in output.read_text():
+        assert time.monotonic() < deadline, step
+        time.sleep(0.05)
+
+
+def afa(command: str, folder: Path) -> str:
+    words = [*AFA, command, "--data-dir", str(folder)]
+    done = subprocess.run(words, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    return done.stdout
+
+
+def test_a_start_that_is_ended_leaves_nothing(folder: Path) -> None:
+    output = folder / "told"
+    with up(folder, output) as start:
+        wait_for("afa: deploying", output)
+        assert "starting, pid" in afa("status", folder)
+        assert "stopped" in afa("down", folder)
+        assert start.wait(PATIENCE_S) == 0
+    told = output.read_text()
+    assert told.rstrip().endswith("afa: stopped"), told
+    assert "ready at" not in told
+    assert "SIGTERM received" not in told  # what Ray writes where it takes the signal
+    for role in ("ledger", "cache"):
+        assert embedded_redis.find_running(folder / f"redis-{role}") is None
+    assert "not running" in afa("status", folder)
