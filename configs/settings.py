@@ -131,7 +131,14 @@ class Settings(BaseSettings):
             )
         return pepper
 
-    @field_validator("trusted_proxies")
+    @field_validator("device")
+    @classmethod
+    def _known_device(cls, written: str) -> str:
+        if re.fullmatch(r"auto|cpu|cuda(:[0-9]+)?", written) is None:
+            raise ValueError("must be auto, cpu, cuda or cuda:N")
+        return written
+
+    @field_validator("trusted_proxies", "url_networks")
     @classmethod
     def _networks(cls, written: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(str(ip_network(one, strict=False)) for one in written)

@@ -25,6 +25,7 @@ from configs.settings import Settings
 from pipelines.audio.decode import DecoderUnavailableError, active_walls
 from serve_app.api.wire.features import AnalysisFeatures
 from serve_app.cli.environment import console, fail, told
+from serve_app.cli.examination.redis_roles import of_access
 from serve_app.cli.identify import build, rows_of
 from serve_app.cli.models import pull_defaults
 from serve_app.cli.output.table import features_table
@@ -79,6 +80,7 @@ def up(
         host, port = host or "127.0.0.1", port or 8000
         check_address(host, port, "`afa up --host`", "`afa up --port N`")
         check_metrics_address(Settings(), port)
+        check_redis(Settings())
         with told(DecoderUnavailableError):
             active_walls()
         pull_defaults(Settings())
@@ -204,6 +206,12 @@ def check_metrics_address(settings: Settings, public: int) -> None:
         if int(port) == public:
             fail(f"AFA_METRICS_ADDRESS has the port of the service, {port}; name another")
         check_address(host, int(port), "AFA_METRICS_ADDRESS", "another port in AFA_METRICS_ADDRESS")
+
+
+def check_redis(settings: Settings) -> None:
+    """Fail early if a Redis that the settings name cannot be used."""
+    for finding in of_access(settings):
+        fail(f"{finding.part}: {finding.state}; {finding.remedy}")
 
 
 def start_in_background(

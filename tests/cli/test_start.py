@@ -15,11 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from redis import Redis
 from typer.testing import CliRunner
 
 from serve_app.cli import service
 from serve_app.cli.main import app
 from serve_app.composition.files import LocalFiles
+from serve_app.local import embedded_redis
 from serve_app.local.embedded_redis import find_binary, free_port
 from serve_app.local.processes import birth
 
@@ -189,6 +191,48 @@ def test_a_start_that_has_come_to_its_end_is_none(
     assert service.starting(files) is None
     files.lock_path.write_text("")  # of an older afa
     assert service.starting(files) is None
+
+
+@pytest.mark.parametrize("name", ["AFA_REDIS_URL", "AFA_CACHE_URL"])
+@pytest.mark.parametrize(
+    ("url", "fault"),
+    [
+        ("foo", "is no address of a Redis"),
+        ("redis://:se/cret@127.0.0.1:9", "is no address of a Redis"),
+        ("redis://:secret@127.0.0.1:9", "no answer from 127.0.0.1:9"),
+    ],
+)
+def test_a_redis_that_is_not_there_is_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, url: str, fault: str
+) -> None:
+    monkeypatch.setenv(name, url)
+    told = refusal(tmp_path, "--port", str(free_port()))
+    assert f"{name}: {fault}" in told
+    assert "redis://:PASSWORD@host" in told or "are address and password right?" in told
+    assert "cret" not in told
+
+
+@pytest.mark.redis
+def test_a_redis_that_refuses_is_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, redis_folder: Path
+) -> None:
+    server = embedded_redis.start(redis_folder / "refusing")
+    place = server.url.removeprefix("unix://")
+    port = str(free_port())
+    try:
+        with Redis.from_url(server.url) as redis:
+            monkeypatch.setenv("AFA_REDIS_URL", server.url)
+            redis.replicaof("127.0.0.1", "9")
+            told = refusal(tmp_path / "a", "--port", port)
+            assert f"AFA_REDIS_URL: {place} takes no writes" in told
+            redis.replicaof("NO", "ONE")
+            redis.config_set("requirepass", "secret")
+            monkeypatch.setenv("AFA_REDIS_URL", server.url.replace("unix://", "unix://:wrong@"))
+            told = refusal(tmp_path / "b", "--port", port)
+            assert f"AFA_REDIS_URL: no answer from {place}" in told
+            assert "wrong@" not in told
+    finally:
+        server.stop()
 
 
 @pytest.mark.parametrize(("name", "advice"), [("service", "afa status"), ("redis", "was killed")])

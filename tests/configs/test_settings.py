@@ -47,6 +47,25 @@ def test_trusted_proxies_are_addresses_or_networks(monkeypatch: pytest.MonkeyPat
         Settings()
 
 
+@pytest.mark.parametrize(
+    ("name", "good", "bad"),
+    [
+        ("URL_NETWORKS", ['["10.1.2.3/8", "fd00::/8"]', "[]"], ['["foo"]', '["10.0.0.0/99"]']),
+        ("DEVICE", ["auto", "cpu", "cuda", "cuda:3"], ["gpu", "cuda:", "cuda:x", ""]),
+    ],
+)
+def test_networks_and_devices_are_checked(
+    monkeypatch: pytest.MonkeyPatch, name: str, good: list[str], bad: list[str]
+) -> None:
+    for written in good:
+        monkeypatch.setenv(f"AFA_{name}", written)
+        Settings()
+    for written in bad:
+        monkeypatch.setenv(f"AFA_{name}", written)
+        with pytest.raises(ValidationError, match=r"must be auto|IPv4 or IPv6 network"):
+            Settings()
+
+
 @pytest.mark.parametrize("written", ["8080", "127.0.0.1:", "127.0.0.1:70000", "::1"])
 def test_the_address_of_the_metrics_has_a_host_and_a_port(
     monkeypatch: pytest.MonkeyPatch, written: str

@@ -1,7 +1,6 @@
 """What this machine offers: its device, the decoder's walls, room."""
 
 import os
-import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -12,7 +11,6 @@ from pipelines.audio.decode import DecoderUnavailableError, active_walls
 from serve_app.cli.examination.finding import Finding, fault
 from serve_app.composition.files import LocalFiles
 
-DEVICE_PATTERN = re.compile(r"auto|cpu|cuda(?::([0-9]+))?")
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  where Ray keeps objects
 
 LEAST_FREE_GB, COMFORTABLE_GB = 2, 20
@@ -23,18 +21,13 @@ def of_device(settings: Settings) -> Iterator[Finding]:
     """Look at the GPU, its driver and the build of torch."""
     import torch
 
-    wanted = DEVICE_PATTERN.fullmatch(settings.device)
-    if wanted is None:
-        remedy = "set it to auto, cpu, cuda or cuda:N"
-        yield fault("device", f"AFA_DEVICE is {settings.device}, which afa does not know", remedy)
-        return
     build = f"torch {torch.__version__}, built for " + (
         f"CUDA {torch.version.cuda}" if torch.version.cuda else "the CPU"
     )
     if torch.cuda.is_available():
         names = [torch.cuda.get_device_name(n) for n in range(torch.cuda.device_count())]
         state = f"{build}; {', '.join(names)}"
-        if int(wanted[1] or 0) < len(names):
+        if int(settings.device.partition(":")[2] or 0) < len(names):
             yield Finding("device", state)
         else:
             remedy = f"the last one here is AFA_DEVICE=cuda:{len(names) - 1}"

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
+from urllib.parse import urlsplit
 
 from redis.asyncio.cluster import RedisCluster
 from redis.exceptions import ResponseError
@@ -16,7 +17,7 @@ from serve_app.cli.examination.finding import Finding, attempt, fault
 from serve_app.composition.files import LocalFiles, NotRunningError
 from serve_app.domain.errors import ServiceUnavailableError
 from serve_app.local.embedded_redis import LocalRedisError, find_binary
-from serve_app.store.client import Store, connect, is_same_server
+from serve_app.store.client import DEFAULT_PORT, Store, connect, is_same_server
 
 LEDGER_SETTINGS = {
     "appendonly": "yes",
@@ -93,8 +94,9 @@ def of_ledger(url: str, *, is_own: bool) -> Iterator[Finding]:
     with connected(url) as (store, run):
         try:
             run(store.command("PING"))
-        except ServiceUnavailableError:
-            yield Finding("ledger", "no answer", "" if is_own else AWAY, not is_own)
+        except ServiceUnavailableError as error:
+            state = "no answer" if is_own else no_answer(url, error)
+            yield Finding("ledger", state, "" if is_own else AWAY, not is_own)
             return
         yield Finding("ledger", "answers")
         script = store.script("now").text
@@ -110,8 +112,8 @@ def of_cache(url: str, ledger_url: str | None) -> Iterator[Finding]:
     with connected(url) as (store, run):
         try:
             run(store.command("PING"))
-        except ServiceUnavailableError:
-            yield fault("cache", "no answer", AWAY)
+        except ServiceUnavailableError as error:
+            yield fault("cache", no_answer(url, error), AWAY)
             return
         yield Finding("cache", "answers")
         for server in servers("cache", store, run):
@@ -120,11 +122,56 @@ def of_cache(url: str, ledger_url: str | None) -> Iterator[Finding]:
                 yield from attempt("cache", partial(of_eviction, server), AWAY)
 
 
+def of_access(settings: Settings) -> Iterator[Finding]:
+    """Look at whether the servers that are named answer, and would take a write."""
+    for setting, url in (
+        ("AFA_REDIS_URL", settings.redis_url),
+        ("AFA_CACHE_URL", settings.cache_url),
+    ):
+        if url is not None:
+            yield from attempt(setting, partial(of_server, setting, url), ADDRESS.format(setting))
+
+
+def of_server(setting: str, url: str) -> Iterator[Finding]:
+    """Look at whether a server answers, and would take a write."""
+    with connected(url) as (store, run):
+        try:
+            run(store.command("PING"))
+        except ServiceUnavailableError as error:
+            yield fault(setting, no_answer(url, error), AWAY)
+            return
+        try:
+            run(store.try_write())
+        except ServiceUnavailableError as error:
+            state = f"{place_of(url)} takes no writes ({error.__cause__})"
+            yield fault(setting, state, "`afa doctor` says what to do")
+
+
+def no_answer(url: str, error: ServiceUnavailableError) -> str:
+    """Say which server did not answer, and why."""
+    return f"no answer from {place_of(url)} ({str(error.__cause__) or 'in time'})"
+
+
+def place_of(url: str) -> str:
+    """Give where a server is, without user and password."""
+    parts = urlsplit(url)
+    if parts.scheme == "unix":
+        return parts.path
+    return f"{parts.hostname}:{parts.port or DEFAULT_PORT}"
+
+
 @contextmanager
 def connected(url: str) -> Iterator[tuple[Store, Callable[[Coroutine[Any, Any, Any]], Any]]]:
-    """Give the store at an address, and what runs its calls."""
+    """Give the store at an address, and what runs its calls.
+
+    Raises:
+        ValueError: It is no address; the text has nothing of it, as there may be a password in it.
+    """
     with asyncio.Runner() as runner:
-        store = connect(url, timeout_s=TIMEOUT_S)
+        try:
+            store = connect(url, timeout_s=TIMEOUT_S)
+        except ValueError:
+            raise ValueError("is no address of a Redis") from None
         try:
             yield store, runner.run
         finally:
