@@ -32,7 +32,9 @@ class Settings(BaseSettings):
         description="The ledger Redis: credits, jobs, keys. Unset: one is started.",
     )
     cache_url: str | None = Field(
-        None, description="The cache Redis: features, rate limits. Unset: the ledger's server."
+        None,
+        description="The cache Redis: features, rate limits. Unset: `afa up` starts one, a cluster "
+        "takes the ledger's server.",
     )
     shared: str | None = Field(
         None,
