@@ -15,6 +15,8 @@ from pipelines.analysis.records import EMBEDDING_DIMENSION
 if TYPE_CHECKING:
     import torch
 
+    from pipelines.analysis.networks.checkpoint_model import CheckpointModel
+
 PathName = str | PathLike[str]
 
 
@@ -49,9 +51,11 @@ class Analyzer:
             self._embedding = embedding.build(cards, model_dir, self.device)
             trunks = self._embedding.models
             described = mood.build(cards, model_dir, self.device, loaded=trunks)
+            self._described = Both(described, self._embedding)
+            for model in dict.fromkeys((*trunks, *described.models)):
+                _try(model)
         except (CardError, CheckpointError) as error:
             raise ModelError(str(error)) from error
-        self._described = Both(described, self._embedding)
 
     def analyze(self, path: PathName) -> Track:
         """Analyse a file.
@@ -116,6 +120,28 @@ class Analyzer:
             vectors[path] = outcome[1].vector
         rows = np.array([vectors[path] for path in files], dtype=np.float32)
         return rows.reshape(len(files), EMBEDDING_DIMENSION)
+
+
+def _try(model: "CheckpointModel") -> None:
+    """Run a network once.
+
+    Raises:
+        CheckpointError: Its outputs are not those of its card, or not finite.
+        ModelError: It cannot be run.
+        MachineError: The device is broken, or too small for it.
+    """
+    from models.checkpoints.cache import CheckpointError
+    from pipelines.analysis.networks.checkpoint_model import reason_of
+    from pipelines.batching.device import is_device_fault, is_out_of_memory
+
+    try:
+        model.warm_up()
+    except CheckpointError:
+        raise
+    except Exception as error:
+        told = f"{model.model_id} cannot be run: {reason_of(error)}"
+        is_the_device = is_out_of_memory(error) or is_device_fault(error)
+        raise (MachineError if is_the_device else ModelError)(told) from error
 
 
 def _device(name: str) -> "torch.device":

@@ -19,6 +19,11 @@ def forward_alone(network: nn.Module, windows: Tensor, device: torch.device) -> 
     return {name: torch.cat([row[name].cpu() for row in rows]) for name in rows[0]}
 
 
+def sizes_of(outputs: Outputs) -> dict[str, int]:
+    """Give the dimensions of outputs ``[B, dimensions]``, as a card says them."""
+    return {name: rows.shape[1] for name, rows in outputs.items()}
+
+
 def forward_served(
     network: nn.Module, windows: Tensor, device: torch.device, max_windows: int
 ) -> dict[str, Tensor]:

@@ -13,14 +13,14 @@ import gc
 import sys
 import time
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from benchmarks.gpu.agreement import forward_alone, forward_served, lowest_cosine
+from benchmarks.gpu.agreement import forward_alone, forward_served, lowest_cosine, sizes_of
 from benchmarks.gpu.dry import NO_DEVICE, device_for, kernels
 from benchmarks.gpu.subjects import MIN_COSINE, Subject, subjects
 from benchmarks.report import Options
@@ -108,7 +108,10 @@ def check(subject: Subject, device: torch.device, effort: Effort = FULL) -> Foun
         del network
         if is_compilable:
             execution = Execution(torch.bfloat16, (1, effort.max_windows), cuda_graphs=True)
-            compiled = lowest_cosine(alone, forward_executed(subject, windows, device, execution))
+            outputs = sizes_of(alone)
+            compiled = lowest_cosine(
+                alone, forward_executed(subject, outputs, windows, device, execution)
+            )
     return Found(
         subject.name,
         parity=lowest_cosine(reference, alone),
@@ -124,7 +127,11 @@ def check(subject: Subject, device: torch.device, effort: Effort = FULL) -> Foun
 
 
 def forward_executed(
-    subject: Subject, windows: Tensor, device: torch.device, execution: Execution
+    subject: Subject,
+    outputs: Mapping[str, int],
+    windows: Tensor,
+    device: torch.device,
+    execution: Execution,
 ) -> dict[str, Tensor]:
     """Run a transformer as a deployment does: warmed up on the thread that serves, then batched."""
     card = ModelCard(
@@ -144,7 +151,7 @@ def forward_executed(
         front_end="",
         window_length=subject.n_samples,
         window_hop=subject.n_samples,
-        outputs={},
+        outputs=outputs,
     )
 
     async def serve() -> dict[str, Tensor]:

@@ -23,6 +23,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from transformers import PreTrainedModel
 
 from afa.cards import known_cards
+from benchmarks.gpu.agreement import sizes_of
 from benchmarks.gpu.subjects import Subject, networks
 from benchmarks.report import Options
 from configs.tables import load_table
@@ -166,6 +167,8 @@ def write_checkpoint(subject: Subject, like: ModelCard, folder: Path) -> tuple[M
         raise TypeError(f"{subject.name} is no network of transformers")
     trunk.save_pretrained(source)
     names = ("config.json", "model.safetensors")
+    with torch.inference_mode():
+        outputs = sizes_of(network(subject.windows(1)))
     card = replace(
         like,
         source=f"file://{source}",
@@ -174,6 +177,7 @@ def write_checkpoint(subject: Subject, like: ModelCard, folder: Path) -> tuple[M
         tensors_sha256="",
         window_length=subject.n_samples,
         window_hop=subject.n_samples,
+        outputs=outputs,
     )
     pull(card, folder / "models")
     return card, gflop_per_window(network, subject)

@@ -92,6 +92,41 @@ def test_the_example_of_the_page_is_checked_pulled_and_analyses_music(
     assert not track.embedding[96:].any()
 
 
+UNUSABLE = {
+    "embedding, tags: not finite": ("log1p(10 * bands)", "log(bands)", {}),
+    "cannot be run: ValueError: too loud": (
+        "window = torch.hann",
+        'if windows.any(): raise ValueError("too loud")\n        window = torch.hann',
+        {},
+    ),
+    "needs an output 'embedding'": ("", "", {"outputs": {"tags": 4}}),
+    "the card has 'embedding', the network gives tags": (
+        'return {"embedding": embedding, ',
+        "return {",
+        {},
+    ),
+    "has the shape (96,), the card says 1024": ("", "", {"outputs": {"embedding": 1024}}),
+}
+
+
+@pytest.mark.parametrize("told", UNUSABLE)
+def test_an_analyzer_refuses_a_network_that_it_cannot_use(
+    told: str, example: dict[str, Any], tmp_path: Path, model_dir: Path
+) -> None:
+    old, new, change = UNUSABLE[told]
+    if old:
+        code = Path("band_gru.py").read_text()
+        assert code.count(old) == 1
+        Path("band_gru.py").write_text(code.replace(old, new))
+        sys.modules.pop("band_gru")
+    for name in ("vibenet", "musicnn-mtt"):
+        (tmp_path / "models" / name).symlink_to(model_dir / name)
+    write(example | change, "models/cards.yaml")
+    assert run("pull", "band-gru").exit_code == 0
+    with pytest.raises(afa.ModelError, match=re.escape(told)):
+        afa.Analyzer("cpu", {"embedding": "band-gru"})
+
+
 def test_an_entry_point_names_a_network_too(example: dict[str, Any], tmp_path: Path) -> None:
     about = tmp_path / "band-1.0.dist-info"
     about.mkdir()

@@ -11,18 +11,19 @@ from torch import Tensor
 from models.checkpoints.cache import CheckpointError, load_tensors, verify
 from models.checkpoints.cards import CardError, ModelCard
 from models.projection import Projection, evidence_of
-from models.vibenet import ATTRIBUTES
-from pipelines.analysis.networks.checkpoint_model import CheckpointModel, load
-from pipelines.analysis.records import EMBEDDING_DIMENSION
+from pipelines.analysis.networks.checkpoint_model import (
+    CheckpointModel,
+    load,
+    noise,
+    outputs_fault,
+    reason_of,
+)
 from pipelines.analysis.tags.tagging import vocabulary_of
 
 N_WINDOWS = 3
 TOLERANCE = 1e-4
 """Of a row of a batch against the same window alone, by the largest value: kernels of other batch
 sizes sum in another order."""
-
-LEVEL = 0.1
-"""RMS of the noise that is sent through, about the level at which networks hear tracks."""
 
 _PLACEHOLDER = re.compile(r"label_?\d+", re.IGNORECASE)
 
@@ -57,24 +58,19 @@ def check_card(card: ModelCard, model_dir: Path, device: torch.device) -> Iterat
     except (CheckpointError, CardError) as error:
         yield Finding("weights and network", str(error))
         return
-    except (KeyError, RuntimeError, TypeError, ValueError) as error:
-        yield Finding(f"{card.network} takes the weights", _reason(error))
-        return
-    noise = LEVEL * torch.randn(
-        N_WINDOWS, card.window_length, generator=torch.Generator().manual_seed(0)
-    )
+    windows = noise(N_WINDOWS, card.window_length)
     try:
-        outputs = _run(model, noise)
+        outputs = _run(model, windows)
     except Exception as error:  # noqa: BLE001  whatever a stranger's network raises
-        yield Finding(f"it runs on windows of {card.window_length} samples", _reason(error))
+        yield Finding(f"it runs on windows of {card.window_length} samples", reason_of(error))
         return
     yield Finding(f"it runs on windows of {card.window_length} samples")
-    yield Finding("its outputs are the card's", _outputs_fault(card, outputs))
+    yield Finding("its outputs are the card's", outputs_fault(card, outputs))
     yield Finding("it answers silence with numbers", _silence_fault(model, card))
-    yield Finding("a row of a batch equals the window alone", _batch_fault(model, noise, outputs))
-    if "tags" in outputs:
+    yield Finding("a row of a batch equals the window alone", _batch_fault(model, windows, outputs))
+    if "tags" in outputs.keys() & card.outputs.keys():
         yield Finding("its tags are probabilities", _range_fault(outputs["tags"]))
-        yield Finding("its tags have names", _names_fault(card, model_dir, outputs["tags"]))
+        yield Finding("its tags have names", _names_fault(card, model_dir))
 
 
 def _check_parts(card: ModelCard, model_dir: Path, device: torch.device) -> Iterator[Finding]:
@@ -89,37 +85,15 @@ def _check_parts(card: ModelCard, model_dir: Path, device: torch.device) -> Iter
         rows = [{name: torch.rand(1, part.outputs[name]) for name in names} for part in card.parts]
         vector = projection([evidence_of(of_part) for of_part in rows])
     except (CheckpointError, KeyError, RuntimeError) as error:
-        yield Finding("it projects what its parts say", _reason(error))
+        yield Finding("it projects what its parts say", reason_of(error))
         return
     yield Finding("it projects what its parts say")
-    yield Finding("its outputs are the card's", _outputs_fault(card, {"embedding": vector[None]}))
+    yield Finding("its outputs are the card's", outputs_fault(card, {"embedding": vector[None]}))
 
 
 def _run(model: CheckpointModel, windows: Tensor) -> dict[str, Tensor]:
     with torch.inference_mode():
         return {name: rows.float().cpu() for name, rows in model.forward(windows).items()}
-
-
-def _reason(error: Exception) -> str:
-    return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
-
-
-def _outputs_fault(card: ModelCard, outputs: Mapping[str, Tensor]) -> str:
-    found = {name: tuple(rows.shape[1:]) for name, rows in outputs.items()}
-    for name, n_dimensions in card.outputs.items():
-        if name not in found:
-            return f"the card has {name!r}, the network gives {', '.join(sorted(found))}"
-        if found[name] != (n_dimensions,):
-            return f"{name} has the shape {found[name]}, the card says {n_dimensions}"
-    if card.role not in card.outputs:
-        return f"a checkpoint for {card.role} needs an output {card.role!r}"
-    if card.outputs.get("embedding", 0) > EMBEDDING_DIMENSION:
-        return f"an embedding has at most {EMBEDDING_DIMENSION} dimensions"
-    if card.outputs.get("attributes", len(ATTRIBUTES)) != len(ATTRIBUTES):
-        return f"the attributes are {', '.join(ATTRIBUTES)}"
-    if not all(bool(rows.isfinite().all()) for rows in outputs.values()):
-        return "noise gives numbers that are not finite"
-    return ""
 
 
 def _silence_fault(model: CheckpointModel, card: ModelCard) -> str:
@@ -149,13 +123,11 @@ def _range_fault(tags: Tensor) -> str:
     return f"they reach from {low:.2g} to {high:.2g}: put a sigmoid behind them"
 
 
-def _names_fault(card: ModelCard, model_dir: Path, tags: Tensor) -> str:
+def _names_fault(card: ModelCard, model_dir: Path) -> str:
     try:
         names = vocabulary_of(card, model_dir).names
-    except (CardError, CheckpointError, KeyError) as error:
+    except (CardError, CheckpointError) as error:
         return f"{error}: let config.json have id2label, and name it among the card's files"
-    if len(names) != tags.shape[1]:
-        return f"there are {len(names)} names for {tags.shape[1]} tags"
     unnamed = [name for name in names if _PLACEHOLDER.fullmatch(name)]
     if unnamed:
         return f"{unnamed[0]!r} is no name: customers would read it; put names into id2label"

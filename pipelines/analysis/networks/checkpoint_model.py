@@ -10,10 +10,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from models.checkpoints.cards import ModelCard
+from models.checkpoints.cache import CheckpointError
+from models.checkpoints.cards import CardError, ModelCard
 from models.networks import build_network
 from models.precision import HalvableNetwork, TransformerNetwork, halve_weights
+from models.vibenet import ATTRIBUTES
 from pipelines.analysis.networks.compiled import CompiledFile
+from pipelines.analysis.records import EMBEDDING_DIMENSION
 from pipelines.batching.cuda_graph import RecordedForward
 from pipelines.batching.windows import WindowSpec, cut, repeated, window_starts
 
@@ -43,6 +46,9 @@ MAX_COMPILED = 64
 """Shapes that torch may compile of one function. All transformers share one outermost function,
 whose eighth shape is the last by default: whatever came after would run uncompiled, and silently.
 """
+
+LEVEL = 0.1
+"""RMS of the noise that networks are tried on, about the level at which they hear tracks."""
 
 
 class CheckpointModel:
@@ -107,10 +113,13 @@ class CheckpointModel:
         return {name: rows[:n] for name, rows in outputs.items()}
 
     def warm_up(self) -> None:
-        """Run every compiled batch size (or one window) once, so that no request waits for it.
+        """Run every compiled batch size (or two windows) once, so that no request waits for it.
 
         To be called in the thread and on the stream of the forwards. What another replica has
-        compiled is taken over.
+        compiled is taken over. The first window is noise, the others are silence.
+
+        Raises:
+            CheckpointError: The outputs are not those of the card, or not finite.
         """
         begun_s = time.perf_counter()
         was_kept = False
@@ -120,15 +129,22 @@ class CheckpointModel:
             config.recompile_limit = MAX_COMPILED  # holds in this thread only
             was_kept = self._compiled is not None and self._compiled.restore()
         with torch.inference_mode():
-            for size in self.batch_sizes or (1,):
+            for size in self.batch_sizes or (2,):
                 windows = torch.zeros(size, self.spec.length, device=self.device)
-                self.forward(windows)
+                windows[0] = noise(1, self.spec.length)[0]
+                self._check(self.forward(windows))
                 if self._cuda_graphs and self.batch_sizes:
                     self._recorded[size] = RecordedForward(self.network, windows)
         if self._compiled is not None and self.batch_sizes and not was_kept:
             self._compiled.keep()
         took_s = time.perf_counter() - begun_s
         logger.info("%s is warm after %.1f s, compiled before: %s", self.model_id, took_s, was_kept)
+
+    def _check(self, outputs: Mapping[str, Tensor]) -> None:
+        fault = outputs_fault(self.card, outputs)
+        if fault:
+            remedy = f"`afa models check {self.model_id}` tells more."
+            raise CheckpointError(self.model_id, self.card.source, fault, remedy)
 
     def cut(self, samples: Tensor) -> Tensor:
         """Cut a track at the model's sample rate, ``[T]``, to windows ``[W, length]``.
@@ -153,9 +169,46 @@ def load(
 
     Raises:
         CheckpointError: It is not in ``model_dir``, or not what the card says.
+        CardError: No class here runs this card.
     """
-    network = build_network(card, model_dir)
+    try:
+        network = build_network(card, model_dir)
+    except CardError:
+        raise
+    except (KeyError, RuntimeError, TypeError, ValueError) as error:
+        reason = f"{card.network} does not take the weights: {reason_of(error)}"
+        remedy = "Put the network of these weights into its card."
+        raise CheckpointError(card.model_id, card.source, reason, remedy) from error
     compiled = None
     if execution.batch_sizes and card.format != "none":
         compiled = CompiledFile.of(card, model_dir, device)
     return CheckpointModel(card, network, device, max_windows, execution, compiled)
+
+
+def noise(n_windows: int, length: int) -> Tensor:
+    """Give windows of noise, the same every time, float32 ``[n_windows, length]``."""
+    return LEVEL * torch.randn(n_windows, length, generator=torch.Generator().manual_seed(0))
+
+
+def outputs_fault(card: ModelCard, outputs: Mapping[str, Tensor]) -> str:
+    """Say in what a network's outputs are not those of its card; "" where they are."""
+    found = {name: tuple(rows.shape[1:]) for name, rows in outputs.items()}
+    for name, n_dimensions in card.outputs.items():
+        if name not in found:
+            return f"the card has {name!r}, the network gives {', '.join(sorted(found))}"
+        if found[name] != (n_dimensions,):
+            return f"{name} has the shape {found[name]}, the card says {n_dimensions}"
+    if card.role not in card.outputs:
+        return f"a checkpoint for {card.role} needs an output {card.role!r}"
+    if card.outputs.get("embedding", 0) > EMBEDDING_DIMENSION:
+        return f"an embedding has at most {EMBEDDING_DIMENSION} dimensions"
+    if card.outputs.get("attributes", len(ATTRIBUTES)) != len(ATTRIBUTES):
+        return f"the attributes are {', '.join(ATTRIBUTES)}"
+    wrong = [name for name, rows in outputs.items() if not bool(rows.isfinite().all())]
+    return f"{', '.join(wrong)}: not finite" if wrong else ""
+
+
+def reason_of(error: Exception) -> str:
+    """Tell what a network raised, in a line."""
+    line, *_ = str(error).split("\n")
+    return f"{type(error).__name__}: {line}"

@@ -1,4 +1,5 @@
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -6,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from models.checkpoints.cache import CheckpointError
 from models.checkpoints.cards import ModelCard
 from pipelines.analysis.networks.checkpoint_model import EAGER, CheckpointModel, Execution
 
@@ -27,12 +29,12 @@ class Recorder(nn.Module):
 
     def forward(self, windows: Tensor) -> dict[str, Tensor]:
         self.batches.append(len(windows))
-        return {"sum": windows.sum(dim=1, keepdim=True)}
+        return {"tags": windows.sum(dim=1, keepdim=True)}
 
 
 @pytest.fixture
 def card(cards: dict[str, ModelCard]) -> ModelCard:
-    return cards["musicnn-mtt"]
+    return replace(cards["musicnn-mtt"], role="tags", outputs={"tags": 1})
 
 
 def test_the_card_gives_id_and_windows(card: ModelCard) -> None:
@@ -51,7 +53,7 @@ def test_batches_are_filled_up_to_a_compiled_size(card: ModelCard) -> None:
     assert network.compiled == {"dynamic": False}
     windows = torch.arange(15.0).reshape(5, 3)
     for n in (1, 2, 3, 4, 5):
-        got = model.forward(windows[:n])["sum"]
+        got = model.forward(windows[:n])["tags"]
         torch.testing.assert_close(got, windows[:n].sum(dim=1, keepdim=True))
     assert network.batches == [2, 2, 4, 4, 5]
 
@@ -62,8 +64,32 @@ def test_warming_up_runs_every_compiled_size_once(card: ModelCard) -> None:
     assert network.batches == [1, 8]
     eager = Recorder()
     CheckpointModel(card, eager, CPU).warm_up()
-    assert eager.batches == [1]
+    assert eager.batches == [2]
     assert eager.compiled == {}
+
+
+@pytest.mark.parametrize(
+    ("outputs", "answer", "told"),
+    [
+        ({"tags": 1}, lambda rows: {"tags": rows[:, :1] / 0}, "tags: not finite"),
+        ({"tags": 1}, lambda rows: {"tags": rows[:, :1].log()}, "tags: not finite"),
+        ({"tags": 2}, lambda rows: {"tags": rows[:, :3]}, r"shape \(3,\), the card says 2"),
+        ({"tags": 2}, lambda rows: {"embedding": rows[:, :2]}, "the network gives embedding"),
+        ({"sum": 1}, lambda rows: {"sum": rows[:, :1]}, "needs an output 'tags'"),
+        (
+            {"tags": 1, "embedding": 769},
+            lambda rows: {"tags": rows[:, :1], "embedding": rows[:, :769]},
+            "at most 768 dimensions",
+        ),
+    ],
+)
+def test_warming_up_refuses_what_the_card_does_not_say(
+    outputs: dict[str, int], answer: Any, told: str, card: ModelCard
+) -> None:
+    network = nn.Sequential()
+    network.forward = answer  # type: ignore[method-assign]
+    with pytest.raises(CheckpointError, match=told):
+        CheckpointModel(replace(card, outputs=outputs), network, CPU).warm_up()
 
 
 class Trunk(nn.Module):
@@ -95,7 +121,7 @@ class Transformer(Recorder):
         return run
 
     def forward(self, windows: Tensor) -> dict[str, Tensor]:
-        return {"sum": self.trunk(windows[:, :1])}
+        return {"tags": self.trunk(windows[:, :1])}
 
 
 def test_every_size_is_compiled_whatever_was_swapped_before(card: ModelCard) -> None:
