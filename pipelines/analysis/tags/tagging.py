@@ -72,6 +72,9 @@ AUDIOSET = Vocabulary(
 )
 """No reference distribution has been measured: moods are taken as rare, the rest as usual."""
 
+_FIRST_OF_AUDIOSET = ("Speech", "LABEL_0")
+"""How configurations begin that name AudioSet's classes, or none."""
+
 _VOCABULARIES = {"musicnn-mtt": MTT, "musicnn-msd-768": MSD}
 
 
@@ -79,18 +82,23 @@ def vocabulary_of(card: ModelCard, model_dir: Path) -> Vocabulary:
     """Give the vocabulary of a checkpoint's ``tags``.
 
     Raises:
-        CardError: Nobody wrote down what its tags are.
+        CardError: Nobody wrote down what its tags are, or not of as many as there are.
         CheckpointError: Its configuration should say so, and is not in the cache.
     """
     if card.model_id in _VOCABULARIES:
         return _VOCABULARIES[card.model_id]
-    if card.outputs.get("tags") == N_CLASSES:
+    n_tags = card.outputs.get("tags", 0)
+    labels: Mapping[str, str] = {}
+    if any(file.path == "config.json" for file in card.files):
+        labels = load_json(card, model_dir).get("id2label", {})
+    if n_tags == N_CLASSES and (not labels or labels.get("0") in _FIRST_OF_AUDIOSET):
         return AUDIOSET
-    if not any(file.path == "config.json" for file in card.files):
+    if not labels:
         raise CardError(f"{card.model_id} has no tag vocabulary")
-    labels: Mapping[str, str] = load_json(card, model_dir)["id2label"]
+    if set(labels) != {str(i) for i in range(n_tags)}:
+        raise CardError(f"{card.model_id}: {len(labels)} names for {n_tags} tags")
     # Discogs labels are "genre---style".
-    names = tuple(labels[str(i)].split("---")[-1].lower() for i in range(len(labels)))
+    names = tuple(labels[str(i)].split("---")[-1].lower() for i in range(n_tags))
     return Vocabulary(names, dict.fromkeys(names, _RARE))
 
 

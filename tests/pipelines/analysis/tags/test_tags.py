@@ -1,14 +1,17 @@
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
-from models.checkpoints.cards import CardError, ModelCard
+from models.checkpoints.cards import CardError, CardFile, ModelCard
+from models.checkpoints.sources import file_sha256
 from models.musicnn import MSD_TAGS, MTT_TAGS
 from pipelines.analysis.records import MoodTag
 from pipelines.analysis.tags import kinds
 from pipelines.analysis.tags.attributes import attributes_from_tags
+from pipelines.analysis.tags.audioset import N_CLASSES
 from pipelines.analysis.tags.tagging import (
     AUDIOSET,
     MAX_TAGS,
@@ -88,6 +91,28 @@ def test_every_tag_has_a_reference(cards: dict[str, ModelCard]) -> None:
         assert all(0.01 <= value < 0.5 for value in vocabulary.reference.values())
     with pytest.raises(CardError, match="no tag vocabulary"):
         vocabulary_of(cards["vibenet"], Path("unused"))
+
+
+@pytest.mark.parametrize(
+    ("first", "names"),
+    [
+        ("Calm", ("calm", *map(str, range(1, N_CLASSES)))),
+        ("Speech", AUDIOSET.names),
+        ("LABEL_0", AUDIOSET.names),
+    ],
+)
+def test_names_of_ones_own_win_over_audiosets(
+    first: str, names: tuple[str, ...], cards: dict[str, ModelCard], tmp_path: Path
+) -> None:
+    labels = dict(enumerate((first, *map(str, range(1, N_CLASSES)))))
+    config = tmp_path / "own" / "config.json"
+    config.parent.mkdir()
+    config.write_text(json.dumps({"id2label": labels}))
+    file = CardFile("config.json", file_sha256(config))
+    card = replace(cards["ast-audioset"], model_id="own", files=(file,))
+    assert vocabulary_of(card, tmp_path).names == names
+    with pytest.raises(CardError, match="527 names for 4 tags"):
+        vocabulary_of(replace(card, outputs={"tags": 4}), tmp_path)
 
 
 def heard(vocabulary: Vocabulary, *tags: str) -> dict[str, float]:
