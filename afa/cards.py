@@ -1,6 +1,7 @@
 """The cards that this machine knows: those that come with afa, and the operator's own."""
 
-from functools import lru_cache
+import logging
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,8 @@ import yaml
 
 from configs.tables import load_table
 from models.checkpoints.cards import CardError, ModelCard, parse_cards
+
+logger = logging.getLogger(__name__)
 
 OWN_CARDS = "cards.yaml"
 """Cards of the operator's own checkpoints, in the model folder; written like ours."""
@@ -19,11 +22,17 @@ def known_cards(model_dir: Path) -> dict[str, ModelCard]:
     Raises:
         CardError: A card is malformed, or has an id that is taken.
     """
-    path = model_dir / OWN_CARDS
-    try:
-        return _parsed_cards(path, path.stat().st_mtime_ns)
-    except FileNotFoundError:
-        return _parsed_cards(None, 0)
+    cards, faults = _read(model_dir)
+    if faults:
+        raise CardError(faults[0])
+    return cards
+
+
+def usable_cards(model_dir: Path) -> dict[str, ModelCard]:
+    """Give every card as `known_cards`, for a service: what is malformed is logged and left out."""
+    cards, faults = _read(model_dir)
+    _log(faults)
+    return cards
 
 
 def read_cards(path: Path) -> dict[str, ModelCard]:
@@ -36,23 +45,52 @@ def read_cards(path: Path) -> dict[str, ModelCard]:
 
 
 @lru_cache(maxsize=8)
-def _parsed_cards(own: Path | None, changed_ns: int) -> dict[str, ModelCard]:
+def _log(faults: tuple[str, ...]) -> None:
+    """Log what is wrong with cards, once and not at every request."""
+    for fault in faults:
+        logger.error("left out: %s", fault)
+
+
+@cache
+def _shipped() -> dict[str, ModelCard]:
+    return parse_cards(load_table("models"))
+
+
+def _read(model_dir: Path) -> tuple[dict[str, ModelCard], tuple[str, ...]]:
+    """Give the cards, and what is wrong with others of the operator's."""
+    path = model_dir / OWN_CARDS
+    try:
+        changed_ns = path.stat().st_mtime_ns
+    except FileNotFoundError:
+        return _shipped(), ()
+    return _parsed(path, changed_ns)
+
+
+@lru_cache(maxsize=8)
+def _parsed(path: Path, changed_ns: int) -> tuple[dict[str, ModelCard], tuple[str, ...]]:
     del changed_ns  # part of the key: a changed file is read again
-    table: dict[str, Any] = load_table("models")
-    if own is not None:
-        more = _table(own)
-        taken = table.keys() & more.keys()
-        if taken:
-            raise CardError(f"{own}: {', '.join(sorted(taken))} is the id of another card")
-        table |= more
-    return parse_cards(table)
+    try:
+        table = _table(path)
+    except CardError as error:
+        return _shipped(), (str(error),)
+    cards, faults = dict(_shipped()), []
+    for model_id, fields in table.items():
+        try:
+            cards |= parse_cards({model_id: fields}, cards)
+        except CardError as error:
+            faults.append(f"{path}: {error}")
+    return cards, tuple(faults)
 
 
 def _table(path: Path) -> dict[str, Any]:
     try:
         table = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+    except OSError as error:
+        raise CardError(f"{path} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise CardError(f"{path} is not UTF-8") from error
     except yaml.YAMLError as error:
         raise CardError(f"{path} is not YAML: {error}") from error
-    if not isinstance(table, dict) or not all(isinstance(card, dict) for card in table.values()):
+    if not isinstance(table, dict):
         raise CardError(f"{path} must map model ids to the fields of their cards")
     return table

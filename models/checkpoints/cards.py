@@ -113,16 +113,29 @@ class ModelCard:
         return any(PurePath(file.path).name == TOKENIZER for file in self.files)
 
 
-def parse_cards(table: Mapping[str, Any]) -> dict[str, ModelCard]:
+def parse_cards(
+    table: Mapping[str, Any], known: Mapping[str, ModelCard] | None = None
+) -> dict[str, ModelCard]:
     """Build the cards from the parsed models table (id → fields), in the table's order.
 
+    Args:
+        table: What was read.
+        known: Cards that are there already, which parts may name.
+
     Raises:
-        CardError: Unknown or missing field, wrong type, an unpinned source, or a part whose card
-            does not stand before.
+        CardError: Unknown or missing field, wrong type, an unpinned source, an id that is taken, or
+            a part whose card does not stand before.
     """
+    known = known or {}
     cards: dict[str, ModelCard] = {}
     for model_id, fields in table.items():
-        cards[model_id] = _parse_card(model_id, fields, cards)
+        if not isinstance(model_id, str):
+            raise CardError(f"{model_id}: an id is text, as my-net")
+        if model_id in known:
+            raise CardError(f"{model_id} is the id of another card")
+        if not isinstance(fields, Mapping):
+            raise CardError(f"{model_id}: a card has fields, such as role, network and source")
+        cards[model_id] = _parse_card(model_id, fields, {**known, **cards})
     return cards
 
 
@@ -203,9 +216,9 @@ def _parse_card(
 
     window = take("window", dict)
     parts = take("parts", list, [])
-    unknown = [part for part in parts if part not in known]
-    if unknown:
-        raise CardError(f"{model_id}: no card of {unknown[0]!r} stands before it")
+    for part in parts:
+        if not isinstance(part, str) or part not in known:
+            raise CardError(f"{model_id}: no card of {part!r} stands before it")
     card = ModelCard(
         model_id=model_id,
         role=choice("role", Role),
@@ -230,7 +243,7 @@ def _parse_card(
         parts=tuple(known[part] for part in parts),
     )
     if rest:
-        raise CardError(f"{model_id}: unknown field {', '.join(sorted(rest))}")
+        raise CardError(f"{model_id}: unknown field {', '.join(map(str, rest))}")
     _check(card, window)
     return card
 
@@ -256,6 +269,7 @@ def _check(card: ModelCard, window: Mapping[str, Any]) -> None:
         "rate, window and dimensions are positive integers": any(
             type(n) is not int or n < 1 for n in numbers
         ),
+        "outputs have names": not all(isinstance(name, str) for name in card.outputs),
         "the source is unknown or not pinned": not any(
             re.fullmatch(pattern, card.source) for pattern in _SOURCES.values()
         ),

@@ -93,7 +93,8 @@ def pull_command(
 def list_command() -> None:
     """Show every card: role, licence, whether it is here, and whether it is in use."""
     settings = Settings()
-    defaults = {card.model_id for card in default_cards(settings)}
+    with told(CardError):
+        defaults = {card.model_id for card in default_cards(settings)}
     serving = asyncio.run(serving_ids(settings))
     names = (Column(name, no_wrap=True) for name in ("id", "role"))
     table = Table(*names, "default", "licence", "here", "serves", box=SIMPLE, padding=(0, 1, 0, 0))

@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from afa.cards import known_cards
+from afa.cards import usable_cards
 from models.checkpoints.cards import ModelCard, choose_cards
 from serve_app.composition.files import checkpoint_mirror, tracks_mirror
 from serve_app.composition.model_args import ModelArgs
@@ -52,7 +52,7 @@ class ModelOptions(ModelArgs):
             CardError: The choice names what is not known, or what the licence policy refuses.
         """
         return choose_cards(
-            known_cards(self.model_dir), self.licences, self.chosen | dict(chosen or {})
+            usable_cards(self.model_dir), self.licences, self.chosen | dict(chosen or {})
         )
 
 

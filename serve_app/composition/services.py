@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from afa.cards import known_cards
+from afa.cards import usable_cards
 from serve_app.api.services import ApiServices, Operations
 from serve_app.checkpoints.choice import models_name
 from serve_app.checkpoints.named import NamedModels
@@ -103,7 +103,7 @@ def _feature_cache(
 def _named_models(around: Surroundings) -> NamedModels:
     options = around.options
     return NamedModels(
-        partial(known_cards, options.model_dir),
+        partial(usable_cards, options.model_dir),
         around.watch.models if around.watch else lambda: around.models,
         options.model_dir,
         options.licences,

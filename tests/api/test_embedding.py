@@ -37,6 +37,18 @@ async def with_words(
         yield application
 
 
+async def test_a_card_that_is_wrong_spoils_no_answer(
+    with_words: Application, tmp_path: Path
+) -> None:
+    with (tmp_path / "cards.yaml").open("a") as cards:
+        cards.write("1:\n  role: embedding\n")
+    client = with_words.client("pro")
+    listed = await client.get("/v1/models")
+    assert WORDS in {item["id"] for item in listed.json()["items"]}
+    asked = await client.get("/v1/similar", params={"text": "slow piano", "model": WORDS})
+    assert f"there are no vectors of '{WORDS}'" in asked.json()["message"]
+
+
 def lines(answer: Any) -> list[dict[str, Any]]:
     assert answer.status_code == 200, answer.text
     return [json.loads(line) for line in answer.text.splitlines()]

@@ -44,6 +44,8 @@ def test_a_card_says_what_the_table_says() -> None:
     [
         ({"licence": None}, "licence is missing; it is a str"),
         ({"colour": "red"}, "unknown field colour"),
+        ({"parts": [{"a": 1}]}, "no card of {'a': 1} stands before it"),
+        ({"outputs": {1: 3}}, "outputs have names"),
         ({"role": "smell"}, "role must be one of"),
         ({"licence_class": "free"}, "licence_class must be one of"),
         ({"sample_rate": "16000"}, "sample_rate must be int"),
@@ -78,6 +80,8 @@ def test_parts_are_cards_that_stand_before() -> None:
 def test_an_id_that_is_no_folder_name_is_refused() -> None:
     with pytest.raises(CardError, match="the id"):
         parse_cards({"../thing": card()})
+    with pytest.raises(CardError, match="unknown field 1, colour"):
+        parse_cards({"thing": card() | {1: 2, "colour": "red"}})
 
 
 def test_the_shipped_cards_are_complete(cards: dict[str, ModelCard]) -> None:

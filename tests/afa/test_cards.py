@@ -1,0 +1,71 @@
+"""The operator's own cards: one that is wrong spoils no other."""
+
+import logging
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from afa.cards import known_cards, usable_cards
+from models.checkpoints.cards import CardError
+from serve_app.cli.main import app
+from serve_app.composition.options import ModelOptions
+from tests.data.small_checkpoints import ast_card, write_ast
+
+WRONG = {
+    "1:\n  role: embedding\n": "1: an id is text, as my-net",
+    "bad:\n  role: embedding\n": "bad: window is missing",
+    "bad: 3\n": "bad: a card has fields",
+    "vibenet:\n  role: embedding\n": "vibenet is the id of another card",
+}
+UNREADABLE = {
+    b"own: {\n": "is not YAML",
+    b"- own\n": "must map model ids",
+    "own: é\n".encode("latin-1"): "is not UTF-8",
+}
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A card that is right."""
+    folder = tmp_path_factory.mktemp("own-ast")
+    write_ast(folder, 0)
+    return yaml.safe_dump({"own-ast": ast_card(folder)})
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_card_that_is_wrong_is_left_out_of_a_service_and_logged_once(
+    wrong: str, own: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "cards.yaml"
+    path.write_text(wrong + own)
+    with caplog.at_level(logging.ERROR):
+        assert {"own-ast", "vibenet"} <= usable_cards(tmp_path).keys()
+        usable_cards(tmp_path)
+    (line,) = caplog.messages
+    assert line.startswith(f"left out: {path}: {WRONG[wrong]}")
+    with pytest.raises(CardError, match=f"{path}: {WRONG[wrong]}"):
+        known_cards(tmp_path)
+    chosen = ModelOptions(model_dir=tmp_path).cards({"embedding": "own-ast"})
+    assert chosen["embedding"][0].model_id == "own-ast"
+
+
+@pytest.mark.parametrize("content", UNREADABLE)
+def test_a_file_that_is_none_leaves_those_of_afa(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "cards.yaml").write_bytes(content)
+    assert usable_cards(tmp_path) == usable_cards(tmp_path / "none") != {}
+    with pytest.raises(CardError, match=f"cards.yaml {UNREADABLE[content]}"):
+        known_cards(tmp_path)
+
+
+@pytest.mark.parametrize("command", [("list",), ("check", "own"), ("pull", "own"), ("verify",)])
+def test_the_commands_tell_it_in_a_line(
+    command: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("AFA_DATA_DIR", "AFA_MODEL_DIR"):
+        monkeypatch.setenv(name, str(tmp_path))
+    (tmp_path / "cards.yaml").write_text(next(iter(WRONG)))
+    done = CliRunner().invoke(app, ["models", *command])
+    assert done.exit_code == 1
+    assert done.output == f"afa: {tmp_path}/cards.yaml: 1: an id is text, as my-net\n"
