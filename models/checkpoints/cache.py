@@ -192,7 +192,10 @@ def _convert(
     except WrongFileError as error:
         remedy = "If that is the file that you want, put its digest into the card."
         raise CheckpointError(card.model_id, card.source, str(error), remedy) from error
-    except (SourceError, ConversionError) as error:
+    except ConversionError as error:
+        remedy = "Correct format, files or state_key of the card, or write the file anew."
+        raise CheckpointError(card.model_id, card.source, str(error), remedy) from error
+    except SourceError as error:
         raise CheckpointError(card.model_id, card.source, str(error)) from error
     save_file(tensors, made / WEIGHTS)
     _write_manifest(card, made, tensor_digest(tensors))

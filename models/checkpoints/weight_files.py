@@ -3,20 +3,18 @@
 Pickles are read with ``weights_only``: no code of a checkpoint ever runs.
 """
 
-import pickle
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
 from models.checkpoints.cards import Format
 from models.checkpoints.onnx_weights import read_initializers
-from models.checkpoints.tf_checkpoint import BundleError, read_bundle
+from models.checkpoints.tf_checkpoint import read_bundle
 
 # What training leaves behind in a TensorFlow checkpoint: Adam's moments and step counters.
 _OPTIMISER = ("/Adam", "beta1_power", "beta2_power", "global_step")
@@ -50,6 +48,9 @@ def read_tensors(kind: Format, paths: Sequence[Path], state_key: str = "") -> di
         ConversionError: See there.
     """
     try:
+        for path in paths:
+            if not path.stat().st_size:
+                raise ConversionError(f"{path.name} is empty")
         if kind == "safetensors":
             return load_file(_only(paths))
         if kind == "onnx":
@@ -57,8 +58,11 @@ def read_tensors(kind: Format, paths: Sequence[Path], state_key: str = "") -> di
         if kind == "tensorflow":
             return _read_tensorflow(paths)
         states = [_read_torch(path, state_key) for path in paths]
-    except (OSError, BundleError, SafetensorError, pickle.UnpicklingError, KeyError) as error:
-        raise ConversionError(f"unreadable {kind} weights: {error}") from error
+    except ConversionError:
+        raise
+    except Exception as error:  # what the readers of four formats raise is not written down
+        reason = str(error).partition("\n")[0] or type(error).__name__
+        raise ConversionError(f"unreadable {kind} weights: {reason}") from error
     if len(states) == 1:
         return states[0]
     return {
@@ -75,6 +79,8 @@ def _only(paths: Sequence[Path]) -> Path:
 
 
 def _read_tensorflow(paths: Sequence[Path]) -> dict[str, Tensor]:
+    if len(paths) != 2:
+        raise ConversionError(f"expected an index and a data file, not {len(paths)} file(s)")
     index, data = paths
     bundle = read_bundle(index.read_bytes(), data.read_bytes())
     return {
@@ -88,6 +94,9 @@ def _read_torch(path: Path, state_key: str) -> dict[str, Tensor]:
     with torch.serialization.safe_globals(_NUMPY_SCALARS):
         state = torch.load(path, map_location="cpu", weights_only=True)
     if state_key:
+        if not isinstance(state, Mapping) or state_key not in state:
+            found = ", ".join(map(str, state)) if isinstance(state, Mapping) else "no keys at all"
+            raise ConversionError(f"{path.name} has no state_key {state_key!r}; it has {found}")
         state = state[state_key]
     if not isinstance(state, Mapping) or not all(isinstance(v, Tensor) for v in state.values()):
         raise ConversionError(f"{path.name} holds more than tensors; a state key is missing")

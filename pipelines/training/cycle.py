@@ -1,7 +1,7 @@
 """One cycle of the learning rate, and weights that are averaged on the way."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from pipelines.training.plan import PlanError, RenderPlan, parsed
+from pipelines.training.plan import RenderPlan, check_parts, parsed
 
 _BETAS = (0.9, 0.98)
 _LAST_RATE = 1e-3
@@ -50,14 +50,13 @@ class CycleRun:
     fit: CyclePlan
 
 
-def parse_run(content: Mapping[str, Any]) -> CycleRun:
+def parse_run(content: Any) -> CycleRun:
     """Build a run from a parsed file.
 
     Raises:
-        PlanError: A field is missing or unknown.
+        PlanError: A field is missing, unknown or of another kind.
     """
-    if set(content) != {"render", "fit"}:
-        raise PlanError(f"a run has 'render' and 'fit', not {sorted(content)}")
+    check_parts(content, "render", "fit")
     return CycleRun(parsed(RenderPlan, content["render"]), parsed(CyclePlan, content["fit"]))
 
 

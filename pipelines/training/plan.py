@@ -1,9 +1,9 @@
 """What a training run does, as one file describes it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, get_origin, get_type_hints
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -11,6 +11,21 @@ if TYPE_CHECKING:
 
 MODULES = "module"
 """The kind of clips that tracker modules are."""
+
+
+_POSITIVE = frozenset(
+    {
+        *("steps", "batch", "segment_frames", "peak_rate", "warm_up_steps", "channels"),
+        *("n_blocks", "clip_s", "validation_every", "tracks_of_a_package", "n_parts", "part_s"),
+    }
+)
+_KINDS = {
+    int: "a whole number",
+    float: "a number",
+    str: "text",
+    Sequence: "a list",
+    Mapping: "names with numbers",
+}
 
 
 class PlanError(ValueError):
@@ -124,18 +139,19 @@ class Plan:
     modules: Sequence[str] = ()
 
 
-def parse_plan(content: Mapping[str, Any]) -> Plan:
+def parse_plan(content: Any) -> Plan:
     """Build a plan from a parsed file.
 
     Raises:
-        PlanError: A field is missing or unknown, or shares are not positive.
+        PlanError: A field is missing, unknown or of another kind, or shares are not positive.
     """
-    if set(content) - {"modules"} != {"render", "fit"}:
-        raise PlanError(f"a run has 'render' and 'fit' (and 'modules'), not {sorted(content)}")
+    check_parts(content, "render", "fit", optional="modules")
+    modules = content.get("modules", ())
+    _check("modules", Sequence, modules)
     plan = Plan(
         parsed(RenderPlan, content["render"]),
         parsed(FitPlan, content["fit"]),
-        content.get("modules", ()),
+        modules,
     )
     if not plan.render.shares or min(plan.render.shares.values()) < 0:
         raise PlanError("render.shares must name kinds with shares that are not negative")
@@ -145,17 +161,46 @@ def parse_plan(content: Mapping[str, Any]) -> Plan:
     return plan
 
 
-def parsed(kind: type[_Part], content: Mapping[str, Any]) -> _Part:
+def parsed(kind: type[_Part], content: Any) -> _Part:
     """Build a part of a plan from the fields of a parsed file.
 
     Raises:
-        PlanError: A field is missing or unknown.
+        PlanError: A field is missing, unknown, of another kind, or not above 0 where it must be.
     """
-    known = {field.name for field in fields(kind)}
-    missing, surplus = known - set(content), set(content) - known
+    if not isinstance(content, Mapping):
+        raise PlanError(f"{kind.__name__} has fields, not {content!r}")
+    known = get_type_hints(kind)
+    missing, surplus = known.keys() - content.keys(), content.keys() - known.keys()
     if missing or surplus:
-        raise PlanError(f"{kind.__name__}: missing {sorted(missing)}, unknown {sorted(surplus)}")
+        told = f"missing {sorted(missing)}, unknown {sorted(surplus, key=str)}"
+        raise PlanError(f"{kind.__name__}: {told}")
+    for name, value in content.items():
+        _check(f"{kind.__name__}: {name}", get_origin(known[name]) or known[name], value)
+        if name in _POSITIVE and value <= 0:
+            raise PlanError(f"{kind.__name__}: {name} must be above 0, not {value}")
     return kind(**content)
+
+
+def check_parts(content: Any, *names: str, optional: str = "") -> None:
+    """Look whether a parsed file has the parts of a run.
+
+    Raises:
+        PlanError: It has others, or none.
+    """
+    found = set(content) if isinstance(content, Mapping) else set()
+    if found - {optional} != set(names):
+        wanted = " and ".join(map(repr, names)) + (f" (and {optional!r})" if optional else "")
+        raise PlanError(f"a run has {wanted}, not {', '.join(map(repr, found)) or 'nothing'}")
+
+
+def _check(name: str, kind: type, value: object) -> None:
+    allowed = (int, float) if kind is float else kind
+    is_text = isinstance(value, str) and kind is not str
+    is_right = isinstance(value, allowed) and not is_text and not isinstance(value, bool)
+    if is_right and isinstance(value, Mapping):
+        is_right = all(isinstance(weight, int | float) for weight in value.values())
+    if not is_right:
+        raise PlanError(f"{name} is {_KINDS[kind]}, not {value!r}")
 
 
 def below(root: Path, names: Mapping[str, int]) -> list[Path]:

@@ -272,6 +272,9 @@ def test_the_template_holds_and_its_own_test_passes(
     for name in ("Loud", "../x", "torch net"):
         assert "is no model id" in run("new", name).output
     assert "word of Python" in run("new", "json").output
+    for name in ("torch", "afa", "configs"):
+        assert f"a module {name} is installed already" in run("new", name).output
+        assert not Path(name).exists()
 
 
 def test_a_card_that_is_not_there_is_named(tmp_path: Path) -> None:

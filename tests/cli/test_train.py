@@ -114,6 +114,18 @@ def test_a_bad_description_is_told(tmp_path: Path) -> None:
     assert "missing" in result.output
 
 
+@pytest.mark.parametrize("network", ["beats", "key", "chords", "embedding", "landmarks"])
+@pytest.mark.parametrize("content", [b"", b"render: 1\nfit: 2\n", b"fit: {\n", b"\xe9"])
+def test_a_description_that_is_none_is_told(network: str, content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "bad.yaml"
+    path.write_bytes(content)
+    music = [str(tmp_path)] if network == "landmarks" else []
+    options = ["--config", str(path), "--work", str(tmp_path)]
+    result = CliRunner().invoke(app, ["train", network, *music, *options])
+    assert result.exit_code == 1
+    assert result.output.startswith("afa: ")
+
+
 @pytest.mark.slow
 def test_an_embedding_is_learnt_from_a_package_and_exported(
     tmp_path: Path, checkpoint: Callable[[str], dict[str, Tensor]]

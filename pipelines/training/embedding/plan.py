@@ -1,6 +1,6 @@
 """What a run that learns the projection of the embedding does, as one file describes it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,7 +32,7 @@ class EmbeddingPlan:
     seed: int
 
 
-def parse_embedding_plan(content: Mapping[str, Any]) -> EmbeddingPlan:
+def parse_embedding_plan(content: Any) -> EmbeddingPlan:
     """Build a plan from a parsed file.
 
     Raises:

@@ -1,11 +1,10 @@
 """What a run that trains the evidence network does, as one file describes it."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from pipelines.training.cycle import CyclePlan
-from pipelines.training.plan import PlanError, parsed
+from pipelines.training.plan import PlanError, check_parts, parsed
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,15 +20,14 @@ class LandmarksRun:
     fit: CyclePlan
 
 
-def parse_landmarks_run(content: Mapping[str, Any]) -> LandmarksRun:
+def parse_landmarks_run(content: Any) -> LandmarksRun:
     """Build a run from a parsed file.
 
     Raises:
         PlanError: A field is missing or unknown, or no track would be left for training.
     """
-    if set(content) != {"validation_every", "fit"}:
-        raise PlanError(f"a run has 'validation_every' and 'fit', not {sorted(content)}")
+    check_parts(content, "validation_every", "fit")
     validation_every = content["validation_every"]
-    if validation_every < 2:
-        raise PlanError(f"validation_every must be 2 or more, not {validation_every}")
+    if type(validation_every) is not int or validation_every < 2:
+        raise PlanError(f"validation_every must be 2 or more, not {validation_every!r}")
     return LandmarksRun(validation_every, parsed(CyclePlan, content["fit"]))

@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Mapping
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from string import Template
 from tempfile import TemporaryDirectory
@@ -33,10 +34,12 @@ def new_command(
     if keyword.iskeyword(module) or module in sys.stdlib_module_names:
         fail(f"{module} is a word of Python; choose another name, as my-{name}")
     folder = into.absolute() / name
+    if folder.exists():
+        fail(f"{folder} is there already; choose another name or --into")
+    if find_spec(module) is not None:
+        fail(f"a module {module} is installed already; choose another name, as my-{name}")
     try:
         folder.mkdir(parents=True)
-    except FileExistsError:
-        fail(f"{folder} is there already; choose another name or --into")
     except OSError as error:
         fail(f"{folder} cannot be made: {error.strerror}")
     write_network(name, module, folder)

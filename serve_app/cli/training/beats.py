@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-import yaml
 from rich.progress import Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from configs.tables import load_table
 from serve_app.cli.environment import console, fail, needing, told
 from serve_app.cli.training.chords import chords
+from serve_app.cli.training.cycle import described
 from serve_app.cli.training.embedding import embedding
 from serve_app.cli.training.key import key
 from serve_app.cli.training.landmarks import landmarks
@@ -72,9 +71,8 @@ def beats(
     os.environ.setdefault("OMP_NUM_THREADS", str(threads))
     from pipelines.training.plan import PlanError, parse_plan
 
-    with told(PlanError, OSError, yaml.YAMLError):
-        content = yaml.safe_load(config.read_text()) if config else load_table("train_beats")
-        plan = parse_plan(content)
+    with told(PlanError, OSError):
+        plan = parse_plan(described(config, "train_beats"))
         work.mkdir(parents=True, exist_ok=True)
         for part in Part:
             if parts and part not in parts:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 import yaml
@@ -45,6 +45,14 @@ Music = Annotated[
 Target = Annotated[Path, typer.Option(help="The exported weights.")]
 
 
+def described(config: Path | None, table: str) -> Any:
+    """Read the run's description; of those that come with afa where none is given."""
+    if config is None:
+        return load_table(table)
+    with told(OSError, UnicodeDecodeError, yaml.YAMLError):
+        return yaml.safe_load(config.read_text(encoding="utf-8"))
+
+
 def work_folder(network: Network) -> Path:
     """Give where a network's clips lie if nobody says otherwise."""
     return Path.home() / ".cache" / "afa" / "training" / network
@@ -65,9 +73,8 @@ def train(
     from pipelines.training.cycle import parse_run, split_clips
     from pipelines.training.plan import PlanError
 
-    with told(PlanError, OSError, yaml.YAMLError):
-        content = yaml.safe_load(config.read_text()) if config else load_table(f"train_{network}")
-        plan = parse_run(content)
+    with told(PlanError, OSError):
+        plan = parse_run(described(config, f"train_{network}"))
         work.mkdir(parents=True, exist_ok=True)
         if not parts or Part.RENDER in parts:
             _render(network, plan, work, jobs)

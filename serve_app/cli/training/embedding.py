@@ -7,14 +7,13 @@ from subprocess import CalledProcessError
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-import yaml
 from rich.progress import Progress
 
 from afa.cards import known_cards
 from configs.settings import Settings
-from configs.tables import load_table
 from models.checkpoints.cards import ModelCard
 from serve_app.cli.environment import console, fail, told
+from serve_app.cli.training.cycle import described
 
 if TYPE_CHECKING:
     from pipelines.training.embedding.plan import EmbeddingPlan
@@ -56,9 +55,8 @@ def embedding(
     from pipelines.training.embedding.plan import parse_embedding_plan
     from pipelines.training.plan import PlanError
 
-    with told(PlanError, OSError, yaml.YAMLError):
-        content = yaml.safe_load(config.read_text()) if config else load_table("train_embedding")
-        plan = parse_embedding_plan(content)
+    with told(PlanError, OSError):
+        plan = parse_embedding_plan(described(config, "train_embedding"))
         card = known_cards(Settings().resolved_model_dir())[MODEL]
         for part in parts or Part:
             if part is Part.FETCH:

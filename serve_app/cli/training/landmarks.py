@@ -5,13 +5,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-import yaml
 
-from configs.tables import load_table
 from models.fingerprint.landmarks import MODEL_ID
 from serve_app.cli.analysis.sources import SOURCES_HELP
 from serve_app.cli.environment import console, fail, told
-from serve_app.cli.training.cycle import Config, Target, Threads, training_bar
+from serve_app.cli.training.cycle import Config, Target, Threads, described, training_bar
 from serve_app.cli.training.music import read_music
 
 WEIGHTS = Path(f"models/weights/{MODEL_ID}.safetensors")
@@ -44,9 +42,8 @@ def landmarks(
     from pipelines.training.plan import PlanError
 
     torch.set_num_threads(threads)
-    with told(PlanError, OSError, yaml.YAMLError):
-        content = yaml.safe_load(config.read_text()) if config else load_table("train_landmarks")
-        plan = parse_landmarks_run(content)
+    with told(PlanError, OSError):
+        plan = parse_landmarks_run(described(config, "train_landmarks"))
         fingerprinter = Fingerprinter()
         kept = read_music(sources, work / MODEL_ID, lambda file: read_track(file, fingerprinter))
         training, validation = split_tracks(kept, plan.validation_every)

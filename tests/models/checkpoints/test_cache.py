@@ -76,6 +76,32 @@ def test_weights_are_found_inside_a_training_checkpoint(
         pull(make_card("training.pt"), tmp_path / "other")
 
 
+def test_weights_that_cannot_be_read_are_told_in_a_line(
+    make_card: MakeCard, tmp_path: Path
+) -> None:
+    folder = tmp_path / "source"
+    (folder / "empty.pt").touch()
+    (folder / "half.pt").write_bytes((folder / "plain.pt").read_bytes()[:700])
+    (folder / "garbage").write_bytes(b"garbage" * 9)
+    faults = [
+        (make_card("empty.pt"), "empty.pt is empty"),
+        (make_card("half.pt"), "unreadable torch weights: PytorchStreamReader failed"),
+        (make_card("garbage", format="onnx"), "unreadable onnx weights: "),
+        (make_card("garbage", format="safetensors"), "unreadable safetensors weights: "),
+        (make_card("garbage", format="tensorflow"), "an index and a data file, not 1 file"),
+        (make_card("garbage", "garbage", format="tensorflow"), "not a checkpoint index"),
+        (
+            make_card("training.pt", state_key="nokey"),
+            "training.pt has no state_key 'nokey'; it has state, loss, epoch",
+        ),
+    ]
+    for card, told in faults:
+        with pytest.raises(CheckpointError, match=told) as caught:
+            pull(card, tmp_path / "cache")
+        assert "Correct format, files or state_key" in str(caught.value)
+        assert "\n" not in str(caught.value)
+
+
 def test_several_torch_files_are_numbered(make_card: MakeCard, tmp_path: Path) -> None:
     card = make_card("plain.pt", "plain.pt")
     pull(card, tmp_path / "cache")

@@ -267,8 +267,18 @@ def test_plans_are_checked() -> None:
     assert plan.render.n_clips == plan.render.hours * 80
     assert sum(plan.render.shares.values()) == pytest.approx(1)
     assert not set(plan.render.held_out_fonts) & {*plan.render.fonts, *plan.render.drum_fonts}
-    with pytest.raises(PlanError, match="'render' and 'fit'"):
-        parse_plan({"fit": {}})
+    for wrong, told in (
+        ({"fit": {}}, r"'render' and 'fit' \(and 'modules'\), not 'fit'"),
+        (None, "not nothing"),
+        ({"render": 1, "fit": 2}, "RenderPlan has fields, not 1"),
+        ({**content, "modules": 3}, "modules is a list, not 3"),
+        ({**content, "fit": {**content["fit"], "peak_rate": "4e-3"}}, "is a number, not '4e-3'"),
+        ({**content, "fit": {**content["fit"], "shares": {"band": "x"}}}, "names with numbers"),
+        ({**content, "fit": {**content["fit"], "batch": 1.5}}, "batch is a whole number, not 1.5"),
+        ({**content, "fit": {**content["fit"], "steps": 0}}, "steps must be above 0, not 0"),
+    ):
+        with pytest.raises(PlanError, match=told):
+            parse_plan(wrong)
     misspelt = dict(content["fit"])
     misspelt["stpes"] = misspelt.pop("steps")
     with pytest.raises(PlanError, match=r"missing \['steps'\], unknown \['stpes'\]"):

@@ -88,7 +88,10 @@ def test_the_shipped_description_is_one_and_others_are_refused() -> None:
     for wrong in (
         {"fit": content["fit"]},
         content | {"validation_every": 1},
+        content | {"validation_every": None},
         content | {"fit": content["fit"] | {"speed": 3}},
+        content | {"fit": content["fit"] | {"warm_up_steps": 0}},
+        None,
     ):
         with pytest.raises(PlanError):
             parse_landmarks_run(wrong)
