@@ -90,6 +90,8 @@ class Analyzer:
         from pipelines.analysis.merge import merge
         from pipelines.batching.steps import Both
 
+        if isinstance(paths, str | PathLike):
+            raise TypeError("stream takes a list of paths; for one file: stream([path])")
         files = (Path(path) for path in paths)
         everything = Both(self._spectral, self._described)
         for path, outcome in stream(everything, self.device, files):

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from html import escape
+from itertools import chain
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
@@ -20,7 +21,7 @@ from afa.analyzer import Analyzer
 from afa.errors import AudioError, LibraryError
 from afa.track import Track, Vector
 from pipelines.analysis.records import EMBEDDING_DIMENSION
-from pipelines.analysis.tonality.notes import mode_name, pitch_class
+from pipelines.analysis.tonality.notes import CAMELOT, mode_name, pitch_class
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -36,6 +37,8 @@ OWNERS = (OPERATOR,)
 
 SHOWN = 20
 COLUMNS = ("artist", "title", "album", "year", "tempo", "key", "camelot")
+KEYS = frozenset(chain(*CAMELOT))
+"""The names on the Camelot wheel."""
 Range = tuple[float | None, float | None]
 
 
@@ -110,7 +113,9 @@ class Library:
         self._files = LocalFiles(settings.data_dir.absolute())
         try:
             make_private(self._files.data_dir)
-            self._stores = Stores(self._files.library_url(settings), self._files.library_view_dir)
+            self._opened: Stores | None = Stores(
+                self._files.library_url(settings), self._files.library_view_dir
+            )
         except (OSError, ValueError) as error:
             raise LibraryError(f"the library cannot be opened: {error}") from error
 
@@ -126,8 +131,10 @@ class Library:
         self.close()
 
     def close(self) -> None:
-        """Close its files."""
-        self._stores.close()
+        """Close its files; nothing more can be asked."""
+        if self._opened is not None:
+            self._opened.close()
+            self._opened = None
 
     def __len__(self) -> int:
         return self._followed().count(OWNERS)
@@ -168,10 +175,14 @@ class Library:
             text: Words of artist, title, album or tags, all of them; the last may be a beginning.
             tempo: BPM from, to; None at an open end.
             year: Of the release, likewise.
-            key: Camelot name, or several of which any will do.
+            key: Camelot name (1A to 12B), or several of which any will do.
             tags: All of them.
-            limit: How many at most.
+            limit: How many at most; 1 or more.
+
+        Raises:
+            ValueError: Something that no track can be.
         """
+        _check_count("limit", limit)
         query = _query(text, tempo, year, key, tags)
         return [_described(one) for one in self._followed().page(query, OWNERS, limit).items]
 
@@ -188,21 +199,25 @@ class Library:
 
         Args:
             track: Of this library, an identifier of one, or one that `Analyzer.analyze` gave.
-            n: How many at most.
+            n: How many at most; 1 or more.
             tempo: BPM from, to; this and what follows as of `search`.
             key: Camelot name, or several.
             tags: All of them.
 
         Raises:
-            LibraryError: It is not known here, or has no analysis.
+            LibraryError: It is not known here, has no analysis, or is silent.
+            ValueError: Something that no track can be.
         """
         from serve_app.domain.errors import AfaError
         from serve_app.services.similar.neighbours import LibraryNeighbours
         from serve_app.services.similar.search import Search
         from serve_app.services.similar.wanted import Seed, Wanted
 
+        _check_count("n", n)
         query = _query("", tempo, (None, None), key, tags)
         if isinstance(track, Track):
+            if not track.embedding.any():
+                raise LibraryError(f"{track.path} is silent, and silence has no embedding")
             model, vector = track.models["embedding"], track.embedding.tolist()
             seeds, wanted = [], Wanted(n, vector=vector, model=model, query=query)
         else:
@@ -279,9 +294,15 @@ class Library:
         """Give tracks, or all, as an Arrow table, a row each; ``.to_pandas()`` turns it over."""
         import pyarrow as pa
 
-        return pa.Table.from_pylist([_row(one) for one in (self if tracks is None else tracks)])
+        text, number = pa.string(), pa.float64()
+        kinds = dict.fromkeys(("id", *COLUMNS, "duration_s", "tags", "path", "mbid", "isrc"), text)
+        kinds |= {"year": pa.int64(), "tempo": number, "duration_s": number, "tags": pa.list_(text)}
+        rows = [_row(one) for one in (self if tracks is None else tracks)]
+        return pa.Table.from_pylist(rows, pa.schema(list(kinds.items())))
 
     def __repr__(self) -> str:
+        if self._opened is None:
+            return f"<Library {self._files.data_dir}: closed>"
         return f"<Library {self._files.data_dir}: {len(self)} tracks>"
 
     def _repr_html_(self) -> str:
@@ -293,6 +314,12 @@ class Library:
         )
         caption = f"{len(self)} tracks, the newest {len(shown)} of them"
         return f"<table><caption>{caption}</caption><tr>{head}</tr>{rows}</table>"
+
+    @property
+    def _stores(self) -> "Stores":
+        if self._opened is None:
+            raise LibraryError("the library is closed; open it again with afa.Library()")
+        return self._opened
 
     def _followed(self) -> "Stores":
         self._stores.follow()
@@ -315,7 +342,10 @@ class Library:
         if stored is None:
             raise LibraryError(f"{name} is not in this library; `add` its file, or `afa scan` it")
         if not stored.embeddings:
-            raise LibraryError(f"{name} has no embedding; analyse it with `afa scan --again`")
+            raise LibraryError(
+                f"{name} has no embedding. Silence has none; "
+                "if it sounds, analyse it with `afa scan --again`"
+            )
         return stored
 
 
@@ -348,6 +378,11 @@ class _Engine:
         return Hearing(track.record, make_chromaprint(read(path)))
 
 
+def _check_count(name: str, count: int) -> None:
+    if count < 1:
+        raise ValueError(f"{name} must be 1 or more, not {count}")
+
+
 def _query(
     text: str, tempo: Range, year: Range, key: str | Sequence[str], tags: Sequence[str]
 ) -> "TrackQuery":
@@ -356,12 +391,18 @@ def _query(
     for name, (least, most) in (("tempo", tempo), ("year", year)):
         if least is not None and most is not None and least > most:
             raise ValueError(f"{name}: {least} is above {most}, so that no track can match")
+    keys = [key] if isinstance(key, str) else key
+    for one in keys:
+        if one not in KEYS:
+            raise ValueError(
+                f"key: {one!r} is none; minor keys are 1A to 12A, major ones 1B to 12B"
+            )
     return TrackQuery(
         tempo_min=tempo[0],
         tempo_max=tempo[1],
         year_min=None if year[0] is None else int(year[0]),
         year_max=None if year[1] is None else int(year[1]),
-        keys=[key] if isinstance(key, str) else key,
+        keys=keys,
         tags=tags,
         text=text,
     )

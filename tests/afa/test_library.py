@@ -171,6 +171,8 @@ def test_embeddings_are_rows_in_the_order_of_the_files(
     assert analyzer.embed([]).shape == (0, 768)
     with pytest.raises(TypeError, match=r"embed\(\[path\]\)"):
         analyzer.embed(str(DEMO_TRACK))
+    with pytest.raises(TypeError, match=r"stream\(\[path\]\)"):
+        next(analyzer.stream(str(DEMO_TRACK)))
 
 
 def test_files_are_begun_as_results_are_taken(
@@ -259,6 +261,8 @@ def test_a_file_is_added_to_a_library_once_and_followed(
         assert (again.id, again.paths, len(library)) == (added.id, (moved,), 1)
         heard = analyzer.analyze(clips[1])
         np.testing.assert_allclose(library.embeddings([added])[0], heard.embedding, atol=1e-5)
+        with pytest.raises(afa.LibraryError, match="is silent, and silence has no embedding"):
+            library.similar(replace(heard, embedding=np.zeros(768, np.float32)))
         (itself,) = library.similar(heard)
         assert (itself.track.id, itself.distance) == (added.id, pytest.approx(0, abs=1e-5))
         for name, content, code in (

@@ -104,6 +104,43 @@ def test_what_is_not_there_says_what_to_do(library: afa.Library, folder: Path) -
         afa.Library(folder / "file")
 
 
+@pytest.mark.parametrize("key", ["Am", "8a", "H", "13A", "0B", ""])
+def test_what_no_track_can_be_is_refused(key: str, library: afa.Library) -> None:
+    forms = "minor keys are 1A to 12A, major ones 1B to 12B"
+    with pytest.raises(ValueError, match=f"key: '{key}' is none; {forms}"):
+        library.search(key=key)
+    with pytest.raises(ValueError, match=forms):
+        library.similar(ISRC, key=["8A", key])
+    with pytest.raises(ValueError, match="limit must be 1 or more, not -1"):
+        library.search(limit=-1)
+    with pytest.raises(ValueError, match="n must be 1 or more, not -1"):
+        library.similar(ISRC, -1)
+
+
+def test_a_closed_library_says_so(folder: Path) -> None:
+    with afa.Library(folder) as library:
+        seed = library[ISRC]
+    library.close()
+    assert repr(library) == f"<Library {folder}: closed>"
+    asked = (
+        library.search,
+        library.table,
+        lambda: library.similar(ISRC),
+        lambda: library.embeddings([seed], "any"),
+        lambda: len(library),
+    )
+    for ask in asked:
+        with pytest.raises(afa.LibraryError, match="the library is closed"):
+            ask()
+
+
+def test_an_empty_library_has_the_same_columns(library: afa.Library, tmp_path: Path) -> None:
+    with afa.Library(tmp_path / "none") as empty:
+        assert empty.table().schema == library.table().schema
+        assert len(empty.table()) == 0
+    assert library.table().schema.field("tags").type.value_type == "string"
+
+
 def test_a_library_is_a_table(library: afa.Library) -> None:
     table = library.table()
     assert table.column_names[:4] == ["id", "artist", "title", "album"]
