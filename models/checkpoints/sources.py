@@ -13,6 +13,7 @@ import urllib.request
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import unquote
 
 from models.checkpoints.cards import CardFile, ModelCard
 
@@ -142,7 +143,7 @@ def _from_web(card: ModelCard, place: str, folder: Path) -> list[Path]:
 
 def _from_folder(card: ModelCard, place: str, folder: Path) -> list[Path]:
     del folder
-    paths = [Path(place) / file.path for file in card.files]
+    paths = [Path(unquote(place)) / file.path for file in card.files]
     for path in paths:
         if not path.is_file():
             raise SourceError(f"there is no {path}")

@@ -277,6 +277,22 @@ def test_the_template_holds_and_its_own_test_passes(
         assert not Path(name).exists()
 
 
+def test_a_template_below_a_folder_with_spaces_holds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setenv("AFA_MODEL_DIR", str(tmp_path / "models"))
+    into = tmp_path / "my # 100% nets"
+    made = run("new", "calm-net", "--into", str(into))
+    assert made.exit_code == 0, made.output
+    folder = into / "calm-net"
+    assert f"next: pip install '{folder}' && afa models check '{folder}/cards.yaml'" in made.output
+    assert "with -e, after a restart" in made.output
+    monkeypatch.chdir(folder)
+    done = run("check", "cards.yaml")
+    assert done.exit_code == 0, done.output
+
+
 def test_a_card_that_is_not_there_is_named(tmp_path: Path) -> None:
     assert "none.yaml: no such file" in run("check", "none.yaml").output
     assert "no model is called 'nobodys'" in run("check", "nobodys").output

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from shlex import quote
 from string import Template
 from tempfile import TemporaryDirectory
 from typing import Annotated
@@ -45,7 +46,9 @@ def new_command(
     write_network(name, module, folder)
     console.print(
         f"{folder}: {module}.py, model.safetensors, cards.yaml, test_{module}.py, pyproject.toml\n"
-        f"next: pip install -e {folder} && afa models check {folder / 'cards.yaml'}",
+        f"next: pip install {quote(str(folder))} && "
+        f"afa models check {quote(str(folder / 'cards.yaml'))}\n"
+        "A running service sees it when it is installed so; with -e, after a restart.",
         highlight=False,
     )
 
@@ -60,7 +63,7 @@ def write_network(name: str, module: str, folder: Path) -> None:
         "NAME": name,
         "MODULE": module,
         "CLASS": "".join(part.capitalize() for part in module.split("_")),
-        "FOLDER": str(folder),
+        "SOURCE": folder.as_uri(),
     }
     write(folder / f"{module}.py", "network.py", words)
     sys.path.insert(0, str(folder))
