@@ -59,8 +59,7 @@ def work(tmp_path: Path) -> Path:
 
 
 def run(description: Path, work: Path, *parts: str) -> str:
-    target = work / "out" / "beats.safetensors"
-    options = ["--config", str(description), "--work", str(work), "--target", str(target)]
+    options = ["--config", str(description), "--work", str(work)]
     result = CliRunner().invoke(app, ["train", "beats", *parts, *options, "--threads", "1"])
     assert result.exit_code == 0, result.output
     return result.output
@@ -73,7 +72,7 @@ def test_a_run_is_trained_evaluated_and_exported(description: Path, work: Path) 
     scores = json.loads((work / "scores.json").read_text())
     assert scores["validation"]["beat F"]["n"] == 2
     run(description, work, "export")
-    exported = load_file(work / "out" / "beats.safetensors")
+    exported = load_file(work / "beats.safetensors")
     tracker = BeatTracker.from_tensors({name: rows.float() for name, rows in exported.items()})
     assert len(tracker.networks) == 1
     # A finished run is not trained again.
@@ -88,6 +87,41 @@ def test_without_clips_it_says_what_to_do(description: Path, tmp_path: Path) -> 
     )
     assert result.exit_code == 1
     assert "afa train beats render" in result.output
+
+
+@pytest.mark.parametrize("part", ["evaluate", "export"])
+def test_without_training_it_says_what_to_do(part: str, description: Path, work: Path) -> None:
+    options = ["--config", str(description), "--work", str(work)]
+    result = CliRunner().invoke(app, ["train", "beats", part, *options])
+    assert result.exit_code == 1
+    checkpoint = work / "checkpoint.pt"
+    assert f"there is no {checkpoint}; run `afa train beats train` first" in result.output
+
+
+@pytest.mark.parametrize("network", ["beats", "key", "chords", "embedding", "landmarks"])
+def test_a_target_that_cannot_be_written_is_refused_before_work_begins(
+    network: str, tmp_path: Path
+) -> None:
+    music = [str(tmp_path)] if network == "landmarks" else []
+    options = ["--work", str(tmp_path / "work"), "--target", str(tmp_path / "no" / "weights")]
+    result = CliRunner().invoke(app, ["train", network, *music, *options])
+    assert result.exit_code == 1
+    assert f"there is no folder {tmp_path / 'no'}" in result.output
+    assert not (tmp_path / "work").exists()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [("key", "--music", "nosuch"), ("chords", "--music", "nosuch"), ("landmarks", "nosuch")],
+)
+def test_music_that_is_not_there_is_told_before_work_begins(
+    command: tuple[str, ...], tmp_path: Path
+) -> None:
+    work = tmp_path / "work"
+    result = CliRunner().invoke(app, ["train", *command, "--work", str(work)])
+    assert result.exit_code == 1
+    assert result.output == "afa: there is no folder nosuch\n"
+    assert not work.exists()
 
 
 @pytest.mark.parametrize("width", [20, 80, 200])
@@ -135,11 +169,11 @@ def test_an_embedding_is_learnt_from_a_package_and_exported(
     content |= {"n_parts": 2, "part_s": 3.0}
     description = tmp_path / "run.yaml"
     description.write_text(yaml.safe_dump(content))
-    package, target = tmp_path / "packages" / "demo", tmp_path / "out" / "embedding.safetensors"
+    package, target = tmp_path / "packages" / "demo", tmp_path / "embedding.safetensors"
     (package / "root").mkdir(parents=True)
     shutil.copy(DEMO_TRACK, package / "root")
     (package / "demo.unpacked").touch()  # as when it was fetched before
-    options = ["--config", str(description), "--work", str(tmp_path), "--target", str(target)]
+    options = ["--config", str(description), "--work", str(tmp_path)]
     result = CliRunner().invoke(app, ["train", "embedding", *options, "--threads", "1"])
     assert result.exit_code == 0, result.output
     assert "1 tracks" in result.output
@@ -189,6 +223,7 @@ def test_a_chord_network_is_trained_and_written(
 ) -> None:
     content: dict[str, Any] = load_table("train_chords")
     content["fit"] |= {"steps": 1, "batch": 2, "segment_frames": 8}
+    monkeypatch.chdir(tmp_path)
     path, target = tmp_path / "run.yaml", tmp_path / "chords.safetensors"
     path.write_text(yaml.safe_dump(content))
     (tmp_path / "clips").mkdir()
@@ -196,12 +231,13 @@ def test_a_chord_network_is_trained_and_written(
     for seed in (24, 25):
         clip = ChordClip(np.ones((12, 180), dtype=np.float16), pitches, chord, chord)
         clip.save(tmp_path / "clips" / f"band_{seed}.npz")
-    options = ["--config", str(path), "--work", str(tmp_path), "--target", str(target)]
+    options = ["--config", str(path), "--work", str(tmp_path)]
     command = ["train", "chords", "fit", *options, "--threads", "1"]
     trained = CliRunner().invoke(app, command)
     assert trained.exit_code == 0, trained.output
     assert "1 steps on 1 clips; of 1 others" in " ".join(trained.output.split())
     ChordNetwork.from_tensors(load_file(target))
+    assert not (tmp_path / "models").exists()
 
     music = tmp_path / "music"
     music.mkdir()
@@ -223,12 +259,12 @@ def test_a_chord_network_is_trained_and_written(
 def test_an_evidence_network_is_trained_on_folders_of_music_and_written(tmp_path: Path) -> None:
     content: dict[str, Any] = load_table("train_landmarks")
     content["fit"] |= {"steps": 1, "batch": 1, "segment_frames": 60}
-    path, target = tmp_path / "run.yaml", tmp_path / "landmarks.safetensors"
+    path, target = tmp_path / "run.yaml", tmp_path / "work" / "landmarks.safetensors"
     path.write_text(yaml.safe_dump(content))
     music = tmp_path / "music"
     (music / "album").mkdir(parents=True)
     shutil.copy(DEMO_TRACK, music / "album")
-    options = ["--config", str(path), "--work", str(tmp_path / "work"), "--target", str(target)]
+    options = ["--config", str(path), "--work", str(target.parent)]
     command = ["train", "landmarks", str(music), *options, "--threads", "1"]
     alone = CliRunner().invoke(app, command)
     assert alone.exit_code == 1

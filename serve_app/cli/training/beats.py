@@ -15,18 +15,18 @@ from rich.table import Table
 
 from serve_app.cli.environment import console, fail, needing, told
 from serve_app.cli.training.chords import chords
-from serve_app.cli.training.cycle import described
+from serve_app.cli.training.cycle import Target, described, work_folder
 from serve_app.cli.training.embedding import embedding
 from serve_app.cli.training.key import key
 from serve_app.cli.training.landmarks import landmarks
 
 if TYPE_CHECKING:
+    from models.rhythm.network import BeatNetwork
     from pipelines.training.plan import Plan
 
 app = typer.Typer(help=r"Train afa's own networks (needs afa\[train]).", no_args_is_help=True)
 
-WEIGHTS = Path("models/weights/beats.safetensors")
-_WORK = Path.home() / ".cache" / "afa" / "training" / "beats"
+_WORK = work_folder("beats")
 _AUDIO = Path.home() / ".cache" / "afa-evalset"
 _WITHOUT_GROOVES = "without MMA-made clips"
 
@@ -61,7 +61,7 @@ def beats(
     threads: Annotated[int, typer.Option(min=1, help="Threads of training.")] = 2,
     device: Annotated[str, typer.Option(help="Where to train: cpu or cuda.")] = "cpu",
     audio: Annotated[Path, typer.Option(help="The development set's audio.")] = _AUDIO,
-    target: Annotated[Path, typer.Option(help="The exported weights.")] = WEIGHTS,
+    target: Target = None,
 ) -> None:
     """Render music with exact truth, train the beat network on it, evaluate and export it.
 
@@ -84,7 +84,7 @@ def beats(
             elif part is Part.EVALUATE:
                 _evaluate(plan, work, audio)
             else:
-                _export(plan, work, target)
+                _export(plan, work, target or work / "beats.safetensors")
 
 
 @contextmanager
@@ -103,6 +103,14 @@ def _bar(text: str) -> Iterator[Callable[[int, int, str], None]]:
 
 def _checkpoint(work: Path) -> Path:
     return work / "checkpoint.pt"
+
+
+def _trained(plan: "Plan", work: Path) -> "BeatNetwork":
+    from pipelines.training.export import read_checkpoint
+
+    if not _checkpoint(work).is_file():
+        fail(f"there is no {_checkpoint(work)}; run `afa train beats train` first")
+    return read_checkpoint(_checkpoint(work), plan.fit)
 
 
 def _render(plan: "Plan", work: Path, jobs: int) -> None:
@@ -150,11 +158,10 @@ def _evaluate(plan: "Plan", work: Path, audio: Path) -> None:
 
     from pipelines.training.dataset import load_clips, split
     from pipelines.training.evaluate import as_prediction, clip_truth, hear, predict
-    from pipelines.training.export import read_checkpoint
     from pipelines.training.render import HELD_OUT
 
     torch.set_num_threads(1)
-    networks = [read_checkpoint(_checkpoint(work), plan.fit)]
+    networks = [_trained(plan, work)]
     sets: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {}
     annotations = Path(plan.render.development_set)
     if annotations.is_file():
@@ -202,8 +209,7 @@ def _show_scores(sets: dict[str, tuple[dict[str, Any], dict[str, Any]]], target:
 
 
 def _export(plan: "Plan", work: Path, target: Path) -> None:
-    from pipelines.training.export import export, read_checkpoint
+    from pipelines.training.export import export
 
-    network = read_checkpoint(_checkpoint(work), plan.fit)
-    export([network], target, {"training": "afa train beats"})
+    export([_trained(plan, work)], target, {"training": "afa train beats"})
     console.print(f"{target}: {target.stat().st_size / 1e3:.0f} kB")

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from models.checkpoints.stored import SHIPPED_FOLDER
 from serve_app.cli.environment import console
-from serve_app.cli.training import key
 from serve_app.cli.training.cycle import (
     Config,
     Jobs,
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pipelines.training.chords.recordings import TaughtRecording
     from pipelines.training.cycle import CyclePlan
 
-WEIGHTS = Path("models/weights/afa-chords-2.safetensors")
+TRUNK = SHIPPED_FOLDER / "afa-key-2.safetensors"
 _WORK = work_folder("chords")
 
 
@@ -34,7 +34,7 @@ def chords(
     work: Work = _WORK,
     jobs: Jobs = 2,
     threads: Threads = 2,
-    target: Target = WEIGHTS,
+    target: Target = None,
     music: Music = None,
 ) -> None:
     """Render music with exact chords, train the chord network on it and write its weights.
@@ -44,6 +44,7 @@ def chords(
     Rendering and reading that were stopped go on where they were; the same description gives the
     same draws.
     """
+    weights = target or work / "chords.safetensors"
 
     def fit(plan: "CyclePlan", training: Sequence[Path], validation: Sequence[Path]) -> None:
         from safetensors.torch import load_file
@@ -53,13 +54,13 @@ def chords(
         from pipelines.training.cycle import write
 
         recordings = _taught(music, work / "taught") if music else []
-        clips, trunk = [ChordClip.load(path) for path in training], load_file(key.WEIGHTS)
+        clips, trunk = [ChordClip.load(path) for path in training], load_file(TRUNK)
         with training_bar(plan.steps) as tell:
             network = ChordTrainer(plan, clips, trunk, recordings).run(tell)
         score = score_clips(network, [ChordClip.load(path) for path in validation])
-        write(network, target)
+        write(network, weights)
         console.print(
-            f"{target}: {plan.steps} steps on {len(training)} clips; "
+            f"{weights}: {plan.steps} steps on {len(training)} clips; "
             f"of {len(validation)} others {score:.3f} of the frames are right"
         )
 

@@ -1,4 +1,4 @@
-"""What `afa train key` and `afa train chords` share: a render, and a training in memory."""
+"""What the commands of `afa train` share: options, a render, and a training in memory."""
 
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -12,7 +12,8 @@ import yaml
 from rich.progress import Progress
 
 from configs.tables import load_table
-from serve_app.cli.environment import console, fail, needing, told
+from serve_app.cli.environment import console, fail, needing, told, writable
+from serve_app.cli.training.music import existing
 
 if TYPE_CHECKING:
     from pipelines.training.cycle import CyclePlan, CycleRun
@@ -40,9 +41,14 @@ Jobs = Annotated[int, typer.Option(min=1, help="Rendering processes.")]
 Threads = Annotated[int, typer.Option(min=1, help="Threads of training.")]
 Music = Annotated[
     list[str] | None,
-    typer.Option(help="Folder of recordings to learn from as well; may be repeated."),
+    typer.Option(
+        callback=existing, help="Folder of recordings to learn from as well; may be repeated."
+    ),
 ]
-Target = Annotated[Path, typer.Option(help="The exported weights.")]
+Target = Annotated[
+    Path | None,
+    typer.Option(callback=writable, help="The exported weights; in the work folder if none."),
+]
 
 
 def described(config: Path | None, table: str) -> Any:
@@ -53,8 +59,8 @@ def described(config: Path | None, table: str) -> Any:
         return yaml.safe_load(config.read_text(encoding="utf-8"))
 
 
-def work_folder(network: Network) -> Path:
-    """Give where a network's clips lie if nobody says otherwise."""
+def work_folder(network: str) -> Path:
+    """Give where a network's clips and weights lie if nobody says otherwise."""
     return Path.home() / ".cache" / "afa" / "training" / network
 
 

@@ -13,14 +13,13 @@ from afa.cards import known_cards
 from configs.settings import Settings
 from models.checkpoints.cards import ModelCard
 from serve_app.cli.environment import console, fail, told
-from serve_app.cli.training.cycle import described
+from serve_app.cli.training.cycle import Target, described, work_folder
 
 if TYPE_CHECKING:
     from pipelines.training.embedding.plan import EmbeddingPlan
 
 MODEL = "afa-embed-1"
-WEIGHTS = Path(f"models/weights/{MODEL}.safetensors")
-_WORK = Path.home() / ".cache" / "afa" / "training" / "embedding"
+_WORK = work_folder("embedding")
 _WINDOWS = 2  # of a stretch and network
 
 
@@ -44,7 +43,7 @@ def embedding(
         Path, typer.Option(help="Folder for packages and evidence; kept between runs.")
     ] = _WORK,
     threads: Annotated[int, typer.Option(min=1, help="Threads of the networks.")] = 2,
-    target: Annotated[Path, typer.Option(help="The exported weights.")] = WEIGHTS,
+    target: Target = None,
 ) -> None:
     """Learn the embedding's projection from music without labels.
 
@@ -64,7 +63,7 @@ def embedding(
             elif part is Part.HEAR:
                 _hear(plan, card, work, threads)
             else:
-                _fit(plan, card, work, target)
+                _fit(plan, card, work, target or work / "embedding.safetensors")
 
 
 def _fetch(plan: "EmbeddingPlan", work: Path) -> None:

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from pipelines.training.cycle import CyclePlan
     from pipelines.training.key.recordings import HeardRecording
 
-WEIGHTS = Path("models/weights/afa-key-2.safetensors")
 _WORK = work_folder("key")
 
 
@@ -35,7 +34,7 @@ def key(
     work: Work = _WORK,
     jobs: Jobs = 2,
     threads: Threads = 2,
-    target: Target = WEIGHTS,
+    target: Target = None,
     music: Music = None,
 ) -> None:
     """Render music with exact keys, train the key network on it and write its weights.
@@ -45,6 +44,7 @@ def key(
     Rendering and reading that were stopped go on where they were; the same description gives the
     same draws.
     """
+    weights = target or work / "key.safetensors"
 
     def fit(plan: "CyclePlan", training: Sequence[Path], validation: Sequence[Path]) -> None:
         from pipelines.training.cycle import write
@@ -56,9 +56,9 @@ def key(
         with training_bar(plan.steps) as tell:
             network = KeyTrainer(plan, clips, recordings).run(tell)
         score = score_clips(network, [KeyClip.load(path) for path in validation])
-        write(network, target)
+        write(network, weights)
         console.print(
-            f"{target}: {plan.steps} steps on {len(training)} clips; "
+            f"{weights}: {plan.steps} steps on {len(training)} clips; "
             f"weighted score of {len(validation)} others {score:.3f}"
         )
 

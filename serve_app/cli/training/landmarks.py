@@ -9,21 +9,29 @@ import typer
 from models.fingerprint.landmarks import MODEL_ID
 from serve_app.cli.analysis.sources import SOURCES_HELP
 from serve_app.cli.environment import console, fail, told
-from serve_app.cli.training.cycle import Config, Target, Threads, described, training_bar
-from serve_app.cli.training.music import read_music
+from serve_app.cli.training.cycle import (
+    Config,
+    Target,
+    Threads,
+    described,
+    training_bar,
+    work_folder,
+)
+from serve_app.cli.training.music import existing, read_music
 
-WEIGHTS = Path(f"models/weights/{MODEL_ID}.safetensors")
-_WORK = Path.home() / ".cache" / "afa" / "training" / "landmarks"
+_WORK = work_folder("landmarks")
 
 
 def landmarks(
-    sources: Annotated[list[str], typer.Argument(help=SOURCES_HELP, metavar="FOLDER...")],
+    sources: Annotated[
+        list[str], typer.Argument(callback=existing, help=SOURCES_HELP, metavar="FOLDER...")
+    ],
     config: Config = None,
     work: Annotated[
         Path, typer.Option(help="Folder for tracks and their landmarks; kept between runs.")
     ] = _WORK,
     threads: Threads = 2,
-    target: Target = WEIGHTS,
+    target: Target = None,
 ) -> None:
     """Learn from music without labels where a damaged clip hides its track's landmarks.
 
@@ -55,10 +63,11 @@ def landmarks(
         )
         with training_bar(plan.fit.steps) as tell:
             network = LandmarkTrainer(plan.fit, learnt).run(tell)
-        write(network, target)
+        weights = target or work / "landmarks.safetensors"
+        write(network, weights)
         score = score_tracks(network, others, plan.fit.seed)
         console.print(
-            f"{target}: {plan.fit.steps} steps on {len(learnt)} tracks; of {score.n_passages} "
+            f"{weights}: {plan.fit.steps} steps on {len(learnt)} tracks; of {score.n_passages} "
             f"damaged passages of {len(others)} others, {score.known:.0%} have a support over "
             f"{KNOWN:g}, the median {score.median:.1f}"
         )

@@ -1,17 +1,26 @@
 """Folders of music that a network learns from without labels."""
 
+import glob
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.progress import Progress
 
-from serve_app.cli.analysis.sources import audio_files
+from serve_app.cli.analysis.sources import STANDARD_INPUT, audio_files
 from serve_app.cli.environment import console, fail
 from serve_app.services.scan.places import Trouble
 
 if TYPE_CHECKING:
     from pipelines.training.recordings import Reader
+
+
+def existing(sources: list[str] | None) -> list[str] | None:
+    """Refuse a folder that is not there, before any work is done for it."""
+    for source in sources or []:
+        if source != STANDARD_INPUT and not glob.has_magic(source) and not Path(source).exists():
+            fail(f"there is no folder {source}")
+    return sources
 
 
 def read_music(sources: Sequence[str], folder: Path, read: "Reader") -> list[Path]:
