@@ -37,6 +37,11 @@ def test_every_file_of_a_package_is_installed_with_it() -> None:
         assert others <= installed
 
 
+def test_type_checkers_see_the_annotations_of_the_library() -> None:
+    for package in ("afa", "models", "pipelines"):
+        assert (REPOSITORY / package / "py.typed").is_file()
+
+
 def test_every_folder_with_code_is_a_package() -> None:
     for package in ("afa", "configs", "models", "pipelines", "serve_app", "benchmarks"):
         for path in (REPOSITORY / package).rglob("*.py"):

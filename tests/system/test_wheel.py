@@ -99,6 +99,7 @@ def test_it_holds_all_packages_and_nothing_else(wheel: Path) -> None:
     lacking = {name for name in ours - set(names) if not name.endswith(".md")}
     assert {name for name in lacking if not name.startswith("benchmarks/results/")} == set()
     assert "serve_app/cli/networks/network.py.txt" in names
+    assert {f"{name}/py.typed" for name in ("afa", "models", "pipelines")} <= set(names)
 
 
 @pytest.mark.slow
