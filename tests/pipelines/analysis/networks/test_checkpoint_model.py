@@ -9,7 +9,9 @@ from torch import Tensor, nn
 
 from models.checkpoints.cache import CheckpointError
 from models.checkpoints.cards import ModelCard
+from pipelines.analysis import embedding
 from pipelines.analysis.networks.checkpoint_model import EAGER, CheckpointModel, Execution
+from pipelines.batching.runner import BatchedStep
 
 CPU = torch.device("cpu")
 
@@ -90,6 +92,24 @@ def test_warming_up_refuses_what_the_card_does_not_say(
     network.forward = answer  # type: ignore[method-assign]
     with pytest.raises(CheckpointError, match=told):
         CheckpointModel(replace(card, outputs=outputs), network, CPU).warm_up()
+
+
+async def test_a_replica_is_not_warmed_with_what_is_not_finite(card: ModelCard) -> None:
+    class Broken(Recorder):
+        def forward(self, windows: Tensor) -> dict[str, Tensor]:
+            return {"embedding": windows[:, :8] * torch.nan}
+
+    card = replace(card, role="embedding", outputs={"embedding": 8})
+    step = embedding.EmbeddingStep(
+        "own", [embedding.Trunk(CheckpointModel(card, Broken(), CPU), None)]
+    )
+    replica = BatchedStep(step, CPU, 4)
+    try:
+        with pytest.raises(CheckpointError, match="embedding: not finite"):
+            await replica.warm_up()
+        replica.check_health()
+    finally:
+        replica.close()
 
 
 class Trunk(nn.Module):
