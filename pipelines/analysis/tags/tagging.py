@@ -56,7 +56,7 @@ class Vocabulary:
 
     Attributes:
         names: In the order of its outputs; "" is an output that says nothing about music.
-        reference: The usual probability of every tag.
+        reference: The usual probability of every tag; without one its probability is its score.
     """
 
     names: tuple[str, ...]
@@ -97,9 +97,10 @@ def vocabulary_of(card: ModelCard, model_dir: Path) -> Vocabulary:
         raise CardError(f"{card.model_id} has no tag vocabulary")
     if set(labels) != {str(i) for i in range(n_tags)}:
         raise CardError(f"{card.model_id}: {len(labels)} names for {n_tags} tags")
-    # Discogs labels are "genre---style".
     names = tuple(labels[str(i)].split("---")[-1].lower() for i in range(n_tags))
-    return Vocabulary(names, dict.fromkeys(names, _RARE))
+    # Discogs' labels are "genre---style", each of them rare; others tell probabilities as they are.
+    is_discogs = any("---" in label for label in labels.values())
+    return Vocabulary(names, dict.fromkeys(names, _RARE) if is_discogs else {})
 
 
 def score(probability: float, reference: float) -> float:
@@ -107,8 +108,7 @@ def score(probability: float, reference: float) -> float:
 
     Mood tags are rare, and a network that knows it gives them low probabilities even where they are
     right; so the log-odds are moved by part of the log-odds of the tag's usual probability. A tag
-    that is usually at .05 keeps its probability; one usually at .01 reaches .5 at .02, one usually
-    at .25 only at .14.
+    that is usually at .05 reaches .5 there; one usually at .01 at .02, one usually at .25 at .14.
 
     Args:
         probability: 0 to 1.
@@ -127,6 +127,8 @@ def scores(vocabulary: Vocabulary, probabilities: Tensor) -> dict[str, float]:
     """Score every tag of a vocabulary under its original name; ``probabilities`` is ``[K]``."""
     return {
         name: score(probability, vocabulary.reference[name])
+        if name in vocabulary.reference
+        else probability
         for name, probability in zip(vocabulary.names, probabilities.tolist(), strict=True)
         if name
     }
