@@ -20,6 +20,7 @@ from serve_app.cli import (
     ledger,
     models,
     service,
+    status,
 )
 from serve_app.cli.analysis import analyze, embed
 from serve_app.cli.environment import check_settings
@@ -37,7 +38,7 @@ app = typer.Typer(
 )
 app.command()(service.up)
 app.command()(service.down)
-app.command()(service.status)
+app.command()(status.status)
 app.command()(doctor.doctor)
 app.command()(backup.backup)
 app.command()(backup.restore)

@@ -1,4 +1,4 @@
-"""`afa up`, `down`, `status`: the local service and its state."""
+"""`afa up` and `afa down`: the local service."""
 
 import errno
 import os
@@ -9,7 +9,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlsplit
@@ -17,9 +16,6 @@ from urllib.parse import urlsplit
 import httpx
 import psutil
 import typer
-from prometheus_client.parser import text_string_to_metric_families
-from prometheus_client.samples import Sample
-from rich.table import Table
 
 from configs.settings import Settings
 from pipelines.audio.decode import DecoderUnavailableError, active_walls
@@ -30,16 +26,10 @@ from serve_app.cli.identify import build, rows_of
 from serve_app.cli.models import pull_defaults
 from serve_app.cli.output.table import features_table
 from serve_app.composition.files import LocalFiles, make_private
-from serve_app.composition.options import TrackOptions
 from serve_app.local.embedded_redis import is_alive
 from serve_app.local.locks import take_lock
 from serve_app.local.processes import birth, descendants
 from serve_app.providers.fingerprints.manifest import is_current
-from serve_app.providers.identities.registry import build_providers
-from serve_app.providers.recognisers.calls import MonthlyCap
-from serve_app.providers.recognisers.own_index import LocalRecogniser
-from serve_app.providers.recognisers.registry import build_sources
-from serve_app.providers.web.http_client import LocalRateLimiter
 
 DEMO_CATALOG = Path(__file__).parent.parent / "data" / "demo_catalog.parquet"
 DEMO = Path(__file__).parent.parent / "data" / "demo.mp3"
@@ -50,8 +40,6 @@ ORPHANS_LIMIT_S = 10.0
 """For what a killed service left: its Redis ends at once, Ray's helpers only after a minute."""
 DEMO_LIMIT_S = 180.0
 POLL_WAIT_S = 10
-DEVICE_GAUGE, PUBLISHED_GAUGE = "ray_afa_device_info", "ray_afa_published_info"
-WARM_UP_GAUGE = "ray_afa_warm_up_seconds"
 
 
 def up(
@@ -138,7 +126,7 @@ def starting(files: LocalFiles) -> int | None:
     """Give the process of a start that is under way, if there is one."""
     try:
         pid, _, born = files.lock_path.read_text(encoding="utf-8").partition(" ")
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     is_under_way = bool(born) and birth(int(pid)) == born
     return int(pid) if is_under_way and remaining(files).get("service") != int(pid) else None
@@ -368,88 +356,3 @@ def is_ours(pid: int, session_path: Path) -> bool:
         return is_alive(pid) and psutil.Process(pid).create_time() <= written_at + 1
     except (FileNotFoundError, psutil.Error):
         return False
-
-
-def status() -> None:
-    """Tell whether the service runs and how its parts are."""
-    files = LocalFiles(Settings().data_dir.absolute())
-    session = files.read_session()
-    start = starting(files)
-    if start is not None:
-        console.print(f"starting, pid {start}; `afa down` ends it")
-        raise typer.Exit(1)
-    if session is None or not is_alive(session["pids"]["service"]):
-        console.print("not running; start it with `afa up`")
-        raise typer.Exit(1)
-    console.print(f"url      {session['url']}\nservice  pid {session['pids']['service']}")
-    console.print(f"metrics  {session.get('metrics', 'started by an older afa')}")
-    try:
-        checks = httpx.get(f"{session['url']}/readyz", timeout=5).json()["checks"]
-    except httpx.HTTPError as error:
-        fail(f"no answer from {session['url']}: {type(error).__name__}; see {files.log_path}")
-    for part, state in checks.items():
-        console.print(f"{part:<10} {state}")
-    samples = samples_at(session.get("metrics"))
-    for line in [*loaded(samples), *published(samples)]:
-        console.print(line, highlight=False)
-    console.print(providers_table(Settings()), soft_wrap=False)
-
-
-def samples_at(metrics_url: str | None) -> list[Sample]:
-    """Give what the service's metrics tell; nothing where nobody answers."""
-    if metrics_url is None:
-        return []
-    try:
-        text = httpx.get(metrics_url, timeout=5).text
-    except httpx.HTTPError:
-        return []
-    return [one for family in text_string_to_metric_families(text) for one in family.samples]
-
-
-def loaded(samples: Sequence[Sample]) -> list[str]:
-    """Say of each checkpoint in use where it is, and how long it took to be ready."""
-    warm_up_s: dict[str, float] = {}
-    for one in samples:
-        if one.name == WARM_UP_GAUGE:  # once for each replica
-            model = one.labels["model"]
-            warm_up_s[model] = max(one.value, warm_up_s.get(model, 0.0))
-    lines = []
-    for model, device in sorted(_named(samples, DEVICE_GAUGE, "model", "device")):
-        took_s = warm_up_s.get(model)
-        lines.append(f"{model} on {device}" + (f", warm after {took_s:.1f} s" if took_s else ""))
-    return lines
-
-
-def published(samples: Sequence[Sample]) -> list[str]:
-    """Say of what is published which generation is served."""
-    pairs = _named(samples, PUBLISHED_GAUGE, "what", "generation")
-    return [f"{what}: generation {generation}" for what, generation in sorted(pairs)]
-
-
-def _named(samples: Sequence[Sample], name: str, *labels: str) -> set[tuple[str, ...]]:
-    return {
-        tuple(one.labels[label] for label in labels)
-        for one in samples
-        if one.name == name and one.value
-    }
-
-
-def providers_table(settings: Settings) -> Table:
-    """Lay out which outside services are on, and what turns the others on."""
-    tracks = TrackOptions(
-        catalog_dir=Path(),
-        fingerprint_dir=Path(),
-        providers=settings.providers,
-        recognisers=settings.recognisers,
-    )
-    limiter = LocalRateLimiter()
-    identities = build_providers(tracks.provider_settings(), limiter)
-    local = LocalRecogniser(Path(), lambda _: None)
-    sources = build_sources(tracks.recogniser_settings(), limiter, MonthlyCap(0), local)
-    asked = {recogniser.name for recogniser in sources.recognisers}
-    table = Table("provider", "on", "turned on by")
-    for line in identities.statuses:
-        table.add_row(line.name, "yes" if line.is_on else "", line.terms.enabled_by)
-    for name in sources.order:
-        table.add_row(f"identify: {name}", "yes" if name in asked else "", "")
-    return table

@@ -6,7 +6,7 @@ from threading import Thread
 
 import pytest
 
-from serve_app.cli.service import loaded, published, samples_at
+from serve_app.cli.status import loaded, published, samples_at
 
 PAGE = """\
 # TYPE ray_afa_device_info gauge

@@ -9,7 +9,7 @@ import pytest
 from configs.settings import Settings
 from pipelines.audio.waveform import Waveform
 from pipelines.fingerprint.make import Fingerprinter
-from serve_app.cli.service import providers_table
+from serve_app.cli.status import providers_table
 from serve_app.composition.options import TrackOptions
 from serve_app.domain.identity import TrackIdentity
 from serve_app.domain.track_ids import Platform, TrackId
