@@ -41,7 +41,10 @@ def read_cards(path: Path) -> dict[str, ModelCard]:
     Raises:
         CardError: It is none, or a card in it is malformed.
     """
-    return parse_cards(_table(path))
+    try:
+        return parse_cards(_table(path))
+    except OSError as error:
+        raise CardError(f"{path} cannot be read: {error.strerror}") from error
 
 
 @lru_cache(maxsize=8)
@@ -61,9 +64,11 @@ def _read(model_dir: Path) -> tuple[dict[str, ModelCard], tuple[str, ...]]:
     path = model_dir / OWN_CARDS
     try:
         changed_ns = path.stat().st_mtime_ns
+        return _parsed(path, changed_ns)
     except FileNotFoundError:
         return _shipped(), ()
-    return _parsed(path, changed_ns)
+    except OSError as error:
+        return _shipped(), (f"{path} cannot be read: {error.strerror}",)
 
 
 @lru_cache(maxsize=8)
@@ -85,12 +90,12 @@ def _parsed(path: Path, changed_ns: int) -> tuple[dict[str, ModelCard], tuple[st
 def _table(path: Path) -> dict[str, Any]:
     try:
         table = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
-    except OSError as error:
-        raise CardError(f"{path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise CardError(f"{path} is not UTF-8") from error
     except yaml.YAMLError as error:
-        raise CardError(f"{path} is not YAML: {error}") from error
+        at = getattr(error, "problem_mark", None)
+        where = "" if at is None else f" in line {at.line + 1}"
+        raise CardError(f"{path} is not YAML{where}") from error
     if not isinstance(table, dict):
         raise CardError(f"{path} must map model ids to the fields of their cards")
     return table

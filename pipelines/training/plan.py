@@ -1,5 +1,6 @@
 """What a training run does, as one file describes it."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -194,9 +195,13 @@ def check_parts(content: Any, *names: str, optional: str = "") -> None:
 
 
 def _check(name: str, kind: type, value: object) -> None:
+    if value is None and kind not in (int, float):
+        return  # as where it is left empty
     allowed = (int, float) if kind is float else kind
     is_text = isinstance(value, str) and kind is not str
     is_right = isinstance(value, allowed) and not is_text and not isinstance(value, bool)
+    if is_right and isinstance(value, float):
+        is_right = math.isfinite(value)
     if is_right and isinstance(value, Mapping):
         is_right = all(isinstance(weight, int | float) for weight in value.values())
     if not is_right:

@@ -10,10 +10,14 @@ from configs.settings import Settings
 from serve_app.cli.environment import console, fail
 from serve_app.cli.ledger_access import LedgerAccess, with_ledger
 from serve_app.composition.files import LocalFiles
-from serve_app.domain.keys import SCOPES, KeyInfo
+from serve_app.domain.keys import SCOPES, IssuedKey, KeyInfo
 from serve_app.domain.tiers import LOCAL
 
 app = typer.Typer(help="API keys: local, create, list, rotate, revoke.", no_args_is_help=True)
+
+OF_THIS_MACHINE = (
+    f"the tier {LOCAL} is for this machine's own key alone: `afa keys local` prints it"
+)
 
 Owner = Annotated[str, typer.Argument(help="Whom the key belongs to.")]
 KeyId = Annotated[str, typer.Argument(help="Key id, as `afa keys list` shows it.")]
@@ -33,10 +37,14 @@ def create(
 ) -> None:
     """Issue a key; it is shown once. Without --tier an owner keeps its tier, a new one is free."""
     if tier == LOCAL:
-        fail(f"the tier {LOCAL} is for this machine's own key alone: `afa keys local` prints it")
-    issued = with_ledger(
-        lambda ledger: ledger.accounts.issue(owner, tier, test=test, scopes=scope or SCOPES)
-    )
+        fail(OF_THIS_MACHINE)
+
+    async def run(ledger: LedgerAccess) -> IssuedKey:
+        if tier is None and await ledger.accounts.tier_of(owner) == LOCAL:
+            raise ValueError(OF_THIS_MACHINE)
+        return await ledger.accounts.issue(owner, tier, test=test, scopes=scope or SCOPES)
+
+    issued = with_ledger(run)
     console.print(f"{issued.key}\nkey id {issued.key_id}", highlight=False)
 
 

@@ -35,7 +35,7 @@ from serve_app.local.processes import birth, descendants
 from serve_app.local.supervision import SupervisedRedis
 from serve_app.providers.catalog.build import build_catalog
 from serve_app.providers.catalog.search import Catalog
-from serve_app.services.readiness import AUDIT
+from serve_app.services.readiness import AUDIT, AuditMismatchError
 from serve_app.store.accounts import Accounts
 from serve_app.store.client import connect
 
@@ -251,12 +251,14 @@ class LocalService:
         while not self._is_over():
             try:
                 state = httpx.get(f"{self.url}/readyz", timeout=5).text
-                away = set(json.loads(state)["degraded"])
+                answer = json.loads(state)
+                away = set(answer["degraded"])
             except (httpx.HTTPError, ValueError, KeyError) as error:
                 away, state = {type(error).__name__}, repr(error)
-            if away <= {AUDIT}:
-                if away:
-                    say(BROKEN_RULE)
+            if not away:
+                return
+            if away == {AUDIT} and answer["checks"][AUDIT] == AuditMismatchError.__name__:
+                say(BROKEN_RULE)
                 return
             if time.monotonic() > deadline:
                 raise RuntimeError(f"not ready after {READY_LIMIT_S:.0f} s: {state}")

@@ -71,7 +71,8 @@ class Accounts:
             ServiceUnavailableError: The ledger is away.
         """
         digest = self._digest(PEPPER_KEY)
-        before = await self._store.command("SET", PEPPER_KEY, digest, "GET")
+        before = await self._store.command("GET", PEPPER_KEY)
+        await self._store.command("SET", PEPPER_KEY, digest)
         if before not in (None, digest.encode()):
             logger.warning("the key pepper has changed: earlier API keys and webhook secrets end")
 

@@ -190,7 +190,6 @@ class Store:
         self._clock = clock
         self._source = source
         self._scripts: dict[str, Script] = {}
-        # A call has a connection to itself; in a burst the others wait for their turn.
         self._turns = asyncio.Semaphore(MAX_CALLS)
 
     def script(self, name: str) -> Script:
@@ -232,7 +231,9 @@ class Store:
         pipeline = self.redis.pipeline(transaction=False)
         pipeline.execute_command("EVAL", self.script(name).text, len(keys), *keys, *args)
         pipeline.execute_command("WAIT", replicas, wait_ms)
-        answer, reached = await self.guard(pipeline.execute(), self.timeout_s + wait_ms / 1000)
+        answer, reached = await self.guard(
+            self._in_turn(pipeline.execute), self.timeout_s + wait_ms / 1000
+        )
         if int(reached) < replicas:
             raise ServiceUnavailableError("this is not yet safe on a replica; call again")
         return answer
@@ -245,7 +246,12 @@ class Store:
     def _send(self, *parts: str | bytes | int | float) -> Awaitable[Any]:
         if self._autopipeline is not None:
             return self._autopipeline.send(*parts)
-        return cast("Awaitable[Any]", self.redis.execute_command(*parts))
+        return self._in_turn(lambda: self.redis.execute_command(*parts))
+
+    async def _in_turn(self, call: Callable[[], Awaitable[T]]) -> T:
+        """Make a call that has a connection to itself; in a burst it waits for its turn."""
+        async with self._turns:
+            return await call()
 
     async def guard(self, call: Awaitable[T], timeout_s: float | None = None) -> T:
         """Await a Redis call with the role's time limit.
@@ -258,7 +264,7 @@ class Store:
         if silence is not None:
             limit_s = silence.limit_s(limit_s)
         try:
-            async with InTime(limit_s), self._turns:
+            async with InTime(limit_s):
                 answer = await call
         except UNAVAILABLE as error:
             if silence is not None and isinstance(error, TimeoutError | RedisTimeoutError):
@@ -293,7 +299,9 @@ class Store:
         )
         for command in commands:
             pipeline.execute_command(*command)
-        return cast("list[Any]", await self.guard(pipeline.execute(), max(self.timeout_s, 5.0)))
+        return cast(
+            "list[Any]", await self.guard(self._in_turn(pipeline.execute), max(self.timeout_s, 5.0))
+        )
 
     async def names(self, pattern: str, timeout_s: float = 30.0) -> list[str]:
         """Give the names of all keys that match, of every shard: for operators, never for requests.

@@ -29,7 +29,10 @@ def started(states: list[list[str]], tmp_path: Path) -> Iterator[LocalService]:
             self.send_response(200)
             self.end_headers()
             degraded = states.pop(0) if len(states) > 1 else states[0]
-            self.wfile.write(json.dumps({"degraded": degraded}).encode())
+            checks = dict.fromkeys(degraded, "no answer")
+            if degraded == ["audit"]:
+                checks["audit"] = "AuditMismatchError"
+            self.wfile.write(json.dumps({"degraded": degraded, "checks": checks}).encode())
 
         def log_message(self, *_: object) -> None:
             pass

@@ -113,10 +113,10 @@ class CheckpointModel:
         return {name: rows[:n] for name, rows in outputs.items()}
 
     def warm_up(self) -> None:
-        """Run every compiled batch size (or two windows) once, so that no request waits for it.
+        """Run every compiled batch size (or one window) once, so that no request waits for it.
 
         To be called in the thread and on the stream of the forwards. What another replica has
-        compiled is taken over. The first window is noise, the others are silence.
+        compiled is taken over. The first window is noise, and what is looked at.
 
         Raises:
             CheckpointError: The outputs are not those of the card, or not finite.
@@ -129,10 +129,10 @@ class CheckpointModel:
             config.recompile_limit = MAX_COMPILED  # holds in this thread only
             was_kept = self._compiled is not None and self._compiled.restore()
         with torch.inference_mode():
-            for size in self.batch_sizes or (2,):
+            for size in self.batch_sizes or (1,):
                 windows = torch.zeros(size, self.spec.length, device=self.device)
                 windows[0] = noise(1, self.spec.length)[0]
-                self._check(self.forward(windows))
+                self._check({name: rows[:1] for name, rows in self.forward(windows).items()})
                 if self._cuda_graphs and self.batch_sizes:
                     self._recorded[size] = RecordedForward(self.network, windows)
         if self._compiled is not None and self.batch_sizes and not was_kept:
@@ -204,7 +204,7 @@ def outputs_fault(card: ModelCard, outputs: Mapping[str, Tensor]) -> str:
         return f"an embedding has at most {EMBEDDING_DIMENSION} dimensions"
     if card.outputs.get("attributes", len(ATTRIBUTES)) != len(ATTRIBUTES):
         return f"the attributes are {', '.join(ATTRIBUTES)}"
-    wrong = [name for name, rows in outputs.items() if not bool(rows.isfinite().all())]
+    wrong = [name for name in card.outputs if not bool(outputs[name].isfinite().all())]
     return f"{', '.join(wrong)}: not finite" if wrong else ""
 
 

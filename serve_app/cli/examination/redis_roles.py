@@ -123,7 +123,7 @@ def of_cache(url: str, ledger_url: str | None) -> Iterator[Finding]:
 
 
 def of_access(settings: Settings) -> Iterator[Finding]:
-    """Look at whether the servers that are named answer, and would take a write."""
+    """Look at whether the servers that are named answer, and the ledger's would take a write."""
     for setting, url in (
         ("AFA_REDIS_URL", settings.redis_url),
         ("AFA_CACHE_URL", settings.cache_url),
@@ -133,12 +133,14 @@ def of_access(settings: Settings) -> Iterator[Finding]:
 
 
 def of_server(setting: str, url: str) -> Iterator[Finding]:
-    """Look at whether a server answers, and would take a write."""
+    """Look at whether a server answers, and the ledger's would take a write."""
     with connected(url) as (store, run):
         try:
             run(store.command("PING"))
         except ServiceUnavailableError as error:
             yield fault(setting, no_answer(url, error), AWAY)
+            return
+        if setting == "AFA_CACHE_URL":
             return
         try:
             run(store.try_write())

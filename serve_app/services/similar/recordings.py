@@ -10,11 +10,17 @@ from serve_app.library.spelling import text_key
 from serve_app.library.track import LibraryTrack
 from serve_app.services.similar.neighbours import Neighbour
 
-SAME_SOUND = {"musicnn-msd-768": 1e-3, "afa-embed-1": 1e-3}
-"""Cosine distance in a model's space: of 259 tracks of game music, 11 pairs lie within it in
-musicnn's, each of one recording; no other pair lies within five times as much."""
+SAME_SOUND = 1e-3
+"""Cosine distance in the space of a model that comes with afa: of 259 tracks of game music, 11
+pairs lie within it in musicnn's, each of one recording; no other lies within five times as much."""
+OURS = frozenset(
+    {
+        *("musicnn-msd-768", "efficientat-mn04", "afa-embed-1", "ast-audioset"),
+        *("maest-30s", "mert-95m", "ced-base", "clap"),
+    }
+)
 SAME_VECTOR = 1e-6
-"""Where nobody measured how far copies lie apart: the same samples."""
+"""In the space of an operator's own, of which nothing is known: the same samples."""
 
 SAME_LENGTH_S = 0.5
 
@@ -28,7 +34,7 @@ class Recordings:
     """
 
     def __init__(self, model: str, seen: Iterable[Neighbour] = ()) -> None:
-        self._same_sound = SAME_SOUND.get(model, SAME_VECTOR)
+        self._same_sound = SAME_SOUND if model in OURS else SAME_VECTOR
         self._names: set[str] = set()
         self._sounds: list[tuple[float, np.ndarray]] = []
         for one in seen:

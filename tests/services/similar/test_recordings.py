@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from configs.tables import load_table
 from serve_app.services.similar.neighbours import Neighbour
-from serve_app.services.similar.recordings import distinct
+from serve_app.services.similar.recordings import OURS, distinct
 from tests.library.library_setting import track
 
 MODEL = "afa-embed-1"
@@ -55,3 +56,8 @@ def test_in_a_space_that_nobody_measured_the_same_samples_alone_are_copies() -> 
     other = of("Two", seed.vector + noise, duration_s=30.0)
     copy = of("Three", seed.vector, duration_s=30.0)
     assert distinct("my-net", [other, copy], [seed]) == [other]
+
+
+def test_models_that_come_with_afa_are_known() -> None:
+    cards = load_table("models").items()
+    assert {model for model, card in cards if card["role"] == "embedding"} == OURS

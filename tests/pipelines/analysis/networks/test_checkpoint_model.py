@@ -66,7 +66,7 @@ def test_warming_up_runs_every_compiled_size_once(card: ModelCard) -> None:
     assert network.batches == [1, 8]
     eager = Recorder()
     CheckpointModel(card, eager, CPU).warm_up()
-    assert eager.batches == [2]
+    assert eager.batches == [1]
     assert eager.compiled == {}
 
 
@@ -74,7 +74,7 @@ def test_warming_up_runs_every_compiled_size_once(card: ModelCard) -> None:
     ("outputs", "answer", "told"),
     [
         ({"tags": 1}, lambda rows: {"tags": rows[:, :1] / 0}, "tags: not finite"),
-        ({"tags": 1}, lambda rows: {"tags": rows[:, :1].log()}, "tags: not finite"),
+        ({"tags": 1}, lambda rows: {"tags": (-rows[:, :1].abs()).log()}, "tags: not finite"),
         ({"tags": 2}, lambda rows: {"tags": rows[:, :3]}, r"shape \(3,\), the card says 2"),
         ({"tags": 2}, lambda rows: {"embedding": rows[:, :2]}, "the network gives embedding"),
         ({"sum": 1}, lambda rows: {"sum": rows[:, :1]}, "needs an output 'tags'"),
