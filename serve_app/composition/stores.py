@@ -14,11 +14,11 @@ from serve_app.ledger.ledger import Ledger
 from serve_app.ledger.topups import Topups
 from serve_app.store.accounts import Accounts
 from serve_app.store.assets import Assets
+from serve_app.store.away import Silence
 from serve_app.store.bus import Bus
 from serve_app.store.cache import Cache
 from serve_app.store.client import (
     DEFAULT_TIMEOUT_S,
-    Silence,
     Store,
     connect,
     is_same_server,

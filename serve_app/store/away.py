@@ -4,6 +4,8 @@ import time
 from collections.abc import Callable
 
 LOOK_AGAIN_S = 1.0
+SILENT_TIMEOUT_S = 0.02
+"""Longest wait for a server that has just left a call unanswered; a healthy one is faster."""
 
 
 class Away:
@@ -26,3 +28,27 @@ class Away:
     def clear(self) -> None:
         """Note that it has answered."""
         self._until = 0.0
+
+
+class Silence:
+    """What the roles on one server know of it: whether it has left a call unanswered just now.
+
+    Invariant: a request that meets a hung server waits one time limit for it, not one for each
+    role; once a second a call waits in full, and any answer ends the silence.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._away = Away(clock)
+
+    def limit_s(self, timeout_s: float) -> float:
+        """Give how long a call may wait that would otherwise wait ``timeout_s``."""
+        return timeout_s if self._away.is_over else SILENT_TIMEOUT_S
+
+    def was_met(self, limit_s: float) -> None:
+        """Note that a call was not answered within ``limit_s``; short waits prove nothing."""
+        if limit_s > SILENT_TIMEOUT_S:
+            self._away.mark()
+
+    def was_broken(self) -> None:
+        """Note an answer."""
+        self._away.clear()

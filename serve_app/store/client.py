@@ -8,7 +8,6 @@ harmless when repeated; see this folder's README.
 import asyncio
 import hashlib
 import re
-import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -39,7 +38,7 @@ from redis.exceptions import (
 
 from serve_app.domain.errors import ServiceUnavailableError
 from serve_app.store.autopipeline import Autopipeline
-from serve_app.store.away import Away
+from serve_app.store.away import Silence
 from serve_app.store.in_time import InTime
 from serve_app.store.keys import DEFAULT_SHARDS, FORMAT_KEY, HALF_RESTORED, SHARDS_KEY, Keyspace
 
@@ -49,8 +48,6 @@ DEFAULT_PORT = 6379
 DEFAULT_TIMEOUT_S = 0.8
 LEDGER_FORMAT = 2
 RECONNECT_PAUSE_S = 0.02
-SILENT_TIMEOUT_S = 0.02
-"""Longest wait for a server that has just left a call unanswered; a healthy one is faster."""
 
 MAX_CALLS = 256
 """On their way to one role at a time."""
@@ -140,30 +137,6 @@ def says_unavailable(message: str) -> bool:
     """
     reply = message.rpartition(IN_PIPELINE)[2].lstrip("('\"")
     return UNAVAILABLE_REPLY.search(reply) is not None
-
-
-class Silence:
-    """What the roles on one server know of it: whether it has left a call unanswered just now.
-
-    Invariant: a request that meets a hung server waits one time limit for it, not one for each
-    role; once a second a call waits in full, and any answer ends the silence.
-    """
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._away = Away(clock)
-
-    def limit_s(self, timeout_s: float) -> float:
-        """Give how long a call may wait that would otherwise wait ``timeout_s``."""
-        return timeout_s if self._away.is_over else SILENT_TIMEOUT_S
-
-    def was_met(self, limit_s: float) -> None:
-        """Note that a call was not answered within ``limit_s``; short waits prove nothing."""
-        if limit_s > SILENT_TIMEOUT_S:
-            self._away.mark()
-
-    def was_broken(self) -> None:
-        """Note an answer."""
-        self._away.clear()
 
 
 class Store:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from serve_app.store.away import LOOK_AGAIN_S
-from serve_app.store.client import SILENT_TIMEOUT_S, Silence, is_same_server
+from serve_app.store.away import LOOK_AGAIN_S, SILENT_TIMEOUT_S, Silence
+from serve_app.store.client import is_same_server
 
 
 def test_after_an_unanswered_call_the_next_ones_wait_little() -> None:
