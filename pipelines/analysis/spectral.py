@@ -84,14 +84,15 @@ class SpectralFinisher:
         if self.key_networks is not None:
             networks = outputs[self.key_networks]["keys"].numpy()
         key = estimate_key(chroma, networks)
+        sound = self.sound[1].join(outputs[self.sound[0]]["sound"], n).numpy()
         track = MeasuredTrack(
             duration_s=context.duration_s,
-            sound=self.sound[1].join(outputs[self.sound[0]]["sound"], n).numpy(),
+            sound=sound,
             chroma=chroma,
             levels=join_levels(
                 [outputs[name] for name in self.levels if name in outputs], context.n_samples
             ),
-            rhythm=estimate_rhythm(beats, chroma, self.tempo_range),
+            rhythm=estimate_rhythm(beats, chroma, sound[:, 1], self.tempo_range),
         )
         rhythm = track.rhythm
         alternatives = weigh_alternatives(beats, track.rhythm.tempo)

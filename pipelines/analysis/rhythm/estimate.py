@@ -22,6 +22,7 @@ from models.rhythm.tempo import (
     log_belief,
     periodicity_tempo,
 )
+from models.segments import FRAME_RATE as LEVEL_RATE
 from models.tonality.key import HOP_LENGTH as CHROMA_HOP_LENGTH
 from models.tonality.key import SAMPLE_RATE as CHROMA_SAMPLE_RATE
 from pipelines.analysis.rhythm.beats import ATTACK_S, BeatEvidence
@@ -31,6 +32,8 @@ CHROMA_RATE = CHROMA_SAMPLE_RATE / CHROMA_HOP_LENGTH
 _FACTOR = round(FRAME_RATE / NETWORK_RATE)
 _ON_BEAT = np.arange(-3, 8)
 """Where a beat's peak may lie: from 30 ms before the decoded beat to a sixteenth of a slow one."""
+_SOUND_OF_BEAT = np.arange(-3, 8)
+"""Frames of the level, 20 ms apart: however an attack falls between two, it lies in these."""
 _ALTERNATION_WEIGHT = 8.0
 _ALTERNATION_BOUND = 2.0
 """Where neither tempo is more usual, beats that alternate by more than 22 % are subdivisions; grids
@@ -82,6 +85,7 @@ NO_RHYTHM = Rhythm(0.0, 0.0, np.zeros(0), np.zeros(0), 4, 0.0)
 def estimate_rhythm(
     evidence: BeatEvidence,
     chroma: NDArray[np.float32] | None = None,
+    levels_db: NDArray[np.float32] | None = None,
     tempo_range: TempoRange | None = None,
 ) -> Rhythm:
     """Decode beats, bars and tempo.
@@ -89,6 +93,8 @@ def estimate_rhythm(
     Args:
         evidence: What is heard of the beats.
         chroma: float32 ``[M, 12]`` as `models.tonality.key.Hpcp` gives it; helps to find the bars.
+        levels_db: float32 ``[L]`` as `models.segments.SoundFrames` gives it; tells a metronome's
+            bars.
         tempo_range: Where the tempo is to lie; None leaves it to the evidence.
 
     Returns:
@@ -110,7 +116,8 @@ def estimate_rhythm(
     if chords is not None:
         change = chord_change(chords.probabilities, chords.times_s, heard)
         changes.append((_CHORDS_WEIGHT, change))
-    bars = find_bars(downbeat_odds(evidence.fine, frames), changes)
+    of_beats = None if levels_db is None else _levels_of_beats(levels_db, beats)
+    bars = find_bars(downbeat_odds(evidence.fine, frames), changes, of_beats)
     return Rhythm(
         tempo=tempo,
         tempo_confidence=_tempo_confidence(beats, frames, pulse, tempo),
@@ -305,6 +312,15 @@ def refine(frames: NDArray[np.int64], pulse: NDArray[np.float32]) -> NDArray[np.
     shift = np.clip(0.5 * (right - left) / curve, -0.5, 0.5) * _FACTOR
     refined = np.where((inner == top) & (centre >= left) & (centre >= right), top + shift, frames)
     return np.asarray(np.maximum.accumulate(refined))
+
+
+def _levels_of_beats(
+    levels_db: NDArray[np.float32], beats_s: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Level of the sound that begins with each beat, in decibels."""
+    around = np.round(beats_s * LEVEL_RATE).astype(np.int64)[:, None] + _SOUND_OF_BEAT
+    levels = levels_db[np.clip(around, 0, len(levels_db) - 1)].astype(np.float64)
+    return np.asarray(10.0 * np.log10((10.0 ** (levels / 10.0)).sum(axis=1)))
 
 
 def _drop_empty_ends(frames: NDArray[np.int64], pulse: NDArray[np.float32]) -> NDArray[np.int64]:

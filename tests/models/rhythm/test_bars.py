@@ -51,6 +51,28 @@ def test_chord_changes_decide_where_accents_do_not() -> None:
         np.testing.assert_array_equal(find_bars(vague, told).downbeats, np.arange(first, 64, 4))
 
 
+@pytest.mark.parametrize("metre", [3, 5, 7])
+def test_loudness_decides_where_all_beats_are_alike(metre: int) -> None:
+    levels = np.full(70, -20.0)
+    levels[2::metre] += 4.0
+    alike = np.full(70, 0.75) + np.random.default_rng(1).normal(0, 0.03, 70)
+    bars = find_bars(alike, levels_db=levels)
+    assert bars.metre == metre
+    np.testing.assert_array_equal(bars.downbeats, np.arange(2, 70, metre))
+
+
+def test_loudness_decides_nothing_else() -> None:
+    heard, levels = odds(4, 70), np.full(70, -20.0)
+    levels[2::3] += 12.0
+    np.testing.assert_array_equal(
+        find_bars(heard, levels_db=levels).downbeats, find_bars(heard).downbeats
+    )
+    alike, hardly = np.full(70, 0.75), np.where(levels > -20.0, -19.2, -20.0)
+    np.testing.assert_array_equal(
+        find_bars(alike, levels_db=hardly).downbeats, find_bars(alike).downbeats
+    )
+
+
 def test_no_beats() -> None:
     bars = find_bars(np.zeros(0))
     assert (len(bars.downbeats), bars.metre, bars.confidence) == (0, 4, 0.0)

@@ -1,4 +1,4 @@
-"""Metronomes, with the shipped networks: right, or told as an alternative."""
+"""Metronomes, with the shipped networks: right, or told as an alternative, and in their bars."""
 
 import numpy as np
 import pytest
@@ -85,3 +85,13 @@ def test_what_lies_at_the_ends_of_the_range_is_an_alternative_at_least(
 def test_without_accents_there_are_four_beats_in_a_bar(step: SpectralStep, name: str) -> None:
     found = heard(step, metronome(100, name, metre=0))
     assert found.time_signature == 4
+
+
+@pytest.mark.parametrize("metre", [3, 4, 5, 7])
+@pytest.mark.parametrize("tempo", [90, 132])
+def test_the_louder_clicks_begin_the_bars(step: SpectralStep, tempo: float, metre: int) -> None:
+    for name in SOUNDS:
+        found = heard(step, metronome(tempo, name, metre))
+        assert found.time_signature == metre, name
+        accents = np.arange(0.2, SECONDS - 0.1, metre * 60 / tempo)
+        np.testing.assert_allclose(found.downbeats, accents, atol=0.04)
