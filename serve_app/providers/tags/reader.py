@@ -1,24 +1,26 @@
 """Reads the tags of an audio file: ID3, Vorbis comments, MP4, RIFF and ASF.
 
-Invariant: whatever a file holds, reading costs a bounded number of bytes, calls and comparisons,
+Invariant: whatever a file holds, reading costs a bounded number of bytes, steps and comparisons,
 and ends in tags that are clean text of bounded length; odd tags are left out, never an error.
 """
 
 import re
+import threading
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from io import RawIOBase
+from functools import wraps
+from io import BytesIO, RawIOBase
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import BinaryIO, ParamSpec, TypeVar, cast
 
-from tinytag import Image, TinyTag, TinyTagException
-from tinytag.tinytag import _ID3
+from tinytag import Image, TinyTag, TinyTagException, tinytag
 
 MAX_READ = 64 << 20
 """Bytes: tags with a large cover are a tenth of it."""
-MAX_CALLS = 200_000
+MAX_STEPS = 200_000
+"""Reads, and values that are decoded or kept."""
 MAX_TEXT = 500
 """Characters of a value; longer ones are cut."""
 MAX_VALUES = 20
@@ -61,6 +63,29 @@ class Tags:
         return None if match is None else float(match[1])
 
 
+class _Left(threading.local):
+    """What is left of `MAX_STEPS` to who reads tags in a thread."""
+
+    steps = MAX_STEPS
+
+
+_left = _Left()
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _counted(step: Callable[P, T]) -> Callable[P, T]:
+    @wraps(step)
+    def counted(*said: P.args, **named: P.kwargs) -> T:
+        _left.steps -= 1
+        if _left.steps < 0:
+            raise OSError("the tags are too large")
+        return step(*said, **named)
+
+    return counted
+
+
 def _add_value(self: TinyTag, fieldname: str, value: str) -> None:
     """Keep a further value of a field, if it is new and of the first that we look at.
 
@@ -71,9 +96,33 @@ def _add_value(self: TinyTag, fieldname: str, value: str) -> None:
         values.append(value)
 
 
+def _end_of_text(content: bytes, encoding: int = 0, start_pos: int = 0) -> int:
+    """Find where the text ends that begins somewhere; there, if nothing ends it.
+
+    tinytag looks at each pair of zero bytes in UTF-16 by itself.
+    """
+    end = (_END if encoding in _BYTEWISE else _WIDE_END).match(content, start_pos)
+    return start_pos if end is None else end.end()
+
+
+_BYTEWISE = (0, 3)
+"""Latin-1 and UTF-8, as ID3 numbers them."""
+_END = re.compile(rb"[^\0]*+\0")
+_WIDE_END = re.compile(rb"(?:[^\0].|\0[^\0])*+\0\0", re.DOTALL)
+
+
+class _CountedBytes(BytesIO):
+    read = _counted(BytesIO.read)
+
+
+# A frame or packet of some MB may hold millions of values, each of which tinytag looks at.
+tinytag.BytesIO = _CountedBytes  # type: ignore[attr-defined]
+TinyTag._set_field = _counted(TinyTag._set_field)  # type: ignore[method-assign]
 TinyTag._set_other_field = _add_value  # type: ignore[method-assign]
+tinytag._ID3._decode_string = _counted(tinytag._ID3._decode_string)  # type: ignore[method-assign]
+tinytag._ID3._find_string_end_pos = staticmethod(_end_of_text)  # type: ignore[method-assign]
 # Timed lyrics, which nobody here wants, take it half a minute where a frame has 2 MB of them.
-_ID3._SYNCED_LYRICS_FRAME_IDS = set()
+tinytag._ID3._SYNCED_LYRICS_FRAME_IDS = set()
 
 
 def read_tags(path: Path) -> Tags:
@@ -82,6 +131,7 @@ def read_tags(path: Path) -> Tags:
     Raises:
         OSError: The file cannot be read.
     """
+    _left.steps = MAX_STEPS
     with path.open("rb") as file:
         bounded = cast("BinaryIO", _Bounded(file))
         try:
@@ -117,22 +167,22 @@ def _clean(text: str) -> str:
 
 
 class _Bounded(RawIOBase):
-    """A file of which only so much is read, in so many calls."""
+    """A file of which only so much is read."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
-        self._bytes_left, self._calls_left = MAX_READ, MAX_CALLS
+        self._bytes_left = MAX_READ
 
+    @_counted
     def read(self, size: int = -1, /) -> bytes:
         """Read as the file does.
 
         Raises:
             OSError: It was too much.
         """
-        self._calls_left -= 1
         data = self._file.read(self._bytes_left + 1 if size < 0 else min(size, MAX_READ))
         self._bytes_left -= len(data)
-        if self._bytes_left < 0 or self._calls_left < 0:
+        if self._bytes_left < 0:
             raise OSError("the tags are too large")
         return data
 

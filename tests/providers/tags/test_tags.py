@@ -2,6 +2,7 @@
 
 import re
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import mutagen
@@ -201,3 +202,53 @@ def test_many_values_take_no_longer_than_their_bytes(tmp_path: Path) -> None:
         begun_s = time.process_time()
         read_tags(path)
         assert time.process_time() - begun_s < 2.0, frame.FrameID
+
+
+def id3_frame(name: bytes, content: bytes) -> bytes:
+    """A tag of one frame, with nothing behind it."""
+
+    def size(n: int) -> bytes:
+        return bytes(n >> shift & 0x7F for shift in (21, 14, 7, 0))
+
+    frame = name + size(len(content)) + bytes(2) + content
+    return b"ID3\x04\0\0" + size(len(frame)) + frame + b"\xff\xfb\x90\0"
+
+
+def aiff_name(content: bytes) -> bytes:
+    chunk = b"NAME" + len(content).to_bytes(4, "big") + content
+    return b"FORM" + (4 + len(chunk)).to_bytes(4, "big") + b"AIFF" + chunk
+
+
+def ogg_comments(n: int) -> bytes:
+    """An Ogg file of comments alone, each of another name."""
+    texts = (f"{number:x}=b".encode() for number in range(n))
+    comments = b"".join(len(text).to_bytes(4, "little") + text for text in texts)
+    packet = b"\x03vorbis" + bytes(4) + n.to_bytes(4, "little") + comments
+    most = 255 * 255
+    blocks = [packet[at : at + most] for at in range(0, len(packet), most)]
+    pages = []
+    for block in blocks:
+        sizes = [255] * (len(block) // 255) + ([len(block) % 255] if block is blocks[-1] else [])
+        pages.append(b"OggS" + bytes(22) + bytes([len(sizes), *sizes]) + block)
+    return b"".join(pages)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: id3_frame(b"TPE1", b"\3" + b"a\0" * 4_000_000),
+        lambda: id3_frame(b"TIT1", b"\3" + b"a\0" * 4_000_000),
+        lambda: id3_frame(b"TPE1", b"\1" + b"a\0\0" * 4_000_000),
+        lambda: aiff_name(b"a\0b\0" * 6_000_000),
+        lambda: ogg_comments(600_000),
+    ],
+    ids=["values", "groupings", "odd zeros", "AIFF", "Ogg"],
+)
+def test_millions_of_values_are_not_all_looked_at(
+    make: Callable[[], bytes], tmp_path: Path
+) -> None:
+    path = tmp_path / "a"
+    path.write_bytes(make())
+    begun_s = time.process_time()
+    read_tags(path)
+    assert time.process_time() - begun_s < 2.0
