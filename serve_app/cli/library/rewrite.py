@@ -57,7 +57,8 @@ def write_tags(
     digest = digest_packets(path, LIMITS)
     if audio_sha256 is not None and digest != audio_sha256:
         raise TaggingError("it holds other audio than when it was scanned; scan it again")
-    staged = path.with_name(f".{path.name}.afa-tag")
+    # With its ending, by which mutagen tells formats; a long name may have no room for more.
+    staged = path.with_name(f".{os.getpid()}.afa-tag{path.suffix}")
     try:
         shutil.copyfile(path, staged)
         open_tags(staged).write(values)

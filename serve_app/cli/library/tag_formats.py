@@ -74,12 +74,12 @@ def open_tags(path: Path) -> TaggedFile:
     path.open("rb").close()  # mutagen tells of no error of the system
     try:
         file = mutagen.File(path)
+        if file is None:
+            raise UnwritableTagsError
+        if file.tags is None:
+            file.add_tags()  # some formats have none
     except mutagen.MutagenError as error:
         raise UnwritableTagsError from error
-    if file is None:
-        raise UnwritableTagsError
-    if file.tags is None:
-        file.add_tags()
     if isinstance(file, MP4):
         return _Mp4File(file)
     if isinstance(file.tags, ID3):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import mutagen
 import pytest
-from mutagen.id3 import TXXX
+from mutagen.id3 import ID3, TIT2, TXXX
 from typer.testing import CliRunner
 
 from pipelines.analysis.records import TrackFeatures
@@ -14,7 +14,7 @@ from pipelines.audio.decode import DecodeLimits, digest_packets
 from serve_app.cli.analysis.sources import audio_files
 from serve_app.cli.library import rewrite
 from serve_app.cli.library.rewrite import TaggingError, changes_of, write_tags
-from serve_app.cli.library.tag_formats import open_tags
+from serve_app.cli.library.tag_formats import UnwritableTagsError, open_tags
 from serve_app.cli.library.tag_values import DEFAULT_FIELDS, Field, Tag, Wish, values_of
 from serve_app.cli.main import app
 from serve_app.domain.identity import TrackIdentity
@@ -72,6 +72,27 @@ def test_a_single_name_that_is_not_utf_8_is_told_as_in_a_folder(tmp_path: Path) 
     (trouble,) = audio_files([str(path)])
     assert isinstance(trouble, Trouble)
     assert "not UTF-8" in trouble.message
+
+
+@pytest.mark.parametrize(
+    "encoding",
+    [Encoding("AAC", "adts", "aac"), Encoding("AC-3", "ac3", "ac3", "fltp", 48_000)],
+    ids=lambda encoding: encoding.name,
+)
+def test_a_format_without_tags_is_named_as_such(encoding: Encoding, tmp_path: Path) -> None:
+    path = encoding.write(tmp_path / f"a.{encoding.codec}", 2)
+    with pytest.raises(UnwritableTagsError):
+        open_tags(path)
+
+
+def test_flac_behind_an_id3_tag_is_written_under_any_name(tmp_path: Path) -> None:
+    path = titled(tmp_path / f"{'x' * 250}.flac")
+    tag = ID3()
+    tag.add(TIT2(encoding=3, text="In front"))
+    tag.save(tmp_path / "tag")
+    path.write_bytes((tmp_path / "tag").read_bytes() + path.read_bytes())
+    write_tags(path, {Tag.BPM: "124"}, None, keep_time=False)
+    assert mutagen.File(path)["bpm"] == ["124"]
 
 
 @pytest.mark.parametrize("kind", FORMATS)
