@@ -225,10 +225,10 @@ def foretell(library: Library, found: Listed, *, forget: bool) -> None:
     n_known = sum(len(of_place) for _, of_place in found) - news - len(troubles)
     seen = found_in(found)
     gone = {
-        file.location
+        one.file.location
         for place, of_place in found
-        for _, file in gone_from(library, place, of_place, seen)
-        if forget or file.missing_since is None
+        for one in gone_from(library, place, of_place, seen)
+        if not one.has_another_path and (forget or one.file.missing_since is None)
     }
     for location in sorted(gone):
         console.print(f"gone: {location}", highlight=False)

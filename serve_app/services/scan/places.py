@@ -25,7 +25,7 @@ from serve_app.store.objects import open_backend
 
 AUDIO_ENDINGS = {
     *(".mp3", ".wav", ".flac", ".ogg", ".opus", ".m4a", ".mp4", ".aac", ".aiff", ".webm", ".mka"),
-    *(".mp2", ".wave", ".oga", ".aif", ".aifc"),
+    *(".mp2", ".wave", ".oga", ".aif", ".aifc", ".m4b"),
     *(".wma", ".ac3", ".eac3", ".wv", ".tta", ".au", ".caf", ".w64", ".ape", ".amr", ".3gp"),
 }
 

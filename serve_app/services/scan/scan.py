@@ -243,20 +243,23 @@ class Scan:
         """Mark or forget what lay in a place, unless something of it could not be looked at."""
         lost = await asyncio.to_thread(gone_from, self._library, place, listed, seen)
         if not self._forget:
-            lost = [one for one in lost if one[1].missing_since is None]
+            lost = [one for one in lost if one.has_another_path or one.file.missing_since is None]
             if lost and not any(isinstance(one, Found) for one in listed):
-                self._fail(lost[0][1].location, NOTHING_FOUND.format(n=len(lost)))
+                self._fail(lost[0].file.location, NOTHING_FOUND.format(n=len(lost)))
                 return
         since = now()
         for start in range(0, len(lost), PAGE):
             edits, outcomes = list[Edit](), list[tuple[str, Outcome]]()
-            for track_id, file in lost[start : start + PAGE]:
-                if self._forget and self._is_surely_gone(file):
-                    edits.append(Edit(track_id, without_file(file.location)))
-                    outcomes.append((file.location, Outcome.FORGOTTEN))
-                elif file.missing_since is None:
-                    edits.append(Edit(track_id, with_mark(file.location, since)))
-                    outcomes.append((file.location, Outcome.MISSING))
+            for one in lost[start : start + PAGE]:
+                location = one.file.location
+                if one.has_another_path:
+                    edits.append(Edit(one.track_id, without_file(location)))
+                elif self._forget and self._is_surely_gone(one.file):
+                    edits.append(Edit(one.track_id, without_file(location)))
+                    outcomes.append((location, Outcome.FORGOTTEN))
+                elif one.file.missing_since is None:
+                    edits.append(Edit(one.track_id, with_mark(location, since)))
+                    outcomes.append((location, Outcome.MISSING))
             await asyncio.to_thread(self._library.write, edits)
             for location, outcome in outcomes:
                 self._note(location, outcome)
@@ -301,9 +304,22 @@ class Scan:
         self._tell(location, Outcome.FAILED)
 
 
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """A file of a track that was not listed where it lay.
+
+    Attributes:
+        has_another_path: It is there all the same, and was listed through another link.
+    """
+
+    track_id: str
+    file: TrackFile
+    has_another_path: bool
+
+
 def gone_from(
     library: Library, place: Place, listed: Sequence[Found | Trouble], seen: Collection[str]
-) -> list[tuple[str, TrackFile]]:
+) -> list[Gone]:
     """Find what lay in a place and was not listed; what could not be looked at is not gone.
 
     Args:
@@ -313,11 +329,11 @@ def gone_from(
         seen: Locations of all that was found, in this place and others.
 
     Returns:
-        Track id and file, also of files that have been marked as missing before.
+        Also files that have been marked as missing before.
     """
     unseen = tuple(one.location for one in listed if isinstance(one, Trouble))
     return [
-        (track.track_id, file)
+        Gone(track.track_id, file, _has_another_path(track, file, seen))
         for track in library.all([OPERATOR])
         for file in track.files
         if file.place is Kind.PATH
@@ -325,6 +341,16 @@ def gone_from(
         and file.location not in seen
         and not file.location.startswith(unseen)
     ]
+
+
+def _has_another_path(track: LibraryTrack, file: TrackFile, seen: Collection[str]) -> bool:
+    try:
+        return any(
+            other.location in seen and os.path.samefile(other.location, file.location)
+            for other in track.files
+        )
+    except OSError:
+        return False
 
 
 def found_in(listed: Iterable[tuple[Place, Sequence[Found | Trouble]]]) -> set[str]:

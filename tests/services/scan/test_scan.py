@@ -380,7 +380,7 @@ def test_linked_folders_are_looked_at_once_and_last(tmp_path: Path) -> None:
     assert found == [str(music / "real" / "a.ogg"), str(music / "linked" / "deep" / "b.ogg")]
 
 
-@pytest.mark.parametrize("name", ["x.aif", "X.AIFC", "x.oga", "x.mp2", "x.wave"])
+@pytest.mark.parametrize("name", ["x.aif", "X.AIFC", "x.oga", "x.mp2", "x.wave", "book.m4b"])
 def test_usual_endings_are_audio(name: str, tmp_path: Path) -> None:
     (tmp_path / name).touch()
     (tmp_path / "x.txt").touch()
@@ -397,6 +397,19 @@ async def test_what_is_gone_is_marked_and_found_again(setting: Setting, music: P
     (music.parent / "aside.ogg").rename(music / "a.ogg")
     assert (await setting.scan(Folder(music))).counts[Outcome.RETURNED] == 1
     assert setting.titled("First").files[0].missing_since is None
+
+
+async def test_a_file_that_is_reached_through_another_link_has_one_place(
+    setting: Setting, music: Path
+) -> None:
+    write(music.parent / "more" / "c.ogg", 3, artist="Nina", title="Third")
+    (music / "old").symlink_to(music.parent / "more")
+    await setting.scan(Folder(music))
+    (music / "new").symlink_to(music.parent / "more")
+    report = await setting.scan(Folder(music))
+    assert report.counts == {Outcome.UNCHANGED: 2, Outcome.JOINED: 1}
+    (file,) = setting.titled("Third").files
+    assert (file.location, file.missing_since) == (str(music / "new" / "c.ogg"), None)
 
 
 async def test_a_folder_that_is_away_marks_nothing(setting: Setting, music: Path) -> None:
