@@ -2,6 +2,7 @@
 
 import base64
 import csv
+import shutil
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -14,7 +15,14 @@ from pipelines.audio.decode import DecodeLimits, digest_packets
 from serve_app.library.track import LibraryTrack
 from serve_app.providers.tags.reader import read_tags
 from tests.browser.conftest import SHELF
-from tests.browser.test_playground import DEMO, PHONE, SMALLEST, analyse_demo
+from tests.browser.test_playground import (
+    ANALYSED_MS,
+    DEMO,
+    PHONE,
+    SMALLEST,
+    analyse_demo,
+    drop_from_disk,
+)
 from tests.cli.library.test_tagging import FORMATS
 
 pytestmark = pytest.mark.redis
@@ -89,6 +97,32 @@ def test_a_track_tells_what_sounds_like_it_and_leaves_as_files(page: Page, tmp_p
     assert entry.find("TEMPO") is not None
     found.get_by_role("link").click()
     expect(page.locator("#report-title")).to_have_text(DRIVE)
+
+
+def test_a_job_of_before_has_no_file_that_rekordbox_could_find(page: Page) -> None:
+    analyse_demo(page)
+    expect(page.get_by_role("button", name="rekordbox XML")).to_have_count(1)
+    page.reload()
+    expect(page.locator(".tiles")).to_be_visible()
+    expect(page.get_by_role("button", name="rekordbox XML")).to_have_count(0)
+
+
+@pytest.mark.parametrize("folder", ["/Users/ada", "/Users/ada/Music/"])
+def test_files_of_a_dropped_folder_are_told_where_they_lie(
+    folder: str, page: Page, tmp_path: Path
+) -> None:
+    deep = tmp_path / "Music" / "disc 1" / "demo.mp3"
+    deep.parent.mkdir(parents=True)
+    shutil.copyfile(DEMO, deep)
+    drop_from_disk(page, tmp_path / "Music")
+    page.wait_for_selector(".tiles", timeout=ANALYSED_MS)
+    tags_and_files = page.get_by_role("region", name="Tags")
+    tags_and_files.get_by_label("Folder of the files").fill(folder)
+    with page.expect_download() as download:
+        tags_and_files.get_by_role("button", name="rekordbox XML").click()
+    entry = ElementTree.parse(download.value.path()).find("COLLECTION/TRACK")  # noqa: S314
+    assert entry is not None
+    assert entry.get("Location") == "file://localhost/Users/ada/Music/disc%201/demo.mp3"
 
 
 @pytest.mark.usefixtures("shelf")

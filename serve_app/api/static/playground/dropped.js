@@ -7,7 +7,11 @@ const MOST_SEEN = 20_000; // a folder may hold a whole disk
 export const ENDINGS = ["mp3", "wav", "flac", "ogg", "opus", "m4a", "mp4", "aac", "aiff", "webm", "mka", "mp2", "wave", "oga", "aif", "aifc", "m4b", "wma", "ac3", "eac3", "wv", "tta", "au", "caf", "w64", "ape", "amr", "3gp"];
 
 const isAudio = ({ name }) => ENDINGS.includes(name.split(".").pop().toLowerCase());
+const paths = new WeakMap();
 const asked = (ask) => new Promise((resolve, reject) => ask(resolve, reject));
+
+/** Where a file lies below what it was dropped from: `Music/disc 1/two.flac` of a folder, else its name. */
+export const pathOf = (file) => paths.get(file) ?? file.name;
 
 /** The files of a drop, and what is to be said of them; "" where all are taken. */
 export async function filesOf(transfer) {
@@ -28,7 +32,10 @@ async function audioIn(folders) {
       for await (const entry of walk(folder)) {
         seen += 1;
         if (seen > MOST_SEEN || (found.length === MOST_FILES && isAudio(entry))) return { found, words: `The folder is large: ${found.length} audio files of it are taken. \`afa scan\` brings whole collections in.` };
-        if (isAudio(entry)) found.push(await asked((done, failed) => entry.file(done, failed)));
+        if (!isAudio(entry)) continue;
+        const file = await asked((done, failed) => entry.file(done, failed));
+        paths.set(file, entry.fullPath.slice(1));
+        found.push(file);
       }
   } catch (fault) {
     return { found, words: `Not all of the folder can be read: ${fault.message}` };

@@ -3,6 +3,7 @@
 import { make } from "/playground/dom.js";
 import { Refusal, exported } from "/playground/api.js";
 import { save } from "/playground/downloads.js";
+import { pathOf } from "/playground/dropped.js";
 
 const FOLDER = "afa-folder";
 const NAMES = { csv: "afa.csv", rekordbox: "afa-rekordbox.xml" };
@@ -23,7 +24,16 @@ async function download(format, tracks, fault) {
 export const csvButton = (wanted, fault) => button("CSV", "csv", wanted, fault);
 export const rekordboxButton = (wanted, fault) => button("rekordbox XML", "rekordbox", wanted, fault);
 
-const inFolder = (folder, name) => `${folder.replace(/[\\/]+$/, "")}${/^[A-Za-z]:\\/.test(folder) ? "\\" : "/"}${name}`;
+/** A path in a folder; whoever dropped a folder may have named that one, or where it lies. */
+function inFolder(folder, path) {
+  const above = folder.replace(/[\\/]+$/, "");
+  const parts = path.split("/");
+  if (parts.length > 1 && above.split(/[\\/]/).at(-1) === parts[0]) parts.shift();
+  return [above, ...parts].join(/^[A-Za-z]:\\/.test(folder) ? "\\" : "/");
+}
+
+/** Whether the page knows what a track's file is called: of a job of before it does not. */
+export const isNamed = ({ file, url }) => Boolean(file || url);
 
 /** Ask for the folder of files that were sent: a page never learns it, and rekordbox finds tracks by it. */
 export function rekordboxForm(tracks) {
@@ -32,7 +42,7 @@ export function rekordboxForm(tracks) {
   return make("form", { class: "rekordbox", onsubmit: (event) => {
     event.preventDefault();
     sessionStorage.setItem(FOLDER, folder.value);
-    download("rekordbox", tracks().filter((track) => track.jobId).map((track) => ({ id: track.jobId, location: inFolder(folder.value, track.name) })), fault);
+    download("rekordbox", tracks().filter((track) => track.jobId && isNamed(track)).map((track) => ({ id: track.jobId, location: inFolder(folder.value, track.file ? pathOf(track.file) : track.name) })), fault);
   } },
     make("p", { class: "dim" }, "rekordbox finds a track by where its file lies. Folder on your disk:"),
     make("div", { class: "line" }, folder, make("button", { type: "submit" }, "rekordbox XML")), fault);

@@ -8,7 +8,7 @@ import { Waveform } from "/playground/waveform.js";
 import { keyName, keySign, paintNotes, wheel } from "/playground/keys.js";
 import { samples } from "/playground/samples.js";
 import { saveCsv, saveJson, saveTagged } from "/playground/downloads.js";
-import { rekordboxForm } from "/playground/exports.js";
+import { isNamed, rekordboxForm } from "/playground/exports.js";
 import { similarTracks } from "/playground/similar.js";
 import { UnwritableTags } from "/playground/tags.js";
 import { again, nameOf } from "/playground/tracks.js";
@@ -232,7 +232,7 @@ function files(track) {
       make("button", { type: "button", onclick: () => saveCsv([track]) }, "CSV"),
       make("button", { type: "button", onclick: () => saveJson(track) }, "JSON")),
     fault,
-    track.jobId && rekordboxForm(() => [track]),
+    track.jobId && isNamed(track) && rekordboxForm(() => [track]),
   ];
 }
 
