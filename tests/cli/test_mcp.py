@@ -168,5 +168,15 @@ async def test_the_service_answers_where_it_runs(identifying: Application, tmp_p
         assert (analysed["tempo"], analysed["key"], analysed["tags"]) == (
             *(120.0, "A minor", {"calm": 0.9}),
         )
+        assert "at least 1 character" in await refused(client, "similar", track="")
+        assert "no such file" in await refused(client, "identify", path="~nobody-here/a.mp3")
+        long = await refused(client, "analyse_file", path=f"/{'x' * 300}.mp3")
+        assert long.endswith(".mp3: File name too long")
+        memory = await refused(client, "analyse_file", path="/proc/self/mem")
+        assert memory.endswith("Input/output error")
+        (tmp_path / "bad.mp3").write_text("nothing to hear")
+        for tool in ("analyse_file", "identify"):
+            bad = await refused(client, tool, path=str(tmp_path / "bad.mp3"))
+            assert "form" not in bad
         unknown = await refused(client, "look_up", track="isrc:QZTST2199999")
         assert "The operator can add music (`afa scan FOLDER`)" in unknown

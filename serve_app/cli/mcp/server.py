@@ -1,6 +1,7 @@
 """The tools of `afa mcp`, whoever answers them."""
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import wraps
 from importlib.metadata import version
 from pathlib import Path
@@ -22,6 +23,7 @@ from serve_app.domain.errors import AfaError
 from serve_app.domain.track_ids import InvalidTrackIdError
 from serve_app.library.query import TrackQuery
 from serve_app.providers.fingerprints.manifest import FingerprintIndexError
+from serve_app.services.failure import reason_of
 
 INSTRUCTIONS = (
     "afa hears music: tempo, key, mood and likeness of files and of the tracks in its library. "
@@ -49,6 +51,7 @@ TrackName = Annotated[
         "Deezer or YouTube id."
     ),
 ]
+SeedName = Annotated[TrackName, Field(min_length=1)]
 Count = Annotated[int, Field(ge=1, le=100, description="How many tracks at most.")]
 
 
@@ -103,12 +106,12 @@ class Tools:
             return answers.looked_up(await self._backend.look_up_name(artist, title))
         raise answers.UnansweredError("give track, or artist and title")
 
-    async def similar(self, track: TrackName, n: Count = 10) -> answers.Neighbours:
+    async def similar(self, track: SeedName, n: Count = 10) -> answers.Neighbours:
         """Find tracks of the library that sound like one of them."""
         found = await self._backend.similar(track, Filters(n=n))
         return answers.Neighbours(tracks=[answers.neighbour(one) for one in found])
 
-    async def find_mixable(self, track: TrackName, n: Count = 10) -> answers.Neighbours:
+    async def find_mixable(self, track: SeedName, n: Count = 10) -> answers.Neighbours:
         """Find similar tracks that a DJ can mix with one: tempo within 6 %, a key that goes along.
 
         Half and double tempo count too. Where the track has no beat or no key, that is not asked.
@@ -167,6 +170,9 @@ def saying(answer: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
             return await answer(*said, **named)
         except EXPECTED as error:
             raise ToolError(str(error)) from error
+        except OSError as error:
+            where = f"{error.filename}: " if error.filename else ""
+            raise ToolError(where + reason_of(error)) from error
 
     return answer_or_say
 
@@ -176,8 +182,11 @@ def file_at(path: str) -> Path:
 
     Raises:
         UnansweredError: There is none.
+        OSError: It cannot be looked at.
     """
-    file = Path(path).expanduser()
+    file = Path(path)
+    with suppress(RuntimeError):  # a home of nobody
+        file = file.expanduser()
     if not file.is_file():
         raise answers.UnansweredError(
             f"{path}: no such file; give the absolute path of an audio file"

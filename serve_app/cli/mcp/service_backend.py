@@ -16,6 +16,7 @@ from serve_app.library.query import TrackQuery
 
 WAIT_S = 30
 TIMEOUT_S = 2.0 * WAIT_S
+BYTES = {"Content-Type": "application/octet-stream"}
 
 
 class ServiceBackend:
@@ -27,10 +28,7 @@ class ServiceBackend:
 
     async def analyse(self, path: Path) -> AnalysisFeatures:
         """Submit a file and wait for its job."""
-        audio = await asyncio.to_thread(path.read_bytes)
-        job = await self._ask(
-            "POST", "/v1/audio-features/upload", params={"wait": WAIT_S}, content=audio
-        )
+        job = await self._send("/v1/audio-features/upload", path, params={"wait": WAIT_S})
         while job["status"] in ("queued", "running"):
             job = await self._ask("GET", f"/v1/jobs/{job['job_id']}", params={"wait": WAIT_S})
         if job["status"] == "failed":
@@ -54,8 +52,7 @@ class ServiceBackend:
 
     async def identify(self, path: Path) -> Identified:
         """Tell who a recording is."""
-        audio = await asyncio.to_thread(path.read_bytes)
-        found = Identification(**await self._ask("POST", "/v1/identify", content=audio))
+        found = Identification(**await self._send("/v1/identify", path))
         return Identified(**found.model_dump(include=set(Identified.model_fields)))
 
     async def search(self, query: TrackQuery, limit: int) -> list[LibraryTrackBody]:
@@ -70,6 +67,11 @@ class ServiceBackend:
         }
         asked = {name: value for name, value in params.items() if value not in (None, "", ())}
         return LibraryList(**await self._ask("GET", "/v1/library", params=asked)).items
+
+    async def _send(self, route: str, path: Path, **sent: Any) -> dict[str, Any]:
+        audio = await asyncio.to_thread(path.read_bytes)
+        # So named, what is no audio is refused for what it is, not for how it came.
+        return await self._ask("POST", route, content=audio, headers=BYTES, **sent)
 
     async def _ask(self, method: str, path: str, **sent: Any) -> dict[str, Any]:
         try:
