@@ -288,8 +288,9 @@ def test_a_key_of_ones_own_makes_the_same_job(connect: Connect, demo_audio: byte
 
 
 def test_errors_say_what_the_service_says(connect: Connect, demo_audio: bytes) -> None:
-    with pytest.raises(afa_client.UnauthorizedError, match="401 unauthorized: "):
-        connect("afa_live_nobodys").account()
+    for key in ("afa_live_nobodys", "afa_live_\N{HORIZONTAL ELLIPSIS}"):
+        with pytest.raises(afa_client.UnauthorizedError, match="401 unauthorized: "):
+            connect(key).account()
     with pytest.raises(afa_client.NotFoundError) as missing:
         connect().features("7unknownTrack000000000")
     assert missing.value.code == "track_not_found"

@@ -79,7 +79,8 @@ class Client:
     ) -> None:
         self._http = httpx.Client(
             base_url=base_url,
-            headers={"Authorization": f"Bearer {api_key}"},
+            # In bytes, so that the service refuses a key of other letters, not the header.
+            headers={"Authorization": f"Bearer {api_key}".encode()},
             timeout=TIMEOUT,
             transport=transport,
         )
