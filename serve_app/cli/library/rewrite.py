@@ -64,10 +64,10 @@ def write_tags(
         open_tags(staged).write(values)
         if digest_packets(staged, LIMITS) != digest:
             raise TaggingError("its audio would have changed; nothing was written")
-        os.chmod(staged, stat.S_IMODE(before.st_mode))
+        shutil.copystat(path, staged)  # also what file managers and access lists keep beside it
         _keep_owner(staged, before)
-        if keep_time:
-            os.utime(staged, ns=(before.st_atime_ns, before.st_mtime_ns))
+        if not keep_time:
+            os.utime(staged)
         _sync(staged)
         now = path.stat()
         if (now.st_mtime_ns, now.st_size) != (before.st_mtime_ns, before.st_size):

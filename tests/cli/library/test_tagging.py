@@ -197,6 +197,18 @@ def test_the_time_of_change_may_stay_and_a_link_stays_a_link(tmp_path: Path) -> 
     assert read_tags(path).first("bpm") == "124"
 
 
+def test_what_the_system_keeps_beside_a_file_stays(tmp_path: Path) -> None:
+    path = titled(tmp_path / "a.mp3")
+    os.utime(path, ns=(10**18, 10**18))
+    try:
+        os.setxattr(path, "user.baloo.rating", b"8")
+    except OSError:
+        pytest.skip("the folder for tests keeps no extended attributes")
+    write_tags(path, {Tag.BPM: "124"}, None, keep_time=False)
+    assert os.getxattr(path, "user.baloo.rating") == b"8"
+    assert path.stat().st_mtime_ns > 10**18
+
+
 def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AFA_DATA_DIR", str(tmp_path / "data"))
     song, stranger = titled(tmp_path / "a [b]c.mp3"), titled(tmp_path / "stranger.mp3")
