@@ -252,9 +252,12 @@ def test_why_a_copy_gets_no_tags_is_told(page: Page, tmp_path: Path) -> None:
     version_4 = mp3(tmp_path / "a.mp3", 4).read_bytes()
     lossless = flac(tmp_path / "a.flac")
     field = (7).to_bytes(4, "little") + b"TITLE=x"
+    whole_bytes = b"GEOB" + (304).to_bytes(4) + bytes(2 + 304) + b"TIT2\0\0\0\x02\0\0\x03x"
+    old_itunes = b"ID3\x04\0\0\0\0" + bytes(divmod(len(whole_bytes), 128)) + whole_bytes
     for name, content, told in (
         ("a.ogg", (tmp_path / "a.ogg").read_bytes(), "Only MP3 and FLAC"),
         ("flags.mp3", b"ID3\x04\x00\x80" + version_4[6:], "not known here"),
+        ("itunes.mp3", old_itunes + mp3(tmp_path / "b.mp3", None).read_bytes(), "not known here"),
         ("twice.mp3", b"ID3\x03\0\0\0\0\0\0" + version_4, "not known here"),
         ("id3.flac", b"ID3\x03\0\0\0\0\0\0" + lossless.read_bytes(), "not known here"),
         ("empty.flac", with_comments(lossless, b""), "damaged"),

@@ -89,12 +89,14 @@ async function taggedMp3(file, tags, head) {
 
 function framesOf(body, bits) {
   const frames = [];
-  for (let at = 0; at + 10 <= body.length && body[at];) {
+  let at = 0;
+  while (at + 10 <= body.length && body[at]) {
     const end = at + 10 + sizeOf([...body.subarray(at + 4, at + 8)], bits);
     if (!/^[A-Z0-9]{4}$/.test(text(body.subarray(at, at + 4))) || end > body.length) throw ODD();
     frames.push(body.subarray(at, end));
     at = end;
   }
+  if (body.subarray(at).some(Boolean)) throw ODD(); // old iTunes wrote sizes of eight bits into version 4
   return frames;
 }
 
