@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import mutagen
 import numpy as np
 import pytest
 from mcp import Client
@@ -117,6 +118,9 @@ async def test_over_stdio_without_a_service(
     fill(library)
     library.close()
     song = encode(tmp_path / "120.ogg", click_track(120, 6), "ogg", "vorbis")
+    tags = mutagen.File(song)
+    tags.update({"artist": "The Clicks", "title": "At 120"})
+    tags.save()
     settings = {name: value for name, value in os.environ.items() if name.startswith("AFA_")}
     process = StdioServerParameters(
         command=sys.executable,
@@ -132,6 +136,7 @@ async def test_over_stdio_without_a_service(
             assert all(said.get("description") for said in one.input_schema["properties"].values())
         await check_the_library(client)
         analysed = await ask(client, "analyse_file", path=str(song))
+        assert (analysed["artist"], analysed["title"]) == ("The Clicks", "At 120")
         assert analysed["tempo"] == pytest.approx(120, rel=0.02)
         assert analysed["duration_s"] == pytest.approx(6, abs=0.1)
         (tmp_path / "bad.mp3").write_text("nothing to hear")

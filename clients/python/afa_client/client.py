@@ -80,7 +80,7 @@ class Client:
         self._http = httpx.Client(
             base_url=base_url,
             # In bytes, so that the service refuses a key of other letters, not the header.
-            headers={"Authorization": f"Bearer {api_key}".encode()},
+            headers={b"Authorization": f"Bearer {api_key}".encode()},
             timeout=TIMEOUT,
             transport=transport,
         )

@@ -15,6 +15,7 @@ from serve_app.domain.track_ids import readings
 from serve_app.library.library import Library
 from serve_app.library.query import TrackQuery
 from serve_app.library.track import OPERATOR, LibraryTrack
+from serve_app.providers.tags.reader import read_tags
 from serve_app.services.similar.neighbours import LibraryNeighbours
 from serve_app.services.similar.search import Search
 from serve_app.services.similar.wanted import Seed
@@ -35,8 +36,13 @@ class HereBackend:
 
     async def analyse(self, path: Path) -> ExtendedFeatures:
         """Analyse a file; the first time the checkpoints are loaded."""
-        heard = await asyncio.to_thread(lambda: self._analyzer.analyze(path))
-        return to_extended(heard.record, "", "")
+
+        def hear() -> ExtendedFeatures:
+            heard, tags = self._analyzer.analyze(path), read_tags(path)
+            artist, title = tags.first("artist", "albumartist"), tags.first("title")
+            return to_extended(heard.record, artist or "", title or "")
+
+        return await asyncio.to_thread(hear)
 
     async def look_up(self, track_id: str) -> Features:
         """Give the features of a track of the library by its id."""
