@@ -332,10 +332,13 @@ async def delivery_in_progress_is_left_alone(s: Setting) -> None:
     async def send(url: str, headers: dict[str, str], body: bytes) -> int:
         sent.append(headers["webhook-id"])
         if len(sent) == 1:
-            assert await hooks.deliver_due() == 0
+            assert await others.deliver_due() == 0
         return 200
 
-    hooks = Webhooks(s.store, s.jobs, send, pepper="p")  # type: ignore[arg-type]
+    hooks, others = (
+        Webhooks(s.store, s.jobs, send, pepper="p")  # type: ignore[arg-type]
+        for _ in range(2)
+    )
     await hooks.register(ACCOUNT, "https://example.org/a")
     await s.jobs.submit(NewJob("j1", ACCOUNT, "pro", "analysis", some_work(), 1))
     claim = await s.jobs.claim("w")
@@ -381,6 +384,36 @@ async def addresses_that_hang_keep_no_other_waiting(s: Setting) -> None:
     await s.after(RETRY_DELAYS_S[0] * 1000)
     due = await s.store.command("ZCARD", s.store.keys.webhook_index(s.store.keys.tag("odd"), "due"))
     assert due >= 6
+
+
+async def an_address_that_hangs_keeps_no_later_message_waiting(s: Setting) -> None:
+    sent: list[str] = []
+    answered = asyncio.Event()
+
+    async def send(url: str, headers: dict[str, str], body: bytes) -> int:
+        if url.endswith("hang"):
+            await answered.wait()
+        sent.append(headers["webhook-id"])
+        return 200
+
+    hooks = Webhooks(s.store, s.jobs, send, pepper="p")  # type: ignore[arg-type]
+    hanging = webhooks.OF_A_SHARD + 4
+    for account in ("hang", "good"):
+        await hooks.register(account, f"https://example.org/{account}")
+    for n in range(hanging):
+        await ended_job(s, f"hang-{n}", "hang")
+    assert s.store.keys.tag("hang") != s.store.keys.tag("good")
+    async with asyncio.timeout(10):
+        assert await hooks.deliver_due() == 0
+        await ended_job(s, "good-0", "good")
+        assert await hooks.deliver_due() == 1
+    assert sent == ["msg_good-0"]
+    tries = s.store.keys.webhook_index(s.store.keys.tag("hang"), "tries")
+    assert await s.store.command("HLEN", tries) == webhooks.OF_A_SHARD
+    answered.set()
+    assert await hooks.deliver_due() == webhooks.OF_A_SHARD
+    assert await hooks.deliver_due() == hanging - webhooks.OF_A_SHARD
+    assert len(sent) == len(set(sent)) == hanging + 1
 
 
 async def the_job_of_a_look_up_is_not_told(s: Setting) -> None:
@@ -442,6 +475,7 @@ TRAFFIC_CASES = (
     keys_are_made_with_the_services_pepper_alone,
     a_revocation_heard_while_a_key_is_read_counts,
     addresses_that_hang_keep_no_other_waiting,
+    an_address_that_hangs_keeps_no_later_message_waiting,
     the_job_of_a_look_up_is_not_told,
     secrets_of_webhooks_are_not_stored,
     secrets_of_old_webhooks_stay,

@@ -9,9 +9,9 @@ import json
 import logging
 import random
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
-from typing import Any
 
 from serve_app.domain.errors import ServiceUnavailableError
 from serve_app.domain.webhooks import RETRY_DELAYS_S, Webhook, new_salt, secret_of, sign
@@ -21,9 +21,11 @@ from serve_app.store.client import Store
 from serve_app.store.keys import split_member
 
 DELIVERY_LEASE_MS = 60_000
-TAKE_BATCH = 20
-AT_ONCE = 64
-"""Messages of one round, sent side by side: none waits for an address that hangs."""
+AT_ONCE, OF_A_SHARD = 256, 20
+"""Messages on their way, side by side; none waits for an address that hangs."""
+
+ROUND_S = 1.0
+"""A round waits so long for what it sends; the rest goes on beside the rounds that follow."""
 
 SEND_LIMIT_S = 20.0
 GONE = 410
@@ -52,6 +54,7 @@ class Webhooks:
         self._store = store
         self._jobs = jobs
         self._send = send
+        self._sending: dict[asyncio.Task[bool], str] = {}
 
     async def register(self, account: str, url: str) -> Webhook:
         """Set the account's URL; the secret stays the same while there is one."""
@@ -81,7 +84,7 @@ class Webhooks:
         await self._store.command("DEL", self._store.keys.webhook(account))
 
     async def deliver_due(self) -> int:
-        """Make every delivery that is due; tell how many arrived.
+        """Begin every delivery that is due; tell how many arrived since the round before.
 
         Raises:
             ServiceUnavailableError: The ledger is away.
@@ -93,18 +96,21 @@ class Webhooks:
         )
         due = [tag for tag, count in zip(tags, waiting, strict=True) if count]
         random.shuffle(due)  # whoever hangs does not always come first
-        attempts: list[Coroutine[Any, Any, bool]] = []
+        busy = Counter(self._sending.values())
         for tag in due:
+            most = min(OF_A_SHARD - busy[tag], AT_ONCE - len(self._sending))
+            if most <= 0:
+                continue
             index = [keys.webhook_index(tag, "due"), keys.webhook_index(tag, "tries")]
-            most = min(TAKE_BATCH, AT_ONCE - len(attempts))
             taken = await self._store.run("webhook_take", index, [DELIVERY_LEASE_MS, most])
-            attempts += [
-                self._attempt(index, member, attempt)
-                for member, attempt in zip(taken[::2], taken[1::2], strict=True)
-            ]
-            if len(attempts) >= AT_ONCE:
-                break
-        ends = await asyncio.gather(*attempts, return_exceptions=True)
+            for member, attempt in zip(taken[::2], taken[1::2], strict=True):
+                self._sending[asyncio.create_task(self._attempt(index, member, attempt))] = tag
+        if not self._sending:
+            return 0
+        ended, _ = await asyncio.wait(self._sending, timeout=ROUND_S)
+        for task in ended:
+            self._sending.pop(task, None)
+        ends = await asyncio.gather(*ended, return_exceptions=True)
         for end in ends:
             if isinstance(end, BaseException):
                 raise end
