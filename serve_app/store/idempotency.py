@@ -3,15 +3,20 @@
 Invariant: while a request with the key runs, and for a day after it, no second one runs.
 """
 
+import asyncio
 import json
 import secrets
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
+from serve_app.domain.errors import ServiceUnavailableError
 from serve_app.store.client import Store
 
 KEPT_S = 24 * 3600
-IN_FLIGHT_S = 300
+IN_FLIGHT_S, HOLD_AGAIN_S = 15.0, 4.0
+"""A key lapses so soon where the process dies that answers it; until then it is held again."""
+
 LONGEST_KEY = 255
 
 
@@ -68,7 +73,7 @@ class Idempotency:
         if not await self._store.command(*command):
             life = await self._store.command("GET", f"life:{record}") or life
         word, *rest = await self._store.run(
-            "idem_begin", [record], [fingerprint, IN_FLIGHT_S * 1000]
+            "idem_begin", [record], [fingerprint, int(IN_FLIGHT_S * 1000)]
         )
         match word:
             case b"FRESH":
@@ -80,14 +85,36 @@ class Idempotency:
         status, headers, body = rest
         return Replay(int(status), json.loads(headers), body)
 
+    @asynccontextmanager
+    async def held(self, owner: str, key: str, fingerprint: str) -> AsyncIterator[None]:
+        """Keep a key that is fresh taken while the block runs."""
+        holding = asyncio.create_task(self._hold(owner, key, fingerprint))
+        try:
+            yield
+        finally:
+            holding.cancel()
+
+    async def _hold(self, owner: str, key: str, fingerprint: str) -> None:
+        record = self._store.keys.idempotency(owner, key)
+        while True:
+            await asyncio.sleep(HOLD_AGAIN_S)
+            with suppress(ServiceUnavailableError):
+                await self._store.run("idem_hold", [record], [fingerprint, int(IN_FLIGHT_S * 1000)])
+
     async def finish(
-        self, owner: str, key: str, status: int, headers: Mapping[str, str], body: bytes
+        self,
+        owner: str,
+        key: str,
+        fingerprint: str,
+        status: int,
+        headers: Mapping[str, str],
+        body: bytes,
     ) -> None:
-        """Remember the answer for a day."""
+        """Remember the answer for a day, unless the key lapsed and is another request's."""
         await self._store.run(
             "idem_finish",
             [self._store.keys.idempotency(owner, key)],
-            [status, json.dumps(dict(headers)), body, KEPT_S * 1000],
+            [fingerprint, status, json.dumps(dict(headers)), body, KEPT_S * 1000],
         )
 
     async def abandon(self, owner: str, key: str) -> None:

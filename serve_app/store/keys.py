@@ -48,7 +48,7 @@ as:{cNN}:b:<owner>          string sum of those sizes, in bytes         for ever
 as:{cNN}:due                zset   owner and asset by expiry            for ever
 {models}:*                  …      which checkpoints serve:             for ever
                                    checkpoints/choices.py
-idem:{cNN}:<owner>:<key>    hash   answer to an Idempotency-Key         24 h
+idem:{cNN}:<owner>:<key>    hash   answer to an Idempotency-Key         24 h; none yet: 15 s
 life:idem:{cNN}:<owner>:…   string what its charges are named after     24 h
 spend:<provider>:<month>    string billed calls to a provider           40 d
 rl:… turn:… slot:… c:… lock …      cache role: rates, slots, values     each its own

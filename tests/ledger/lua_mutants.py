@@ -162,6 +162,7 @@ def relevant_cases(file: str) -> tuple[Case, ...]:
         "prolong",
         "idem_begin",
         "idem_finish",
+        "idem_hold",
         "key_get",
         "key_end",
     } or file.startswith("webhook"):

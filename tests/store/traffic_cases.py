@@ -12,6 +12,7 @@ from serve_app.domain.webhooks import RETRY_DELAYS_S
 from serve_app.ledger.jobs import webhooks
 from serve_app.ledger.jobs.types import NewJob
 from serve_app.ledger.jobs.webhooks import Webhooks
+from serve_app.store import idempotency
 from serve_app.store.accounts import Accounts, OtherPepperError
 from serve_app.store.cache import Cache
 from serve_app.store.idempotency import Fresh, Idempotency, InFlight, Mismatch, Replay
@@ -111,8 +112,11 @@ async def idempotency_keys_replay_their_answer(s: Setting) -> None:
     assert await table.begin("bob", "k", "other") == Mismatch()
     assert await table.begin("ann", "k", "other") == Fresh()
     key = s.store.keys.idempotency("bob", "k")
-    assert 290_000 < await s.store.command("PTTL", key) <= 300_000
-    await table.finish("bob", "k", 202, {"x-a": "b"}, b"\x00body")
+    assert 10_000 < await s.store.command("PTTL", key) <= 15_000
+    # Another request that had the key before, and lapsed, does not answer for this one.
+    await table.finish("bob", "k", "other", 200, {}, b"")
+    assert await table.begin("bob", "k", "print") == InFlight()
+    await table.finish("bob", "k", "print", 202, {"x-a": "b"}, b"\x00body")
     assert await table.begin("bob", "k", "print") == Replay(202, {"x-a": "b"}, b"\x00body")
     assert await table.begin("bob", "k", "other") == Mismatch()
     assert DAY_MS - 10_000 < await s.store.command("PTTL", key) <= DAY_MS
@@ -120,8 +124,32 @@ async def idempotency_keys_replay_their_answer(s: Setting) -> None:
     await table.abandon("bob", "again")
     assert await table.begin("bob", "again", "print") == Fresh()
     # One that lapsed is not brought back by its late answer.
-    await table.finish("bob", "lapsed", 200, {}, b"")
+    await table.finish("bob", "lapsed", "print", 200, {}, b"")
     assert await table.begin("bob", "lapsed", "print") == Fresh()
+
+
+async def a_key_is_held_while_its_request_runs(s: Setting) -> None:
+    table = Idempotency(s.store)
+    key = s.store.keys.idempotency("bob", "k")
+    again_s, idempotency.HOLD_AGAIN_S = idempotency.HOLD_AGAIN_S, 0.02
+    try:
+        await table.begin("bob", "k", "print")
+        async with table.held("bob", "k", "print"):
+            await s.store.command("PEXPIRE", key, 2_000)
+            await asyncio.sleep(0.5)
+            assert await s.store.command("PTTL", key) > 10_000
+            await table.finish("bob", "k", "print", 200, {}, b"")
+            await asyncio.sleep(0.1)
+        assert await s.store.command("PTTL", key) > DAY_MS - 10_000
+        # It lapsed, and another request has it.
+        await table.begin("bob", "other", "another print")
+        async with table.held("bob", "other", "print"):
+            await s.store.command("PEXPIRE", s.store.keys.idempotency("bob", "other"), 2_000)
+            await asyncio.sleep(0.1)
+        kept_ms = await s.store.command("PTTL", s.store.keys.idempotency("bob", "other"))
+        assert 0 < kept_ms <= 2_000
+    finally:
+        idempotency.HOLD_AGAIN_S = again_s
 
 
 async def a_proposal_is_its_owners(s: Setting) -> None:
@@ -468,6 +496,7 @@ TRAFFIC_CASES = (
     failed_authentication_is_counted_by_address,
     slots_are_taken_and_lapse,
     idempotency_keys_replay_their_answer,
+    a_key_is_held_while_its_request_runs,
     keys_speak_for_their_owner,
     rotated_keys_overlap_exactly,
     revoked_keys_die_everywhere_within_a_second,

@@ -37,6 +37,9 @@ MULTIPART_ROOM = 64 * 1024
 LONGEST_JSON_BODY = 2 << 20
 """A batch of the longest ids, every character escaped, is shorter."""
 
+REPEAT_AFTER_S = 4
+"""A few such repeats outlast the hold on a key whose request died with its process."""
+
 IN_MEMORY_BYTES = 1 << 20
 READ_BYTES = 256 * 1024
 
@@ -136,13 +139,16 @@ async def answer_once(
                     f"this {HEADER} was used with another request; use a new one"
                 )
             case InFlight():
-                raise ConcurrencyError("the same request is being answered at this moment", 1)
+                raise ConcurrencyError(
+                    "the same request is being answered at this moment", REPEAT_AFTER_S
+                )
             case Fresh(life):
                 # What is paid is this request in this life of the key: another one under the same
                 # key, or the same a day later, never passes for it.
                 request.state.request_id = f"idem:{name_of(caller, key, what, life)}"
         try:
-            response = await run(Request(scope, replay(body)))
+            async with table.held(caller.owner, hashed(key), what):
+                response = await run(Request(scope, replay(body)))
         except BaseException:
             # What cannot be forgotten now lapses; the answer is the error that happened.
             with suppress(ServiceUnavailableError):
@@ -153,6 +159,7 @@ async def answer_once(
         await table.finish(
             caller.owner,
             hashed(key),
+            what,
             response.status_code,
             kept_headers(request, response),
             bytes(response.body),

@@ -1,6 +1,6 @@
--- Remember an answer. KEYS: record. ARGV: status, headers, body, ttl ms.
+-- Remember an answer. KEYS: record. ARGV: fingerprint, status, headers, body, ttl ms.
 -- Answers 0 when the request had lapsed: another one may have the key now.
-if redis.call('EXISTS', KEYS[1]) == 0 then return 0 end
-redis.call('HSET', KEYS[1], 'status', ARGV[1], 'headers', ARGV[2], 'body', ARGV[3])
-redis.call('PEXPIRE', KEYS[1], ARGV[4])
+if redis.call('HGET', KEYS[1], 'fp') ~= ARGV[1] then return 0 end
+redis.call('HSET', KEYS[1], 'status', ARGV[2], 'headers', ARGV[3], 'body', ARGV[4])
+redis.call('PEXPIRE', KEYS[1], ARGV[5])
 return 1
