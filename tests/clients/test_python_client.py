@@ -309,6 +309,59 @@ def test_a_service_that_is_away_is_named_after_all_retries(connect: Connect) -> 
     assert len(recorder.sent) == 3
 
 
+def told_by(answer: Callable[[httpx.Request], httpx.Response]) -> afa_client.AfaError:
+    transport, retries = httpx.MockTransport(answer), Retries(1, first_pause_s=0.01)
+    with (
+        Client("http://afa.test", "KEY", retries=retries, transport=transport) as afa,
+        pytest.raises(afa_client.AfaError) as told,
+    ):
+        afa.account()
+    return told.value
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind", "text"),
+    [
+        (httpx.Response(200, html="<p>Log in</p>"), "StatusError", "200 not_from_afa: <p>Log in"),
+        (httpx.Response(200), "StatusError", "200 not_from_afa: OK"),
+        (httpx.Response(200, json={"items": 1}), "StatusError", "200 not_from_afa"),
+        (httpx.Response(502, html="<p>Bad</p>"), "ServerError", "502 not_from_afa: <p>Bad"),
+        (
+            httpx.Response(301, headers={"Location": "https://afa.test/v1/account"}),
+            "StatusError",
+            "301 not_from_afa: the address redirects to https://afa.test/v1/account; give that",
+        ),
+    ],
+)
+def test_what_answers_in_place_of_the_service_is_told(
+    answer: httpx.Response, kind: str, text: str
+) -> None:
+    told = told_by(lambda _: answer)
+    assert (type(told).__name__, str(told)[: len(text)]) == (kind, text)
+
+
+def test_an_answer_that_cannot_be_unpacked_is_asked_for_again() -> None:
+    asked: list[httpx.Request] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(request)
+        packed = httpx.ByteStream(b"no gzip")
+        return httpx.Response(200, headers={"Content-Encoding": "gzip"}, stream=packed)
+
+    assert isinstance(told_by(answer), afa_client.NoAnswerError)
+    assert len(asked) == 2
+
+
+def test_a_key_may_end_with_its_line_and_is_never_repeated(
+    connect: Connect, live: LiveApplication
+) -> None:
+    assert connect(f"{live.key('pro')}\n").account().tier == "pro"
+    for key in ("afa_live_secret\nX: y", " "):
+        with pytest.raises(ValueError, match="characters that no request can carry") as told:
+            connect(key)
+        assert "secr" not in str(told.value)
+
+
 def test_a_job_that_fails_is_told(connect: Connect) -> None:
     afa = connect()
     job = afa.analyze(b"RIFF" + bytes(2000))

@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 import httpx
 
+from afa_client.answers import read
 from afa_client.errors import (
     AfaError,
     JobFailedError,
@@ -68,6 +69,9 @@ class AsyncClient:
         api_key: Of your account.
         retries: How often, and how long, a request is tried again.
         transport: For tests and proxies: what sends the requests, instead of the network.
+
+    Raises:
+        ValueError: The key has characters that no request can carry.
     """
 
     def __init__(
@@ -81,7 +85,7 @@ class AsyncClient:
         self._http = httpx.AsyncClient(
             base_url=base_url,
             # In bytes, so that the service refuses a key of other letters, not the header.
-            headers={b"Authorization": f"Bearer {api_key}".encode()},
+            headers={b"Authorization": f"Bearer {_checked(api_key)}".encode()},
             timeout=TIMEOUT,
             transport=transport,
         )
@@ -128,7 +132,7 @@ class AsyncClient:
             idempotency_key,
             params=params | _embedding_model(embedding_model),
         )
-        return JobEnvelope.model_validate_json(response.content)
+        return read(JobEnvelope, response)
 
     async def analyze_url(
         self,
@@ -147,18 +151,18 @@ class AsyncClient:
             json=body,
             idempotency_key=idempotency_key,
         )
-        return JobEnvelope.model_validate_json(response.content)
+        return read(JobEnvelope, response)
 
     async def job(self, job_id: str, *, wait_s: float = 0.0) -> JobEnvelope:
         """See how far a job is, now, or when it ends within ``wait_s`` (at most 60)."""
         params = {"wait": wait_s} if wait_s else {}
         response = await self._send("GET", f"/v1/jobs/{_segment(job_id)}", params=params)
-        return JobEnvelope.model_validate_json(response.content)
+        return read(JobEnvelope, response)
 
     async def jobs(self, *, page_size: int = 50) -> AsyncIterator[ListedJob]:
         """Go through your jobs, newest first; pages are read as they are needed."""
         async for page in self._pages("/v1/jobs", {"limit": page_size}):
-            for job in JobList.model_validate_json(page.content).items:
+            for job in read(JobList, page).items:
                 yield job
 
     async def delete_job(self, job_id: str) -> None:
@@ -192,7 +196,7 @@ class AsyncClient:
             left_s = end_s - time.monotonic()
             params = {"wait": max(0.0, min(POLL_S, left_s))} | _format(format)
             response = await self._send("GET", f"/v1/jobs/{_segment(job_id)}", params=params)
-            now = JobEnvelope.model_validate_json(response.content)
+            now = read(JobEnvelope, response)
             if now.result is not None:
                 return now.result
             if now.error is not None:
@@ -242,28 +246,28 @@ class AsyncClient:
             json={"ids": list(track_ids), "extended": extended},
             idempotency_key=idempotency_key,
         )
-        return BatchResponse.model_validate_json(response.content)
+        return read(BatchResponse, response)
 
     async def key_bpm(self, song: str, artist: str) -> KeyBpm:
         """Give tempo and key of a track alone."""
         params = {"song": song, "artist": artist}
         response = await self._send("GET", "/v1/key-bpm", params=params)
-        return KeyBpm.model_validate_json(response.content)
+        return read(KeyBpm, response)
 
     async def resolve(self, track_id: str) -> ResolvedTrack:
         """Give all identifiers of a track."""
         response = await self._send("GET", f"/v1/resolve/{_segment(track_id)}")
-        return ResolvedTrack.model_validate_json(response.content)
+        return read(ResolvedTrack, response)
 
     async def beatgrid(self, track_id: str) -> BeatGridBody:
         """Give the beats and downbeats of a track."""
         response = await self._send("GET", f"/v1/beatgrid/{_segment(track_id)}")
-        return BeatGridBody.model_validate_json(response.content)
+        return read(BeatGridBody, response)
 
     async def analysis(self, track_id: str) -> TrackAnalysis:
         """Give bars, beats, sections and segments of a track, or of an own job by its id."""
         response = await self._send("GET", f"/v1/analysis/{_segment(track_id)}")
-        return TrackAnalysis.model_validate_json(response.content)
+        return read(TrackAnalysis, response)
 
     async def similar(
         self, track_id: str, *, n: int = 10, filters: Mapping[str, Any] | None = None
@@ -271,7 +275,7 @@ class AsyncClient:
         """Give tracks that sound like one; ``filters`` are the route's parameters."""
         params = {"n": n, **(filters or {})}
         response = await self._send("GET", f"/v1/similar/{_segment(track_id)}", params=params)
-        return SimilarList.model_validate_json(response.content)
+        return read(SimilarList, response)
 
     async def similar_to(
         self, wanted: Mapping[str, object], *, idempotency_key: str | None = None
@@ -289,7 +293,7 @@ class AsyncClient:
             json=dict(wanted),
             idempotency_key=idempotency_key,
         )
-        return SimilarList.model_validate_json(response.content)
+        return read(SimilarList, response)
 
     async def similar_to_text(
         self, text: str, *, n: int = 10, filters: Mapping[str, Any] | None = None
@@ -297,7 +301,7 @@ class AsyncClient:
         """Give tracks that sound as words say, where the service has a model that reads text."""
         params = {"text": text, "n": n, **(filters or {})}
         response = await self._send("GET", "/v1/similar", params=params)
-        return SimilarList.model_validate_json(response.content)
+        return read(SimilarList, response)
 
     async def embed(
         self,
@@ -324,18 +328,18 @@ class AsyncClient:
             json={"files": named},
             idempotency_key=idempotency_key,
         )
-        return [EmbeddedFile.model_validate_json(line) for line in response.content.splitlines()]
+        return [read(EmbeddedFile, response, line) for line in response.content.splitlines()]
 
     async def models(self) -> list[ModelBody]:
         """Tell which models the service knows."""
         response = await self._send("GET", "/v1/models")
-        return ModelList.model_validate_json(response.content).items
+        return read(ModelList, response).items
 
     async def path(self, start: str, end: str, *, n: int = 10) -> SimilarList:
         """Walk from one track to another through ``n`` tracks of the library."""
         params = {"from": start, "to": end, "n": n}
         response = await self._send("GET", "/v1/path", params=params)
-        return SimilarList.model_validate_json(response.content)
+        return read(SimilarList, response)
 
     async def bpm(
         self,
@@ -346,7 +350,7 @@ class AsyncClient:
     ) -> Bpm:
         """Give the tempo of audio, at once."""
         response = await self._post_audio("/v1/bpm", audio, progress, idempotency_key)
-        return Bpm.model_validate_json(response.content)
+        return read(Bpm, response)
 
     async def identify(
         self,
@@ -359,7 +363,7 @@ class AsyncClient:
         response = await self._post_audio(
             "/v1/identify", audio, progress, idempotency_key, is_form=True
         )
-        return Identification.model_validate_json(response.content)
+        return read(Identification, response)
 
     async def upload_asset(
         self,
@@ -370,17 +374,17 @@ class AsyncClient:
     ) -> AssetUpload:
         """Keep audio for a day (a week on pro and scale), to be named instead of sent again."""
         response = await self._post_audio("/v1/assets/upload", audio, progress, idempotency_key)
-        return AssetUpload.model_validate_json(response.content)
+        return read(AssetUpload, response)
 
     async def asset(self, asset_id: str) -> AssetMetadata:
         """Describe one of your assets."""
         response = await self._send("GET", f"/v1/assets/{_segment(asset_id)}")
-        return AssetMetadata.model_validate_json(response.content)
+        return read(AssetMetadata, response)
 
     async def assets(self, *, page_size: int = 50) -> AsyncIterator[AssetMetadata]:
         """Go through all your assets, newest first; pages are read as they are needed."""
         async for page in self._pages("/v1/assets", {"limit": page_size}):
-            for asset in AssetListResponse.model_validate_json(page.content).items:
+            for asset in read(AssetListResponse, page).items:
                 yield asset
 
     async def delete_asset(self, asset_id: str) -> None:
@@ -430,13 +434,13 @@ class AsyncClient:
         }
         params |= {"q": q, "key": list(key), "tag": list(tag), "sort": sort, "limit": page_size}
         async for page in self._pages("/v1/library", params):
-            for track in LibraryList.model_validate_json(page.content).items:
+            for track in read(LibraryList, page).items:
                 yield track
 
     async def library_map(self) -> LibraryMapBody:
         """Give your library on a plane, where tracks that sound alike lie together."""
         response = await self._send("GET", "/v1/library/map")
-        return LibraryMapBody.model_validate_json(response.content)
+        return read(LibraryMapBody, response)
 
     async def export(
         self,
@@ -462,7 +466,7 @@ class AsyncClient:
     async def library_track(self, track_id: str) -> LibraryAnswer:
         """Give a track of the library."""
         response = await self._send("GET", f"/v1/library/{_segment(track_id)}")
-        return LibraryAnswer.model_validate_json(response.content)
+        return read(LibraryAnswer, response)
 
     async def library_cover(self, track_id: str) -> bytes:
         """Give the picture that a track's file has in its tags: JPEG, PNG or WebP."""
@@ -493,7 +497,7 @@ class AsyncClient:
             json=place | said | {"ids": list(ids), "tags": list(tags)},
             idempotency_key=idempotency_key,
         )
-        return LibraryAdded.model_validate_json(response.content)
+        return read(LibraryAdded, response)
 
     async def change_library_track(
         self, track_id: str, changes: Mapping[str, object]
@@ -507,7 +511,7 @@ class AsyncClient:
         response = await self._send(
             "PATCH", f"/v1/library/{_segment(track_id)}", json=dict(changes)
         )
-        return LibraryAnswer.model_validate_json(response.content)
+        return read(LibraryAnswer, response)
 
     async def remove_from_library(self, track_id: str) -> None:
         """Forget a track and everything that was heard in it."""
@@ -516,17 +520,17 @@ class AsyncClient:
     async def account(self) -> Account:
         """Give balance, usage and limits."""
         response = await self._send("GET", "/v1/account")
-        return Account.model_validate_json(response.content)
+        return read(Account, response)
 
     async def webhook(self) -> WebhookBody:
         """Give the address that the ends of jobs are posted to, and its secret."""
         response = await self._send("GET", "/v1/account/webhook")
-        return WebhookBody.model_validate_json(response.content)
+        return read(WebhookBody, response)
 
     async def set_webhook(self, url: str) -> WebhookBody:
         """Have the end of every job posted to an address; `verify_webhook` reads what comes."""
         response = await self._send("PUT", "/v1/account/webhook", json={"url": url})
-        return WebhookBody.model_validate_json(response.content)
+        return read(WebhookBody, response)
 
     async def delete_webhook(self) -> None:
         """Have nothing posted any longer."""
@@ -590,7 +594,7 @@ class AsyncClient:
                 response = await self._http.request(
                     method, path, params=params, headers=headers, **body
                 )
-            except httpx.TransportError as fault:
+            except httpx.RequestError as fault:
                 failure: AfaError = NoAnswerError(f"no answer: {fault or type(fault).__name__}")
                 failure.__cause__ = fault
             else:
@@ -602,6 +606,17 @@ class AsyncClient:
                 raise failure
             await asyncio.sleep(pause_s)
             attempt += 1
+
+
+def _checked(api_key: str) -> str:
+    """Give a key without the line end of the file that it was read from.
+
+    What refuses others further down repeats them in its message.
+    """
+    key = api_key.strip()
+    if not (key and key.isprintable()):
+        raise ValueError("the API key is empty, or has characters that no request can carry")
+    return key
 
 
 def _body(upload: Upload, *, is_form: bool) -> dict[str, Any]:
@@ -632,5 +647,6 @@ def _format(format: Literal["spotify"] | None) -> dict[str, Any]:
 def _features(
     response: httpx.Response, format: Literal["spotify"] | None
 ) -> FeaturesAnswer | SpotifyFeatures:
-    shape = FeaturesAnswer if format is None else SpotifyFeatures
-    return shape.model_validate_json(response.content)
+    if format is None:
+        return read(FeaturesAnswer, response)
+    return read(SpotifyFeatures, response)

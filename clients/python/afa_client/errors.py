@@ -2,7 +2,8 @@
 
 AfaError
 ├── NoAnswerError           the service could not be reached, or did not answer
-├── StatusError             it answered with an error: ``status``, ``code``, ``message``
+├── StatusError             it answered with an error: ``status``, ``code``, ``message``;
+│   │                       or something else answered in its place (``not_from_afa``)
 │   ├── BadRequestError        400, 409, 413, 415: the request or the audio
 │   ├── UnauthorizedError      401, 403: the key
 │   ├── PaymentRequiredError   402: credits, or the tier
@@ -104,6 +105,7 @@ _CLASSES: dict[int, type[StatusError]] = {
     404: NotFoundError,
     429: RateLimitedError,
 }
+_RANGES = ((500, ServerError), (400, BadRequestError), (0, StatusError))
 
 
 def error_of(response: httpx.Response) -> StatusError:
@@ -117,5 +119,7 @@ def error_of(response: httpx.Response) -> StatusError:
     after = response.headers.get("retry-after", "")
     retry_after_s = float(after) if after.isdecimal() else None
     status = response.status_code
-    kind = _CLASSES.get(status, BadRequestError if status < 500 else ServerError)
+    if response.has_redirect_location:
+        message = f"the address redirects to {response.headers['location']}; give that one"
+    kind = _CLASSES.get(status) or next(one for least, one in _RANGES if status >= least)
     return kind(status, code, message, trace_id, retry_after_s)

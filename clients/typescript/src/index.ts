@@ -34,7 +34,7 @@ export interface Sending {
   signal?: AbortSignal;
 }
 
-/** The service answered with an error, or (status 0) not at all. */
+/** The service answered with an error, or (status 0) not at all, or (`not_from_afa`) something else did. */
 export class AfaError extends Error {
   constructor(
     readonly status: number,
@@ -96,6 +96,11 @@ interface Request extends Sending {
   asForm?: boolean;
 }
 
+interface Answer {
+  response: Response;
+  body: Blob;
+}
+
 /** One service and one API key. */
 export class Afa {
   readonly #options: Required<Options>;
@@ -105,6 +110,9 @@ export class Afa {
     readonly apiKey: string,
     options: Options = {},
   ) {
+    // What refuses it further down repeats it in its message.
+    if (!/^[!-~]*$/.test(apiKey.trim()))
+      throw new TypeError("the API key has characters that no request can carry");
     this.#options = {
       fetch: (input, init) => globalThis.fetch(input, init),
       retries: 4,
@@ -234,8 +242,9 @@ export class Afa {
     );
     const query = { embedding_model: options.embeddingModel };
     const answer = await this.#send("POST", "/v1/embed", { ...options, query, json: { files: named } });
-    const lines = (await answer.text()).trimEnd().split("\n");
-    return lines.map((line) => JSON.parse(line) as Schemas["EmbeddedFile"]);
+    return read(answer, (text) =>
+      text.trimEnd().split("\n").map((line) => JSON.parse(line) as Schemas["EmbeddedFile"]),
+    );
   }
 
   /** The models that the service knows. */
@@ -288,7 +297,7 @@ export class Afa {
 
   /** Tracks as a file: CSV, or XML for rekordbox and other DJ programs. */
   async export(wanted: Schemas["ExportRequest"]): Promise<Blob> {
-    return (await this.#send("POST", "/v1/export", { json: wanted })).blob();
+    return (await this.#send("POST", "/v1/export", { json: wanted })).body;
   }
 
   libraryTrack(trackId: string): Promise<Schemas["LibraryAnswer"]> {
@@ -297,7 +306,7 @@ export class Afa {
 
   /** The picture that a track's file has in its tags. */
   async libraryCover(trackId: string): Promise<Blob> {
-    return (await this.#send("GET", `/v1/library/${segment(trackId)}/cover`, {})).blob();
+    return (await this.#send("GET", `/v1/library/${segment(trackId)}/cover`, {})).body;
   }
 
   /** Add a track, by an asset or a public address, and what you know of it; a job analyses it. */
@@ -351,10 +360,10 @@ export class Afa {
   }
 
   async #json<T>(method: string, path: string, request: Request): Promise<T> {
-    return (await (await this.#send(method, path, request)).json()) as T;
+    return read(await this.#send(method, path, request), (text) => JSON.parse(text) as T);
   }
 
-  async #send(method: string, path: string, request: Request): Promise<Response> {
+  async #send(method: string, path: string, request: Request): Promise<Answer> {
     const url = new URL(this.baseUrl.replace(/\/$/, "") + path);
     for (const [name, value] of Object.entries(request.query ?? {}))
       for (const one of Array.isArray(value) ? value : [value])
@@ -363,17 +372,22 @@ export class Afa {
     if (method === "POST") headers.set("Idempotency-Key", request.idempotencyKey ?? crypto.randomUUID());
     const init: RequestInit = { method, headers, body: body(request, headers), ...signal(request) };
     for (let attempt = 0; ; attempt++) {
-      const answer = await this.#options.fetch(url.href, init).catch((fault: unknown) => {
+      const answer = await this.#ask(url.href, init).catch((fault: unknown) => {
         request.signal?.throwIfAborted();
         return new AfaError(0, "no_answer", `no answer: ${String(fault)}`);
       });
-      if (answer instanceof Response && answer.ok) return answer;
-      const error = answer instanceof Response ? await errorOf(answer) : answer;
+      if (!(answer instanceof AfaError) && answer.response.ok) return answer;
+      const error = answer instanceof AfaError ? answer : await errorOf(answer);
       const pauseMs = this.#pauseMs(attempt, error);
       if (pauseMs === undefined) throw error;
-      await new Promise((done) => setTimeout(done, pauseMs));
-      request.signal?.throwIfAborted();
+      await pause(pauseMs, request.signal);
     }
+  }
+
+  /** Ask once; an answer has come when all of it has. */
+  async #ask(href: string, init: RequestInit): Promise<Answer> {
+    const response = await this.#options.fetch(href, init);
+    return { response, body: await response.blob() };
   }
 
   #pauseMs(attempt: number, error: AfaError): number | undefined {
@@ -387,6 +401,27 @@ export class Afa {
 
 function signal(options: { signal?: AbortSignal }): { signal?: AbortSignal } {
   return options.signal ? { signal: options.signal } : {};
+}
+
+function pause(ms: number, signal?: AbortSignal): Promise<void> {
+  return new Promise((done, fail) => {
+    const end = () => {
+      clearTimeout(timer);
+      signal?.removeEventListener("abort", end);
+      if (signal?.aborted) fail(signal.reason);
+      else done();
+    };
+    const timer = setTimeout(end, signal?.aborted ? 0 : ms);
+    signal?.addEventListener("abort", end);
+  });
+}
+
+async function read<T>(answer: Answer, parse: (text: string) => T): Promise<T> {
+  try {
+    return parse(await answer.body.text());
+  } catch {
+    throw await errorOf(answer);
+  }
 }
 
 function segment(text: string): string {
@@ -412,8 +447,8 @@ function body(request: Request, headers: Headers): BodyInit | null {
   return blob;
 }
 
-async function errorOf(response: Response): Promise<AfaError> {
-  const text = await response.text();
+async function errorOf({ response, body }: Answer): Promise<AfaError> {
+  const text = await body.text();
   const after = response.headers.get("retry-after");
   const retryAfterMs = after !== null && /^\d+$/.test(after) ? 1000 * Number(after) : undefined;
   try {

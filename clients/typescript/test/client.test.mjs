@@ -3,6 +3,7 @@
 import assert from "node:assert/strict";
 import { createHmac } from "node:crypto";
 import { openAsBlob } from "node:fs";
+import { createServer } from "node:http";
 import { test } from "node:test";
 
 import { Afa, AfaError, JobFailedError, verifyWebhook } from "../dist/index.js";
@@ -159,4 +160,56 @@ test("a message is read if it was signed with the secret", async () => {
   await assert.rejects(verifyWebhook(secret, headersAt(now), `${body} `), AfaError);
   await assert.rejects(verifyWebhook(secret, headersAt(now - 301), body), /too old/);
   await assert.rejects(verifyWebhook("whsec_AAAA", headersAt(now), body), AfaError);
+});
+
+/** A server that answers its n-th request by the n-th of `answers`, and the last again. */
+async function servedBy(answers, ask) {
+  let asked = 0;
+  const server = createServer((request, response) => answers[Math.min(asked++, answers.length - 1)](response));
+  await new Promise((done) => server.listen(0, "127.0.0.1", done));
+  const options = { retries: 2, firstPauseMs: 1 };
+  const told = await ask(new Afa(`http://127.0.0.1:${server.address().port}`, "KEY", options)).catch((e) => e);
+  server.close();
+  server.closeAllConnections();
+  return [told, asked];
+}
+
+const breakOff = (response) => {
+  response.writeHead(200, { "Content-Length": 100 });
+  response.write('{"items":[', () => response.destroy());
+};
+
+test("an answer that breaks off is asked for again", async () => {
+  const whole = (response) => response.end('{"items":[]}');
+  assert.deepEqual(await servedBy([breakOff, whole], (afa) => afa.models()), [{ items: [] }, 2]);
+  const [told, asked] = await servedBy([breakOff], (afa) => afa.models());
+  assert.ok(told instanceof AfaError);
+  assert.deepEqual([told.status, told.code, asked], [0, "no_answer", 3]);
+});
+
+test("what answers in place of the service is told", async () => {
+  const page = (response) => response.end("<p>Log in</p>");
+  for (const ask of [(afa) => afa.models(), (afa) => afa.embed([])]) {
+    const [told, asked] = await servedBy([page], ask);
+    assert.ok(told instanceof AfaError);
+    assert.deepEqual([told.status, told.code, told.message, asked], [200, "not_from_afa", "<p>Log in</p>", 1]);
+  }
+});
+
+test("a pause ends when its request is aborted", async () => {
+  const busy = (response) => response.writeHead(503, { "Retry-After": 30 }).end("{}");
+  const reason = new Error("enough");
+  const began = Date.now();
+  const [told] = await servedBy([busy], (afa) => {
+    const stop = new AbortController();
+    setTimeout(() => stop.abort(reason), 200);
+    return afa.analyzeUrl("http://a.test", { signal: stop.signal });
+  });
+  assert.equal(told, reason);
+  assert.ok(Date.now() - began < 5000);
+});
+
+test("a key that no request can carry is not repeated", () => {
+  for (const key of ["secret\nX: y", "secr\u00e9t"])
+    assert.throws(() => new Afa(AFA_URL, key), (error) => error instanceof TypeError && !error.message.includes("secr"));
 });
