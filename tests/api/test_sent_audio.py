@@ -252,6 +252,42 @@ async def test_a_body_that_cannot_be_used_is_told_what_is_wrong(
     assert told in answer.json()["message"]
 
 
+def form(file: bytes, end: bytes = b"--b--\r\n") -> bytes:
+    """Write a form with a text before its file."""
+    text = b'--b\r\nContent-Disposition: form-data; name="t\xfc"\r\n\r\nx\r\n'
+    head = b'--b\r\nContent-Disposition: form-data; name="file"; filename="\xc3\xbc.mp3"\r\n\r\n'
+    return text + head + file + b"\r\n" + end
+
+
+@pytest.mark.parametrize("charset", ["punycode", "idna", "utf-16", "ISO-8859-1", "none such"])
+async def test_the_charset_of_a_form_is_passed_over(
+    api: Application, demo_audio: bytes, charset: str
+) -> None:
+    kind = f'multipart/form-data; charset="{charset}"; boundary=b'
+    answer = await api.client().post(
+        "/v1/bpm", content=form(demo_audio), headers={"Content-Type": kind}
+    )
+    assert answer.status_code == 200, answer.text
+
+
+async def test_no_charset_hides_in_a_boundary(api: Application, demo_audio: bytes) -> None:
+    kind = r'multipart/form-data; boundary="b\"; charset=\"punycode"'
+    answer = await api.client().post(
+        "/v1/bpm", content=form(demo_audio), headers={"Content-Type": kind}
+    )
+    assert answer.status_code == 400, answer.text
+
+
+async def test_a_form_that_is_cut_short_is_told_so(api: Application, demo_audio: bytes) -> None:
+    cut = form(demo_audio, b"")
+    for body in (cut, cut[:100], form(demo_audio, b"--b\r\n")):
+        answer = await api.client().post(
+            "/v1/embed", content=body, headers={"Content-Type": "multipart/form-data; boundary=b"}
+        )
+        assert answer.status_code == 400, answer.text
+        assert "cannot be read to its end" in answer.json()["message"]
+
+
 @pytest.mark.parametrize("by", ["bytes", "url"])
 async def test_waiting_for_the_end_of_a_job_answers_200_with_its_result(
     api: Application, demo_audio: bytes, audio_host: str, by: str
