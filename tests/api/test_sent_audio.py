@@ -270,6 +270,19 @@ async def test_the_charset_of_a_form_is_passed_over(
     assert answer.status_code == 200, answer.text
 
 
+@pytest.mark.parametrize("kind", ["audio/" + "x" * 5000, "audio/<mpeg>", "x" * 5000])
+async def test_what_is_no_media_type_is_not_kept(
+    api: Application, demo_audio: bytes, kind: str
+) -> None:
+    client, sent = api.client(), {"Content-Type": kind}
+    put = await client.post("/v1/assets/upload", content=demo_audio, headers=sent)
+    assert put.status_code == 201, put.text
+    kept = (await client.get(f"/v1/assets/{put.json()['asset_id']}")).json()
+    assert kept["content_type"] == "audio/mpeg"
+    refused = await client.post("/v1/bpm", content=b"<html>", headers=sent)
+    assert (refused.status_code, len(refused.content) < 1000) == (415, True)
+
+
 async def test_no_charset_hides_in_a_boundary(api: Application, demo_audio: bytes) -> None:
     kind = r'multipart/form-data; boundary="b\"; charset=\"punycode"'
     answer = await api.client().post(

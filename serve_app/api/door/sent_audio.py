@@ -5,6 +5,7 @@ otherwise only a hint. Invariant: nothing of a body is read before a service ask
 """
 
 import json
+import re
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
@@ -61,9 +62,14 @@ def audio_body(*named: str) -> dict[str, Any]:
 AUDIO_BODY = audio_body("AssetInput", "UrlInput")
 
 
+MEDIA_TYPE = re.compile(r"[a-z0-9][\w!#$&^.+-]{0,126}/[a-z0-9*][\w!#$&^.+-]{0,126}", re.ASCII)
+"""As RFC 6838 bounds it, or ``audio/*``: it is kept with an asset, and repeated in messages."""
+
+
 def media_type(request: Request) -> str:
-    """Give the media type that a request names, lower case and without parameters; may be ""."""
-    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    """Give the media type that a request names, lower case and without parameters; "" for none."""
+    named = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    return named if MEDIA_TYPE.fullmatch(named) else ""
 
 
 def says_audio(request: Request) -> bool:
