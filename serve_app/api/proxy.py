@@ -18,6 +18,7 @@ from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from serve_app.api.errors import error_answer
+from serve_app.api.heads import bound_heads
 from serve_app.api.tracing import TRACE_HEADER, trace_id_of
 from serve_app.api.unread import announces_body
 from serve_app.domain.errors import ServiceUnavailableError
@@ -39,8 +40,12 @@ NO_BODY: Message = {"type": "http.request", "body": b"", "more_body": False}
 
 
 def middlewares() -> list[Middleware]:
-    """Give what Serve's proxy wraps its application in; its process logs redacted from now on."""
+    """Give what Serve's proxy wraps its application in.
+
+    Its process logs redacted, and bounds the heads of requests, from now on.
+    """
     redact_logs()
+    bound_heads()
     return [Middleware(ProxyErrors)]
 
 

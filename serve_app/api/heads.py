@@ -1,0 +1,79 @@
+"""Bounds on the head of a request, its length and its time, of which uvicorn knows none.
+
+A header that comes in pieces is put together anew with each of them, in a time that grows with the
+square of its length, and before anybody has asked for a key. Serve starts uvicorn by itself;
+`bound_heads` tells uvicorn which class reads requests.
+"""
+
+import asyncio
+
+from uvicorn.config import HTTP_PROTOCOLS
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+LONGEST_HEAD = 1 << 20
+LONGEST_HEAD_S = 30.0
+
+
+class BoundedHeads(HttpToolsProtocol):
+    """Reads the requests of one connection; closes it over a head that is too long or too slow.
+
+    What follows a body that comes in chunks is bounded as a head is.
+    """
+
+    _is_read = False
+    _n_unread = 0
+    _head_due: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Expect the first head."""
+        super().connection_made(transport)
+        self._expect_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Expect nothing."""
+        self._have_head()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Read on; what brings a head or a part of a body does not count."""
+        self._is_read = False
+        super().data_received(data)
+        self._n_unread = 0 if self._is_read else self._n_unread + len(data)
+        if self._n_unread > LONGEST_HEAD and not self.transport.is_closing():
+            self.send_400_response("The head of the request is too long.")
+
+    def on_message_begin(self) -> None:
+        """Expect the rest of the head that begins."""
+        super().on_message_begin()
+        self._expect_head()
+
+    def on_headers_complete(self) -> None:
+        """Have a head."""
+        self._is_read = True
+        self._have_head()
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """Have a part of a body."""
+        self._is_read = True
+        super().on_body(body)
+
+    def _expect_head(self) -> None:
+        self._have_head()
+        self._head_due = self.loop.call_later(LONGEST_HEAD_S, self._close_or_expect)
+
+    def _have_head(self) -> None:
+        if self._head_due is not None:
+            self._head_due.cancel()
+            self._head_due = None
+
+    def _close_or_expect(self) -> None:
+        if self.cycle is None or self.cycle.response_complete:
+            self.transport.close()
+        else:  # a request before it on this connection is being answered
+            self._expect_head()
+
+
+def bound_heads() -> None:
+    """Have every server that uvicorn starts in this process from now on keep the bounds."""
+    HTTP_PROTOCOLS["auto"] = f"{__name__}:{BoundedHeads.__name__}"

@@ -1,0 +1,101 @@
+"""The head of a request is bounded in length and time, and nothing else is."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+import pytest
+import uvicorn
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
+from starlette.types import Receive, Scope, Send
+from uvicorn.config import HTTP_PROTOCOLS
+from uvicorn.server import ServerState
+
+from serve_app.api import heads
+from serve_app.api.heads import LONGEST_HEAD, BoundedHeads
+from serve_app.api.proxy import middlewares
+
+OPENING = b"POST / HTTP/1.1\r\nHost: afa\r\n"
+
+
+async def tell_length(scope: Scope, receive: Receive, send: Send) -> None:
+    body = await Request(scope, receive).body()
+    await PlainTextResponse(str(len(body)))(scope, receive, send)
+
+
+@asynccontextmanager
+async def connection() -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    """Connect with a server that is set up as Serve sets its own up."""
+    config = uvicorn.Config(tell_length)
+    config.load()
+
+    def protocol() -> asyncio.Protocol:
+        made: asyncio.Protocol = config.http_protocol_class(config, ServerState(), {})
+        return made
+
+    server = await asyncio.get_running_loop().create_server(protocol, "127.0.0.1", 0)
+    async with server, asyncio.timeout(60):
+        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+        yield reader, writer
+        writer.close()
+
+
+@pytest.fixture(autouse=True)
+def _bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(HTTP_PROTOCOLS, "auto", HTTP_PROTOCOLS["auto"])
+    middlewares()
+
+
+async def answer(reader: asyncio.StreamReader) -> bytes:
+    """Give the body of the next answer."""
+    head = await reader.readuntil(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 200")
+    return await reader.readexactly(int(head.split(b"content-length: ")[1].split(b"\r\n")[0]))
+
+
+@pytest.mark.parametrize("before", [b"", b"Transfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n"])
+async def test_an_endless_header_is_refused_before_it_takes_time(before: bytes) -> None:
+    async with connection() as (reader, writer):
+        writer.write(OPENING + before + b"X-A: ")
+        with suppress(ConnectionError):
+            for _ in range(64):
+                writer.write(b"x" * 65536)
+                await writer.drain()
+        seen = b"HTTP/1.1 400"
+        with suppress(ConnectionError):  # a reset may come before what was said
+            seen = await reader.read()
+        assert seen.startswith(b"HTTP/1.1 400")
+
+
+async def test_long_bodies_and_many_requests_of_a_connection_are_read() -> None:
+    length = 3 * LONGEST_HEAD
+    headers = b"X-A: %b\r\nContent-Length: %d\r\n\r\n" % (b"x" * 100_000, length)
+    async with connection() as (reader, writer):
+        for _ in range(2):
+            writer.write(OPENING + headers + bytes(length))
+            assert await answer(reader) == b"%d" % length
+
+
+async def test_a_head_has_its_time_and_a_body_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heads, "LONGEST_HEAD_S", 0.3)
+    async with connection() as (reader, writer):
+        writer.write(OPENING + b"Content-Length: 2\r\n\r\na")
+        await asyncio.sleep(0.6)
+        writer.write(b"b")
+        assert await answer(reader) == b"2"
+        await asyncio.sleep(0.6)  # between two requests a connection may be kept
+        writer.write(OPENING + b"X-A: ")
+        assert await reader.read() == b""
+
+
+async def test_who_says_nothing_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heads, "LONGEST_HEAD_S", 0.3)
+    async with connection() as (reader, _):
+        assert await reader.read() == b""
+
+
+def test_it_is_what_uvicorn_takes_where_serve_names_none() -> None:
+    config = uvicorn.Config(tell_length)
+    config.load()
+    assert config.http_protocol_class is BoundedHeads
