@@ -34,7 +34,7 @@ BATCH = "/v1/audio-features"
 
 
 async def forget_answers(api: Application, kinds: str = "idem:*") -> None:
-    """As if the process had died before it kept an answer, and five minutes had passed."""
+    """As if the process had died before it kept an answer, and its hold had ended."""
     for name in await api.stores.ledger_store.command("KEYS", kinds):
         assert 0 < await api.stores.ledger_store.command("PTTL", name) <= 24 * 3600 * 1000
         await api.stores.ledger_store.command("DEL", name)
@@ -92,6 +92,18 @@ async def test_another_body_under_a_lapsed_key_leaves_the_first_job_its_audio(
     for job_id in (first, second.json()["job_id"]):
         done = await client.get(f"/v1/jobs/{job_id}", params={"wait": 20})
         assert done.json()["status"] == "complete", done.text
+
+
+async def test_what_was_read_for_nothing_is_not_kept(api: Application) -> None:
+    client, key = api.client(), {"Idempotency-Key": "a"}
+    for unknown in ("x" * 2000, "y" * 2000):
+        sent = {"ids": [unknown], "extended": True}
+        for _ in range(2):
+            answer = await client.post(BATCH, json=sent, headers=key)
+            assert answer.json()["audio_features"] == [None]
+            assert answer.headers["X-Credits-Used"] == "0"
+            assert "Idempotent-Replayed" not in answer.headers
+    assert await api.stores.ledger_store.command("KEYS", "idem:*") == []
 
 
 async def test_an_answer_that_cannot_be_kept_is_given(

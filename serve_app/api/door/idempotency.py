@@ -1,9 +1,9 @@
 """``Idempotency-Key`` on every POST that charges or changes something, by Stripe's rules.
 
 The first answer that succeeds is kept for a day and given again to the same key and request;
-another request under the key is refused; errors are not kept, because nothing was charged for
-them. The ids of holds and jobs derive from owner and key, so that even a crash between charge and
-answer does not charge twice.
+another request under the key is refused. Errors are not kept, nor what was read for nothing: no
+charge would bound what is kept. The ids of holds and jobs derive from owner and key, so that even a
+crash between charge and answer does not charge twice.
 """
 
 import hashlib
@@ -11,6 +11,7 @@ import tempfile
 from asyncio import to_thread
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import aclosing, suppress
+from http import HTTPStatus
 from typing import IO, Any
 
 from fastapi import Request, Response
@@ -156,15 +157,24 @@ async def answer_once(
             raise
     # What cannot be kept is answered all the same: it was charged, and a retry finds it paid.
     with suppress(ServiceUnavailableError):
-        await table.finish(
-            caller.owner,
-            hashed(key),
-            what,
-            response.status_code,
-            kept_headers(request, response),
-            bytes(response.body),
-        )
+        if was_read_for_nothing(request, response):
+            await table.abandon(caller.owner, hashed(key))
+        else:
+            await table.finish(
+                caller.owner,
+                hashed(key),
+                what,
+                response.status_code,
+                kept_headers(request, response),
+                bytes(response.body),
+            )
     return response
+
+
+def was_read_for_nothing(request: Request, response: Response) -> bool:
+    """Tell whether an answer was free; what makes a job or an asset is 201 or 202."""
+    is_free = request.state.headers.get("X-Credits-Used") == "0"
+    return is_free and response.status_code == HTTPStatus.OK
 
 
 def kept_headers(request: Request, response: Response) -> dict[str, str]:
