@@ -374,7 +374,7 @@ export class Afa {
     for (let attempt = 0; ; attempt++) {
       const answer = await this.#ask(url.href, init).catch((fault: unknown) => {
         request.signal?.throwIfAborted();
-        return new AfaError(0, "no_answer", `no answer: ${String(fault)}`);
+        return new AfaError(0, "no_answer", `no answer: ${reason(fault)}`);
       });
       if (!(answer instanceof AfaError) && answer.response.ok) return answer;
       const error = answer instanceof AfaError ? answer : await errorOf(answer);
@@ -445,6 +445,11 @@ function body(request: Request, headers: Headers): BodyInit | null {
   const isAudio = blob.type.startsWith("audio/");
   headers.set("Content-Type", isAudio ? blob.type : "application/octet-stream");
   return blob;
+}
+
+/** Node's fetch says why it failed in the cause alone. */
+function reason(fault: unknown): string {
+  return String((fault instanceof Error && fault.cause) || fault);
 }
 
 async function errorOf({ response, body }: Answer): Promise<AfaError> {
