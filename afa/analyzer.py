@@ -15,8 +15,6 @@ from pipelines.analysis.records import EMBEDDING_DIMENSION
 if TYPE_CHECKING:
     import torch
 
-    from pipelines.analysis.networks.checkpoint_model import CheckpointModel
-
 PathName = str | PathLike[str]
 
 
@@ -31,31 +29,37 @@ class Analyzer:
         models: Role to model id, where not the default; `afa models list` shows them.
 
     Raises:
-        ModelError: A checkpoint is not known, not here, or not what its card says.
+        ModelError: A checkpoint is not known, not here, or not what its card says; or one is named
+            while a card of the operator's is malformed.
         MachineError: There is no such device.
     """
 
     def __init__(self, device: str | None = None, models: Mapping[str, str] | None = None) -> None:
-        from afa.cards import known_cards
+        from afa.cards import known_cards, usable_cards
         from configs.settings import Settings
         from models.checkpoints.cache import CheckpointError
         from pipelines.analysis import embedding, mood, spectral
+        from pipelines.analysis.networks.checkpoint_model import try_all
+        from pipelines.batching.batcher import DeviceFaultError
         from pipelines.batching.steps import Both
 
         settings = Settings()
         model_dir = settings.resolved_model_dir()
         self.device = _device(device or settings.device)
+        # Who names a model is told why its card is none; the defaults do not hang on others' cards.
+        known = known_cards if models else usable_cards
         try:
-            cards = choose_cards(known_cards(model_dir), settings.model_licences, models)
+            cards = choose_cards(known(model_dir), settings.model_licences, models)
             self._spectral = spectral.build(cards, model_dir, self.device)
             self._embedding = embedding.build(cards, model_dir, self.device)
             trunks = self._embedding.models
             described = mood.build(cards, model_dir, self.device, loaded=trunks)
             self._described = Both(described, self._embedding)
-            for model in dict.fromkeys((*trunks, *described.models)):
-                _try(model)
+            try_all(dict.fromkeys((*trunks, *described.models)))
         except (CardError, CheckpointError) as error:
             raise ModelError(str(error)) from error
+        except DeviceFaultError as error:
+            raise MachineError(str(error)) from error
 
     def analyze(self, path: PathName) -> Track:
         """Analyse a file.
@@ -122,28 +126,6 @@ class Analyzer:
             vectors[path] = outcome[1].vector
         rows = np.array([vectors[path] for path in files], dtype=np.float32)
         return rows.reshape(len(files), EMBEDDING_DIMENSION)
-
-
-def _try(model: "CheckpointModel") -> None:
-    """Run a network once.
-
-    Raises:
-        CheckpointError: Its outputs are not those of its card, or not finite.
-        ModelError: It cannot be run.
-        MachineError: The device is broken, or too small for it.
-    """
-    from models.checkpoints.cache import CheckpointError
-    from pipelines.analysis.networks.checkpoint_model import reason_of
-    from pipelines.batching.device import is_device_fault, is_out_of_memory
-
-    try:
-        model.warm_up()
-    except CheckpointError:
-        raise
-    except Exception as error:
-        told = f"{model.model_id} cannot be run: {reason_of(error)}"
-        is_the_device = is_out_of_memory(error) or is_device_fault(error)
-        raise (MachineError if is_the_device else ModelError)(told) from error
 
 
 def _device(name: str) -> "torch.device":

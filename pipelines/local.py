@@ -10,6 +10,7 @@ from models.rhythm.tempo import TempoRange
 from pipelines.analysis import mood_and_embedding, spectral
 from pipelines.analysis.excerpt import Excerpt
 from pipelines.analysis.merge import merge
+from pipelines.analysis.networks.checkpoint_model import CheckpointModel, try_all
 from pipelines.analysis.records import TrackFeatures
 from pipelines.audio.decode import DecodeLimits, decode
 from pipelines.audio.waveform import Waveform
@@ -26,6 +27,11 @@ class LocalAnalyzer:
         device: Torch device.
         max_windows: Windows per track for the mood and embedding models; 0 means all.
         excerpt: What the mood and embedding models hear of a track; None means all.
+
+    Raises:
+        CardError: No class here runs a card.
+        CheckpointError: A checkpoint is not here, or not what its card says.
+        DeviceFaultError: The device is broken, or too small for one.
     """
 
     def __init__(
@@ -38,6 +44,7 @@ class LocalAnalyzer:
     ) -> None:
         self._spectral = spectral.build(cards, model_dir, device)
         self._described = mood_and_embedding.build(cards, model_dir, device, max_windows)
+        try_all(one for one in self._described.models if isinstance(one, CheckpointModel))
         self._excerpt, self._device = excerpt, device
 
     def analyze(

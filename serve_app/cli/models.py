@@ -13,7 +13,7 @@ from rich.box import SIMPLE
 from rich.status import Status
 from rich.table import Column, Table
 
-from afa.cards import known_cards
+from afa.cards import known_cards, usable_cards
 from configs.settings import Settings
 from models.checkpoints.cards import CardError, ModelCard, Role, choose_cards
 from models.checkpoints.stored import is_stored
@@ -35,8 +35,8 @@ DEFAULT, PERMISSIVE = "default", "permissive"
 
 
 def default_cards(settings: Settings) -> list[ModelCard]:
-    """Give the cards that the service runs with."""
-    chosen = choose_cards(known_cards(settings.resolved_model_dir()), settings.model_licences)
+    """Give the cards that the service runs with, which leaves malformed ones out."""
+    chosen = choose_cards(usable_cards(settings.resolved_model_dir()), settings.model_licences)
     return [card for cards in chosen.values() for card in cards]
 
 
@@ -94,11 +94,12 @@ def list_command() -> None:
     """Show every card: role, licence, whether it is here, and whether it is in use."""
     settings = Settings()
     with told(CardError):
+        known = known_cards(settings.resolved_model_dir())
         defaults = {card.model_id for card in default_cards(settings)}
     serving = asyncio.run(serving_ids(settings))
     names = (Column(name, no_wrap=True) for name in ("id", "role"))
     table = Table(*names, "default", "licence", "here", "serves", box=SIMPLE, padding=(0, 1, 0, 0))
-    for card in known_cards(settings.resolved_model_dir()).values():
+    for card in known.values():
         roles = sorted(role for role, ids in serving.items() if card.model_id in ids)
         table.add_row(
             card.model_id,

@@ -7,10 +7,14 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
+import afa
 from afa.cards import known_cards, usable_cards
+from configs.settings import Settings
 from models.checkpoints.cards import CardError
 from serve_app.cli.main import app
+from serve_app.cli.models import pull_defaults
 from serve_app.composition.options import ModelOptions
+from tests.conftest import DEMO_TRACK
 from tests.data.small_checkpoints import ast_card, write_ast
 
 WRONG = {
@@ -57,6 +61,19 @@ def test_a_file_that_is_none_leaves_those_of_afa(content: bytes, tmp_path: Path)
     assert usable_cards(tmp_path) == usable_cards(tmp_path / "none") != {}
     with pytest.raises(CardError, match=f"cards.yaml {UNREADABLE[content]}"):
         known_cards(tmp_path)
+
+
+def test_a_card_that_is_wrong_hinders_neither_a_start_nor_the_defaults(
+    tmp_path: Path, model_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("vibenet", "musicnn-mtt", "musicnn-msd-768"):
+        (tmp_path / name).symlink_to(model_dir / name)
+    (tmp_path / "cards.yaml").write_text("bad: 3\n")
+    monkeypatch.setenv("AFA_MODEL_DIR", str(tmp_path))
+    pull_defaults(Settings())
+    assert afa.Analyzer("cpu").analyze(DEMO_TRACK).tempo
+    with pytest.raises(afa.ModelError, match="bad: a card has fields"):
+        afa.Analyzer("cpu", {"embedding": "bad"})
 
 
 @pytest.mark.parametrize("command", [("list",), ("check", "own"), ("pull", "own"), ("verify",)])

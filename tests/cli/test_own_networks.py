@@ -16,9 +16,12 @@ from torch import Tensor
 from typer.testing import CliRunner
 
 import afa
+from configs.settings import Settings
+from models.checkpoints.cache import CheckpointError
 from models.checkpoints.cards import ModelCard
 from models.checkpoints.sources import file_sha256
 from pipelines.analysis.networks.card_check import check_card
+from serve_app.cli.library.vectors import step_of
 from serve_app.cli.main import app
 from tests.conftest import DEMO_TRACK, REPOSITORY
 
@@ -110,7 +113,7 @@ UNUSABLE = {
 
 
 @pytest.mark.parametrize("told", UNUSABLE)
-def test_an_analyzer_refuses_a_network_that_it_cannot_use(
+def test_what_hears_in_this_process_refuses_a_network_that_it_cannot_use(
     told: str, example: dict[str, Any], tmp_path: Path, model_dir: Path
 ) -> None:
     old, new, change = UNUSABLE[told]
@@ -125,6 +128,12 @@ def test_an_analyzer_refuses_a_network_that_it_cannot_use(
     assert run("pull", "band-gru").exit_code == 0
     with pytest.raises(afa.ModelError, match=re.escape(told)):
         afa.Analyzer("cpu", {"embedding": "band-gru"})
+    with pytest.raises(CheckpointError, match=re.escape(told)):
+        step_of("band-gru", Settings(), torch.device("cpu"))
+    args = {"args": {"models": {"embedding": "band-gru"}}}
+    Path("serve.yaml").write_text(yaml.safe_dump({"applications": [args]}))
+    done = CliRunner().invoke(app, ["analyze", "--config", "serve.yaml", str(DEMO_TRACK)])
+    assert (done.exit_code, told in done.stderr) == (1, True), done.stderr
 
 
 def test_an_entry_point_names_a_network_too(example: dict[str, Any], tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +17,9 @@ from models.precision import HalvableNetwork, TransformerNetwork, halve_weights
 from models.vibenet import ATTRIBUTES
 from pipelines.analysis.networks.compiled import CompiledFile
 from pipelines.analysis.records import EMBEDDING_DIMENSION
+from pipelines.batching.batcher import DeviceFaultError
 from pipelines.batching.cuda_graph import RecordedForward
+from pipelines.batching.device import is_device_fault, is_out_of_memory
 from pipelines.batching.windows import WindowSpec, cut, repeated, window_starts
 
 logger = logging.getLogger(__name__)
@@ -183,6 +185,26 @@ def load(
     if execution.batch_sizes and card.format != "none":
         compiled = CompiledFile.of(card, model_dir, device)
     return CheckpointModel(card, network, device, max_windows, execution, compiled)
+
+
+def try_all(models: Iterable[CheckpointModel]) -> None:
+    """Run each network once, before anything is heard with it.
+
+    Raises:
+        CheckpointError: One cannot be run, or its outputs are not those of its card, or not finite.
+        DeviceFaultError: The device is broken, or too small for one.
+    """
+    for model in models:
+        try:
+            model.warm_up()
+        except CheckpointError:
+            raise
+        except Exception as error:
+            fault = f"cannot be run: {reason_of(error)}"
+            if is_out_of_memory(error) or is_device_fault(error):
+                raise DeviceFaultError(f"{model.model_id} {fault}") from error
+            remedy = f"`afa models check {model.model_id}` tells more."
+            raise CheckpointError(model.model_id, model.card.source, fault, remedy) from error
 
 
 def noise(n_windows: int, length: int) -> Tensor:

@@ -23,13 +23,14 @@ def load_analyzer(
     """Load the checkpoints; the imports take a second, so other commands do without."""
     from afa.device import resolve_device
     from models.checkpoints.cache import CheckpointError
+    from pipelines.batching.batcher import DeviceFaultError
     from pipelines.local import LocalAnalyzer
 
     profile = profile_of(config)
     options = profile.model_options(profile.embedding, Settings())
     device = resolve_device(options.device)
     excerpt = Excerpt() if is_partial else None
-    with told(CardError, CheckpointError):
+    with told(CardError, CheckpointError, DeviceFaultError):
         return LocalAnalyzer(options.cards(), options.model_dir, device, max_windows, excerpt)
 
 

@@ -35,6 +35,7 @@ def embed(
     from afa.errors import AudioError, MachineError
     from afa.streaming import stream
     from models.checkpoints.cache import CheckpointError
+    from pipelines.batching.batcher import DeviceFaultError
 
     settings = Settings()
     library = existing(settings, LocalFiles(settings.data_dir.absolute()))
@@ -44,7 +45,7 @@ def embed(
     todo = {one.path: one.track.track_id for one in tracks if model_id not in one.track.embeddings}
     n_failed = 0
     waiting: list[Edit] = []
-    with told(CardError, CheckpointError, MachineError, OSError):
+    with told(CardError, CheckpointError, DeviceFaultError, MachineError, OSError):
         device = resolve_device(settings.device)
         step = step_of(model_id, settings, device)
         with Progress(console=errors, transient=True, disable=not errors.is_terminal) as bar:
@@ -73,16 +74,20 @@ def embed(
 
 
 def step_of(model_id: str, settings: Settings, device: "torch.device") -> "EmbeddingStep":
-    """Load one embedding.
+    """Load one embedding, and try it.
 
     Raises:
         CardError: It is not known, not allowed, or no embedding.
         CheckpointError: It is not on this machine, or not what its card says.
+        DeviceFaultError: The device is broken, or too small for it.
     """
     from afa.cards import known_cards
     from pipelines.analysis.embedding import build
+    from pipelines.analysis.networks.checkpoint_model import try_all
 
     model_dir = settings.resolved_model_dir()
     chosen = {"embedding": model_id}
     cards = choose_cards(known_cards(model_dir), settings.model_licences, chosen)
-    return build({"embedding": cards["embedding"]}, model_dir, device)
+    step = build({"embedding": cards["embedding"]}, model_dir, device)
+    try_all(step.models)
+    return step
