@@ -1,6 +1,7 @@
 """Segments, sections and mix points: the track's structure out of what the models measured."""
 
 import itertools
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -19,10 +20,12 @@ from models.segments import (
     find_boundaries,
     section_boundaries,
 )
+from models.tonality.key import UNKNOWN
 from pipelines.analysis.levels import Levels
 from pipelines.analysis.records import Section, Segment
-from pipelines.analysis.rhythm.estimate import CHROMA_RATE, Rhythm
+from pipelines.analysis.rhythm.estimate import CHROMA_RATE, NO_RHYTHM, Rhythm
 from pipelines.analysis.tonality.key import estimate_key
+from pipelines.audio.gain import SILENCE_PEAK
 from pipelines.batching.framed import FrameGrid, up_to_silence
 
 GRID_FRAMES = 1500
@@ -34,6 +37,7 @@ _SECTION_FRAME_S = 0.5
 _SECTION_STRETCH_S = 12.0
 _SHORTEST_SECTION_S = 8.0
 _PHRASE_BARS = 4
+_SILENCE_DB, _LEAST_HEARD = 20.0 * math.log10(SILENCE_PEAK), 0.1
 _QUIETER_LU = 8.0
 """A phrase so much below the programme loudness belongs to the intro or outro."""
 
@@ -156,11 +160,19 @@ def _to_downbeats(times: NDArray[np.float64], rhythm: Rhythm) -> NDArray[np.floa
     return np.where(np.abs(nearest - times) <= bar_s, nearest, times)
 
 
+def _is_silent(track: MeasuredTrack, start: float, stop: float) -> bool:
+    """Tell a stretch of silence, whatever reaches over its edges."""
+    first = min(int(start * FRAME_RATE), len(track.sound) - 1)
+    level = track.sound[first : max(first + 1, round(stop * FRAME_RATE)), 1]
+    return bool(np.mean(level > _SILENCE_DB) < _LEAST_HEARD)
+
+
 def _describe(track: MeasuredTrack, start: float, stop: float, confidence: float) -> Section:
-    rhythm = track.rhythm
+    is_silent = _is_silent(track, start, stop)
+    rhythm = NO_RHYTHM if is_silent else track.rhythm
     inside = rhythm.beats[(rhythm.beats >= start) & (rhythm.beats < stop)]
     chroma = track.chroma[int(start * CHROMA_RATE) : max(1, int(stop * CHROMA_RATE))]
-    key = estimate_key(chroma if len(chroma) else track.chroma[-1:])
+    key = UNKNOWN if is_silent else estimate_key(chroma if len(chroma) else track.chroma[-1:])
     steps = track.levels.steps_lufs[int(start / STEP_S) : max(1, round(stop / STEP_S))]
     energy = np.mean(10.0 ** (steps / 10.0)) if len(steps) else 1e-7
     return Section(

@@ -20,6 +20,10 @@ moves the peak.
 SILENCE_PEAK = 1e-4
 """-80 dBFS: what stays below it has no content."""
 
+_PARTS, _LEAST_PARTS = 20, 2
+"""Of a window, and how many of them have to sound: where a track ends, a sample or two of the next
+window do."""
+
 
 def peak_of(samples: Tensor) -> float:
     """Largest magnitude of ``[…, T]``, without a copy; nothing at all has 0."""
@@ -44,14 +48,17 @@ def measure_gain(samples: Tensor, sample_rate: int) -> float | None:
 
 
 def audible(windows: Tensor, gain: float = 1.0) -> Tensor:
-    """Leave out the silent windows of a track, ``[W, T]`` to ``[≤ W, T]``.
+    """Leave out windows of a track that are silent but for a sliver, ``[W, T]`` to ``[≤ W, T]``.
 
-    The networks would judge them as music. A track without any audible window keeps them all.
+    The networks would judge them as music. A track of slivers keeps those, and a silent one all.
 
     Args:
         windows: Of the track, brought to its level.
         gain: What brought them there.
     """
-    peaks = torch.maximum(windows.amax(dim=-1), -windows.amin(dim=-1))
-    heard = peaks >= SILENCE_PEAK * gain
-    return windows if bool(heard.all()) or not bool(heard.any()) else windows[heard]
+    length = max(1, windows.shape[-1] // _PARTS)
+    parts = windows.unfold(-1, length, length)
+    peaks = torch.maximum(parts.amax(dim=-1), -parts.amin(dim=-1))
+    n_heard = (peaks >= SILENCE_PEAK * gain).sum(dim=-1)
+    heard = n_heard >= n_heard.amax().clamp_max(_LEAST_PARTS)
+    return windows if bool(heard.all()) else windows[heard]

@@ -19,7 +19,7 @@ from models.tonality.key import (
     profile_correlations,
 )
 from models.tonality.skey import CROP_LENGTH
-from pipelines.audio.gain import peak_of
+from pipelines.audio.gain import audible, peak_of
 from pipelines.audio.resample import resample
 from pipelines.audio.track import resampled
 from pipelines.batching.framed import FrameGrid, pad_to, up_to_silence
@@ -91,12 +91,14 @@ class KeyNetworkModel:
         """Cut ``[T]`` to crops of 15 s, spread over the track; a shorter one is repeated.
 
         Crops out of tune are brought to 440 Hz by playing them slower or faster: the networks have
-        few bins an octave, and a quarter tone between them is noise to them.
+        few bins an octave, and a quarter tone between them is noise to them. Silent ones are left
+        out.
         """
         peak = max(peak_of(samples), 1e-6)
         if 0 < len(samples) < CROP_LENGTH:
             samples = repeated(samples, CROP_LENGTH)
         crops = cut(samples, window_starts(len(samples), self.spec), CROP_LENGTH).float()
+        crops = audible(crops)
         if abs(tuning_cents) > _IN_TUNE_CENTS:
             crops = tuned(crops, tuning_cents)
         return crops / peak

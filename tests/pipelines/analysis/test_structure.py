@@ -109,6 +109,21 @@ def test_sections_are_cut_at_downbeats_and_tell_how_sure_they_are() -> None:
     assert sum(section.duration_s for section in sections) == pytest.approx(80.0)
 
 
+def test_a_silence_has_neither_tempo_nor_key_whatever_reaches_into_it() -> None:
+    music = notes(20.0)
+    beats = np.arange(0.25, 60, 0.5)  # a grid goes on through it
+    rhythm = Rhythm(120.0, 0.9, beats, beats[::4], 3, 0.8)
+    track = measured(np.concatenate([music, np.zeros(20 * SAMPLE_RATE, np.float32), music]), rhythm)
+    before, silence, behind = find_sections(track)
+    assert silence.start_s == pytest.approx(20.0, abs=1.0)
+    assert (silence.tempo, silence.tempo_confidence, silence.time_signature_confidence) == (0, 0, 0)
+    assert (silence.key, silence.mode, silence.key_confidence) == (-1, -1, 0)
+    for music_again in (before, behind):
+        assert music_again.tempo == pytest.approx(120)
+        assert music_again.time_signature == 3
+        assert (music_again.key, music_again.mode) != (-1, -1)
+
+
 def mixed(levels_by_bar: list[float], bar_s: float = 2.0, first_s: float = 0.5) -> MeasuredTrack:
     """A track without sound, whose bars have these levels in LUFS."""
     downbeats = first_s + bar_s * np.arange(len(levels_by_bar) + 1)

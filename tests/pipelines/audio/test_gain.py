@@ -57,3 +57,11 @@ def test_a_track_is_brought_to_its_level_once() -> None:
     assert again is not None
     assert again[0] is samples
     assert Track(torch.zeros(1, 16_000), 16_000).levelled_at(8_000) is None
+
+
+def test_what_reaches_over_the_end_of_a_track_makes_no_window_of_the_next() -> None:
+    music = torch.ones(20 * 16_000)
+    ended, began = torch.zeros_like(music), torch.zeros_like(music)
+    ended[:800], began[-32_000:] = 1.0, 1.0
+    heard = audible(torch.stack([music, ended, began]))
+    torch.testing.assert_close(heard, torch.stack([music, began]))

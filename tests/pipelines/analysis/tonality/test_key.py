@@ -84,3 +84,14 @@ def test_a_track_in_tune_is_heard_as_it_is(cents: float, is_left: bool, dtype: t
     assert windows.dtype == torch.float32
     heard = samples[:CROP_LENGTH].float() / peak_of(samples)
     assert torch.equal(windows[0], heard) == is_left
+
+
+def test_the_networks_do_not_hear_silence() -> None:
+    t = torch.arange(20 * SAMPLE_RATE) / SAMPLE_RATE
+    music, silence = (220 * 2 * torch.pi * t).sin(), torch.zeros(600 * SAMPLE_RATE)
+    model = KeyNetworkModel("none", [], torch.device("cpu"))
+    for track in (torch.cat([silence, music]), torch.cat([music, silence])):
+        windows = model.windows(track, 0.0)
+        assert windows.shape == (1, CROP_LENGTH)
+        assert windows.abs().amax() == 1.0
+    assert len(model.windows(silence, 0.0)) > 0
