@@ -348,7 +348,7 @@ def decode_whole(source: FrameSource, writer: BlockWriter, request: dict[str, An
     if duration_s < minimum_s:
         raise RefusedError(
             "audio_too_short",
-            f"The audio lasts {duration_s:.2f} s; send at least {minimum_s:g} s.",
+            f"The audio lasts {int(100 * duration_s) / 100:.2f} s; send at least {minimum_s:g} s.",
         )
     writer.message(b"S")
 

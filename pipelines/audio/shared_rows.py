@@ -26,6 +26,9 @@ LOUDEST = 8.0
 """No sample of music is louder: +18 dBFS, where peaks come to lie if a file's alignment level (18
 dB below full scale, EBU R 68) is taken for full scale. Integers stored as floats are far louder."""
 
+_LEAST_IN_MONO = 0.1
+"""Share of the energy. Channels that have nothing to do with each other keep half of it."""
+
 
 class SharedRows:
     """Shared memory that a child writes a track ``[C, T]`` into.
@@ -62,6 +65,9 @@ class SharedRows:
     def checked(self) -> tuple[Samples, int]:
         """Give the track of a child that has ended; samples that are no sound are 0.
 
+        Where one channel is the other turned round, as of a wrongly wired cable, it is turned back:
+        mixed to mono nothing would be left, and level and peak are the same either way.
+
         Returns:
             ``[C, T]``, and how many were no sound.
         """
@@ -71,6 +77,8 @@ class SharedRows:
                 self._n_wrong += _silence_wrong(samples[:, stretch])
         else:
             samples = pack(*self._halves, self.n)
+        if self.channels == 2 and _cancel_in_mono(samples):
+            np.negative(samples[1], out=samples[1])
         return samples, self._n_wrong
 
     def _move(self) -> None:
@@ -103,6 +111,17 @@ def _silence_wrong(block: Samples) -> int:
         wrong = ~(np.abs(block) <= LOUDEST)
     block[wrong] = 0.0
     return int(np.count_nonzero(wrong))
+
+
+def _cancel_in_mono(samples: Samples) -> bool:
+    """Tell whether mixing ``[2, T]`` to mono leaves next to nothing of it."""
+    energy = shared = 0.0
+    for stretch in _stretches(0, samples.shape[1]):
+        left, right = samples[:, stretch].astype(np.float32, copy=False)
+        # Not by dot, whose threads would wait for more work at full speed.
+        energy += float(np.einsum("i,i", left, left) + np.einsum("i,i", right, right))
+        shared += float(np.einsum("i,i", left, right))
+    return 0.5 * energy + shared < _LEAST_IN_MONO * energy
 
 
 def ask_rows(c: int, capacity: int, dtype: type[np.floating[Any]]) -> tuple[mmap.mmap, Samples]:

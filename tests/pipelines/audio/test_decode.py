@@ -159,6 +159,27 @@ def test_long_tracks_are_held_in_half_precision(
     assert long.mono().dtype == np.float32
 
 
+@pytest.mark.parametrize("long_s", [5, 1])
+@pytest.mark.parametrize(("share", "is_turned"), [(-1.0, True), (-0.8, True), (-0.3, False)])
+def test_a_channel_that_was_turned_round_is_turned_back(
+    decoder: Decoder,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    long_s: int,
+    share: float,
+    is_turned: bool,
+) -> None:
+    monkeypatch.setattr(shared_rows, "LONG", long_s * RATE)
+    left, other = 0.2 * np.random.default_rng(0).standard_normal((2, 3 * RATE)).clip(-3, 3)
+    right = share * left + 0.2 * other * (1 + share)
+    stereo = np.stack([left, right]).astype(np.float32)
+    source = encode(tmp_path / "a", stereo, "flac", "flac", sample_format="s16")
+    waveform = decoder.decode(source, LIMITS)
+    expected = np.stack([left, -right if is_turned else right])
+    np.testing.assert_allclose(waveform.samples, expected, atol=1e-3)
+    assert waveform.mono().std() > 0.05
+
+
 def test_a_long_track_gives_its_memory_back_as_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shared_rows, "LONG", 1 << 18)
     descriptor = os.memfd_create("samples", os.MFD_ALLOW_SEALING)
@@ -318,6 +339,9 @@ def test_too_short(decoder: Decoder, tmp_path: Path) -> None:
     with pytest.raises(AudioTooShortError, match=r"lasts 0\.20 s; send at least 1 s"):
         decoder.decode(source, LIMITS)
     assert decoder.decode(source, DecodeLimits(min_seconds=0.1)).duration_s == pytest.approx(0.2)
+    nearly = write_wav(tmp_path / "b", 1, RATE, RATE - 1)
+    with pytest.raises(AudioTooShortError, match=r"lasts 0\.99 s; send at least 1 s"):
+        decoder.decode(nearly, LIMITS)
 
 
 def test_length_limit_is_exact(decoder: Decoder, tmp_path: Path) -> None:
