@@ -269,6 +269,7 @@ def _check(card: ModelCard, window: Mapping[str, Any]) -> None:
         "rate, window and dimensions are positive integers": any(
             type(n) is not int or n < 1 for n in numbers
         ),
+        "a sample rate is 4000 to 384000 Hz": not 4_000 <= card.sample_rate <= 384_000,
         "outputs have names": not all(isinstance(name, str) for name in card.outputs),
         "the source is unknown or not pinned (a space is %20)": not any(
             re.fullmatch(pattern, card.source) for pattern in _SOURCES.values()

@@ -119,7 +119,7 @@ async def _prepare(
         for report in loading:
             if report.error and report.knows == proposal.token:
                 raise SwapError(
-                    f"{report.deployment} {report.replica} cannot: {report.error} "
+                    f"{report.deployment} {report.replica} cannot: {report.error.rstrip('.')}. "
                     "Nothing was changed."
                 )
         if not loading and loop.time() - begun_s >= NOTICE_S:

@@ -239,6 +239,14 @@ async def test_a_track_without_an_analysis_says_what_to_do(api: Application) -> 
     assert "POST /v1/library" in answer.json()["message"]
 
 
+async def test_of_a_silent_track_it_is_said_that_it_may_be_silent(api: Application) -> None:
+    put(api, "Silence", sounding(0.0, embedding=[0.0] * 768), isrc=ISRC)
+    answer = await api.client().get(f"/v1/similar/{ISRC}")
+    assert (answer.status_code, answer.json()["error"]) == (404, "track_not_found")
+    assert "no embedding of" in answer.json()["message"]
+    assert "it is silent" in answer.json()["message"]
+
+
 async def test_a_way_leads_from_track_to_track(api: Application) -> None:
     one, two = RANDOM.standard_normal((2, 768))
     ids = []

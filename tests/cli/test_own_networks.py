@@ -157,6 +157,9 @@ CHANGES: dict[str, tuple[dict[str, Any], str]] = {
     "class": ({"network": "band_gru:Nobody"}, "band_gru:Nobody cannot be built: AttributeError"),
     "module": ({"network": "no_such_module:It"}, "cannot be built: ModuleNotFoundError"),
     "network": ({"network": "conformer"}, "nothing runs a 'conformer' network"),
+    "beats": ({"role": "beats"}, "nothing tracks beats with a 'band_gru:BandGru'"),
+    "chords": ({"role": "chords"}, "band_gru:BandGru takes them: "),
+    "key": ({"role": "key"}, "band_gru:BandGru takes them: "),
     "module-level": ({"network": "band_gru:torch"}, "cannot be built: TypeError"),
 }
 
@@ -198,6 +201,7 @@ def test_a_network_that_a_service_cannot_rely_on_is_found(
     ("labels", "told"),
     [
         ('"LABEL_0", "LABEL_1", "LABEL_2", "LABEL_3"', "'label_0' is no name"),
+        ('"Calm", "calm", "loud", "soft"', "two of its tags are called 'calm'"),
         (None, "no tag vocabulary: let config.json have id2label"),
     ],
 )

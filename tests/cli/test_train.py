@@ -103,11 +103,13 @@ def test_a_target_that_cannot_be_written_is_refused_before_work_begins(
     network: str, tmp_path: Path
 ) -> None:
     music = [str(tmp_path)] if network == "landmarks" else []
-    options = ["--work", str(tmp_path / "work"), "--target", str(tmp_path / "no" / "weights")]
-    result = CliRunner().invoke(app, ["train", network, *music, *options])
-    assert result.exit_code == 1
-    assert f"there is no folder {tmp_path / 'no'}" in result.output
-    assert not (tmp_path / "work").exists()
+    (tmp_path / "file").write_text("in the way")
+    for target, told in (("file/weights", "weights: File exists"), ("", "it is a folder")):
+        options = ["--work", str(tmp_path / "work"), "--target", str(tmp_path / target)]
+        result = CliRunner().invoke(app, ["train", network, *music, *options])
+        assert result.exit_code == 1
+        assert told in result.output
+        assert not (tmp_path / "work").exists()
 
 
 @pytest.mark.parametrize(
@@ -188,7 +190,7 @@ def test_an_embedding_is_learnt_from_a_package_and_exported(
 def test_a_key_network_is_trained_and_written(tmp_path: Path) -> None:
     content: dict[str, Any] = load_table("train_key")
     content["fit"] |= {"steps": 1, "batch": 2, "segment_frames": 8}
-    path, target = tmp_path / "run.yaml", tmp_path / "key.safetensors"
+    path, target = tmp_path / "run.yaml", tmp_path / "new" / "folder" / "key.safetensors"
     path.write_text(yaml.safe_dump(content))
     options = ["--config", str(path), "--work", str(tmp_path), "--target", str(target)]
     command = ["train", "key", "fit", *options, "--threads", "1"]

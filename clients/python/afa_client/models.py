@@ -85,7 +85,9 @@ class AnalysisFeatures(Answer):
     attribute_confidence: dict[str, float] = Field(
         description="Attribute to how likely it repeats, 0 to 1: that another part of the track, or the track as MP3, faster, slower or equalised, gets a value within 10 of this one. Not how right it is. Empty where it is not known."
     )
-    models: dict[str, str] = Field(description="Role to id of the checkpoint that made it.")
+    models: dict[str, str] = Field(
+        description="Role to id of the checkpoint that made it; `mood_tags` are also of `embedding`, where its networks tell tags."
+    )
     beats: list[float] = Field(description="Seconds of every beat.")
     downbeats: list[float] = Field(description="Seconds of the first beat of every bar.")
     embedding: list[float] | None = Field(
@@ -272,7 +274,9 @@ class ExtendedFeatures(Answer):
     attribute_confidence: dict[str, float] = Field(
         description="Attribute to how likely it repeats, 0 to 1: that another part of the track, or the track as MP3, faster, slower or equalised, gets a value within 10 of this one. Not how right it is. Empty where it is not known."
     )
-    models: dict[str, str] = Field(description="Role to id of the checkpoint that made it.")
+    models: dict[str, str] = Field(
+        description="Role to id of the checkpoint that made it; `mood_tags` are also of `embedding`, where its networks tell tags."
+    )
 
 
 class ExtendedSpotifyFeatures(Answer):
@@ -329,7 +333,9 @@ class ExtendedSpotifyFeatures(Answer):
     key_confidence: float = Field(
         description="How much better this key fits the notes than the next best, 0 to 1."
     )
-    models: dict[str, str] = Field(description="Role to id of the checkpoint that made it.")
+    models: dict[str, str] = Field(
+        description="Role to id of the checkpoint that made it; `mood_tags` are also of `embedding`, where its networks tell tags."
+    )
 
 
 class Features(Answer):
@@ -802,7 +808,9 @@ class TrackAnalysis(Answer):
     attribute_confidence: dict[str, float] = Field(
         description="Attribute to how likely it repeats, 0 to 1: that another part of the track, or the track as MP3, faster, slower or equalised, gets a value within 10 of this one. Not how right it is. Empty where it is not known."
     )
-    models: dict[str, str] = Field(description="Role to id of the checkpoint that made it.")
+    models: dict[str, str] = Field(
+        description="Role to id of the checkpoint that made it; `mood_tags` are also of `embedding`, where its networks tell tags."
+    )
     beats: list[float] = Field(description="Seconds of every beat, ascending.")
     bars: list[Span] = Field(description="The bars, each from a first beat to the next.")
     chords: list[TrackChord] = Field(

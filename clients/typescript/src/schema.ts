@@ -215,7 +215,7 @@ export interface components {
             };
             /**
              * Models
-             * @description Role to id of the checkpoint that made it.
+             * @description Role to id of the checkpoint that made it; `mood_tags` are also of `embedding`, where its networks tell tags.
              */
             models: {
                 [key: string]: string;
@@ -1020,7 +1020,7 @@ export interface components {
             };
             /**
              * Models
-             * @description Role to id of the checkpoint that made it.
+             * @description Role to id of the checkpoint that made it; `mood_tags` are also of `embedding`, where its networks tell tags.
              */
             models: {
                 [key: string]: string;
@@ -1174,7 +1174,7 @@ export interface components {
             key_confidence: number;
             /**
              * Models
-             * @description Role to id of the checkpoint that made it.
+             * @description Role to id of the checkpoint that made it; `mood_tags` are also of `embedding`, where its networks tell tags.
              */
             models: {
                 [key: string]: string;
@@ -1192,7 +1192,7 @@ export interface components {
             extractor: string;
             /**
              * Models
-             * @description Role to id of the checkpoint that made it.
+             * @description Role to id of the checkpoint that made it; `mood_tags` are also of `embedding`, where its networks tell tags.
              */
             models?: {
                 [key: string]: string;
@@ -3122,7 +3122,7 @@ export interface components {
             };
             /**
              * Models
-             * @description Role to id of the checkpoint that made it.
+             * @description Role to id of the checkpoint that made it; `mood_tags` are also of `embedding`, where its networks tell tags.
              */
             models: {
                 [key: string]: string;

@@ -18,12 +18,17 @@ from pipelines.analysis.networks.checkpoint_model import (
     outputs_fault,
     reason_of,
 )
+from pipelines.analysis.rhythm.beats import load_beat_model
+from pipelines.analysis.spectral import load_chord_model, load_key_networks
 from pipelines.analysis.tags.tagging import vocabulary_of
 
 N_WINDOWS = 3
 TOLERANCE = 1e-4
 """Of a row of a batch against the same window alone, by the largest value: kernels of other batch
 sizes sum in another order."""
+
+OF_AFA = ("beats", "key", "chords")
+"""Roles whose networks are part of afa."""
 
 _PLACEHOLDER = re.compile(r"label_?\d+", re.IGNORECASE)
 
@@ -41,7 +46,8 @@ def check_card(card: ModelCard, model_dir: Path, device: torch.device) -> Iterat
 
     Args:
         card: Of a checkpoint that runs as windows: tags, attributes, embedding. Of beats, key
-            and chords, whose networks are part of afa, only the weights are looked at.
+            and chords, whose networks are part of afa, only the weights are looked at, and whether
+            one of those takes them.
         model_dir: The model cache.
         device: Where it is run.
     """
@@ -51,7 +57,8 @@ def check_card(card: ModelCard, model_dir: Path, device: torch.device) -> Iterat
     try:
         verify(card, model_dir)
         yield Finding("the weights are the card's")
-        if card.role in ("beats", "key", "chords"):
+        if card.role in OF_AFA:
+            yield Finding(f"{card.network} takes them", _of_afa_fault(card, model_dir, device))
             return
         model = load(card, model_dir, device)
         yield Finding(f"{card.network} takes them")
@@ -91,6 +98,22 @@ def _check_parts(card: ModelCard, model_dir: Path, device: torch.device) -> Iter
     yield Finding("its outputs are the card's", outputs_fault(card, {"embedding": vector[None]}))
 
 
+def _of_afa_fault(card: ModelCard, model_dir: Path, device: torch.device) -> str:
+    try:
+        match card.role:
+            case "beats":
+                load_beat_model(card, model_dir, device)
+            case "chords":
+                load_chord_model(card, model_dir, device)
+            case _:
+                load_key_networks([card], model_dir, device)
+    except CardError as error:
+        return str(error)
+    except (KeyError, RuntimeError, TypeError, ValueError) as error:
+        return reason_of(error)
+    return ""
+
+
 def _run(model: CheckpointModel, windows: Tensor) -> dict[str, Tensor]:
     with torch.inference_mode():
         return {name: rows.float().cpu() for name, rows in model.forward(windows).items()}
@@ -127,7 +150,7 @@ def _names_fault(card: ModelCard, model_dir: Path) -> str:
     try:
         names = vocabulary_of(card, model_dir).names
     except (CardError, CheckpointError) as error:
-        return f"{error}: let config.json have id2label, and name it among the card's files"
+        return str(error)
     unnamed = [name for name in names if _PLACEHOLDER.fullmatch(name)]
     if unnamed:
         return f"{unnamed[0]!r} is no name: customers would read it; put names into id2label"

@@ -1,6 +1,7 @@
 """Tags: vocabularies, scores that can be compared between tags, and one list out of several."""
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -82,7 +83,8 @@ def vocabulary_of(card: ModelCard, model_dir: Path) -> Vocabulary:
     """Give the vocabulary of a checkpoint's ``tags``.
 
     Raises:
-        CardError: Nobody wrote down what its tags are, or not of as many as there are.
+        CardError: Nobody wrote down what its tags are, or not of as many as there are, or two are
+            called the same.
         CheckpointError: Its configuration should say so, and is not in the cache.
     """
     if card.model_id in _VOCABULARIES:
@@ -94,7 +96,8 @@ def vocabulary_of(card: ModelCard, model_dir: Path) -> Vocabulary:
     if n_tags == N_CLASSES and (not labels or labels.get("0") in _FIRST_OF_AUDIOSET):
         return AUDIOSET
     if not labels:
-        raise CardError(f"{card.model_id} has no tag vocabulary")
+        remedy = "let config.json have id2label, and name it among the card's files"
+        raise CardError(f"{card.model_id} has no tag vocabulary: {remedy}")
     if set(labels) != {str(i) for i in range(n_tags)}:
         raise CardError(f"{card.model_id}: {len(labels)} names for {n_tags} tags")
     if not all(isinstance(label, str) for label in labels.values()):
@@ -102,6 +105,9 @@ def vocabulary_of(card: ModelCard, model_dir: Path) -> Vocabulary:
     names = tuple(labels[str(i)].split("---")[-1].lower() for i in range(n_tags))
     # Discogs' labels are "genre---style", each of them rare; others tell probabilities as they are.
     is_discogs = any("---" in label for label in labels.values())
+    twice = [name for name, n in Counter(names).items() if n > 1 and name]
+    if twice and not is_discogs:  # where a style of several genres is one word
+        raise CardError(f"{card.model_id}: two of its tags are called {twice[0]!r}")
     return Vocabulary(names, dict.fromkeys(names, _RARE) if is_discogs else {})
 
 

@@ -29,7 +29,10 @@ ATTRIBUTE_CONFIDENCE = (
 PERCENT = "0 to 100. "
 UNIT = "0 to 1. "
 META = "How the request was served, and what it cost."
-MODELS = "Role to id of the checkpoint that made it."
+MODELS = (
+    "Role to id of the checkpoint that made it; `mood_tags` are also of `embedding`, where its "
+    "networks tell tags."
+)
 ARTIST = "Name of the artist; empty when unknown."
 TITLE = "Title of the track; empty when unknown."
 IDS = {

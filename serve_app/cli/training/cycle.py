@@ -45,9 +45,21 @@ Music = Annotated[
         callback=existing, help="Folder of recordings to learn from as well; may be repeated."
     ),
 ]
+
+
+def in_a_folder(target: Path | None) -> Path | None:
+    """Refuse weights that could not be written, before any work is done; make their folder."""
+    if target is not None:
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            fail(f"cannot write {target}: {error.strerror}")
+    return writable(target)
+
+
 Target = Annotated[
     Path | None,
-    typer.Option(callback=writable, help="The exported weights; in the work folder if none."),
+    typer.Option(callback=in_a_folder, help="The exported weights; in the work folder if none."),
 ]
 
 

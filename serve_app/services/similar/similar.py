@@ -28,12 +28,12 @@ from serve_app.services.simulation.neighbours import SimulatedNeighbours, Simula
 ANY = TrackQuery()
 
 NO_ANALYSIS = (
-    "the library has no analysis of {name}: add it with POST /v1/library, wait for its job, and "
-    "ask again"
+    "the library has no embedding of {name}: it is silent, or not analysed; then add it with "
+    "POST /v1/library, wait for its job, and ask again"
 )
 NO_EMBEDDING = (
-    "the result of {name} has no embedding: submit the audio with include_embedding=true, and wait "
-    "for the end of its job"
+    "the result of {name} has no embedding: it is silent, or its job has not ended, or was "
+    "submitted without include_embedding=true"
 )
 
 

@@ -50,6 +50,7 @@ def test_a_card_says_what_the_table_says() -> None:
         ({"licence_class": "free"}, "licence_class must be one of"),
         ({"sample_rate": "16000"}, "sample_rate must be int"),
         ({"sample_rate": 0}, "positive integers"),
+        ({"sample_rate": 1_000_000}, "4000 to 384000 Hz"),
         ({"default": 1}, "default must be bool"),
         ({"window": {"length": 100}}, "a length and a hop"),
         ({"window": {"length": 100, "hop": True}}, "positive integers"),
