@@ -18,6 +18,8 @@ _N_HARMONICS = 4
 _HARMONIC_DECAY = 0.6
 _VOTE = float(1 << 22)
 """What the strongest peak of a frame counts; all votes of a frame stay far below 2³¹."""
+_FAINTEST = 1e-5 * WIN_LENGTH / 4
+"""Magnitude of a sine at -100 dBFS: the dither of 16 bits is silence, not twelve notes."""
 _C0_HZ = 440.0 * 2.0 ** (-57 / 12)
 
 # Faraldo, Jordà, Herrera, "A multi-profile method for key estimation in EDM", AES Conference on
@@ -108,7 +110,7 @@ class Hpcp(nn.Module):
             counts.scatter_add_(-1, nearest % (12 * BINS_PER_SEMITONE), votes)
         profile = counts.float()
         largest = profile.amax(-1, keepdim=True)
-        is_heard = largest * loudest > 1e-6 * _VOTE
+        is_heard = largest * loudest > _FAINTEST * _VOTE
         return torch.where(is_heard, profile / largest.clamp_min(1.0), 0.0)
 
 

@@ -45,6 +45,14 @@ def test_silence_has_no_key() -> None:
     assert estimate_key(np.zeros((10, 12), dtype=np.float32)) == UNKNOWN
 
 
+def test_dither_is_silence_and_music_behind_it_keeps_its_key() -> None:
+    rng = np.random.default_rng(0)
+    dither = (rng.random((1, 120 * SAMPLE_RATE)) - rng.random((1, 120 * SAMPLE_RATE))) / 32_768
+    music = 1e-3 * steady(120, 10, key=7, mode="minor").samples.mean(axis=0, keepdims=True)
+    assert not chroma(dither).any()
+    assert estimate_key(chroma(np.concatenate([dither, music], axis=1))).key == 7
+
+
 def test_networks_decide_where_the_profile_is_torn() -> None:
     torn = np.zeros((1, 12), dtype=np.float32)
     torn[0, [0, 2, 4, 7, 9]] = [1.0, 0.4, 0.8, 0.8, 0.95]
