@@ -52,6 +52,17 @@ async def test_the_analysis_of_a_job_is_free(api: Application, demo_audio: bytes
     assert await api.remaining("pro") == 60_000 - 10
 
 
+async def test_spotify_s_features_of_a_job_are_spotify_s_alone(
+    api: Application, demo_audio: bytes
+) -> None:
+    client = api.client("pro")
+    asked = {"wait": 20, "include_embedding": True}
+    answer = await client.post("/v1/audio-features/upload", content=demo_audio, params=asked)
+    assert answer.json()["result"]["embedding_model"]
+    job = (await client.get(f"/spotify/v1/audio-features/{answer.json()['job_id']}")).json()
+    assert job.keys() == (await client.get(f"/spotify/v1/audio-features/{DEMO}")).json().keys()
+
+
 async def test_the_analysis_of_a_failed_job_says_so(api: Application) -> None:
     client = api.client()
     sent = {"content": b"no audio" * 50, "headers": {"Content-Type": "audio/mpeg"}}

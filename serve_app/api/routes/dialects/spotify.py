@@ -114,7 +114,8 @@ async def one_features(
     """Give the audio features of a track, or of an own analysed upload by its job id."""
     found = await features_of(request, caller, services, offered, id, whole=False)
     body = to_spotify(found.features, id, services.public_url)
-    return JSONResponse(body.model_dump(exclude_none=True, exclude={"embedding"}))
+    left_out = {"embedding", "embedding_model"}
+    return JSONResponse(body.model_dump(exclude_none=True, exclude=left_out))
 
 
 @router.get(
