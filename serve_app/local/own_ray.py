@@ -3,13 +3,20 @@
 import logging
 import os
 import secrets
+import signal
 import warnings
+from collections.abc import Mapping
+from contextlib import suppress
 
 from serve_app.local import loopback
+from serve_app.local.processes import descendants
+
+HEADS = ("raylet", "gcs_server")
+"""Nothing of Ray goes on without them, and nothing of Ray starts them again."""
 
 
-def start(n_cpus: int) -> None:
-    """Start Ray on the loopback interface and connect to it.
+def start(n_cpus: int) -> Mapping[str, int]:
+    """Start Ray on the loopback interface, connect to it, and give its heads, name to id.
 
     Nothing of Ray may be imported before: it reads the environment then.
     """
@@ -34,3 +41,12 @@ def start(n_cpus: int) -> None:
             num_cpus=n_cpus,
             _node_ip_address=loopback.NODE_IP,
         )
+    started = descendants(os.getpid())
+    return {name: pid for name, pid in started.items() if name.partition("-")[0] in HEADS}
+
+
+def kill_rest() -> None:
+    """End what is left of a Ray whose head has ended: asked to, it would wait for the head."""
+    for pid in descendants(os.getpid()).values():
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)

@@ -29,6 +29,7 @@ from serve_app.deployments.tracing import trace_if_asked
 from serve_app.domain.redaction import redact_logs
 from serve_app.domain.tiers import LOCAL, ORDER, SOLD, Tiers
 from serve_app.local import embedded_redis, own_ray
+from serve_app.local.embedded_redis import is_alive
 from serve_app.local.ending import end
 from serve_app.local.metrics_page import MetricsPage
 from serve_app.local.processes import birth, descendants
@@ -51,6 +52,10 @@ BROKEN_RULE = (
     "the ledger's audit found a broken rule: `afa credits audit` names it, and AfaAuditMismatch in "
     "docs/operating/alerts.md says what to do"
 )
+
+
+class RayEndedError(RuntimeError):
+    """Of this service's Ray a head has ended, and with it the service."""
 
 
 def say(text: str) -> None:
@@ -88,6 +93,7 @@ class LocalService:
         self._redis: list[SupervisedRedis] = []
         self._keys: dict[str, str] = {}
         self._ray_thread: ThreadPoolExecutor | None = None
+        self._ray_heads: Mapping[str, int] = {}
         self._metrics_url = ""
         self._is_session_old = False
 
@@ -120,13 +126,22 @@ class LocalService:
         say(f"ready at {self.url}")
 
     def look_after(self) -> None:
-        """Start again what died of what nothing else watches; Ray watches over its own."""
+        """Start again what died of what nothing else watches; Ray watches over its own.
+
+        Raises:
+            RayEndedError: Ray itself died. Whatever starts services has to start this one again.
+        """
+        for name in self._ended_heads():
+            raise RayEndedError(f"{name} of Ray was killed or crashed; the service ends with it")
         started = [redis.look_after(say) for redis in self._redis]
         self._is_session_old |= True in started
         if self._is_session_old:
             with suppress(OSError):  # a full disk; the next look tries again
                 self._write_session()
                 self._is_session_old = False
+
+    def _ended_heads(self) -> list[str]:
+        return [name for name, pid in self._ray_heads.items() if not is_alive(pid)]
 
     def _write_session(self) -> None:
         pids = {"service": os.getpid(), **descendants(os.getpid())}
@@ -142,8 +157,9 @@ class LocalService:
 
     def stop(self) -> None:
         """End what `start` started, in reverse order."""
+        is_ray_lost = bool(self._ended_heads())
         try:
-            if self._ray_thread is not None:
+            if self._ray_thread is not None and not is_ray_lost:
                 stop_ray()
                 self._ray_thread.shutdown()
         finally:
@@ -151,6 +167,8 @@ class LocalService:
                 say("stopping Redis")
             for redis in reversed(self._redis):
                 redis.stop()
+            if is_ray_lost:
+                own_ray.kill_rest()
         say("stopped")
 
     def _start_redis(self) -> None:
@@ -189,7 +207,8 @@ class LocalService:
         # In the main thread Ray would put in its own handler of SIGTERM, which interrupts this
         # start anywhere. What Ray starts ends with the thread.
         self._ray_thread = ThreadPoolExecutor(1)
-        self._ray_thread.submit(own_ray.start, max(2, os.cpu_count() or 2)).result()
+        starting = self._ray_thread.submit(own_ray.start, max(2, os.cpu_count() or 2))
+        self._ray_heads = starting.result()
         # Ray's core has put a handler before ours, which writes a stack into the log.
         signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
 
@@ -324,14 +343,18 @@ def main() -> None:
     service = LocalService(
         Settings(), arguments.host, arguments.port, arguments.config, lambda: bool(signals)
     )
+    status = 0
     try:
         service.start()
         while not signals:
             service.look_after()
             time.sleep(LOOK_S)
+    except RayEndedError as error:
+        say(str(error))
+        status = 1
     finally:
         service.stop()
-    end(0)
+    end(status)
 
 
 if __name__ == "__main__":

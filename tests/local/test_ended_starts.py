@@ -1,6 +1,7 @@
 """A real start that is ended before it is ready leaves nothing behind."""
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -9,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from serve_app.local import embedded_redis
-from serve_app.local.embedded_redis import free_port
+from serve_app.local.embedded_redis import free_port, is_alive
+from serve_app.local.processes import descendants
 
 pytestmark = [pytest.mark.ray, pytest.mark.redis]
 
@@ -53,4 +55,20 @@ def test_a_start_that_is_ended_leaves_nothing(folder: Path) -> None:
     assert "SIGTERM received" not in told  # what Ray writes where it takes the signal
     for role in ("ledger", "cache"):
         assert embedded_redis.find_running(folder / f"redis-{role}") is None
+    assert "not running" in afa("status", folder)
+
+
+def test_a_service_whose_ray_was_killed_ends_with_a_status(folder: Path) -> None:
+    """So that systemd and containers start it again."""
+    output = folder / "told"
+    with up(folder, output) as service:
+        wait_for("afa: ready at", output)
+        parts = descendants(service.pid)
+        os.kill(next(pid for name, pid in parts.items() if "raylet" in name), signal.SIGKILL)
+        assert service.wait(PATIENCE_S) == 1
+    assert "of Ray was killed or crashed; the service ends with it" in output.read_text()
+    deadline = time.monotonic() + PATIENCE_S
+    while any(is_alive(pid) for pid in parts.values()):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
     assert "not running" in afa("status", folder)

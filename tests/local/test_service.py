@@ -2,6 +2,7 @@
 
 import json
 import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ import pytest
 
 from configs.settings import Settings
 from serve_app.local import own_ray, service
-from serve_app.local.service import CONFIG, LocalService
+from serve_app.local.service import CONFIG, LocalService, RayEndedError
 
 
 @pytest.fixture
@@ -106,9 +107,10 @@ def test_the_handler_of_sigterm_is_no_other_once_ray_has_started(
 ) -> None:
     """As Ray does: in the main thread it has a handler of its own, elsewhere none."""
 
-    def start_ray(_: int) -> None:
+    def start_ray(_: int) -> dict[str, int]:
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, lambda *_: sys.exit(15))
+        return {}
 
     stopped: list[str] = []
     monkeypatch.setattr(own_ray, "start", start_ray)
@@ -126,7 +128,7 @@ def test_the_handler_of_sigterm_is_no_other_once_ray_has_started(
 
 def test_redis_ends_where_ray_does_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     started = LocalService(Settings(data_dir=tmp_path), "127.0.0.1", 1, CONFIG, lambda: False)
-    monkeypatch.setattr(own_ray, "start", lambda _: None)
+    monkeypatch.setattr(own_ray, "start", lambda _: {})
     started._start_ray()
     stopped: list[str] = []
     started._redis[:] = [
@@ -136,3 +138,21 @@ def test_redis_ends_where_ray_does_not(tmp_path: Path, monkeypatch: pytest.Monke
     with pytest.raises(ZeroDivisionError):
         started.stop()
     assert stopped == ["cache", "ledger"]
+
+
+def test_a_service_ends_with_its_ray_and_does_not_ask_it_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = LocalService(Settings(data_dir=tmp_path), "127.0.0.1", 1, CONFIG, lambda: False)
+    asleep = [sys.executable, "-c", "import time; time.sleep(60)"]
+    with subprocess.Popen(asleep) as raylet, subprocess.Popen(asleep) as other:
+        monkeypatch.setattr(own_ray, "start", lambda _: {f"raylet-{raylet.pid}": raylet.pid})
+        monkeypatch.setattr(service, "stop_ray", lambda: pytest.fail("it waits for its head"))
+        started._start_ray()
+        started.look_after()
+        raylet.kill()
+        raylet.wait()
+        with pytest.raises(RayEndedError, match=f"raylet-{raylet.pid} of Ray was killed"):
+            started.look_after()
+        started.stop()
+        assert other.wait(10) == -signal.SIGKILL
