@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import IO, Literal
-from urllib.parse import urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from serve_app.composition.files import make_private, write_private
 from serve_app.local.locks import take_lock
@@ -221,7 +221,7 @@ def choose_address(folder: Path, socket_name: str) -> tuple[str, tuple[str, ...]
     if len(os.fsencode(path)) <= LONGEST_SOCKET_PATH:
         path.unlink(missing_ok=True)
         permission = ("--unixsocketperm", "700")
-        return f"unix://{path}", ("--port", "0", "--unixsocket", str(path), *permission)
+        return f"unix://{quote(str(path))}", ("--port", "0", "--unixsocket", str(path), *permission)
     last = read_pid_file(folder)
     known = urlsplit(last[1] if last else "")
     password = known.password or secrets.token_hex(32)
@@ -272,7 +272,7 @@ def answers(address: str) -> bool:
     try:
         with socket.socket(socket.AF_UNIX if is_unix else socket.AF_INET) as peer:
             peer.settimeout(1.0)
-            peer.connect(url.path if is_unix else (LOOPBACK, url.port))
+            peer.connect(unquote(url.path) if is_unix else (LOOPBACK, url.port))
             if url.password:
                 peer.sendall(f"AUTH {url.password}\r\n".encode())
                 peer.recv(64)

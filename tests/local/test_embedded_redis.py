@@ -58,6 +58,17 @@ def test_one_server_per_folder_and_role(folder: Path) -> None:
     assert not is_alive(ledger.pid)
 
 
+@pytest.mark.parametrize("name", ["my música", "a#1", "who?", "100%25 c"])
+def test_a_server_is_found_again_in_a_folder_of_any_name(folder: Path, name: str) -> None:
+    server = embedded_redis.start(folder / name)
+    try:
+        assert embedded_redis.start(folder / name) == server
+        with Redis.from_url(server.url) as redis:
+            assert redis.ping()
+    finally:
+        server.stop()
+
+
 def test_data_survive_a_kill_and_a_restart(folder: Path) -> None:
     first = embedded_redis.start(folder)
     assert first.pid is not None

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from redis.asyncio.cluster import RedisCluster
 from redis.exceptions import ResponseError
@@ -158,7 +158,7 @@ def place_of(url: str) -> str:
     """Give where a server is, without user and password."""
     parts = urlsplit(url)
     if parts.scheme == "unix":
-        return parts.path
+        return unquote(parts.path)
     return f"{parts.hostname}:{parts.port or DEFAULT_PORT}"
 
 
