@@ -16,6 +16,10 @@ LEAST_PEPPER = 16
 """Characters; whoever has a copy of the ledger must not be able to guess it."""
 
 
+PLACE = re.compile(r"(?!.*://).+|file:///.*|s3://[^/?].*", re.DOTALL)
+PLACES = ("shared", "object_store", "library", "journal_store")
+
+
 class Settings(BaseSettings):
     """Settings of one installation; each is an environment variable ``AFA_<NAME>``."""
 
@@ -132,6 +136,20 @@ class Settings(BaseSettings):
                 "every node",
             )
         return pepper
+
+    @field_validator("data_dir", "model_dir", "model_mirror", *PLACES, mode="before")
+    @classmethod
+    def _named(cls, written: str | Path | None) -> str | Path | None:
+        if written == "":  # as a path this is the folder that a command happens to run in
+            raise PydanticCustomError("place", "empty; name a place, or leave the setting out")
+        return written
+
+    @field_validator(*PLACES)
+    @classmethod
+    def _known_place(cls, written: str | None) -> str | None:
+        if written is not None and PLACE.fullmatch(written) is None:
+            raise PydanticCustomError("place", "must be a folder, file:///… or s3://bucket/prefix")
+        return written
 
     @field_validator("device")
     @classmethod

@@ -29,8 +29,8 @@ class NoPepperError(NotSharedError):
 
 
 def below(url: str, name: str) -> str:
-    """Give the URL of a folder in a store; what follows a ``?`` stays."""
-    parts = urlsplit(url)
+    """Give the URL of a folder in a store, or in a folder; what follows a ``?`` stays."""
+    parts = urlsplit(url if "://" in url else Path(url).absolute().as_uri())
     return parts._replace(path=f"{parts.path.rstrip('/')}/{name}").geturl()
 
 

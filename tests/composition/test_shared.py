@@ -54,6 +54,13 @@ def test_a_cluster_does_not_start_with_a_pepper_of_each_node(tmp_path: Path) -> 
     assert len(one_machine.key_pepper(Settings())) == 64
 
 
+@pytest.mark.parametrize("shared", ["/mnt/my afa", "file:///mnt/my%20afa"])
+def test_what_one_machine_shares_may_be_a_folder(tmp_path: Path, shared: str) -> None:
+    files, settings = LocalFiles(tmp_path), Settings(shared=shared)
+    assert files.object_store_url(settings) == "file:///mnt/my%20afa/objects"
+    assert files.payments_url(settings) == "file:///mnt/my%20afa/payments"
+
+
 def test_a_torn_session_tells_of_no_service(tmp_path: Path) -> None:
     files = LocalFiles(tmp_path)
     files.session_path.write_text('{"url": "http://127.0.0.1:80')

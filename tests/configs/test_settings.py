@@ -66,6 +66,30 @@ def test_networks_and_devices_are_checked(
             Settings()
 
 
+@pytest.mark.parametrize("name", ["SHARED", "OBJECT_STORE", "LIBRARY", "JOURNAL_STORE"])
+def test_a_place_is_a_folder_or_the_url_of_a_store(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    for good in ("music", "/my music", "file:///mnt/afa", "s3://b/p?endpoint=http://minio:9000"):
+        monkeypatch.setenv(f"AFA_{name}", good)
+        Settings()
+    for bad in ("gs://bucket/prefix", "s3://", "file://music", "http://host/music"):
+        monkeypatch.setenv(f"AFA_{name}", bad)
+        with pytest.raises(ValidationError, match="must be a folder, file:///… or s3://bucket"):
+            Settings()
+
+
+@pytest.mark.parametrize(
+    "name", ["DATA_DIR", "MODEL_DIR", "MODEL_MIRROR", "SHARED", "OBJECT_STORE", "LIBRARY"]
+)
+def test_an_empty_place_is_not_the_folder_of_the_moment(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv(f"AFA_{name}", "")
+    with pytest.raises(ValidationError, match="empty; name a place"):
+        Settings()
+
+
 @pytest.mark.parametrize("written", ["8080", "127.0.0.1:", "127.0.0.1:70000", "::1"])
 def test_the_address_of_the_metrics_has_a_host_and_a_port(
     monkeypatch: pytest.MonkeyPatch, written: str
