@@ -64,6 +64,17 @@ async def rate_limit_rounds_against_the_caller(s: Setting) -> None:
     assert await ask(1) == [1, 0, 0, 60_000]
 
 
+async def a_clock_that_is_set_back_locks_nobody_out(s: Setting) -> None:
+    limits, tier = Limits(s.store), s.tiers["basic"]
+    for _ in range(31):
+        await limits.check("bob", "compute", tier)
+    await s.after(-DAY_MS)
+    for left in range(29, -1, -1):
+        assert (await limits.check("bob", "compute", tier)).remaining == left
+    refused = await limits.check("bob", "compute", tier)
+    assert (refused.allowed, refused.retry_after_s) == (False, 2)
+
+
 async def polls_of_one_job_are_limited_apart(s: Setting) -> None:
     limits = Limits(s.store)
     answers = [(await limits.check_job_poll("bob", "j1")).allowed for _ in range(6)]
@@ -492,6 +503,7 @@ async def one_at_a_time_computes(s: Setting) -> None:
 TRAFFIC_CASES = (
     rate_limit_allows_its_burst_and_then_its_rate,
     rate_limit_rounds_against_the_caller,
+    a_clock_that_is_set_back_locks_nobody_out,
     polls_of_one_job_are_limited_apart,
     failed_authentication_is_counted_by_address,
     slots_are_taken_and_lapse,
