@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, cast
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from redis.asyncio import Redis
 from redis.asyncio.cluster import ClusterNode, RedisCluster
@@ -406,7 +406,8 @@ def connect(
     if parts.scheme == CLUSTER_SCHEME:
         redis = RedisCluster(
             startup_nodes=[ClusterNode(parts.hostname or "127.0.0.1", parts.port or DEFAULT_PORT)],
-            password=parts.password,
+            username=unquote(parts.username or "") or None,
+            password=unquote(parts.password or "") or None,
             socket_timeout=2 * timeout_s,  # whoever waits has given up before
             socket_connect_timeout=timeout_s,
             retry=retry,

@@ -211,6 +211,19 @@ async def test_money_jobs_and_keys_work_on_a_cluster(cluster: Store) -> None:
     await accounts.close()
 
 
+async def test_a_user_and_what_is_quoted_in_a_password_open_a_cluster(
+    cluster: Store, cluster_port: int
+) -> None:
+    rules = ("on", ">p@ss/w%rd", "~*", "+@all")
+    await cluster.redis.execute_command("ACL SETUSER", "amy", *rules, target_nodes="all")
+    amy = connect(f"redis+cluster://amy:p%40ss%2Fw%25rd@127.0.0.1:{cluster_port}", timeout_s=10)
+    try:
+        assert await amy.redis.execute_command("ACL WHOAMI", target_nodes="random") == "amy"
+    finally:
+        await amy.close()
+        await cluster.redis.execute_command("ACL DELUSER", "amy", target_nodes="all")
+
+
 async def test_a_trial_write_finds_the_one_primary_that_takes_none(cluster: Store) -> None:
     await cluster.try_write()
     assert isinstance(cluster.redis, RedisCluster)

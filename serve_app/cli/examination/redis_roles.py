@@ -34,7 +34,10 @@ ADDRESS = (
     "set {} to redis://:PASSWORD@host:6379/0, or to redis+cluster://:PASSWORD@host:6379 where a "
     "Redis Cluster answers"
 )
-AWAY = "is it running, and are address and password right?"
+AWAY = (
+    "is it running, and are address and password right? In an address / # ? @ % of a password are "
+    "written %2F %23 %3F %40 %25"
+)
 NO_SCRIPTS = "afa works by scripts: ACL SETUSER NAME +@scripting"
 
 
