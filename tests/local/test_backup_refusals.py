@@ -4,6 +4,7 @@ import json
 import os
 import shlex
 import subprocess
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,16 @@ def spoil(place: Path, how: str) -> None:
             manifest.write_text(manifest.read_text().replace('"format": 2', '"format": 3'))
         case "damaged":
             manifest.write_text(manifest.read_text()[:-100])
+        case "without secrets":
+            (place / "secrets.json").unlink()
+            told = json.loads(manifest.read_text())
+            del told["parts"]["secrets.json"]
+            manifest.write_text(json.dumps(told))
+        case "of other secrets":
+            (place / "secrets.json").write_text('{"pepper": "hush"}')
+            told = json.loads(manifest.read_text())
+            told["parts"]["secrets.json"]["sha256"] = sha256(b'{"pepper": "hush"}').hexdigest()
+            manifest.write_text(json.dumps(told))
 
 
 @pytest.mark.parametrize(
@@ -45,6 +56,8 @@ def spoil(place: Path, how: str) -> None:
         ("gone", "1 of .* parts are missing or were changed"),
         ("newer", "install that version or a later one"),
         ("damaged", "manifest.json is damaged"),
+        ("without secrets", "manifest.json is damaged"),
+        ("of other secrets", "^secrets.json is damaged: use another backup$"),
     ],
 )
 async def test_a_backup_that_is_not_whole_is_refused(

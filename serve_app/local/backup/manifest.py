@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable
 from datetime import datetime
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, field_validator
 
 from serve_app.domain.objects import ObjectNotFoundError
 from serve_app.store.client import LEDGER_FORMAT
@@ -100,6 +100,13 @@ class Manifest(BaseModel):
     problems: list[str]
     parts: dict[str, Part]
 
+    @field_validator("parts")
+    @classmethod
+    def _is_whole(cls, parts: dict[str, Part]) -> dict[str, Part]:
+        if not {LEDGER, SECRETS} <= parts.keys():
+            raise ValueError("without a ledger, or without secrets")
+        return parts
+
     @property
     def size_bytes(self) -> int:
         """All parts together."""
@@ -167,6 +174,18 @@ async def digest_of(source: ObjectStore, key: str) -> str | None:
     except ObjectNotFoundError:
         return None
     return digest.hexdigest()
+
+
+async def read_secrets(source: ObjectStore) -> Secrets:
+    """Read the secrets of a backup.
+
+    Raises:
+        BackupError: They are damaged; the message has nothing of them.
+    """
+    try:
+        return Secrets.model_validate_json(await read_whole(source, SECRETS))
+    except ValueError:
+        raise BackupError(f"{SECRETS} is damaged: use another backup") from None
 
 
 async def read_whole(source: ObjectStore, key: str) -> bytes:

@@ -27,7 +27,6 @@ from serve_app.local.backup.manifest import (
     LEDGER,
     LIBRARY,
     OBJECTS,
-    SECRETS,
     BackupError,
     Manifest,
     Say,
@@ -35,7 +34,7 @@ from serve_app.local.backup.manifest import (
     check_parts,
     digest_of,
     read_manifest,
-    read_whole,
+    read_secrets,
 )
 from serve_app.local.backup.take import TIMEOUT_S
 from serve_app.local.embedded_redis import is_alive
@@ -96,7 +95,7 @@ async def restore_backup(settings: Settings, place: str, say: Say) -> BroughtBac
         source = ObjectStore(place)
         manifest = await read_manifest(source)
         await check_parts(source, manifest, say)
-        secrets = Secrets.model_validate_json(await read_whole(source, SECRETS))
+        secrets = await read_secrets(source)
         refuse_unless_free(settings, files, manifest, secrets)
         journal = files.journal_store_url(settings)
         copies = [
