@@ -93,6 +93,21 @@ def check_settings() -> None:
         fail(f"{data_dir} is no folder; name one with --data-dir or AFA_DATA_DIR")
 
 
+@contextmanager
+def in_closed_folder() -> Iterator[None]:
+    """Tell a user who may not enter the data folder, which is closed to all but its owner."""
+    try:
+        yield
+    except PermissionError as error:
+        folder = Settings().data_dir.absolute()
+        if not Path(error.filename or "").absolute().is_relative_to(folder):
+            raise
+        fail(
+            f"{error.filename}: {error.strerror}; the data folder is closed to all users but its "
+            "own: run this as that user (`sudo -u USER …`), or name another folder with --data-dir"
+        )
+
+
 def profile_of(config: Path | None) -> AppArgs:
     """Give what the Serve file says; what comes with afa where none is given."""
     with told(ProfileError):

@@ -23,7 +23,7 @@ from serve_app.cli import (
     status,
 )
 from serve_app.cli.analysis import analyze, embed
-from serve_app.cli.environment import check_settings
+from serve_app.cli.environment import check_settings, in_closed_folder
 from serve_app.cli.library import backfill, export, link, scan, similar, tag, vectors
 from serve_app.cli.mcp import command as mcp
 from serve_app.cli.training import beats
@@ -79,8 +79,9 @@ def in_folder(command: Callable[..., Any]) -> Callable[..., Any]:
     def run(*args: Any, data_dir: Path | None, **options: Any) -> Any:
         if data_dir is not None:
             os.environ["AFA_DATA_DIR"] = str(data_dir.absolute())
-        check_settings()
-        return command(*args, **options)
+        with in_closed_folder():
+            check_settings()
+            return command(*args, **options)
 
     own = inspect.signature(command)
     option = inspect.Parameter(

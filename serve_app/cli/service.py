@@ -9,6 +9,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlsplit
@@ -202,11 +204,27 @@ def check_redis(settings: Settings) -> None:
         fail(f"{finding.part}: {finding.state}; {finding.remedy}")
 
 
+@contextmanager
+def held_signals() -> Iterator[list[int]]:
+    """Let nothing end this process while the block runs; give the signals that came to do so."""
+    held: list[int] = []
+    before = {
+        number: signal.signal(number, lambda number, _: held.append(number))
+        for number in (signal.SIGTERM, signal.SIGINT)
+    }
+    try:
+        yield held
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 def start_in_background(
     files: LocalFiles, command: list[str], environment: dict[str, str], lock: int
 ) -> dict[str, Any]:
     """Start the service process, show its steps, and return its session once it is ready."""
-    with files.log_path.open("ab") as log:
+    # Until the note is written nobody else can end what is started here.
+    with held_signals() as held, files.log_path.open("ab") as log:
         start = log.tell()
         process = subprocess.Popen(  # noqa: S603  our own interpreter and module
             command,
@@ -217,8 +235,10 @@ def start_in_background(
             env=environment,
             pass_fds=[lock],
         )
-    try:
         note_start(lock, process.pid)
+    try:
+        if held:
+            raise KeyboardInterrupt
         return watch_start(files, process, start)
     except KeyboardInterrupt:
         console.print("stopping")

@@ -1,5 +1,6 @@
 """`afa up` says what to do where it cannot start, before anything is started."""
 
+import errno
 import json
 import os
 import shutil
@@ -41,6 +42,19 @@ def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     assert "cannot write to" in told
     assert "Not a directory" in told
     assert "--data-dir" in told
+
+
+@pytest.mark.parametrize("command", [["status"], ["keys", "local"], ["down"]])
+def test_a_folder_of_another_user_is_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: list[str]
+) -> None:
+    def closed(files: LocalFiles) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(files.session_path))
+
+    monkeypatch.setattr(LocalFiles, "read_session", closed)
+    done = runner.invoke(app, [*command, "--data-dir", str(tmp_path)])
+    assert done.exit_code == 1
+    assert "session.json: Permission denied; the data folder is closed to all" in done.output
 
 
 def test_a_disk_without_room_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -148,6 +162,28 @@ def test_ctrl_c_ends_the_start(
         service.start_in_background(files, [], {}, lock)
     os.close(lock)
     assert sleeper.returncode == -signal.SIGTERM
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_before_the_note_of_the_start_ends_it_too(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    sleeper: subprocess.Popen[bytes],
+    number: signal.Signals,
+) -> None:
+    def start(*_: object, **__: object) -> "subprocess.Popen[bytes]":
+        os.kill(os.getpid(), number)
+        return sleeper
+
+    monkeypatch.setattr(subprocess, "Popen", start)
+    files, before = LocalFiles(tmp_path), signal.getsignal(number)
+    lock = service.lock_start(files)
+    with pytest.raises(KeyboardInterrupt):
+        service.start_in_background(files, [], {}, lock)
+    assert service.starting(files) is None
+    os.close(lock)
+    assert sleeper.returncode == -signal.SIGTERM
+    assert signal.getsignal(number) is before
 
 
 @pytest.mark.parametrize("is_left", [False, True], ids=["first start", "session of an earlier one"])
