@@ -1,9 +1,11 @@
 """What the commands share: settings, cards, and how failures are told."""
 
 import os
+import pwd
 import sys
+import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -91,6 +93,30 @@ def check_settings() -> None:
         fail(f'AFA_{field.upper()} must be JSON, such as ["one", "other"] for a list')
     if data_dir.exists() and not data_dir.is_dir():
         fail(f"{data_dir} is no folder; name one with --data-dir or AFA_DATA_DIR")
+    if os.geteuid() == 0 and data_dir.is_dir():
+        refuse_to_be_root(data_dir.absolute())
+
+
+def refuse_to_be_root(data_dir: Path) -> None:
+    """Fail where root would leave files in the data folder that the folder's user cannot read."""
+    owner = data_dir.stat().st_uid
+    if owner == 0:
+        return
+    # On a file system that knows no root what is written is the owner's, or cannot be written.
+    with suppress(OSError), tempfile.TemporaryFile(dir=data_dir) as probe:
+        if os.fstat(probe.fileno()).st_uid != owner:
+            fail(
+                f"{data_dir} belongs to {named_user(owner)}, whose service could not read what "
+                "root writes there: run this as that user (`sudo -u USER …`)"
+            )
+
+
+def named_user(uid: int) -> str:
+    """Give a user's name, or the number where it has none."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
 
 
 @contextmanager

@@ -57,6 +57,18 @@ def test_a_folder_of_another_user_is_told(
     assert "session.json: Permission denied; the data folder is closed to all" in done.output
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="as root")
+@pytest.mark.parametrize("command", [["status"], ["keys", "list"], ["scan", "."]])
+def test_root_writes_nothing_into_the_folder_of_another_user(
+    tmp_path: Path, command: list[str]
+) -> None:
+    os.chown(tmp_path, 65_533, -1)
+    done = runner.invoke(app, [*command, "--data-dir", str(tmp_path)])
+    assert done.exit_code == 1
+    assert f"{tmp_path} belongs to 65533, whose service could not read what root" in done.output
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_disk_without_room_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(1e9, 9e8, 1e6))
     told = refusal(tmp_path)
