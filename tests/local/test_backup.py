@@ -236,6 +236,20 @@ async def test_a_backup_under_load_comes_back_as_one_moment(folder: Path) -> Non
     library.close()
 
 
+@pytest.mark.parametrize("name", ["my música", "a#1", "100%25"])
+def test_a_library_is_kept_in_a_folder_of_any_name(folder: Path, name: str) -> None:
+    installation = Installation(folder / name / "one")
+    library = installation.library()
+    furnish_library(library)
+    pinned = asyncio.run(pin(installation.files.library_url(Settings())))
+    library.close()
+    assert pinned.n_tracks == 1
+    assert all((installation.data_dir / "library" / key).is_file() for key in pinned.keys)
+    tags = installation.data_dir / "library" / "tracks.lance" / "_refs" / "tags"
+    assert [tag.name for tag in tags.iterdir()] == ["backup.json"]
+    assert [place.name for place in folder.iterdir()] == [name]
+
+
 async def test_the_library_is_copied_as_it_was_while_others_write(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,6 +6,8 @@ never change under their names, and those of a pinned version stay when old ones
 
 import asyncio
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from serve_app.library.place import LibraryPlace
@@ -43,7 +45,24 @@ async def pin(url: str) -> LibraryFiles:
     objects = ObjectStore(url)
     if TRACKS not in await _names(objects):
         return LibraryFiles(0, [])
-    place = LibraryPlace.parse(url)
+    with TemporaryDirectory(prefix="afa-") as folder:
+        return await _pin(objects, _by_plain_path(LibraryPlace.parse(url), Path(folder)))
+
+
+def _by_plain_path(place: LibraryPlace, folder: Path) -> LibraryPlace:
+    """Give a library by a path without spaces, signs and letters beyond ASCII.
+
+    Of any other path Lance makes the folder of tags beside it, percent-encoded, and fails where it
+    may not make one there.
+    """
+    if place.folder is None:
+        return place
+    link = folder / "library"
+    link.symlink_to(place.folder)
+    return LibraryPlace(str(link))
+
+
+async def _pin(objects: ObjectStore, place: LibraryPlace) -> LibraryFiles:
     for _ in range(ATTEMPTS):
         # An analysis is stored before its track tells of it, and goes after the track: if no track
         # is removed while the others are opened, these have all that the tracks tell of.
