@@ -38,6 +38,10 @@ _LEVEL_REACH = 1e-3
 _COMPRESSION = 10.0
 _SILENT = 1e-3
 """A frame all of whose features are below this is silence: 74 dB under the track's level."""
+_FAINT = 4e-3
+"""In a frame all of whose features are below this (62 dB under the level, as dither is) no beat
+begins."""
+_DYING_FRAMES = 5 * round(FRAME_RATE)
 _KERNEL = 5
 _BAND_KERNEL = 12
 _BAND_REACH = 2
@@ -151,13 +155,15 @@ def is_heard(features: Tensor) -> Tensor:
 
 
 def is_pause(features: Tensor) -> Tensor:
-    """Tell silence that a sound follows from all else in features ``[B, N, 83]``: ``[B, N]``.
+    """Tell silence without beats from all else in features ``[B, N, 83]``: ``[B, N]``.
 
-    Behind the last sound beats may go on: a track's last one often dies away before its end.
+    Beats may go on for five seconds behind the last sound: a track's last one often dies away
+    before its end.
     """
-    heard = is_heard(features)
+    heard = (features.amax(dim=-1) > _FAINT).to(features.dtype)
     followed = heard.flip(-1).cummax(dim=-1).values.flip(-1)
-    return followed > heard
+    lately = functional.max_pool1d(functional.pad(heard, (_DYING_FRAMES, 0)), _DYING_FRAMES + 1, 1)
+    return (heard == 0) & ((followed == 1) | (lately == 0))
 
 
 class BeatLogits(NamedTuple):

@@ -62,6 +62,8 @@ one of the first's. Chosen among 14 settings on eight songs of metal with a game
 _CHROMA_WEIGHT, _CHORDS_WEIGHT = 0.5, 2.0
 """Of their changes in finding the bars. Chosen among some forty, with every set in view that
 ``afa bench accuracy`` measures on."""
+_PAUSE_FRAMES = 2 * FRAME_RATE
+"""So far into a pause from either end beats go on."""
 _MIN_BEATS = 4
 _BEATLESS = 0.05
 """Mean activation on the beats under which there is no beat to speak of."""
@@ -102,7 +104,8 @@ def estimate_rhythm(
     """
     pulse = evidence.pulse
     decoded = _decode(evidence) if tempo_range is None else _decode_within(evidence, tempo_range)
-    frames = _drop_empty_ends(_steadied(decoded, evidence.stressed, tempo_range), pulse)
+    steadied = _steadied(decoded, evidence.stressed, tempo_range)
+    frames = _drop_empty_ends(_drop_silent(steadied, pulse), pulse)
     if len(frames) < _MIN_BEATS:
         return NO_RHYTHM
     beats = refine(frames, pulse) / FRAME_RATE
@@ -321,6 +324,14 @@ def _levels_of_beats(
     around = np.round(beats_s * LEVEL_RATE).astype(np.int64)[:, None] + _SOUND_OF_BEAT
     levels = levels_db[np.clip(around, 0, len(levels_db) - 1)].astype(np.float64)
     return np.asarray(10.0 * np.log10((10.0 ** (levels / 10.0)).sum(axis=1)))
+
+
+def _drop_silent(frames: NDArray[np.int64], pulse: NDArray[np.float32]) -> NDArray[np.int64]:
+    """Leave out the beats of a pause, in which nothing is told, but those at its ends."""
+    told = np.concatenate([[0], (pulse > 0.0).cumsum()])
+    before = np.maximum(frames - _PAUSE_FRAMES, 0)
+    behind = np.minimum(frames + _PAUSE_FRAMES, len(pulse))
+    return frames[told[behind] > told[before]]
 
 
 def _drop_empty_ends(frames: NDArray[np.int64], pulse: NDArray[np.float32]) -> NDArray[np.int64]:

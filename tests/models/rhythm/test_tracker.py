@@ -70,6 +70,16 @@ def test_no_beat_begins_in_silence() -> None:
     assert (activations[202:] > 0).any(dim=1).all()
 
 
+@pytest.mark.parametrize("dither", [0.0, 1.5e-4])
+def test_beats_go_on_for_five_seconds_behind_the_last_sound(dither: float) -> None:
+    tracker, samples = BeatTracker([network(0)]).eval(), waveform(12)
+    samples[4 * SAMPLE_RATE :] *= dither
+    activations = tracker((samples / tracker.level(samples))[None])["activations"][0]
+    told = activations.amax(dim=1) > 0
+    assert told[: 9 * 50].all()
+    assert not told[9 * 50 + 2 :].any()
+
+
 def test_pauses_change_no_level() -> None:
     tracker, sound = BeatTracker([network(0)]), waveform(10)
     sparse = torch.zeros_like(sound)

@@ -83,6 +83,16 @@ def test_beats_end_where_the_music_does() -> None:
     assert rhythm.beats[-1] == pytest.approx(24.5, abs=0.02)
 
 
+def test_a_long_pause_has_no_beats_and_changes_no_tempo() -> None:
+    beats = np.concatenate([np.arange(0.5, 20, 0.5), np.arange(80.3, 110, 0.5)])
+    found = activations(beats, 110).activations
+    found[round(20 * FRAME_RATE) : round(80 * FRAME_RATE)] = 0.0
+    rhythm = estimate_rhythm(BeatEvidence(found))
+    assert rhythm.tempo == pytest.approx(120, rel=0.002)
+    assert not ((rhythm.beats > 22.5) & (rhythm.beats < 77.5)).any()
+    assert np.abs(rhythm.beats[:, None] - beats).min(axis=0).max() < 0.04
+
+
 @pytest.mark.parametrize("n", [1, 20, 2000])
 def test_no_evidence_is_no_rhythm(n: int) -> None:
     assert estimate_rhythm(BeatEvidence(np.zeros((n, 2), dtype=np.float32))) == NO_RHYTHM
