@@ -21,6 +21,8 @@ _ALIKE = 0.6
 of a hundred excerpts of music, and of a metronome, whatever its accents, .54 at most."""
 _AS_LOUD_DB, _LOUDER_DB = 1.0, 5.0
 """So much of a difference in level is nothing, and no more than so much counts."""
+_REGULAR = 0.5
+"""Share of the differences that bars have to explain, or else they count for less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,10 +120,25 @@ def _posterior(
 
 
 def _stress(levels_db: NDArray[np.float64]) -> NDArray[np.float64]:
-    """How much louder or softer beats are than most, beyond what is as loud, in decibels."""
+    """How much louder or softer beats are than most, in decibels, as far as that comes in bars."""
     louder = levels_db - np.median(levels_db)
     beyond = np.sign(louder) * np.maximum(np.abs(louder) - _AS_LOUD_DB, 0.0)
-    return np.asarray(np.clip(beyond, -_LOUDER_DB, _LOUDER_DB))
+    bounded = np.clip(beyond, -_LOUDER_DB, _LOUDER_DB)
+    return np.asarray(bounded * min(1.0, _regularity(bounded) / _REGULAR))
+
+
+def _regularity(values: NDArray[np.float64]) -> float:
+    """Share of the variance of ``[beats]`` that places in bars explain, of the best bars."""
+    n, variance = len(values), values.var()
+    within = [
+        sum(values[place::metre].var() * len(values[place::metre]) for place in range(metre))
+        / (n - metre)
+        for metre in METRES
+        if n >= 2 * metre
+    ]
+    if not within or not variance:
+        return 0.0
+    return float(max(0.0, 1.0 - min(within) * (n - 1) / (n * variance)))
 
 
 def _viterbi(

@@ -61,6 +61,13 @@ def test_loudness_decides_where_all_beats_are_alike(metre: int) -> None:
     np.testing.assert_array_equal(bars.downbeats, np.arange(2, 70, metre))
 
 
+def test_loudness_without_bars_decides_little() -> None:
+    alike = np.full(70, 0.75) + np.random.default_rng(1).normal(0, 0.03, 70)
+    by_hand = [np.random.default_rng(seed).normal(-20.0, 1.5, 70) for seed in range(20)]
+    told = [find_bars(alike, levels_db=levels).metre for levels in by_hand]
+    assert told.count(4) >= 18
+
+
 def test_loudness_decides_nothing_else() -> None:
     heard, levels = odds(4, 70), np.full(70, -20.0)
     levels[2::3] += 12.0
