@@ -36,6 +36,8 @@ class BoundedHeads(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Read on; what brings a head or a part of a body does not count."""
+        if self.timeout_keep_alive_task is not None:  # it ends here, whatever comes
+            self._expect_head()
         self._is_read = False
         super().data_received(data)
         self._n_unread = 0 if self._is_read else self._n_unread + len(data)

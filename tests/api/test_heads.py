@@ -95,6 +95,23 @@ async def test_who_says_nothing_is_let_go(monkeypatch: pytest.MonkeyPatch) -> No
         assert await reader.read() == b""
 
 
+@pytest.mark.parametrize("rest", [b"\r\n", b"a"])
+async def test_what_follows_an_answer_and_is_no_head_does_not_keep_a_connection(
+    monkeypatch: pytest.MonkeyPatch, rest: bytes
+) -> None:
+    """A line's end is none, nor is a part of a body that nobody waits for."""
+    monkeypatch.setattr(heads, "LONGEST_HEAD_S", 0.3)
+    monkeypatch.setattr(f"{__name__}.tell_length", PlainTextResponse("0"))
+    async with connection() as (reader, writer):
+        writer.write(OPENING + (b"Content-Length: 9\r\n\r\n" if rest == b"a" else b"\r\n"))
+        assert await answer(reader) == b"0"
+        with suppress(ConnectionError):
+            for _ in range(8):
+                writer.write(rest)
+                await asyncio.sleep(0.1)
+        assert reader.at_eof()
+
+
 def test_it_is_what_uvicorn_takes_where_serve_names_none() -> None:
     config = uvicorn.Config(tell_length)
     config.load()
