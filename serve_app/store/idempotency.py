@@ -95,11 +95,14 @@ class Idempotency:
             holding.cancel()
 
     async def _hold(self, owner: str, key: str, fingerprint: str) -> None:
-        record = self._store.keys.idempotency(owner, key)
         while True:
             await asyncio.sleep(HOLD_AGAIN_S)
             with suppress(ServiceUnavailableError):
-                await self._store.run("idem_hold", [record], [fingerprint, int(IN_FLIGHT_S * 1000)])
+                await self._let_lapse(owner, key, fingerprint, IN_FLIGHT_S)
+
+    async def _let_lapse(self, owner: str, key: str, fingerprint: str, after_s: float) -> None:
+        record = self._store.keys.idempotency(owner, key)
+        await self._store.run("idem_hold", [record], [fingerprint, int(after_s * 1000)])
 
     async def finish(
         self,
@@ -117,6 +120,9 @@ class Idempotency:
             [fingerprint, status, json.dumps(dict(headers)), body, KEPT_S * 1000],
         )
 
-    async def abandon(self, owner: str, key: str) -> None:
-        """Forget a request that left nothing behind, so that it may be tried again."""
-        await self._store.command("DEL", self._store.keys.idempotency(owner, key))
+    async def abandon(self, owner: str, key: str, fingerprint: str) -> None:
+        """Forget a request that left nothing behind, so that it may be tried again.
+
+        A key that lapsed and was taken by another request, or has an answer, stays.
+        """
+        await self._let_lapse(owner, key, fingerprint, 0.0)

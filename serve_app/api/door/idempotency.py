@@ -153,12 +153,12 @@ async def answer_once(
         except BaseException:
             # What cannot be forgotten now lapses; the answer is the error that happened.
             with suppress(ServiceUnavailableError):
-                await table.abandon(caller.owner, hashed(key))
+                await table.abandon(caller.owner, hashed(key), what)
             raise
     # What cannot be kept is answered all the same: it was charged, and a retry finds it paid.
     with suppress(ServiceUnavailableError):
         if was_read_for_nothing(request, response):
-            await table.abandon(caller.owner, hashed(key))
+            await table.abandon(caller.owner, hashed(key), what)
         else:
             await table.finish(
                 caller.owner,
