@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.text import Text
 
 from configs.settings import Settings
+from serve_app.composition.files import LocalFiles
 from serve_app.composition.profile import AppArgs, ProfileError, read_profile
 from serve_app.domain.errors import AfaError, ServiceUnavailableError
 
@@ -93,13 +94,18 @@ def check_settings() -> None:
         fail(f'AFA_{field.upper()} must be JSON, such as ["one", "other"] for a list')
     if data_dir.exists() and not data_dir.is_dir():
         fail(f"{data_dir} is no folder; name one with --data-dir or AFA_DATA_DIR")
-    if os.geteuid() == 0 and data_dir.is_dir():
-        refuse_to_be_root(data_dir.absolute())
 
 
-def refuse_to_be_root(data_dir: Path) -> None:
-    """Fail where root would leave files in the data folder that the folder's user cannot read."""
-    owner = data_dir.stat().st_uid
+def refuse_root() -> None:
+    """Fail where root would leave files in the data folder that its service could not read.
+
+    The service runs as whoever started it there first, before that as the folder's owner.
+    """
+    data_dir = Settings().data_dir.absolute()
+    if os.geteuid() != 0 or not data_dir.is_dir():
+        return
+    lock = LocalFiles(data_dir).lock_path
+    owner = (lock if lock.exists() else data_dir).stat().st_uid
     if owner == 0:
         return
     # On a file system that knows no root what is written is the owner's, or cannot be written.
@@ -107,7 +113,8 @@ def refuse_to_be_root(data_dir: Path) -> None:
         if os.fstat(probe.fileno()).st_uid != owner:
             fail(
                 f"{data_dir} belongs to {named_user(owner)}, whose service could not read what "
-                "root writes there: run this as that user (`sudo -u USER …`)"
+                "root writes there: run this as that user (`sudo -u USER …`), or make the folder "
+                "root's"
             )
 
 

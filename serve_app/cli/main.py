@@ -23,7 +23,7 @@ from serve_app.cli import (
     status,
 )
 from serve_app.cli.analysis import analyze, embed
-from serve_app.cli.environment import check_settings, in_closed_folder
+from serve_app.cli.environment import check_settings, in_closed_folder, refuse_root
 from serve_app.cli.library import backfill, export, link, scan, similar, tag, vectors
 from serve_app.cli.mcp import command as mcp
 from serve_app.cli.training import beats
@@ -63,6 +63,12 @@ app.add_typer(catalog.app, name="catalog")
 app.add_typer(models.app, name="models")
 app.add_typer(beats.app, name="train")
 
+LEAVE_NO_FILE = (
+    *(status.status, doctor.doctor, service.down),
+    *(keys.local, keys.list_command, credits.show, models.list_command),
+)
+"""These root may use on the data folder of another user."""
+
 DataDir = Annotated[
     Path | None,
     typer.Option(
@@ -81,6 +87,8 @@ def in_folder(command: Callable[..., Any]) -> Callable[..., Any]:
             os.environ["AFA_DATA_DIR"] = str(data_dir.absolute())
         with in_closed_folder():
             check_settings()
+            if command not in LEAVE_NO_FILE:
+                refuse_root()
             return command(*args, **options)
 
     own = inspect.signature(command)

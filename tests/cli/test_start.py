@@ -58,7 +58,7 @@ def test_a_folder_of_another_user_is_told(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="as root")
-@pytest.mark.parametrize("command", [["status"], ["keys", "list"], ["scan", "."]])
+@pytest.mark.parametrize("command", [["up"], ["keys", "create", "amy"], ["scan", "."]])
 def test_root_writes_nothing_into_the_folder_of_another_user(
     tmp_path: Path, command: list[str]
 ) -> None:
@@ -67,6 +67,24 @@ def test_root_writes_nothing_into_the_folder_of_another_user(
     assert done.exit_code == 1
     assert f"{tmp_path} belongs to 65533, whose service could not read what root" in done.output
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="as root")
+@pytest.mark.parametrize("command", [["status"], ["down"], ["keys", "list"], ["models", "list"]])
+def test_root_may_look_into_the_folder_of_another_user(tmp_path: Path, command: list[str]) -> None:
+    os.chown(tmp_path, 65_533, -1)
+    done = runner.invoke(app, [*command, "--data-dir", str(tmp_path)])
+    assert "belongs to" not in done.output
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="as root")
+def test_root_goes_on_where_its_service_ran(tmp_path: Path) -> None:
+    """As in a container whose volume is a folder of a user of the host."""
+    LocalFiles(tmp_path).lock_path.touch()
+    os.chown(tmp_path, 65_533, -1)
+    done = runner.invoke(app, ["keys", "create", "amy", "--data-dir", str(tmp_path)])
+    assert "belongs to" not in done.output
 
 
 def test_a_disk_without_room_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
