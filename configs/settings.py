@@ -16,7 +16,7 @@ LEAST_PEPPER = 16
 """Characters; whoever has a copy of the ledger must not be able to guess it."""
 
 
-PLACE = re.compile(r"(?!.*://).+|file:///.*|s3://[^/?].*", re.DOTALL)
+PLACE = re.compile(r"(?!.*://).+|(?i:file://(localhost)?/|s3://[^/?]).*", re.DOTALL)
 PLACES = ("shared", "object_store", "library", "journal_store")
 
 

@@ -70,7 +70,8 @@ def test_networks_and_devices_are_checked(
 def test_a_place_is_a_folder_or_the_url_of_a_store(
     monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    for good in ("music", "/my music", "file:///mnt/afa", "s3://b/p?endpoint=http://minio:9000"):
+    folders = ("music", "/my music", "file:///mnt/afa", "file://localhost/mnt/afa")
+    for good in (*folders, "s3://b/p?endpoint=http://minio:9000", "S3://b"):
         monkeypatch.setenv(f"AFA_{name}", good)
         Settings()
     for bad in ("gs://bucket/prefix", "s3://", "file://music", "http://host/music"):
