@@ -238,6 +238,15 @@ def test_shared_storage_that_is_no_address_is_told_once(
     assert REST in told
 
 
+def test_what_one_machine_shares_may_be_a_folder(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    shared = tmp_path / "shared"
+    _, told = consult(monkeypatch, tmp_path, AFA_SHARED=str(shared))
+    assert "set AFA_SHARED" not in told
+    assert f"objects    {shared.as_uri()}/objects is not there yet" in told
+
+
 def test_shared_storage_that_is_not_mounted_is_told(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -40,7 +40,7 @@ def of_storage(settings: Settings, files: LocalFiles) -> Iterator[Finding]:
 
 def of_shared(settings: Settings) -> Iterator[Finding]:
     """Look for what is wrong with the storage that every node sees."""
-    if settings.shared is None:
+    if settings.shared is None or (settings.redis_url is None and "://" not in settings.shared):
         return
     folder = folder_of(settings.shared)
     if folder is None:
