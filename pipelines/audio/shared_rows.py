@@ -54,6 +54,7 @@ class SharedRows:
         self._halves: tuple[mmap.mmap, Samples] | None = None
         self.channels = self._n_moved = self._n_wrong = 0
         self.n = 0
+        self._products = np.zeros((2, 2))
 
     def take(self, channels: int, size: int) -> None:
         """Note that so many samples more have been written in each of the channels' rows."""
@@ -74,12 +75,20 @@ class SharedRows:
         if self._halves is None:
             samples = self._rows[: self.channels or 1, : self.n]
             for stretch in _stretches(0, self.n):
-                self._n_wrong += _silence_wrong(samples[:, stretch])
+                self._check(samples[:, stretch])
         else:
             samples = pack(*self._halves, self.n)
-        if self.channels == 2 and _cancel_in_mono(samples):
+        if self._products.sum() < 2.0 * _LEAST_IN_MONO * self._products.trace():
             np.negative(samples[1], out=samples[1])
         return samples, self._n_wrong
+
+    def _check(self, block: Samples) -> None:
+        """Silence what is no sound, and add up the products of the channels with each other."""
+        self._n_wrong += _silence_wrong(block)
+        swings = block - block.mean(axis=1, keepdims=True)  # an offset is no sound
+        channels = slice(len(block))
+        # Not by dot, whose threads would wait for more work at full speed.
+        self._products[channels, channels] += np.einsum("it,jt->ij", swings, swings)
 
     def _move(self) -> None:
         """Move what has come to half precision, and give its memory back."""
@@ -87,7 +96,7 @@ class SharedRows:
             self._halves = ask_rows(self.channels, self.row_samples, np.float16)
         for stretch in _stretches(self._n_moved, self.n):
             block = self._rows[: self.channels, stretch].copy()
-            self._n_wrong += _silence_wrong(block)
+            self._check(block)
             self._halves[1][:, stretch] = block
         pages = [n * 4 // mmap.PAGESIZE * mmap.PAGESIZE for n in (self._n_moved, self.n)]
         for row in range(self.channels):
@@ -111,17 +120,6 @@ def _silence_wrong(block: Samples) -> int:
         wrong = ~(np.abs(block) <= LOUDEST)
     block[wrong] = 0.0
     return int(np.count_nonzero(wrong))
-
-
-def _cancel_in_mono(samples: Samples) -> bool:
-    """Tell whether mixing ``[2, T]`` to mono leaves next to nothing of it."""
-    energy = shared = 0.0
-    for stretch in _stretches(0, samples.shape[1]):
-        left, right = samples[:, stretch].astype(np.float32, copy=False)
-        # Not by dot, whose threads would wait for more work at full speed.
-        energy += float(np.einsum("i,i", left, left) + np.einsum("i,i", right, right))
-        shared += float(np.einsum("i,i", left, right))
-    return 0.5 * energy + shared < _LEAST_IN_MONO * energy
 
 
 def ask_rows(c: int, capacity: int, dtype: type[np.floating[Any]]) -> tuple[mmap.mmap, Samples]:

@@ -180,6 +180,17 @@ def test_a_channel_that_was_turned_round_is_turned_back(
     assert waveform.mono().std() > 0.05
 
 
+@pytest.mark.parametrize("long_s", [5, 1])
+def test_channels_with_opposite_offsets_do_not_cancel_each_other(
+    decoder: Decoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, long_s: int
+) -> None:
+    monkeypatch.setattr(shared_rows, "LONG", long_s * RATE)
+    music = 0.02 * np.random.default_rng(0).standard_normal(3 * RATE)
+    stereo = np.stack([music + 0.1, music - 0.1]).astype(np.float32)
+    source = encode(tmp_path / "a", stereo, "flac", "flac", sample_format="s16")
+    np.testing.assert_allclose(decoder.decode(source, LIMITS).samples, stereo, atol=1e-3)
+
+
 def test_a_long_track_gives_its_memory_back_as_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shared_rows, "LONG", 1 << 18)
     descriptor = os.memfd_create("samples", os.MFD_ALLOW_SEALING)
