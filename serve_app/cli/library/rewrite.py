@@ -9,6 +9,7 @@ import shutil
 import stat
 from collections.abc import Mapping
 from pathlib import Path
+from tempfile import mkstemp
 
 from pipelines.audio.decode import DecodeLimits, digest_packets
 from serve_app.cli.library.tag_formats import open_tags
@@ -57,8 +58,7 @@ def write_tags(
     digest = digest_packets(path, LIMITS)
     if audio_sha256 is not None and digest != audio_sha256:
         raise TaggingError("it holds other audio than when it was scanned; scan it again")
-    # With its ending, by which mutagen tells formats; a long name may have no room for more.
-    staged = path.with_name(f".{os.getpid()}.afa-tag{path.suffix}")
+    staged = _new_beside(path)
     try:
         shutil.copyfile(path, staged)
         open_tags(staged).write(values)
@@ -76,6 +76,16 @@ def write_tags(
         _sync(path.parent)
     finally:
         staged.unlink(missing_ok=True)
+
+
+def _new_beside(path: Path) -> Path:
+    """Make an empty file that nobody else has, under a short name with the ending of another.
+
+    By the ending mutagen tells formats.
+    """
+    descriptor, name = mkstemp(prefix=".afa-tag-", suffix=path.suffix, dir=path.parent)
+    os.close(descriptor)
+    return Path(name)
 
 
 def _keep_owner(staged: Path, before: os.stat_result) -> None:

@@ -95,6 +95,21 @@ def test_flac_behind_an_id3_tag_is_written_under_any_name(tmp_path: Path) -> Non
     assert mutagen.File(path)["bpm"] == ["124"]
 
 
+def test_a_run_beside_has_a_copy_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In containers all have the same process id."""
+    one, two = titled(tmp_path / "a.mp3"), titled(tmp_path / "b.mp3")
+
+    def sync(_: Path) -> None:
+        monkeypatch.undo()
+        write_tags(two, {Tag.BPM: "99"}, None, keep_time=False)
+
+    monkeypatch.setattr(rewrite, "_sync", sync)
+    write_tags(one, {Tag.BPM: "124"}, None, keep_time=False)
+    assert [mutagen.File(path)["TBPM"].text for path in (one, two)] == [["124"], ["99"]]
+
+
 @pytest.mark.parametrize("kind", FORMATS)
 def test_tags_are_written_and_the_audio_stays(kind: str, tmp_path: Path) -> None:
     path = titled(tmp_path / f"a.{kind}")
