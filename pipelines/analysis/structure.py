@@ -13,6 +13,7 @@ from torch import Tensor
 from models.loudness import STEP_S
 from models.rhythm.tempo import dominant_tempo
 from models.segments import (
+    FLOOR_DB,
     FRAME_RATE,
     HOP_LENGTH,
     SAMPLE_RATE,
@@ -38,6 +39,8 @@ _SECTION_STRETCH_S = 12.0
 _SHORTEST_SECTION_S = 8.0
 _PHRASE_BARS = 4
 _SILENCE_DB, _LEAST_HEARD = 20.0 * math.log10(SILENCE_PEAK), 0.1
+_QUIET_DB = 30.0
+"""So much below the loudest there is music as well, however soft the whole track."""
 _QUIETER_LU = 8.0
 """A phrase so much below the programme loudness belongs to the intro or outro."""
 
@@ -163,8 +166,10 @@ def _to_downbeats(times: NDArray[np.float64], rhythm: Rhythm) -> NDArray[np.floa
 def _is_silent(track: MeasuredTrack, start: float, stop: float) -> bool:
     """Tell a stretch of silence, whatever reaches over its edges."""
     first = min(int(start * FRAME_RATE), len(track.sound) - 1)
-    level = track.sound[first : max(first + 1, round(stop * FRAME_RATE)), 1]
-    return bool(np.mean(level > _SILENCE_DB) < _LEAST_HEARD)
+    levels = track.sound[:, 1]
+    softest = np.clip(levels.max() - _QUIET_DB, FLOOR_DB, _SILENCE_DB)
+    inside = levels[first : max(first + 1, round(stop * FRAME_RATE))]
+    return bool(np.mean(inside > softest) < _LEAST_HEARD)
 
 
 def _describe(track: MeasuredTrack, start: float, stop: float, confidence: float) -> Section:

@@ -109,8 +109,9 @@ def test_sections_are_cut_at_downbeats_and_tell_how_sure_they_are() -> None:
     assert sum(section.duration_s for section in sections) == pytest.approx(80.0)
 
 
-def test_a_silence_has_neither_tempo_nor_key_whatever_reaches_into_it() -> None:
-    music = notes(20.0)
+@pytest.mark.parametrize("gain_db", [0, -66])
+def test_a_silence_has_neither_tempo_nor_key_whatever_reaches_into_it(gain_db: int) -> None:
+    music = notes(20.0) * np.float32(10 ** (gain_db / 20))
     beats = np.arange(0.25, 60, 0.5)  # a grid goes on through it
     rhythm = Rhythm(120.0, 0.9, beats, beats[::4], 3, 0.8)
     track = measured(np.concatenate([music, np.zeros(20 * SAMPLE_RATE, np.float32), music]), rhythm)
