@@ -39,8 +39,7 @@ class HereBackend:
 
         def hear() -> ExtendedFeatures:
             heard, tags = self._analyzer.analyze(path), read_tags(path)
-            artist, title = tags.first("artist", "albumartist"), tags.first("title")
-            return to_extended(heard.record, artist or "", title or "")
+            return to_extended(heard.record, tags.artist, tags.title)
 
         return await asyncio.to_thread(hear)
 

@@ -69,8 +69,8 @@ def identity_of(tags: Tags, path: Path, duration_s: float | None = None) -> Tagg
 def _names(tags: Tags) -> dict[str, object]:
     year = _YEAR.search(tags.first("originalyear", "date", "year") or "")
     known: dict[str, object | None] = {
-        "artist": tags.first("artist", "albumartist"),
-        "title": tags.first("title"),
+        "artist": tags.artist or None,
+        "title": tags.title or None,
         "album": tags.first("album"),
         "year": None if year is None else int(year[1]),
         "label": tags.first("label", "publisher", "organization"),

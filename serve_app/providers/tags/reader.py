@@ -57,6 +57,16 @@ class Tags:
         return next((self.fields[name][0] for name in names if name in self.fields), None)
 
     @property
+    def artist(self) -> str:
+        """Who made it; empty where no tag tells."""
+        return self.first("artist", "albumartist") or ""
+
+    @property
+    def title(self) -> str:
+        """What it is called; empty where no tag tells."""
+        return self.first("title") or ""
+
+    @property
     def track_gain_db(self) -> float | None:
         """ReplayGain of the track."""
         match = _GAIN.fullmatch(self.first("replaygaintrackgain") or "")

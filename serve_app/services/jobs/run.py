@@ -238,8 +238,7 @@ class JobRunner:
             found = await self._backend.analyse(waveform, tempo_range_of(job), job.embedding_model)
         with progress.step(0.95, "finish"):
             features = merge(waveform.duration_s, found.spectral, found.mood, found.embedding)
-            artist, title = tags.first("artist", "albumartist"), tags.first("title")
-            features = replace(features, artist=artist or "", title=title or "")
+            features = replace(features, artist=tags.artist, title=tags.title)
         return features, models_name(found.models) if found.models else ""
 
     async def _keep_alive(self, claim: Claim, progress: "Progress") -> None:
