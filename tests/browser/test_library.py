@@ -107,14 +107,22 @@ def test_a_job_of_before_has_no_file_that_rekordbox_could_find(page: Page) -> No
     expect(page.get_by_role("button", name="rekordbox XML")).to_have_count(0)
 
 
-@pytest.mark.parametrize("folder", ["/Users/ada", "/Users/ada/Music/"])
+@pytest.mark.parametrize(
+    ("folder", "above"),
+    [
+        ("/Users/ada", "/Users/ada/M%C3%BAsica"),
+        ("/Users/ada/M\N{LATIN SMALL LETTER U WITH ACUTE}sica/", "/Users/ada/M%C3%BAsica"),
+        ("/Users/ada/mu\N{COMBINING ACUTE ACCENT}sica", "/Users/ada/mu%CC%81sica"),
+    ],
+)
 def test_files_of_a_dropped_folder_are_told_where_they_lie(
-    folder: str, page: Page, tmp_path: Path
+    folder: str, above: str, page: Page, tmp_path: Path
 ) -> None:
-    deep = tmp_path / "Music" / "disc 1" / "demo.mp3"
+    dropped = tmp_path / "M\N{LATIN SMALL LETTER U WITH ACUTE}sica"
+    deep = dropped / "disc 1" / "demo.mp3"
     deep.parent.mkdir(parents=True)
     shutil.copyfile(DEMO, deep)
-    drop_from_disk(page, tmp_path / "Music")
+    drop_from_disk(page, dropped)
     page.wait_for_selector(".tiles", timeout=ANALYSED_MS)
     tags_and_files = page.get_by_role("region", name="Tags")
     tags_and_files.get_by_label("Folder of the files").fill(folder)
@@ -122,7 +130,7 @@ def test_files_of_a_dropped_folder_are_told_where_they_lie(
         tags_and_files.get_by_role("button", name="rekordbox XML").click()
     entry = ElementTree.parse(download.value.path()).find("COLLECTION/TRACK")  # noqa: S314
     assert entry is not None
-    assert entry.get("Location") == "file://localhost/Users/ada/Music/disc%201/demo.mp3"
+    assert entry.get("Location") == f"file://localhost{above}/disc%201/demo.mp3"
 
 
 @pytest.mark.usefixtures("shelf")

@@ -24,11 +24,13 @@ async function download(format, tracks, fault) {
 export const csvButton = (wanted, fault) => button("CSV", "csv", wanted, fault);
 export const rekordboxButton = (wanted, fault) => button("rekordbox XML", "rekordbox", wanted, fault);
 
+const alike = new Intl.Collator(undefined, { sensitivity: "accent" }); // as systems write names: "É" in one sign or in two, in either case
+
 /** A path in a folder; whoever dropped a folder may have named that one, or where it lies. */
 function inFolder(folder, path) {
   const above = folder.replace(/[\\/]+$/, "");
   const parts = path.split("/");
-  if (parts.length > 1 && above.split(/[\\/]/).at(-1) === parts[0]) parts.shift();
+  if (parts.length > 1 && !alike.compare(above.split(/[\\/]/).at(-1), parts[0])) parts.shift();
   return [above, ...parts].join(/^[A-Za-z]:\\/.test(folder) ? "\\" : "/");
 }
 
