@@ -11,6 +11,7 @@ import afa
 from afa.cards import known_cards, usable_cards
 from configs.settings import Settings
 from models.checkpoints.cards import CardError
+from serve_app.cli.extractors.keyfinder import key_of
 from serve_app.cli.main import app
 from serve_app.cli.models import pull_defaults
 from serve_app.composition.options import ModelOptions
@@ -72,6 +73,7 @@ def test_a_card_that_is_wrong_hinders_neither_a_start_nor_the_defaults(
     monkeypatch.setenv("AFA_MODEL_DIR", str(tmp_path))
     pull_defaults(Settings())
     assert afa.Analyzer("cpu").analyze(DEMO_TRACK).tempo
+    assert key_of(DEMO_TRACK) != (-1, -1)
     with pytest.raises(afa.ModelError, match="bad: a card has fields"):
         afa.Analyzer("cpu", {"embedding": "bad"})
 

@@ -187,6 +187,20 @@ def test_an_embedding_is_learnt_from_a_package_and_exported(
     assert "the package demo cannot be fetched" in gone.output
 
 
+def test_a_card_that_is_wrong_hinders_no_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AFA_MODEL_DIR", str(tmp_path))
+    (tmp_path / "cards.yaml").write_text("bad: 3\n")
+    description, packages = tmp_path / "run.yaml", tmp_path / "packages"
+    description.write_text(yaml.safe_dump(load_table("train_embedding") | {"packages": ["demo"]}))
+    (packages / "demo").mkdir(parents=True)
+    (packages / "demo" / "demo.unpacked").touch()
+    options = ["--config", str(description), "--work", str(tmp_path)]
+    result = CliRunner().invoke(app, ["train", "embedding", "fetch", *options])
+    assert result.exit_code == 0, result.output
+
+
 def test_a_key_network_is_trained_and_written(tmp_path: Path) -> None:
     content: dict[str, Any] = load_table("train_key")
     content["fit"] |= {"steps": 1, "batch": 2, "segment_frames": 8}

@@ -11,7 +11,7 @@ from typing import NoReturn
 
 import typer
 
-from afa.cards import known_cards
+from afa.cards import usable_cards
 from configs.settings import Settings
 from models.checkpoints.cache import CheckpointError
 from models.checkpoints.cards import CardError, choose_cards
@@ -60,7 +60,7 @@ def key_of(path: Path) -> tuple[int, int]:
     waveform = decode(path, LIMITS)
     settings = Settings()
     model_dir = settings.resolved_model_dir()
-    cards = choose_cards(known_cards(model_dir), settings.model_licences)
+    cards = choose_cards(usable_cards(model_dir), settings.model_licences)
     analyzer = quick.build(cards, model_dir, resolve_device(settings.device))
     heard = analyzer.analyse(waveform, with_key=True)
     return heard.key, heard.mode

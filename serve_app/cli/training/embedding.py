@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.progress import Progress
 
-from afa.cards import known_cards
+from afa.cards import usable_cards
 from configs.settings import Settings
 from models.checkpoints.cards import ModelCard
 from serve_app.cli.environment import console, fail, told
@@ -56,7 +56,7 @@ def embedding(
 
     with told(PlanError, OSError):
         plan = parse_embedding_plan(described(config, "train_embedding"))
-        card = known_cards(Settings().resolved_model_dir())[MODEL]
+        card = usable_cards(Settings().resolved_model_dir())[MODEL]
         for part in parts or Part:
             if part is Part.FETCH:
                 _fetch(plan, work)
