@@ -20,6 +20,7 @@ from afa_client.errors import (
     NoAnswerError,
     error_of,
 )
+from afa_client.keys import authorization
 from afa_client.models import (
     Account,
     AnalysisFeatures,
@@ -84,8 +85,7 @@ class AsyncClient:
     ) -> None:
         self._http = httpx.AsyncClient(
             base_url=base_url,
-            # In bytes, so that the service refuses a key of other letters, not the header.
-            headers={b"Authorization": f"Bearer {_checked(api_key)}".encode()},
+            headers=authorization(api_key),
             timeout=TIMEOUT,
             transport=transport,
         )
@@ -606,17 +606,6 @@ class AsyncClient:
                 raise failure
             await asyncio.sleep(pause_s)
             attempt += 1
-
-
-def _checked(api_key: str) -> str:
-    """Give a key without the line end of the file that it was read from.
-
-    What refuses others further down repeats them in its message.
-    """
-    key = api_key.strip()
-    if not (key and key.isprintable()):
-        raise ValueError("the API key is empty, or has characters that no request can carry")
-    return key
 
 
 def _body(upload: Upload, *, is_form: bool) -> dict[str, Any]:
