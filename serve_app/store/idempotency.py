@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
 from serve_app.domain.errors import ServiceUnavailableError
+from serve_app.store.bus import is_cancelled
 from serve_app.store.client import Store
 
 KEPT_S = 24 * 3600
@@ -95,7 +96,7 @@ class Idempotency:
             holding.cancel()
 
     async def _hold(self, owner: str, key: str, fingerprint: str) -> None:
-        while True:
+        while not is_cancelled():
             await asyncio.sleep(HOLD_AGAIN_S)
             with suppress(ServiceUnavailableError):
                 await self._let_lapse(owner, key, fingerprint, IN_FLIGHT_S)

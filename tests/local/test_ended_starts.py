@@ -29,8 +29,8 @@ def up(folder: Path, output: Path) -> "subprocess.Popen[bytes]":
         )
 
 
-def wait_for(step: str, output: Path) -> None:
-    deadline = time.monotonic() + PATIENCE_S
+def wait_for(step: str, output: Path, patience_s: float = PATIENCE_S) -> None:
+    deadline = time.monotonic() + patience_s
     while step not in output.read_text():
         assert time.monotonic() < deadline, step
         time.sleep(0.05)
@@ -58,14 +58,18 @@ def test_a_start_that_is_ended_leaves_nothing(folder: Path) -> None:
     assert "not running" in afa("status", folder)
 
 
+@pytest.mark.slow
 def test_a_service_whose_ray_was_killed_ends_with_a_status(folder: Path) -> None:
     """So that systemd and containers start it again."""
     output = folder / "told"
     with up(folder, output) as service:
-        wait_for("afa: ready at", output)
-        parts = descendants(service.pid)
-        os.kill(next(pid for name, pid in parts.items() if "raylet" in name), signal.SIGKILL)
-        assert service.wait(PATIENCE_S) == 1
+        try:
+            wait_for("afa: ready at", output, 5 * PATIENCE_S)
+            parts = descendants(service.pid)
+            os.kill(next(pid for name, pid in parts.items() if "raylet" in name), signal.SIGKILL)
+            assert service.wait(PATIENCE_S) == 1
+        finally:
+            afa("down", folder)
     assert "of Ray was killed or crashed; the service ends with it" in output.read_text()
     deadline = time.monotonic() + PATIENCE_S
     while any(is_alive(pid) for pid in parts.values()):
