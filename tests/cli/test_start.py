@@ -57,7 +57,10 @@ def test_a_folder_of_another_user_is_told(
     assert "session.json: Permission denied; the data folder is closed to all" in done.output
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="as root")
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives a folder to another user")
+
+
+@as_root
 @pytest.mark.parametrize("command", [["up"], ["keys", "create", "amy"], ["scan", "."]])
 def test_root_writes_nothing_into_the_folder_of_another_user(
     tmp_path: Path, command: list[str]
@@ -69,7 +72,7 @@ def test_root_writes_nothing_into_the_folder_of_another_user(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="as root")
+@as_root
 @pytest.mark.parametrize("command", [["status"], ["down"], ["keys", "list"], ["models", "list"]])
 def test_root_may_look_into_the_folder_of_another_user(tmp_path: Path, command: list[str]) -> None:
     os.chown(tmp_path, 65_533, -1)
@@ -78,7 +81,7 @@ def test_root_may_look_into_the_folder_of_another_user(tmp_path: Path, command: 
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="as root")
+@as_root
 def test_root_goes_on_where_its_service_ran(tmp_path: Path) -> None:
     """As in a container whose volume is a folder of a user of the host."""
     LocalFiles(tmp_path).lock_path.touch()
