@@ -3,14 +3,14 @@
 Index: the first `LONGEST_S` of every known track of `benchmarks.identify.music`. Queries: clips
 from random places, distorted, cut to 10 and 5 s. Unknown tracks, and known ones with their own
 entry left out, tell the false accepts. Figures are of the packages that nothing was chosen on, and
-apart from them of those that it was; of what the first look says alone, and of both.
+apart from them of those that it was; after one look, after two, and after all three.
 """
 
 import json
 import math
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -33,6 +33,7 @@ from serve_app.providers.fingerprints.index import (
     SURE,
     FingerprintIndex,
     IndexMatch,
+    best,
 )
 from serve_app.providers.recognisers.own_index import MIN_CONFIDENCE
 
@@ -77,6 +78,7 @@ class Case:
     Attributes:
         first: Best first, by the votes for the usual landmarks, and their evidence where sure.
         again: By the evidence for what usual and dense ones found, whether it was needed or not.
+        compared: By the likeness of band changes to those of all tracks, needed or not.
         is_left_out: Whether the clip's own track was taken out of both.
     """
 
@@ -85,6 +87,7 @@ class Case:
     length_s: int
     first: list[IndexMatch]
     again: list[IndexMatch]
+    compared: list[IndexMatch]
     is_left_out: bool = False
 
     @property
@@ -93,9 +96,16 @@ class Case:
         return not self.first or self.first[0].confidence < SURE
 
     @property
+    def is_still_unsure(self) -> bool:
+        """Whether the second look left a doubt too."""
+        return self.is_unsure and (not self.again or self.again[0].confidence < SURE)
+
+    @property
     def final(self) -> list[IndexMatch]:
         """What the index answers."""
-        return self.again if self.is_unsure else self.first
+        if not self.is_unsure:
+            return self.first
+        return best([*self.again, *self.compared]) if self.is_still_unsure else self.again
 
     def is_named(self, matches: list[IndexMatch]) -> bool:
         """Whether the service would call it a match."""
@@ -114,12 +124,13 @@ class Case:
             self.length_s,
             [m for m in self.first if m.track_key != own],
             [m for m in self.again if m.track_key != own],
+            [m for m in self.compared if m.track_key != own],
             is_left_out=True,
         )
 
 
 def run(options: Options) -> Result:
-    """Measure; about 20 minutes of one core, three when quick."""
+    """Measure; about 30 minutes of one core, four when quick."""
     torch.set_num_threads(1)
     tracks = find_tracks()
     if options.is_quick:
@@ -130,7 +141,12 @@ def run(options: Options) -> Result:
     clips: list[tuple[Track, int, Audio]] = []
     with tempfile.TemporaryDirectory() as folder:
         index, building = _build(Path(folder), tracks, fingerprinter, clips)
-        spent_ms: dict[str, list[float]] = {"landmarks": [], "first": [], "again": []}
+        spent_ms: dict[str, list[float]] = {
+            "landmarks": [],
+            "first": [],
+            "again": [],
+            "compared": [],
+        }
         cases = [_ask(index, fingerprinter, spent_ms, *asked) for asked in _queries(clips)]
     return result(cases, index.n_tracks, building | {"cpu_ms": _medians(spent_ms)})
 
@@ -219,9 +235,11 @@ def _ask(
     found += index.look_up(query_hashes(closer.landmarks, is_dense=True))
     again = index.by_evidence(found, closer.evidence)
     times.append(time.process_time())
+    compared = index.by_likeness(closer)
+    times.append(time.process_time())
     for name, (begin, end) in zip(spent_ms, pairwise(times), strict=True):
         spent_ms[name].append(1000 * (end - begin))
-    return Case(track, distortion, length_s, first, again)
+    return Case(track, distortion, length_s, first, again, compared)
 
 
 def _medians(spent_ms: dict[str, list[float]]) -> dict[str, list[float]]:
@@ -237,33 +255,53 @@ def _with_left_out(cases: Sequence[Case]) -> list[Case]:
     return [*cases, *left_out]
 
 
-def fit(cases: Sequence[Case], n_tracks: int) -> dict[str, float]:
-    """Fit `evidence_confidence` on the doubts of what was chosen on: logistic, small ridge."""
-    from scipy.optimize import minimize
-
-    rows = [
-        (case.track.is_known and match.track_key == case.track.key, case.length_s, match)
-        for case in cases
-        if not case.track.is_reported and not case.is_left_out and case.is_unsure
+def fit(cases: Sequence[Case], n_tracks: int) -> dict[str, dict[str, float]]:
+    """Fit `evidence_confidence` and `likeness_confidence` on the doubts of what was chosen on."""
+    chosen_on = [case for case in cases if not case.track.is_reported and not case.is_left_out]
+    evidence = [
+        (_is_of(match, case), (math.log1p(match.spans), math.log(case.length_s), _bounded(match)))
+        for case in chosen_on
+        if case.is_unsure
         for match in case.again
     ]
+    likeness = [
+        (_is_of(match, case), (match.likeness, _bounded(match)))
+        for case in chosen_on
+        if case.is_still_unsure
+        for match in case.compared
+    ]
+    return {
+        "evidence": _fit(
+            evidence, ("bias", "spans", "length", "support"), TRACKS_WEIGHT * math.log(n_tracks)
+        ),
+        "likeness": _fit(likeness, ("bias", "likeness", "support"), math.log(n_tracks)),
+    }
+
+
+def _is_of(match: IndexMatch, case: Case) -> bool:
+    return case.track.is_known and match.track_key == case.track.key
+
+
+def _bounded(match: IndexMatch) -> float:
+    return min(match.support, MOST_SUPPORT)
+
+
+def _fit(
+    rows: Sequence[tuple[bool, tuple[float, ...]]], names: Sequence[str], size: float
+) -> dict[str, float]:
+    """Logistic regression with a small ridge, of odds that are ``size`` smaller."""
+    from scipy.optimize import minimize
+
     if not rows:
         return {}
-    x = np.array(
-        [
-            [1, math.log1p(m.spans), math.log(length_s), min(m.support, MOST_SUPPORT)]
-            for _, length_s, m in rows
-        ]
-    )
-    y = np.array([is_right for is_right, _, _ in rows])
-    size = TRACKS_WEIGHT * math.log(n_tracks)
+    x = np.array([(1.0, *values) for _, values in rows])
+    y = np.array([is_right for is_right, _ in rows])
 
     def loss(w: NDArray[np.float64]) -> float:
         z = x @ w - size
         return float(np.mean(np.logaddexp(0, z) - y * z) + 1e-4 * np.sum(np.square(w[1:])))
 
-    weights = minimize(loss, np.zeros(4)).x
-    names = ("bias", "spans", "length", "support")
+    weights = minimize(loss, np.zeros(len(names))).x
     return {name: round(float(w), 2) for name, w in zip(names, weights, strict=True)}
 
 
@@ -282,13 +320,25 @@ def reliability(cases: Sequence[Case]) -> list[tuple[float, float, int]]:
     return points
 
 
-def _named(case: Case, *, is_first: bool) -> bool:
-    matches = case.first if is_first else case.final
+def _after_two(case: Case) -> list[IndexMatch]:
+    return case.again if case.is_unsure else case.first
+
+
+LOOKS: Mapping[str, Callable[[Case], list[IndexMatch]]] = {
+    "one look": lambda case: case.first,
+    "two": _after_two,
+    "three": lambda case: case.final,
+}
+"""What would be answered after so many looks at most."""
+
+
+def _named(case: Case, looks: str) -> bool:
+    matches = LOOKS[looks](case)
     return case.is_named(matches) and case.is_right(matches)
 
 
-def _share(cases: Sequence[Case], *, is_first: bool = False) -> float:
-    named = sum(_named(case, is_first=is_first) for case in cases)
+def _share(cases: Sequence[Case], looks: str = "three") -> float:
+    named = sum(_named(case, looks) for case in cases)
     return 100 * named / len(cases) if cases else math.nan
 
 
@@ -296,7 +346,7 @@ def interval(cases: Sequence[Case], n_draws: int = 2000) -> list[float]:
     """95 % of the share that is named, over tracks; seed 0."""
     keys = sorted({case.track.key for case in cases})
     numbers = np.array([keys.index(case.track.key) for case in cases], np.int64)
-    named = np.bincount(numbers, [_named(case, is_first=False) for case in cases], len(keys))
+    named = np.bincount(numbers, [_named(case, "three") for case in cases], len(keys))
     asked = np.bincount(numbers, minlength=len(keys))
     drawn = np.random.default_rng(0).integers(0, len(keys), (n_draws, len(keys)))
     shares = 100 * named[drawn].sum(axis=1) / asked[drawn].sum(axis=1)
@@ -311,11 +361,13 @@ def _part(cases: Sequence[Case]) -> dict[str, object]:
         asked = [case for case in known if case.length_s == length_s]
         if asked:
             everything[f"{length_s} s"] = {
-                "first_look": round(_share(asked, is_first=True), 1),
+                "first_look": round(_share(asked, "one look"), 1),
+                "two_looks": round(_share(asked, "two"), 1),
                 "named": round(_share(asked), 1),
                 "interval": interval(asked),
                 "n": len(asked),
                 "second_look": round(float(np.mean([case.is_unsure for case in asked])), 3),
+                "third_look": round(float(np.mean([case.is_still_unsure for case in asked])), 3),
             }
     wrong = [case for case in _with_left_out(cases) if case.is_left_out or not case.track.is_known]
     for kind, group in (
@@ -324,6 +376,7 @@ def _part(cases: Sequence[Case]) -> dict[str, object]:
     ):
         everything[kind] = {
             "named_by_first_look": sum(case.is_named(case.first) for case in group),
+            "named_by_two_looks": sum(case.is_named(_after_two(case)) for case in group),
             "named": sum(case.is_named(case.final) for case in group),
             "n": len(group),
         }
@@ -341,7 +394,7 @@ def result(cases: Sequence[Case], n_tracks: int, building: dict[str, object]) ->
     def row(name: str, group: Sequence[Case]) -> tuple[str, ...]:
         known = [case for case in group if case.track.is_known]
         by_length = ([c for c in known if c.length_s == length_s] for length_s in LENGTHS_S)
-        shares = (_share(asked, is_first=first) for asked in by_length for first in (True, False))
+        shares = (_share(asked, looks) for asked in by_length for looks in LOOKS)
         return name, *(f"{share:.1f}" for share in shares)
 
     conditions = (*CONDITIONS, OTHER_MUSIC)
@@ -378,7 +431,10 @@ def result(cases: Sequence[Case], n_tracks: int, building: dict[str, object]) ->
     return Result(
         NAME,
         values=json.loads(json.dumps(values)),
-        columns=("distortion", "10 s, first look", "10 s", "5 s, first look", "5 s"),
+        columns=(
+            "distortion",
+            *(f"{length_s} s, {looks}" for length_s in LENGTHS_S for looks in LOOKS),
+        ),
         rows=rows["reported"],
         targets=targets,
         draw=lambda axes: _draw(axes, curve),

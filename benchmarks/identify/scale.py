@@ -22,7 +22,14 @@ from benchmarks.distortions import RATE, with_noise
 from benchmarks.identify.music import decode_stereo, find_tracks
 from benchmarks.report import Options, Result, Target
 from models.fingerprint.hashes import INDEX_PARTNERS, INDEX_TRIPLETS, hash_cells, triplets
-from models.fingerprint.landmarks import FRAME_S, MODEL_ID, CloserLook, Fingerprint
+from models.fingerprint.landmarks import (
+    FRAME_S,
+    MODEL_ID,
+    SAMPLE_RATE,
+    CloserLook,
+    Fingerprint,
+)
+from models.fingerprint.subfingerprints import HOP_LENGTH, N_BANDS
 from pipelines.audio.waveform import Waveform
 from pipelines.fingerprint.make import Fingerprinter
 from serve_app.providers.fingerprints.builder import FingerprintIndexBuilder
@@ -113,6 +120,11 @@ def build(folder: Path, real: dict[str, Fingerprint], n_tracks: int) -> float:
     n_postings = round(len(measures) / real_s * TRACK_S * n_tracks)
     span = track_span(round(TRACK_S / FRAME_S))
     landmarks = [_first_landmarks(fingerprint, span) for fingerprint in real.values()]
+    rows = [
+        _transposed(fingerprint.subfingerprints, semitones)
+        for semitones in range(1, N_BANDS)
+        for fingerprint in real.values()
+    ]
     turns = range(n_tracks)
     starts = np.arange(n_tracks, dtype=np.int64) * span
     write_segment(
@@ -124,6 +136,7 @@ def build(folder: Path, real: dict[str, Fingerprint], n_tracks: int) -> float:
         _shards(measures, n_postings, n_tracks * span),
         sum(len(landmarks[i % len(landmarks)].frames) for i in turns),
         (landmarks[i % len(landmarks)] for i in turns),
+        [rows[i % len(rows)] for i in turns],
     )
     entry = SegmentEntry("segment-synthetic", n_tracks, n_postings)
     write_manifest(folder, Manifest((*read_manifest(folder).segments, entry)))
@@ -141,6 +154,13 @@ def _first_landmarks(fingerprint: Fingerprint, span: int) -> LandmarkBlocks:
         ),
         span,
     )
+
+
+def _transposed(rows: NDArray[np.uint64], semitones: int) -> NDArray[np.uint64]:
+    """The first `TRACK_S` of sub-fingerprints, as if all was played so much higher."""
+    first = rows[: round(TRACK_S * SAMPLE_RATE / HOP_LENGTH)]
+    bits = np.unpackbits(first[:, None].view(np.uint8), axis=1)
+    return np.packbits(np.roll(bits, semitones, axis=1), axis=1).view(np.uint64)[:, 0]
 
 
 def _shards(

@@ -1,11 +1,11 @@
 """What a fingerprint is: landmarks on a grid of frames, in plain arrays that cross processes."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-MODEL_ID = "afa-landmarks-3"
+MODEL_ID = "afa-landmarks-4"
 """Changes with whatever makes new landmarks, hashes or what an index keeps unlike old ones."""
 SAMPLE_RATE = 11_025
 """Hz. Landmarks end at 4.2 kHz, so nothing above 5.5 kHz is needed."""
@@ -30,12 +30,15 @@ class Fingerprint:
         pitches: float32 ``[P]``, log2 of the frequency in Hz.
         prominences: float32 ``[P]``, natural log of magnitude over the level around it.
         n_frames: Length of the sound in frames.
+        subfingerprints: uint64 ``[S]``, what an index keeps beside the landmarks; see
+            `models.fingerprint.subfingerprints`.
     """
 
     frames: NDArray[np.float32]
     pitches: NDArray[np.float32]
     prominences: NDArray[np.float32]
     n_frames: int
+    subfingerprints: NDArray[np.uint64] = field(default_factory=lambda: np.zeros(0, np.uint64))
 
     def __len__(self) -> int:
         return len(self.frames)
@@ -54,7 +57,9 @@ class CloserLook:
         landmarks: The dense ones, all others among them.
         evidence: int8 ``[F, N]``, how much each bin and frame speaks for a landmark there; see
             `models.fingerprint.evidence`.
+        changes: float32 ``[M, 64]``, of its bands; see `models.fingerprint.subfingerprints`.
     """
 
     landmarks: Fingerprint
     evidence: NDArray[np.int8]
+    changes: NDArray[np.float32] = field(default_factory=lambda: np.zeros((0, 64), np.float32))

@@ -9,6 +9,7 @@ import ctypes.util
 import io
 import wave
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -29,6 +30,7 @@ from models.fingerprint.landmarks import (
     CloserLook,
     Fingerprint,
 )
+from models.fingerprint.subfingerprints import BandChangeModel, to_subfingerprints
 from pipelines.audio.resample import resample
 from pipelines.audio.waveform import AudioTooShortError, Waveform
 from pipelines.batching.framed import FrameGrid
@@ -51,6 +53,7 @@ class Fingerprinter:
     def __init__(self, device: torch.device | str = "cpu") -> None:
         self._device = torch.device(device)
         self._model = LandmarkModel().to(self._device).eval()
+        self._changes = BandChangeModel().to(self._device).eval()
 
     def make_clip(self, waveform: Waveform) -> Clip:
         """Prepare a recording for identification.
@@ -94,7 +97,9 @@ class Fingerprinter:
         found = _landmarks(outputs)[0]
         usual = found[:, found[3] == 0]
         return _join([0], [usual], n_frames), CloserLook(
-            _join([0], [found], n_frames), outputs["evidence"][0].cpu().numpy()
+            _join([0], [found], n_frames),
+            outputs["evidence"][0].cpu().numpy(),
+            self._measure_changes(samples),
         )
 
     def make_fingerprints(self, waveforms: Sequence[Waveform]) -> list[Fingerprint]:
@@ -115,7 +120,10 @@ class Fingerprinter:
             else:
                 long.append(i)
         results |= self._long({i: samples[i] for i in long})
-        return [results[i] for i in range(len(samples))]
+        return [
+            replace(results[i], subfingerprints=to_subfingerprints(self._measure_changes(track)))
+            for i, track in enumerate(samples)
+        ]
 
     def _long(self, tracks: dict[int, NDArray[np.float32]]) -> dict[int, Fingerprint]:
         cuts = {i: _GRID.windows(torch.from_numpy(track)) for i, track in tracks.items()}
@@ -132,6 +140,11 @@ class Fingerprinter:
             starts = [k * _GRID.spec.hop // HOP_LENGTH for k in range(len(windows))]
             results[i] = _join(starts, mine, n_frames)
         return results
+
+    def _measure_changes(self, samples: NDArray[np.float32]) -> NDArray[np.float32]:
+        on_device = torch.from_numpy(np.ascontiguousarray(samples)).to(self._device)
+        changes: NDArray[np.float32] = self._changes(on_device).cpu().numpy()
+        return changes
 
     def _forward(self, windows: torch.Tensor) -> list[NDArray[np.float32]]:
         return _landmarks(self._model(windows.to(self._device)))

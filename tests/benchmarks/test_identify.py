@@ -20,9 +20,12 @@ def match(key: str, votes: int, confidence: int) -> IndexMatch:
 
 
 def case(
-    of: Track, first: list[IndexMatch], again: list[IndexMatch], distortion: str = "clean"
+    of: Track,
+    first: list[IndexMatch],
+    again: list[IndexMatch],
+    compared: list[IndexMatch] | None = None,
 ) -> Case:
-    return Case(of, distortion, 5, first, again)
+    return Case(of, "clean", 5, first, again, compared or [])
 
 
 def test_the_second_look_answers_where_the_first_is_unsure() -> None:
@@ -32,6 +35,17 @@ def test_the_second_look_answers_where_the_first_is_unsure() -> None:
     assert sure.final == sure.first
     assert unsure.final == unsure.again
     assert case(a, [], [match("a", 4, 60)]).is_unsure
+
+
+def test_the_third_look_adds_to_the_second_where_that_is_unsure() -> None:
+    a = track("a")
+    compared = [match("a", 0, 75), match("b", 0, 3)]
+    unsure = case(a, [], [match("b", 4, 60), match("a", 3, 10)], compared)
+    assert [(m.track_key, m.confidence) for m in unsure.final] == [("a", 75), ("b", 60)]
+    sure = case(a, [], [match("b", 4, 92)], compared)
+    assert sure.final == sure.again
+    assert [m.track_key for m in unsure.without_own_track().final] == ["b"]
+    assert [m.confidence for m in case(a, [], [], compared).without_own_track().final] == [3]
 
 
 def test_a_track_left_out_is_asked_again_as_an_unknown_one() -> None:
@@ -49,16 +63,25 @@ def test_figures_are_of_the_reported_tracks_and_both_looks_apart() -> None:
         case(track("c"), [match("x", 5, 55)], [match("x", 5, 60)]),
         case(track("u", is_known=False), [match("a", 5, 55)], [match("a", 5, 20)]),
         case(track("v", is_known=False), [match("a", 5, 5)], [match("a", 9, 80)]),
+        case(track("d"), [], [match("x", 5, 20)], [match("d", 0, 80)]),
+        case(track("w", is_known=False), [], [match("a", 5, 20)], [match("a", 0, 70)]),
         case(track("z", is_reported=False), [], []),
     ]
     told = result(cases, 4, {})
-    assert told.rows[-1] == ("all", "nan", "nan", "33.3", "66.7")
+    assert told.rows[-1] == ("all", "nan", "nan", "nan", "25.0", "50.0", "75.0")
     reported = told.values["by_part"]["reported"]
-    assert reported["5 s"]["named"] == 66.7
-    assert reported["5 s"]["first_look"] == 33.3
-    assert reported["unknown"] == {"named_by_first_look": 1, "named": 1, "n": 2}
+    assert reported["5 s"]["named"] == 75.0
+    assert reported["5 s"]["two_looks"] == 50.0
+    assert reported["5 s"]["first_look"] == 25.0
+    assert reported["5 s"]["third_look"] == 0.5
+    assert reported["unknown"] == {
+        "named_by_first_look": 1,
+        "named_by_two_looks": 1,
+        "named": 2,
+        "n": 3,
+    }
     assert told.values["by_part"]["chosen_on"]["5 s"]["named"] == 0.0
-    assert {t.name: t.value for t in told.targets}["false accepts"] == 0.5
+    assert {t.name: t.value for t in told.targets}["false accepts"] == pytest.approx(2 / 3)
 
 
 def test_the_interval_is_over_tracks() -> None:
@@ -79,12 +102,26 @@ def test_the_fit_finds_the_calibration_and_hears_nothing_of_what_is_reported() -
         p = 1 / (1 + np.exp(5 + 2.0 * np.log(length_s) - 1.5 * support))
         is_right = rng.random() < p if not own.is_reported else False
         found = IndexMatch(own.key if is_right else "x", 4, 0, support, 0.0, 1.0, 0)
-        cases.append(Case(own, "clean", length_s, [], [found]))
+        q = 1 / (1 + np.exp(9 - 1.2 * support))
+        like = IndexMatch(
+            own.key if rng.random() < q and not own.is_reported else "x",
+            0,
+            0,
+            0.0,
+            0.0,
+            1.0,
+            0,
+            likeness=support,
+        )
+        cases.append(Case(own, "clean", length_s, [], [found], [like]))
         sure = IndexMatch("x", 90, 0, 9.0, 0.0, 1.0, 99)
-        cases.append(Case(own, "clean", length_s, [sure], [sure]))
-    assert fit(cases, 50)["length"] == pytest.approx(-2.0, abs=0.3)
-    assert fit(cases, 50)["support"] == pytest.approx(1.5, abs=0.15)
-    assert fit([one for one in cases if one.track.is_reported], 50) == {}
+        cases.append(Case(own, "clean", length_s, [sure], [sure], [sure]))
+    fitted = fit(cases, 50)
+    assert fitted["evidence"]["length"] == pytest.approx(-2.0, abs=0.3)
+    assert fitted["evidence"]["support"] == pytest.approx(1.5, abs=0.15)
+    assert fitted["likeness"]["likeness"] == pytest.approx(1.2, abs=0.15)
+    reported = fit([one for one in cases if one.track.is_reported], 50)
+    assert reported == {"evidence": {}, "likeness": {}}
 
 
 def test_a_room_rings_on_and_other_music_keeps_its_distance() -> None:

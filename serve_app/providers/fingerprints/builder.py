@@ -1,7 +1,7 @@
 """Builds a fingerprint index step by step, while replicas go on reading it."""
 
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -106,6 +106,7 @@ class FingerprintIndexBuilder:
         self._track_starts.append(self._timeline)
         self._parts.append((hashes, frames + np.uint32(self._timeline)))
         self._landmarks.append(to_blocks(fingerprint, span))
+        self._subfingerprints.append(fingerprint.subfingerprints)
         self._timeline += span
         self._n_buffered += len(hashes)
         return len(hashes)
@@ -170,6 +171,7 @@ class FingerprintIndexBuilder:
         self._track_starts: list[int] = []
         self._parts: list[_Part] = []
         self._landmarks: list[LandmarkBlocks] = []
+        self._subfingerprints: list[NDArray[np.uint64]] = []
         self._buffer_dropped: list[int] = []
         self._timeline = 0
         self._n_buffered = 0
@@ -187,6 +189,7 @@ class FingerprintIndexBuilder:
             _by_shard(hashes, positions),
             sum(len(part.frames) for part in self._landmarks),
             self._landmarks,
+            self._subfingerprints,
         )
         entry = replace(entry, dropped=tuple(self._buffer_dropped))
         dropped = set(self._buffer_dropped)
@@ -205,6 +208,7 @@ class FingerprintIndexBuilder:
         shards: Iterator[_Part],
         n_landmarks: int,
         landmarks: Iterable[LandmarkBlocks],
+        subfingerprints: Sequence[NDArray[np.uint64]],
     ) -> SegmentEntry:
         name = f"segment-{new_ulid().lower()}"
         write_segment(
@@ -216,6 +220,7 @@ class FingerprintIndexBuilder:
             shards,
             n_landmarks,
             landmarks,
+            subfingerprints,
         )
         return SegmentEntry(name, len(keys), n_postings)
 
@@ -226,6 +231,7 @@ class FingerprintIndexBuilder:
         starts: list[int] = []
         moves: list[NDArray[np.int64]] = []
         landmarks: list[LandmarkBlocks] = []
+        subfingerprints: list[NDArray[np.uint64]] = []
         timeline = 0
         for segment, dropped in sources:
             ends = np.append(segment.track_starts[1:], segment.n_frames)
@@ -238,6 +244,7 @@ class FingerprintIndexBuilder:
                 starts.append(timeline)
                 begin, end = int(segment.track_starts[i]), int(ends[i])
                 landmarks.append(segment.landmarks.blocks(begin, end))
+                subfingerprints.append(segment.subfingerprints.of(i))
                 timeline += end - begin
             moves.append(move)
         if timeline > MOST_FRAMES:
@@ -255,6 +262,7 @@ class FingerprintIndexBuilder:
             shards,
             sum(len(part.frames) for part in landmarks),
             landmarks,
+            subfingerprints,
         )
         gone = {e.name for e in entries}
         self._entries = [e for e in self._entries if e.name not in gone] + [merged]

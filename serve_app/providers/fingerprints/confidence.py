@@ -1,4 +1,4 @@
-"""How surely a clip is of a track: by votes and evidence, and in doubt by evidence alone."""
+"""How surely a clip is of a track: by votes, by evidence, and by how alike the two change."""
 
 import math
 
@@ -39,6 +39,18 @@ def evidence_confidence(support: float, spans: int, length_s: float, n_tracks: i
     odds = -6.4 + 5.0 * math.log1p(spans) - 2.9 * math.log(max(length_s, SHORTEST_S))
     odds += SUPPORT_WEIGHT * min(support, MOST_SUPPORT)
     return _percent(odds - TRACKS_WEIGHT * math.log(max(n_tracks, 1)))
+
+
+def likeness_confidence(likeness: float, support: float, n_tracks: int) -> int:
+    """Give the probability that a clip's likeness to a place and its evidence make for, in percent.
+
+    A logistic regression, fitted to the five best places of the clips that votes and evidence left
+    in doubt, on the same tracks (-12.4, 1.3, 1.9), and moved towards caution, until no unknown clip
+    was named that was not before. The best place is one of all tracks', so the odds fall in
+    proportion to their number.
+    """
+    odds = -13.4 + 1.3 * likeness + 1.9 * min(support, MOST_SUPPORT)
+    return _percent(odds - math.log(max(n_tracks, 1)))
 
 
 def _percent(odds: float) -> int:

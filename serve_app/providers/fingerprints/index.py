@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +10,14 @@ from numpy.typing import NDArray
 
 from models.fingerprint.hashes import QueryHashes, query_hashes
 from models.fingerprint.landmarks import FRAME_S, CloserLook, Fingerprint
+from models.fingerprint.subfingerprints import HOP_FRAMES
 from models.fingerprint.support import Contrast, contrast, supports, surroundings
-from serve_app.providers.fingerprints.confidence import evidence_confidence, votes_confidence
+from serve_app.providers.fingerprints.comparison import Compared, compare
+from serve_app.providers.fingerprints.confidence import (
+    evidence_confidence,
+    likeness_confidence,
+    votes_confidence,
+)
 from serve_app.providers.fingerprints.manifest import (
     FILE_NAME,
     FingerprintIndexError,
@@ -44,10 +50,12 @@ class IndexMatch:
         score: Triplets of the clip that fit.
         spans: Half-seconds of the clip that they begin in.
         support: By how many deviations the clip's evidence is larger there than elsewhere in the
-            track; 0 where votes alone were weighed.
+            track; 0 where it was not weighed.
         offset_s: Where in the track the clip begins.
         speed: Playback speed of the clip; 1 is the track's own.
         confidence: Probability in percent that the clip is of this track, 0 to 100.
+        likeness: By how many deviations the clip's band changes are more like the track's there
+            than is usual in this index; 0 where they were not compared.
     """
 
     track_key: str
@@ -57,6 +65,7 @@ class IndexMatch:
     offset_s: float
     speed: float
     confidence: int
+    likeness: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,13 +91,22 @@ def _match(found: Found, support: float | None, confidence: int) -> IndexMatch:
     )
 
 
-def _best(matches: Iterable[IndexMatch]) -> list[IndexMatch]:
+def best(matches: Iterable[IndexMatch]) -> list[IndexMatch]:
     """Give the best matches, each track once, as surely as it was found."""
     ranked = sorted(matches, key=lambda match: (-match.confidence, -match.support, -match.score))
-    best: dict[str, IndexMatch] = {}
+    of_track: dict[str, IndexMatch] = {}
     for match in ranked:
-        best.setdefault(match.track_key, match)
-    return list(best.values())[:N_MATCHES]
+        of_track.setdefault(match.track_key, match)
+    return list(of_track.values())[:N_MATCHES]
+
+
+def _found(compared: Compared) -> Found:
+    """Give the place of a comparison as a candidate that no vote is for."""
+    segment = compared.segment
+    start = float(segment.track_starts[compared.track])
+    offset = start + compared.place * HOP_FRAMES
+    candidate = Candidate(votes=0, spans=0, offset=offset, position=int(offset), speed=0.0)
+    return Found(segment.keys[compared.track], candidate, segment, start)
 
 
 def _supports(found: list[Found], evidence: NDArray[np.int8]) -> list[float | None]:
@@ -191,22 +209,40 @@ class FingerprintIndex:
         if by_votes and by_votes[0].confidence >= SURE:
             return by_votes
         again = self.look_up(query_hashes(closer.landmarks, is_dense=True))
-        return self.by_evidence([*found, *again], closer.evidence)
+        by_evidence = self.by_evidence([*found, *again], closer.evidence)
+        if by_evidence and by_evidence[0].confidence >= SURE:
+            return by_evidence
+        return best([*by_evidence, *self.by_likeness(closer)])
 
     def by_votes(self, found: list[Found], evidence: NDArray[np.int8]) -> list[IndexMatch]:
         """Weigh what a look-up has found by its votes; evidence may lower what they are sure of."""
         matches = [(one, self._by_votes(one)) for one in found]
         sure = [one for one, match in matches if match.confidence >= SURE]
         doubtful = [match for _, match in matches if match.confidence < SURE]
-        return _best([*doubtful, *map(self._by_votes, sure, _supports(sure, evidence))])
+        return best([*doubtful, *map(self._by_votes, sure, _supports(sure, evidence))])
 
     def by_evidence(self, found: list[Found], evidence: NDArray[np.int8]) -> list[IndexMatch]:
         """Weigh what look-ups have found by a clip's evidence, or votes where it says nothing."""
         length_s = evidence.shape[1] * FRAME_S
-        return _best(
+        return best(
             self._by_votes(one) if support is None else self._by_support(one, support, length_s)
             for one, support in zip(found, _supports(found, evidence), strict=True)
         )
+
+    def by_likeness(self, closer: CloserLook) -> list[IndexMatch]:
+        """Compare a clip's band changes with those of all tracks, and weigh the best places."""
+        compared = compare(self._segments, closer.changes)[:N_MATCHES]
+        found = [_found(one) for one in compared]
+        supports_there = _supports(found, closer.evidence)
+        return [
+            replace(
+                _match(one, support, likeness_confidence(likeness, support or 0.0, self.n_tracks)),
+                likeness=likeness,
+            )
+            for one, support, likeness in zip(
+                found, supports_there, (c.likeness for c in compared), strict=True
+            )
+        ]
 
     def _by_votes(self, found: Found, support: float | None = None) -> IndexMatch:
         votes, spans = found.candidate.votes, found.candidate.spans
@@ -218,18 +254,18 @@ class FingerprintIndex:
 
     def look_up(self, wanted: QueryHashes) -> list[Found]:
         """Give the best candidates of tracks, each track once, by falling votes."""
-        best: dict[str, Found] = {}
+        of_track: dict[str, Found] = {}
         for segment, dropped in self._segments:
             hits = segment.look_up(wanted.hashes, MOST_POSTINGS)
             candidates = find_candidates(hits.positions, wanted.triplets[hits.rows], wanted.frames)
             tracks = segment.track_of(np.array([c.position for c in candidates], np.int64))
             for candidate, track in zip(candidates, tracks.tolist(), strict=True):
                 key = segment.keys[track]
-                known = best.get(key)
+                known = of_track.get(key)
                 if track in dropped or (known and known.candidate.votes >= candidate.votes):
                     continue
-                best[key] = Found(key, candidate, segment, float(segment.track_starts[track]))
-        ranked = sorted(best.values(), key=lambda one: -one.candidate.votes)
+                of_track[key] = Found(key, candidate, segment, float(segment.track_starts[track]))
+        ranked = sorted(of_track.values(), key=lambda one: -one.candidate.votes)
         return ranked[:N_CANDIDATES]
 
     def _current_stamp(self) -> tuple[int, int]:

@@ -6,7 +6,8 @@ anchor on one timeline of all the segment's tracks, in frames: 4 bytes name trac
 
 Files of a segment: ``tracks.json`` (keys), ``track_starts.npy``, ``n_frames.npy`` (the timeline's
 length), and per shard ``starts-SS.npy`` (uint32 ``[buckets + 1]``), ``tags-SS.npy`` and
-``positions-SS.npy`` (uint32). Beside them lie the tracks' landmarks (`kept_landmarks`).
+``positions-SS.npy`` (uint32). Beside them lie the tracks' landmarks (`kept_landmarks`) and their
+sub-fingerprints (`kept_subfingerprints`).
 """
 
 import json
@@ -24,6 +25,10 @@ from serve_app.providers.fingerprints.kept_landmarks import (
     KeptLandmarks,
     LandmarkBlocks,
     write_landmarks,
+)
+from serve_app.providers.fingerprints.kept_subfingerprints import (
+    KeptSubfingerprints,
+    write_subfingerprints,
 )
 from serve_app.providers.fingerprints.mapped import map_array
 
@@ -71,10 +76,12 @@ class Segment:
             [array for array, _ in mapped] for mapped in (starts, tags, positions)
         )
         self.landmarks = KeptLandmarks(folder)
+        self.subfingerprints = KeptSubfingerprints(folder)
         self._directory = [*(pages for _, pages in starts), self.landmarks.directory]
         self._postings = [
             *(pages for _, pages in (*tags, *positions)),
             *self.landmarks.landmark_pages,
+            self.subfingerprints.pages,
         ]
         self._bucket_bits = int(self._starts[0].size - 1).bit_length() - 1
         self.n_postings = sum(len(p) for p in self._positions)
@@ -144,6 +151,7 @@ def write_segment(
     shards: Iterator[tuple[NDArray[np.uint32], NDArray[np.uint32]]],
     n_landmarks: int,
     landmarks: Iterable[LandmarkBlocks],
+    subfingerprints: Sequence[NDArray[np.uint64]],
 ) -> None:
     """Write a segment into an empty folder.
 
@@ -156,6 +164,7 @@ def write_segment(
         shards: `N_SHARDS` times the hashes and positions of a shard, in any order.
         n_landmarks: Of all tracks together.
         landmarks: Of the whole timeline, part by part.
+        subfingerprints: uint64, one array per track.
     """
     folder.mkdir(parents=True, exist_ok=True)
     wanted = int(max(n_postings, 1) / N_SHARDS / POSTINGS_PER_BUCKET).bit_length()
@@ -172,6 +181,7 @@ def write_segment(
         np.save(folder / f"tags-{s:02}.npy", tags)
         np.save(folder / f"positions-{s:02}.npy", positions[order].astype(np.uint32))
     write_landmarks(folder, n_landmarks, landmarks)
+    write_subfingerprints(folder, subfingerprints)
     np.save(folder / "track_starts.npy", track_starts.astype(np.int64))
     np.save(folder / "n_frames.npy", np.int64(n_frames))
     (folder / "tracks.json").write_text(json.dumps(list(keys)), "utf-8")

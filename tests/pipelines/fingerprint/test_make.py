@@ -7,6 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from models.fingerprint.landmarks import FRAME_S, LOWEST_BIN, N_BINS, N_FFT, SAMPLE_RATE
+from models.fingerprint.subfingerprints import HOP_LENGTH, N_BANDS, correlate, weigh
 from pipelines.audio.waveform import AudioTooShortError, Waveform
 from pipelines.fingerprint.clip import EXCERPT_RATE, EXCERPT_S
 from pipelines.fingerprint.make import (
@@ -65,6 +66,23 @@ def test_a_batch_equals_each_recording_alone(fingerprinter: Fingerprinter) -> No
         assert found.n_frames == alone.n_frames
         np.testing.assert_allclose(found.frames, alone.frames, atol=1e-3)
         np.testing.assert_allclose(found.pitches, alone.pitches, atol=1e-4)
+        np.testing.assert_array_equal(found.subfingerprints, alone.subfingerprints)
+    assert [len(found.subfingerprints) for found in together] == [315, 35, 0, 259]
+
+
+def test_a_clip_in_noise_is_most_like_its_place_in_the_track(fingerprinter: Fingerprinter) -> None:
+    audio = music(5, 60)
+    (whole,) = fingerprinter.make_fingerprints([Waveform(audio[None])])
+    start = 200
+    begin = start * HOP_LENGTH * (RATE // SAMPLE_RATE)
+    clip = audio[begin : begin + 8 * RATE]
+    noise = np.random.default_rng(0).standard_normal(len(clip)).astype(np.float32)
+    noisy = clip + noise * np.sqrt(np.mean(np.square(clip)))
+    changes = fingerprinter.make_query(Waveform(noisy[None]))[1].changes
+    places = np.arange(len(whole.subfingerprints) - len(changes) + 1)
+    correlation = correlate(whole.subfingerprints, places, weigh(changes))
+    assert correlation.argmax() == start
+    assert correlation[start] > 5 * correlation.std()
 
 
 def test_a_query_holds_the_usual_landmarks_and_the_dense_ones(fingerprinter: Fingerprinter) -> None:
@@ -79,6 +97,7 @@ def test_a_query_holds_the_usual_landmarks_and_the_dense_ones(fingerprinter: Fin
     nothing, also_nothing = fingerprinter.make_query(Waveform(music(8, 0.05)[None]))
     assert (len(nothing), len(also_nothing.landmarks)) == (0, 0)
     assert also_nothing.evidence.shape == (N_BINS, 0)
+    assert also_nothing.changes.shape == (0, N_BANDS)
 
 
 def test_evidence_shows_landmarks_that_noise_hides(fingerprinter: Fingerprinter) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from models.fingerprint.hashes import query_hashes
 from models.fingerprint.landmarks import (
@@ -17,6 +18,7 @@ from models.fingerprint.landmarks import (
     CloserLook,
     Fingerprint,
 )
+from models.fingerprint.subfingerprints import to_subfingerprints
 from pipelines.fingerprint.clip import Clip
 from serve_app.domain.identity import TrackIdentity
 from serve_app.domain.providers import ProviderUnavailableError
@@ -238,6 +240,7 @@ def test_of_too_many_postings_those_of_rare_hashes_are_read(tmp_path: Path) -> N
         iter([(hashes, positions), *[(none, none)] * (N_SHARDS - 1)]),
         0,
         [to_blocks(Fingerprint(*[np.zeros(0, np.float32)] * 3, 2048), 2048)],
+        [np.zeros(0, np.uint64)],
     )
     wanted = np.array([frequent, rare])
     some = Segment(tmp_path).look_up(wanted, 50 * N_SHARDS)
@@ -266,6 +269,67 @@ def test_silence_is_not_looked_at_in_vain(index: FingerprintIndex) -> None:
     )
     found = index.query(worn, closer(silence, excerpt(TRACKS["track-3"], 20, 4)))
     assert found[0].track_key == "track-3"
+
+
+def changing(seed: int, seconds: float = 60.0) -> tuple[Fingerprint, NDArray[np.float32]]:
+    """A track, and how its bands change."""
+    rows = round(8 * seconds)
+    changes = np.random.default_rng(seed).standard_normal((rows, 64)).astype(np.float32)
+    return replace(track(seed, seconds), subfingerprints=to_subfingerprints(changes)), changes
+
+
+def in_noise(changes: NDArray[np.float32], start: int = 200, length: int = 75) -> CloserLook:
+    """A clip whose landmarks are all lost, and whose changes are in three times as much noise."""
+    clip = changes[start : start + length]
+    noise = np.random.default_rng(start).standard_normal(clip.shape).astype(np.float32)
+    lost = track(777, 10)
+    return replace(closer(lost, lost), changes=clip + 3 * noise)
+
+
+@pytest.fixture(scope="module")
+def changing_index(tmp_path_factory: pytest.TempPathFactory) -> FingerprintIndex:
+    folder = tmp_path_factory.mktemp("changing")
+    with FingerprintIndexBuilder(folder) as builder:
+        builder.build((f"track-{i}", changing(i)[0]) for i in range(20))
+    return FingerprintIndex.open(folder)
+
+
+@pytest.mark.parametrize("number", [0, 7, 19])
+def test_where_all_landmarks_are_lost_the_changes_tell(
+    changing_index: FingerprintIndex, number: int
+) -> None:
+    look = in_noise(changing(number)[1])
+    best, *rest = changing_index.query(look.landmarks, look)
+    assert best.track_key == f"track-{number}"
+    assert best.confidence >= 50
+    assert best.likeness > 10
+    assert best.offset_s == pytest.approx(200 * 1378 / 11_025, abs=0.001)
+    assert (best.score, best.speed) == (0, 1)
+    assert all(match.confidence < 10 for match in rest)
+    by_landmarks = changing_index.query(look.landmarks, closer(look.landmarks, look.landmarks))
+    assert all(match.confidence < 50 for match in by_landmarks)
+
+
+def test_changes_of_a_stranger_name_nothing(changing_index: FingerprintIndex) -> None:
+    for number in range(100, 120):
+        look = in_noise(changing(number)[1])
+        assert not named(changing_index.query(look.landmarks, look))
+
+
+def named(matches: list[IndexMatch]) -> list[IndexMatch]:
+    return [match for match in matches if match.confidence >= 50]
+
+
+def test_what_landmarks_are_sure_of_is_not_compared(
+    changing_index: FingerprintIndex, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, changes = changing(3)
+    clip = excerpt(whole, 20)
+    look = replace(closer(clip, clip), changes=changes[160:240])
+    by_likeness = changing_index.by_likeness(look)
+    assert by_likeness[0].track_key == "track-3"
+    monkeypatch.setattr(changing_index, "by_likeness", None)
+    assert changing_index.query(clip, look)[0].track_key == "track-3"
 
 
 def test_what_is_sure_is_not_asked_again(index: FingerprintIndex) -> None:
@@ -306,7 +370,15 @@ def test_warming_reads_the_postings_where_there_is_room(
     assert _resident(tmp_path) == set()
     index.warm()
     assert _resident(tmp_path) == (
-        {"starts", "tags", "positions", "block_starts", "landmark_frames", "landmark_bins"}
+        {
+            "starts",
+            "tags",
+            "positions",
+            "block_starts",
+            "landmark_frames",
+            "landmark_bins",
+            "subfingerprints",
+        }
         if share
         else {"starts", "block_starts"}
     )

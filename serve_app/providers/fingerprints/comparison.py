@@ -1,0 +1,131 @@
+"""The last look: a clip's band changes against every place of every track."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from models.fingerprint.subfingerprints import correlate, distances, to_subfingerprints, weigh
+from serve_app.providers.fingerprints.segment import Segment
+
+SHORTEST = 12
+"""Sub-fingerprints of a clip, 1.5 s, under which nothing is compared."""
+MOST_COMPARED = 700_000_000
+"""Pairs of sub-fingerprints in one look: half a second of a core. A clip of 10 s is compared whole
+with 5,000 tracks of 210 s, and every second, or third, in a larger index; see `SHORTEST`."""
+N_NEAREST = 64
+"""Tracks with the fewest different bits, which are looked at closely."""
+N_USUAL = 1024
+"""Places, spread over the index, that tell what is usual for a clip."""
+FEWEST_USUAL = 200
+"""With fewer, half a minute of music, nothing tells what is usual."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """A place that a clip's changes are like.
+
+    Attributes:
+        segment: Whose track it is in.
+        track: Its number in the segment.
+        place: Which sub-fingerprint of the track the clip begins at.
+        likeness: By how many standard deviations the clip is more like it than like other places.
+    """
+
+    segment: Segment
+    track: int
+    place: int
+    likeness: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Nearest:
+    segment: Segment
+    track: int
+    place: int
+    distance: int
+
+
+def compare(
+    segments: Sequence[tuple[Segment, frozenset[int]]], changes: NDArray[np.float32]
+) -> list[Compared]:
+    """Find the tracks that a clip is most like.
+
+    Args:
+        segments: With the tracks of each that do not count.
+        changes: Of the clip; see `models.fingerprint.subfingerprints`.
+
+    Returns:
+        At most `N_NEAREST` tracks, the most alike first. None for silence, for a short clip, and in
+        an index that is too small or too large.
+    """
+    asked = to_subfingerprints(changes)
+    n_rows = sum(len(segment.subfingerprints.rows) for segment, _ in segments)
+    every = -(-n_rows * len(asked) // MOST_COMPARED)
+    if not n_rows or not asked.any() or len(asked) < SHORTEST * every:
+        return []
+    weights = weigh(changes)
+    usual = np.concatenate([_usual(segment, weights, n_rows) for segment, _ in segments])
+    if len(usual) < FEWEST_USUAL or usual.std() == 0:
+        return []
+    nearest = [
+        one for segment, dropped in segments for one in _nearest(segment, dropped, asked, every)
+    ]
+    nearest = sorted(nearest, key=lambda one: one.distance)[:N_NEAREST]
+    mean, deviation = float(usual.mean()), float(usual.std())
+    found = [
+        Compared(one.segment, one.track, place, (correlation - mean) / deviation)
+        for one in nearest
+        for correlation, place in [_closest(one, weights)]
+    ]
+    return sorted(found, key=lambda one: -one.likeness)
+
+
+def _usual(segment: Segment, weights: NDArray[np.float32], n_rows: int) -> NDArray[np.float32]:
+    """Correlations at evenly spread places of a segment, those of silence left out."""
+    rows = segment.subfingerprints.rows
+    n_places = len(rows) - len(weights) + 1
+    if n_places < 1:
+        return np.zeros(0, np.float32)
+    wanted = min(n_places, -(-N_USUAL * len(rows) // n_rows))
+    places = np.linspace(0, n_places - 1, wanted).astype(np.int64)
+    return correlate(rows, places[rows[places] != 0], weights)
+
+
+def _nearest(
+    segment: Segment, dropped: frozenset[int], asked: NDArray[np.uint64], every: int
+) -> list[_Nearest]:
+    """Give the tracks of a segment that differ least, each with its best place."""
+    starts = segment.subfingerprints.starts
+    n_places = np.diff(starts) - len(asked) + 1
+    is_asked = n_places > 0
+    is_asked[list(dropped)] = False
+    tracks = np.flatnonzero(is_asked)
+    if not len(tracks):
+        return []
+    differs = distances(segment.subfingerprints.rows, asked, every)
+    begins = starts[tracks]
+    ends = begins + n_places[tracks]
+    # From each track's first place to its last, and, every second one, on to the next track's.
+    edges = np.stack([begins, ends], axis=1).ravel()[:-1]
+    least = np.minimum.reduceat(differs[: ends[-1]], edges)[::2]
+    return [
+        _Nearest(
+            segment,
+            int(tracks[i]),
+            int(differs[begins[i] : ends[i]].argmin()),
+            int(least[i]),
+        )
+        for i in np.argsort(least, kind="stable")[:N_NEAREST].tolist()
+    ]
+
+
+def _closest(near: _Nearest, weights: NDArray[np.float32]) -> tuple[float, int]:
+    """Give the correlation at a place or one beside it, whichever is larger, and which it was."""
+    rows = near.segment.subfingerprints.of(near.track)
+    beside = np.arange(near.place - 1, near.place + 2)
+    places = beside[(beside >= 0) & (beside <= len(rows) - len(weights))]
+    found = correlate(rows, places, weights)
+    best = int(found.argmax())
+    return float(found[best]), int(places[best])

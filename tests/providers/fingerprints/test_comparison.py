@@ -1,0 +1,167 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from models.fingerprint.landmarks import Fingerprint
+from models.fingerprint.subfingerprints import N_BANDS
+from serve_app.providers.fingerprints import comparison
+from serve_app.providers.fingerprints.builder import FingerprintIndexBuilder
+from serve_app.providers.fingerprints.comparison import Compared, compare
+from serve_app.providers.fingerprints.manifest import read_manifest
+from serve_app.providers.fingerprints.segment import Segment
+
+NOTHING = np.zeros(0, np.float32)
+LENGTH = 240
+"""Sub-fingerprints of a track: half a minute."""
+
+
+def changes_of(seed: int, n: int = LENGTH) -> NDArray[np.float32]:
+    return np.random.default_rng(seed).standard_normal((n, N_BANDS)).astype(np.float32)
+
+
+def fingerprint(changes: NDArray[np.float32]) -> Fingerprint:
+    rows = np.packbits(changes > 0, axis=1).view(np.uint64)[:, 0]
+    return Fingerprint(NOTHING, NOTHING, NOTHING, 1000, rows)
+
+
+def in_noise(clip: NDArray[np.float32], seed: int = 99) -> NDArray[np.float32]:
+    """Four times as much noise."""
+    return clip + 4 * changes_of(seed, len(clip))
+
+
+def open_all(folder: Path) -> list[tuple[Segment, frozenset[int]]]:
+    entries = read_manifest(folder).segments
+    return [(Segment(folder / e.name), frozenset(e.dropped)) for e in entries]
+
+
+def keys(found: list[Compared]) -> list[str]:
+    return [one.segment.keys[one.track] for one in found]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Three segments of four tracks each."""
+    for part in range(3):
+        with FingerprintIndexBuilder(tmp_path) as builder:
+            builder.build(
+                (f"track-{i}", fingerprint(changes_of(i))) for i in range(4 * part, 4 * part + 4)
+            )
+    return tmp_path
+
+
+@pytest.mark.parametrize("number", range(12))
+def test_a_clip_in_noise_is_most_like_its_place(folder: Path, number: int) -> None:
+    segments = open_all(folder)
+    assert len(segments) == 3
+    best, *rest = compare(segments, in_noise(changes_of(number)[100:140]))
+    assert keys([best]) == [f"track-{number}"]
+    assert best.place == 100
+    assert best.likeness > 7
+    assert rest[0].likeness < 5
+
+
+def test_each_track_is_told_once_the_most_alike_first(folder: Path) -> None:
+    found = compare(open_all(folder), in_noise(changes_of(3)[10:50]))
+    assert sorted(keys(found)) == sorted(f"track-{i}" for i in range(12))
+    likeness = [one.likeness for one in found]
+    assert likeness == sorted(likeness, reverse=True)
+
+
+def test_a_stranger_is_like_nothing(folder: Path) -> None:
+    best = max(compare(open_all(folder), changes_of(i, 80))[0].likeness for i in range(50, 80))
+    assert best < 5.5
+
+
+def test_a_removed_track_is_not_found(folder: Path) -> None:
+    with FingerprintIndexBuilder(folder) as builder:
+        builder.remove("track-5")
+        builder.commit()
+    found = compare(open_all(folder), changes_of(5)[:80])
+    assert "track-5" not in keys(found)
+    assert found[0].likeness < 5.5
+
+
+@pytest.mark.parametrize("number", [0, 2, 3, 11])
+def test_a_removed_track_leaves_the_others_as_they_are(folder: Path, number: int) -> None:
+    clip = changes_of(number)[30:70]
+    before = compare(open_all(folder), clip)
+    with FingerprintIndexBuilder(folder) as builder:
+        builder.remove(f"track-{number}")
+        builder.commit()
+    after = compare(open_all(folder), clip)
+    assert keys(after) == keys(before)[1:]
+    assert [one.place for one in after] == [one.place for one in before[1:]]
+
+
+def test_merging_changes_no_answer(folder: Path) -> None:
+    clip = in_noise(changes_of(9)[60:100])
+    before = compare(open_all(folder), clip)
+    with FingerprintIndexBuilder(folder, most_segments=1) as builder:
+        builder.remove("track-0")
+        builder.commit()
+    (segment,) = open_all(folder)
+    assert len(segment[0].subfingerprints.rows) == 11 * LENGTH
+    after = compare([segment], clip)
+    assert (keys(after)[0], after[0].place) == (keys(before)[0], before[0].place)
+    assert after[0].likeness == pytest.approx(before[0].likeness, rel=0.1)
+
+
+def test_no_place_lies_across_two_tracks(folder: Path) -> None:
+    ((first, dropped), *_) = open_all(folder)
+    across = np.concatenate([changes_of(0)[-20:], changes_of(1)[:20]])
+    for one in compare([(first, dropped)], across):
+        assert one.place + len(across) <= LENGTH
+        assert one.likeness < 5.5
+
+
+def test_a_track_that_is_shorter_than_the_clip_is_passed_over(tmp_path: Path) -> None:
+    with FingerprintIndexBuilder(tmp_path) as builder:
+        builder.add("short", fingerprint(changes_of(1, 30)))
+        builder.add("silent", fingerprint(changes_of(1, 0)))
+        builder.add("long", fingerprint(changes_of(2, 600)))
+        builder.commit()
+    assert keys(compare(open_all(tmp_path), changes_of(2, 600)[300:340])) == ["long"]
+
+
+@pytest.mark.parametrize(
+    "clip",
+    [np.zeros((80, N_BANDS), np.float32), changes_of(0, 11), np.zeros((0, N_BANDS), np.float32)],
+    ids=["silence", "a second", "nothing"],
+)
+def test_too_little_is_not_compared(folder: Path, clip: NDArray[np.float32]) -> None:
+    assert compare(open_all(folder), clip) == []
+
+
+def test_an_index_of_seconds_tells_nothing(tmp_path: Path) -> None:
+    with FingerprintIndexBuilder(tmp_path) as builder:
+        builder.add("jingle", fingerprint(changes_of(0, 100)))
+        builder.commit()
+    assert compare(open_all(tmp_path), changes_of(0, 100)[10:50]) == []
+    assert compare([], changes_of(0)) == []
+
+
+def test_in_a_large_index_fewer_are_compared_and_then_none(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    n_pairs = 12 * LENGTH * 80
+    clip = in_noise(changes_of(7)[100:180])
+    asked: list[int] = []
+    count = comparison.distances
+
+    def counted(kept: NDArray[np.uint64], wanted: NDArray[np.uint64], every: int) -> object:
+        asked.append(every)
+        return count(kept, wanted, every)
+
+    monkeypatch.setattr(comparison, "distances", counted)
+    for part, every in ((1.0, 1), (0.4, 3), (0.16, 7)):
+        monkeypatch.setattr(comparison, "MOST_COMPARED", round(part * n_pairs))
+        found = compare(open_all(folder), clip)
+        if comparison.SHORTEST * every <= 80:
+            assert keys(found)[0] == "track-7"
+            assert set(asked) == {every}
+        else:
+            assert found == []
+            assert asked == []
+        asked.clear()
