@@ -82,27 +82,29 @@ def to_subfingerprints(changes: NDArray[np.float32]) -> NDArray[np.uint64]:
 
 
 def distances(
-    kept: NDArray[np.uint64], asked: NDArray[np.uint64], every: int = 1
+    kept: NDArray[np.uint64], asked: NDArray[np.uint64], step: int = 1
 ) -> NDArray[np.uint16]:
-    """Count the bits by which a clip differs from what is kept, at every place.
+    """Count the bits by which a clip differs from what is kept.
 
     Args:
         kept: uint64 ``[N]``, sub-fingerprints of tracks.
         asked: uint64 ``[M]``, M ≤ N, those of a clip.
-        every: Compare every so many-th of the clip's alone.
+        step: Take every so many-th of both alone.
 
     Returns:
-        uint16 ``[N - M + 1]``.
+        uint16, at every so many-th place, the last that M or a few less fit into.
     """
-    n_places = len(kept) - len(asked) + 1
+    asked = asked[::step]
+    n_places = (len(kept) - len(asked) * step + step - 1) // step + 1
     found = np.zeros(n_places, np.uint16)
-    differs = np.empty(_PLACES_AT_ONCE, np.uint64)
+    differs, bits = np.empty(_PLACES_AT_ONCE, np.uint64), np.empty(_PLACES_AT_ONCE, np.uint8)
     for begin in range(0, n_places, _PLACES_AT_ONCE):
         part = found[begin : begin + _PLACES_AT_ONCE]
-        for i in range(0, len(asked), every):
-            there = kept[begin + i : begin + i + len(part)]
-            np.bitwise_xor(there, asked[i], out=differs[: len(part)])
-            part += np.bitwise_count(differs[: len(part)])
+        n = len(part)
+        there = np.ascontiguousarray(kept[begin * step : (begin + n + len(asked)) * step : step])
+        for i, wanted in enumerate(asked):
+            np.bitwise_xor(there[i : i + n], wanted, out=differs[:n])
+            part += np.bitwise_count(differs[:n], out=bits[:n])
     return found
 
 
@@ -123,12 +125,19 @@ def correlate(
     Returns:
         ``[P]``, -1 to 1.
     """
-    rows = kept[places[:, None] + np.arange(len(changes))]
-    bits = np.unpackbits(rows.view(np.uint8), axis=1).astype(np.float32)
     weights = changes.reshape(-1)
-    agrees = (2 * (bits @ weights) - weights.sum()) / max(float(np.abs(weights).sum()), 1e-6)
-    correlation: NDArray[np.float32] = agrees
-    return correlation
+    scale = max(float(np.abs(weights).sum()), 1e-6)
+    found = np.zeros(len(places), np.float32)
+    for begin in range(0, len(places), _CORRELATED_AT_ONCE):
+        part = places[begin : begin + _CORRELATED_AT_ONCE]
+        rows = kept[part[:, None] + np.arange(len(changes))]
+        bits = np.unpackbits(rows.view(np.uint8), axis=1).astype(np.float32)
+        found[begin : begin + len(part)] = (2 * (bits @ weights) - weights.sum()) / scale
+    return found
+
+
+_CORRELATED_AT_ONCE = 256
+"""Six MB for a clip of 12 s."""
 
 
 def weigh(changes: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -11,10 +11,12 @@ from serve_app.providers.fingerprints.segment import Segment
 
 SHORTEST = 12
 """Sub-fingerprints of a clip, 1.5 s, under which nothing is compared."""
-MOST_COMPARED = 700_000_000
-"""Pairs of sub-fingerprints in one look: half a second of a core. A clip of 10 s is compared whole
-with 5,000 tracks of 210 s, and every second, or third, in a larger index; see `SHORTEST`."""
-N_NEAREST = 64
+MOST_COMPARED = 300_000_000
+"""Pairs of sub-fingerprints in one look: .2 s of a core."""
+STEPS = (1, 2, 3)
+"""Of a clip and of the tracks every so many-th sub-fingerprint is compared: all if that keeps the
+bound, as for a clip of 10 s with 2,400 tracks of 210 s; up to 9,500 and up to 21,000 if not."""
+N_NEAREST = 512
 """Tracks with the fewest different bits, which are looked at closely."""
 N_USUAL = 1024
 """Places, spread over the index, that tell what is usual for a clip."""
@@ -43,7 +45,7 @@ class Compared:
 class _Nearest:
     segment: Segment
     track: int
-    place: int
+    row: int
     distance: int
 
 
@@ -62,22 +64,23 @@ def compare(
     """
     asked = to_subfingerprints(changes)
     n_rows = sum(len(segment.subfingerprints.rows) for segment, _ in segments)
-    every = -(-n_rows * len(asked) // MOST_COMPARED)
-    if not n_rows or not asked.any() or len(asked) < SHORTEST * every:
+    n_pairs = n_rows * len(asked)
+    step = next((step for step in STEPS if n_pairs <= MOST_COMPARED * step**2), None)
+    if step is None or not n_pairs or not asked.any() or len(asked) < SHORTEST:
         return []
     weights = weigh(changes)
     usual = np.concatenate([_usual(segment, weights, n_rows) for segment, _ in segments])
     if len(usual) < FEWEST_USUAL or usual.std() == 0:
         return []
     nearest = [
-        one for segment, dropped in segments for one in _nearest(segment, dropped, asked, every)
+        one for segment, dropped in segments for one in _nearest(segment, dropped, asked, step)
     ]
     nearest = sorted(nearest, key=lambda one: one.distance)[:N_NEAREST]
     mean, deviation = float(usual.mean()), float(usual.std())
     found = [
         Compared(one.segment, one.track, place, (correlation - mean) / deviation)
         for one in nearest
-        for correlation, place in [_closest(one, weights)]
+        for correlation, place in [_closest(one, weights, step)]
     ]
     return sorted(found, key=lambda one: -one.likeness)
 
@@ -94,19 +97,19 @@ def _usual(segment: Segment, weights: NDArray[np.float32], n_rows: int) -> NDArr
 
 
 def _nearest(
-    segment: Segment, dropped: frozenset[int], asked: NDArray[np.uint64], every: int
+    segment: Segment, dropped: frozenset[int], asked: NDArray[np.uint64], step: int
 ) -> list[_Nearest]:
     """Give the tracks of a segment that differ least, each with its best place."""
     starts = segment.subfingerprints.starts
-    n_places = np.diff(starts) - len(asked) + 1
-    is_asked = n_places > 0
+    begins = -(-starts[:-1] // step)
+    ends = (starts[1:] - len(asked)) // step + 1
+    is_asked = ends > begins
     is_asked[list(dropped)] = False
     tracks = np.flatnonzero(is_asked)
     if not len(tracks):
         return []
-    differs = distances(segment.subfingerprints.rows, asked, every)
-    begins = starts[tracks]
-    ends = begins + n_places[tracks]
+    differs = distances(segment.subfingerprints.rows, asked, step)
+    begins, ends = begins[tracks], ends[tracks]
     # From each track's first place to its last, and, every second one, on to the next track's.
     edges = np.stack([begins, ends], axis=1).ravel()[:-1]
     least = np.minimum.reduceat(differs[: ends[-1]], edges)[::2]
@@ -114,18 +117,19 @@ def _nearest(
         _Nearest(
             segment,
             int(tracks[i]),
-            int(differs[begins[i] : ends[i]].argmin()),
+            step * (int(begins[i]) + int(differs[begins[i] : ends[i]].argmin())),
             int(least[i]),
         )
         for i in np.argsort(least, kind="stable")[:N_NEAREST].tolist()
     ]
 
 
-def _closest(near: _Nearest, weights: NDArray[np.float32]) -> tuple[float, int]:
+def _closest(near: _Nearest, weights: NDArray[np.float32], step: int) -> tuple[float, int]:
     """Give the correlation at a place or one beside it, whichever is larger, and which it was."""
-    rows = near.segment.subfingerprints.of(near.track)
-    beside = np.arange(near.place - 1, near.place + 2)
-    places = beside[(beside >= 0) & (beside <= len(rows) - len(weights))]
-    found = correlate(rows, places, weights)
+    kept = near.segment.subfingerprints
+    start, end = (int(edge) for edge in kept.starts[near.track : near.track + 2])
+    reach = max(step - 1, 1)
+    places = np.arange(max(near.row - reach, start), min(near.row + reach, end - len(weights)) + 1)
+    found = correlate(kept.rows, places, weights)
     best = int(found.argmax())
-    return float(found[best]), int(places[best])
+    return float(found[best]), int(places[best]) - start

@@ -84,17 +84,21 @@ def test_a_bit_is_a_band_that_rises() -> None:
     assert np.argwhere(bits).tolist() == [[1, 5]]
 
 
-@pytest.mark.parametrize("every", [1, 3])
-def test_distances_count_the_bits_that_differ(every: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("step", [1, 2, 3])
+@pytest.mark.parametrize("n_asked", [9, 10])
+def test_distances_count_the_bits_that_differ(
+    step: int, n_asked: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(subfingerprints, "_PLACES_AT_ONCE", 16)
     kept = np.random.default_rng(0).integers(0, 2**63, 100).astype(np.uint64)
-    asked = kept[40:50]
-    found = distances(kept, asked, every)
+    asked = kept[42 : 42 + n_asked]
+    found = distances(kept, asked, step)
     expected = [
-        sum(int(kept[p + i] ^ asked[i]).bit_count() for i in range(0, 10, every)) for p in range(91)
+        sum(int(kept[place + i] ^ asked[i]).bit_count() for i in range(0, n_asked, step))
+        for place in range(0, 100 - n_asked + 1, step)
     ]
-    assert found.tolist() == expected
-    assert found[40] == 0
+    assert found[: len(expected)].tolist() == expected
+    assert found[42 // step] == 0
 
 
 def test_a_clip_correlates_with_its_place_alone() -> None:
