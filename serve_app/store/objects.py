@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import datetime, timedelta
 from pathlib import Path
+from stat import S_ISREG
 from tempfile import TemporaryDirectory
 from typing import IO
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -171,6 +172,8 @@ class ObjectStore:
             ServiceUnavailableError: The store is away.
         """
         checked = check_key(key)
+        if self._folder is not None and _is_no_file(self._folder / checked):
+            raise ObjectNotFoundError(key)
         try:
             with answering():
                 found = await obstore.get_async(self._backend, checked)
@@ -290,6 +293,14 @@ class ObjectStore:
         for key in orphans:
             await self.delete(key)
         return len(orphans)
+
+
+def _is_no_file(path: Path) -> bool:
+    """Tell whether what lies there is something else: a pipe would keep its reader waiting."""
+    try:
+        return not S_ISREG(path.stat().st_mode)
+    except OSError:
+        return False  # opening it tells why
 
 
 def _remove_staged(folder: Path, before: float) -> None:

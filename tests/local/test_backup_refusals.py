@@ -36,6 +36,8 @@ def spoil(place: Path, how: str) -> None:
             manifest.write_text(manifest.read_text().replace('"format": 2', '"format": 3'))
         case "damaged":
             manifest.write_text(manifest.read_text()[:-100])
+        case "nested":
+            manifest.write_text("[" * 200_000 + "]" * 200_000)
         case "without secrets":
             (place / "secrets.json").unlink()
             told = json.loads(manifest.read_text())
@@ -48,6 +50,16 @@ def spoil(place: Path, how: str) -> None:
             manifest.write_text(json.dumps(told))
 
 
+@pytest.mark.parametrize("name", ["manifest.json", "ledger.rdb"])
+async def test_a_pipe_is_not_waited_for(folder: Path, kept: Kept, name: str) -> None:
+    place = folder / "backup"
+    await take_backup(kept.settings(kept.installation.data_dir), place.as_uri(), quiet)
+    (place / name).unlink()
+    os.mkfifo(place / name)
+    with pytest.raises(BackupError, match=rf"no {name}|missing or were changed.*is {name}"):
+        await restore_backup(kept.settings(folder / "two"), place.as_uri(), quiet)
+
+
 @pytest.mark.parametrize(
     ("how", "told"),
     [
@@ -56,6 +68,7 @@ def spoil(place: Path, how: str) -> None:
         ("gone", "1 of .* parts are missing or were changed"),
         ("newer", "install that version or a later one"),
         ("damaged", "manifest.json is damaged"),
+        ("nested", "manifest.json is damaged"),
         ("without secrets", "manifest.json is damaged"),
         ("of other secrets", "^secrets.json is damaged: use another backup$"),
     ],

@@ -193,6 +193,16 @@ async def test_an_object_is_at_hand_as_a_file(store: ObjectStore) -> None:
             pass
 
 
+@pytest.mark.parametrize("target", ["pipe", "/dev/zero"])
+async def test_what_is_no_file_is_no_object(tmp_path: Path, target: str) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "linked").symlink_to(target)
+    store = ObjectStore(tmp_path.as_uri())
+    assert await keys_of(store) == []
+    with pytest.raises(ObjectNotFoundError):
+        await anext(store.read("linked"))
+
+
 async def test_a_store_that_is_away_is_told_and_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "testing")

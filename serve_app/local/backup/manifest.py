@@ -5,11 +5,11 @@ before every part has been compared with it.
 """
 
 import hashlib
-import json
 from collections.abc import Callable
 from datetime import datetime
 
 from pydantic import BaseModel, ConfigDict, field_validator
+from pydantic_core import from_json
 
 from serve_app.domain.objects import ObjectNotFoundError
 from serve_app.store.client import LEDGER_FORMAT
@@ -128,7 +128,7 @@ async def read_manifest(source: ObjectStore) -> Manifest:
         BackupError: There is none, it is damaged, or a later afa wrote it.
     """
     try:
-        plain = json.loads(await read_whole(source, MANIFEST))
+        plain = from_json(await read_whole(source, MANIFEST), allow_inf_nan=False)
     except ObjectNotFoundError as error:
         raise BackupError(
             f"there is no {MANIFEST}: this is no backup, or one that was not finished"
