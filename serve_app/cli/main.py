@@ -69,11 +69,21 @@ LEAVE_NO_FILE = (
 )
 """These root may use on the data folder of another user."""
 
+
+def named_folder(written: str) -> Path:
+    """Give a folder as an absolute path; as a path "" is the folder of the moment."""
+    if not written:
+        raise typer.BadParameter("empty; name a folder, or leave the option out")
+    return Path(written).absolute()
+
+
 DataDir = Annotated[
     Path | None,
     typer.Option(
+        parser=named_folder,
+        metavar="PATH",
         help="Folder of the installation: Redis, uploads, library, logs. As AFA_DATA_DIR; .afa "
-        "where neither is given."
+        "where neither is given.",
     ),
 ]
 
@@ -84,7 +94,7 @@ def in_folder(command: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(command)
     def run(*args: Any, data_dir: Path | None, **options: Any) -> Any:
         if data_dir is not None:
-            os.environ["AFA_DATA_DIR"] = str(data_dir.absolute())
+            os.environ["AFA_DATA_DIR"] = str(data_dir)
         with in_closed_folder():
             check_settings()
             if command not in LEAVE_NO_FILE:

@@ -42,6 +42,12 @@ def test_the_folder_decides_which_service_is_meant(
     assert afa("keys", "local", "--data-dir", str(tmp_path)).output == "afa_live_here\n"
 
 
+def test_the_folder_has_a_name() -> None:
+    done = afa("status", "--data-dir", "")
+    assert done.exit_code == 2
+    assert "Invalid value for '--data-dir': empty; name a folder" in done.output
+
+
 def test_a_folder_below_a_file_has_no_service(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     done = afa("down", "--data-dir", str(tmp_path / "file" / "data"))
