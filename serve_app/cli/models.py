@@ -96,7 +96,8 @@ def list_command() -> None:
     with told(CardError):
         known = known_cards(settings.resolved_model_dir())
         defaults = {card.model_id for card in default_cards(settings)}
-    serving = asyncio.run(serving_ids(settings))
+    with told(ValueError):
+        serving = asyncio.run(serving_ids(settings))
     names = (Column(name, no_wrap=True) for name in ("id", "role"))
     table = Table(*names, "default", "licence", "here", "serves", box=SIMPLE, padding=(0, 1, 0, 0))
     for card in known.values():
@@ -199,7 +200,7 @@ class SwapProgress:
 def verify_command(config: ConfigOption = None) -> None:
     """Check the digests of every checkpoint that is default, chosen, swapped in or pulled."""
     faults = []
-    with told(CardError):
+    with told(CardError, ValueError):
         settings = Settings()
         for model_id, fault in digests(settings, config, asyncio.run(serving_ids(settings))):
             if fault:

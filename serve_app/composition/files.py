@@ -140,7 +140,8 @@ class LocalFiles:
             return (self.data_dir / "redis.url").read_text(encoding="utf-8").strip()
         except FileNotFoundError as error:
             raise NotRunningError(
-                "no Redis: set REDIS_URL, or start the service with `afa up`"
+                f"no Redis was started in {self.data_dir.absolute()}: start the service with `afa "
+                "up`, name the folder of one with --data-dir, or set REDIS_URL"
             ) from error
 
     def cache_url(self, settings: Settings) -> str:

@@ -8,7 +8,8 @@ harmless when repeated; see this folder's README.
 import asyncio
 import hashlib
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
@@ -27,6 +28,7 @@ from redis.exceptions import (
     NoScriptError,
     OutOfMemoryError,
     ReadOnlyError,
+    RedisError,
     ResponseError,
 )
 from redis.exceptions import (
@@ -48,6 +50,11 @@ DEFAULT_PORT = 6379
 DEFAULT_TIMEOUT_S = 0.8
 LEDGER_FORMAT = 2
 RECONNECT_PAUSE_S = 0.02
+
+NO_ADDRESS = (
+    "AFA_REDIS_URL or AFA_CACHE_URL is no address of a Redis, or has an option that is unknown; it "
+    "is redis://:PASSWORD@host:6379/0, with / # ? @ % of the password as %2F %23 %3F %40 %25"
+)
 
 MAX_CALLS = 256
 """On their way to one role at a time."""
@@ -377,6 +384,31 @@ def is_same_server(url: str, other: str) -> bool:
     return places[0] == places[1]
 
 
+@contextmanager
+def reading_address() -> Iterator[None]:
+    """Say plainly that an address is none.
+
+    Raises:
+        ValueError: The text has nothing of the address, as there may be a password in it.
+    """
+    try:
+        yield
+    except (AttributeError, TypeError, ValueError, RedisError):
+        raise ValueError(NO_ADDRESS) from None
+
+
+def open_redis(url: str, **options: Any) -> Redis:
+    """Prepare the connections to one server.
+
+    Raises:
+        ValueError: It is no address of one.
+    """
+    with reading_address():
+        redis = Redis.from_url(url, **options)
+        redis.connection_pool.make_connection()  # type: ignore[no-untyped-call]  # takes options
+    return redis
+
+
 def connect(
     url: str,
     *,
@@ -399,13 +431,18 @@ def connect(
         autopipelines: Send the commands of one turn of the event loop together; not for blocking
             ones.
         silence: Shared by the roles that one server plays.
+
+    Raises:
+        ValueError: It is no address of one.
     """
     retry = Retry(ConstantBackoff(RECONNECT_PAUSE_S), 2)
-    parts = urlsplit(url)
+    with reading_address():
+        parts = urlsplit(url)
+        port = parts.port or DEFAULT_PORT
     redis: Redis | RedisCluster
     if parts.scheme == CLUSTER_SCHEME:
         redis = RedisCluster(
-            startup_nodes=[ClusterNode(parts.hostname or "127.0.0.1", parts.port or DEFAULT_PORT)],
+            startup_nodes=[ClusterNode(parts.hostname or "127.0.0.1", port)],
             username=unquote(parts.username or "") or None,
             password=unquote(parts.password or "") or None,
             socket_timeout=2 * timeout_s,  # whoever waits has given up before
@@ -414,7 +451,7 @@ def connect(
             max_connections=2 * MAX_CALLS,  # turns are what is waited for
         )
     else:
-        redis = Redis.from_url(
+        redis = open_redis(
             url,
             socket_timeout=2 * timeout_s,  # whoever waits has given up before
             socket_connect_timeout=timeout_s,

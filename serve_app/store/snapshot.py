@@ -10,11 +10,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import cast
 
-from redis.asyncio import Redis
 from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import RedisError
 
-from serve_app.store.client import CLUSTER_SCHEME
+from serve_app.store.client import CLUSTER_SCHEME, open_redis
 
 SILENCE_LIMIT_S = 60.0
 """A server that prepares a snapshot sends an empty line every ten seconds."""
@@ -46,7 +45,7 @@ async def open_snapshot(url: str) -> AsyncIterator[Snapshot]:
             "a Redis Cluster has no one moment to back up: use its own snapshots, and the archive "
             "of the journal"
         )
-    async with Redis.from_url(url, socket_timeout=SILENCE_LIMIT_S) as redis:
+    async with open_redis(url, socket_timeout=SILENCE_LIMIT_S) as redis:
         connection = redis.connection_pool.make_connection()  # type: ignore[no-untyped-call]
         try:
             yield await _begin(connection)

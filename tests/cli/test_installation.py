@@ -11,6 +11,7 @@ from typer.testing import CliRunner, Result
 from serve_app.cli.environment import errors
 from serve_app.cli.main import app
 from serve_app.cli.service import refuse_another
+from serve_app.store.client import NO_ADDRESS
 
 
 def afa(*words: str, env: dict[str, str] | None = None) -> Result:
@@ -48,11 +49,38 @@ def test_the_folder_has_a_name() -> None:
     assert "Invalid value for '--data-dir': empty; name a folder" in done.output
 
 
+def test_a_folder_without_a_ledger_is_named(tmp_path: Path) -> None:
+    done = afa("keys", "list", "--data-dir", str(tmp_path))
+    assert done.exit_code == 1
+    for part in (f"no Redis was started in {tmp_path}", "`afa up`", "--data-dir", "REDIS_URL"):
+        assert part in done.output
+
+
 def test_a_folder_below_a_file_has_no_service(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     done = afa("down", "--data-dir", str(tmp_path / "file" / "data"))
     assert done.exit_code == 0, done.output
     assert "not running" in done.output
+
+
+@pytest.mark.parametrize(
+    ("command", "url"),
+    [
+        ("keys list", "redis://:se/cret@host"),
+        ("keys list", "redis+cluster://:se/cret@host"),
+        ("models list", "redis://:secret@host/0?bad=1"),
+        ("backup kept", "redis://:secret@host/0?bad=1"),
+    ],
+)
+def test_what_is_no_address_of_a_redis_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, url: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "pepper").write_text("pepper")
+    done = afa(*command.split(), "--data-dir", "data", env={"REDIS_URL": url})
+    assert done.exit_code == 1
+    assert done.output.splitlines() == [f"afa: {NO_ADDRESS}"]
 
 
 @pytest.mark.parametrize(

@@ -268,6 +268,8 @@ def test_a_start_that_has_come_to_its_end_is_none(
     [
         ("foo", "is no address of a Redis"),
         ("redis://:se/cret@127.0.0.1:9", "is no address of a Redis"),
+        ("redis://:secret@127.0.0.1:9/0?bad=1", "is no address of a Redis, or has an option"),
+        ("redis://:secret@127.0.0.1:9/0?retry=1", "is no address of a Redis, or has an option"),
         ("redis://:secret@127.0.0.1:9", "no answer from 127.0.0.1:9"),
     ],
 )

@@ -176,7 +176,7 @@ def connected(url: str) -> Iterator[tuple[Store, Callable[[Coroutine[Any, Any, A
         try:
             store = connect(url, timeout_s=TIMEOUT_S)
         except ValueError:
-            raise ValueError("is no address of a Redis") from None
+            raise ValueError("is no address of a Redis, or has an option that is unknown") from None
         try:
             yield store, runner.run
         finally:
