@@ -6,6 +6,7 @@ import re
 import time
 import tomllib
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -26,6 +27,7 @@ pytestmark = pytest.mark.redis
 REPOSITORY = Path(__file__).parents[2]
 FOLDER = REPOSITORY / "clients" / "python"
 DEMO = "0AfaDemoTrack000000001"
+HURRIED = Retries(1, first_pause_s=0.01)
 
 
 class Recorder:
@@ -309,14 +311,52 @@ def test_a_service_that_is_away_is_named_after_all_retries(connect: Connect) -> 
     assert len(recorder.sent) == 3
 
 
-def told_by(answer: Callable[[httpx.Request], httpx.Response]) -> afa_client.AfaError:
-    transport, retries = httpx.MockTransport(answer), Retries(1, first_pause_s=0.01)
+def told_by(
+    answer: Callable[[httpx.Request], httpx.Response], retries: Retries = HURRIED
+) -> afa_client.AfaError:
+    transport = httpx.MockTransport(answer)
     with (
         Client("http://afa.test", "KEY", retries=retries, transport=transport) as afa,
         pytest.raises(afa_client.AfaError) as told,
     ):
         afa.account()
     return told.value
+
+
+@pytest.mark.parametrize(
+    ("written", "asked_s"),
+    [
+        ("%a, %d %b %Y %H:%M:%S GMT", 300),
+        ("%A, %d-%b-%y %H:%M:%S GMT", 300),
+        ("%a %b %d %H:%M:%S %Y", 300),
+        ("Sun, 06 Nov 1994 08:49:37 GMT", 0),
+        ("7", 7),
+        ("soon", None),
+        ("-5", None),
+        ("Sun, 06 Nov 1994 08:49:37 +99999999999999999999", None),
+        ("", None),
+    ],
+)
+def test_a_pause_is_asked_for_in_seconds_or_until_a_date(
+    written: str, asked_s: float | None
+) -> None:
+    def answer(_: httpx.Request) -> httpx.Response:
+        until = datetime.now(UTC) + timedelta(seconds=300)
+        return httpx.Response(503, headers={"Retry-After": until.strftime(written)})
+
+    transport, retries = httpx.MockTransport(answer), Retries(1, longest_pause_s=0.1)
+
+    async def ask() -> None:
+        async with AsyncClient(
+            "http://afa.test", "KEY", retries=retries, transport=transport
+        ) as afa:
+            await afa.account()
+
+    with pytest.raises(afa_client.ServerError) as told_later:
+        asyncio.run(ask())
+    for told in (told_by(answer, retries), told_later.value):
+        assert isinstance(told, afa_client.ServerError)
+        assert told.retry_after_s == pytest.approx(asked_s, abs=5)
 
 
 @pytest.mark.parametrize(

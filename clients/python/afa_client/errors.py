@@ -17,6 +17,9 @@ AfaError
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+
 import httpx
 
 
@@ -108,6 +111,19 @@ _CLASSES: dict[int, type[StatusError]] = {
 _RANGES = ((500, ServerError), (400, BadRequestError), (0, StatusError))
 
 
+def _seconds_asked(after: str) -> float | None:
+    """Read a ``Retry-After`` header, which is seconds or a date; None where it is neither."""
+    if after.isdecimal():
+        return float(after)
+    try:
+        until = parsedate_to_datetime(after)
+    except (ValueError, OverflowError):
+        return None
+    if until.tzinfo is None:
+        until = until.replace(tzinfo=UTC)
+    return max(0.0, (until - datetime.now(UTC)).total_seconds())
+
+
 def error_of(response: httpx.Response) -> StatusError:
     """Make the error of an answer; one that is not the service's keeps its status and text."""
     try:
@@ -116,8 +132,7 @@ def error_of(response: httpx.Response) -> StatusError:
         trace_id = str(body.get("trace_id") or "")
     except (ValueError, KeyError, TypeError):
         code, message, trace_id = "not_from_afa", response.text[:200] or response.reason_phrase, ""
-    after = response.headers.get("retry-after", "")
-    retry_after_s = float(after) if after.isdecimal() else None
+    retry_after_s = _seconds_asked(response.headers.get("retry-after", ""))
     status = response.status_code
     if response.has_redirect_location:
         message = f"the address redirects to {response.headers['location']}; give that one"

@@ -452,10 +452,16 @@ function reason(fault: unknown): string {
   return String((fault instanceof Error && fault.cause) || fault);
 }
 
+/** Read a Retry-After header, which is seconds or a date. */
+function msAsked(after: string): number | undefined {
+  if (/^\d+$/.test(after)) return 1000 * Number(after);
+  const until = after.endsWith(" GMT") ? Date.parse(after) : NaN;
+  return Number.isNaN(until) ? undefined : Math.max(0, until - Date.now());
+}
+
 async function errorOf({ response, body }: Answer): Promise<AfaError> {
   const text = await body.text();
-  const after = response.headers.get("retry-after");
-  const retryAfterMs = after !== null && /^\d+$/.test(after) ? 1000 * Number(after) : undefined;
+  const retryAfterMs = msAsked(response.headers.get("retry-after") ?? "");
   try {
     const told = JSON.parse(text) as Schemas["Error"];
     if (!told.error) throw new SyntaxError("not the service's");

@@ -124,6 +124,18 @@ test("a pause that the service asks for is waited out, or refused", async () => 
   assert.equal((await hurried.account().catch((error) => error)).retryAfterMs, 1000);
 });
 
+test("a pause is asked for in seconds or until a date", async () => {
+  const until = new Date(Date.now() + 300_000).toUTCString();
+  const asked = [[until, 300_000], ["Sunday, 06-Nov-94 08:49:37 GMT", 0], ["7", 7000], ["soon", undefined], ["-5", undefined]];
+  for (const [written, ms] of asked) {
+    const busy = async () => new Response("{}", { status: 503, headers: { "Retry-After": written } });
+    const hurried = new Afa(AFA_URL, AFA_KEY, { fetch: busy, retries: 1, longestPauseMs: 100 });
+    const { retryAfterMs } = await hurried.account().catch((error) => error);
+    if (ms) assert.ok(Math.abs(retryAfterMs - ms) < 5000, `${written}: ${retryAfterMs}`);
+    else assert.equal(retryAfterMs, ms, written);
+  }
+});
+
 test("a wait can be broken off", async () => {
   const silent = (url, { signal }) => new Promise((_, reject) => {
     signal.addEventListener("abort", () => reject(signal.reason));
