@@ -21,7 +21,7 @@ from serve_app.api.errors import error_answer
 from serve_app.api.heads import bound_heads
 from serve_app.api.tracing import TRACE_HEADER, trace_id_of
 from serve_app.api.unread import announces_body
-from serve_app.domain.errors import ServiceUnavailableError
+from serve_app.domain.errors import AfaError, RouteNotFoundError, ServiceUnavailableError
 from serve_app.domain.redaction import redact_logs
 
 logger = logging.getLogger("ray.serve")  # no other is shown by a proxy
@@ -30,6 +30,9 @@ CALLBACK = "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH"
 MIDDLEWARES = "serve_app.api.proxy:middlewares"
 OWN_PATHS = "/-/"
 """Serve's probes; load balancers of a cluster ask them."""
+
+WHOLE_SERVER = "*"
+"""What ``OPTIONS`` may name instead of a path; Serve knows no application there."""
 
 RETRY_AFTER_S = 5
 
@@ -70,12 +73,15 @@ class ProxyErrors:
         if scope["type"] != "http" or scope["path"].startswith(OWN_PATHS):
             await self.app(scope, receive, send)
             return
+        if scope["path"] == WHOLE_SERVER:
+            await answer(RouteNotFoundError("no such path: *; see /docs"), scope, receive, send)
+            return
         if scope["method"] in ("GET", "HEAD") and not announces_body(scope):
             failure = await self._read(scope, receive, send)
         else:
             failure = await self._ask(scope, receive, send)
         if failure is not None:
-            await answer(failure, scope, receive, send)
+            await answer(error_of(failure), scope, receive, send)
 
     async def _read(self, scope: Scope, receive: Receive, send: Send) -> int | None:
         for pause_s in PAUSES_S:
@@ -135,10 +141,10 @@ def is_foreign_failure(start: Message) -> bool:
     )
 
 
-async def answer(status: int, scope: Scope, receive: Receive, send: Send) -> None:
+async def answer(error: AfaError, scope: Scope, receive: Receive, send: Send) -> None:
     """Answer in place of the proxy."""
     traceparent = dict(scope["headers"]).get(b"traceparent", b"").decode("latin-1")
     trace_id = trace_id_of(traceparent)
-    response = error_answer(scope["path"], error_of(status), trace_id)
+    response = error_answer(scope["path"], error, trace_id)
     response.headers[TRACE_HEADER.decode()] = trace_id
     await response(scope, receive, send)

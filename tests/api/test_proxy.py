@@ -1,5 +1,6 @@
 """What Serve's proxy answers by itself never reaches a reader, and others as one of our errors."""
 
+import json
 from typing import Any
 
 import httpx
@@ -9,6 +10,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from serve_app.api import proxy
 from serve_app.api.proxy import PAUSES_S, ProxyErrors, middlewares
+from serve_app.api.tracing import TRACE_HEADER
 
 NOT_FOUND = "Path '/v1/jobs/job_1' not found. Ping http://.../-/routes for available routes."
 TRACED = {"X-Trace-Id": "0" * 32}
@@ -98,6 +100,25 @@ async def test_nothing_is_asked_again_for_a_client_that_has_gone() -> None:
     scope = {"type": "http", "method": "GET", "path": "/v1/jobs/job_1", "headers": []}
     await ProxyErrors(serve)(scope, receive, send)
     assert asked == 1
+
+
+@pytest.mark.parametrize("method", ["OPTIONS", "GET"])
+async def test_no_application_is_asked_for_the_server_as_a_whole(method: str) -> None:
+    sent: list[Message] = []
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": b""}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    serve = Serve(404)
+    scope = {"type": "http", "method": method, "path": "*", "headers": []}
+    await ProxyErrors(serve)(scope, receive, send)
+    body = json.loads(sent[1]["body"])
+    assert (sent[0]["status"], serve.bodies) == (404, [])
+    assert (body["error"], body["message"]) == ("not_found", "no such path: *; see /docs")
+    assert (TRACE_HEADER, body["trace_id"].encode()) in sent[0]["headers"]
 
 
 async def test_below_the_spotify_mount_the_body_is_spotifys() -> None:
