@@ -85,15 +85,28 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
+class _SpentError(OSError):
+    """There is more than is read; what was read before it is kept."""
+
+
 def _counted(step: Callable[P, T]) -> Callable[P, T]:
     @wraps(step)
     def counted(*said: P.args, **named: P.kwargs) -> T:
         _left.steps -= 1
         if _left.steps < 0:
-            raise OSError("the tags are too large")
+            raise _SpentError
         return step(*said, **named)
 
     return counted
+
+
+def _until_spent(load: Callable[P, None]) -> Callable[P, None]:
+    @wraps(load)
+    def loaded(*said: P.args, **named: P.kwargs) -> None:
+        with suppress(_SpentError):
+            load(*said, **named)
+
+    return loaded
 
 
 def _add_value(self: TinyTag, fieldname: str, value: str) -> None:
@@ -127,6 +140,7 @@ class _CountedBytes(BytesIO):
 
 # A frame or packet of some MB may hold millions of values, each of which tinytag looks at.
 tinytag.BytesIO = _CountedBytes  # type: ignore[attr-defined]
+TinyTag._load = _until_spent(TinyTag._load)  # type: ignore[method-assign]
 TinyTag._set_field = _counted(TinyTag._set_field)  # type: ignore[method-assign]
 TinyTag._set_other_field = _add_value  # type: ignore[method-assign]
 tinytag._ID3._decode_string = _counted(tinytag._ID3._decode_string)  # type: ignore[method-assign]
@@ -188,12 +202,12 @@ class _Bounded(RawIOBase):
         """Read as the file does.
 
         Raises:
-            OSError: It was too much.
+            _SpentError: It was too much.
         """
         data = self._file.read(self._bytes_left + 1 if size < 0 else min(size, MAX_READ))
         self._bytes_left -= len(data)
         if self._bytes_left < 0:
-            raise OSError("the tags are too large")
+            raise _SpentError
         return data
 
     def seek(self, offset: int, whence: int = 0, /) -> int:
