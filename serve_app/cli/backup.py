@@ -3,7 +3,8 @@
 import asyncio
 import os
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, TypeVar
 from urllib.parse import unquote, urlsplit
@@ -42,9 +43,8 @@ def backup(
     backup without manifest.json was not finished and is not restored.
     """
     started, url = time.monotonic(), url_of(place)
-    if url.startswith("file:"):
-        prepare(Path(unquote(urlsplit(url).path)), Settings().data_dir.absolute())
-    done = run(lambda say: take_backup(Settings(), url, say), "backing up")
+    with prepared(url, Settings().data_dir.absolute()):
+        done = run(lambda say: take_backup(Settings(), url, say), "backing up")
     counts = ", ".join(f"{n} {name.replace('_', ' ')}" for name, n in done.counts)
     console.print(f"{counts}, {len(done.parts)} parts")
     if done.missing:
@@ -101,12 +101,30 @@ def url_of(place: str) -> str:
     return place if "://" in place else Path(place).absolute().as_uri()
 
 
-def prepare(folder: Path, data_dir: Path) -> None:
-    """Make the folder of a backup, closed to others."""
+@contextmanager
+def prepared(url: str, data_dir: Path) -> Iterator[None]:
+    """Make the folder of a backup, closed to others; a failure leaves no empty folder of it."""
+    if not url.startswith("file:"):
+        yield
+        return
+    folder = Path(unquote(urlsplit(url).path))
     if folder.is_relative_to(data_dir):
         fail(f"{folder} lies in the data folder itself: name another place, best another disk")
     with told(OSError):
+        before = {path for path in around(folder) if path.exists()}
         make_private(folder)
+    try:
+        yield
+    except BaseException:
+        for path in sorted(around(folder) - before, reverse=True):
+            with suppress(OSError):  # of what is no folder, or not empty
+                path.rmdir()
+        raise
+
+
+def around(folder: Path) -> set[Path]:
+    """Give a folder, those it lies in, and what lies in it."""
+    return {*folder.parents, folder, *folder.rglob("*")}
 
 
 def run(work: Callable[[Say], Awaitable[T]], what: str) -> T:

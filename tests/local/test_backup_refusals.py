@@ -177,7 +177,7 @@ async def test_a_disk_without_room_is_told_in_one_line(folder: Path, kept: Kept)
     assert done.returncode == 1
     assert "File too large" in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
-    assert [path for path in (folder / "full").rglob("*") if path.is_file()] == []
+    assert not (folder / "full").exists()
     kept.installation.kill()
 
 
@@ -194,6 +194,16 @@ def test_commands_tell_what_is_wrong_in_one_line(folder: Path) -> None:
         done = CliRunner().invoke(app, words, env=installation.environment())
         assert (done.exit_code, len(done.stderr.strip().splitlines())) == (1, 1), done.output
         assert told in done.stderr
+
+
+def test_a_backup_that_cannot_be_taken_leaves_the_folders_that_were_there(folder: Path) -> None:
+    (folder / "mine" / "empty").mkdir(parents=True)
+    for place in ("mine", "mine/new", "new/deeper", "mine/empty"):
+        done = CliRunner().invoke(
+            app, ["backup", str(folder / place)], env=Installation(folder / "one").environment()
+        )
+        assert "there is no installation in" in done.stderr
+    assert sorted(path.name for path in folder.rglob("*")) == ["empty", "mine"]
 
 
 @pytest.mark.parametrize("command", ["backup", "restore"])
