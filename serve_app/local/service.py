@@ -144,7 +144,8 @@ class LocalService:
         return [name for name, pid in self._ray_heads.items() if not is_alive(pid)]
 
     def _write_session(self) -> None:
-        pids = {"service": os.getpid(), **descendants(os.getpid())}
+        left = {f"redis-{pid}": pid for redis in self._redis if (pid := redis.left_pid) is not None}
+        pids = {"service": os.getpid(), **descendants(os.getpid()), **left}
         session = {
             "url": self.url,
             "metrics": self._metrics_url,
@@ -182,6 +183,8 @@ class LocalService:
         for role, url in urls.items():
             start = partial(embedded_redis.start, data_dir, role=role, url=url)
             self._redis.append(SupervisedRedis(role, start))
+            if self._redis[-1].left_pid is not None:
+                say(f"the {role} Redis of an earlier start runs on, and is used again")
         ledger, cache = self._redis
         os.environ |= {
             "AFA_DATA_DIR": str(data_dir),

@@ -36,6 +36,11 @@ class SupervisedRedis:
         """Where the server answers."""
         return self._server.url
 
+    @property
+    def left_pid(self) -> int | None:
+        """Its process, if it is ours and was not started here but found running."""
+        return None if self._server.is_new else self._server.pid
+
     def stop(self) -> None:
         """End the server if it is ours."""
         self._server.stop()

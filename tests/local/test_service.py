@@ -13,7 +13,9 @@ from types import SimpleNamespace
 import pytest
 
 from configs.settings import Settings
+from serve_app.domain.tiers import LOCAL, SOLD
 from serve_app.local import own_ray, service
+from serve_app.local.embedded_redis import find_running
 from serve_app.local.service import CONFIG, LocalService, RayEndedError
 
 
@@ -157,3 +159,31 @@ def test_a_service_ends_with_its_ray_and_does_not_ask_it_to(
             started.look_after()
         started.stop()
     assert killed
+
+
+@pytest.mark.redis
+def test_a_redis_that_a_killed_start_left_is_told_and_ends_with_the_others(
+    redis_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("DATA_DIR", "REDIS_URL", "CACHE_URL", "PUBLIC_URL"):
+        monkeypatch.setenv(f"AFA_{name}", "")  # so that what the start sets is taken back
+        monkeypatch.delenv(f"AFA_{name}")
+    starting = "import sys, pathlib; from serve_app.local.embedded_redis import start; "
+    starting += "start(pathlib.Path(sys.argv[1]))"
+    subprocess.run([sys.executable, "-c", starting, str(redis_folder)], check=True)
+    left = find_running(redis_folder / "redis-ledger")
+    assert left is not None
+    started = LocalService(Settings(data_dir=redis_folder), "127.0.0.1", 1, CONFIG, lambda: False)
+    started._start_redis()
+    try:
+        told = capsys.readouterr().out
+        assert "the ledger Redis of an earlier start runs on, and is used again" in told
+        assert "cache" not in told
+        monkeypatch.setattr(started, "_keys", dict.fromkeys([*SOLD, LOCAL], "key"))
+        started._write_session()
+        session = started._files.read_session()
+        assert session is not None
+        assert left.pid in session["pids"].values()
+    finally:
+        started.stop()
+    assert find_running(redis_folder / "redis-ledger") is None
