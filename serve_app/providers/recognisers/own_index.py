@@ -15,7 +15,8 @@ from serve_app.providers.fingerprints.index import FingerprintIndex, IndexMatch
 from serve_app.providers.fingerprints.manifest import FILE_NAME, FingerprintIndexError
 
 NAME = "local"
-TIMEOUT_S = 3.0
+TIMEOUT_S = 6.0
+"""A look-up takes .3 s of a core at most; of many clips that come at once some wait for the others."""
 MIN_CONFIDENCE = 50
 """Percent: what is more likely right than wrong."""
 
