@@ -16,7 +16,7 @@ from serve_app.providers.fingerprints.manifest import FILE_NAME, FingerprintInde
 
 NAME = "local"
 TIMEOUT_S = 6.0
-"""A look-up takes .3 s of a core at most; of many clips that come at once some wait for the others."""
+"""A look-up takes .3 s of a core at most; of many that come at once some wait for the others."""
 MIN_CONFIDENCE = 50
 """Percent: what is more likely right than wrong."""
 
