@@ -73,7 +73,7 @@ Audio = NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A query as the index answers it: by votes, and by evidence.
+    """A query as the index answers it: by votes, by evidence, and by likeness.
 
     Attributes:
         first: Best first, by the votes for the usual landmarks, and their evidence where sure.

@@ -54,8 +54,8 @@ class BandChangeModel(nn.Module):
 
         Returns:
             float32 ``[n, N_BANDS]``, natural log of magnitude: what a band has over its neighbours,
-            `LAG_FRAMES` later less now; ``[0, N_BANDS]`` for less than half a second. Frame k
-            begins at sample k times `HOP_LENGTH`.
+            `LAG_FRAMES` later less now; ``[0, N_BANDS]`` for less than three quarters of a
+            second. Frame k begins at sample k times `HOP_LENGTH`.
 
         References:
             Haitsma & Kalker, "A highly robust audio fingerprinting system", ISMIR 2002, whose

@@ -1,4 +1,4 @@
-"""From a clip's waveform to what identification asks with: landmarks, excerpt, chromaprint.
+"""From a clip's waveform to what is asked with: landmarks, band changes, excerpt, chromaprint.
 
 All of it is made once, beside the decoder, so that nothing downstream needs the audio itself.
 """

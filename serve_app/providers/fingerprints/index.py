@@ -37,8 +37,9 @@ MOST_POSTINGS = 125_000
 named as many clips, and eight times as many would take twice the time."""
 N_MATCHES = 5
 SURE = 90
-"""Percent by votes below which dense landmarks are looked up too, and the evidence decides. What is
-as sure, or surer, is held against the evidence as well."""
+"""Percent by votes below which dense landmarks are looked up too, and the evidence decides; where
+that too leaves less, the clip is compared with all tracks. What votes are as sure of, or surer, is
+held against the evidence as well."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,6 +65,41 @@ def test_a_clip_in_noise_is_most_like_its_place(folder: Path, number: int) -> No
     assert rest[0].likeness < 5
 
 
+def two_places(shift: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """A track and a clip: large changes fit at 100, and the many small ones so much further on."""
+    clip = changes_of(70, 40)
+    is_large = np.arange(N_BANDS) % 8 == 0
+    track = changes_of(71)
+    track[100:140, is_large] = clip[:, is_large]
+    track[100 + shift : 140 + shift, ~is_large] = clip[:, ~is_large]
+    return track, clip * np.where(is_large, 5, 0.1).astype(np.float32)
+
+
+@pytest.mark.parametrize("shift", [-1, 0, 1])
+def test_beside_the_place_with_the_fewest_bits_the_large_changes_decide(
+    folder: Path, shift: int
+) -> None:
+    track, clip = two_places(shift)
+    with FingerprintIndexBuilder(folder) as builder:
+        builder.build([("other", fingerprint(track))])
+    best = compare(open_all(folder), clip)[0]
+    assert (keys([best]), best.place) == (["other"], 100)
+
+
+@pytest.mark.parametrize(
+    ("begin", "length", "shift", "place"), [(101, LENGTH, 1, 0), (0, 139, -1, 99)]
+)
+def test_no_place_lies_before_a_track_or_after_it(
+    folder: Path, begin: int, length: int, shift: int, place: int
+) -> None:
+    track, clip = two_places(shift)
+    cut = np.roll(track, -begin, axis=0)[:length]
+    with FingerprintIndexBuilder(folder) as builder:
+        builder.build([("other", fingerprint(cut))])
+    (found,) = [one for one in compare(open_all(folder), clip) if keys([one]) == ["other"]]
+    assert found.place == place
+
+
 def test_each_track_is_told_once_the_most_alike_first(folder: Path) -> None:
     found = compare(open_all(folder), in_noise(changes_of(3)[10:50]))
     assert sorted(keys(found)) == sorted(f"track-{i}" for i in range(12))
@@ -98,6 +133,17 @@ def test_a_removed_track_leaves_the_others_as_they_are(folder: Path, number: int
     assert [one.place for one in after] == [one.place for one in before[1:]]
 
 
+def test_what_is_removed_brings_the_track_before_it_no_nearer(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(comparison, "N_NEAREST", 1)
+    with FingerprintIndexBuilder(folder) as builder:
+        builder.remove("track-3")
+        builder.commit()
+    clip = changes_of(1)[100:140] + 3 * changes_of(3)[50:90]
+    assert keys(compare(open_all(folder)[:1], clip)) == ["track-1"]
+
+
 def test_merging_changes_no_answer(folder: Path) -> None:
     clip = in_noise(changes_of(9)[60:100])
     before = compare(open_all(folder), clip)
@@ -121,11 +167,28 @@ def test_no_place_lies_across_two_tracks(folder: Path) -> None:
 
 def test_a_track_that_is_shorter_than_the_clip_is_passed_over(tmp_path: Path) -> None:
     with FingerprintIndexBuilder(tmp_path) as builder:
-        builder.add("short", fingerprint(changes_of(1, 30)))
+        builder.add("short", fingerprint(changes_of(1, 39)))
         builder.add("silent", fingerprint(changes_of(1, 0)))
+        builder.add("as long", fingerprint(changes_of(3, 40)))
         builder.add("long", fingerprint(changes_of(2, 600)))
         builder.commit()
-    assert keys(compare(open_all(tmp_path), changes_of(2, 600)[300:340])) == ["long"]
+    assert keys(compare(open_all(tmp_path), changes_of(2, 600)[-40:])) == ["long", "as long"]
+    assert keys(compare(open_all(tmp_path), changes_of(3, 40))) == ["as long", "long"]
+
+
+def test_a_segment_without_a_track_that_is_long_enough_hinders_no_other(folder: Path) -> None:
+    clip = in_noise(changes_of(6)[100:140])
+    before = compare(open_all(folder), clip)
+    with FingerprintIndexBuilder(folder) as builder:
+        builder.build((f"short-{i}", fingerprint(changes_of(i, 30))) for i in range(20, 22))
+        builder.build((f"silent-{i}", fingerprint(changes_of(i, 0))) for i in range(2))
+        builder.build([("gone", fingerprint(changes_of(6)))])
+        builder.remove("gone")
+        builder.commit()
+    segments = open_all(folder)
+    assert len(segments) == 6
+    assert keys(compare(segments, clip)) == keys(before)
+    assert compare(segments[3:5], clip) == []
 
 
 @pytest.mark.parametrize(
@@ -135,6 +198,33 @@ def test_a_track_that_is_shorter_than_the_clip_is_passed_over(tmp_path: Path) ->
 )
 def test_too_little_is_not_compared(folder: Path, clip: NDArray[np.float32]) -> None:
     assert compare(open_all(folder), clip) == []
+
+
+def test_an_index_that_is_everywhere_the_same_tells_nothing(tmp_path: Path) -> None:
+    with FingerprintIndexBuilder(tmp_path) as builder:
+        builder.add("steady", fingerprint(np.tile(changes_of(5, 1), (600, 1))))
+        builder.commit()
+    assert [compare(open_all(tmp_path), changes_of(i, 40 + i)) for i in range(6)] == [[]] * 6
+
+
+def test_silence_in_an_index_is_not_what_is_usual(folder: Path) -> None:
+    clip = in_noise(changes_of(4)[100:140])
+    before = compare(open_all(folder), clip)[0]
+    silence = np.zeros((6 * LENGTH, N_BANDS), np.float32)
+    with FingerprintIndexBuilder(folder) as builder:
+        builder.build((f"silent-{i}", fingerprint(silence)) for i in range(4))
+    after = compare(open_all(folder), clip)[0]
+    assert (keys([after]), after.place) == (["track-4"], 100)
+    assert after.likeness == pytest.approx(before.likeness, rel=0.15)
+
+
+@pytest.mark.parametrize("number", [0, 5, 11])
+def test_of_all_segments_the_nearest_tracks_are_looked_at(
+    folder: Path, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(comparison, "N_NEAREST", 1)
+    found = compare(open_all(folder), in_noise(changes_of(number)[100:140]))
+    assert keys(found) == [f"track-{number}"]
 
 
 def test_an_index_of_seconds_tells_nothing(tmp_path: Path) -> None:
