@@ -77,6 +77,15 @@ def test_silence_has_no_bit() -> None:
     assert not weigh(changes).any()
 
 
+def test_changes_are_weighed_alike_however_large_they_are_and_none_for_too_much() -> None:
+    changes = np.random.default_rng(0).standard_normal((40, N_BANDS)).astype(np.float32)
+    changes[7, 7] = 1000
+    weights = weigh(changes)
+    assert np.abs(weights).max() == pytest.approx(1)
+    np.testing.assert_array_equal(np.sign(weights), np.sign(changes))
+    np.testing.assert_allclose(weigh(30 * changes), weights, atol=1e-5)
+
+
 def test_a_bit_is_a_band_that_rises() -> None:
     changes = np.full((2, N_BANDS), -1, np.float32)
     changes[1, 5] = 0.1
