@@ -10,7 +10,7 @@ from models.fingerprint.subfingerprints import correlate, distances, to_subfinge
 from serve_app.providers.fingerprints.segment import Segment
 
 SHORTEST = 12
-"""Sub-fingerprints of a clip, 1.5 s, under which nothing is compared."""
+"""Sub-fingerprints of a clip, which 2.1 s have, under which nothing is compared."""
 MOST_COMPARED = 300_000_000
 """Pairs of sub-fingerprints in one look: .2 s of a core."""
 STEPS = (1, 2, 3)

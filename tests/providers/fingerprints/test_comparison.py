@@ -14,8 +14,8 @@ from serve_app.providers.fingerprints.manifest import read_manifest
 from serve_app.providers.fingerprints.segment import Segment
 
 NOTHING = np.zeros(0, np.float32)
-LENGTH = 240
-"""Sub-fingerprints of a track: half a minute."""
+LENGTH = 241
+"""Sub-fingerprints of a track, half a minute; not a multiple of any step but the first."""
 
 
 def changes_of(seed: int, n: int = LENGTH) -> NDArray[np.float32]:
