@@ -1,5 +1,6 @@
 """The last look: a clip's band changes against every place of every track."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -22,6 +23,12 @@ N_USUAL = 1024
 """Places, spread over the index, that tell what is usual for a clip."""
 FEWEST_USUAL = 200
 """With fewer, half a minute of music, nothing tells what is usual."""
+N_TOLD = 8
+"""Tracks with the largest correlations, which are answered with."""
+N_OWN = 128
+"""Places, spread over a track, that tell what is usual for it."""
+APART = 5
+"""Sub-fingerprints: nearer places are alike."""
 LEAST_DEVIATION = 1e-3
 """Of the correlations there. Chance alone makes .013 for a clip of 12 s, rounding 1e-8 where all
 places are the same."""
@@ -35,7 +42,8 @@ class Compared:
         segment: Whose track it is in.
         track: Its number in the segment.
         place: Which sub-fingerprint of the track the clip begins at.
-        likeness: By how many standard deviations the clip is more like it than like other places.
+        likeness: By how many standard deviations the clip is more like it than like other places of
+            all tracks and of its own: what repeats itself is like much that is of its tempo.
     """
 
     segment: Segment
@@ -62,7 +70,7 @@ def compare(
         changes: Of the clip; see `models.fingerprint.subfingerprints`.
 
     Returns:
-        At most `N_NEAREST` tracks, the most alike first. None for silence, for a short clip, and in
+        At most `N_TOLD` tracks, the most alike first. None for silence, for a short clip, and in
         an index that is too small or too large.
     """
     asked = to_subfingerprints(changes)
@@ -79,13 +87,26 @@ def compare(
         one for segment, dropped in segments for one in _nearest(segment, dropped, asked, step)
     ]
     nearest = sorted(nearest, key=lambda one: one.distance)[:N_NEAREST]
-    mean, deviation = float(usual.mean()), float(usual.std())
-    found = [
-        Compared(one.segment, one.track, place, (correlation - mean) / deviation)
-        for one in nearest
-        for correlation, place in [_closest(one, weights, step)]
-    ]
+    closest = sorted(
+        ((*_closest(one, weights, step), one) for one in nearest), key=lambda item: -item[0]
+    )
+    mean, variance = float(usual.mean()), float(usual.var())
+    found = []
+    for correlation, row, one in closest[:N_TOLD]:
+        own = _own_variance(one, row, weights)
+        deviation = math.sqrt((variance + (variance if own is None else own)) / 2)
+        place = row - int(one.segment.subfingerprints.starts[one.track])
+        found.append(Compared(one.segment, one.track, place, (correlation - mean) / deviation))
     return sorted(found, key=lambda one: -one.likeness)
+
+
+def _own_variance(near: _Nearest, row: int, weights: NDArray[np.float32]) -> float | None:
+    """Variance of correlations at a track's other places; None where it has hardly any."""
+    kept = near.segment.subfingerprints
+    start, end = (int(edge) for edge in kept.starts[near.track : near.track + 2])
+    places = np.unique(np.linspace(start, end - len(weights), N_OWN).astype(np.int64))
+    others = places[np.abs(places - row) >= APART]
+    return float(correlate(kept.rows, others, weights).var()) if len(others) >= N_OWN / 4 else None
 
 
 def _usual(segment: Segment, weights: NDArray[np.float32], n_rows: int) -> NDArray[np.float32]:
@@ -128,11 +149,11 @@ def _nearest(
 
 
 def _closest(near: _Nearest, weights: NDArray[np.float32], step: int) -> tuple[float, int]:
-    """Give the correlation at a place or one beside it, whichever is larger, and which it was."""
+    """Give the correlation at a place or one beside it, whichever is larger, and its row."""
     kept = near.segment.subfingerprints
     start, end = (int(edge) for edge in kept.starts[near.track : near.track + 2])
     reach = max(step - 1, 1)
     places = np.arange(max(near.row - reach, start), min(near.row + reach, end - len(weights)) + 1)
     found = correlate(kept.rows, places, weights)
     best = int(found.argmax())
-    return float(found[best]), int(places[best]) - start
+    return float(found[best]), int(places[best])

@@ -45,11 +45,11 @@ def likeness_confidence(likeness: float, support: float, n_tracks: int) -> int:
     """Give the probability that a clip's likeness to a place and its evidence make for, in percent.
 
     A logistic regression, fitted to the five best places of the clips that votes and evidence left
-    in doubt, on the same tracks (-12.4, 1.3, 1.9), and moved towards caution, until no unknown clip
+    in doubt, on the same tracks (-14.7, 1.8, 2.1), and moved towards caution, until no unknown clip
     was named that was not before. The best place is one of all tracks', so the odds fall in
     proportion to their number.
     """
-    odds = -13.4 + 1.3 * likeness + 1.9 * min(support, MOST_SUPPORT)
+    odds = -15.7 + 1.8 * likeness + 2.1 * min(support, MOST_SUPPORT)
     return _percent(odds - math.log(max(n_tracks, 1)))
 
 
