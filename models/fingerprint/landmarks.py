@@ -57,7 +57,7 @@ class CloserLook:
         landmarks: The dense ones, all others among them.
         evidence: int8 ``[F, N]``, how much each bin and frame speaks for a landmark there; see
             `models.fingerprint.evidence`.
-        changes: float32 ``[M, 64]``, of its bands; see `models.fingerprint.subfingerprints`.
+        changes: float32 ``[M, 64]``, of its bands; see `models.fingerprint.band_changes`.
     """
 
     landmarks: Fingerprint

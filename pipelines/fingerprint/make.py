@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from models.fingerprint.band_changes import BandChangeModel
 from models.fingerprint.constellation import (
     MARGIN_FRAMES,
     WINDOW_FRAMES,
@@ -30,7 +31,7 @@ from models.fingerprint.landmarks import (
     CloserLook,
     Fingerprint,
 )
-from models.fingerprint.subfingerprints import BandChangeModel, to_subfingerprints
+from models.fingerprint.subfingerprints import to_subfingerprints
 from pipelines.audio.resample import resample
 from pipelines.audio.waveform import AudioTooShortError, Waveform
 from pipelines.batching.framed import FrameGrid

@@ -67,7 +67,7 @@ def compare(
 
     Args:
         segments: With the tracks of each that do not count.
-        changes: Of the clip; see `models.fingerprint.subfingerprints`.
+        changes: Of the clip; see `models.fingerprint.band_changes`.
 
     Returns:
         At most `N_TOLD` tracks, the most alike first. None for silence, for a short clip, and in

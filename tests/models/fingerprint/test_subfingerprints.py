@@ -3,14 +3,12 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from models.fingerprint import subfingerprints
+from models.fingerprint import band_changes, subfingerprints
+from models.fingerprint.band_changes import LOWEST_HZ, N_FFT, BandChangeModel
 from models.fingerprint.landmarks import SAMPLE_RATE
 from models.fingerprint.subfingerprints import (
     HOP_LENGTH,
-    LOWEST_HZ,
     N_BANDS,
-    N_FFT,
-    BandChangeModel,
     correlate,
     distances,
     to_subfingerprints,
@@ -18,7 +16,7 @@ from models.fingerprint.subfingerprints import (
 )
 
 MODEL = BandChangeModel().eval()
-BANDS_HZ = LOWEST_HZ * 2 ** ((subfingerprints.BANDS_AROUND + np.arange(N_BANDS)) / 12)
+BANDS_HZ = LOWEST_HZ * 2 ** ((band_changes.BANDS_AROUND + np.arange(N_BANDS)) / 12)
 
 
 def melody(seconds: float = 40.0, seed: int = 0) -> NDArray[np.float32]:
@@ -43,7 +41,7 @@ def test_a_band_that_becomes_louder_rises_and_its_neighbours_fall() -> None:
     band = 30
     tone = np.sin(2 * np.pi * BANDS_HZ[band] * t)
     louder = measure((0.5 * np.exp2(t - 4) * tone).astype(np.float32))
-    octaves_a_change = subfingerprints.LAG_FRAMES * HOP_LENGTH / SAMPLE_RATE
+    octaves_a_change = band_changes.LAG_FRAMES * HOP_LENGTH / SAMPLE_RATE
     expected = np.log(2) * octaves_a_change
     assert louder[8:-8, band].mean() == pytest.approx(expected, rel=0.25)
     assert np.all(louder[8:-8, band + 4] < 0)
@@ -61,7 +59,7 @@ def test_a_clip_changes_as_the_whole_does_there() -> None:
 
 def test_parts_that_are_measured_one_by_one_make_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     at_once = measure(melody())
-    monkeypatch.setattr(subfingerprints, "_AT_ONCE", 7)
+    monkeypatch.setattr(band_changes, "_AT_ONCE", 7)
     np.testing.assert_allclose(measure(melody()), at_once, atol=1e-4)
 
 
