@@ -33,7 +33,7 @@ from serve_app.providers.fingerprints.index import (
     SURE,
     FingerprintIndex,
     IndexMatch,
-    best,
+    best_matches,
 )
 from serve_app.providers.recognisers.own_index import MIN_CONFIDENCE
 
@@ -105,7 +105,7 @@ class Case:
         """What the index answers."""
         if not self.is_unsure:
             return self.first
-        return best([*self.again, *self.compared]) if self.is_still_unsure else self.again
+        return best_matches([*self.again, *self.compared]) if self.is_still_unsure else self.again
 
     def is_named(self, matches: list[IndexMatch]) -> bool:
         """Whether the service would call it a match."""

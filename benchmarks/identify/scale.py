@@ -29,7 +29,7 @@ from models.fingerprint.landmarks import (
     CloserLook,
     Fingerprint,
 )
-from models.fingerprint.subfingerprints import HOP_LENGTH, N_BANDS
+from models.fingerprint.subfingerprints import HOP_LENGTH, N_BANDS, to_subfingerprints
 from pipelines.audio.waveform import Waveform
 from pipelines.fingerprint.make import Fingerprinter
 from serve_app.providers.fingerprints.builder import FingerprintIndexBuilder
@@ -160,7 +160,7 @@ def _transposed(rows: NDArray[np.uint64], semitones: int) -> NDArray[np.uint64]:
     """The first `TRACK_S` of sub-fingerprints, as if all was played so much higher."""
     first = rows[: round(TRACK_S * SAMPLE_RATE / HOP_LENGTH)]
     bits = np.unpackbits(first[:, None].view(np.uint8), axis=1)
-    return np.packbits(np.roll(bits, semitones, axis=1), axis=1).view(np.uint64)[:, 0]
+    return to_subfingerprints(np.roll(bits, semitones, axis=1).astype(np.float32))
 
 
 def _shards(

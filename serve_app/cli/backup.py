@@ -111,20 +111,17 @@ def prepared(url: str, data_dir: Path) -> Iterator[None]:
     if folder.is_relative_to(data_dir):
         fail(f"{folder} lies in the data folder itself: name another place, best another disk")
     with told(OSError):
-        before = {path for path in around(folder) if path.exists()}
+        made = [path for path in (folder, *folder.parents) if not path.exists()]
+        is_ours = folder in made or not any(folder.iterdir())
         make_private(folder)
     try:
         yield
     except BaseException:
-        for path in sorted(around(folder) - before, reverse=True):
+        inside = sorted(folder.rglob("*"), reverse=True) if is_ours else []
+        for path in (*inside, *made):
             with suppress(OSError):  # of what is no folder, or not empty
                 path.rmdir()
         raise
-
-
-def around(folder: Path) -> set[Path]:
-    """Give a folder, those it lies in, and what lies in it."""
-    return {*folder.parents, folder, *folder.rglob("*")}
 
 
 def run(work: Callable[[Say], Awaitable[T]], what: str) -> T:

@@ -56,7 +56,7 @@ def test_a_track_left_out_is_asked_again_as_an_unknown_one() -> None:
     assert left_out.is_left_out
 
 
-def test_figures_are_of_the_reported_tracks_and_both_looks_apart() -> None:
+def test_figures_are_of_the_reported_tracks_and_the_looks_apart() -> None:
     cases = [
         case(track("a"), [match("a", 30, 97)], []),
         case(track("b"), [match("b", 5, 30)], [match("b", 15, 92)]),

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -56,7 +56,7 @@ class IndexMatch:
         speed: Playback speed of the clip; 1 is the track's own.
         confidence: Probability in percent that the clip is of this track, 0 to 100.
         likeness: By how many deviations the clip's band changes are more like the track's there
-            than is usual in this index; 0 where they were not compared.
+            than is usual in this index and in the track; 0 where they were not compared.
     """
 
     track_key: str
@@ -79,7 +79,9 @@ class Found:
     start: float
 
 
-def _match(found: Found, support: float | None, confidence: int) -> IndexMatch:
+def _match(
+    found: Found, support: float | None, confidence: int, likeness: float = 0.0
+) -> IndexMatch:
     candidate = found.candidate
     return IndexMatch(
         track_key=found.key,
@@ -89,10 +91,11 @@ def _match(found: Found, support: float | None, confidence: int) -> IndexMatch:
         offset_s=round((candidate.offset - found.start) * FRAME_S, 3),
         speed=round(1 + candidate.speed, 4),
         confidence=confidence,
+        likeness=likeness,
     )
 
 
-def best(matches: Iterable[IndexMatch]) -> list[IndexMatch]:
+def best_matches(matches: Iterable[IndexMatch]) -> list[IndexMatch]:
     """Give the best matches, each track once, as surely as it was found."""
     ranked = sorted(matches, key=lambda match: (-match.confidence, -match.support, -match.score))
     of_track: dict[str, IndexMatch] = {}
@@ -213,19 +216,19 @@ class FingerprintIndex:
         by_evidence = self.by_evidence([*found, *again], closer.evidence)
         if by_evidence and by_evidence[0].confidence >= SURE:
             return by_evidence
-        return best([*by_evidence, *self.by_likeness(closer)])
+        return best_matches([*by_evidence, *self.by_likeness(closer)])
 
     def by_votes(self, found: list[Found], evidence: NDArray[np.int8]) -> list[IndexMatch]:
         """Weigh what a look-up has found by its votes; evidence may lower what they are sure of."""
         matches = [(one, self._by_votes(one)) for one in found]
         sure = [one for one, match in matches if match.confidence >= SURE]
         doubtful = [match for _, match in matches if match.confidence < SURE]
-        return best([*doubtful, *map(self._by_votes, sure, _supports(sure, evidence))])
+        return best_matches([*doubtful, *map(self._by_votes, sure, _supports(sure, evidence))])
 
     def by_evidence(self, found: list[Found], evidence: NDArray[np.int8]) -> list[IndexMatch]:
         """Weigh what look-ups have found by a clip's evidence, or votes where it says nothing."""
         length_s = evidence.shape[1] * FRAME_S
-        return best(
+        return best_matches(
             self._by_votes(one) if support is None else self._by_support(one, support, length_s)
             for one, support in zip(found, _supports(found, evidence), strict=True)
         )
@@ -234,16 +237,19 @@ class FingerprintIndex:
         """Compare a clip's band changes with those of all tracks, and weigh the best places."""
         compared = compare(self._segments, closer.changes)[:N_MATCHES]
         found = [_found(one) for one in compared]
-        supports_there = _supports(found, closer.evidence)
         return [
-            replace(
-                _match(one, support, likeness_confidence(likeness, support or 0.0, self.n_tracks)),
-                likeness=likeness,
-            )
+            self._by_likeness(one, support, likeness)
             for one, support, likeness in zip(
-                found, supports_there, (c.likeness for c in compared), strict=True
+                found,
+                _supports(found, closer.evidence),
+                [one.likeness for one in compared],
+                strict=True,
             )
         ]
+
+    def _by_likeness(self, found: Found, support: float | None, likeness: float) -> IndexMatch:
+        confidence = likeness_confidence(likeness, support or 0.0, self.n_tracks)
+        return _match(found, support, confidence, likeness)
 
     def _by_votes(self, found: Found, support: float | None = None) -> IndexMatch:
         votes, spans = found.candidate.votes, found.candidate.spans
