@@ -384,24 +384,24 @@ def _ced(width: int = 768, depth: int = 12) -> nn.Module:
 
 
 def _ast(**size: Any) -> nn.Module:
-    from transformers import ASTConfig, ASTForAudioClassification
+    from transformers import ASTConfig
 
-    from models.trunks.ast import AUDIOSET_MEAN, AUDIOSET_STD, AudioTransformer
+    from models.trunks.ast import AUDIOSET_MEAN, AUDIOSET_STD, AstTrunk, AudioTransformer
 
     config = ASTConfig(**size)
     config.num_labels = 527
-    trunk = ASTForAudioClassification(config)
+    trunk = AstTrunk(config)
     return AudioTransformer(trunk, _kaldi_fbank(), AUDIOSET_MEAN, AUDIOSET_STD)
 
 
 def _maest(**size: Any) -> nn.Module:
-    from transformers import ASTConfig, ASTForAudioClassification
+    from transformers import ASTConfig
 
-    from models.trunks.ast import DISCOGS_MEAN, DISCOGS_STD, AudioTransformer
+    from models.trunks.ast import DISCOGS_MEAN, DISCOGS_STD, AstTrunk, AudioTransformer
 
     config = ASTConfig(**{"num_mel_bins": 96, "max_length": 1876} | size)
     config.num_labels = 400
-    trunk = ASTForAudioClassification(config)
+    trunk = AstTrunk(config)
     front_end = nn.Sequential(_musicnn_mel(), _FramesFirst())
     return AudioTransformer(trunk, front_end, DISCOGS_MEAN, DISCOGS_STD)
 

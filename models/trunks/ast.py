@@ -34,6 +34,22 @@ class _FramesFirst(nn.Module):
         return frames
 
 
+class AstTrunk(ASTForAudioClassification):  # type: ignore[no-untyped-call]
+    """The transformer without an attention mask.
+
+    transformers makes one when torch 2.11 compiles it, and any mask rules flash attention out.
+    """
+
+    def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        """Map ``[B, N, F]`` to the mean of two tokens ``[B, D]``, and logits ``[B, K]``."""
+        network = self.audio_spectrogram_transformer
+        hidden = network.embeddings(features)
+        for layer in network.layers:
+            hidden = layer(hidden)
+        pooled = network.layernorm(hidden)[:, :2].mean(dim=1)
+        return pooled, self.classifier(pooled)
+
+
 class AudioTransformer(nn.Module):
     """A spectrogram transformer with its front-end: one forward gives embedding and tags.
 
@@ -44,9 +60,7 @@ class AudioTransformer(nn.Module):
         std: Of the training features; they are divided by twice it.
     """
 
-    def __init__(
-        self, trunk: ASTForAudioClassification, front_end: nn.Module, mean: float, std: float
-    ) -> None:
+    def __init__(self, trunk: AstTrunk, front_end: nn.Module, mean: float, std: float) -> None:
         super().__init__()
         self.trunk = trunk
         self.front_end = front_end
@@ -55,7 +69,7 @@ class AudioTransformer(nn.Module):
 
     def compile_trunk(self, **options: Any) -> None:
         """See `TransformerNetwork`."""
-        self.trunk.audio_spectrogram_transformer.compile(**options)
+        self.trunk.compile(**options)
 
     def forward(self, windows: Tensor) -> dict[str, Tensor]:
         """Embed and tag windows.
@@ -69,8 +83,7 @@ class AudioTransformer(nn.Module):
         """
         features = (self.front_end(windows) - self.mean) / (2 * self.std)
         with in_precision(features, self.precision):
-            pooled = self.trunk.audio_spectrogram_transformer(features).pooler_output
-            logits = self.trunk.classifier(pooled)
+            pooled, logits = self.trunk(features)
         return {"embedding": pooled.float(), "tags": torch.sigmoid(logits.float())}
 
 
@@ -82,14 +95,14 @@ def build_ast(card: ModelCard, model_dir: Path) -> AudioTransformer:
     """
     config = _config(card, model_dir)
     front_end = KaldiFbank(card.sample_rate, config.num_mel_bins)
-    trunk = load_pretrained(ASTForAudioClassification, config, card, model_dir)
+    trunk = load_pretrained(AstTrunk, config, card, model_dir)
     return AudioTransformer(trunk, front_end, AUDIOSET_MEAN, AUDIOSET_STD)
 
 
 def build_maest(card: ModelCard, model_dir: Path) -> AudioTransformer:
     """Load MAEST: 96 bands, 1876 frames of 16 ms; errors as in `build_ast`."""
     config = _config(card, model_dir)
-    trunk = load_pretrained(ASTForAudioClassification, config, card, model_dir)
+    trunk = load_pretrained(AstTrunk, config, card, model_dir)
     return AudioTransformer(trunk, _FramesFirst(), DISCOGS_MEAN, DISCOGS_STD)
 
 

@@ -10,33 +10,41 @@ References:
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.parametrize import remove_parametrizations
 from transformers import HubertConfig, HubertModel
 
 from models.checkpoints.cache import CheckpointError, load_tensors
 from models.checkpoints.cards import ModelCard
 from models.checkpoints.pretrained import known_fields, read_config
 from models.precision import in_precision
+from models.trunks.convolutions import FourierConvolution, FramedConvolution
 
 # What would make the network another than HuBERT, and the value that switches it off.
 _EXTENSIONS = {"feature_extractor_cqt": False, "attention_relax": -1, "deepnorm": False}
 
-# Weight norm's tensors under their name before and after torch's parametrizations.
-_WEIGHT_NORM = {
-    "conv.weight_g": "conv.parametrizations.weight.original0",
-    "conv.weight_v": "conv.parametrizations.weight.original1",
-}
+# Weight norm's two tensors, lengths and directions, before and after torch's parametrizations.
+_WEIGHT_NORMS = (
+    ("weight_g", "weight_v"),
+    ("parametrizations.weight.original0", "parametrizations.weight.original1"),
+)
+_POSITIONAL = "encoder.pos_conv_embed.conv."
 
 
 class MertTrunk(HubertModel):  # type: ignore[no-untyped-call]
     """HuBERT that gives the mean of its layers over time, each added when it is made.
 
-    So none of them has to be kept: 13 of a batch of 64 windows are 1 GB.
+    So none of them has to be kept: 13 of a batch of 64 windows are 1 GB. Weight norm is folded.
     """
+
+    def __init__(self, config: HubertConfig) -> None:
+        super().__init__(config)
+        first: nn.Module = self.feature_extractor.conv_layers[0]
+        positional: nn.Module = self.encoder.pos_conv_embed
+        first.conv = FramedConvolution(cast("nn.Conv1d", first.conv))
+        positional.conv = FourierConvolution(cast("nn.Conv1d", positional.conv))
 
     def forward(self, samples: Tensor) -> Tensor:
         """Map float32 ``[B, T]`` to ``[B, D]``, the input of the first layer included."""
@@ -57,7 +65,7 @@ class Mert(nn.Module):
     """HuBERT over zero-mean, unit-variance samples; the mean of all its layers over time.
 
     Args:
-        trunk: The network, weight norm folded.
+        trunk: The network.
     """
 
     def __init__(self, trunk: MertTrunk) -> None:
@@ -99,23 +107,21 @@ def build_mert(card: ModelCard, model_dir: Path) -> Mert:
         if fields.get(name, off) != off:
             raise CheckpointError(card.model_id, card.source, f"{name} is not supported")
     config = HubertConfig(**known_fields(fields, HubertConfig))
-    tensors = rename_weight_norm(load_tensors(card, model_dir))
+    tensors = fold_weight_norm(load_tensors(card, model_dir))
     trunk = MertTrunk(config)
     absent = trunk.load_state_dict(tensors, strict=False).missing_keys
     if absent:
         raise CheckpointError(card.model_id, card.source, f"lacks {', '.join(absent[:3])}")
-    convolution = trunk.encoder.pos_conv_embed.conv
-    if not config.conv_pos_batch_norm:
-        remove_parametrizations(convolution, "weight")
     return Mert(trunk)
 
 
-def rename_weight_norm(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Give weight-normed tensors the names of torch's parametrizations."""
-    renamed = {}
-    for name, tensor in tensors.items():
-        for before, after in _WEIGHT_NORM.items():
-            if name.endswith(before):
-                name = name.removesuffix(before) + after
-        renamed[name] = tensor
-    return renamed
+def fold_weight_norm(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Give HuBERT's tensors with the weight norm of its positional convolution multiplied out."""
+    folded = dict(tensors)
+    for of_lengths, of_directions in _WEIGHT_NORMS:
+        names = _POSITIONAL + of_lengths, _POSITIONAL + of_directions
+        if all(name in folded for name in names):
+            lengths, directions = (folded.pop(name) for name in names)
+            weight = torch._weight_norm(directions, lengths, dim=2)
+            folded[_POSITIONAL + "weight"] = weight
+    return folded

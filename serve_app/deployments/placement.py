@@ -64,7 +64,7 @@ def keep_to_share(device: torch.device) -> None:
     if device.type != "cuda" or not 0 < (share := _assigned("GPU", 0)) < 1:
         return
     total = torch.cuda.get_device_properties(device).total_memory
-    torch.cuda.set_per_process_memory_fraction(share - CONTEXT_BYTES / total, device)
+    torch.cuda.set_per_process_memory_fraction(share - CONTEXT_BYTES / total, device.index or 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,6 +58,10 @@ class RayEndedError(RuntimeError):
     """Of this service's Ray a head has ended, and with it the service."""
 
 
+class NotStartedError(RuntimeError):
+    """A part of the service does not start, or does not become ready."""
+
+
 def say(text: str) -> None:
     """Report a step; `afa up` shows these lines."""
     sys.stdout.write(f"afa: {text}\n")
@@ -265,7 +269,10 @@ class LocalService:
             if deployed.status == "RUNNING":
                 return
             if deployed.status == "DEPLOY_FAILED":
-                raise RuntimeError(f"not deployed: {deployed.message}")
+                for name, deployment in deployed.deployments.items():
+                    if deployment.status == "DEPLOY_FAILED":
+                        say(f"  {name} does not start: {last_line(deployment.message)}")
+                raise NotStartedError(deployed.message)
             time.sleep(POLL_S)
 
     def _wait_ready(self) -> None:
@@ -283,7 +290,7 @@ class LocalService:
                 say(BROKEN_RULE)
                 return
             if time.monotonic() > deadline:
-                raise RuntimeError(f"not ready after {READY_LIMIT_S:.0f} s: {state}")
+                raise NotStartedError(f"not ready after {READY_LIMIT_S:.0f} s: {state}")
             time.sleep(POLL_S)
 
     def _issue_keys(self) -> None:
@@ -319,6 +326,11 @@ def metrics_url() -> str:
     return f"http://127.0.0.1:{node['MetricsExportPort']}/metrics"
 
 
+def last_line(trace: str) -> str:
+    """Give the error that a traceback ends with."""
+    return trace.strip().rpartition("\n")[2]
+
+
 def stop_ray() -> None:
     """End this process's Ray, and what it serves if it came so far."""
     import ray
@@ -352,7 +364,7 @@ def main() -> None:
         while not signals:
             service.look_after()
             time.sleep(LOOK_S)
-    except RayEndedError as error:
+    except (NotStartedError, RayEndedError) as error:
         say(str(error))
         status = 1
     finally:

@@ -48,18 +48,22 @@ def test_a_placement_says_device_precision_and_compiled_sizes(
     assert Placement(gpu, Execution(torch.bfloat16)).name == "NVIDIA L4 bfloat16"
 
 
+@pytest.mark.parametrize("device", ["cuda", "cuda:0"])
 @pytest.mark.parametrize(("share", "wanted"), [(0.5, 0.5 - 0.03125), (1.0, None), (0.0, None)])
 def test_a_replica_keeps_to_its_share_of_the_memory(
-    monkeypatch: pytest.MonkeyPatch, share: float, wanted: float | None
+    monkeypatch: pytest.MonkeyPatch, share: float, wanted: float | None, device: str
 ) -> None:
     set_to: list[float] = []
+
+    def set_fraction(part: float, device: torch.device | int) -> None:
+        assert torch.cuda._utils._get_device_index(device) == 0  # as torch's own looks at it
+        set_to.append(part)
+
     card = SimpleNamespace(total_memory=CONTEXT_BYTES * 32)
     monkeypatch.setattr(placement, "_assigned", lambda _resource, _otherwise: share)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _device: card)
-    monkeypatch.setattr(
-        torch.cuda, "set_per_process_memory_fraction", lambda part, _device: set_to.append(part)
-    )
-    keep_to_share(torch.device("cuda", 0))
+    monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", set_fraction)
+    keep_to_share(torch.device(device))
     assert set_to == ([] if wanted is None else [wanted])
     keep_to_share(torch.device("cpu"))
     assert len(set_to) <= 1

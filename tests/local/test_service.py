@@ -105,6 +105,25 @@ def test_what_waits_for_the_service_looks_whether_it_is_to_stop(
     assert not list(looks)
 
 
+def test_a_start_says_why_a_part_does_not_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace = "Error:\nray::ServeReplica:afa:Mood\nTraceback ...\nDeviceMissingError: no CUDA\n"
+    parts = {
+        "Mood": SimpleNamespace(status="DEPLOY_FAILED", message=trace),
+        "Api": SimpleNamespace(status="HEALTHY", message=""),
+    }
+    failed = SimpleNamespace(status="DEPLOY_FAILED", deployments=parts, message="Failed to ...")
+    serve = SimpleNamespace(status=lambda: SimpleNamespace(applications={"afa": failed}))
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(serve=serve))
+    started = LocalService(Settings(data_dir=tmp_path), "127.0.0.1", 1, CONFIG, lambda: False)
+    with pytest.raises(service.NotStartedError):
+        started._wait_deployed()
+    told = capsys.readouterr().out
+    assert "Mood does not start: DeviceMissingError: no CUDA\n" in told
+    assert "Api does not" not in told
+
+
 def test_the_handler_of_sigterm_is_no_other_once_ray_has_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
