@@ -28,6 +28,7 @@ MODULES = {
     "gpu-e2e": "benchmarks.gpu.end_to_end",
     "gpu-embed": "benchmarks.gpu.embed",
     "gpu-frontends": "benchmarks.gpu.frontends",
+    "gpu-serve": "benchmarks.gpu.service",
     "handoff": "benchmarks.serving.handoff",
     "hop": "benchmarks.hop.hop",
     "identify": "benchmarks.identify.clips",

@@ -2,8 +2,8 @@
 
 First the checks, then the benchmarks, each as a table; results go to benchmarks/results. Needs
 torch, transformers, safetensors, numpy, matplotlib, rich, PyYAML and pydantic; with PyAV and soxr
-the files are MP3s. ``--dry`` runs all of it on the CPU, small and without results, so that on a GPU
-nothing but the device is new.
+the files are MP3s, and with all that afa installs the service is started too. ``--dry`` runs all of
+it on the CPU, small and without results, so that on a GPU nothing but the device is new.
 """
 
 import sys
@@ -12,7 +12,7 @@ from benchmarks.gpu import check
 from benchmarks.registry import run_benchmark
 from benchmarks.report import Options
 
-BENCHMARKS = ("gpu-embed", "gpu-e2e", "gpu-analysis", "gpu-frontends")
+BENCHMARKS = ("gpu-embed", "gpu-e2e", "gpu-analysis", "gpu-frontends", "gpu-serve")
 
 
 def main(arguments: list[str]) -> int:

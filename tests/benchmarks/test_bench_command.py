@@ -76,7 +76,9 @@ def test_one_failure_does_not_end_the_others(
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-@pytest.mark.parametrize("name", ["gpu-analysis", "gpu-embed", "gpu-e2e", "gpu-frontends"])
+@pytest.mark.parametrize(
+    "name", ["gpu-analysis", "gpu-embed", "gpu-e2e", "gpu-frontends", "gpu-serve"]
+)
 def test_gpu_benchmarks_say_that_there_is_no_gpu(name: str, tmp_path: Path) -> None:
     done = runner.invoke(app, ["bench", name, "--json", str(tmp_path / "a.json")])
     assert done.exit_code == 0, done.output

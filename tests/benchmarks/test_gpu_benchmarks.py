@@ -10,7 +10,7 @@ import torch
 from rich.console import Console
 
 from benchmarks.gpu import __main__ as everything
-from benchmarks.gpu import analysis, check, embed, end_to_end, frontends
+from benchmarks.gpu import analysis, check, embed, end_to_end, frontends, service
 from benchmarks.gpu.dry import device_for, kernels
 from benchmarks.gpu.roofs import Roofs, bound, copy_bytes_per_s
 from benchmarks.gpu.served import served
@@ -22,6 +22,7 @@ from configs.tables import load_table
 from models.checkpoints.cache import pull
 from models.checkpoints.cards import ModelCard
 from pipelines.analysis.records import MoodTag
+from serve_app.composition.profile import AppArgs
 from serve_app.services.simulation.features import simulated_features
 
 DRY = Options(rounds=1, is_dry=True)
@@ -142,6 +143,32 @@ def test_front_ends_are_told_in_shares_of_the_copy() -> None:
         assert found["share_of_copy_bandwidth"] > 0
 
 
+@pytest.mark.slow  # it starts a service of its own
+def test_a_service_answers_all_uploads_though_a_replica_is_killed() -> None:
+    result = service.run(DRY)
+    rounds = result.values["by_replicas"]["1"]
+    assert [found["uploads"] for found in rounds.values()] == [1, 3, 3]
+    assert [found["faults"] for found in rounds.values()] == [[], [], []]
+    assert min(found["audio_s_per_s"] for found in rounds.values()) > 0
+    assert all(len(row) == len(result.columns) for row in result.rows)
+
+
+@pytest.mark.parametrize(("n", "share"), [(1, 0.5), (2, 0.25)])
+def test_replicas_of_a_service_share_a_card(n: int, share: float) -> None:
+    (application,) = service.profile(n, 16, Options())["applications"]
+    args = AppArgs.model_validate(application["args"])
+    assert args.spectral.batch_windows == 64
+    options = {row["name"]: row for row in application["deployments"]}
+    assert not {"Mood", "Embedding"} & set(options)
+    for name in service.SHARED:
+        assert options[name]["num_replicas"] == n
+        assert options[name]["ray_actor_options"] == {"num_cpus": 4 // n, "num_gpus": share}
+    n_cpus = sum(
+        row["num_replicas"] * row["ray_actor_options"]["num_cpus"] for row in options.values()
+    )
+    assert n_cpus <= 16
+
+
 def test_one_command_runs_them_all(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -168,7 +195,7 @@ def test_a_dry_run_leaves_no_result(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_without_a_gpu_nothing_is_measured_unless_dry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     assert device_for(Options()) is None
-    modules = (analysis, embed, end_to_end, frontends)
+    modules = (analysis, embed, end_to_end, frontends, service)
     assert {module.run(Options()).skipped for module in modules} == {"there is no CUDA device here"}
     assert check.main([], Options()) == 0
 
