@@ -45,6 +45,7 @@ N_UPLOADS, DRY_UPLOADS = 256, 3
 N_CALLERS = 64
 START_LIMIT_S, END_LIMIT_S, ANSWER_LIMIT_S = 300.0, 90.0, 150.0
 WAIT_S = 60
+UNFINISHED = {"queued", "running"}
 KILL_AFTER_S = 2.0
 WATCH_S = 0.5
 SHARED = ("Spectral", "MoodAndEmbedding")
@@ -226,6 +227,9 @@ async def load(running: Service, bodies: Sequence[bytes], is_killing: bool) -> R
                     params={"wait": WAIT_S},
                     files={"file": ("track", left.pop())},
                 )
+                while answer.json().get("status") in UNFINISHED:
+                    job = f"/v1/jobs/{answer.json()['job_id']}"
+                    answer = await client.get(job, params={"wait": WAIT_S})
                 found.waits_s.append(time.perf_counter() - sent_s)
                 result = answer.json().get("result")
                 if result is None:
