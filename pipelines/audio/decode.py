@@ -139,6 +139,17 @@ class Decoder:
             child.expect(b"I")
             return child.digest()
 
+    def read_labels(self, source: Path, limits: DecodeLimits) -> dict[str, str]:
+        """Read the container's own tags, the first of them, each cut.
+
+        Raises:
+            AudioError: It is no audio.
+            DecoderUnavailableError: The installation lacks PyAV or forbids processes.
+        """
+        with self._child(source, "labels", limits) as child:
+            child.expect(b"I")
+            return child.labels()
+
     def active_walls(self) -> dict[str, str]:
         """Name every wall and whether it stands: "on", or "off: " and the reason."""
         with self._child(Path(os.devnull), "walls", DecodeLimits()) as child:
@@ -286,6 +297,11 @@ def probe(source: Path, limits: DecodeLimits) -> AudioClaims:
 def digest_packets(source: Path, limits: DecodeLimits) -> str:
     """Hash a file's audio with the process's own decoder; see `Decoder.digest_packets`."""
     return default_decoder().digest_packets(source, limits)
+
+
+def read_labels(source: Path, limits: DecodeLimits) -> dict[str, str]:
+    """Read a container's tags with the process's own decoder; see `Decoder.read_labels`."""
+    return default_decoder().read_labels(source, limits)
 
 
 def active_walls() -> dict[str, str]:

@@ -27,6 +27,7 @@ from pipelines.audio.waveform import (
 )
 
 MAX_TEXT_BYTES = 4096
+MAX_LABELS_BYTES = 1 << 20
 
 MOST_WRONG = 0.01
 """Share of samples that may be no sound. They are silenced as damaged packets are skipped: a bit
@@ -85,10 +86,10 @@ class Answer:
         self._rows = rows
         self._deadline = deadline
 
-    def expect(self, tag: bytes) -> bytes:
-        """Read one JSON message with ``tag``."""
+    def expect(self, tag: bytes, most: int = MAX_TEXT_BYTES) -> bytes:
+        """Read one JSON message with ``tag``, and ``most`` bytes of it."""
         found, _, size = self._header()
-        payload = self._payload(size)
+        payload = self._payload(min(size, most))
         if found != tag:
             raise _refusal(payload)
         return payload
@@ -104,6 +105,16 @@ class Answer:
             raise DecoderCrashedError(_CRASHED)
         return digest
 
+    def labels(self) -> dict[str, str]:
+        """Read names and texts."""
+        try:
+            labels = json.loads(self.expect(b"I", MAX_LABELS_BYTES))
+        except (ValueError, RecursionError) as error:
+            raise DecoderCrashedError(_CRASHED) from error
+        if type(labels) is not dict or not all(type(text) is str for text in labels.values()):
+            raise DecoderCrashedError(_CRASHED)
+        return labels
+
     def stretches(self, capacities: Sequence[int]) -> list[Samples]:
         """Wait for the child's end and give what it has written, ``[C, T]``, T ≤ a capacity."""
         rows, edges = self._rows, [0]
@@ -112,7 +123,7 @@ class Answer:
             while (header := self._header())[0] != b"S":
                 tag, channels, size = header
                 if tag != b"P":
-                    raise _refusal(self._payload(size))
+                    raise _refusal(self._payload(min(size, MAX_TEXT_BYTES)))
                 is_odd = channels not in (1, 2) or rows.channels not in (0, channels)
                 if is_odd or not 0 < size <= most - rows.n:
                     raise DecoderCrashedError(_CRASHED)
@@ -132,7 +143,7 @@ class Answer:
         return tag, channels, size
 
     def _payload(self, size: int) -> bytes:
-        payload = bytearray(min(size, MAX_TEXT_BYTES))
+        payload = bytearray(size)
         self._read(memoryview(payload))
         return bytes(payload)
 

@@ -12,6 +12,7 @@ message), ``.`` done.
 
 import contextlib
 import hashlib
+import itertools
 import json
 import os
 import struct
@@ -40,6 +41,8 @@ MOST_PROBED_PACKETS = "2"
 in them; FFmpeg by itself searches the first megabyte, which takes longer than decoding a minute."""
 MOST_BAD_PACKETS = 100
 """In a row at a file's beginning: it is no audio."""
+MOST_LABELS, MOST_CHARACTERS = 100, 500
+"""Of a container's tags, and of the name and the text of each."""
 PREROLL_S = 0.3
 """Decoded and thrown away before a segment, so that bit reservoirs and filters have settled."""
 
@@ -378,6 +381,15 @@ def digest_packets(source: FrameSource) -> str:
     return digest.hexdigest()
 
 
+def labels(source: FrameSource) -> dict[str, str]:
+    """Give the container's tags, and those that it gives the audio stream, whose title is none."""
+    of_stream = {
+        name: text for name, text in source.stream.metadata.items() if name.lower() != "title"
+    }
+    said = itertools.islice((source.container.metadata | of_stream).items(), MOST_LABELS)
+    return {name[:MOST_CHARACTERS]: text[:MOST_CHARACTERS] for name, text in said}
+
+
 def decode_segments(source: FrameSource, writer: BlockWriter, request: dict[str, Any]) -> None:
     """Seek to each segment and write it, cut to the sample by the time stamps."""
     for start_s, duration_s in request["segments"]:
@@ -421,6 +433,8 @@ def serve_request(request: dict[str, Any], walls: dict[str, str]) -> None:
                 decode_segments(source, writer, request)
             elif request["task"] == "digest":
                 writer.message(b"I", json.dumps(digest_packets(source)).encode())
+            elif request["task"] == "labels":
+                writer.message(b"I", json.dumps(labels(source), ensure_ascii=False).encode())
         writer.message(b".")
     except RefusedError as refusal:
         writer.message(b"E", json.dumps(refusal.args).encode())

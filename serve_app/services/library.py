@@ -28,7 +28,7 @@ from serve_app.library.view import Outline
 from serve_app.library.writer import LibraryWriter
 from serve_app.providers.dumps.acousticbrainz import identity_in
 from serve_app.providers.identities.resolver import Resolver, visible_to
-from serve_app.providers.tags.reader import Cover, read_tags
+from serve_app.providers.tags.reader import Cover, read_cover
 from serve_app.services.media_servers import items_of
 from serve_app.services.similar.plane import on_a_plane
 from serve_app.services.simulation.resolver import SimulatedResolver
@@ -150,9 +150,9 @@ class LibraryService:
         for file in self.get(caller, track_id).files:
             if file.place is Place.PATH and file.missing_since is None:
                 with suppress(OSError):  # gone meanwhile, or in a bucket
-                    tags = await asyncio.to_thread(read_tags, FilePath(file.location))
-                    if tags.cover is not None:
-                        return tags.cover
+                    cover = await asyncio.to_thread(read_cover, FilePath(file.location))
+                    if cover is not None:
+                        return cover
         raise TrackNotFoundError(NO_COVER)
 
     def named(self, caller: Caller, artist: str, title: str) -> LibraryTrack:

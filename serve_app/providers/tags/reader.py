@@ -1,4 +1,4 @@
-"""Reads the tags of an audio file: ID3, Vorbis comments, MP4, RIFF and ASF.
+"""Reads the tags of an audio file: ID3, Vorbis comments, MP4, RIFF, ASF, APEv2 and a container's.
 
 Invariant: whatever a file holds, reading costs a bounded number of bytes, steps and comparisons,
 and ends in tags that are clean text of bounded length; odd tags are left out, never an error.
@@ -15,7 +15,11 @@ from io import BytesIO, RawIOBase
 from pathlib import Path
 from typing import BinaryIO, ParamSpec, TypeVar, cast
 
-from tinytag import Image, TinyTag, TinyTagException, tinytag
+from tinytag import TinyTag, TinyTagException, tinytag
+
+from pipelines.audio.decode import DecodeLimits, DecoderUnavailableError, read_labels
+from pipelines.audio.waveform import AudioError
+from serve_app.providers.tags.ape import read_ape
 
 MAX_READ = 64 << 20
 """Bytes: tags with a large cover are a tenth of it."""
@@ -27,6 +31,22 @@ MAX_VALUES = 20
 MAX_COVER = 8 << 20
 
 
+_CONTAINERS = (b"\x1a\x45\xdf\xa3", b"caff", b".snd")
+"""How Matroska (WebM too), CAF and AU begin, whose tags the decoder reads."""
+_HEAD_BYTES = 4
+_LIMITS = DecodeLimits(cpu_s=2, wall_s=20.0)
+"""FFmpeg compares each tag with all before it: 100,000 take it a minute, a honest file 20 ms."""
+_OTHER_NAMES = {
+    "album/title": "album",
+    "album/artist": "albumartist",
+    "album/genre": "genre",
+    "album/publisher": "publisher",
+    "album/date_released": "date",
+    "date_released": "date",
+    "replaygain_gain": "replaygain_track_gain",
+    "comments": "comment",
+}
+"""Matroska's names, some with their level, and CAF's for what others call otherwise."""
 _SEPARATORS = re.compile(r"[\s_\-]+")
 _GAIN = re.compile(r"\s*([+-]?\d{1,3}(?:\.\d{1,6})?)\s*(?:dB)?\s*", re.ASCII | re.IGNORECASE)
 
@@ -109,6 +129,18 @@ def _until_spent(load: Callable[P, None]) -> Callable[P, None]:
     return loaded
 
 
+def _uncounted(step: Callable[P, T]) -> Callable[P, T]:
+    @wraps(step)
+    def uncounted(*said: P.args, **named: P.kwargs) -> T:
+        left, _left.steps = _left.steps, MAX_STEPS
+        try:
+            return step(*said, **named)
+        finally:
+            _left.steps = left
+
+    return uncounted
+
+
 def _add_value(self: TinyTag, fieldname: str, value: str) -> None:
     """Keep a further value of a field, if it is new and of the first that we look at.
 
@@ -141,6 +173,8 @@ class _CountedBytes(BytesIO):
 # A frame or packet of some MB may hold millions of values, each of which tinytag looks at.
 tinytag.BytesIO = _CountedBytes  # type: ignore[attr-defined]
 TinyTag._load = _until_spent(TinyTag._load)  # type: ignore[method-assign]
+# What a block inside a file was read for is taken over, though the steps may be spent.
+TinyTag._update = _uncounted(TinyTag._update)  # type: ignore[method-assign]
 TinyTag._set_field = _counted(TinyTag._set_field)  # type: ignore[method-assign]
 TinyTag._set_other_field = _add_value  # type: ignore[method-assign]
 tinytag._ID3._decode_string = _counted(tinytag._ID3._decode_string)  # type: ignore[method-assign]
@@ -155,28 +189,70 @@ def read_tags(path: Path) -> Tags:
     Raises:
         OSError: The file cannot be read.
     """
-    _left.steps = MAX_STEPS
     with path.open("rb") as file:
-        bounded = cast("BinaryIO", _Bounded(file))
-        try:
-            found = TinyTag.get(file_obj=bounded, duration=False, image=True)
-        except TinyTagException:
-            return Tags()
+        of_format, picture = _read_format(file)
+        ape = read_ape(file)
+        file.seek(0)
+        head = file.read(_HEAD_BYTES)
+    of_ape = _fields(ape.texts)
+    # Without ID3v2 there may be ID3v1 beside APEv2, which cuts a title after 30 characters.
+    fields = of_ape | of_format if head.startswith(b"ID3") else of_format | of_ape
+    if head.startswith(_CONTAINERS):
+        fields = _fields(_labels(path)) | fields
+    return Tags(fields, _cover(picture or ape.picture))
+
+
+def read_cover(path: Path) -> Cover | None:
+    """Read the picture in a file; those of Matroska are not looked for.
+
+    Raises:
+        OSError: The file cannot be read.
+    """
+    with path.open("rb") as file:
+        return _cover(_read_format(file)[1] or read_ape(file).picture)
+
+
+def _read_format(file: BinaryIO) -> tuple[dict[str, tuple[str, ...]], bytes]:
+    """Give the fields that tinytag finds, and the best of the pictures."""
+    _left.steps = MAX_STEPS
+    bounded = cast("BinaryIO", _Bounded(file))
+    try:
+        found = TinyTag.get(file_obj=bounded, duration=False, image=True)
+    except TinyTagException:
+        return {}, b""
+    image = found.images.front_cover or found.images.any
+    return _fields(found.as_dict()), b"" if image is None else image.data
+
+
+def _labels(path: Path) -> dict[str, list[str]]:
+    """Read a container's own tags, named as others name them; none where it is no audio."""
+    try:
+        labels = read_labels(path, _LIMITS)
+    except (AudioError, DecoderUnavailableError):
+        return {}
+    named: dict[str, list[str]] = {}
+    for label, text in labels.items():
+        name = label.casefold().removeprefix("track/")
+        named.setdefault(_OTHER_NAMES.get(name, name), []).append(text)
+    return named
+
+
+def _fields(said: Mapping[str, object]) -> dict[str, tuple[str, ...]]:
     fields: dict[str, tuple[str, ...]] = {}
-    for name, values in found.as_dict().items():
+    for name, values in said.items():
         texts = tuple(filter(None, map(_clean, values if isinstance(values, list) else ())))
         if texts:
             key = _SEPARATORS.sub("", name.casefold())[:MAX_TEXT]
             fields[key] = (*fields.get(key, ()), *texts)[:MAX_VALUES]
-    return Tags(fields, _cover(found.images.front_cover or found.images.any))
+    return fields
 
 
-def _cover(image: Image | None) -> Cover | None:
-    if image is None or not 0 < len(image.data) <= MAX_COVER:
+def _cover(data: bytes) -> Cover | None:
+    if len(data) > MAX_COVER:
         return None
     starts = {b"\xff\xd8\xff": "image/jpeg", b"\x89PNG": "image/png", b"RIFF": "image/webp"}
-    media_type = next((kind for start, kind in starts.items() if image.data.startswith(start)), "")
-    return Cover(media_type, image.data) if media_type else None
+    media_type = next((kind for start, kind in starts.items() if data.startswith(start)), "")
+    return Cover(media_type, data) if media_type else None
 
 
 def _clean(text: str) -> str:

@@ -202,6 +202,22 @@ def test_what_was_read_before_it_was_too_much_is_kept(
     assert (found.title, len(found.fields["genre"])) == ("Title", reader.MAX_VALUES)
 
 
+@pytest.mark.parametrize("container", ["wav", "aiff"])
+def test_of_an_id3_block_too_what_was_read_is_kept(
+    container: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    codec = {"wav": "pcm_s16le", "aiff": "pcm_s16be"}[container]
+    path = Encoding(container, container, codec, "s16").write(tmp_path / f"a.{container}", 2)
+    file = mutagen.File(path)
+    file.add_tags()
+    file.tags.add(TIT2(encoding=3, text="Title"))
+    file.tags.add(TCON(encoding=3, text=[f"{n:06x}" for n in range(2000)]))
+    file.save()
+    monkeypatch.setattr(reader, "MAX_STEPS", 1000)
+    found = read_tags(path)
+    assert (found.title, len(found.fields["genre"])) == ("Title", reader.MAX_VALUES)
+
+
 def test_many_values_take_no_longer_than_their_bytes(tmp_path: Path) -> None:
     path = tmp_path / "a.mp3"
     many = [f"{n:06x}" for n in range(60_000)]

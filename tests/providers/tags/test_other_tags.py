@@ -1,0 +1,221 @@
+"""APEv2 tags and those of containers, as taggers write them and as nobody should."""
+
+import struct
+import time
+from pathlib import Path
+
+import av
+import mutagen.id3
+import pytest
+from mutagen.apev2 import APEv2, APEValue
+
+from serve_app.providers.tags import ape, reader
+from serve_app.providers.tags.identity import TAGS, identity_of
+from serve_app.providers.tags.reader import read_cover, read_tags
+from tests.data.audio_files import Encoding, click_track, encode, silent_ape
+
+MBID = "b1a9c0e9-d987-4042-ae91-78d6a3267d69"
+PNG = b"\x89PNG\r\n\x1a\n" + bytes(100)
+TEXTS = {
+    "artist": "Björk",
+    "title": "Jóga",
+    "album": "Homogenic",
+    "date": "1997-09-22",
+    "genre": "Electronic",
+    "ISRC": "GBAYE9700123",
+    "REPLAYGAIN_TRACK_GAIN": "-7.25 dB",
+    "MUSICBRAINZ_TRACKID": MBID,
+}
+APE_TEXTS = {
+    **{name.title(): TEXTS[name] for name in ("artist", "title", "album", "genre")},
+    **{name: TEXTS[name] for name in ("ISRC", "REPLAYGAIN_TRACK_GAIN", "MUSICBRAINZ_TRACKID")},
+    "Year": "1997",
+}
+WITH_APE = [
+    Encoding("MP3", "mp3", "libmp3lame"),
+    Encoding("AAC", "adts", "aac"),
+    Encoding("WavPack", "wv", "wavpack"),
+    Encoding("TTA", "tta", "tta", "s16"),
+]
+CONTAINERS = [
+    Encoding("WebM", "webm", "libopus", "flt", 48_000),
+    Encoding("MKA", "matroska", "flac", "s16"),
+    Encoding("CAF", "caf", "pcm_s16be", "s16"),
+]
+
+
+def check(path: Path) -> None:
+    tags = read_tags(path)
+    known = identity_of(tags, path)
+    who = known.identity
+    assert (who.artist, who.title, who.album, who.year) == ("Björk", "Jóga", "Homogenic", 1997)
+    assert (who.mbid, who.isrc, who.genres) == (MBID, "GBAYE9700123", ("Electronic",))
+    assert known.sources["title"] == TAGS
+    assert tags.track_gain_db == -7.25
+
+
+def tag_with_ape(path: Path) -> Path:
+    tags = APEv2()
+    tags.update(APE_TEXTS)
+    tags["Cover Art (Front)"] = APEValue(b"cover.png\0" + PNG, 1)
+    tags.save(path)
+    return path
+
+
+def in_container(path: Path, encoding: Encoding, labels: dict[str, str]) -> Path:
+    """Write audio as it is in a container with tags, those of the stream among them."""
+    encoding.write(path, 2)
+    bare = path.rename(path.with_suffix(".bare"))
+    with av.open(str(bare)) as source, av.open(str(path), "w", format=encoding.container) as file:
+        file.metadata.update(labels)
+        stream = file.add_stream_from_template(source.streams.audio[0])
+        stream.metadata["title"] = "Stereo"
+        for packet in source.demux(source.streams.audio[0]):
+            if packet.dts is not None:
+                packet.stream = stream
+                file.mux(packet)
+    return path
+
+
+@pytest.mark.parametrize("encoding", WITH_APE, ids=lambda encoding: encoding.name)
+def test_apev2_is_read(encoding: Encoding, tmp_path: Path) -> None:
+    path = tag_with_ape(encoding.write(tmp_path / "01 - Someone - Else", 2))
+    check(path)
+    cover = read_cover(path)
+    assert cover is not None
+    assert (cover.media_type, cover.data) == ("image/png", PNG)
+    assert read_tags(path).cover == cover
+
+
+def test_apev2_of_monkeys_audio_is_read(tmp_path: Path) -> None:
+    check(tag_with_ape(silent_ape(tmp_path / "a.ape")))
+
+
+def test_apev2_stands_between_id3v2_and_id3v1(tmp_path: Path) -> None:
+    path = tmp_path / "a.mp3"
+    WITH_APE[0].write(path, 2)
+    mutagen.id3.ID3(path).delete(path)
+    tag_with_ape(path)
+    path.write_bytes(
+        path.read_bytes() + b"TAG" + b"A title that was cut after 30 ".ljust(124) + b"\xff"
+    )
+    check(path)
+    tags = mutagen.id3.ID3()
+    tags.add(mutagen.id3.TIT2(encoding=3, text="Newer"))
+    tags.save(path, v1=1)
+    assert (read_tags(path).title, read_tags(path).track_gain_db) == ("Newer", -7.25)
+
+
+@pytest.mark.parametrize("encoding", CONTAINERS, ids=lambda encoding: encoding.name)
+def test_tags_of_containers_are_read(encoding: Encoding, tmp_path: Path) -> None:
+    check(in_container(tmp_path / "01 - Someone - Else", encoding, TEXTS))
+
+
+def test_the_name_of_a_stream_is_no_title(tmp_path: Path) -> None:
+    path = in_container(tmp_path / "Forest.mka", CONTAINERS[1], {"artist": "Wansti"})
+    assert (read_tags(path).artist, read_tags(path).title) == ("Wansti", "")
+
+
+def test_au_tells_its_title(tmp_path: Path) -> None:
+    samples = click_track(120, 2)
+    path = encode(tmp_path / "a", samples, "au", "pcm_s16be", sample_format="s16", title="Jóga")
+    assert read_tags(path).title == "Jóga"
+
+
+def element(name: str, content: bytes) -> bytes:
+    return bytes.fromhex(name) + b"\x01" + len(content).to_bytes(7, "big") + content
+
+
+def tags_element(level: str, texts: dict[str, str]) -> bytes:
+    simple = [
+        element("67c8", element("45a3", name.encode()) + element("4487", text.encode()))
+        for name, text in texts.items()
+    ]
+    target = element("63c0", element("63ca", level.encode()))
+    return element("7373", target + b"".join(simple))
+
+
+def with_tags(path: Path, tags: bytes) -> Path:
+    """Put other tags in the place of those that Matroska has."""
+    in_container(path, CONTAINERS[1], {"comment": "x" * (len(tags) + 2000)})
+    data = path.read_bytes()
+    begin = data.rindex(bytes.fromhex("1254c367"))
+    n_bytes = 9 - data[begin + 4].bit_length()
+    size = int.from_bytes(data[begin + 4 : begin + 4 + n_bytes], "big") - (1 << 7 * n_bytes)
+    end = begin + 4 + n_bytes + size
+    new = element("1254c367", tags)
+    new += element("ec", bytes(end - begin - len(new) - 9))
+    path.write_bytes(data[:begin] + new + data[end:])
+    return path
+
+
+def test_matroska_tells_album_and_track_apart(tmp_path: Path) -> None:
+    album = {
+        "TITLE": "Homogenic",
+        "ARTIST": "Various",
+        "DATE_RELEASED": "1997",
+        "GENRE": "Electronic",
+    }
+    track = {"TITLE": "Jóga", "ARTIST": "Björk", "REPLAYGAIN_GAIN": "-7.25 dB"}
+    track |= {name: TEXTS[name] for name in ("ISRC", "MUSICBRAINZ_TRACKID")}
+    tags = tags_element("TRACK", track) + tags_element("ALBUM", album)
+    path = with_tags(tmp_path / "a.mka", tags)
+    check(path)
+    assert read_tags(path).first("albumartist") == "Various"
+
+
+def test_millions_of_matroska_tags_cost_little(tmp_path: Path) -> None:
+    many = tags_element("", {f"{number:x}": "b" for number in range(100_000)})
+    path = with_tags(tmp_path / "a.mka", many + tags_element("", {"LONG": "x" * 8_000_000}))
+    begun_s = time.monotonic()
+    assert len(read_tags(path).fields) <= 100
+    assert time.monotonic() - begun_s < 10.0
+
+
+def ape_tag(items: bytes, n: int, size: int | None = None) -> bytes:
+    size = len(items) + 32 if size is None else size
+    return items + struct.pack("<8sIIII8x", b"APETAGEX", 2000, size, n, 0)
+
+
+@pytest.mark.parametrize(
+    "tag",
+    [
+        ape_tag(b"", 1 << 31),
+        ape_tag(b"", 1, 31),
+        ape_tag(b"", 1, 1 << 31),
+        ape_tag(struct.pack("<II", 1 << 31, 0) + b"Title", 1),
+        ape_tag(struct.pack("<II", 1 << 31, 2) + b"Cover Art (Front)\0" + PNG, 1),
+        ape_tag(struct.pack("<II", 0, 0) * 1_000_000, 1_000_000),
+        ape_tag(
+            struct.pack("<II", 1, 0)
+            + b"a\0"
+            + (b"b" + struct.pack("<II", 1, 0) + b"a\0") * 1_000_000,
+            1 << 31,
+        ),
+        ape_tag(struct.pack("<II", 14 << 20, 0) + b"Artist\0" + b"a\0" * (7 << 20), 1),
+        ape_tag((struct.pack("<II", 28_000, 0) + b"Artist\0" + b"a\xff" * 14_000) * 500, 500),
+    ],
+    ids=["items", "small", "large", "no key", "size", "empty", "many", "values", "texts"],
+)
+def test_odd_ape_tags_cost_little_and_say_nothing_odd(tag: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "a.wv"
+    path.write_bytes(bytes(100) + tag)
+    begun_s = time.process_time()
+    found = read_tags(path)
+    assert time.process_time() - begun_s < 1.0
+    assert found.cover is None
+    assert len(found.fields) <= ape.MAX_ITEMS
+    for texts in found.fields.values():
+        assert len(texts) <= reader.MAX_VALUES
+        assert all(text.isprintable() and 0 < len(text) <= reader.MAX_TEXT for text in texts)
+
+
+def test_a_cut_ape_tag_never_raises(tmp_path: Path) -> None:
+    path = tmp_path / "a.wv"
+    path.write_bytes(bytes(64))
+    whole = tag_with_ape(path).read_bytes()
+    for at in range(0, len(whole), 7):
+        path.write_bytes(whole[:at] + b"\xff\xff\xff\x7f" + whole[at + 4 :])
+        read_tags(path)
+        path.write_bytes(whole[at:])
+        read_tags(path)
