@@ -33,7 +33,7 @@ from models.fingerprint.landmarks import (
 )
 from models.fingerprint.subfingerprints import to_subfingerprints
 from pipelines.audio.resample import resample
-from pipelines.audio.waveform import AudioTooShortError, Waveform
+from pipelines.audio.waveform import AudioTooShortError, UndecodableAudioError, Waveform
 from pipelines.batching.framed import FrameGrid
 from pipelines.fingerprint.clip import EXCERPT_RATE, EXCERPT_S, SHORTEST_CLIP_S, WHOLE_TRACK_S, Clip
 
@@ -87,8 +87,12 @@ class Fingerprinter:
         )
 
     def make_query(self, waveform: Waveform) -> tuple[Fingerprint, CloserLook]:
-        """Fingerprint a clip of a window at most, and prepare a closer look."""
-        samples = resample(waveform.mono(), waveform.sample_rate, SAMPLE_RATE)
+        """Fingerprint a clip of a window at most, and prepare a closer look.
+
+        Raises:
+            UndecodableAudioError: A sample is no number.
+        """
+        samples = _samples_of(waveform)
         if len(samples) < N_FFT:
             nothing = _join([], [], 0)
             return nothing, CloserLook(nothing, np.zeros((N_BINS, 0), np.int8))
@@ -104,15 +108,28 @@ class Fingerprinter:
         )
 
     def make_fingerprints(self, waveforms: Sequence[Waveform]) -> list[Fingerprint]:
-        """Fingerprint recordings of any length together, in order.
+        """Fingerprint recordings as an index keeps them; see `make_landmarks`."""
+        tracks = [_samples_of(waveform) for waveform in waveforms]
+        return [
+            replace(found, subfingerprints=to_subfingerprints(self._measure_changes(track)))
+            for found, track in zip(self._find_landmarks(tracks), tracks, strict=True)
+        ]
+
+    def make_landmarks(self, waveforms: Sequence[Waveform]) -> list[Fingerprint]:
+        """Fingerprint recordings of any length together, in order, without sub-fingerprints.
 
         Recordings longer than a window share batches; a shorter one is a batch of its own length,
         since padding would put landmarks where it begins.
+
+        Raises:
+            UndecodableAudioError: A sample is no number.
         """
-        samples = [resample(w.mono(), w.sample_rate, SAMPLE_RATE) for w in waveforms]
+        return self._find_landmarks([_samples_of(waveform) for waveform in waveforms])
+
+    def _find_landmarks(self, tracks: Sequence[NDArray[np.float32]]) -> list[Fingerprint]:
         results: dict[int, Fingerprint] = {}
         long: list[int] = []
-        for i, track in enumerate(samples):
+        for i, track in enumerate(tracks):
             if len(track) < N_FFT:
                 results[i] = _join([], [], 0)
             elif len(track) <= WINDOW_LENGTH:
@@ -120,11 +137,8 @@ class Fingerprinter:
                 results[i] = _join([0], found, 1 + (len(track) - N_FFT) // HOP_LENGTH)
             else:
                 long.append(i)
-        results |= self._long({i: samples[i] for i in long})
-        return [
-            replace(results[i], subfingerprints=to_subfingerprints(self._measure_changes(track)))
-            for i, track in enumerate(samples)
-        ]
+        results |= self._long({i: tracks[i] for i in long})
+        return [results[i] for i in range(len(tracks))]
 
     def _long(self, tracks: dict[int, NDArray[np.float32]]) -> dict[int, Fingerprint]:
         cuts = {i: _GRID.windows(torch.from_numpy(track)) for i, track in tracks.items()}
@@ -149,6 +163,13 @@ class Fingerprinter:
 
     def _forward(self, windows: torch.Tensor) -> list[NDArray[np.float32]]:
         return _landmarks(self._model(windows.to(self._device)))
+
+
+def _samples_of(waveform: Waveform) -> NDArray[np.float32]:
+    samples = resample(waveform.mono(), waveform.sample_rate, SAMPLE_RATE)
+    if not np.isfinite(samples).all():
+        raise UndecodableAudioError("The audio has samples that are not a number, or infinite.")
+    return samples
 
 
 def _landmarks(outputs: Mapping[str, torch.Tensor]) -> list[NDArray[np.float32]]:

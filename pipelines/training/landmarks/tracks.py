@@ -76,7 +76,7 @@ def read_track(source: Path, fingerprinter: Fingerprinter) -> LandmarkTrack | No
     mono = decode_beginning(source, LONGEST_S, SAMPLE_RATE)
     if mono is None:
         return None
-    (landmarks,) = fingerprinter.make_fingerprints([Waveform(mono[None], SAMPLE_RATE)])
+    (landmarks,) = fingerprinter.make_landmarks([Waveform(mono[None], SAMPLE_RATE)])
     most = _FULL_SCALE - 1
     samples = np.rint(np.clip(mono * _FULL_SCALE, -most, most)).astype(np.int16)
     track = LandmarkTrack(samples, landmarks)

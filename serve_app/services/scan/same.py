@@ -98,7 +98,7 @@ class SameRecording:
         room_s = max(0.0, duration_s - CLIP_S)
         starts = [room_s * (2 * k + 1) / (2 * n) for k in range(n)]
         clips = decode_segments(path, [(start, CLIP_S) for start in starts], LIMITS)
-        return [sketch(found) for found in self._fingerprinter.make_fingerprints(clips)]
+        return [sketch(found) for found in self._fingerprinter.make_landmarks(clips)]
 
 
 def are_near(one: NDArray[np.float32], other: NDArray[np.float32]) -> bool:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from models.fingerprint.landmarks import FRAME_S, LOWEST_BIN, N_BINS, N_FFT, SAMPLE_RATE
 from models.fingerprint.subfingerprints import HOP_LENGTH, N_BANDS, correlate, weigh
-from pipelines.audio.waveform import AudioTooShortError, Waveform
+from pipelines.audio.waveform import AudioTooShortError, UndecodableAudioError, Waveform
 from pipelines.fingerprint.clip import EXCERPT_RATE, EXCERPT_S
 from pipelines.fingerprint.make import (
     Fingerprinter,
@@ -98,6 +98,31 @@ def test_a_query_holds_the_usual_landmarks_and_the_dense_ones(fingerprinter: Fin
     assert (len(nothing), len(also_nothing.landmarks)) == (0, 0)
     assert also_nothing.evidence.shape == (N_BINS, 0)
     assert also_nothing.changes.shape == (0, N_BANDS)
+
+
+def test_landmarks_alone_are_those_of_a_fingerprint(fingerprinter: Fingerprinter) -> None:
+    waveforms = [Waveform(music(8, seconds)[None]) for seconds in (30, 0.05, 5)]
+    whole = fingerprinter.make_fingerprints(waveforms)
+    for one, alone in zip(whole, fingerprinter.make_landmarks(waveforms), strict=True):
+        np.testing.assert_array_equal(one.frames, alone.frames)
+        np.testing.assert_array_equal(one.pitches, alone.pitches)
+        assert len(alone.subfingerprints) == 0
+
+
+@pytest.mark.parametrize("rate", [RATE, SAMPLE_RATE])
+@pytest.mark.parametrize("odd", [np.nan, np.inf])
+def test_what_is_no_number_is_an_error_of_the_audio(
+    fingerprinter: Fingerprinter, odd: float, rate: int
+) -> None:
+    audio = music(8, 5, rate)
+    audio[1000] = odd
+    waveform = Waveform(audio[None], rate)
+    for make in (fingerprinter.make_query, fingerprinter.make_clip):
+        with pytest.raises(UndecodableAudioError, match="not a number"):
+            make(waveform)
+    for make_all in (fingerprinter.make_fingerprints, fingerprinter.make_landmarks):
+        with pytest.raises(UndecodableAudioError, match="not a number"):
+            make_all([waveform])
 
 
 def test_evidence_shows_landmarks_that_noise_hides(fingerprinter: Fingerprinter) -> None:

@@ -557,8 +557,14 @@ async def test_a_full_disk_ends_the_scan_and_loses_nothing(
 
 
 async def test_an_mp3_and_a_flac_of_one_recording_are_one_track(
-    setting: Setting, tmp_path: Path
+    setting: Setting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    measured, measure = [], Fingerprinter._measure_changes
+    monkeypatch.setattr(
+        Fingerprinter,
+        "_measure_changes",
+        lambda self, samples: measured.append(len(samples)) or measure(self, samples),
+    )
     write(tmp_path / "one" / "x.flac", 7, artist="Nina", title="Same")
     write(tmp_path / "one" / "x.mp3", 7, artist="Nina", title="same (Remastered)")
     write(tmp_path / "one" / "y.mp3", 8, artist="Nina", title="Other")
@@ -566,6 +572,7 @@ async def test_an_mp3_and_a_flac_of_one_recording_are_one_track(
     assert report.counts == {Outcome.ADDED: 2, Outcome.JOINED: 1}
     (joined,) = [track for track in setting.tracks() if len(track.files) == 2]
     assert {Path(file.location).suffix for file in joined.files} == {".flac", ".mp3"}
+    assert len(measured) == 3  # of whole tracks alone, for the index
 
 
 @pytest.mark.parametrize(
