@@ -168,3 +168,22 @@ def test_a_part_of_a_long_track_is_enough_for_mood(tmp_path: Path) -> None:
     cosine = sum(a * b for a, b in zip(good["embedding"], analysed["embedding"], strict=True))
     assert cosine > 0.999  # the parts were sought here and cut there
     assert analysed["energy"] == pytest.approx(100 * good["energy"], abs=1)
+
+
+def test_workers_without_checkpoints_say_so_once(
+    clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("AFA_MODEL_DIR", str(tmp_path / "none"))
+    done = runner.invoke(app, ["analyze", str(clip), str(DEMO), "--jobs", "2"])
+    assert done.exit_code == 1
+    assert done.stderr.startswith("afa: checkpoint ")
+    assert "Run `afa models pull" in done.stderr
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_a_wrong_serve_file_is_told_once(clip: Path, tmp_path: Path) -> None:
+    (tmp_path / "serve.yaml").write_text("no: serve file")
+    asked = ["analyze", str(clip), str(DEMO), "--jobs", "2"]
+    done = runner.invoke(app, [*asked, "--config", str(tmp_path / "serve.yaml")])
+    (line,) = done.stderr.splitlines()
+    assert (done.exit_code, "is not a Serve file" in line) == (1, True)

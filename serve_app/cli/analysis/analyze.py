@@ -19,7 +19,13 @@ from pipelines.analysis.records import TrackFeatures
 from pipelines.audio.decode import DecoderUnavailableError, decode
 from serve_app.api.wire.features import AnalysisFeatures, to_analysis
 from serve_app.cli.analysis.by_service import service_engine
-from serve_app.cli.analysis.loaded import LIMITS, load_analyzer, loaded, start_worker
+from serve_app.cli.analysis.loaded import (
+    LIMITS,
+    LoadingError,
+    load_analyzer,
+    loaded,
+    start_worker,
+)
 from serve_app.cli.analysis.sources import SOURCES_HELP, expanded, files_below
 from serve_app.cli.environment import (
     ConfigOption,
@@ -28,6 +34,7 @@ from serve_app.cli.environment import (
     errors,
     fail,
     is_url,
+    profile_of,
     told,
     writable,
 )
@@ -133,7 +140,10 @@ def analyze(
             if not isinstance(file, str):
                 told_of.absent(file)
         if names:
-            with told(DecoderUnavailableError, NotRunningError, BrokenProcessPool, OSError):
+            with told(
+                *(DecoderUnavailableError, NotRunningError, LoadingError),
+                *(BrokenProcessPool, OSError),
+            ):
                 analyse(names, within, told_of.done)
         if names and not as_json:
             n_done, took_s = len(files) - told_of.n_failed, time.monotonic() - begun_s
@@ -283,6 +293,7 @@ def in_processes(n_workers: int, loading: tuple[int, Path | None, bool]) -> Anal
             done(name, outcome)
 
     def analyse_beside(names: Sequence[str], within: TempoRange | None, done: Done) -> None:
+        profile_of(loading[1])  # a wrong one is told once, not by each worker
         with ProcessPoolExecutor(
             n_workers,
             mp_context=get_context("spawn"),
@@ -293,7 +304,7 @@ def in_processes(n_workers: int, loading: tuple[int, Path | None, bool]) -> Anal
             for name, future in zip(names, futures, strict=True):
                 try:
                     outcome: TrackFeatures | Exception = future.result()
-                except (DecoderUnavailableError, BrokenProcessPool):
+                except (DecoderUnavailableError, LoadingError, BrokenProcessPool):
                     raise
                 except Exception as error:  # noqa: BLE001  one file must not end the run
                     outcome = error

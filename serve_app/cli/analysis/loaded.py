@@ -14,37 +14,60 @@ if TYPE_CHECKING:
 
 LIMITS = DecodeLimits(max_seconds=4 * 3600.0)
 
-_analyzer: "LocalAnalyzer | None" = None
+
+class LoadingError(RuntimeError):
+    """A worker cannot load the checkpoints, and no other could; the message says why."""
+
+
+_analyzer: "LocalAnalyzer | LoadingError | None" = None
 
 
 def load_analyzer(
     max_windows: int, config: Path | None, *, is_partial: bool = False
 ) -> "LocalAnalyzer":
-    """Load the checkpoints; the imports take a second, so other commands do without."""
-    from afa.device import resolve_device
+    """Load the checkpoints, or say why not."""
     from models.checkpoints.cache import CheckpointError
     from pipelines.batching.batcher import DeviceFaultError
+
+    with told(CardError, CheckpointError, DeviceFaultError):
+        return _load(max_windows, config, is_partial=is_partial)
+
+
+def _load(max_windows: int, config: Path | None, *, is_partial: bool) -> "LocalAnalyzer":
+    # These imports take a second, so commands that hear nothing do without.
+    from afa.device import resolve_device
     from pipelines.local import LocalAnalyzer
 
     profile = profile_of(config)
     options = profile.model_options(profile.embedding, Settings())
     device = resolve_device(options.device)
     excerpt = Excerpt() if is_partial else None
-    with told(CardError, CheckpointError, DeviceFaultError):
-        return LocalAnalyzer(options.cards(), options.model_dir, device, max_windows, excerpt)
+    return LocalAnalyzer(options.cards(), options.model_dir, device, max_windows, excerpt)
 
 
 def start_worker(max_windows: int, config: Path | None, is_partial: bool) -> None:
-    """Load the models once in each process of a pool."""
-    import torch
+    """Load the models once in each process of a pool; `loaded` says why they are not.
 
+    What an initializer raises ends its process, and nobody but its log is told of it.
+    """
     global _analyzer
-    torch.set_num_threads(1)
-    _analyzer = load_analyzer(max_windows, config, is_partial=is_partial)
+    try:
+        import torch
+
+        torch.set_num_threads(1)
+        _analyzer = _load(max_windows, config, is_partial=is_partial)
+    except Exception as error:  # noqa: BLE001 - whatever it is, each file would end in it
+        _analyzer = LoadingError(str(error) or type(error).__name__)
 
 
 def loaded() -> "LocalAnalyzer":
-    """Give what `start_worker` has loaded in this process."""
+    """Give what `start_worker` has loaded in this process.
+
+    Raises:
+        LoadingError: It could not.
+    """
+    if isinstance(_analyzer, LoadingError):
+        raise _analyzer
     if _analyzer is None:
         raise RuntimeError("start_worker has not run")
     return _analyzer

@@ -14,7 +14,9 @@ import typer
 from configs.settings import Settings
 from models.checkpoints.cards import CardError
 from models.rhythm.tempo import TempoRange
+from pipelines.audio.decode import DecoderUnavailableError
 from serve_app.cli.analysis.by_service import service_engine
+from serve_app.cli.analysis.loaded import LoadingError
 from serve_app.cli.analysis.sources import SOURCES_HELP, expanded
 from serve_app.cli.environment import (
     ConfigOption,
@@ -129,7 +131,10 @@ def scan(
                 report = await session.look(engine_of_run, listed(places), is_quiet=True)
         return report
 
-    with told(CardError, NotRunningError, ServiceUnavailableError, OSError, FingerprintIndexError):
+    with told(
+        *(CardError, LoadingError, DecoderUnavailableError, NotRunningError),
+        *(ServiceUnavailableError, OSError, FingerprintIndexError),
+    ):
         try:
             report = asyncio.run(run())
         except KeyboardInterrupt:
@@ -172,10 +177,13 @@ class Session:
                 again=self._again,
                 forget=self._forget,
             )
+            is_whole = False
             try:
                 await scan.run(found)
+                is_whole = True
             finally:
-                self._tell(scan.report, time.monotonic() - begun_s, is_quiet=is_quiet)
+                took_s = time.monotonic() - begun_s
+                self._tell(scan.report, took_s, is_quiet=is_quiet or not is_whole)
         self._again = False
         return scan.report
 

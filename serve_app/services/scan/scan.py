@@ -150,9 +150,12 @@ class Scan:
         # A file that lies in several places is one.
         of_location = {one.location: (place, one) for place, found in listed for one in found}
         todo = iter(of_location.values())
-        async with asyncio.TaskGroup() as takers:
-            for _ in range(self._engine.n_at_once + READ_AHEAD):
-                takers.create_task(self._take(todo))
+        try:
+            async with asyncio.TaskGroup() as takers:
+                for _ in range(self._engine.n_at_once + READ_AHEAD):
+                    takers.create_task(self._take(todo))
+        except BaseExceptionGroup as errors:
+            raise errors.exceptions[0] from None
 
     async def _take(self, todo: Iterable[tuple[Place, Found | Trouble]]) -> None:
         for place, one in todo:

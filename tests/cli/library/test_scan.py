@@ -121,6 +121,21 @@ def test_a_data_folder_that_cannot_be_made_is_one_line(
     assert len(done.stderr.splitlines()) == 1
 
 
+def test_workers_without_checkpoints_end_the_scan_and_say_so_once(
+    data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for bpm in (100, 120, 140):
+        song(tmp_path / "music", bpm)
+    monkeypatch.setenv("AFA_MODEL_DIR", str(tmp_path / "none"))
+    done = runner.invoke(app, ["scan", str(tmp_path / "music"), "--jobs", "2"])
+    assert done.exit_code == 1
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("afa: checkpoint ")
+    assert "Run `afa models pull" in line
+    assert "nothing to do" not in done.stdout
+    assert tracks(data_dir) == []
+
+
 class Simulated:
     n_at_once = 1
 
