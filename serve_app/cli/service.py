@@ -28,7 +28,7 @@ from serve_app.cli.identify import build, rows_of
 from serve_app.cli.models import pull_defaults
 from serve_app.cli.output.table import features_table
 from serve_app.composition.files import LocalFiles, make_private
-from serve_app.local.embedded_redis import is_alive
+from serve_app.local.embedded_redis import find_abandoned, is_alive
 from serve_app.local.locks import take_lock
 from serve_app.local.processes import birth, descendants
 from serve_app.providers.fingerprints.manifest import is_current
@@ -349,9 +349,14 @@ def down() -> None:
 
 
 def living(files: LocalFiles) -> dict[str, int]:
-    """Give the processes of a start that is under way, else those of the last that still live."""
+    """Give the processes of a start that is under way, else those of the last that still live.
+
+    Of a start that was killed nothing is noted but its Redis.
+    """
     start = starting(files)
-    return remaining(files) if start is None else {"service": start, **descendants(start)}
+    if start is not None:
+        return {"service": start, **descendants(start)}
+    return remaining(files) or find_abandoned(files.data_dir)
 
 
 def remaining(files: LocalFiles) -> dict[str, int]:

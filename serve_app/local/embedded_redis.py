@@ -29,6 +29,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 from serve_app.composition.files import make_private, write_private
 from serve_app.local.locks import take_lock
+from serve_app.local.processes import birth
 
 START_LIMIT_S = 20.0
 STOP_LIMIT_S = 20.0
@@ -167,7 +168,8 @@ def start(
         # The server outlives this object on purpose; without this, Popen would warn at exit.
         process.returncode = 0
         try:
-            write_private(folder / PID_FILE, f"{process.pid}\n{address}\n")
+            starter = f"{os.getpid()} {birth(os.getpid())}"
+            write_private(folder / PID_FILE, f"{process.pid}\n{address}\n{starter}\n")
         except BaseException:
             end_process(process.pid)
             raise
@@ -251,7 +253,7 @@ def free_port(wanted: int | None = None) -> int:
 def read_pid_file(folder: Path) -> tuple[int, str] | None:
     """Give process id and address of the server that was last started on ``folder``."""
     try:
-        pid, address = (folder / PID_FILE).read_text(encoding="utf-8").split()
+        pid, address, *_ = (folder / PID_FILE).read_text(encoding="utf-8").split()
         return int(pid), address
     except (FileNotFoundError, ValueError):
         return None
@@ -263,6 +265,23 @@ def find_running(folder: Path) -> LocalRedis | None:
     if last is not None and is_alive(last[0]) and answers(last[1]):
         return LocalRedis(last[1], last[0])
     return None
+
+
+def find_abandoned(data_dir: Path) -> dict[str, int]:
+    """Give the servers, name to pid, that run in a folder though what started them was killed.
+
+    An older afa did not note what that was; its servers are left alone.
+    """
+    found = {}
+    for role in ROLE_OPTIONS:
+        folder = data_dir / f"redis-{role}"
+        running = find_running(folder)
+        if running is not None and running.pid is not None:
+            _, _, starter = (folder / PID_FILE).read_text(encoding="utf-8").split("\n", 2)
+            pid, _, born = starter.strip().partition(" ")
+            if born and birth(int(pid)) != born:
+                found[f"redis-{role}"] = running.pid
+    return found
 
 
 def answers(address: str) -> bool:

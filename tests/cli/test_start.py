@@ -354,6 +354,29 @@ def test_down_knows_its_processes_whatever_the_clock_says(tmp_path: Path, is_sam
 
 
 @pytest.mark.redis
+def test_down_ends_the_redis_of_a_killed_start_and_no_other(tmp_path: Path) -> None:
+    down = ["down", "--data-dir", str(tmp_path)]
+    code = "import sys, pathlib; from serve_app.local import embedded_redis as r; "
+    code += "[r.start(pathlib.Path(sys.argv[1]), role=role) for role in r.ROLE_OPTIONS]"
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True)
+    folders = [tmp_path / f"redis-{role}" for role in embedded_redis.ROLE_OPTIONS]
+    left = [embedded_redis.find_running(folder) for folder in folders]
+    try:
+        assert runner.invoke(app, down).output.split() == ["stopped"]
+        assert [embedded_redis.find_running(folder) for folder in folders] == [None, None]
+    finally:
+        for server in left:
+            assert server is not None
+            server.stop()
+    ours = embedded_redis.start(tmp_path)  # as a backup of what rests has one
+    try:
+        assert runner.invoke(app, down).output.split() == ["not", "running"]
+        assert embedded_redis.find_running(folders[0]) == ours
+    finally:
+        ours.stop()
+
+
+@pytest.mark.redis
 def test_down_ends_what_a_killed_service_left_in_seconds(tmp_path: Path) -> None:
     socket_path = tmp_path / "redis.sock"
     words = [str(find_binary()), "--port", "0", "--unixsocket", str(socket_path), "--save", ""]
