@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from serve_app.cli import (
+    INTERRUPTED,
     backup,
     bench,
     catalog,
@@ -131,3 +132,5 @@ def main() -> None:
         app()
     except SystemExit as ended:
         end(int(ended.code or 0))
+    except KeyboardInterrupt:  # before the command had begun
+        end(INTERRUPTED)

@@ -3,8 +3,11 @@
 import os
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import IO
+
+import pytest
 
 COMMAND = """
 import atexit, os, sys
@@ -18,6 +21,30 @@ late = Late()
 atexit.register(print, "at exit")
 command.app = lambda: sys.exit({status})
 print("told", end=", ")
+command.main()
+"""
+
+
+INSTALLED = """
+import os, signal, sys
+from importlib.metadata import EntryPoint
+
+class Interrupting:
+    def find_spec(self, name, *_):
+        if name == "{module}":
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupting())
+EntryPoint("afa", "{entry}", "console_scripts").load()()
+print("not interrupted")
+"""
+INTERRUPTED = """
+from serve_app.cli import main as command
+
+def interrupted():
+    raise KeyboardInterrupt
+
+command.app = interrupted
 command.main()
 """
 
@@ -47,3 +74,28 @@ def test_where_nobody_listens_the_status_is_all() -> None:
     words = ["sh", "-c", 'exec "$@" >&-', "sh", sys.executable, "-c", COMMAND.format(status=3)]
     done = subprocess.run(words, check=False, stderr=subprocess.PIPE, timeout=280)
     assert (done.returncode, done.stderr) == (3, b"")
+
+
+def installed(module: str) -> str:
+    """What the installed command does, where Ctrl-C comes as a module is loaded."""
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
+    return INSTALLED.format(module=module, entry=project["project"]["scripts"]["afa"])
+
+
+@pytest.mark.parametrize("code", [installed("typer"), installed("httpx"), INTERRUPTED])
+def test_ctrl_c_before_a_command_has_begun_ends_it_quietly(code: str) -> None:
+    words = [sys.executable, "-c", code, "models", "list"]
+    done = subprocess.run(words, check=False, capture_output=True, text=True, timeout=280)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+def test_ctrl_c_that_is_ignored_stays_so() -> None:
+    words = [sys.executable, "-c", installed("typer"), "--help"]
+    done = subprocess.run(
+        ["/bin/sh", "-c", 'trap "" INT; exec "$@"', "sh", *words],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=280,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
