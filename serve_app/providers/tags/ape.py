@@ -13,6 +13,7 @@ MAX_TAG = 16 << 20
 MAX_ITEMS = 500
 MAX_ITEM_TEXT = 64 << 10
 """Bytes of an item that are read as text."""
+MAX_ITEM_VALUES = 20
 
 _FOOTER = struct.Struct("<8sIIII8x")
 _ITEM = struct.Struct("<II")
@@ -70,6 +71,6 @@ def _tag_of(items: bytes, n: int, encoding: str) -> ApeTag:
         if flags & _KIND == _BINARY and key.casefold().startswith(_PICTURE):
             picture = picture or items[begin:at].partition(b"\0")[2]  # its file's name is before it
         elif flags & _KIND == _TEXT:
-            value = items[begin : min(at, begin + MAX_ITEM_TEXT)]
-            texts.setdefault(key, []).extend(value.decode(encoding, "replace").split("\0"))
+            text = items[begin : min(at, begin + MAX_ITEM_TEXT)].decode(encoding, "replace")
+            texts.setdefault(key, []).extend(text.split("\0", MAX_ITEM_VALUES)[:MAX_ITEM_VALUES])
     return ApeTag(texts, picture)

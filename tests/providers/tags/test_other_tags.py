@@ -194,8 +194,9 @@ def ape_tag(items: bytes, n: int, size: int | None = None) -> bytes:
         ),
         ape_tag(struct.pack("<II", 14 << 20, 0) + b"Artist\0" + b"a\0" * (7 << 20), 1),
         ape_tag((struct.pack("<II", 28_000, 0) + b"Artist\0" + b"a\xff" * 14_000) * 500, 500),
+        ape_tag((struct.pack("<II", 28_000, 0) + b"Artist\0" + bytes(28_000)) * 500, 500),
     ],
-    ids=["items", "small", "large", "no key", "size", "empty", "many", "values", "texts"],
+    ids=["items", "small", "large", "no key", "size", "empty", "many", "values", "texts", "zeros"],
 )
 def test_odd_ape_tags_cost_little_and_say_nothing_odd(tag: bytes, tmp_path: Path) -> None:
     path = tmp_path / "a.wv"
