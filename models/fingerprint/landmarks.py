@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-MODEL_ID = "afa-landmarks-4"
+MODEL_ID = "afa-landmarks-5"
 """Changes with whatever makes new landmarks, hashes or what an index keeps unlike old ones."""
 SAMPLE_RATE = 11_025
 """Hz. Landmarks end at 4.2 kHz, so nothing above 5.5 kHz is needed."""

@@ -1,15 +1,17 @@
-"""The sub-fingerprints of a segment's tracks, 64 bytes a second, for comparing a clip with all.
+"""The sub-fingerprints of a segment's tracks, for comparing a clip with all of them.
 
-Files: ``subfingerprints.npy`` (uint64 ``[S]``, track after track) and ``subfingerprint_starts.npy``
-(int64 ``[tracks + 1]``).
+Files: ``subfingerprints.npy`` (uint64 ``[S]``, track after track), 64 bytes a second, what is made
+of them for a first look at a large index, ``coarse_subfingerprints.npy`` (the same, 21 bytes a
+second), and ``subfingerprint_starts.npy`` (int64 ``[tracks + 1]``).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from models.fingerprint.coarse import coarsen, count
 from serve_app.providers.fingerprints.mapped import map_array
 
 
@@ -19,12 +21,18 @@ class KeptSubfingerprints:
     Attributes:
         rows: uint64 ``[S]``, of all tracks.
         starts: int64 ``[tracks + 1]``, where each track begins, and the end.
+        coarse: uint64, of all tracks; see `models.fingerprint.coarse`.
+        coarse_starts: As `starts`, of the coarse ones.
     """
 
     def __init__(self, folder: Path) -> None:
         self.rows: NDArray[np.uint64]
-        self.rows, self.pages = map_array(folder, "subfingerprints")
+        self.coarse: NDArray[np.uint64]
+        self.rows, pages = map_array(folder, "subfingerprints")
+        self.coarse, coarse_pages = map_array(folder, "coarse_subfingerprints")
+        self.pages = [pages, coarse_pages]
         self.starts: NDArray[np.int64] = map_array(folder, "subfingerprint_starts")[0].copy()
+        self.coarse_starts = _starts(count(np.diff(self.starts)))
 
     def of(self, track: int) -> NDArray[np.uint64]:
         """Give one track's."""
@@ -33,11 +41,19 @@ class KeptSubfingerprints:
 
 def write_subfingerprints(folder: Path, tracks: Sequence[NDArray[np.uint64]]) -> None:
     """Write those of tracks, in order."""
-    ends = np.cumsum([len(rows) for rows in tracks], dtype=np.int64)
-    starts = np.concatenate([np.zeros(1, np.int64), ends])
-    kept = np.lib.format.open_memmap(
-        folder / "subfingerprints.npy", "w+", np.uint64, (int(starts[-1]),)
-    )
+    lengths = np.array([len(rows) for rows in tracks], np.int64)
+    np.save(folder / "subfingerprint_starts.npy", _starts(lengths))
+    _write(folder / "subfingerprints.npy", tracks, lengths)
+    _write(folder / "coarse_subfingerprints.npy", map(coarsen, tracks), count(lengths))
+
+
+def _starts(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Give where tracks of such lengths start, and where the last ends."""
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+
+
+def _write(path: Path, tracks: Iterable[NDArray[np.uint64]], lengths: NDArray[np.int64]) -> None:
+    starts = _starts(lengths)
+    kept = np.lib.format.open_memmap(path, "w+", np.uint64, (int(starts[-1]),))
     for rows, start in zip(tracks, starts, strict=False):
         kept[start : start + len(rows)] = rows
-    np.save(folder / "subfingerprint_starts.npy", starts)

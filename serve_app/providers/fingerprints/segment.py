@@ -81,7 +81,7 @@ class Segment:
         self._postings = [
             *(pages for _, pages in (*tags, *positions)),
             *self.landmarks.landmark_pages,
-            self.subfingerprints.pages,
+            *self.subfingerprints.pages,
         ]
         self._bucket_bits = int(self._starts[0].size - 1).bit_length() - 1
         self.n_postings = sum(len(p) for p in self._positions)

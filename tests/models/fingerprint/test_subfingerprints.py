@@ -11,6 +11,7 @@ from models.fingerprint.subfingerprints import (
     N_BANDS,
     correlate,
     distances,
+    distances_at,
     to_subfingerprints,
     weigh,
 )
@@ -91,21 +92,22 @@ def test_a_bit_is_a_band_that_rises() -> None:
     assert np.argwhere(bits).tolist() == [[1, 5]]
 
 
-@pytest.mark.parametrize("step", [1, 2, 3])
-@pytest.mark.parametrize("n_asked", [9, 10])
+@pytest.mark.parametrize("n_asked", [1, 10, 100])
 def test_distances_count_the_bits_that_differ(
-    step: int, n_asked: int, monkeypatch: pytest.MonkeyPatch
+    n_asked: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(subfingerprints, "_PLACES_AT_ONCE", 16)
+    monkeypatch.setattr(subfingerprints, "_APART_AT_ONCE", 4)
     kept = np.random.default_rng(0).integers(0, 2**63, 100).astype(np.uint64)
-    asked = kept[42 : 42 + n_asked]
-    found = distances(kept, asked, step)
+    asked = np.random.default_rng(1).integers(0, 2**63, n_asked).astype(np.uint64)
     expected = [
-        sum(int(kept[place + i] ^ asked[i]).bit_count() for i in range(0, n_asked, step))
-        for place in range(0, 100 - n_asked + 1, step)
+        sum(int(kept[place + i] ^ asked[i]).bit_count() for i in range(n_asked))
+        for place in range(100 - n_asked + 1)
     ]
-    assert found[: len(expected)].tolist() == expected
-    assert found[42 // step] == 0
+    assert distances(kept, asked).tolist() == expected
+    places = np.arange(len(expected))[::-3]
+    assert distances_at(kept, asked, places).tolist() == expected[::-3]
+    assert len(distances_at(kept, asked, places[:0])) == 0
 
 
 def test_a_clip_correlates_with_its_place_alone() -> None:

@@ -5,9 +5,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from models.fingerprint import subfingerprints
 from models.fingerprint.landmarks import Fingerprint
 from models.fingerprint.subfingerprints import N_BANDS
-from serve_app.providers.fingerprints import comparison
+from serve_app.providers.fingerprints import comparison, nearest
 from serve_app.providers.fingerprints.builder import FingerprintIndexBuilder
 from serve_app.providers.fingerprints.comparison import Compared, compare
 from serve_app.providers.fingerprints.manifest import read_manifest
@@ -15,7 +16,7 @@ from serve_app.providers.fingerprints.segment import Segment
 
 NOTHING = np.zeros(0, np.float32)
 LENGTH = 241
-"""Sub-fingerprints of a track, half a minute; not a multiple of any step but the first."""
+"""Sub-fingerprints of a track, half a minute; no multiple of three."""
 
 
 def changes_of(seed: int, n: int = LENGTH) -> NDArray[np.float32]:
@@ -138,7 +139,7 @@ def test_a_removed_track_leaves_the_others_as_they_are(folder: Path, number: int
 def test_what_is_removed_brings_the_track_before_it_no_nearer(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(comparison, "N_NEAREST", 1)
+    monkeypatch.setattr(nearest, "N_NEAREST", 1)
     with FingerprintIndexBuilder(folder) as builder:
         builder.remove("track-3")
         builder.commit()
@@ -245,7 +246,7 @@ def test_silence_in_an_index_is_not_what_is_usual(folder: Path) -> None:
 def test_of_all_segments_the_nearest_tracks_are_looked_at(
     folder: Path, number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(comparison, "N_NEAREST", 1)
+    monkeypatch.setattr(nearest, "N_NEAREST", 1)
     found = compare(open_all(folder), in_noise(changes_of(number)[100:140]))
     assert keys(found) == [f"track-{number}"]
 
@@ -258,28 +259,86 @@ def test_an_index_of_seconds_tells_nothing(tmp_path: Path) -> None:
     assert compare([], changes_of(0)) == []
 
 
+N_COARSE = 12 * 79
+"""Coarse sub-fingerprints of the twelve tracks."""
+
+
+def bounded_to(moments: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in an index so large that so many moments of a clip are looked at."""
+    monkeypatch.setattr(nearest, "MOST_COMPARED", N_COARSE * moments)
+    monkeypatch.setattr(nearest, "N_PLACES", 20)
+    monkeypatch.setattr(nearest, "distances", None)
+
+
 @pytest.mark.parametrize("number", [0, 3, 7, 11])
-@pytest.mark.parametrize("step", [1, 2, 3])
-def test_in_a_large_index_fewer_are_compared(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, step: int, number: int
+@pytest.mark.parametrize("place", [0, 99, 100, 101, 161])
+@pytest.mark.parametrize("moments", [4, 12, 26])
+def test_in_a_large_index_few_moments_tell_where_to_look(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, moments: int, place: int, number: int
 ) -> None:
-    clip = in_noise(changes_of(number)[101:181], 1)
-    monkeypatch.setattr(comparison, "MOST_COMPARED", 12 * LENGTH * len(clip) // step**2 + 1)
-    steps: list[int] = []
-    count = comparison.distances
+    bounded_to(moments, monkeypatch)
+    n_compared: list[int] = []
+    compare_at = subfingerprints.distances_at
 
-    def counted(*given: Any) -> Any:
-        steps.append(given[2])
-        return count(*given)
+    def compared(*given: Any) -> Any:
+        n_compared.append(len(given[2]))
+        return compare_at(*given)
 
-    monkeypatch.setattr(comparison, "distances", counted)
+    monkeypatch.setattr(nearest, "distances_at", compared)
+    clip = in_noise(changes_of(number)[place : place + 80], 1)
     found = compare(open_all(folder), clip)
-    assert set(steps) == {step}
-    assert (keys(found)[0], found[0].place) == (f"track-{number}", 101)
+    assert (keys(found)[0], found[0].place) == (f"track-{number}", place)
     assert found[0].likeness > 7
+    assert sum(n_compared) <= 3 * 20
+
+
+def test_what_a_coarse_look_finds_is_what_all_places_tell(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clip = in_noise(changes_of(5)[100:180])
+    expected = compare(open_all(folder), clip)[0]
+    bounded_to(26, monkeypatch)
+    found = compare(open_all(folder), clip)[0]
+    assert (keys([found]), found.place) == (keys([expected]), expected.place)
+    assert found.likeness == pytest.approx(expected.likeness)
+
+
+def test_a_coarse_look_passes_over_what_is_removed_short_or_across_tracks(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with FingerprintIndexBuilder(folder) as builder:
+        builder.remove("track-5")
+        builder.build((f"short-{i}", fingerprint(changes_of(i, 30))) for i in range(20, 30))
+        builder.build((f"silent-{i}", fingerprint(changes_of(i, 0))) for i in range(2))
+        builder.build([("as long", fingerprint(changes_of(6)[100:180]))])
+    bounded_to(26, monkeypatch)
+    monkeypatch.setattr(nearest, "N_PLACES", 20 * LENGTH)
+    segments = open_all(folder)
+    removed = compare(segments, changes_of(5)[100:180])
+    assert "track-5" not in keys(removed)
+    across = np.concatenate([changes_of(0)[-40:], changes_of(1)[:40]])
+    for one in compare(segments, across):
+        assert not keys([one])[0].startswith("short")
+        assert 0 <= one.place <= LENGTH - len(across)
+        assert one.likeness < 5.5
+    twice = compare(segments, in_noise(changes_of(6)[100:180], 1))
+    assert set(keys(twice[:2])) == {"as long", "track-6"}
+    assert {one.place for one in twice[:2]} == {0, 100}
+
+
+def test_a_coarse_look_keeps_each_tracks_nearest_place_and_the_nearest_tracks(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bounded_to(26, monkeypatch)
+    monkeypatch.setattr(nearest, "N_PLACES", 12 * LENGTH)
+    found = compare(open_all(folder), in_noise(changes_of(9)[61:141], 1))
+    assert len(set(keys(found))) == len(found) == comparison.N_TOLD
+    assert (keys(found)[0], found[0].place) == ("track-9", 61)
+    monkeypatch.setattr(nearest, "N_NEAREST", 1)
+    assert keys(compare(open_all(folder), in_noise(changes_of(9)[61:141], 1))) == ["track-9"]
 
 
 def test_a_very_large_index_is_not_compared(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(comparison, "MOST_COMPARED", 12 * LENGTH * 80 // 9 - 1)
-    monkeypatch.setattr(comparison, "distances", None)
+    bounded_to(3, monkeypatch)
+    monkeypatch.setattr(nearest, "places_below", None)
     assert compare(open_all(folder), changes_of(7)[100:180]) == []

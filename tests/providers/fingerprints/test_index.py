@@ -378,6 +378,7 @@ def test_warming_reads_the_postings_where_there_is_room(
             "landmark_frames",
             "landmark_bins",
             "subfingerprints",
+            "coarse_subfingerprints",
         }
         if share
         else {"starts", "block_starts"}

@@ -1,0 +1,122 @@
+"""Coarse sub-fingerprints: what most of five say, every third, to find where to look closely.
+
+In a large index a clip is compared with few of them. Its largest changes are chosen: first the
+moments with the most of them, then of two moments apart, for every band, the one at which it
+changes more. So they are compared as one: 64 bits, of which noise has turned the fewest.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from models.fingerprint.subfingerprints import to_subfingerprints
+
+_T = TypeVar("_T", bound=np.generic)
+STEP = 3
+"""Sub-fingerprints from one coarse one to the next."""
+WIDTH = 5
+"""Sub-fingerprints that one is made of. An odd number, so most of them say something."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two moments of a clip, as one.
+
+    Attributes:
+        first: A place in the clip, in coarse sub-fingerprints.
+        second: Another.
+        is_first: The bits of the bands that are compared at the first; the others at the second.
+        bits: What the clip has there.
+    """
+
+    first: int
+    second: int
+    is_first: np.uint64
+    bits: np.uint64
+
+
+def count(n_kept: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Give how many coarse ones tracks of so many sub-fingerprints have."""
+    n: NDArray[np.int64] = np.maximum(n_kept - WIDTH + STEP, 0) // STEP
+    return n
+
+
+def coarsen(kept: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Make the coarse ones of a track: of every bit, what at least three of five have."""
+    a, b, c, d, e = _members(kept)
+    # Two full adders: the five are two carries, each worth two, and one that is left.
+    three = a ^ b ^ c
+    carry, other = (a & b) | ((a ^ b) & c), (three & d) | ((three ^ d) & e)
+    return np.bitwise_or(carry & other, (carry ^ other) & (three ^ d ^ e))
+
+
+def _members(rows: NDArray[_T]) -> list[NDArray[_T]]:
+    """Give the first of every coarse one's sub-fingerprints, their second and so on."""
+    n = max(len(rows) - WIDTH + 1, 0)
+    return [rows[i : i + n : STEP] for i in range(WIDTH)]
+
+
+def choose(changes: NDArray[np.float32], most: int) -> list[Pair]:
+    """Choose the moments of a clip that tell the most, each with one half of them further on.
+
+    Args:
+        changes: float32 ``[M, N_BANDS]``, of the clip, as `weigh` gives them.
+        most: Moments at most.
+    """
+    coarse = np.sum(_members(changes), axis=0)
+    sizes = np.abs(coarse)
+    n_pairs = min(most, len(coarse)) // 2
+    chosen = np.sort(np.argsort(-sizes.sum(axis=1), kind="stable")[: 2 * n_pairs])
+    first, second = chosen[:n_pairs], chosen[n_pairs:]
+    is_first = sizes[first] > sizes[second]
+    bits = to_subfingerprints(np.where(is_first, coarse[first], coarse[second]))
+    masks = to_subfingerprints(is_first.astype(np.float32))
+    return [
+        Pair(int(one), int(other), mask, wanted)
+        for one, other, mask, wanted in zip(first, second, masks, bits, strict=True)
+    ]
+
+
+def differences(
+    kept: NDArray[np.uint64], pairs: Sequence[Pair], places: NDArray[np.int64]
+) -> NDArray[np.uint16]:
+    """Count the bits by which a clip's pairs differ from what is kept, where the clip fits in.
+
+    Args:
+        kept: uint64 ``[N]``, coarse sub-fingerprints of tracks.
+        pairs: Of the clip.
+        places: int64 ``[P]``, where it may begin.
+    """
+    found = np.zeros(len(places), np.uint16)
+    for pair in pairs:
+        there = kept[places + pair.second]
+        there ^= (kept[places + pair.first] ^ there) & pair.is_first
+        found += np.bitwise_count(there ^ pair.bits)
+    return found
+
+
+def places_below(
+    kept: NDArray[np.uint64], pairs: Sequence[Pair], n_places: int, below: int
+) -> Iterator[NDArray[np.int64]]:
+    """Give those of the first so many places that differ by fewer bits, part by part."""
+    buffer = np.empty(_PLACES_AT_ONCE, np.uint64)
+    bits, differs = np.empty(_PLACES_AT_ONCE, np.uint8), np.empty(_PLACES_AT_ONCE, np.uint16)
+    for begin in range(0, n_places, _PLACES_AT_ONCE):
+        n = min(_PLACES_AT_ONCE, n_places - begin)
+        there, counted, found = buffer[:n], bits[:n], differs[:n]
+        found[:] = 0
+        for pair in pairs:
+            first, second = (kept[begin + i : begin + i + n] for i in (pair.first, pair.second))
+            np.bitwise_xor(first, second, out=there)
+            np.bitwise_and(there, pair.is_first, out=there)
+            np.bitwise_xor(there, second, out=there)
+            np.bitwise_xor(there, pair.bits, out=there)
+            found += np.bitwise_count(there, out=counted)
+        yield begin + np.flatnonzero(found < below)
+
+
+_PLACES_AT_ONCE = 1 << 15
+"""256 kB: what is compared stays in a core's own cache."""
