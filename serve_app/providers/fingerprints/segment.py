@@ -10,6 +10,7 @@ length), and per shard ``starts-SS.npy`` (uint32 ``[buckets + 1]``), ``tags-SS.n
 sub-fingerprints (`kept_subfingerprints`).
 """
 
+import itertools
 import json
 import mmap
 import os
@@ -42,7 +43,8 @@ TRACK_GAP = 1024
 """Frames (24 s) at least between tracks on the timeline: no alignment of a clip covers two."""
 MOST_FRAMES = 2**32 - TRACK_GAP
 WARMED_SHARE = 0.25
-"""Of the machine's memory: a larger segment is not read in advance, but for its directory."""
+"""Of the machine's memory: of a larger segment only the directory is read in advance, and the
+sub-fingerprints if they alone take no more."""
 _POPULATE_READ = 22
 """``MADV_POPULATE_READ`` of Linux 5.14: read the pages and enter them into the page tables."""
 
@@ -81,7 +83,6 @@ class Segment:
         self._postings = [
             *(pages for _, pages in (*tags, *positions)),
             *self.landmarks.landmark_pages,
-            *self.subfingerprints.pages,
         ]
         self._bucket_bits = int(self._starts[0].size - 1).bit_length() - 1
         self.n_postings = sum(len(p) for p in self._positions)
@@ -124,8 +125,10 @@ class Segment:
     def warm(self) -> None:
         """Read the segment into memory, so that its first look-ups need not wait for the disk."""
         physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        has_room = self.size_bytes <= WARMED_SHARE * physical
-        for pages in (*self._directory, *(self._postings if has_room else ())):
+        compared = self.subfingerprints.pages
+        sizes = ((compared, sum(map(len, compared))), (self._postings, self.size_bytes))
+        fitting = [part for part, size in sizes if size <= WARMED_SHARE * physical]
+        for pages in itertools.chain(self._directory, *fitting):
             try:
                 pages.madvise(_POPULATE_READ)
             except OSError:

@@ -1,5 +1,6 @@
 import json
 import multiprocessing
+import os
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -359,30 +360,30 @@ def test_a_warm_index_says_the_same(tmp_path: Path) -> None:
     assert ask(warm, clip) == ask(cold, clip)
 
 
-@pytest.mark.parametrize("share", [0.25, 0.0])
-def test_warming_reads_the_postings_where_there_is_room(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share: float
+OF_DIRECTORY = {"starts", "block_starts"}
+COMPARED = {"subfingerprints", "coarse_subfingerprints"}
+POSTINGS = {"tags", "positions", "landmark_frames", "landmark_bins"}
+
+
+@pytest.mark.parametrize(
+    ("room_bytes", "kinds"),
+    [
+        (0, OF_DIRECTORY),
+        (500_000, OF_DIRECTORY | COMPARED),
+        (10**9, OF_DIRECTORY | COMPARED | POSTINGS),
+    ],
+)
+def test_warming_reads_what_there_is_room_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room_bytes: int, kinds: set[str]
 ) -> None:
-    monkeypatch.setattr(segment, "WARMED_SHARE", share)
+    physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    monkeypatch.setattr(segment, "WARMED_SHARE", room_bytes / physical)
     with FingerprintIndexBuilder(tmp_path) as builder:
         builder.build(TRACKS.items())
     index = FingerprintIndex.open(tmp_path)
     assert _resident(tmp_path) == set()
     index.warm()
-    assert _resident(tmp_path) == (
-        {
-            "starts",
-            "tags",
-            "positions",
-            "block_starts",
-            "landmark_frames",
-            "landmark_bins",
-            "subfingerprints",
-            "coarse_subfingerprints",
-        }
-        if share
-        else {"starts", "block_starts"}
-    )
+    assert _resident(tmp_path) == kinds
 
 
 def test_opening_parses_no_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
