@@ -255,7 +255,7 @@ def read_pid_file(folder: Path) -> tuple[int, str] | None:
     try:
         pid, address, *_ = (folder / PID_FILE).read_text(encoding="utf-8").split()
         return int(pid), address
-    except (FileNotFoundError, ValueError):
+    except (FileNotFoundError, NotADirectoryError, ValueError):
         return None
 
 

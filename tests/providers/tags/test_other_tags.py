@@ -169,7 +169,7 @@ def test_millions_of_matroska_tags_cost_little(tmp_path: Path) -> None:
     path = with_tags(tmp_path / "a.mka", many + tags_element("", {"LONG": "x" * 8_000_000}))
     begun_s = time.monotonic()
     assert len(read_tags(path).fields) <= 100
-    assert time.monotonic() - begun_s < 10.0
+    assert time.monotonic() - begun_s < 30.0  # FFmpeg would take it a minute
 
 
 def ape_tag(items: bytes, n: int, size: int | None = None) -> bytes:
