@@ -28,6 +28,7 @@ from serve_app.cli.identify import build, rows_of
 from serve_app.cli.models import pull_defaults
 from serve_app.cli.output.table import features_table
 from serve_app.composition.files import LocalFiles, make_private
+from serve_app.composition.outside import outside_services
 from serve_app.local.embedded_redis import find_abandoned, is_alive
 from serve_app.local.locks import take_lock
 from serve_app.local.processes import birth, descendants
@@ -71,6 +72,8 @@ def up(
         check_address(host, port, "`afa up --host`", "`afa up --port N`")
         check_metrics_address(Settings(), port)
         check_redis(Settings())
+        with told(ValueError):
+            outside_services(Settings())
         with told(DecoderUnavailableError):
             active_walls()
         pull_defaults(Settings())

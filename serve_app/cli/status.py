@@ -1,7 +1,6 @@
 """`afa status`: whether the service runs, how its parts are, and what is on."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import httpx
 import typer
@@ -10,16 +9,12 @@ from prometheus_client.samples import Sample
 from rich.table import Table
 
 from configs.settings import Settings
-from serve_app.cli.environment import console, fail
+from serve_app.cli.environment import console, fail, told
 from serve_app.cli.service import starting
 from serve_app.composition.files import LocalFiles
-from serve_app.composition.options import TrackOptions
+from serve_app.composition.outside import outside_services
 from serve_app.local.embedded_redis import is_alive
-from serve_app.providers.identities.registry import build_providers
-from serve_app.providers.recognisers.calls import MonthlyCap
-from serve_app.providers.recognisers.own_index import LocalRecogniser
-from serve_app.providers.recognisers.registry import build_sources
-from serve_app.providers.web.http_client import LocalRateLimiter
+from serve_app.providers.recognisers.registry import KINDS
 
 DEVICE_GAUGE, PUBLISHED_GAUGE = "ray_afa_device_info", "ray_afa_published_info"
 WARM_UP_GAUGE = "ray_afa_warm_up_seconds"
@@ -91,20 +86,14 @@ def _named(samples: Sequence[Sample], name: str, *labels: str) -> set[tuple[str,
 
 def providers_table(settings: Settings) -> Table:
     """Lay out which outside services are on, and what turns the others on."""
-    tracks = TrackOptions(
-        catalog_dir=Path(),
-        fingerprint_dir=Path(),
-        providers=settings.providers,
-        recognisers=settings.recognisers,
-    )
-    limiter = LocalRateLimiter()
-    identities = build_providers(tracks.provider_settings(), limiter)
-    local = LocalRecogniser(Path(), lambda _: None)
-    sources = build_sources(tracks.recogniser_settings(), limiter, MonthlyCap(0), local)
+    with told(ValueError):
+        identities, sources = outside_services(settings)
     asked = {recogniser.name for recogniser in sources.recognisers}
+    enabled_by = {kind.name: kind.terms.enabled_by for kind in KINDS}
     table = Table("provider", "on", "turned on by")
     for line in identities.statuses:
         table.add_row(line.name, "yes" if line.is_on else "", line.terms.enabled_by)
     for name in sources.order:
-        table.add_row(f"identify: {name}", "yes" if name in asked else "", "")
+        by = enabled_by.get(name, "")
+        table.add_row(f"identify: {name}", "yes" if name in asked else "", by)
     return table

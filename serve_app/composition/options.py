@@ -1,9 +1,10 @@
 """What the deployments are built with; made by the application builder, passed on."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
 from importlib.metadata import version
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -170,14 +171,36 @@ class TrackOptions(BaseModel):
             tracks_mirror(self.published, self.catalog_dir.parent).follow_on()
 
     def provider_settings(self) -> ProviderSettings:
-        """Give the providers' settings."""
+        """Give the providers' settings.
+
+        Raises:
+            ValueError: One of them is nobody's.
+        """
         others, ours = split_settings(PROVIDERS, self.providers)
+        refuse_unknown("AFA_PROVIDERS", ours, ProviderSettings)
         return ProviderSettings(version("afa"), others, **ours)  # type: ignore[arg-type]
 
     def recogniser_settings(self) -> RecogniserSettings:
-        """Give the identification services' settings."""
+        """Give the identification services' settings.
+
+        Raises:
+            ValueError: One of them is nobody's.
+        """
         others, ours = split_settings(RECOGNISERS, self.recognisers)
+        refuse_unknown("AFA_RECOGNISERS", ours, RecogniserSettings)
         return RecogniserSettings(version("afa"), others, **ours)  # type: ignore[arg-type]
+
+
+def refuse_unknown(variable: str, names: Iterable[str], kind: type[Any]) -> None:
+    """Refuse settings that are no field of ``kind``.
+
+    Raises:
+        ValueError: There is one.
+    """
+    known = [field.name for field in fields(kind) if field.name not in {"version", "others"}]
+    unknown = sorted(set(names).difference(known))
+    if unknown:
+        raise ValueError(f"{variable} has no setting {unknown[0]!r}, but {', '.join(known)}")
 
 
 class WorkerOptions(BaseModel):

@@ -60,5 +60,7 @@ def read_profile(path: Path) -> AppArgs:
     try:
         (application,) = yaml.safe_load(path.read_text(encoding="utf-8"))["applications"]
         return AppArgs.model_validate(application.get("args", {}))
-    except (OSError, yaml.YAMLError, KeyError, TypeError, AttributeError, ValueError) as error:
+    except OSError as error:
+        raise ProfileError(f"cannot read {path}: {error.strerror}") from error
+    except (yaml.YAMLError, KeyError, TypeError, AttributeError, ValueError) as error:
         raise ProfileError(f"{path} is not a Serve file of afa: {error}") from error

@@ -92,7 +92,7 @@ class ProviderTerms:
     """What an operator should know before turning a provider on.
 
     Attributes:
-        enabled_by: The setting that turns it on, in words.
+        enabled_by: What turns it on: the settings' names, and what else it needs.
         terms: What the provider's terms allow, in one sentence.
     """
 

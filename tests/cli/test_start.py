@@ -283,6 +283,29 @@ def test_a_redis_that_is_not_there_is_told(
     assert "cret" not in told
 
 
+OUTSIDE = {
+    "AFA_PROVIDERS has no setting 'youtube', but contact, musicbrainz_base_url": (
+        "AFA_PROVIDERS",
+        {"youtube": True},
+    ),
+    "AFA_RECOGNISERS has no setting 'version', but contact, acoustid_key": (
+        "AFA_RECOGNISERS",
+        {"version": "1"},
+    ),
+    "Deezer previews need Deezer to be on": ("AFA_PROVIDERS", {"deezer_previews_enabled": True}),
+}
+
+
+@pytest.mark.parametrize("told", OUTSIDE)
+def test_outside_services_that_cannot_be_turned_on_are_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, told: str
+) -> None:
+    variable, settings = OUTSIDE[told]
+    monkeypatch.setenv(variable, json.dumps(settings))
+    monkeypatch.setattr(service, "pull_defaults", lambda _: pytest.fail("the start went on"))
+    assert told in refusal(tmp_path, "--port", str(free_port()))
+
+
 @pytest.mark.redis
 def test_a_redis_that_refuses_is_told(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, redis_folder: Path

@@ -1,12 +1,16 @@
-"""What `afa status` says of the checkpoints, from a page as Ray shows it."""
+"""What `afa status` says of checkpoints, from a page as Ray shows it, and of outside services."""
 
 from collections.abc import Iterator
+from dataclasses import fields
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from threading import Thread
 
 import pytest
 
-from serve_app.cli.status import loaded, published, samples_at
+from configs.settings import Settings
+from serve_app.cli.status import loaded, providers_table, published, samples_at
+from serve_app.providers.identities.registry import ProviderSettings
+from serve_app.providers.recognisers.registry import RecogniserSettings
 
 PAGE = """\
 # TYPE ray_afa_device_info gauge
@@ -56,3 +60,14 @@ def test_each_checkpoint_has_a_line_with_the_longest_warm_up_of_its_replicas(
 def test_without_a_page_nothing_is_said() -> None:
     assert samples_at(None) == []
     assert samples_at("http://127.0.0.1:9/metrics") == []
+
+
+def test_what_turns_a_service_on_is_told_by_its_settings_names() -> None:
+    known = {
+        field.name for kind in (ProviderSettings, RecogniserSettings) for field in fields(kind)
+    }
+    names, _, by = (list(map(str, column.cells)) for column in providers_table(Settings()).columns)
+    told = dict(zip(names, by, strict=True))
+    assert told.pop("catalog") == "audio_url in the catalog"
+    assert told.pop("identify: local") == "afa catalog fingerprint"
+    assert {name: by for name, by in told.items() if by.partition(",")[0] not in known} == {}

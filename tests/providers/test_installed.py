@@ -137,7 +137,7 @@ def test_what_cannot_be_made_is_named(package: Path) -> None:
     settings = options(providers={"shop_uri": "http://shop"}).provider_settings()
     with pytest.raises(ValueError, match="shop: KeyError: 'url'"):
         build_providers(settings, LocalRateLimiter())
-    with pytest.raises(TypeError, match="shopping_url"):
+    with pytest.raises(ValueError, match=r"AFA_PROVIDERS has no setting 'shopping_url', but con"):
         options(providers={"shopping_url": "x"}).provider_settings()
     (package / "entry_points.txt").write_text("[afa.providers]\nshop = shop_for_afa:Nobody\n")
     with pytest.raises(ValueError, match=r"afa\.providers: shop cannot be imported"):

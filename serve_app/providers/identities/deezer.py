@@ -102,7 +102,7 @@ class Deezer:
     platforms = (Platform.DEEZER, Platform.ISRC)
     can_search = True
     terms = ProviderTerms(
-        "the Deezer switch", "Non-commercial use only without an agreement; metadata, no storage."
+        "deezer_enabled", "Non-commercial use only without an agreement; metadata, no storage."
     )
 
     def __init__(self, base_url: str, limiter: RateLimiter) -> None:
@@ -172,7 +172,7 @@ class DeezerPreviews:
 
     name = "deezer_preview"
     terms = ProviderTerms(
-        "the Deezer preview switch",
+        "deezer_previews_enabled",
         "No document grants analysis of previews: only with an agreement; never stored.",
     )
 

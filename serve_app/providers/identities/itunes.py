@@ -77,7 +77,7 @@ class ITunes:
     platforms = (Platform.APPLE,)
     can_search = True
     terms = ProviderTerms(
-        "the iTunes switch", "Promotional use beside a store link only; previews stay untouched."
+        "itunes_enabled", "Promotional use beside a store link only; previews stay untouched."
     )
 
     def __init__(self, base_url: str, limiter: RateLimiter) -> None:

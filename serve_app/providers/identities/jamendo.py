@@ -59,7 +59,7 @@ class JamendoAudio:
 
     name = NAME
     terms = ProviderTerms(
-        "a Jamendo client id",
+        "jamendo_client_id",
         "Creative Commons audio; tracks that forbid derivatives or commercial use only on request.",
     )
 

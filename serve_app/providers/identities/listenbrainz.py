@@ -81,7 +81,7 @@ class ListenBrainz:
     name = NAME
     platforms = (Platform.MBID,)
     can_search = True
-    terms = ProviderTerms("a contact address for its User-Agent", "The data is CC0.")
+    terms = ProviderTerms("contact, an address for its User-Agent", "The data is CC0.")
 
     def __init__(self, base_url: str, contact: str, version: str, limiter: RateLimiter) -> None:
         self.client = ProviderClient(

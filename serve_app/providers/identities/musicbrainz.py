@@ -194,7 +194,7 @@ class MusicBrainz:
     platforms = (Platform.MBID, Platform.ISRC, *LINKED)
     can_search = True
     terms = ProviderTerms(
-        "a contact address for its User-Agent", "Core data is CC0; one request per second."
+        "contact, an address for its User-Agent", "Core data is CC0; one request per second."
     )
 
     def __init__(self, base_url: str, contact: str, version: str, limiter: RateLimiter) -> None:

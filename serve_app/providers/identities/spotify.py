@@ -116,7 +116,7 @@ class Spotify:
     platforms = (Platform.SPOTIFY, Platform.ISRC)
     can_search = True
     terms = ProviderTerms(
-        "the operator's Spotify client id and secret",
+        "spotify_client_id, spotify_client_secret",
         "Identifiers only: no analysis of its content, no stand-alone metadata product.",
     )
 

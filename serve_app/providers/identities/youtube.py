@@ -46,7 +46,7 @@ class YouTube:
     name = NAME
     platforms = (Platform.YOUTUBE,)
     can_search = False
-    terms = ProviderTerms("the YouTube switch", "Titles by oEmbed only; no audio, no key needed.")
+    terms = ProviderTerms("youtube_enabled", "Titles by oEmbed only; no audio, no key needed.")
 
     def __init__(self, oembed_url: str, limiter: RateLimiter) -> None:
         self.client = ProviderClient(NAME, oembed_url, limit=LIMIT, limiter=limiter)

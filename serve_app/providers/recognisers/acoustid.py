@@ -89,7 +89,7 @@ class AcoustId:
     name = NAME
     timeout_s = TIMEOUT_S
     terms = ProviderTerms(
-        "an AcoustID application key and the chromaprint library",
+        "acoustid_key, and the chromaprint library",
         "Free for non-commercial use, plans for others; data CC BY-SA 3.0.",
     )
 

@@ -135,7 +135,7 @@ class AcrCloud:
 
     name = NAME
     timeout_s = TIMEOUT_S
-    terms = ProviderTerms("an ACRCloud access key and secret", "Paid by contract.")
+    terms = ProviderTerms("acrcloud_key, acrcloud_secret", "Paid by contract.")
 
     def __init__(
         self,

@@ -123,7 +123,7 @@ class Audd:
 
     name = NAME
     timeout_s = TIMEOUT_S
-    terms = ProviderTerms("an AudD API token", "Paid: about $5 per 1,000 calls.")
+    terms = ProviderTerms("audd_token", "Paid: about $5 per 1,000 calls.")
 
     def __init__(self, base_url: str, token: str, limiter: RateLimiter, cap: SpendCap) -> None:
         self._token = token

@@ -28,7 +28,8 @@ class CoverArtArchive:
 
     name = NAME
     terms = ProviderTerms(
-        "nothing: it is open", "Link to pictures only; they remain their owners'."
+        "contact, an address for its User-Agent",
+        "Link to pictures only; they remain their owners'.",
     )
 
     def __init__(self, base_url: str, contact: str, version: str, limiter: RateLimiter) -> None:

@@ -60,7 +60,7 @@ class Discogs:
 
     name = NAME
     terms = ProviderTerms(
-        "a Discogs token", "Facts of releases are CC0; images are restricted and not used."
+        "discogs_token, contact", "Facts of releases are CC0; images are restricted and not used."
     )
 
     def __init__(

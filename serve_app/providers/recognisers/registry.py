@@ -18,8 +18,10 @@ from serve_app.providers.recognisers.own_index import LocalRecogniser
 from serve_app.providers.recognisers.releases import MusicBrainzReleases
 from serve_app.providers.recognisers.shazam import Shazam, installed_signer
 
-ORDER = ("local", "acoustid", "audd", "acrcloud", "shazam")
-"""Order of the cascade: own index first, then by price."""
+KINDS = (LocalRecogniser, AcoustId, Audd, AcrCloud, Shazam)
+"""In the order of the cascade: own index first, then by price."""
+
+ORDER = tuple(kind.name for kind in KINDS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -118,7 +118,7 @@ class Shazam:
     name = NAME
     timeout_s = TIMEOUT_S
     terms = ProviderTerms(
-        "the Shazam switch and the package shazamio-core",
+        "shazam_enabled, and the package shazamio-core",
         "Unofficial: the vendor licenses only its SDK; about five calls a minute.",
     )
 

@@ -1,0 +1,31 @@
+"""The outside services that the settings name, put together to be looked at."""
+
+from pathlib import Path
+
+from configs.settings import Settings
+from serve_app.composition.options import TrackOptions
+from serve_app.providers.identities.registry import Providers, build_providers
+from serve_app.providers.recognisers.calls import MonthlyCap
+from serve_app.providers.recognisers.own_index import LocalRecogniser
+from serve_app.providers.recognisers.registry import Sources, build_sources
+from serve_app.providers.web.http_client import LocalRateLimiter
+
+
+def outside_services(settings: Settings) -> tuple[Providers, Sources]:
+    """Build what the settings turn on, without a catalog or an index.
+
+    Raises:
+        ValueError: One of them names nothing, or nothing can be made of it.
+    """
+    tracks = TrackOptions(
+        catalog_dir=Path(),
+        fingerprint_dir=Path(),
+        providers=settings.providers,
+        recognisers=settings.recognisers,
+    )
+    limiter = LocalRateLimiter()
+    local = LocalRecogniser(Path(), lambda _: None)
+    return (
+        build_providers(tracks.provider_settings(), limiter),
+        build_sources(tracks.recogniser_settings(), limiter, MonthlyCap(0), local),
+    )
