@@ -16,6 +16,11 @@ from models.checkpoints.cards import CardError, ModelCard
 GROUP = "afa.networks"
 """The entry points whose names a card's ``network`` may be."""
 
+REMEDY = (
+    "install its package wherever networks run (`pip install FOLDER`), or start in its folder, the "
+    "service too"
+)
+
 
 def is_installed(network: str) -> bool:
     """Tell whether a card's ``network`` is a class of another package."""
@@ -40,6 +45,8 @@ def build_installed(card: ModelCard, model_dir: Path) -> nn.Module:
         network = _class(card.network)(tensors, config)
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"
+        if isinstance(error, ModuleNotFoundError):
+            reason += f"; {REMEDY}"
         raise CardError(f"{card.model_id}: {card.network} cannot be built: {reason}") from error
     if not isinstance(network, nn.Module):
         raise CardError(f"{card.model_id}: {card.network} is no torch.nn.Module")

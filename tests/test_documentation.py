@@ -246,6 +246,14 @@ def test_every_command_that_is_shown_exists(page: Path) -> None:
     assert [fault for line in lines if (fault := fault_of(line))] == []
 
 
+def test_every_command_stands_in_the_table() -> None:
+    page = (REPOSITORY / "docs" / "command-line.md").read_text()
+    table = "".join(line.split("|")[1] for line in page.splitlines() if line.startswith("| `afa"))
+    whole: Any = typer.main.get_command(app)
+    commands = {name for name, command in whole.commands.items() if not command.hidden}
+    assert {name for name in commands if not re.search(rf"`(?:afa )?{name}\b", table)} == set()
+
+
 def test_a_wrong_command_is_noticed() -> None:
     lines = COMMAND.findall("afa scan x --here\n$ afa scn x\n.venv/bin/afa keys list --al  # all\n")
     assert [fault_of(line) for line in lines] == [None, "scn", "--al"]

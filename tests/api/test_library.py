@@ -374,6 +374,14 @@ async def test_a_listing_goes_by_what_is_asked_for_through_all_pages(api: Applic
     assert (await client.get("/v1/library", params={"sort": "size"})).status_code == 400
 
 
+@pytest.mark.parametrize("key", ["A minor", "13A", "8A\n", "8a"])
+async def test_a_key_is_asked_for_by_the_camelot_wheel(api: Application, key: str) -> None:
+    answer = await api.client("free").get("/v1/library", params={"key": key})
+    assert answer.status_code == 400
+    told = "should be on the Camelot wheel: minor keys are 1A to 12A, major ones 1B to 12B"
+    assert answer.json()["message"] == f"key.0: {told}, not {key!r}"
+
+
 async def test_a_track_without_a_beat_is_not_slow(api: Application) -> None:
     for title, tempo in (("Rain", 0.0), ("Slow", 70.0), ("Fast", 150.0)):
         sounding(api, title, tempo, "1A", 0.5)

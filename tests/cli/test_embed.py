@@ -152,8 +152,15 @@ def test_what_cannot_be_run_is_told(folder: Path, settings: dict[str, str]) -> N
 def test_a_file_that_says_nothing_of_afa_is_no_profile(tmp_path: Path, text: str) -> None:
     path = tmp_path / "serve.yaml"
     path.write_text(text)
-    with pytest.raises(ProfileError):
+    with pytest.raises(ProfileError, match="is not a Serve file of afa"):
         read_profile(path)
+
+
+def test_a_serve_file_that_is_not_there_is_told(tmp_path: Path) -> None:
+    with pytest.raises(
+        ProfileError, match=r"^cannot read .*/none.yaml: No such file or directory$"
+    ):
+        read_profile(tmp_path / "none.yaml")
 
 
 @pytest.mark.parametrize("name", ["serve.local.yaml", "serve.gpu.yaml"])

@@ -155,7 +155,10 @@ CHANGES: dict[str, tuple[dict[str, Any], str]] = {
         "it runs on windows of 300 samples: Runtime",
     ),
     "class": ({"network": "band_gru:Nobody"}, "band_gru:Nobody cannot be built: AttributeError"),
-    "module": ({"network": "no_such_module:It"}, "cannot be built: ModuleNotFoundError"),
+    "module": (
+        {"network": "no_such_module:It"},
+        "cannot be built: ModuleNotFoundError: No module named 'no_such_module'; install its pack",
+    ),
     "network": ({"network": "conformer"}, "nothing runs a 'conformer' network"),
     "beats": ({"role": "beats"}, "nothing tracks beats with a 'band_gru:BandGru'"),
     "chords": ({"role": "chords"}, "band_gru:BandGru takes them: "),

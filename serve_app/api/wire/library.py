@@ -1,9 +1,10 @@
 """Tracks of the library on the wire."""
 
+import re
 from datetime import datetime
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, StringConstraints, model_validator
+from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
 
 from pipelines.analysis.tonality.notes import mode_name, pitch_class
 from serve_app.api.wire.bodies import Meta, Percent, Unit, WireModel
@@ -14,6 +15,7 @@ from serve_app.library.track import OPERATOR, LibraryTrack
 from serve_app.services.library import LibraryMap
 
 MAX_TAGS = 64
+CAMELOT = "^(?:1[0-2]|[1-9])[AB]$"
 NOT_BLANK = r"[^ \t\r\n]"
 """Named one by one, because what else is a space differs from one reader of patterns to another."""
 
@@ -29,7 +31,19 @@ Tag = Annotated[
     str, Field(min_length=1, max_length=64, pattern=NOT_BLANK), AfterValidator(_trimmed)
 ]
 Year = Annotated[int, Field(ge=1000, le=2999)]
-CamelotKey = Annotated[str, StringConstraints(pattern=r"^(?:1[0-2]|[1-9])[AB]$")]
+
+
+def _camelot(text: str) -> str:
+    if re.fullmatch(CAMELOT, text) is None:
+        raise ValueError(
+            "should be on the Camelot wheel: minor keys are 1A to 12A, major ones 1B to 12B"
+        )
+    return text
+
+
+CamelotKey = Annotated[
+    str, AfterValidator(_camelot), WithJsonSchema({"type": "string", "pattern": CAMELOT})
+]
 Ids = Annotated[
     list[Annotated[str, Field(min_length=1, max_length=2048)]],
     Field(
