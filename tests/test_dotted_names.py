@@ -60,7 +60,8 @@ def exists(name: str) -> bool:
         elif (module := path / f"{part}.py").is_file():
             return i + 1 == len(parts) or parts[i + 1] in defined(module)
         else:
-            return False
+            package = path / "__init__.py"
+            return package.is_file() and part in defined(package)
     return True
 
 
