@@ -141,8 +141,7 @@ def analyze(
                 told_of.absent(file)
         if names:
             with told(
-                *(DecoderUnavailableError, NotRunningError, LoadingError),
-                *(BrokenProcessPool, OSError),
+                DecoderUnavailableError, NotRunningError, LoadingError, BrokenProcessPool, OSError
             ):
                 analyse(names, within, told_of.done)
         if names and not as_json:

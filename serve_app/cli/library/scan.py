@@ -132,8 +132,13 @@ def scan(
         return report
 
     with told(
-        *(CardError, LoadingError, DecoderUnavailableError, NotRunningError),
-        *(ServiceUnavailableError, OSError, FingerprintIndexError),
+        CardError,
+        LoadingError,
+        DecoderUnavailableError,
+        NotRunningError,
+        ServiceUnavailableError,
+        OSError,
+        FingerprintIndexError,
     ):
         try:
             report = asyncio.run(run())

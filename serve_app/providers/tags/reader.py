@@ -35,7 +35,7 @@ _CONTAINERS = (b"\x1a\x45\xdf\xa3", b"caff", b".snd")
 """How Matroska (WebM too), CAF and AU begin, whose tags the decoder reads."""
 _HEAD_BYTES = 4
 _LIMITS = DecodeLimits(cpu_s=2, wall_s=20.0)
-"""FFmpeg compares each tag with all before it: 100,000 take it a minute, a honest file 20 ms."""
+"""FFmpeg compares each tag with all before it: 100,000 take it a minute, an honest file 20 ms."""
 _OTHER_NAMES = {
     "album/title": "album",
     "album/artist": "albumartist",
