@@ -46,7 +46,6 @@ N_CALLERS = 64
 START_LIMIT_S, END_LIMIT_S, ANSWER_LIMIT_S = 300.0, 90.0, 150.0
 WAIT_S = 60
 UNFINISHED = {"queued", "running"}
-KILL_AFTER_S = 2.0
 WATCH_S = 0.5
 SHARED = ("Spectral", "MoodAndEmbedding")
 """Deployments with a share of the card."""
@@ -210,10 +209,10 @@ def service(table: Mapping[str, Any]) -> Iterator[Service]:
 async def load(running: Service, bodies: Sequence[bytes], is_killing: bool) -> Round:
     """Upload everything, `N_CALLERS` at a time, and wait for the answers."""
     found = Round()
-    left = list(bodies)
+    left, is_answering = list(bodies), asyncio.Event()
     headers = {"Authorization": f"Bearer {running.key}"}
     watching = asyncio.create_task(_watch_card(found))
-    killing = asyncio.create_task(_kill_one(running)) if is_killing else None
+    killing = asyncio.create_task(_kill_one(running, is_answering)) if is_killing else None
     begun_s = time.perf_counter()
     async with httpx.AsyncClient(
         base_url=running.url, headers=headers, timeout=ANSWER_LIMIT_S
@@ -231,6 +230,7 @@ async def load(running: Service, bodies: Sequence[bytes], is_killing: bool) -> R
                     job = f"/v1/jobs/{answer.json()['job_id']}"
                     answer = await client.get(job, params={"wait": WAIT_S})
                 found.waits_s.append(time.perf_counter() - sent_s)
+                is_answering.set()
                 result = answer.json().get("result")
                 if result is None:
                     found.faults.append(answer.text)
@@ -245,8 +245,9 @@ async def load(running: Service, bodies: Sequence[bytes], is_killing: bool) -> R
     return found
 
 
-async def _kill_one(running: Service) -> None:
-    await asyncio.sleep(KILL_AFTER_S)
+async def _kill_one(running: Service, is_answering: asyncio.Event) -> None:
+    """Kill once the first answer is there, while the others are under way."""
+    await is_answering.wait()
     replicas = [pid for name, pid in descendants(running.pid).items() if f":{SHARED[0]}-" in name]
     os.kill(replicas[0], signal.SIGKILL)
 
