@@ -30,8 +30,9 @@ from serve_app.providers.tags.identity import TaggedIdentity
 from serve_app.services.scan.entries import Entries, Hearing, Taken, is_as_listed, kind_of
 from serve_app.services.scan.places import Found, Trouble
 
-BLOCK_ROWS = 8
-"""Files in one call of an actor: what a kill takes from it, and what it passes on at once."""
+BLOCK_ROWS, ROWS_OF_A_CPU = 8, 2
+"""Files in one call of an actor, whichever is more: what a kill takes from it, and what it passes
+on at once. An actor with a card has many CPUs, each of which reads a file, and reads ahead."""
 
 MOST_BLOCKS = 100_000
 """Blocks that wait cost memory, so blocks of a longer list are larger."""
@@ -62,6 +63,12 @@ class Actors:
     n: int
     n_cpus: float
     n_gpus: float
+
+    def block_rows(self, n_files: int) -> int:
+        """Give the files of one call, so that every actor has some."""
+        most = max(BLOCK_ROWS, int(ROWS_OF_A_CPU * self.n_cpus))
+        even = max(BLOCK_ROWS, -(-n_files // (self.n * AT_ONCE)))
+        return max(min(most, even), -(-n_files // MOST_BLOCKS))
 
 
 def actors_for(n: int, n_cpus: int) -> Actors:
@@ -194,7 +201,7 @@ class Backfill:
         context.enable_progress_bars = False
         context.memory_usage_poll_interval_s = None  # reads every page of the actor, each second
         logging.getLogger("ray.data").setLevel(logging.ERROR)
-        n_rows = max(BLOCK_ROWS, -(-len(todo) // MOST_BLOCKS))
+        n_rows = self._actors.block_rows(len(todo))
         blocks = [
             pa.Table.from_pylist(
                 [
@@ -212,7 +219,7 @@ class Backfill:
         answers = ray.data.from_arrow(blocks).map_batches(
             Hearer,
             fn_constructor_args=[self._options],
-            batch_size=None,
+            batch_size=n_rows,  # without one, Ray Data refuses actors with a card
             batch_format="pyarrow",
             compute=ActorPoolStrategy(size=self._actors.n, max_concurrent_calls_per_actor=AT_ONCE),
             num_cpus=self._actors.n_cpus,
