@@ -144,17 +144,16 @@ def profile(n: int, n_cpus: int, options: Options) -> dict[str, Any]:
     table = load_table("serve.local")
     application = table["applications"][0]
     of_gpu = load_table("serve.gpu")["applications"][0]["args"]
+    n_workers = max(1, n_cpus // 4)
     application["args"] = {
         "shared_trunk": True,
         "spectral": of_gpu["spectral"],
         "embedding": of_gpu["embedding"],
-        "worker": {"concurrent_jobs": 4 if options.is_dry else N_CALLERS},
+        "worker": {"concurrent_jobs": 4 if options.is_dry else N_CALLERS // n_workers},
     }
-    others = [
-        row
-        for row in application["deployments"]
-        if row["name"] not in {*SHARED, "Mood", "Embedding"}
-    ]
+    rows = {row["name"]: row for row in application["deployments"]}
+    rows["AnalysisWorker"]["num_replicas"] = n_workers
+    others = [row for name, row in rows.items() if name not in {*SHARED, "Mood", "Embedding"}]
     on_card = {"num_cpus": 0.2 if options.is_dry else max(1, n_cpus // (4 * n))}
     if not options.is_dry:
         on_card["num_gpus"] = 0.5 / n
