@@ -20,7 +20,7 @@ from models.checkpoints.cache import CheckpointError, load_tensors
 from models.checkpoints.cards import ModelCard
 from models.checkpoints.pretrained import known_fields, read_config
 from models.precision import in_precision
-from models.trunks.convolutions import FourierConvolution, FramedConvolution
+from models.trunks.convolutions import FeatureEncoder, FourierConvolution
 
 # What would make the network another than HuBERT, and the value that switches it off.
 _EXTENSIONS = {"feature_extractor_cqt": False, "attention_relax": -1, "deepnorm": False}
@@ -41,15 +41,14 @@ class MertTrunk(HubertModel):  # type: ignore[no-untyped-call]
 
     def __init__(self, config: HubertConfig) -> None:
         super().__init__(config)
-        first: nn.Module = self.feature_extractor.conv_layers[0]
+        self.feature_extractor = cast("Any", FeatureEncoder(self.feature_extractor))
         positional: nn.Module = self.encoder.pos_conv_embed
-        first.conv = FramedConvolution(cast("nn.Conv1d", first.conv))
         positional.conv = FourierConvolution(cast("nn.Conv1d", positional.conv))
 
     def forward(self, samples: Tensor) -> Tensor:
         """Map float32 ``[B, T]`` to ``[B, D]``, the input of the first layer included."""
         encoder = self.encoder
-        hidden = self.feature_projection(self.feature_extractor(samples).transpose(1, 2))
+        hidden = self.feature_projection(self.feature_extractor(samples))
         hidden = hidden + encoder.pos_conv_embed(hidden)
         if not self.config.do_stable_layer_norm:
             hidden = encoder.layer_norm(hidden)

@@ -1,10 +1,17 @@
 """Convolutions in other forms give what the plain ones give."""
 
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
+from transformers import HubertConfig, HubertModel
 
-from models.trunks.convolutions import FourierConvolution, FramedConvolution
+from models.trunks.convolutions import FeatureEncoder, FourierConvolution
+
+SMALL = {"conv_dim": [16] * 7, "hidden_size": 16, "num_attention_heads": 2}
 
 
 @pytest.fixture(autouse=True)
@@ -12,30 +19,40 @@ def seed() -> None:
     torch.manual_seed(0)
 
 
-@pytest.mark.parametrize(("n_taps", "stride"), [(10, 5), (10, 4), (3, 5), (16, 8), (1, 1)])
-@pytest.mark.parametrize("n_samples", [16, 97, 400])
-def test_a_framed_convolution_is_the_plain_one(n_taps: int, stride: int, n_samples: int) -> None:
-    plain = nn.Conv1d(1, 6, n_taps, stride)
-    samples = torch.randn(3, 1, n_samples)
+@pytest.mark.parametrize("norm", ["group", "layer"])
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("n_samples", [400, 2403])
+def test_a_feature_encoder_is_huberts(norm: str, bias: bool, n_samples: int) -> None:
+    config = HubertConfig(**SMALL, feat_extract_norm=norm, conv_bias=bias)
+    plain = HubertModel(config).feature_extractor
+    for name, tensor in plain.named_parameters():
+        if name.endswith("bias") or "layer_norm" in name:
+            nn.init.uniform_(tensor)
+    samples = torch.randn(3, n_samples)
     with torch.inference_mode():
-        want, got = plain(samples), FramedConvolution(plain)(samples)
-    torch.testing.assert_close(got, want)
+        want, got = plain(samples).transpose(1, 2), FeatureEncoder(plain)(samples)
+    torch.testing.assert_close(got, want, atol=1e-5, rtol=1e-5)
 
 
-def test_a_framed_convolution_gives_tensor_cores_eight_channels(
+def test_a_feature_encoder_keeps_channels_innermost_and_aligned(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    shapes: list[tuple[torch.Size, torch.Size]] = []
-    real = nn.functional.conv1d
+    seen: list[Tensor] = []
+    linear, conv2d = nn.functional.linear, nn.functional.conv2d
 
-    def look(inputs: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-        shapes.append((inputs.shape, weight.shape))
-        return real(inputs, weight, bias)
+    def look(real: Callable[..., Tensor], *tensors: Any) -> Tensor:
+        seen.append(tensors[0])
+        return real(*tensors)
 
-    framed = FramedConvolution(nn.Conv1d(1, 512, 10, 5, bias=False))
-    monkeypatch.setattr(nn.functional, "conv1d", look)
-    framed(torch.randn(2, 1, 1200))
-    assert shapes == [((2, 8, 240), (512, 8, 2))]
+    monkeypatch.setattr(nn.functional, "linear", partial(look, linear))
+    monkeypatch.setattr(nn.functional, "conv2d", partial(look, conv2d))
+    with torch.inference_mode():
+        plain = HubertModel(HubertConfig(**SMALL)).feature_extractor
+        FeatureEncoder(plain)(torch.randn(2, 1200))
+    first, *others = seen
+    assert first.shape == (2, 239, 16)  # ten taps, in a row of two times eight numbers
+    assert len(others) == 6
+    assert all(one.is_contiguous(memory_format=torch.channels_last) for one in others)
 
 
 @pytest.mark.parametrize("n_inputs", [1, 50, 51, 52, 400])
