@@ -142,3 +142,19 @@ def test_a_full_disk_of_a_node_ends_the_run_and_is_no_error_of_the_file(tmp_path
         run._enter(answers)
     run._write()
     assert codes(tmp_path) == [(short.location, "audio_too_short")]
+
+
+@pytest.mark.parametrize(
+    ("actors", "n_files", "n_rows"),
+    [
+        (Actors(1, 1, 0), 1000, 8),
+        (Actors(1, 16, 1), 1000, 32),
+        (Actors(8, 16, 1), 200, 13),
+        (Actors(8, 16, 1), 20, 8),
+        (Actors(2, 1, 0), 1_000_000, 10),
+    ],
+)
+def test_a_call_of_an_actor_has_files_for_each_of_its_cpus(
+    actors: Actors, n_files: int, n_rows: int
+) -> None:
+    assert actors.block_rows(n_files) == n_rows
