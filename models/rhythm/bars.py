@@ -21,6 +21,8 @@ _ALIKE = 0.6
 of a hundred excerpts of music, and of a metronome, whatever its accents, .54 at most."""
 _AS_LOUD_DB, _LOUDER_DB = 1.0, 5.0
 """So much of a difference in level is nothing, and no more than so much counts."""
+_EVEN = 0.8
+"""Halves of a bar begin alike where the mean probabilities of a downbeat differ by no more."""
 _REGULAR = 0.5
 """Share of the differences that bars have to explain, or else they count for less."""
 
@@ -64,11 +66,14 @@ def find_bars(
     metres: Sequence[int] = METRES,
     slip: float = -9.0,
     penalties: Sequence[float] = (0.0, -0.1, -0.3, -0.3, -0.1, -0.1),
+    is_drums: bool = False,
 ) -> Bars:
     """Find the downbeats among the beats.
 
     Chords change on downbeats more than elsewhere, which helps where the network hears no accents.
     Where all beats are nearly the same to it, as of a metronome, the louder ones are downbeats.
+    Drums alone that begin each half of a bar alike are counted in four, as is usual, from the first
+    such beat: nothing tells it from 2/4.
 
     Args:
         odds: float64 ``[beats]``, see `downbeat_odds`.
@@ -77,6 +82,7 @@ def find_bars(
         metres: Bar lengths considered.
         slip: Log-probability of leaving the regular order of positions, per beat.
         penalties: Log-prior of each metre, per beat.
+        is_drums: Whether nothing else is heard.
 
     Returns:
         The best path's downbeats and its commonest metre; no beats give metre 4, confidence 0.
@@ -97,7 +103,23 @@ def find_bars(
     downbeats = np.flatnonzero(is_down[path])
     counts = {m: int((metre_of[path] == m).sum()) for m in metres}
     metre = max(metres, key=lambda m: counts[m])
-    return Bars(downbeats, metre, _confidence(p, metre, counts[metre] / len(p)))
+    share = counts[metre] / len(p)
+    if is_drums and metre in (2, 4) and _spread(odds) >= _ALIKE:
+        middles = np.union1d(downbeats - 2, downbeats + 2) if metre == 4 else downbeats
+        middles = middles[(middles >= 0) & (middles < len(p))]
+        if len(middles) and p[middles].mean() > max(0.5, _EVEN * p[downbeats].mean()):
+            downbeats, metre = np.union1d(downbeats, middles)[::2], 4
+    return Bars(downbeats, metre, _confidence(p, metre, share))
+
+
+def _logit(odds: NDArray[np.float64]) -> NDArray[np.float64]:
+    p = np.clip(odds, _FLOOR, 1.0 - _FLOOR)
+    return np.asarray(np.log(p / (1.0 - p)))
+
+
+def _spread(odds: NDArray[np.float64]) -> float:
+    """How different the beats are to the network."""
+    return float(_logit(odds).std())
 
 
 def _posterior(
@@ -106,9 +128,8 @@ def _posterior(
     levels_db: NDArray[np.float64] | None,
 ) -> NDArray[np.float64]:
     """Probability of a downbeat at each beat from all kinds of evidence, within (0, 1)."""
-    p = np.clip(odds, _FLOOR, 1.0 - _FLOOR)
-    logit = np.log(p / (1.0 - p))
-    alike = max(0.0, 1.0 - logit.std() / _ALIKE)
+    logit = _logit(odds)
+    alike = max(0.0, 1.0 - _spread(odds) / _ALIKE)
     if changes:
         logit *= _ACCENT_WEIGHT
     for weight, change in changes:

@@ -23,6 +23,7 @@ from models.rhythm.tempo import (
     periodicity_tempo,
 )
 from models.segments import FRAME_RATE as LEVEL_RATE
+from models.tonality.chordnet import NO_CHORD
 from models.tonality.key import HOP_LENGTH as CHROMA_HOP_LENGTH
 from models.tonality.key import SAMPLE_RATE as CHROMA_SAMPLE_RATE
 from pipelines.analysis.rhythm.beats import ATTACK_S, BeatEvidence
@@ -34,6 +35,8 @@ _ON_BEAT = np.arange(-3, 8)
 """Where a beat's peak may lie: from 30 ms before the decoded beat to a sixteenth of a slow one."""
 _SOUND_OF_BEAT = np.arange(-3, 8)
 """Frames of the level, 20 ms apart: however an attack falls between two, it lies in these."""
+_DRUMS = 0.5
+"""Mean probability of no chord: of drums alone it is more, a kick drum with a pitch included."""
 _ALTERNATION_WEIGHT = 8.0
 _ALTERNATION_BOUND = 2.0
 """Where neither tempo is more usual, beats that alternate by more than 22 % are subdivisions; grids
@@ -120,7 +123,9 @@ def estimate_rhythm(
         change = chord_change(chords.probabilities, chords.times_s, heard)
         changes.append((_CHORDS_WEIGHT, change))
     of_beats = None if levels_db is None else _levels_of_beats(levels_db, beats)
-    bars = find_bars(downbeat_odds(evidence.fine, frames), changes, of_beats)
+    is_drums = chords is not None and bool(chords.probabilities[:, NO_CHORD].mean() > _DRUMS)
+    odds = downbeat_odds(evidence.fine, frames)
+    bars = find_bars(odds, changes, of_beats, is_drums=is_drums)
     return Rhythm(
         tempo=tempo,
         tempo_confidence=_tempo_confidence(beats, frames, pulse, tempo),

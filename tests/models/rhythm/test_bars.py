@@ -80,6 +80,37 @@ def test_loudness_decides_nothing_else() -> None:
     )
 
 
+@pytest.mark.parametrize("phase", [0, 1])
+def test_drums_that_begin_each_half_of_a_bar_alike_are_counted_in_four(phase: int) -> None:
+    halves = odds(2, 64, phase=phase)
+    assert find_bars(halves).metre == 2
+    bars = find_bars(halves, is_drums=True)
+    assert bars.metre == 4
+    np.testing.assert_array_equal(bars.downbeats, np.arange(phase, 64, 4))
+
+
+def test_drums_whose_halves_differ_a_little_are_counted_from_their_first_beat() -> None:
+    nearly = np.tile([0.60, 0.05, 0.62, 0.05], 16)
+    assert find_bars(nearly).downbeats[0] == 2
+    bars = find_bars(nearly, is_drums=True)
+    np.testing.assert_array_equal(bars.downbeats, np.arange(0, 64, 4))
+
+
+@pytest.mark.parametrize("metre", [3, 4, 5, 6, 7])
+def test_drums_keep_bars_that_are_told(metre: int) -> None:
+    accents = odds(metre, 84, phase=2)
+    told, alone = find_bars(accents), find_bars(accents, is_drums=True)
+    assert (alone.metre, told.metre) == (metre, metre)
+    np.testing.assert_array_equal(alone.downbeats, told.downbeats)
+
+
+def test_a_metronome_keeps_its_accents_in_two() -> None:
+    levels = np.full(64, -20.0)
+    levels[::2] += 6.0
+    alike = np.full(64, 0.75) + np.random.default_rng(1).normal(0, 0.03, 64)
+    assert find_bars(alike, levels_db=levels, is_drums=True).metre == 2
+
+
 def test_no_beats() -> None:
     bars = find_bars(np.zeros(0))
     assert (len(bars.downbeats), bars.metre, bars.confidence) == (0, 4, 0.0)

@@ -1,4 +1,4 @@
-"""Metronomes, with the shipped networks: right, or told as an alternative, and in their bars."""
+"""Metronomes and programmed drums, with the shipped networks: tempo, beats and bars."""
 
 import numpy as np
 import pytest
@@ -95,3 +95,32 @@ def test_the_louder_clicks_begin_the_bars(step: SpectralStep, tempo: float, metr
         assert found.time_signature == metre, name
         accents = np.arange(0.2, SECONDS - 0.1, metre * 60 / tempo)
         np.testing.assert_allclose(found.downbeats, accents, atol=0.04)
+
+
+def drums(tempo: float, kicks: set[int], snares: set[int]) -> np.ndarray:
+    """Play a bar of eight half beats again and again: synthetic kick and snare, and hats on all."""
+    random = np.random.default_rng(0)
+    t = np.arange(SAMPLE_RATE // 4) / SAMPLE_RATE
+    falling = 2 * np.pi * np.cumsum(50 + 100 * np.exp(-30 * t)) / SAMPLE_RATE
+    kick = 0.8 * np.sin(falling) * np.exp(-12 * t)
+    noise = 0.6 * random.standard_normal(len(t)) + 0.5 * np.sin(2 * np.pi * 190 * t)
+    snare = 0.8 * noise * np.exp(-22 * t)
+    hat = 0.2 * np.diff(random.standard_normal(len(t)), prepend=0) * np.exp(-80 * t)
+    n = int(SECONDS * SAMPLE_RATE)
+    track = np.zeros(n + SAMPLE_RATE)
+    for i, at in enumerate(np.round(np.arange(0, SECONDS, 30 / tempo) * SAMPLE_RATE).astype(int)):
+        for steps, one in ((kicks, kick), (snares, snare), (set(range(8)), hat)):
+            if i % 8 in steps:
+                track[at : at + len(one)] += one
+    return (0.7 * track[:n] / np.abs(track).max()).astype(np.float32)
+
+
+@pytest.mark.parametrize("tempo", [100, 120, 140])
+@pytest.mark.parametrize("kicks", [{0, 4}, {0, 4, 5}, {0, 2, 4, 6}])
+def test_programmed_drums_are_counted_in_four_from_their_first_beat(
+    step: SpectralStep, kicks: set[int], tempo: float
+) -> None:
+    found = heard(step, drums(tempo, kicks, snares={2, 6}))
+    assert found.tempo == pytest.approx(tempo, rel=0.01)
+    assert found.time_signature == 4
+    assert found.downbeats[:3] == pytest.approx([0, 240 / tempo, 480 / tempo], abs=0.05)
