@@ -137,6 +137,8 @@ def _posterior(
     if levels_db is not None:
         logit += _LOUDNESS_WEIGHT * alike * _stress(levels_db)
     logit -= max(0.0, logit.mean())  # where every beat sounds like a downbeat, none stands out
+    strongest = np.sort(logit)[-max(1, len(logit) // 4) :]
+    logit += max(0.0, -strongest.mean())  # where none does, the longest bars would cost least
     return np.asarray(np.clip(1.0 / (1.0 + np.exp(-logit)), 0.005, 0.995))
 
 

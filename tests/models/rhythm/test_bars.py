@@ -40,6 +40,14 @@ def test_equal_beats_give_little_confidence() -> None:
     assert find_bars(np.full(60, 0.4)).confidence < 0.1
 
 
+@pytest.mark.parametrize("none", [0.03, 0.4, 0.97])
+def test_where_no_beat_stands_out_there_are_four_in_a_bar(none: float) -> None:
+    noise = np.random.default_rng(0).normal(0, 0.005, 60)
+    bars = find_bars(none + noise)
+    assert bars.metre == 4
+    assert bars.confidence < 0.2
+
+
 def test_chord_changes_decide_where_accents_do_not() -> None:
     change = np.zeros(64)
     change[2::4] = 0.4
