@@ -15,11 +15,13 @@ from pipelines.audio.waveform import AudioError
 from serve_app.cli.analysis.sources import SOURCES_HELP, audio_files, expanded, files_below
 from serve_app.cli.catalog import AudioAnywhere, audio_policy
 from serve_app.cli.environment import console, errors, fail, tell_to_publish, told
-from serve_app.cli.library.opened import opened
+from serve_app.cli.library.opened import opened, opened_if_there
 from serve_app.cli.output.each_file import each_file
 from serve_app.composition.files import LocalFiles
 from serve_app.domain.identity import TrackIdentity
 from serve_app.library.library import Library
+from serve_app.library.rows import location_term
+from serve_app.library.track import OPERATOR
 from serve_app.providers.catalog.build import CatalogFileError, open_parquet
 from serve_app.providers.catalog.rows import DEFAULT_AUDIO, AudioPolicy, RowError, parse_row
 from serve_app.providers.catalog.search import Catalog
@@ -33,12 +35,15 @@ from serve_app.providers.fingerprints.track_keys import (
     key_of_file,
     key_of_identity,
 )
+from serve_app.services.export.tracks import files_of
 from serve_app.services.export.tracks import tracks_of as library_tracks
 from serve_app.services.failure import Failure
-from serve_app.services.scan.places import Trouble
+from serve_app.services.scan.entries import is_as_listed
+from serve_app.services.scan.places import Found, Trouble, absolute, listed
 
 if TYPE_CHECKING:
     from models.fingerprint.landmarks import Fingerprint
+    from serve_app.providers.fingerprints.builder import FingerprintIndexBuilder
     from serve_app.providers.fingerprints.index import IndexMatch
 
 FILE_SCHEME = "file://"
@@ -135,26 +140,33 @@ def fingerprint(
 ) -> None:
     """Add tracks to the fingerprint index; running services see them within a second.
 
-    With AFA_SHARED they see what is published. Files of the library are named as the library knows
-    them, those of a folder by `Artist - Title.ext`; rows of a catalog file by their identifier,
-    with audio at a path relative to the file.
+    With AFA_SHARED they see what is published. Files that the library has are its tracks, whose
+    names it knows; others are named by `Artist - Title.ext`; rows of a catalog file by their
+    identifier, with audio at a path relative to the file.
     """
     settings = Settings()
     files = LocalFiles(settings.data_dir.absolute())
     if bool(sources) == whole_library:
         fail("name files, folders or catalog files, or give --library")
     policy = audio_policy(audio_anywhere)
-    found = [one for source in expanded(sources or []) for one in tracks_of(source, policy)]
+    library = opened(settings, files) if whole_library else opened_if_there(settings, files)
+    found = [
+        one for source in expanded(sources or []) for one in tracks_of(source, policy, library)
+    ]
     tracks = [one for one in found if not isinstance(one, Trouble)]
     troubles = [one for one in found if isinstance(one, Trouble)]
     for trouble in troubles:
         errors.print(f"{trouble.location}: {trouble.message}", highlight=False)
-    if whole_library:
-        tracks = [(one.track.track_id, one.path) for one in library_tracks(opened(settings, files))]
+    if whole_library and library is not None:
+        tracks = [
+            (one.track.track_id, copy.path)
+            for one in library_tracks(library)
+            for copy in (one, *files_of(one.track))
+        ]
     os.umask(0o077)  # what is made from here on lies in the data folder
     with told(FingerprintIndexError, OSError):
         n_added, n_failed = build(files.fingerprint_dir, tracks, again=again)
-    n_left = len(tracks) - n_added - n_failed
+    n_left = len({key for key, _ in tracks}) - n_added - n_failed
     n_failed += len(troubles)
     console.print(f"{n_added} added, {n_left} left as they were, {n_failed} failed")
     tell_to_publish()
@@ -162,7 +174,9 @@ def fingerprint(
         raise typer.Exit(1)
 
 
-def tracks_of(source: str, audio: AudioPolicy) -> Iterator[Track | Trouble]:
+def tracks_of(
+    source: str, audio: AudioPolicy, library: Library | None
+) -> Iterator[Track | Trouble]:
     """Give keys and files of a folder, of a catalog file, or of one audio file."""
     path = Path(source)
     if path.suffix == CATALOG_ENDING:
@@ -171,12 +185,23 @@ def tracks_of(source: str, audio: AudioPolicy) -> Iterator[Track | Trouble]:
         except CatalogFileError as error:
             yield Trouble(source, str(error).removeprefix(f"{source}: "))
         return
-    folder = path if path.is_dir() else path.parent
     for file in files_below(source):
         if isinstance(file, Trouble):
             yield file
         else:
-            yield key_of_file(Path(file).relative_to(folder)), Path(file)
+            yield key_in(library, Path(file)), Path(file)
+
+
+def key_in(library: Library | None, path: Path) -> str:
+    """Give the library's key for a file that it has as it is now, else the file's own."""
+    found = listed(absolute(path))
+    if library is not None and isinstance(found, Found):
+        for track in library.of_term(location_term(found.location), OPERATOR):
+            for file in track.files:
+                is_there = file.location == found.location and file.missing_since is None
+                if is_there and is_as_listed(file, found):
+                    return track.track_id
+    return key_of_file(absolute(path))
 
 
 def rows_of(file: Path, audio: AudioPolicy = DEFAULT_AUDIO) -> Iterator[Track]:
@@ -198,6 +223,8 @@ def rows_of(file: Path, audio: AudioPolicy = DEFAULT_AUDIO) -> Iterator[Track]:
 
 def build(folder: Path, tracks: list[Track], *, again: bool = False) -> tuple[int, int]:
     """Fingerprint tracks into the index; each that cannot be read is a line with its name.
+
+    What had come into it as a file goes where its track has come to be known.
 
     Returns:
         How many were added, and how many could not be read.
@@ -250,4 +277,12 @@ def build(folder: Path, tracks: list[Track], *, again: bool = False) -> tuple[in
             n_added = builder.build(fingerprints())
         finally:
             pool.shutdown(cancel_futures=True)
+        drop_replaced(builder, tracks)
     return n_added, n_failed
+
+
+def drop_replaced(builder: "FingerprintIndexBuilder", tracks: list[Track]) -> None:
+    """Take out as files what is there by a better name."""
+    as_files = {key_of_file(absolute(path)) for key, path in tracks if key in builder}
+    if sum(map(builder.remove, as_files - {key for key, _ in tracks})):
+        builder.commit()

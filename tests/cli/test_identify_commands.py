@@ -15,6 +15,7 @@ from serve_app.cli.main import app
 from serve_app.composition.files import LocalFiles
 from serve_app.library.library import Library
 from serve_app.library.track import Place, TrackFile
+from serve_app.providers.fingerprints.index import FingerprintIndex
 from serve_app.providers.fingerprints.manifest import FILE_NAME
 from tests.data.audio_files import click_track, encode
 from tests.library.library_setting import adding, heard, track
@@ -53,6 +54,44 @@ def test_the_library_s_tracks_are_found_by_their_sound(music: Path, tmp_path: Pa
     found = runner.invoke(app, ["identify", str(DEMO)])
     assert "The Cure - Known by its tags" in " ".join(found.output.split())
     assert runner.invoke(app, ["catalog", "fingerprint"]).exit_code == 1
+
+
+def keys(data: Path) -> set[str]:
+    return FingerprintIndex.open(LocalFiles(data).fingerprint_dir).keys()
+
+
+def test_a_file_that_the_library_has_is_indexed_as_its_track(music: Path, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    path = music / "album" / "Some One - A Song.mp3"
+    fingerprint(music)
+    assert keys(data) == {f"file:{path}"}
+    status = path.stat()
+    song = TrackFile(Place.PATH, str(path), size_bytes=status.st_size, mtime_ns=status.st_mtime_ns)
+    one = replace(track("Known by its tags"), files=(song,))
+    library = Library((data / "library").as_uri(), data / "library-view")
+    library.write([adding(one, heard("one"))])
+    library.close()
+    assert "1 added" in fingerprint(music)
+    assert keys(data) == {one.track_id}
+    assert "0 added, 1 left" in fingerprint(music)
+    path.write_bytes(path.read_bytes() + b"\0")  # another recording, for all that is known
+    fingerprint(music)
+    assert keys(data) == {one.track_id, f"file:{path}"}
+    runner.invoke(app, ["catalog", "fingerprint", "--library"])
+    assert keys(data) == {one.track_id}
+
+
+def test_files_of_one_name_in_two_folders_are_two(
+    music: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = music / "album" / "Intro.ogg", tmp_path / "other" / "Intro.ogg"
+    second.parent.mkdir()
+    for path, bpm in ((first, 132), (second, 96)):
+        encode(path, click_track(bpm, 10), "ogg", "vorbis")
+    monkeypatch.chdir(first.parent)
+    for name in (str(second.parent), first.name, "../album/Intro.ogg"):
+        assert runner.invoke(app, ["catalog", "fingerprint", name]).exit_code == 0
+    assert keys(tmp_path / "data") == {f"file:{first}", f"file:{second}"}
 
 
 def test_a_folder_is_indexed_once_and_its_clips_are_named(music: Path, tmp_path: Path) -> None:

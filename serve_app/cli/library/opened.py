@@ -1,5 +1,7 @@
 """The library of this installation, for the commands that work on it without the service."""
 
+from pathlib import Path
+
 from configs.settings import Settings
 from serve_app.cli.environment import fail, told
 from serve_app.composition.files import LocalFiles
@@ -16,10 +18,21 @@ def opened(settings: Settings, files: LocalFiles) -> Library:
     return library
 
 
+def opened_if_there(settings: Settings, files: LocalFiles) -> Library | None:
+    """Open the library, for a command that only reads; a local one is not made."""
+    folder = _folder(settings, files)
+    return None if folder is not None and not folder.is_dir() else opened(settings, files)
+
+
 def existing(settings: Settings, files: LocalFiles) -> Library:
-    """Open a library that is there, for a command that only reads; a local one is not made."""
+    """Open the library, for a command that cannot do without, or say that there is none."""
+    library = opened_if_there(settings, files)
+    if library is None:
+        folder = _folder(settings, files)
+        fail(f"there is no library in {folder}; `afa scan FOLDER` makes one of your music")
+    return library
+
+
+def _folder(settings: Settings, files: LocalFiles) -> Path | None:
     with told(ValueError):
-        place = LibraryPlace.parse(files.library_url(settings))
-    if place.folder is not None and not place.folder.is_dir():
-        fail(f"there is no library in {place.folder}; `afa scan FOLDER` makes one of your music")
-    return opened(settings, files)
+        return LibraryPlace.parse(files.library_url(settings)).folder

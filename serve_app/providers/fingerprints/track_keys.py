@@ -1,4 +1,4 @@
-"""Track keys of the fingerprint index: an identifier, also the library's, or a file's name."""
+"""Track keys of the fingerprint index: an identifier, also the library's, or a file's path."""
 
 from pathlib import PurePath
 
@@ -13,7 +13,7 @@ SEPARATOR = " - "
 
 
 def key_of_file(path: PurePath) -> str:
-    """Key of a file that no catalog row names."""
+    """Key of a file, by its absolute path, that neither the library nor a catalog row names."""
     return FILE_PREFIX + path.as_posix()
 
 

@@ -7,7 +7,7 @@ is made up for by the next scan that passes its file.
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
+from pathlib import Path, PurePath
 from threading import Lock
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ from serve_app.domain.track_ids import LIBRARY_PREFIX
 from serve_app.providers.fingerprints.builder import FingerprintIndexBuilder
 from serve_app.providers.fingerprints.index import FingerprintIndex
 from serve_app.providers.fingerprints.manifest import IndexBusyError, is_current
+from serve_app.providers.fingerprints.track_keys import key_of_file
 from serve_app.services.scan.facts import LIMITS
 
 if TYPE_CHECKING:
@@ -68,11 +69,18 @@ class LandmarkIndex:
             with suppress(IndexBusyError):
                 self._commit()
 
+    def take_over(self, track_id: str, location: str) -> None:
+        """Let a track, if it is there, stand for what a file of it was indexed as before."""
+        key = key_of_file(PurePath(location))
+        with self._lock:
+            if key in self._known and track_id in self._known:
+                self._gone.add(key)
+
     def keep(self, is_there: Callable[[str], bool]) -> None:
         """Take out, with the next `finish`, what is no longer there of the library's tracks."""
         with self._lock:
             ours = {key for key in self._known if key.startswith(LIBRARY_PREFIX)}
-            self._gone = {key for key in ours if not is_there(key)}
+            self._gone |= {key for key in ours if not is_there(key)}
             for key in self._gone:
                 self._waiting.pop(key, None)
 

@@ -179,6 +179,7 @@ class Scan:
                 with place.at_hand(found) as path:
                     made_up_for = await asyncio.to_thread(self._landmarks.hear, path)
                 await asyncio.to_thread(self._landmarks.put, known.track_id, made_up_for)
+            self._landmarks.take_over(known.track_id, found.location)
             return
         with place.at_hand(found) as path:
             stamp = Stamp.of(path)
@@ -237,6 +238,7 @@ class Scan:
         for one, (track_id, outcome) in zip(waiting, entered, strict=True):
             if one.landmarks is not None and self._landmarks.lacks(track_id):
                 self._landmarks.put(track_id, one.landmarks)
+            self._landmarks.take_over(track_id, one.taken.file.location)
             ended.append((one, outcome))
         return ended
 

@@ -24,8 +24,10 @@ from serve_app.library.library import Library
 from serve_app.library.query import TrackQuery
 from serve_app.library.track import OPERATOR, LibraryTrack
 from serve_app.providers.catalog.search import Catalog
+from serve_app.providers.fingerprints.builder import FingerprintIndexBuilder
 from serve_app.providers.fingerprints.index import FingerprintIndex
 from serve_app.providers.fingerprints.manifest import exclusive
+from serve_app.providers.fingerprints.track_keys import key_of_file
 from serve_app.services.scan import landmarks
 from serve_app.services.scan.entries import Hearing
 from serve_app.services.scan.facts import LIMITS
@@ -175,6 +177,23 @@ async def test_what_was_scanned_is_known_by_its_sound(setting: Setting, music: P
     assert again.counts == {Outcome.UNCHANGED: 2}
     assert named() == second
     assert len(setting.engine.heard) == 2
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+async def test_what_was_indexed_as_a_file_is_the_library_s_after_a_scan(
+    setting: Setting, music: Path, is_known: bool
+) -> None:
+    if is_known:
+        await setting.scan(Folder(music))
+        shutil.rmtree(setting.index)
+    elsewhere = key_of_file(music.parent / "a.ogg")
+    as_files = [key_of_file(music / "a.ogg"), key_of_file(music / "b.mp3"), elsewhere]
+    sound = Fingerprinter().make_fingerprints([decode(music / "a.ogg", LIMITS)])[0]
+    with FingerprintIndexBuilder(setting.index) as builder:
+        builder.build((key, sound) for key in as_files)
+    await setting.scan(Folder(music))
+    ours = {track.track_id for track in setting.tracks()}
+    assert FingerprintIndex.open(setting.index).keys() == {*ours, elsewhere}
 
 
 async def test_a_scan_waits_for_another_at_the_index_and_ends_without_it(
