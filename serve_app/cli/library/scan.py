@@ -42,7 +42,7 @@ from serve_app.services.scan.landmarks import LandmarkIndex
 from serve_app.services.scan.naming import Naming
 from serve_app.services.scan.places import Bucket, Folder, Found, Place, SingleFile, Trouble
 from serve_app.services.scan.report import Outcome, ScanReport
-from serve_app.services.scan.scan import Engine, Scan, found_in, gone_from
+from serve_app.services.scan.scan import Engine, Scan, found_in, gone_from, without_audio
 
 NO_NEWS = {Outcome.UNCHANGED, Outcome.FAILED}
 """What a file may be from one look to the next; whoever watches was told of it before."""
@@ -87,8 +87,8 @@ def scan(
     """Bring music into the library: read tags, analyse what is new, follow what moved or went.
 
     What is unchanged is passed over, so that a second scan does only what is new. Ctrl-C and even a
-    crash keep what is done. A file that cannot be taken up is a line with its path, and the exit
-    status is 1.
+    crash keep what is done. A file that cannot be taken up, or a folder without audio, is a line
+    with its path, and the exit status is 1.
     """
     if watch and forget:
         fail("--forget is for one scan: while one watches, a disk may go away and come back")
@@ -233,16 +233,21 @@ def foretell(library: Library, found: Listed, *, forget: bool) -> None:
         if isinstance(one, Found) and not is_known(library, one):
             news += 1
             console.print(one.location, highlight=False)
-    for trouble in troubles:
-        errors.print(f"{trouble.location}: {trouble.message}", highlight=False)
     n_known = sum(len(of_place) for _, of_place in found) - news - len(troubles)
     seen = found_in(found)
-    gone = {
-        one.file.location
-        for place, of_place in found
-        for one in gone_from(library, place, of_place, seen)
-        if not one.has_another_path and (forget or one.file.missing_since is None)
-    }
+    gone = set[str]()
+    for place, of_place in found:
+        lost = [
+            one
+            for one in gone_from(library, place, of_place, seen)
+            if not one.has_another_path and (forget or one.file.missing_since is None)
+        ]
+        if trouble := without_audio(place, of_place, lost, forget=forget):
+            troubles.append(trouble)
+        else:
+            gone |= {one.file.location for one in lost}
+    for trouble in troubles:
+        errors.print(f"{trouble.location}: {trouble.message}", highlight=False)
     for location in sorted(gone):
         console.print(f"gone: {location}", highlight=False)
     summary = f"{news} new or changed, {n_known} unchanged"

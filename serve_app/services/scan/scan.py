@@ -44,6 +44,7 @@ PAGE = 500
 NOTHING_FOUND = (
     "nothing is found where {n} files were; is it mounted? If they were deleted, add --forget"
 )
+NO_AUDIO = "holds no audio; is its name right, and is it mounted?"
 
 
 class Engine(Protocol):
@@ -249,9 +250,10 @@ class Scan:
         lost = await asyncio.to_thread(gone_from, self._library, place, listed, seen)
         if not self._forget:
             lost = [one for one in lost if one.has_another_path or one.file.missing_since is None]
-            if lost and not any(isinstance(one, Found) for one in listed):
-                self._fail(lost[0].file.location, NOTHING_FOUND.format(n=len(lost)))
-                return
+        trouble = without_audio(place, listed, lost, forget=self._forget)
+        if trouble is not None:
+            self._fail(trouble.location, trouble.message)
+            return
         since = now()
         for start in range(0, len(lost), PAGE):
             edits, outcomes = list[Edit](), list[tuple[str, Outcome]]()
@@ -346,6 +348,17 @@ def gone_from(
         and file.location not in seen
         and not file.location.startswith(unseen)
     ]
+
+
+def without_audio(
+    place: Place, listed: Sequence[Found | Trouble], lost: Sequence[Gone], *, forget: bool
+) -> Trouble | None:
+    """Say what is wrong with a place without audio, of which it is not said that it was deleted."""
+    if any(isinstance(one, Found) for one in listed) or (lost and forget):
+        return None
+    if lost:
+        return Trouble(lost[0].file.location, NOTHING_FOUND.format(n=len(lost)))
+    return None if listed else Trouble(place.root, NO_AUDIO)
 
 
 def _has_another_path(track: LibraryTrack, file: TrackFile, seen: Collection[str]) -> bool:

@@ -72,6 +72,31 @@ def test_what_cannot_be_meant_is_told_in_a_line(data_dir: Path, tmp_path: Path) 
     assert tracks(data_dir) == []
 
 
+def test_a_folder_without_audio_is_told_and_changes_nothing(
+    data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("serve_app.cli.library.scan.WorkersEngine", Simulated)
+    music = tmp_path / "music"
+    music.mkdir()
+    for dry in ([], ["--dry-run"]):
+        done = runner.invoke(app, ["scan", str(music), *dry])
+        assert done.exit_code == 1
+        assert f"{music}: holds no audio; is its name right, and is it mounted?" in done.stderr
+    song(music, 100)
+    assert runner.invoke(app, ["scan", str(music)]).exit_code == 0
+    (music / "100.ogg").unlink()
+    for dry in ([], ["--dry-run"]):
+        done = runner.invoke(app, ["scan", str(music), *dry])
+        assert done.exit_code == 1
+        assert "nothing is found where 1 files were; is it mounted?" in done.stderr
+    (track,) = tracks(data_dir)
+    assert track.files[0].missing_since is None
+    forgetting = ["scan", str(music), "--forget"]
+    assert "1 gone" in runner.invoke(app, [*forgetting, "--dry-run"]).stdout
+    done = runner.invoke(app, forgetting)
+    assert (done.exit_code, "1 forgotten" in done.stdout) == (0, True)
+
+
 def test_a_folder_becomes_a_library_and_an_export(data_dir: Path, tmp_path: Path) -> None:
     os.umask(0o022)
     song(tmp_path / "music", 120)

@@ -443,6 +443,20 @@ async def test_a_folder_that_is_away_marks_nothing(setting: Setting, music: Path
     assert all(file.missing_since is None for track in setting.tracks() for file in track.files)
 
 
+@pytest.mark.parametrize("forget", [False, True])
+async def test_a_folder_without_audio_is_no_finished_scan(
+    setting: Setting, music: Path, forget: bool
+) -> None:
+    await setting.scan(Folder(music))
+    (music.parent / "empty").mkdir()
+    empty = Folder(music.parent / "empty")
+    report = await setting.scan(Folder(music), empty, forget=forget)
+    assert report.counts == {Outcome.UNCHANGED: 2, Outcome.FAILED: 1}
+    (trouble,) = report.troubles
+    assert trouble.location == empty.root
+    assert "holds no audio; is its name right" in trouble.message
+
+
 async def test_what_was_deleted_is_forgotten_when_told(setting: Setting, music: Path) -> None:
     shutil.copy(music / "b.mp3", music / "copy.mp3")
     await setting.scan(Folder(music))
