@@ -36,18 +36,20 @@ class TempoRange:
 
     @classmethod
     def parse(cls, text: str) -> "TempoRange":
-        """Read a range that a person wrote, in either order.
+        """Read a range that a person wrote.
 
         Raises:
-            ValueError: Not of the form; the message says what it is.
+            ValueError: Not of the form, which the message tells, or the greater BPM comes first.
         """
         if re.fullmatch(RANGE_FORM, text, re.ASCII) is None:
             raise ValueError(
                 f"tempo_range is two whole BPM from {SLOWEST} to {FASTEST}, written as 80-160; "
                 f"not {text[:40]!r}"
             )
-        low, high = sorted(map(float, text.split("-")))
-        return cls(low, high)
+        low, high = text.split("-")
+        if int(low) > int(high):
+            raise ValueError(f"tempo_range begins with the lower BPM: {high}-{low}, not {text}")
+        return cls(float(low), float(high))
 
 
 def local_tempi(beats_s: NDArray[np.float64], window: int = _WINDOW_BEATS) -> NDArray[np.float64]:

@@ -48,9 +48,10 @@ def test_the_tempo_is_looked_for_in_the_range(clip: Path, tmp_path: Path) -> Non
         record = json.loads(done.stdout if more == ["--json"] else lines.read_text())
         assert record["tempo"] == pytest.approx(66, rel=0.02)
         assert 132 in [round(other["tempo"]) for other in record["tempo_alternatives"]]
-    done = runner.invoke(app, ["analyze", str(clip), "--tempo-range", "fast"])
-    assert done.exit_code == 1
-    assert "written as 80-160" in done.stderr
+    for wrong, told in (("fast", "written as 80-160"), ("90-50", "lower BPM: 50-90, not 90-50")):
+        done = runner.invoke(app, ["analyze", str(clip), "--tempo-range", wrong])
+        assert done.exit_code == 1
+        assert told in done.stderr
 
 
 def test_the_table_names_tempo_and_key() -> None:

@@ -43,7 +43,7 @@ async def read_tempo_range(
         str | None,
         Query(
             description="BPM between which the tempo is looked for, so that half or double of it "
-            "is not taken: two whole numbers from 40 to 250.",
+            "is not taken: two whole numbers from 40 to 250, the lower first.",
             json_schema_extra={"pattern": f"^{RANGE_FORM}$"},
             examples=["80-160"],
         ),

@@ -272,8 +272,11 @@ def test_a_range_of_another_form_is_refused_with_the_form(text: str) -> None:
         TempoRange.parse(text)
 
 
-def test_a_range_may_be_written_in_either_order() -> None:
-    assert TempoRange.parse("160-80") == TempoRange.parse("80-160") == TempoRange(80.0, 160.0)
+def test_a_range_that_begins_with_the_greater_bpm_is_refused() -> None:
+    assert TempoRange.parse("80-160") == TempoRange(80.0, 160.0)
+    assert TempoRange.parse("90-90") == TempoRange(90.0, 90.0)
+    with pytest.raises(ValueError, match="50-90, not 90-50"):
+        TempoRange.parse("90-50")  # meant as 90-150, perhaps
 
 
 def test_a_tempo_is_tried_once_for_a_track(monkeypatch: pytest.MonkeyPatch) -> None:
