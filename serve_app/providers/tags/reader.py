@@ -1,10 +1,11 @@
-"""Reads the tags of an audio file: ID3, Vorbis comments, MP4, RIFF, ASF, APEv2 and a container's.
+"""Reads an audio file's tags: ID3, Vorbis comments, MP4, RIFF, ASF, APEv2, Matroska's and others.
 
 Invariant: whatever a file holds, reading costs a bounded number of bytes, steps and comparisons,
 and ends in tags that are clean text of bounded length; odd tags are left out, never an error.
 """
 
 import re
+import struct
 import threading
 import unicodedata
 from collections.abc import Callable, Mapping
@@ -20,6 +21,7 @@ from tinytag import TinyTag, TinyTagException, tinytag
 from pipelines.audio.decode import DecodeLimits, DecoderUnavailableError, read_labels
 from pipelines.audio.waveform import AudioError
 from serve_app.providers.tags.ape import read_ape
+from serve_app.providers.tags.matroska import read_matroska
 
 MAX_READ = 64 << 20
 """Bytes: tags with a large cover are a tenth of it."""
@@ -31,8 +33,10 @@ MAX_VALUES = 20
 MAX_COVER = 8 << 20
 
 
-_CONTAINERS = (b"\x1a\x45\xdf\xa3", b"caff", b".snd")
-"""How Matroska (WebM too), CAF and AU begin, whose tags the decoder reads."""
+_MATROSKA = b"\x1a\x45\xdf\xa3"
+"""How Matroska and WebM begin."""
+_CONTAINERS = (b"caff", b".snd")
+"""How CAF and AU begin, whose tags the decoder reads."""
 _HEAD_BYTES = 4
 _LIMITS = DecodeLimits(cpu_s=2, wall_s=20.0)
 """FFmpeg compares each tag with all before it: 100,000 take it a minute, an honest file 20 ms."""
@@ -46,7 +50,9 @@ _OTHER_NAMES = {
     "replaygain_gain": "replaygain_track_gain",
     "comments": "comment",
 }
-"""Matroska's names, some with their level, and CAF's for what others call otherwise."""
+"""Matroska's names, those of an album so, and CAF's for what others call otherwise."""
+_FAULTS = (TinyTagException, struct.error, OSError, ValueError, LookupError, ArithmeticError)
+"""What a parser raises that meets what it did not expect."""
 _SEPARATORS = re.compile(r"[\s_\-]+")
 _GAIN = re.compile(r"\s*([+-]?\d{1,3}(?:\.\d{1,6})?)\s*(?:dB)?\s*", re.ASCII | re.IGNORECASE)
 
@@ -120,10 +126,10 @@ def _counted(step: Callable[P, T]) -> Callable[P, T]:
     return counted
 
 
-def _until_spent(load: Callable[P, None]) -> Callable[P, None]:
+def _until_fault(load: Callable[P, None]) -> Callable[P, None]:
     @wraps(load)
     def loaded(*said: P.args, **named: P.kwargs) -> None:
-        with suppress(_SpentError):
+        with suppress(*_FAULTS):
             load(*said, **named)
 
     return loaded
@@ -172,7 +178,7 @@ class _CountedBytes(BytesIO):
 
 # A frame or packet of some MB may hold millions of values, each of which tinytag looks at.
 tinytag.BytesIO = _CountedBytes  # type: ignore[attr-defined]
-TinyTag._load = _until_spent(TinyTag._load)  # type: ignore[method-assign]
+TinyTag._load = _until_fault(TinyTag._load)  # type: ignore[method-assign]
 # What a block inside a file was read for is taken over, though the steps may be spent.
 TinyTag._update = _uncounted(TinyTag._update)  # type: ignore[method-assign]
 TinyTag._set_field = _counted(TinyTag._set_field)  # type: ignore[method-assign]
@@ -203,7 +209,7 @@ def read_tags(path: Path) -> Tags:
 
 
 def read_cover(path: Path) -> Cover | None:
-    """Read the picture in a file; those of Matroska are not looked for.
+    """Read the picture in a file.
 
     Raises:
         OSError: The file cannot be read.
@@ -213,15 +219,19 @@ def read_cover(path: Path) -> Cover | None:
 
 
 def _read_format(file: BinaryIO) -> tuple[dict[str, tuple[str, ...]], bytes]:
-    """Give the fields that tinytag finds, and the best of the pictures."""
+    """Give the fields that a file's own format has, up to a fault, and the best of the pictures."""
+    if file.read(_HEAD_BYTES) == _MATROSKA:
+        found = read_matroska(file, MAX_COVER)
+        return _fields(_named(found.texts)), found.picture
+    file.seek(0)
     _left.steps = MAX_STEPS
     bounded = cast("BinaryIO", _Bounded(file))
     try:
-        found = TinyTag.get(file_obj=bounded, duration=False, image=True)
+        tag = TinyTag.get(file_obj=bounded, duration=False, image=True)
     except TinyTagException:
         return {}, b""
-    image = found.images.front_cover or found.images.any
-    return _fields(found.as_dict()), b"" if image is None else image.data
+    image = tag.images.front_cover or tag.images.any
+    return _fields(tag.as_dict()), b"" if image is None else image.data
 
 
 def _labels(path: Path) -> dict[str, list[str]]:
@@ -230,10 +240,13 @@ def _labels(path: Path) -> dict[str, list[str]]:
         labels = read_labels(path, _LIMITS)
     except (AudioError, DecoderUnavailableError):
         return {}
+    return _named({label.casefold(): [text] for label, text in labels.items()})
+
+
+def _named(said: Mapping[str, list[str]]) -> dict[str, list[str]]:
     named: dict[str, list[str]] = {}
-    for label, text in labels.items():
-        name = label.casefold().removeprefix("track/")
-        named.setdefault(_OTHER_NAMES.get(name, name), []).append(text)
+    for name, texts in said.items():
+        named.setdefault(_OTHER_NAMES.get(name, name), []).extend(texts)
     return named
 
 

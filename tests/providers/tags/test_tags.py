@@ -173,6 +173,30 @@ def test_damaged_tags_never_raise(kind: str, tmp_path: Path) -> None:
         read_tags(damaged)
 
 
+@pytest.mark.parametrize("kind", ["flac", "ogg"])
+def test_what_was_read_before_a_fault_is_kept(kind: str, tmp_path: Path) -> None:
+    codec = {"flac": ("flac", "s16"), "ogg": ("vorbis", "fltp")}[kind]
+    path = tagged_vorbis(tmp_path / f"a.{kind}", Encoding(kind, kind, *codec))
+    whole = path.read_bytes()
+    at = whole.lower().index(b"isrc=") - 4
+    path.write_bytes(whole[:at] + b"\xff\xff\xff\x7f" + whole[at + 4 :])
+    found = read_tags(path)
+    assert (found.artist, found.title, found.first("album")) == ("Björk", "Jóga", "Homogenic")
+
+
+def test_an_id3_block_with_a_fault_keeps_what_came_before(tmp_path: Path) -> None:
+    path = Encoding("WAV", "wav", "pcm_s16le", "s16").write(tmp_path / "a.wav", 2)
+    tags = ID3()
+    tags.add(TIT2(encoding=3, text="Jóga"))
+    tags.save(tmp_path / "tag")
+    id3 = (tmp_path / "tag").read_bytes()
+    info = b"INFOIART" + (6).to_bytes(4, "little") + "Björk".encode() + b"\0ICMT\1"
+    for name, content in ((b"id3 ", id3), (b"LIST", info)):
+        padded = content + b"\0" * (len(content) % 2)
+        path.write_bytes(path.read_bytes() + name + len(content).to_bytes(4, "little") + padded)
+    assert (read_tags(path).artist, read_tags(path).title) == ("Björk", "Jóga")
+
+
 def test_huge_tags_cost_a_bounded_read(tmp_path: Path) -> None:
     path = tagged_id3(tmp_path / "a.mp3")
     tags = ID3(path)
