@@ -168,6 +168,22 @@ async def test_json_needs_no_content_type(api: Application, kind: str | None) ->
         ("/v1/audio-features/url", b'{"url": 5}', "not 5"),
         (f"/v1/audio-features/{DEMO}?format=xml", None, "format: should be 'spotify', not 'xml'"),
         ("/v1/assets?limit=500", None, "less than or equal to 200, not '500'"),
+        ("/v1/assets?cursor=x", None, "cursor: should be the `next_cursor` of the page before"),
+        ("/v1/jobs?cursor=x", None, "cursor: should be the `next_cursor` of the page before"),
+        ("/v1/library?cursor=x", None, "cursor: should be the `next_cursor` of the page before"),
+        ("/v1/library", b'{"asset_id": "x"}', "asset_id: should begin with afa_"),
+        ("/v1/library", b'{"asset_id": "afa_x", "title": " "}', "title: should not be blank"),
+        ("/v1/library?tag=%20", None, "tag.0: should not be blank"),
+        ("/v1/similar", b'{"seeds": [{"job_id": "x"}]}', "seeds.0.job_id: should begin with job_"),
+        ("/v1/similar", b'{"seeds": [{"asset_id": "x"}]}', "should begin with afa_, as ids of"),
+        ("/v1/export", b'{"format": "csv", "tracks": [{"id": "x"}]}', "tracks.0.id: should be the"),
+        (
+            "/v1/export",
+            b'{"format": "csv", "tracks": [{"id": "%s", "location": "/a\\n"}]}'
+            % (b"job_" + b"0" * 26),
+            "tracks.0.location: should be the whole path",
+        ),
+        ("/spotify/v1/audio-features?ids=,", None, "ids: should name an id, or several"),
     ],
 )
 async def test_400_says_what_was_seen(
@@ -177,6 +193,7 @@ async def test_400_says_what_was_seen(
     answer = await api.client().request(method, path, content=body)
     assert answer.status_code == 400, answer.text
     assert told in answer.json()["message"]
+    assert "pattern" not in answer.json()["message"]
 
 
 async def test_answers_to_test_keys_say_so(api: Application, demo_audio: bytes) -> None:

@@ -14,6 +14,7 @@ from serve_app.api.door.sent_audio import (
     media_type,
 )
 from serve_app.api.wire.assets import AssetListResponse, AssetMetadata, AssetUpload
+from serve_app.api.wire.forms import A_CURSOR, Form
 from serve_app.domain.assets import ID_PATTERN, AssetRecord
 from serve_app.domain.errors import BadRequestError, TrackNotFoundError, UnsupportedMediaTypeError
 from serve_app.domain.track_ids import AmbiguousTrackId, InvalidTrackIdError, parse_track_id
@@ -132,11 +133,8 @@ async def list_assets(
     services: Services,
     limit: Annotated[int, Query(ge=1, le=200, description="Items in a page.")] = 50,
     cursor: Annotated[
-        str | None,
-        Query(
-            pattern=f"^{ID_PATTERN.pattern}$",
-            description="`next_cursor` of the page before; exclusive.",
-        ),
+        Annotated[str, Form(f"^{ID_PATTERN.pattern}$", A_CURSOR)] | None,
+        Query(description="`next_cursor` of the page before; exclusive."),
     ] = None,
 ) -> AssetListResponse:
     """List your assets that have not expired, newest first."""

@@ -6,6 +6,7 @@ from fastapi import APIRouter, Query, Request, Response
 
 from serve_app.api.door.limits import Computer, JobId, Poller, Reader
 from serve_app.api.door.request import Format, Offered, Services, error_responses
+from serve_app.api.wire.forms import A_CURSOR, Form
 from serve_app.api.wire.jobs import (
     CURSOR,
     JobEnvelope,
@@ -56,8 +57,8 @@ async def list_jobs(
     offered: Offered,
     limit: Annotated[int, Query(ge=1, le=200, description="Items in a page.")] = 50,
     cursor: Annotated[
-        str | None,
-        Query(pattern=CURSOR, description="`next_cursor` of the page before; exclusive."),
+        Annotated[str, Form(CURSOR, A_CURSOR)] | None,
+        Query(description="`next_cursor` of the page before; exclusive."),
     ] = None,
 ) -> JobList:
     """List your jobs that have not expired, newest first, without their results. Free."""

@@ -19,6 +19,7 @@ from serve_app.api.door.request import (
 )
 from serve_app.api.door.sent_audio import SentAudio, address_of, audio_body
 from serve_app.api.services import ApiServices
+from serve_app.api.wire.forms import A_CURSOR, Form
 from serve_app.api.wire.library import (
     CamelotKey,
     LibraryAdded,
@@ -220,9 +221,8 @@ async def list_tracks(
     ] = NEWEST,
     limit: Annotated[int, Query(ge=1, le=200, description="Items in a page.")] = 50,
     cursor: Annotated[
-        str | None,
+        Annotated[str, Form(f"^{CURSOR}$", A_CURSOR)] | None,
         Query(
-            pattern=f"^{CURSOR}$",
             description="`next_cursor` of the page before, of the same query; exclusive.",
         ),
     ] = None,

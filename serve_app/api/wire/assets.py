@@ -5,6 +5,7 @@ from datetime import datetime
 from pydantic import Field
 
 from serve_app.api.wire.bodies import WireModel
+from serve_app.api.wire.forms import AssetId
 
 
 class AssetUpload(WireModel):
@@ -22,9 +23,7 @@ class AssetUpload(WireModel):
 class AssetInput(WireModel):
     """An uploaded asset instead of the audio itself."""
 
-    asset_id: str = Field(
-        pattern="^afa_",
-        max_length=64,
+    asset_id: AssetId = Field(
         description="As returned by `POST /v1/assets/upload`.",
         examples=["afa_01jb3q8k6ya7rj1v6fwb2q4m9d"],
     )

@@ -5,6 +5,7 @@ from pydantic import Field, model_validator
 
 from pipelines.analysis.records import EMBEDDING_DIMENSION
 from serve_app.api.wire.bodies import Error, WireModel
+from serve_app.api.wire.forms import AssetId
 from serve_app.checkpoints.named import KnownModel
 from serve_app.domain.errors import AfaError
 from serve_app.services.embedding import FileVector
@@ -26,10 +27,8 @@ ARROW = pa.schema(
 class NamedFile(WireModel):
     """Audio that lies somewhere: an asset, or a public address."""
 
-    asset_id: str | None = Field(
+    asset_id: AssetId | None = Field(
         None,
-        pattern="^afa_",
-        max_length=64,
         description="As returned by `POST /v1/assets/upload`.",
         examples=["afa_01jb3q8k6ya7rj1v6fwb2q4m9d"],
     )

@@ -2,9 +2,10 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field, StringConstraints
+from pydantic import Field
 
 from serve_app.api.wire.bodies import WireModel
+from serve_app.api.wire.forms import Form
 from serve_app.services.export.export import Wanted
 from serve_app.services.export.key_names import KeyFormat
 
@@ -14,16 +15,28 @@ MAX_TRACKS = 500
 class ExportItem(WireModel):
     """A track to export."""
 
-    id: str = Field(
-        pattern="^(trk|job)_[0-9a-z]{26}$",
+    id: Annotated[
+        str,
+        Form(
+            "^(trk|job)_[0-9a-z]{26}$",
+            "should be the id of a track of the library, trk_…, or of an own analysis, job_…",
+        ),
+    ] = Field(
         description="Of a track of the library, or of an own analysis.",
         examples=["job_01jb3q8k6ya7rj1v6fwb2q4m9d"],
     )
     location: (
-        Annotated[str, StringConstraints(pattern=r"^(/|[A-Za-z]:[\\/])[^\x00-\x1f]*$")] | None
+        Annotated[
+            str,
+            Field(max_length=4096),
+            Form(
+                r"^(/|[A-Za-z]:[\\/])[^\x00-\x1f]*$",
+                "should be the whole path, from / or a drive such as C:\\ on, in one line",
+            ),
+        ]
+        | None
     ) = Field(
         None,
-        max_length=4096,
         description="Path of its file on the machine where the export will be used. Of the "
         "library's tracks it is known where the service runs on that machine.",
         examples=["/Users/ada/Music/demo.mp3"],

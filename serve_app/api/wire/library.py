@@ -1,13 +1,13 @@
 """Tracks of the library on the wire."""
 
-import re
 from datetime import datetime
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from pipelines.analysis.tonality.notes import mode_name, pitch_class
 from serve_app.api.wire.bodies import Meta, Percent, Unit, WireModel
+from serve_app.api.wire.forms import AssetId, Form
 from serve_app.api.wire.meanings import ARTIST, IDS, META, TITLE
 from serve_app.domain.track_ids import LIBRARY_PREFIX
 from serve_app.library.measures import measures_of
@@ -24,25 +24,17 @@ def _trimmed(text: str) -> str:
     return text.strip(" \t\r\n")
 
 
+_SAYS_SOMETHING = Form(NOT_BLANK, "should not be blank")
 Name = Annotated[
-    str, Field(min_length=1, max_length=500, pattern=NOT_BLANK), AfterValidator(_trimmed)
+    str, Field(min_length=1, max_length=500), _SAYS_SOMETHING, AfterValidator(_trimmed)
 ]
-Tag = Annotated[
-    str, Field(min_length=1, max_length=64, pattern=NOT_BLANK), AfterValidator(_trimmed)
-]
+Tag = Annotated[str, Field(min_length=1, max_length=64), _SAYS_SOMETHING, AfterValidator(_trimmed)]
 Year = Annotated[int, Field(ge=1000, le=2999)]
 
 
-def _camelot(text: str) -> str:
-    if re.fullmatch(CAMELOT, text) is None:
-        raise ValueError(
-            "should be on the Camelot wheel: minor keys are 1A to 12A, major ones 1B to 12B"
-        )
-    return text
-
-
 CamelotKey = Annotated[
-    str, AfterValidator(_camelot), WithJsonSchema({"type": "string", "pattern": CAMELOT})
+    str,
+    Form(CAMELOT, "should be on the Camelot wheel: minor keys are 1A to 12A, major ones 1B to 12B"),
 ]
 Ids = Annotated[
     list[Annotated[str, Field(min_length=1, max_length=2048)]],
@@ -75,10 +67,8 @@ class LibraryNames(TrackNames):
 class LibraryAddRequest(LibraryNames):
     """Audio, and what is known of it."""
 
-    asset_id: str | None = Field(
+    asset_id: AssetId | None = Field(
         None,
-        pattern="^afa_",
-        max_length=64,
         description="As returned by `POST /v1/assets/upload`.",
         examples=["afa_01jb3q8k6ya7rj1v6fwb2q4m9d"],
     )

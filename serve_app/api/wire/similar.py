@@ -7,6 +7,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from pipelines.analysis.records import EMBEDDING_DIMENSION
 from serve_app.api.wire.bodies import Meta, WireModel
+from serve_app.api.wire.forms import AssetId, JobId
 from serve_app.api.wire.library import CamelotKey, LibraryTrackBody, Tag, track_body
 from serve_app.library.query import TrackQuery
 from serve_app.services.similar.search import Similar
@@ -113,13 +114,9 @@ class SeedBody(WireModel):
         description="Identifier in any form that look-ups take.",
         examples=["isrc:QZAFA2600001"],
     )
-    asset_id: str | None = Field(
-        None, pattern="^afa_", max_length=64, description="An asset that was added to the library."
-    )
-    job_id: str | None = Field(
+    asset_id: AssetId | None = Field(None, description="An asset that was added to the library.")
+    job_id: JobId | None = Field(
         None,
-        pattern="^job_",
-        max_length=64,
         description="An own analysis that was submitted with `include_embedding`; its audio need "
         "not be in the library.",
     )

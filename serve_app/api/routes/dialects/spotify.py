@@ -20,6 +20,7 @@ from serve_app.api.wire.dialects.spotify_shapes import (
     spotify_error_responses,
 )
 from serve_app.api.wire.features import SpotifyFeatures, to_spotify
+from serve_app.api.wire.forms import Form
 from serve_app.api.wire.meta import meta_of
 from serve_app.domain.errors import (
     BadRequestError,
@@ -48,9 +49,9 @@ SpotifyId = Annotated[
 ]
 Ids = Annotated[
     str,
+    Form(r"[^,\s]", "should name an id, or several between commas"),
     Query(
         min_length=1,
-        pattern=r"[^,\s]",
         description="Comma-separated ids.",
         examples=["0AfaDemoTrack000000001"],
     ),

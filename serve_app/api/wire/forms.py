@@ -1,0 +1,52 @@
+"""Text of a certain form: the pattern for programs, and words for whoever sent another."""
+
+import re
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, core_schema
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """A pattern that text must match; what does not is told in words.
+
+    Attributes:
+        pattern: As JSON Schema has it, which searches.
+        words: What the text should be.
+    """
+
+    pattern: str
+    words: str
+
+    def check(self, text: str) -> str:
+        """Give the text as it is.
+
+        Raises:
+            ValueError: It does not match.
+        """
+        # In Python `$` also stands before a last line break.
+        if re.search(re.sub(r"\$\Z", r"\\Z", self.pattern), text) is None:
+            raise ValueError(self.words)
+        return text
+
+    def __get_pydantic_core_schema__(
+        self, source: type[str], handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        return core_schema.no_info_after_validator_function(self.check, handler(source))
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        return {**handler(schema), "pattern": self.pattern}
+
+
+AssetId = Annotated[
+    str, Field(max_length=64), Form("^afa_", "should begin with afa_, as ids of assets do")
+]
+JobId = Annotated[
+    str, Field(max_length=64), Form("^job_", "should begin with job_, as ids of jobs do")
+]
+A_CURSOR = "should be the `next_cursor` of the page before"
