@@ -176,6 +176,11 @@ async def test_json_needs_no_content_type(api: Application, kind: str | None) ->
         ("/v1/library?tag=%20", None, "tag.0: should not be blank"),
         ("/v1/similar", b'{"seeds": [{"job_id": "x"}]}', "seeds.0.job_id: should begin with job_"),
         ("/v1/similar", b'{"seeds": [{"asset_id": "x"}]}', "should begin with afa_, as ids of"),
+        ("/v1/similar", b"{}", "seeds is missing; send some, or an embedding with the model"),
+        ("/v1/similar", b'{"job_id": "job_x"}', "seeds is missing"),
+        ("/v1/similar", b'{"seed": [], "job_id": "job_x"}', "not known here: job_id, seed"),
+        ("/v1/similar", b'{"seeds": [{"job": "job_x"}]}', "seeds.0: name one of id, asset_id and"),
+        ("/v1/similar", b'{"seeds": [{"job": "job_x"}]}', "not known here: job"),
         ("/v1/export", b'{"format": "csv", "tracks": [{"id": "x"}]}', "tracks.0.id: should be the"),
         (
             "/v1/export",

@@ -1,9 +1,9 @@
 """Similar tracks and ways between tracks on the wire."""
 
 import math
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, ModelWrapValidatorHandler, model_validator
 
 from pipelines.analysis.records import EMBEDDING_DIMENSION
 from serve_app.api.wire.bodies import Meta, WireModel
@@ -17,6 +17,9 @@ from serve_app.services.similar.wanted import Seed, Wanted
 MAX_SEEDS = 20
 MAX_SIMILAR = 100
 MAX_PATH = 50
+OTHER_NAME = "embedding_model"
+"""As analyses call the model."""
+LONGEST_TOLD = 60
 
 
 def _some_direction(vector: list[float]) -> list[float]:
@@ -81,8 +84,8 @@ class Filters(WireModel):
     @model_validator(mode="before")
     @classmethod
     def _by_either_name(cls, sent: Any) -> Any:
-        if isinstance(sent, dict) and "embedding_model" in sent:
-            return {"model": sent["embedding_model"]} | sent
+        if isinstance(sent, dict) and OTHER_NAME in sent:
+            return {"model": sent[OTHER_NAME]} | sent
         return sent
 
     def wanted(
@@ -104,6 +107,13 @@ class Filters(WireModel):
         return Wanted(self.n, seeds, unlike or [], vector, self.model, query, self.compatible)
 
 
+def _unknown(body: type[WireModel], sent: Any) -> str:
+    """Name what was sent and is no field: what is missing, by a wrong name or in a wrong place."""
+    names = sent.keys() - body.model_fields - {OTHER_NAME} if isinstance(sent, dict) else ()
+    told = ", ".join(sorted(names))
+    return f"; not known here: {told[:LONGEST_TOLD]}" if told else ""
+
+
 class SeedBody(WireModel):
     """A track: of the library, of an asset that was added to it, or one that a job analysed."""
 
@@ -122,11 +132,13 @@ class SeedBody(WireModel):
     )
     weight: float = Field(1.0, gt=0, le=100, description="Beside the others'.")
 
-    @model_validator(mode="after")
-    def _one_name(self) -> "SeedBody":
-        if sum(name is not None for name in (self.id, self.asset_id, self.job_id)) != 1:
-            raise ValueError("name one of id, asset_id and job_id")
-        return self
+    @model_validator(mode="wrap")
+    @classmethod
+    def _one_name(cls, sent: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        seed = handler(sent)
+        if sum(name is not None for name in (seed.id, seed.asset_id, seed.job_id)) != 1:
+            raise ValueError(f"name one of id, asset_id and job_id{_unknown(cls, sent)}")
+        return seed
 
     def seed(self) -> Seed:
         """Give what a search takes."""
@@ -151,13 +163,22 @@ class SimilarRequest(Filters):
         None, description="768 numbers, in the place of seeds; `model` says who made them."
     )
 
-    @model_validator(mode="after")
-    def _something(self) -> "SimilarRequest":
-        if (self.embedding is None) == (not self.seeds):
-            raise ValueError("send either seeds or an embedding")
-        if self.embedding is not None and self.model is None:
-            raise ValueError("an embedding needs the model that made it")
-        return self
+    @model_validator(mode="wrap")
+    @classmethod
+    def _something(cls, sent: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        body = handler(sent)
+        if body.embedding is None and not body.seeds:
+            raise ValueError(
+                "seeds is missing; send some, or an embedding with the model that made it"
+                f"{_unknown(cls, sent)}"
+            )
+        if body.embedding is not None and body.seeds:
+            raise ValueError("send either seeds or embedding, not both")
+        if body.embedding is not None and body.model is None:
+            raise ValueError(
+                f"model is missing: an embedding needs the one that made it{_unknown(cls, sent)}"
+            )
+        return body
 
     def search(self) -> Wanted:
         """Give what is searched for."""
