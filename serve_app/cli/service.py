@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlsplit
@@ -334,16 +334,18 @@ def down() -> None:
     if not left and files.read_session() is None:
         console.print("not running")
         return
-    is_whole = "service" in left
-    # The service ends its others itself.
-    for pid in [left["service"]] if is_whole else left.values():
-        os.kill(pid, signal.SIGTERM)
-    deadline = time.monotonic() + (STOP_LIMIT_S if is_whole else ORPHANS_LIMIT_S)
+    deadline = time.monotonic() + (STOP_LIMIT_S if "service" in left else ORPHANS_LIMIT_S)
+    asked = set[int]()
     with console.status("stopping"):
         while left := living(files):
+            # The service ends its others itself; what it leaves, as another's Redis, comes after.
+            wanted = {left["service"]} if "service" in left else set(left.values())
+            for pid in wanted - asked:
+                send(pid, signal.SIGTERM)
+            asked |= wanted
             if time.monotonic() > deadline:
                 for pid in left.values():
-                    os.kill(pid, signal.SIGKILL)
+                    send(pid, signal.SIGKILL)
                 console.print(f"had to kill {', '.join(left)}")
                 break
             time.sleep(0.2)
@@ -351,15 +353,24 @@ def down() -> None:
     console.print("stopped")
 
 
+def send(pid: int, number: signal.Signals) -> None:
+    """Send a signal to a process, which may have ended just now."""
+    with suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
 def living(files: LocalFiles) -> dict[str, int]:
     """Give the processes of a start that is under way, else those of the last that still live.
 
-    Of a start that was killed nothing is noted but its Redis.
+    Of a start that was killed nothing is noted but its Redis; and a Redis that an older afa started
+    again is not in its session.
     """
     start = starting(files)
     if start is not None:
         return {"service": start, **descendants(start)}
-    return remaining(files) or find_abandoned(files.data_dir)
+    noted = remaining(files)
+    abandoned = find_abandoned(files.data_dir)
+    return noted | {name: pid for name, pid in abandoned.items() if pid not in noted.values()}
 
 
 def remaining(files: LocalFiles) -> dict[str, int]:

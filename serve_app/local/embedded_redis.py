@@ -29,7 +29,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 from serve_app.composition.files import make_private, write_private
 from serve_app.local.locks import take_lock
-from serve_app.local.processes import birth
+from serve_app.local.processes import birth, is_started_by_afa
 
 START_LIMIT_S = 20.0
 STOP_LIMIT_S = 20.0
@@ -270,7 +270,7 @@ def find_running(folder: Path) -> LocalRedis | None:
 def find_abandoned(data_dir: Path) -> dict[str, int]:
     """Give the servers, name to pid, that run in a folder though what started them was killed.
 
-    An older afa did not note what that was; its servers are left alone.
+    An older afa did not note what that was. It was the server's parent, and init took its place.
     """
     found = {}
     for role in ROLE_OPTIONS:
@@ -279,7 +279,7 @@ def find_abandoned(data_dir: Path) -> dict[str, int]:
         if running is not None and running.pid is not None:
             _, _, starter = (folder / PID_FILE).read_text(encoding="utf-8").split("\n", 2)
             pid, _, born = starter.strip().partition(" ")
-            if born and birth(int(pid)) != born:
+            if birth(int(pid)) != born if born else not is_started_by_afa(running.pid):
                 found[f"redis-{role}"] = running.pid
     return found
 

@@ -56,6 +56,16 @@ def descendants(pid: int) -> dict[str, int]:
     return {f"{name_of(child)}-{child.pid}": child.pid for child in children}
 
 
+def is_started_by_afa(pid: int) -> bool:
+    """Whether the parent of a process is a command or the service of afa."""
+    try:
+        parent = psutil.Process(pid).parent()
+        words = [] if parent is None else parent.cmdline()
+    except psutil.Error:
+        return False
+    return any(Path(word).name == "afa" or word.startswith("serve_app.") for word in words)
+
+
 def name_of(process: psutil.Process) -> str:
     """Give the name that it was started by, or gave itself."""
     try:

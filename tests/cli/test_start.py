@@ -400,6 +400,45 @@ def test_down_ends_the_redis_of_a_killed_start_and_no_other(tmp_path: Path) -> N
 
 
 @pytest.mark.redis
+@pytest.mark.parametrize("has_session", [False, True])
+def test_down_ends_the_redis_of_an_older_afa_that_was_killed_and_no_other(
+    tmp_path: Path, has_session: bool
+) -> None:
+    """Of an older afa, whose pid file names no starter, nor its session a Redis begun anew."""
+    down = ["down", "--data-dir", str(tmp_path)]
+    code = "import sys, pathlib; from serve_app.local import embedded_redis as r; "
+    code += "r.start(pathlib.Path(sys.argv[1])); input()"
+    # Named as a service is, whose child the server is while it lives.
+    words = [sys.executable, "-c", code, str(tmp_path), "serve_app.local.service"]
+    folder = tmp_path / "redis-ledger"
+    with (
+        subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as helper,
+        subprocess.Popen(words, stdin=subprocess.PIPE) as service,
+    ):
+        while (server := embedded_redis.find_running(folder)) is None:
+            assert service.poll() is None
+            time.sleep(0.05)
+        try:
+            pid_file = folder / embedded_redis.PID_FILE
+            pid_file.write_text("".join(pid_file.read_text().splitlines(keepends=True)[:2]))
+            assert runner.invoke(app, down).output.split() == ["not", "running"]
+            assert embedded_redis.find_running(folder) == server
+            service.kill()
+            service.wait()
+            reaper = threading.Thread(target=helper.wait)
+            reaper.start()
+            if has_session:
+                pids = {"service": 2**22 + 1, "helper": helper.pid}
+                (tmp_path / "session.json").write_text(json.dumps({"pids": pids}))
+            assert runner.invoke(app, down).output.split() == ["stopped"]
+            assert embedded_redis.find_running(folder) is None
+            assert (helper.poll() is None) is not has_session
+        finally:
+            server.stop()
+            helper.kill()
+
+
+@pytest.mark.redis
 def test_down_ends_what_a_killed_service_left_in_seconds(tmp_path: Path) -> None:
     socket_path = tmp_path / "redis.sock"
     words = [str(find_binary()), "--port", "0", "--unixsocket", str(socket_path), "--save", ""]
