@@ -8,6 +8,8 @@ from fastapi.telemetry import TelemetryConfig
 
 from serve_app.api import errors, openapi
 from serve_app.api.door.idempotency import HEADER as IDEMPOTENCY_KEY
+from serve_app.api.door.unknown import HEADER as UNKNOWN_PARAMETERS
+from serve_app.api.door.unknown import parameters_of
 from serve_app.api.manners import HeadMiddleware, SlashMiddleware
 from serve_app.api.routes import (
     account,
@@ -41,7 +43,7 @@ GROUPS = (
 SENT_HEADERS = ("Authorization", "Content-Type", "traceparent", IDEMPOTENCY_KEY)
 READ_HEADERS = (
     *("X-Trace-Id", "X-Cache", "X-Credits-Used", "X-Credits-Remaining", "X-Test"),
-    *("RateLimit", "RateLimit-Policy", "Retry-After", "Idempotent-Replayed"),
+    *("RateLimit", "RateLimit-Policy", "Retry-After", "Idempotent-Replayed", UNKNOWN_PARAMETERS),
 )
 """What pages of other origins may send and read beside the plain headers."""
 
@@ -109,6 +111,7 @@ def create_app(
     """
     app = describe(services.public_url, services.tiers)
     app.state.services = services
+    app.state.parameters = parameters_of(app.routes)
     shown = [pages.reference, pages.playground] if playground else [pages.reference]
     for router in shown:
         app.router.routes += router.routes

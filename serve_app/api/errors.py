@@ -12,6 +12,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.routing import BaseRoute
 
+from serve_app.api.door.unknown import HEADER as UNKNOWN_PARAMETERS
 from serve_app.api.manners import allowed_methods
 from serve_app.api.wire.dialects.spotify import PREFIX as SPOTIFY_PREFIX
 from serve_app.api.wire.dialects.spotify import spotify_error
@@ -63,9 +64,12 @@ LONGEST_SEEN = 60
 """Of what was sent, as much is repeated."""
 
 
-def describe_validation(error: RequestValidationError) -> str:
+def describe_validation(request: Request, error: RequestValidationError) -> str:
     """Say in one sentence per fault which field is wrong, how, and what was seen."""
-    return "; ".join(describe_fault(fault) for fault in error.errors())
+    faults = [describe_fault(fault) for fault in error.errors()]
+    if unknown := request.state.headers.get(UNKNOWN_PARAMETERS):
+        faults.append(f"not known here: {unknown}")
+    return "; ".join(faults)
 
 
 def describe_fault(fault: Mapping[str, Any]) -> str:
@@ -94,7 +98,7 @@ def install(app: FastAPI, routes: Sequence[BaseRoute]) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def on_validation_error(request: Request, error: RequestValidationError) -> JSONResponse:
-        return error_response(request, BadRequestError(describe_validation(error)))
+        return error_response(request, BadRequestError(describe_validation(request, error)))
 
     @app.exception_handler(HTTPException)
     async def on_http_exception(request: Request, error: HTTPException) -> JSONResponse:

@@ -201,6 +201,35 @@ async def test_400_says_what_was_seen(
     assert "pattern" not in answer.json()["message"]
 
 
+MANY = [str(n) + "x" * 70 for n in range(9)]
+
+
+@pytest.mark.parametrize(
+    ("path", "unknown"),
+    [
+        ("/v1/jobs?wiat=30&limit=5", "wiat"),
+        ("/v1/jobs?limit=5", None),
+        ("/v1/jobs", None),
+        (f"/v1/audio-features/{DEMO}?fromat=spotify&a,b=1", "fromat, a%2Cb"),
+        (f"/spotify/v1/audio-features?ids={DEMO}&market=DE", "market"),
+        ("/v1/jobs?a%0d%0aX-Test:%20b=1&%C3%A4=1", "a%0D%0AX-Test%3A%20b, %C3%A4"),
+        (f"/v1/jobs?{'=&'.join(MANY)}=", ", ".join(name[:60] for name in MANY[:5])),
+        (f"/v1/similar/{DEMO}?model=a&embedding_model=b&tempo_mni=3", "tempo_mni"),
+    ],
+)
+async def test_parameters_that_nobody_reads_are_named(
+    api: Application, path: str, unknown: str | None
+) -> None:
+    answer = await api.client().get(path)
+    assert answer.status_code in (200, 400, 404), answer.text
+    assert answer.headers.get("X-Unknown-Parameters") == unknown
+
+
+async def test_what_is_missing_may_have_come_by_another_name(api: Application) -> None:
+    answer = await api.client().get("/v1/audio-features?songs=A&artist=B")
+    assert answer.json()["message"] == "song is missing; not known here: songs"
+
+
 async def test_answers_to_test_keys_say_so(api: Application, demo_audio: bytes) -> None:
     for who, test in (("test", True), ("pro", None)):
         client = api.client(who)

@@ -9,6 +9,7 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from models.rhythm.tempo import RANGE_FORM, TempoRange
 from serve_app.api.door import headerless
 from serve_app.api.door.headerless import is_from_here, key_without_header, local_user
+from serve_app.api.door.unknown import tell_unknown
 from serve_app.api.services import ApiServices, Operations
 from serve_app.api.wire.bodies import Error
 from serve_app.domain.errors import (
@@ -200,6 +201,7 @@ async def authenticate(
             key="test" if caller.is_test else "live",
             route=request.scope["route"].path,
         )
+        tell_unknown(request)
         return caller
     address = request.client.host if request.client else "unknown"
     decision = await services.limits.check_failed_auth(address, count=True)

@@ -3,7 +3,7 @@
 import math
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, Field, ModelWrapValidatorHandler, model_validator
+from pydantic import AfterValidator, AliasChoices, Field, ModelWrapValidatorHandler, model_validator
 
 from pipelines.analysis.records import EMBEDDING_DIMENSION
 from serve_app.api.wire.bodies import Meta, WireModel
@@ -69,6 +69,7 @@ class Filters(WireModel):
     n: Count = 10
     model: ModelId | None = Field(
         None,
+        validation_alias=AliasChoices("model", OTHER_NAME),
         description="Whose vectors are compared. By default the model of the first seed's last "
         "analysis. `embedding_model`, as analyses call it, is taken too.",
     )
@@ -80,13 +81,6 @@ class Filters(WireModel):
     key: Keys = Field(default_factory=list)
     compatible: Compatible = False
     tag: Tags = Field(default_factory=list)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _by_either_name(cls, sent: Any) -> Any:
-        if isinstance(sent, dict) and OTHER_NAME in sent:
-            return {"model": sent[OTHER_NAME]} | sent
-        return sent
 
     def wanted(
         self,
