@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from os.path import lexists
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -31,6 +32,7 @@ from serve_app.providers.fingerprints.manifest import (
     read_manifest,
 )
 from serve_app.providers.fingerprints.track_keys import (
+    file_of_key,
     identity_of_key,
     key_of_file,
     key_of_identity,
@@ -282,7 +284,14 @@ def build(folder: Path, tracks: list[Track], *, again: bool = False) -> tuple[in
 
 
 def drop_replaced(builder: "FingerprintIndexBuilder", tracks: list[Track]) -> None:
-    """Take out as files what is there by a better name."""
-    as_files = {key_of_file(absolute(path)) for key, path in tracks if key in builder}
-    if sum(map(builder.remove, as_files - {key for key, _ in tracks})):
+    """Take out as files what is there by a better name, or was moved to where it is there now."""
+    here = [(key, absolute(path)) for key, path in tracks if key in builder]
+    replaced = {key_of_file(path) for _, path in here}
+    named: dict[str, list[str]] = {}
+    for key, path in here:
+        named.setdefault(path.name, []).append(key)
+    gone = ((key, file) for key in builder if (file := file_of_key(key)) and file.name in named)
+    pairs = ((key, new) for key, file in gone if not lexists(file) for new in named[file.name])
+    replaced.update(builder.copies(pairs))
+    if sum(map(builder.remove, replaced - {key for key, _ in here})):
         builder.commit()

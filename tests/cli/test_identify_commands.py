@@ -94,6 +94,18 @@ def test_files_of_one_name_in_two_folders_are_two(
     assert keys(tmp_path / "data") == {f"file:{first}", f"file:{second}"}
 
 
+def test_a_folder_that_moved_is_indexed_once(music: Path, tmp_path: Path) -> None:
+    fingerprint(music)
+    lost = encode(music / "Intro.ogg", click_track(96, 10), "ogg", "vorbis")
+    fingerprint(music)
+    lost.unlink()  # as of a disk that is away
+    moved = music.rename(tmp_path / "moved")
+    intro = encode(moved / "Intro.ogg", click_track(132, 10), "ogg", "vorbis")
+    song = moved / "album" / "Some One - A Song.mp3"
+    assert "2 added" in fingerprint(moved)
+    assert keys(tmp_path / "data") == {f"file:{path}" for path in (song, intro, lost)}
+
+
 def test_a_folder_is_indexed_once_and_its_clips_are_named(music: Path, tmp_path: Path) -> None:
     first = fingerprint(music)
     assert "broken.mp3" in first

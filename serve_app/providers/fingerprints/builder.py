@@ -90,6 +90,19 @@ class FingerprintIndexBuilder:
     def __len__(self) -> int:
         return len(self._where)
 
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._where)
+
+    def copies(self, pairs: Iterable[tuple[str, str]]) -> set[str]:
+        """Give the first of each two committed tracks that have the very same sub-fingerprints."""
+        segments = {entry.name: Segment(self._folder / entry.name) for entry in self._entries}
+
+        def rows(key: str) -> NDArray[np.uint64]:
+            name, i = self._where[key]
+            return segments[name].subfingerprints.of(i)
+
+        return {one for one, other in pairs if np.array_equal(rows(one), rows(other))}
+
     def add(self, key: str, fingerprint: Fingerprint) -> int:
         """Add a track, or replace it.
 

@@ -17,6 +17,11 @@ def key_of_file(path: PurePath) -> str:
     return FILE_PREFIX + path.as_posix()
 
 
+def file_of_key(key: str) -> PurePath | None:
+    """Give the path of a file's key; None for any other."""
+    return PurePath(key.removeprefix(FILE_PREFIX)) if key.startswith(FILE_PREFIX) else None
+
+
 def key_of_identity(identity: TrackIdentity) -> str | None:
     """Key of a catalog row: its best identifier; None when it has none."""
     best = next(identity.ids(), None)
@@ -30,12 +35,11 @@ def identity_of_key(
 
     A file is named by ``Artist - Title.mp3``.
     """
-    if key.startswith(FILE_PREFIX):
-        stem = PurePath(key.removeprefix(FILE_PREFIX)).stem
-        artist, separator, title = stem.partition(SEPARATOR)
+    if (file := file_of_key(key)) is not None:
+        artist, separator, title = file.stem.partition(SEPARATOR)
         if separator:
             return TrackIdentity(artist=artist.strip(), title=title.strip(), source="file name")
-        return TrackIdentity(title=stem, source="file name")
+        return TrackIdentity(title=file.stem, source="file name")
     try:
         track_id = parse_track_id(key)
     except InvalidTrackIdError:
