@@ -37,12 +37,13 @@ class WholeAnalysis:
 
         Raises:
             AudioError: The audio is not fit for one of them.
+            DeviceFaultError: The device broke.
         """
 
         def windows(track: Track) -> tuple[Prepared, Prepared]:
             return self.spectral.step.prepare(track), self.described.step.prepare(track)
 
-        prepared = self.spectral.device.prepare(waveform, windows, is_mono=False)
+        prepared = self.spectral.prepare_by(waveform, windows, is_mono=False)
         return PreparedTrack(waveform.duration_s, *prepared)
 
     async def complete(self, track: PreparedTrack) -> TrackFeatures:

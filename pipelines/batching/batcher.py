@@ -23,7 +23,7 @@ BATCHES_AHEAD = 2
 
 
 class QueueFullError(RuntimeError):
-    """The queue holds as many windows as it may: come back later."""
+    """There is no room for more, in the queue or on the device: come back later."""
 
 
 class DeviceFaultError(RuntimeError):

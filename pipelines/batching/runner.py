@@ -24,10 +24,24 @@ from numpy.typing import NDArray
 from pipelines.audio.sandbox import end_with_parent
 from pipelines.audio.track import Track
 from pipelines.audio.waveform import Waveform
-from pipelines.batching.batcher import Batcher, BatcherMetrics, DeviceFaultError, Observation
-from pipelines.batching.device import ANY_PROCESSOR, Forward, TorchDevice, Turns
+from pipelines.batching.batcher import (
+    Batcher,
+    BatcherMetrics,
+    DeviceFaultError,
+    DeviceGoneError,
+    Observation,
+    QueueFullError,
+)
+from pipelines.batching.device import (
+    ANY_PROCESSOR,
+    Forward,
+    TorchDevice,
+    Turns,
+    is_device_fault,
+    is_out_of_memory,
+)
 from pipelines.batching.steps import Finisher, HeavyStep, Prepared, Step, forward_windows
-from pipelines.batching.windows import WindowedModel, most_windows
+from pipelines.batching.windows import WindowedModel, Windows, most_windows
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -115,7 +129,7 @@ class BatchedStep(Generic[R]):
             )
         self._preparing, self._finishing = _HostStage(), _HostStage()
         self._cutting = asyncio.Lock()
-        self._fault: DeviceFaultError | None = None
+        self._fault: BaseException | None = None
         self._running = 0
         self._idle = asyncio.Event()
         self._idle.set()
@@ -153,20 +167,37 @@ class BatchedStep(Generic[R]):
 
         Raises:
             AudioError: The audio is not fit for this step.
-            QueueFullError: Too much is queued already.
+            QueueFullError: Too much is queued already, or the device has no memory for this track
+                beside the others.
             DeviceFaultError: The device is broken; try another process.
         """
         with self._in_use():
             step = step or self.step
-            return await self._complete(await self._prepare(waveform, step), step)
+            try:
+                return await self._complete(await self._prepare(waveform, step), step)
+            except Exception as error:
+                if self._running == 1 or not is_out_of_memory(error):
+                    raise
+        # Not from the error, which holds what was made of the track so far.
+        raise QueueFullError(f"no memory of {self.device.device} beside {self._running} tracks")
 
     def prepare(self, waveform: Waveform) -> Prepared:
         """Do the work before the forwards in the calling thread, for `complete`.
 
         Raises:
             AudioError: The audio is not fit for this step.
+            DeviceFaultError: The device broke.
         """
         return self._prepared(waveform, self.step)
+
+    def prepare_by(self, waveform: Waveform, work: Callable[[Track], T], *, is_mono: bool) -> T:
+        """Bring a track to the device and do work that cuts its windows, in the calling thread.
+
+        Raises:
+            DeviceFaultError: The device broke, now or (``DeviceGoneError``) before it was begun.
+        """
+        with self._told_of_faults():
+            return self.device.prepare(waveform, work, is_mono=is_mono)
 
     async def complete(self, prepared: Prepared) -> R:
         """Analyse one track that has been prepared; errors as in `run`."""
@@ -174,7 +205,10 @@ class BatchedStep(Generic[R]):
             return await self._complete(await self._with_windows(prepared), self.step)
 
     async def _with_windows(self, prepared: Prepared) -> Prepared:
-        cut = partial(self.device.cut, partial(dict, prepared.windows))
+        def cut() -> dict[str, Windows]:
+            with self._told_of_faults():
+                return self.device.cut(partial(dict, prepared.windows))
+
         async with self._cutting:
             return replace(prepared, windows=await self._on_host(self._preparing, cut))
 
@@ -216,7 +250,24 @@ class BatchedStep(Generic[R]):
             prepared = step.prepare(track)
             return replace(prepared, windows=dict(prepared.windows))
 
-        return self.device.prepare(waveform, cut, is_mono=step.is_mono)
+        return self.prepare_by(waveform, cut, is_mono=step.is_mono)
+
+    @contextmanager
+    def _told_of_faults(self) -> Iterator[None]:
+        """Do work on the device beside the forwards, whose faults a batcher tells.
+
+        Where it breaks here no batcher may ever hear of it: no window gets as far.
+        """
+        fault = self._first_fault
+        if fault is not None:
+            raise DeviceGoneError(str(fault)) from fault
+        try:
+            yield
+        except Exception as error:
+            if not is_device_fault(error):
+                raise
+            self._fault = error
+            raise DeviceFaultError(str(error)) from error
 
     async def _on_host(
         self, stage: "_HostStage", work: Callable[[], T], executor: Executor | None = None
@@ -261,11 +312,14 @@ class BatchedStep(Generic[R]):
 
     def check_health(self) -> None:
         """Raise `DeviceFaultError` once the device, or a process beside it, has broken."""
-        if self._fault is not None:
-            raise self._fault
-        for batcher in self._batchers.values():
-            if batcher.fault is not None:
-                raise DeviceFaultError(str(batcher.fault)) from batcher.fault
+        fault = self._first_fault
+        if fault is not None:
+            raise DeviceFaultError(str(fault)) from fault
+
+    @property
+    def _first_fault(self) -> BaseException | None:
+        faults = (self._fault, *(batcher.fault for batcher in self._batchers.values()))
+        return next((fault for fault in faults if fault is not None), None)
 
     def metrics(self) -> dict[str, BatcherMetrics]:
         """Take a snapshot for each model id."""

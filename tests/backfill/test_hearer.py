@@ -11,6 +11,8 @@ from models.checkpoints.cache import pull
 from models.checkpoints.cards import ModelCard
 from pipelines.audio.decode import decode
 from pipelines.audio.waveform import SAMPLE_RATE, Waveform
+from pipelines.batching import device
+from pipelines.batching.batcher import DeviceFaultError
 from serve_app.backfill import hearer
 from serve_app.backfill.hearer import SOURCE, Hearer, HearerOptions
 from serve_app.composition.options import ModelOptions
@@ -89,3 +91,33 @@ async def test_an_actor_with_one_processor_reads_no_file_beside_a_forward(
         is actor._analysis.described._processor
         is actor._processor
     )
+
+
+async def test_a_card_that_is_lost_is_blamed_on_no_file(
+    tmp_path: Path,
+    cards: dict[str, ModelCard],
+    model_dir: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for model_id in ("vibenet", "musicnn-mtt", "musicnn-msd-768", "afa-beats-3"):
+        pull(cards[model_id], model_dir)
+    monkeypatch.setattr(hearer, "assigned_cpus", torch.get_num_threads)
+    monkeypatch.setattr(hearer, "replica_device", lambda wanted: torch.device("cpu"))
+    encode(tmp_path / "first.ogg", click_track(120, 2), "ogg", "vorbis")
+    options = ModelOptions(model_dir=model_dir, chosen={"embedding": "musicnn-msd-768"})
+    actor = Hearer(
+        HearerOptions(Folder(tmp_path), options, options, tmp_path / "no", tmp_path / "none")
+    )
+
+    def lost(*_args: Any, **_options: Any) -> None:
+        raise torch.AcceleratorError("CUDA error: GPU is lost")
+
+    monkeypatch.setattr(device, "bring", lost)
+    (one,) = Folder(tmp_path).find()
+    file = {"location": one.location, "size_bytes": one.size_bytes, "mtime_ns": one.mtime_ns}
+    try:
+        with pytest.raises(DeviceFaultError, match="GPU is lost"):
+            await actor(pa.Table.from_pylist([file], schema=SOURCE))
+    finally:
+        actor._analysis.spectral.close()
+        actor._analysis.described.close()

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from functools import partial
 from threading import Lock
 
@@ -18,7 +19,7 @@ from torch import Tensor
 
 from pipelines.audio.track import Track
 from pipelines.audio.waveform import AudioTooShortError, Waveform
-from pipelines.batching.batcher import DeviceFaultError, QueueFullError
+from pipelines.batching.batcher import DeviceFaultError, DeviceGoneError, QueueFullError
 from pipelines.batching.runner import BatchedStep
 from pipelines.batching.steps import CPU, Outputs, Prepared, WindowsOnDemand, run_local
 from pipelines.batching.upload import bring
@@ -256,6 +257,71 @@ async def test_a_broken_device_shows_in_the_health() -> None:
         await step.run(Waveform(np.zeros((1, RATE), np.float32), RATE))
     with pytest.raises(DeviceFaultError, match="device-side assert"):
         step.check_health()
+    step.close()
+
+
+class CuttingStep(SpectrumStep):
+    """Fails while it cuts the windows of some tracks, at once or when they are asked for."""
+
+    def __init__(self, error: Exception, *, is_late: bool, fails_on: float = 0.0) -> None:
+        super().__init__(SpectrumModel("fine", 100))
+        self._error, self._is_late, self._fails_on = error, is_late, fails_on
+
+    def prepare(self, track: Track) -> Prepared:
+        prepared = super().prepare(track)
+        if float(track.samples[0, 0]) != self._fails_on:
+            return prepared
+        if not self._is_late:
+            raise self._error
+        return replace(prepared, windows=WindowsOnDemand({"fine": self._fail}))
+
+    def _fail(self) -> Windows:
+        raise self._error
+
+
+LOST = torch.AcceleratorError("CUDA error: GPU is lost")
+SILENCE = Waveform(np.zeros((1, RATE), np.float32), RATE)
+
+
+@pytest.mark.parametrize("is_late", [True, False])
+async def test_a_device_that_breaks_before_any_forward_shows_in_the_health(is_late: bool) -> None:
+    step = BatchedStep(CuttingStep(LOST, is_late=is_late), torch.device("cpu"), 4)
+    await step.run(track(1.0, 1))
+    step.check_health()
+    with pytest.raises(DeviceFaultError, match="GPU is lost") as told:
+        await step.run(SILENCE)
+    assert not isinstance(told.value, DeviceGoneError)
+    with pytest.raises(DeviceFaultError, match="GPU is lost"):
+        step.check_health()
+    with pytest.raises(DeviceGoneError):  # the next track is not to blame
+        await step.run(track(1.0, 2))
+    step.close()
+
+
+async def test_a_broken_device_shows_when_a_caller_prepares() -> None:
+    step = BatchedStep(CuttingStep(LOST, is_late=True), torch.device("cpu"), 4)
+    prepared = CuttingStep(LOST, is_late=True).prepare(Track.of(SILENCE))
+    with pytest.raises(DeviceFaultError, match="GPU is lost"):
+        await step.complete(prepared)
+    with pytest.raises(DeviceGoneError):
+        step.prepare(track(1.0, 1))
+    step.close()
+
+
+@pytest.mark.parametrize("is_late", [True, False])
+async def test_a_track_for_which_the_others_leave_no_memory_comes_back_later(
+    is_late: bool,
+) -> None:
+    full = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB.")
+    step = BatchedStep(CuttingStep(full, is_late=is_late), torch.device("cpu"), 4)
+    first, second = await asyncio.gather(
+        step.run(track(60.0, 1)), step.run(SILENCE), return_exceptions=True
+    )
+    assert isinstance(first, dict)
+    assert isinstance(second, QueueFullError)
+    with pytest.raises(torch.OutOfMemoryError):  # alone it will never fit
+        await step.run(SILENCE)
+    step.check_health()
     step.close()
 
 
