@@ -84,6 +84,7 @@ def bring(
             row[stretch].copy_(staged, non_blocking=True)
             if blocks.is_pinned:
                 copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
-                copied.record()
+                # Said, since the current device need not be this one.
+                copied.record(torch.cuda.current_stream(device))
                 blocks.is_copied_after(copied)
     return Track(samples, waveform.sample_rate)

@@ -37,6 +37,26 @@ def test_two_blocks_of_a_thread_are_used_in_turn_and_waited_for() -> None:
         assert thread.submit(lambda: blocks.next().data_ptr()).result() not in places
 
 
+def test_a_block_is_free_when_the_card_it_went_to_has_read_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of a second card the copies are not on the stream that is current: that is the first's."""
+    waited_for: list[Any] = []
+
+    class Event(Copy):
+        def record(self, stream: Any = None) -> None:
+            waited_for.append(stream or torch.cuda.current_stream())
+
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device="the first card": device)
+    blocks = StagingBlocks(is_pinned=False)
+    blocks.next(), blocks.next()
+    blocks.is_pinned = True
+    with torch.inference_mode(), Card():
+        bring(Waveform(np.zeros((2, 100), np.float32)), DEVICE, blocks=blocks)
+    assert waited_for == [DEVICE, DEVICE]
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 @pytest.mark.parametrize("is_mono", [False, True])
 def test_what_arrives_is_the_track_itself(
