@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Iterator, Mapping
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,9 +10,6 @@ from afa.errors import AudioError, MachineError, ModelError
 from afa.track import Track, Vector
 from models.checkpoints.cards import CardError, choose_cards
 from pipelines.analysis.records import EMBEDDING_DIMENSION
-
-if TYPE_CHECKING:
-    import torch
 
 PathName = str | PathLike[str]
 
@@ -36,6 +32,7 @@ class Analyzer:
 
     def __init__(self, device: str | None = None, models: Mapping[str, str] | None = None) -> None:
         from afa.cards import known_cards, usable_cards
+        from afa.device import device_here
         from configs.settings import Settings
         from models.checkpoints.cache import CheckpointError
         from pipelines.analysis import embedding, mood, spectral
@@ -45,7 +42,7 @@ class Analyzer:
 
         settings = Settings()
         model_dir = settings.resolved_model_dir()
-        self.device = _device(device or settings.device)
+        self.device = device_here(device or settings.device)
         # Who names a model is told why its card is none; the defaults do not hang on others' cards.
         known = known_cards if models else usable_cards
         try:
@@ -126,16 +123,3 @@ class Analyzer:
             vectors[path] = outcome[1].vector
         rows = np.array([vectors[path] for path in files], dtype=np.float32)
         return rows.reshape(len(files), EMBEDDING_DIMENSION)
-
-
-def _device(name: str) -> "torch.device":
-    import torch
-
-    from afa.device import resolve_device
-
-    try:
-        device = resolve_device(name)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise MachineError(f"no device {name!r} here: {error}") from error
-    return device

@@ -41,7 +41,7 @@ def replica_device(wanted: str) -> torch.device:
     Raises:
         DeviceMissingError: Ray gave this replica a share of a GPU, or the setting names one, and
             CUDA finds none: on the CPU it would take its part of the traffic at a fraction of the
-            speed.
+            speed. Or CUDA finds others than the setting names.
     """
     n_gpus = _assigned("GPU", 0)
     device = resolve_device(wanted)
@@ -51,6 +51,12 @@ def replica_device(wanted: str) -> torch.device:
             f"{n_gpus:g} GPU given, AFA_DEVICE={wanted}, but torch {torch.__version__} finds no "
             "CUDA: look at the driver (nvidia-smi), at CUDA_VISIBLE_DEVICES and whether torch is "
             "a CPU build; AFA_DEVICE=cpu runs on the CPU all the same"
+        )
+    if device.index and device.index >= torch.cuda.device_count():
+        raise DeviceMissingError(
+            f"{n_gpus:g} GPU given, AFA_DEVICE={wanted}, but {torch.cuda.device_count()} seen "
+            "here, counted from 0: where Ray gives cards, a replica sees its own alone, and "
+            "AFA_DEVICE=auto finds it"
         )
     return device
 

@@ -89,6 +89,13 @@ def test_without_clips_it_says_what_to_do(description: Path, tmp_path: Path) -> 
     assert "afa train beats render" in result.output
 
 
+def test_a_device_that_is_not_there_is_told(description: Path, work: Path) -> None:
+    options = ["--config", str(description), "--work", str(work), "--device", "cuda:9"]
+    result = CliRunner().invoke(app, ["train", "beats", "train", *options])
+    assert result.exit_code == 1
+    assert "afa: no device 'cuda:9' here: " in result.output
+
+
 @pytest.mark.parametrize("part", ["evaluate", "export"])
 def test_without_training_it_says_what_to_do(part: str, description: Path, work: Path) -> None:
     options = ["--config", str(description), "--work", str(work)]

@@ -25,6 +25,18 @@ def test_a_replica_that_should_have_a_gpu_and_has_none_says_why(
     assert f"{n_gpus:g} GPU given, AFA_DEVICE={wanted}" in str(told.value)
 
 
+def test_a_card_beside_those_that_ray_gave_is_refused_with_the_remedy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(placement, "_assigned", lambda _resource, _otherwise: 0.5)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    with pytest.raises(DeviceMissingError, match=r"AFA_DEVICE=cuda:1, but 1 seen.*=auto finds it"):
+        replica_device("cuda:1")
+    assert replica_device("cuda:0") == torch.device("cuda:0")
+    assert replica_device("auto") == torch.device("cuda")
+
+
 @pytest.mark.parametrize(("wanted", "n_gpus"), [("auto", 0.0), ("cpu", 0.5)])
 def test_the_cpu_is_taken_where_it_is_meant(
     monkeypatch: pytest.MonkeyPatch, wanted: str, n_gpus: float

@@ -42,6 +42,7 @@ def embed(
     it is done, which need not be in their order. A file that cannot be analysed gives a line with
     its error, a message, and status 1 in the end; Ctrl-C leaves whole lines only.
     """
+    from afa.errors import MachineError
     from models.checkpoints.cache import CheckpointError
     from pipelines.batching.batcher import DeviceFaultError
 
@@ -56,7 +57,8 @@ def embed(
         return record_of(described, excerpt)
 
     with (
-        told(CardError, CheckpointError, DecoderUnavailableError, DeviceFaultError, OSError),
+        told(CardError, CheckpointError, DecoderUnavailableError, DeviceFaultError),
+        told(MachineError, OSError),
         each_file(len(files), json_lines(record)) as told_of,
     ):
         for file in files:
@@ -72,15 +74,16 @@ def load(config: Path | None) -> "BatchedStep[Described]":
     Raises:
         CardError: The file names a checkpoint that is not known or not allowed.
         CheckpointError: One is not on this machine, or not what its card says.
+        MachineError: There is no such device.
     """
-    from afa.device import resolve_device
+    from afa.device import device_here
     from pipelines.analysis import mood_and_embedding
     from pipelines.batching.runner import BatchedStep
     from serve_app.composition.execution import execution_on
 
     profile = profile_of(config)
     options = profile.model_options(profile.embedding, Settings())
-    device = resolve_device(options.device)
+    device = device_here(options.device)
     execution = execution_on(device, options)
     step = mood_and_embedding.build(
         options.cards(), options.model_dir, device, options.max_windows, execution

@@ -26,21 +26,22 @@ def load_analyzer(
     max_windows: int, config: Path | None, *, is_partial: bool = False
 ) -> "LocalAnalyzer":
     """Load the checkpoints, or say why not."""
+    from afa.errors import MachineError
     from models.checkpoints.cache import CheckpointError
     from pipelines.batching.batcher import DeviceFaultError
 
-    with told(CardError, CheckpointError, DeviceFaultError):
+    with told(CardError, CheckpointError, DeviceFaultError, MachineError):
         return _load(max_windows, config, is_partial=is_partial)
 
 
 def _load(max_windows: int, config: Path | None, *, is_partial: bool) -> "LocalAnalyzer":
     # These imports take a second, so commands that hear nothing do without.
-    from afa.device import resolve_device
+    from afa.device import device_here
     from pipelines.local import LocalAnalyzer
 
     profile = profile_of(config)
     options = profile.model_options(profile.embedding, Settings())
-    device = resolve_device(options.device)
+    device = device_here(options.device)
     excerpt = Excerpt() if is_partial else None
     return LocalAnalyzer(options.cards(), options.model_dir, device, max_windows, excerpt)
 

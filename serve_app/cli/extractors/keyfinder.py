@@ -12,6 +12,7 @@ from typing import NoReturn
 import typer
 
 from afa.cards import usable_cards
+from afa.errors import MachineError
 from configs.settings import Settings
 from models.checkpoints.cache import CheckpointError
 from models.checkpoints.cards import CardError, choose_cards
@@ -43,9 +44,10 @@ def main() -> None:
         stop("Invalid key notation")
     if not paths:
         stop(USAGE)
+    of_machine = (DecoderUnavailableError, MachineError)
     try:
         key, mode = key_of(Path(paths[0]))
-    except (AudioError, OSError, DecoderUnavailableError, CardError, CheckpointError) as error:
+    except (AudioError, OSError, *of_machine, CardError, CheckpointError) as error:
         stop(str(error))
     name = key_name(key, mode, NOTATIONS[notation])
     if name:
@@ -54,14 +56,14 @@ def main() -> None:
 
 def key_of(path: Path) -> tuple[int, int]:
     """Give pitch class and mode of a file, -1 where there is no key; raises as the steps do."""
-    from afa.device import resolve_device
+    from afa.device import device_here
     from pipelines.analysis import quick
 
     waveform = decode(path, LIMITS)
     settings = Settings()
     model_dir = settings.resolved_model_dir()
     cards = choose_cards(usable_cards(model_dir), settings.model_licences)
-    analyzer = quick.build(cards, model_dir, resolve_device(settings.device))
+    analyzer = quick.build(cards, model_dir, device_here(settings.device))
     heard = analyzer.analyse(waveform, with_key=True)
     return heard.key, heard.mode
 

@@ -31,7 +31,7 @@ def embed(
     their files on this machine, so that the same command goes on where it was stopped. A running
     service knows the vectors at once.
     """
-    from afa.device import resolve_device
+    from afa.device import device_here
     from afa.errors import AudioError, MachineError
     from afa.streaming import stream
     from models.checkpoints.cache import CheckpointError
@@ -46,7 +46,7 @@ def embed(
     n_failed = 0
     waiting: list[Edit] = []
     with told(CardError, CheckpointError, DeviceFaultError, MachineError, OSError):
-        device = resolve_device(settings.device)
+        device = device_here(settings.device)
         step = step_of(model_id, settings, device)
         with Progress(console=errors, transient=True, disable=not errors.is_terminal) as bar:
             task = bar.add_task("embedding", total=len(todo))

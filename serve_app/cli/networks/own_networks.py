@@ -88,12 +88,13 @@ def check_command(
     card: Annotated[str, typer.Argument(help="Model id, or a file of cards.", metavar="CARD")],
 ) -> None:
     """Try a checkpoint before it serves: weights, windows, dimensions, batches, names of tags."""
+    from afa.errors import MachineError
     from models.checkpoints.cache import CheckpointError
 
     settings = Settings()
     # A module that lies here is found as it is by `python -m`.
     sys.path.insert(0, os.getcwd())
-    with told(CardError, CheckpointError):
+    with told(CardError, CheckpointError, MachineError):
         cards = named_cards(card, settings.resolved_model_dir())
         faults = sum(report(one, settings) for one in cards)
     if faults:
@@ -123,8 +124,9 @@ def report(card: ModelCard, settings: Settings) -> int:
 
     Raises:
         CheckpointError: It cannot be had.
+        MachineError: The device that is set is not here.
     """
-    from afa.device import resolve_device
+    from afa.device import device_here
     from models.checkpoints.cache import CheckpointError, pull, verify
     from pipelines.analysis.networks.card_check import check_card
 
@@ -137,7 +139,7 @@ def report(card: ModelCard, settings: Settings) -> int:
         except CheckpointError:
             model_dir = Path(scratch)
             pull(card, model_dir, settings.model_mirror)
-        for finding in check_card(card, model_dir, resolve_device(settings.device)):
+        for finding in check_card(card, model_dir, device_here(settings.device)):
             faults += bool(finding.fault)
             line = (
                 f"no   {finding.what}: {finding.fault}" if finding.fault else f"yes  {finding.what}"

@@ -69,9 +69,10 @@ def beats(
     """
     # Before numpy starts its own threads.
     os.environ.setdefault("OMP_NUM_THREADS", str(threads))
+    from afa.errors import MachineError
     from pipelines.training.plan import PlanError, parse_plan
 
-    with told(PlanError, OSError):
+    with told(MachineError, PlanError, OSError):
         plan = parse_plan(described(config, "train_beats"))
         work.mkdir(parents=True, exist_ok=True)
         for part in Part:
@@ -130,6 +131,7 @@ def _render(plan: "Plan", work: Path, jobs: int) -> None:
 def _train(plan: "Plan", work: Path, threads: int, device: str) -> None:
     import torch
 
+    from afa.device import device_here
     from pipelines.training.dataset import Sampler, load_clips, split
     from pipelines.training.fit import Trainer, TrainingProgress
 
@@ -139,7 +141,7 @@ def _train(plan: "Plan", work: Path, threads: int, device: str) -> None:
     if not training.clips:
         fail(f"there are no clips in {work / 'clips'}; run `afa train beats render` first")
     sampler = Sampler(training, plan.fit, plan.fit.shares or plan.render.shares)
-    trainer = Trainer(plan.fit, sampler, torch.device(device))
+    trainer = Trainer(plan.fit, sampler, device_here(device))
     if _checkpoint(work).exists():
         trainer.load(_checkpoint(work))
     with _bar(f"training on {training.hours:.1f} h") as tell:
@@ -156,6 +158,7 @@ def _evaluate(plan: "Plan", work: Path, audio: Path) -> None:
     """Score the development set, the validation clips and the held-out sounds."""
     import torch
 
+    from afa.device import device_here
     from pipelines.training.dataset import load_clips, split
     from pipelines.training.evaluate import as_prediction, clip_truth, hear, predict
     from pipelines.training.render import HELD_OUT
