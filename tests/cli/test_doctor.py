@@ -322,6 +322,7 @@ def test_a_gpu_that_is_asked_for_is_missed(monkeypatch: pytest.MonkeyPatch, tmp_
     status, told = consult(monkeypatch, tmp_path, AFA_DEVICE="cuda")
     assert status == 1
     assert "nvidia-smi" in told
+    assert "`--gpus all`" in told
 
 
 @pytest.mark.parametrize(("device", "status"), [("cuda:1", 1), ("cuda:0", 0), ("cuda", 0)])

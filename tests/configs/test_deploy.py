@@ -70,6 +70,16 @@ def test_the_settings_of_the_kit_exist() -> None:
         assert {"AFA_REDIS_URL", "AFA_CACHE_URL", "AFA_SHARED", "AFA_KEY_PEPPER"} <= set(names)
 
 
+def test_what_an_image_compiles_lies_where_it_can_be_loaded() -> None:
+    """Docker mounts a tmpfs, as the image's /tmp is one, with ``noexec``."""
+    compose = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]["afa"]
+    text = (DEPLOY / "Dockerfile").read_text()
+    (folder,) = re.findall(r"\bTORCHINDUCTOR_CACHE_DIR=(\S+)", text)
+    assert "/data" in re.findall(r"^VOLUME (.*)$", text, re.MULTILINE)
+    assert folder.startswith("/data/")
+    assert not any(folder.startswith(place) for place in compose["tmpfs"])
+
+
 def test_every_node_of_a_cluster_reads_the_settings() -> None:
     cluster = yaml.safe_load((REPOSITORY / "cluster.yaml").read_text())
     for kind in ("head", "worker"):

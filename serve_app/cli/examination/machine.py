@@ -40,8 +40,8 @@ def of_device(settings: Settings) -> Iterator[Finding]:
     yield fault(
         "device",
         f"{build}; a GPU is {'asked for' if is_asked_for else 'there'}, and CUDA finds none",
-        "look at nvidia-smi (driver too old for this CUDA?), CUDA_VISIBLE_DEVICES, and whether "
-        "torch is a CPU build",
+        "look at nvidia-smi (driver too old for this CUDA?), CUDA_VISIBLE_DEVICES, whether a "
+        "container was started with `--gpus all`, and whether torch is a CPU build",
     )
 
 
