@@ -9,6 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from benchmarks.gpu.agreement import lowest_cosine
+from benchmarks.gpu.subjects import Subject, subjects
 from models.checkpoints.cache import pull
 from models.checkpoints.cards import ModelCard, choose_cards
 from models.loudness import step_energies
@@ -64,6 +66,23 @@ def test_a_track_comes_once_and_is_heard_alike(
     pcm_bytes = 8 * SAMPLE_RATE * (1 if step.is_mono else 2) * 4
     assert pcm_bytes <= card.n_bytes - before <= 1.05 * pcm_bytes
     compare(here, there)
+
+
+@pytest.mark.parametrize("subject", [*subjects(is_small=True)], ids=lambda one: one.name)
+def test_every_network_and_front_end_keeps_what_it_needs_on_the_card(subject: Subject) -> None:
+    """Those that no default names, too."""
+    windows = subject.windows(2)
+    with torch.inference_mode():
+        there = subject.build(CPU)(windows)
+        with Card() as card:
+            network, of_card = subject.build(DEVICE), windows.to(DEVICE)
+            network(of_card)  # tables that are made once
+            before = card.n_bytes
+            outputs = network(of_card)
+            assert card.n_bytes == before
+            assert {rows.device for rows in outputs.values()} == {DEVICE}
+            here = {name: rows.to("cpu") for name, rows in outputs.items()}
+    assert lowest_cosine(there, here) > 0.9999
 
 
 def compare(here: Any, there: Any) -> None:
