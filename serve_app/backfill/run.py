@@ -40,6 +40,9 @@ MOST_BLOCKS = 100_000
 AT_ONCE = 2
 """Calls that one actor works at: while the last files of one are finished, another's are read."""
 
+SETTLED_S = 3.0
+"""A cluster that has just started does not know at once all that is free in it."""
+
 PART_ROWS, PART_S = 512, 60.0
 """A table is written for so many rows, or after so long."""
 
@@ -87,6 +90,18 @@ def actors_for(n: int, n_cpus: int) -> Actors:
     n_cpus = n_cpus or 1
     total = sum(node.get("CPU", 0) for node in nodes)
     return Actors(n or max(1, int(total / n_cpus)), n_cpus, 0)
+
+
+def has_room(actors: Actors) -> bool:
+    """Tell whether the connected cluster has room for one of them now, by what is free in all."""
+    end_s = time.monotonic() + SETTLED_S
+    while True:
+        free = ray.available_resources()  # type: ignore[no-untyped-call]
+        if free.get("CPU", 0) >= actors.n_cpus and free.get("GPU", 0) >= actors.n_gpus:
+            return True
+        if time.monotonic() > end_s:
+            return False
+        time.sleep(0.1)
 
 
 @dataclass(slots=True)

@@ -1,9 +1,11 @@
 """`afa backfill` on a real Ray whose node says that it has a card."""
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
+from threading import Timer
 
 import pyarrow.dataset as ds
 import pytest
@@ -36,3 +38,30 @@ def test_an_actor_with_a_card_hears_files(tmp_path: Path) -> None:
     assert told.returncode == 0, told.stderr
     assert "3 heard" in told.stdout
     assert ds.dataset(tmp_path / "out" / "tracks").to_table().num_rows == 3
+
+
+@pytest.mark.ray
+@pytest.mark.timeout(300)
+def test_a_run_for_which_there_is_no_room_says_that_it_waits(tmp_path: Path) -> None:
+    """As on a cluster whose cards a service has taken."""
+    with subprocess.Popen(
+        [*COMMAND, str(DEMO.parent), "--out", str(tmp_path / "out"), "--cpus", "999"],
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ
+        | {
+            "AFA_DATA_DIR": str(tmp_path / "data"),
+            "AFA_DEVICE": "cpu",
+            "RAY_OVERRIDE_RESOURCES": '{"GPU": 1}',
+        },
+    ) as run:
+        assert run.stderr is not None
+        too_late = Timer(120, run.send_signal, [signal.SIGINT])
+        too_late.start()
+        wanted = "waiting: an actor takes 999 CPU and 1 GPU (--cpus)"
+        has_told = any(line.startswith(wanted) for line in run.stderr)
+        too_late.cancel()
+        if has_told:
+            run.send_signal(signal.SIGINT)
+            run.stderr.read()
+    assert (has_told, run.returncode) == (True, 130)

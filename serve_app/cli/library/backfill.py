@@ -13,7 +13,7 @@ import typer
 
 from configs.settings import Settings
 from models.checkpoints.cards import CardError
-from serve_app.cli.environment import ConfigOption, console, fail, profile_of, told
+from serve_app.cli.environment import ConfigOption, console, errors, fail, profile_of, told
 from serve_app.cli.library.opened import opened
 from serve_app.cli.library.scan import place_of
 from serve_app.cli.output.progress import shown
@@ -181,7 +181,13 @@ def _run(
 
     from serve_app.backfill.destination import DestinationError
     from serve_app.backfill.hearer import HearerOptions
-    from serve_app.backfill.run import Backfill, NodeFullError, OtherCheckpointsError, actors_for
+    from serve_app.backfill.run import (
+        Backfill,
+        NodeFullError,
+        OtherCheckpointsError,
+        actors_for,
+        has_room,
+    )
 
     profile = profile_of(config)
     served, published = files.served(settings), files.checkpoints_url(settings)
@@ -199,11 +205,18 @@ def _run(
         told(RayError, ServiceUnavailableError, OSError),
         shown("hearing", len(listed)) as show,
     ):
+        actors = actors_for(*wanted)
+        if not has_room(actors):
+            errors.print(
+                f"waiting: an actor takes {actors.n_cpus:g} CPU and {actors.n_gpus:g} GPU (--cpus),"
+                " and so much is not free; a service on the cluster holds what its Serve file says",
+                highlight=False,
+            )
 
         def tell(report: "Report") -> None:
             show(report.n_done, report.heard, f", {report.errors} errors")
 
-        run = Backfill(library, destination, options, actors_for(*wanted), tell)
+        run = Backfill(library, destination, options, actors, tell)
         try:
             run.run(listed)
         except KeyboardInterrupt:

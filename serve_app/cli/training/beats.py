@@ -158,7 +158,6 @@ def _evaluate(plan: "Plan", work: Path, audio: Path) -> None:
     """Score the development set, the validation clips and the held-out sounds."""
     import torch
 
-    from afa.device import device_here
     from pipelines.training.dataset import load_clips, split
     from pipelines.training.evaluate import as_prediction, clip_truth, hear, predict
     from pipelines.training.render import HELD_OUT
