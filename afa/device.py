@@ -1,15 +1,33 @@
 """Where networks run."""
 
+import re
+
 import torch
 
 from afa.errors import MachineError
 
 
 def resolve_device(device: str) -> torch.device:
-    """Turn ``auto`` into the device of this process: a GPU where there is one."""
+    """Turn ``auto`` into the device of this process: a GPU where there is one that serves."""
     if device != "auto":
         return torch.device(device)
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    return torch.device("cuda" if torch.cuda.is_available() and not age_fault() else "cpu")
+
+
+def age_fault(index: int = 0) -> str:
+    """Say that a card is older than what this torch was built for; "" where it is not.
+
+    CUDA finds such a card, and every kernel fails on it.
+    """
+    built_for = re.findall(r"\bsm_(\d+)", " ".join(torch.cuda.get_arch_list()))
+    least = min(map(int, built_for), default=0)
+    major, minor = torch.cuda.get_device_capability(index)
+    if 10 * major + minor >= least:
+        return ""
+    return (
+        f"{torch.cuda.get_device_name(index)} has the compute capability {major}.{minor}, and "
+        f"torch {torch.__version__} runs from {least // 10}.{least % 10} on"
+    )
 
 
 def device_here(name: str) -> torch.device:
@@ -19,12 +37,15 @@ def device_here(name: str) -> torch.device:
         name: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
 
     Raises:
-        MachineError: There is no such device.
+        MachineError: There is no such device, or it is too old.
     """
     try:
         device = resolve_device(name)
+        reason = age_fault(device.index or 0) if device.type == "cuda" else ""
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
         reason, *_ = str(error).split("\n")
         raise MachineError(f"no device {name!r} here: {reason}") from error
+    if reason:
+        raise MachineError(reason)
     return device

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import ray
 import torch
 
-from afa.device import resolve_device
+from afa.device import age_fault, resolve_device
 from pipelines.analysis.networks.checkpoint_model import Execution
 from serve_app.domain.telemetry.metrics import DEVICE
 
@@ -41,7 +41,7 @@ def replica_device(wanted: str) -> torch.device:
     Raises:
         DeviceMissingError: Ray gave this replica a share of a GPU, or the setting names one, and
             CUDA finds none: on the CPU it would take its part of the traffic at a fraction of the
-            speed. Or CUDA finds others than the setting names.
+            speed. Or CUDA finds others than the setting names, or one that is too old.
     """
     n_gpus = _assigned("GPU", 0)
     device = resolve_device(wanted)
@@ -58,6 +58,8 @@ def replica_device(wanted: str) -> torch.device:
             "here, counted from 0: where Ray gives cards, a replica sees its own alone, and "
             "AFA_DEVICE=auto finds it"
         )
+    if is_expected and (fault := age_fault(device.index or 0)):
+        raise DeviceMissingError(f"{fault}; AFA_DEVICE=cpu runs on the CPU all the same")
     return device
 
 

@@ -332,9 +332,24 @@ def test_a_gpu_that_is_not_among_those_here_is_told(
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda number: f"card {number}")
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda number: (9, 0))
     found, told = consult(monkeypatch, tmp_path, AFA_DEVICE=device)
     assert found == status, told
     assert ("the last one here is AFA_DEVICE=cuda:0" in told) == bool(status)
+
+
+@pytest.mark.parametrize(("device", "status"), [("auto", 1), ("cuda", 1), ("cpu", 0)])
+def test_a_gpu_that_is_too_old_is_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, device: str, status: int
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda number: f"card {number}")
+    monkeypatch.setattr(torch.cuda, "get_arch_list", lambda: ["sm_75", "sm_80"])
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda number: (6, 1))
+    found, told = consult(monkeypatch, tmp_path, AFA_DEVICE=device)
+    assert found == status, told
+    assert ("card 0 has the compute capability 6.1, and torch" in told) == bool(status)
 
 
 @pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="no second disk")  # noqa: S108

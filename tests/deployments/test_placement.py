@@ -31,10 +31,35 @@ def test_a_card_beside_those_that_ray_gave_is_refused_with_the_remedy(
     monkeypatch.setattr(placement, "_assigned", lambda _resource, _otherwise: 0.5)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _index: (9, 0))
     with pytest.raises(DeviceMissingError, match=r"AFA_DEVICE=cuda:1, but 1 seen.*=auto finds it"):
         replica_device("cuda:1")
     assert replica_device("cuda:0") == torch.device("cuda:0")
     assert replica_device("auto") == torch.device("cuda")
+
+
+@pytest.mark.parametrize(("capability", "n_gpus"), [((6, 1), 0.0), ((7, 0), 0.5), ((7, 5), 0.0)])
+def test_a_card_that_is_too_old_for_this_torch_is_none(
+    monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int], n_gpus: float
+) -> None:
+    """What an index ships for CUDA 13, as pinned here, is built for 7.5 and later."""
+    monkeypatch.setattr(placement, "_assigned", lambda _resource, _otherwise: n_gpus)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "get_arch_list", lambda: ["sm_90a", "sm_75", "compute_120"])
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _index: capability)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _index: "an old card")
+    if capability >= (7, 5):
+        assert replica_device("auto").type == replica_device("cuda").type == "cuda"
+        return
+    told = r"an old card has the compute capability \d\.\d, and torch .* runs from 7\.5 on; AFA_DEV"
+    with pytest.raises(DeviceMissingError, match=told):
+        replica_device("cuda")
+    if n_gpus:  # Ray says that this is a node with a card
+        with pytest.raises(DeviceMissingError, match=told):
+            replica_device("auto")
+    else:
+        assert replica_device("auto").type == "cpu"
 
 
 @pytest.mark.parametrize(("wanted", "n_gpus"), [("auto", 0.0), ("cpu", 0.5)])

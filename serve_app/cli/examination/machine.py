@@ -21,17 +21,22 @@ def of_device(settings: Settings) -> Iterator[Finding]:
     """Look at the GPU, its driver and the build of torch."""
     import torch
 
+    from afa.device import age_fault
+
     build = f"torch {torch.__version__}, built for " + (
         f"CUDA {torch.version.cuda}" if torch.version.cuda else "the CPU"
     )
     if torch.cuda.is_available():
         names = [torch.cuda.get_device_name(n) for n in range(torch.cuda.device_count())]
         state = f"{build}; {', '.join(names)}"
-        if int(settings.device.partition(":")[2] or 0) < len(names):
-            yield Finding("device", state)
-        else:
+        index = int(settings.device.partition(":")[2] or 0)
+        if index >= len(names):
             remedy = f"the last one here is AFA_DEVICE=cuda:{len(names) - 1}"
             yield fault("device", f"{state}; there is no {settings.device}", remedy)
+        elif settings.device != "cpu" and (too_old := age_fault(index)):
+            yield fault("device", f"{build}; {too_old}", "AFA_DEVICE=cpu does without it")
+        else:
+            yield Finding("device", state)
         return
     is_asked_for = settings.device.startswith("cuda")
     if not is_asked_for and not Path("/proc/driver/nvidia/version").exists():
