@@ -1,15 +1,23 @@
-"""Commands that hear in their own process tell of a device that is not there."""
+"""Commands that hear in their own process tell of a device that is not there, or breaks."""
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
+from afa.errors import MachineError
 from models.checkpoints.cache import pull
 from models.checkpoints.cards import ModelCard
+from pipelines.local import LocalAnalyzer
+from serve_app.cli.analysis import loaded
 from serve_app.cli.extractors import keyfinder
+from serve_app.cli.library import workers
+from serve_app.cli.library.workers import WorkersEngine
 from serve_app.cli.main import app
+from serve_app.domain.errors import InternalError
 from tests.data.audio_files import click_track, encode
 
 TOLD = "no device 'cuda:9' here: "
@@ -52,3 +60,43 @@ def test_so_does_keyfinder(
     assert end.value.code == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(TOLD)
+
+
+class Broken:
+    """Hears nothing more."""
+
+    def hear(self, *_args: Any) -> Any:
+        raise torch.AcceleratorError("CUDA error: unspecified launch failure\nCompile with")
+
+    analyze = hear
+
+
+def test_a_device_that_breaks_ends_an_analysis_at_the_first_file(
+    clip: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AFA_DEVICE", "cpu")
+    monkeypatch.setattr(LocalAnalyzer, "analyze", Broken.analyze)
+    told = CliRunner().invoke(app, ["analyze", "--here", "--jobs", "1", str(clip), str(clip)])
+    assert told.exit_code == 1
+    assert told.stderr == "afa: the device broke: CUDA error: unspecified launch failure\n"
+
+
+def test_a_worker_of_a_scan_tells_that_its_device_broke(
+    clip: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loaded, "_analyzer", Broken())
+    with pytest.raises(MachineError, match=r"^the device broke: CUDA error: unspec.* failure$"):
+        workers._hear(None, clip)
+
+
+async def test_a_file_that_is_too_long_for_the_device_ends_no_scan(clip: Path) -> None:
+    engine = WorkersEngine(1, None, is_partial=False)
+    try:
+        with pytest.raises(InternalError, match="no memory for it"):
+            await engine.run(too_long, clip)
+    finally:
+        engine.close()
+
+
+def too_long(_path: Path) -> None:
+    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 GiB.")

@@ -13,6 +13,7 @@ from typing import IO, Annotated, Any
 
 import typer
 
+from afa.errors import MachineError
 from configs.settings import Settings
 from models.rhythm.tempo import TempoRange
 from pipelines.analysis.records import TrackFeatures
@@ -24,6 +25,7 @@ from serve_app.cli.analysis.loaded import (
     LoadingError,
     load_analyzer,
     loaded,
+    on_device,
     start_worker,
 )
 from serve_app.cli.analysis.sources import SOURCES_HELP, expanded, files_below
@@ -56,6 +58,10 @@ PICTURES = (".png", ".svg", ".pdf")
 Done = Callable[[str, TrackFeatures | Exception], None]
 Analyse = Callable[[Sequence[str], TempoRange | None, Done], None]
 """Analyses files and tells of each, in their order."""
+
+
+OF_ALL = (DecoderUnavailableError, MachineError)
+"""What would fail every file."""
 
 
 def drawable(path: Path | None) -> Path | None:
@@ -140,9 +146,7 @@ def analyze(
             if not isinstance(file, str):
                 told_of.absent(file)
         if names:
-            with told(
-                DecoderUnavailableError, NotRunningError, LoadingError, BrokenProcessPool, OSError
-            ):
+            with told(*OF_ALL, NotRunningError, LoadingError, BrokenProcessPool, OSError):
                 analyse(names, within, told_of.done)
         if names and not as_json:
             n_done, took_s = len(files) - told_of.n_failed, time.monotonic() - begun_s
@@ -283,9 +287,9 @@ def in_processes(n_workers: int, loading: tuple[int, Path | None, bool]) -> Anal
         analyzer = load_analyzer(max_windows, config, is_partial=is_partial)
         for name in names:
             try:
-                with local_file(name) as path:
+                with local_file(name) as path, on_device():
                     outcome: TrackFeatures | Exception = analyzer.analyze(path, LIMITS, within)
-            except DecoderUnavailableError:
+            except OF_ALL:
                 raise
             except Exception as error:  # noqa: BLE001  one file must not end the run
                 outcome = error
@@ -303,7 +307,7 @@ def in_processes(n_workers: int, loading: tuple[int, Path | None, bool]) -> Anal
             for name, future in zip(names, futures, strict=True):
                 try:
                     outcome: TrackFeatures | Exception = future.result()
-                except (DecoderUnavailableError, LoadingError, BrokenProcessPool):
+                except (*OF_ALL, LoadingError, BrokenProcessPool):
                     raise
                 except Exception as error:  # noqa: BLE001  one file must not end the run
                     outcome = error
@@ -314,5 +318,5 @@ def in_processes(n_workers: int, loading: tuple[int, Path | None, bool]) -> Anal
 
 def analyse_one(name: str, within: TempoRange | None) -> TrackFeatures:
     """Analyse a file in a process of the pool."""
-    with local_file(name) as path:
+    with local_file(name) as path, on_device():
         return loaded().analyze(path, LIMITS, within)

@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from afa.errors import MachineError
 from configs.settings import Settings
 from models.checkpoints.cards import CardError
 from models.rhythm.tempo import TempoRange
@@ -135,6 +136,7 @@ def scan(
         CardError,
         LoadingError,
         DecoderUnavailableError,
+        MachineError,
         NotRunningError,
         ServiceUnavailableError,
         OSError,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 from models.rhythm.tempo import TempoRange
 from pipelines.analysis.features import from_json, to_json
 from pipelines.audio.sandbox import end_with_parent
-from serve_app.cli.analysis.loaded import loaded, start_worker
+from serve_app.cli.analysis.loaded import loaded, on_device, start_worker
 from serve_app.domain.errors import InternalError
 from serve_app.services.scan.entries import Hearing
 from serve_app.services.scan.facts import LIMITS
@@ -59,7 +59,9 @@ class WorkersEngine:
         """Have a worker do something with a file.
 
         Raises:
-            InternalError: The worker ended meanwhile; there is a new one.
+            InternalError: The worker ended meanwhile, and there is a new one; or its device has too
+                little memory.
+            MachineError: Its device broke.
         """
         pool = self._pool
         try:
@@ -70,6 +72,12 @@ class WorkersEngine:
             raise InternalError(
                 "the process that analysed it ended, for want of memory perhaps; scan again"
             ) from error
+        except RuntimeError as error:
+            from pipelines.batching.device import is_out_of_memory
+
+            if not is_out_of_memory(error):
+                raise
+            raise InternalError("the device has no memory for it; scan again") from error
 
     def close(self) -> None:
         """End the workers, without waiting for what they do."""
@@ -90,6 +98,7 @@ def _hear(within: TempoRange | None, path: Path) -> "tuple[bytes, str | None, Fi
     from pipelines.fingerprint.make import Fingerprinter, make_chromaprint
 
     waveform = decode(path, LIMITS)
-    features = loaded().hear(waveform, within)
+    with on_device():
+        features = loaded().hear(waveform, within)
     landmarks = Fingerprinter().make_fingerprints([waveform])[0]
     return to_json(features), make_chromaprint(waveform), landmarks
