@@ -63,16 +63,19 @@ class Analyzer:
 
         Raises:
             AudioError: It cannot be read or analysed.
+            MachineError: The device broke.
         """
+        from afa.device import on_device
         from afa.reading import read
         from pipelines.analysis.merge import merge
         from pipelines.batching.steps import run_on
         from pipelines.batching.upload import bring
 
         waveform = read(Path(path))
-        track = bring(waveform, self.device)
-        rhythm_and_key = run_on(self._spectral, track)
-        mood, vector = run_on(self._described, track)
+        with on_device():
+            track = bring(waveform, self.device)
+            rhythm_and_key = run_on(self._spectral, track)
+            mood, vector = run_on(self._described, track)
         return Track.of(Path(path), merge(waveform.duration_s, rhythm_and_key, mood, vector))
 
     def stream(self, paths: Iterable[PathName]) -> Iterator[Track | AudioError]:

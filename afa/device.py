@@ -1,10 +1,13 @@
 """Where networks run."""
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 
 from afa.errors import MachineError
+from pipelines.batching.device import is_device_fault
 
 
 def resolve_device(device: str) -> torch.device:
@@ -49,3 +52,19 @@ def device_here(name: str) -> torch.device:
     if reason:
         raise MachineError(reason)
     return device
+
+
+@contextmanager
+def on_device() -> Iterator[None]:
+    """Hear a file.
+
+    Raises:
+        MachineError: The device broke, under which every other file would fail.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        if not is_device_fault(error):
+            raise
+        reason, *_ = str(error).split("\n")
+        raise MachineError(f"the device broke: {reason}") from error

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from torch import Tensor
 from typer.testing import CliRunner
 
@@ -236,6 +237,20 @@ def test_a_checkpoint_of_ones_own_is_chosen_by_role(
 def test_a_wrong_choice_is_named(settings: dict[str, object], error: type, text: str) -> None:
     with pytest.raises(error, match=text):
         afa.Analyzer(**settings)  # type: ignore[arg-type]
+
+
+def test_a_device_that_breaks_is_told(
+    analyzer: afa.Analyzer, clips: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lost(*_args: object, **_options: object) -> None:
+        raise torch.AcceleratorError("CUDA error: GPU is lost\nCompile with")
+
+    monkeypatch.setattr("pipelines.batching.upload.bring", lost)
+    with pytest.raises(afa.MachineError, match=r"^the device broke: CUDA error: GPU is lost$"):
+        analyzer.analyze(clips[0])
+    monkeypatch.setattr("pipelines.batching.device.bring", lost)
+    with pytest.raises(afa.MachineError, match="GPU is lost"):
+        next(analyzer.stream(clips))
 
 
 def test_without_checkpoints_the_command_that_fetches_them_is_named(

@@ -25,7 +25,6 @@ from serve_app.cli.analysis.loaded import (
     LoadingError,
     load_analyzer,
     loaded,
-    on_device,
     start_worker,
 )
 from serve_app.cli.analysis.sources import SOURCES_HELP, expanded, files_below
@@ -283,6 +282,8 @@ def in_processes(n_workers: int, loading: tuple[int, Path | None, bool]) -> Anal
     """
 
     def analyse_here(names: Sequence[str], within: TempoRange | None, done: Done) -> None:
+        from afa.device import on_device
+
         max_windows, config, is_partial = loading
         analyzer = load_analyzer(max_windows, config, is_partial=is_partial)
         for name in names:
@@ -318,5 +319,7 @@ def in_processes(n_workers: int, loading: tuple[int, Path | None, bool]) -> Anal
 
 def analyse_one(name: str, within: TempoRange | None) -> TrackFeatures:
     """Analyse a file in a process of the pool."""
+    from afa.device import on_device
+
     with local_file(name) as path, on_device():
         return loaded().analyze(path, LIMITS, within)

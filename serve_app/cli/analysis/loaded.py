@@ -1,7 +1,5 @@
 """The checkpoints in a process of this command, loaded once."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -74,21 +72,3 @@ def loaded() -> "LocalAnalyzer":
     if _analyzer is None:
         raise RuntimeError("start_worker has not run")
     return _analyzer
-
-
-@contextmanager
-def on_device() -> Iterator[None]:
-    """Hear a file.
-
-    Raises:
-        MachineError: The device broke, under which every other file would fail.
-    """
-    try:
-        yield
-    except RuntimeError as error:
-        from pipelines.batching.device import is_device_fault
-
-        if not is_device_fault(error):
-            raise
-        reason, *_ = str(error).split("\n")
-        raise MachineError(f"the device broke: {reason}") from error

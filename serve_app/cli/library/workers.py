@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 from models.rhythm.tempo import TempoRange
 from pipelines.analysis.features import from_json, to_json
 from pipelines.audio.sandbox import end_with_parent
-from serve_app.cli.analysis.loaded import loaded, on_device, start_worker
+from serve_app.cli.analysis.loaded import loaded, start_worker
 from serve_app.domain.errors import InternalError
 from serve_app.services.scan.entries import Hearing
 from serve_app.services.scan.facts import LIMITS
@@ -94,6 +94,7 @@ def _start(config: Path | None, is_partial: bool, parent: int) -> None:
 
 
 def _hear(within: TempoRange | None, path: Path) -> "tuple[bytes, str | None, Fingerprint]":
+    from afa.device import on_device
     from pipelines.audio.decode import decode
     from pipelines.fingerprint.make import Fingerprinter, make_chromaprint
 
