@@ -200,6 +200,18 @@ def test_a_network_that_a_service_cannot_rely_on_is_found(
     assert any(told in line for line in lines(done) if line.startswith("no"))
 
 
+def test_a_network_is_checked_in_float32_on_any_device(example: dict[str, Any]) -> None:
+    """On a GPU some kernels would take TF32, and others not."""
+    code = Path("band_gru.py").read_text()
+    exact = "10 * bands / (not torch.backends.cudnn.allow_tf32)"
+    Path("band_gru.py").write_text(code.replace("10 * bands", exact))
+    sys.modules.pop("band_gru")
+    assert torch.backends.cudnn.allow_tf32
+    done = run("check", write(example))
+    assert done.exit_code == 0, done.output
+    assert torch.backends.cudnn.allow_tf32
+
+
 @pytest.mark.parametrize(
     ("labels", "told"),
     [

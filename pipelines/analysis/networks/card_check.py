@@ -115,7 +115,9 @@ def _of_afa_fault(card: ModelCard, model_dir: Path, device: torch.device) -> str
 
 
 def _run(model: CheckpointModel, windows: Tensor) -> dict[str, Tensor]:
-    with torch.inference_mode():
+    # In TF32, which only some kernels of a GPU take, one window may differ from three by 1e-3.
+    exact = torch.backends.cudnn.flags(enabled=True, allow_tf32=False)
+    with torch.inference_mode(), exact:
         return {name: rows.float().cpu() for name, rows in model.forward(windows).items()}
 
 
