@@ -38,10 +38,10 @@ define install
 endef
 
 $(STAMP): pyproject.toml configs/constraints.txt
-	$(call install,.,2 GB)
+	$(call install,.,6 GB; 2 GB with a CPU build of torch)
 
 $(DEV_STAMP): pyproject.toml configs/constraints.txt
-	$(call install,.[dev],3.5 GB)
+	$(call install,.[dev],7.5 GB; 3.5 GB with a CPU build of torch)
 	@touch $(STAMP)
 
 install: $(STAMP)
