@@ -24,32 +24,29 @@ class Census:
 
 
 async def take_census(store: Store) -> Census:
-    """Look at every shard, in one trip.
+    """Look at every shard.
 
     Raises:
         ServiceUnavailableError: The ledger is away.
     """
     keys, now_ms = store.keys, await store.now_ms()
     tags = [keys.shard_tag(shard) for shard in range(keys.shards)]
-    found = await store.batch(
-        [
-            command
-            for tag in tags
-            for command in (
-                ("ZCARD", keys.shard(tag, "due")),
-                ("ZRANGE", keys.shard(tag, "due"), 0, 0, "WITHSCORES"),
-                ("ZCARD", keys.job_index(tag, "open")),
-                ("XRANGE", keys.shard(tag, "j"), "-", "+", "COUNT", 1),
-            )
-        ]
+    due, open_jobs = (
+        [keys.shard(tag, "due") for tag in tags],
+        [keys.job_index(tag, "open") for tag in tags],
     )
-    holds, first_due, jobs, oldest_calls = (found[part::4] for part in range(4))
-    deadlines = [first_score(due) for due in first_due if due]
-    written = [int(call[0][0].split(b"-")[0]) for call in oldest_calls if call]
+    holds = await store.ask(due, "ZCARD")
+    first_due = await store.ask(due, "ZRANGE", 0, 0, "WITHSCORES")
+    jobs = await store.ask(open_jobs, "ZCARD")
+    oldest_calls = await store.ask(
+        [keys.shard(tag, "j") for tag in tags], "XRANGE", "-", "+", "COUNT", 1
+    )
+    deadlines = [first_score(one) for one in first_due.values()]
+    written = [int(call[0][0].split(b"-")[0]) for call in oldest_calls.values()]
     return Census(
-        holds=sum(holds),
+        holds=sum(holds.values()),
         overdue_s=max(0.0, (now_ms - min(deadlines, default=now_ms)) / 1000),
-        jobs=sum(jobs),
+        jobs=sum(jobs.values()),
         unexported_s=max(0.0, (now_ms - min(written, default=now_ms)) / 1000),
     )
 

@@ -29,12 +29,12 @@ async def forget_ended(store: Store) -> int:
     keys = store.keys
     until = await store.now_ms() - KEPT_MS
     tags = [keys.shard_tag(shard) for shard in range(keys.shards)]
-    oldest = await store.batch([("LINDEX", keys.shard(tag, "e"), 0) for tag in tags])
+    oldest = await store.ask([keys.shard(tag, "e") for tag in tags], "LINDEX", 0)
     forgotten = 0
-    for tag, first in zip(tags, oldest, strict=True):
-        found = 1 if first is not None and ended_at(first) <= until else 0
+    for key, first in oldest.items():
+        found = 1 if ended_at(first) <= until else 0
         while found:
-            found = await _forget_some(store, keys.shard(tag, "e"), until)
+            found = await _forget_some(store, key, until)
             forgotten += found
     return forgotten
 

@@ -187,16 +187,11 @@ class Ledger:
     async def reap_due(self) -> int:
         """Give back every hold whose deadline has passed; tell how many. Call it every second."""
         keys, until = self.store.keys, await self.store.now_ms()
-        found = await self.store.batch(
-            [
-                (
-                    *("ZRANGEBYSCORE", keys.shard(keys.shard_tag(shard), "due")),
-                    *("-inf", until, "LIMIT", 0, REAP_BATCH),
-                )
-                for shard in range(keys.shards)
-            ]
+        found = await self.store.ask(
+            [keys.shard(keys.shard_tag(shard), "due") for shard in range(keys.shards)],
+            *("ZRANGEBYSCORE", "-inf", until, "LIMIT", 0, REAP_BATCH),
         )
-        due = [split_member(raw) for members in found for raw in members]
+        due = [split_member(raw) for members in found.values() for raw in members]
         reaped = 0
         for start in range(0, len(due), MOST_OPERATIONS):
             calls = (self.reap(*pair) for pair in due[start : start + MOST_OPERATIONS])

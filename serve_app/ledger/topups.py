@@ -88,10 +88,10 @@ class Topups:
         """Give the open intents of all accounts, oldest first within a shard."""
         keys = self._store.keys
         tags = [keys.shard_tag(shard) for shard in range(keys.shards)]
-        found = await self._store.batch(
-            [("ZRANGE", keys.shard(tag, "intents"), 0, INTENTS_BATCH - 1) for tag in tags]
+        found = await self._store.ask(
+            [keys.shard(tag, "intents") for tag in tags], "ZRANGE", 0, INTENTS_BATCH - 1
         )
-        accounts = [raw.decode() for members in found for raw in members]
+        accounts = [raw.decode() for members in found.values() for raw in members]
         rows = await self._store.batch(
             [
                 ("HMGET", keys.topup(account), "intent", "sent", "iprice", "ipack")

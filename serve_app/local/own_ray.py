@@ -7,12 +7,29 @@ import signal
 import warnings
 from collections.abc import Mapping
 from contextlib import suppress
+from typing import Any
 
 from serve_app.local import loopback
 from serve_app.local.processes import descendants
 
 HEADS = ("raylet", "gcs_server")
 """Nothing of Ray goes on without them, and nothing of Ray starts them again."""
+
+
+QUIET: Mapping[str, str] = {
+    # Serve's own 100 ms of both are most of what it takes at rest. The first delays each step of a
+    # start, of a scaling and of a replacement, by a quarter of a second on average; the second is
+    # within the ten seconds after which Ray shows metrics.
+    "RAY_SERVE_CONTROL_LOOP_INTERVAL_S": "0.5",
+    "RAY_SERVE_METRICS_EXPORT_INTERVAL_MS": "5000",
+    # Each worker looks for signals a hundred times a second, and would note each look.
+    "RAY_event_stats": "0",
+}
+"""What has Ray do less where nothing happens; each can be set otherwise."""
+
+UNUSED = ("start_api_server", "start_log_monitor", "start_monitor")
+"""Methods that start what nobody asks here: the dashboard's server, which is switched off and runs
+all the same, what prints workers' logs in a terminal, and what adds machines to a cluster."""
 
 
 def start(n_cpus: int) -> Mapping[str, int]:
@@ -28,8 +45,14 @@ def start(n_cpus: int) -> Mapping[str, int]:
     # A busy machine takes a while.
     os.environ.setdefault("RAY_raylet_start_wait_time_s", "120")
     os.environ.setdefault("RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S", "60")
+    for name, value in QUIET.items():
+        os.environ.setdefault(name, value)
     import ray
+    from ray._private.node import Node
 
+    node: Any = Node
+    for method in UNUSED:
+        setattr(node, method, lambda *_, **__: None)
     with warnings.catch_warnings():
         # Ray forks to start other programs, in which nothing of Lance goes on.
         warnings.filterwarnings("ignore", "lance is not fork-safe")

@@ -9,6 +9,7 @@ import asyncio
 import json
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -16,10 +17,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import httpx
-import yaml
 
 from configs.settings import Settings
 from configs.tables import load_table
@@ -47,7 +46,7 @@ LOOK_S = 0.5
 POLL_S = 0.2
 TRUSTED_PROXIES = "FORWARDED_ALLOW_IPS"
 """uvicorn believes these; where it is not set it believes every process of this machine."""
-APP_NAME = "afa"
+DEPLOY = (sys.executable, "-m", "serve_app.local.deploying")
 BROKEN_RULE = (
     "the ledger's audit found a broken rule: `afa credits audit` names it, and AfaAuditMismatch in "
     "docs/operating/alerts.md says what to do"
@@ -91,7 +90,7 @@ class LocalService:
         self._settings = settings
         self._host = host
         self._port = port
-        self._config: dict[str, Any] = yaml.safe_load(config.read_text(encoding="utf-8"))
+        self._config = config
         self._is_over = is_over
         self._files = LocalFiles(settings.data_dir.absolute())
         self._redis: list[SupervisedRedis] = []
@@ -116,10 +115,8 @@ class LocalService:
             self._start_redis,
             self._import_demo_catalog,
             self._start_ray,
-            self._start_serve,
             self._show_metrics,
             self._deploy,
-            self._wait_deployed,
             self._wait_ready,
             self._issue_keys,
             self._write_session,
@@ -219,18 +216,6 @@ class LocalService:
         # Ray's core has put a handler before ours, which writes a stack into the log.
         signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
 
-    def _start_serve(self) -> None:
-        from ray import serve
-        from ray.serve.config import HTTPOptions
-
-        options = self._config["http_options"] | {"host": self._host, "port": self._port}
-        with suppress(TimeoutError):  # of the proxy, which `_wait_ready` has more patience with
-            serve.start(
-                proxy_location=self._config["proxy_location"],
-                http_options=HTTPOptions(**options),
-                logging_config=self._config["logging_config"],
-            )
-
     def _show_metrics(self) -> None:
         self._metrics_url = metrics_url()
         if self._settings.metrics_address is not None:
@@ -239,41 +224,21 @@ class LocalService:
             self._metrics_url = page.url
 
     def _deploy(self) -> None:
-        from ray import serve
-
-        from serve_app.app import bind
-        from serve_app.composition.profile import AppArgs
+        import ray
 
         say("deploying")
-        app_config = self._config["applications"][0]
-        overrides = {
-            row["name"]: {name: value for name, value in row.items() if name != "name"}
-            for row in app_config["deployments"]
-        }
-        app = bind(AppArgs.model_validate(app_config["args"]), overrides)
-        target = serve.RunTarget(
-            app, APP_NAME, app_config["route_prefix"], app_config["logging_config"]
-        )
-        serve.run_many([target], wait_for_applications_running=False)
-
-    def _wait_deployed(self) -> None:
-        from ray import serve
-
-        reported: set[str] = set()
-        while not self._is_over():
-            deployed = serve.status().applications[APP_NAME]
-            for name, deployment in deployed.deployments.items():
-                if deployment.status == "HEALTHY" and name not in reported:
-                    reported.add(name)
-                    say(f"  {name} is up")
-            if deployed.status == "RUNNING":
-                return
-            if deployed.status == "DEPLOY_FAILED":
-                for name, deployment in deployed.deployments.items():
-                    if deployment.status == "DEPLOY_FAILED":
-                        say(f"  {name} does not start: {last_line(deployment.message)}")
-                raise NotStartedError(deployed.message)
-            time.sleep(POLL_S)
+        address = ray.get_runtime_context().gcs_address
+        command = [*DEPLOY, "--address", address, "--config", str(self._config)]
+        command += ["--host", self._host, "--port", str(self._port)]
+        # Its own module and interpreter, no shell.
+        with subprocess.Popen(command, stdin=subprocess.DEVNULL) as deploying:  # noqa: S603
+            while (status := deploying.poll()) is None:
+                if self._is_over():
+                    deploying.kill()
+                    return
+                time.sleep(POLL_S)
+        if status:
+            raise NotStartedError("not every part was deployed")
 
     def _wait_ready(self) -> None:
         deadline = time.monotonic() + READY_LIMIT_S
@@ -324,11 +289,6 @@ def metrics_url() -> str:
 
     (node,) = ray.nodes()  # type: ignore[no-untyped-call]
     return f"http://127.0.0.1:{node['MetricsExportPort']}/metrics"
-
-
-def last_line(trace: str) -> str:
-    """Give the error that a traceback ends with."""
-    return trace.strip().rpartition("\n")[2]
 
 
 def stop_ray() -> None:

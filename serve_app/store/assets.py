@@ -145,23 +145,12 @@ class Assets:
         """Give owner and id of expired assets whose bytes are still to be deleted."""
         seconds, micros = await self._store.command("TIME")
         now_ms = int(seconds) * 1000 + int(micros) // 1000
-        tags = [self._store.keys.shard_tag(shard) for shard in range(self._store.keys.shards)]
-        found = await self._store.batch(
-            [
-                (
-                    "ZRANGEBYSCORE",
-                    self._store.keys.asset_due(tag),
-                    "-inf",
-                    now_ms,
-                    "LIMIT",
-                    0,
-                    SWEEP_BATCH,
-                )
-                for tag in tags
-            ]
+        keys = self._store.keys
+        found = await self._store.ask(
+            [keys.asset_due(keys.shard_tag(shard)) for shard in range(keys.shards)],
+            *("ZRANGEBYSCORE", "-inf", now_ms, "LIMIT", 0, SWEEP_BATCH),
         )
-        pairs = [split_member(raw) for members in found for raw in members]
-        return [(owner, asset_id) for owner, asset_id in pairs]
+        return [split_member(raw) for members in found.values() for raw in members]
 
     async def forget(self, owner: str, asset_id: str) -> None:
         """Drop an expired asset from the indexes, after its bytes are gone."""

@@ -59,6 +59,9 @@ NO_ADDRESS = (
 MAX_CALLS = 256
 """On their way to one role at a time."""
 
+ASKED_AT_ONCE = 64
+"""Keys of one script: all other calls wait for it."""
+
 UNAVAILABLE = (
     RedisConnectionError,
     RedisTimeoutError,
@@ -282,6 +285,43 @@ class Store:
         return cast(
             "list[Any]", await self.guard(self._in_turn(pipeline.execute), max(self.timeout_s, 5.0))
         )
+
+    async def ask(
+        self, names: Sequence[str], command: str, *args: str | bytes | int | float
+    ) -> dict[str, Any]:
+        """Ask many keys the same; not atomic.
+
+        Where all lie on one server, keys that are not there cost neither side more than their
+        names: sweeps, which look at every shard and mostly find nothing, are to cost little.
+
+        Args:
+            names: The keys.
+            command: It reads, and its first argument is the key.
+            args: What follows the key.
+
+        Returns:
+            By key what is no null, no 0, and no list of nothing or of nulls alone.
+
+        Raises:
+            ServiceUnavailableError: No answer in time.
+        """
+        if self.is_cluster:
+            answers = await self.batch([(command, name, *args) for name in names])
+            return {
+                name: answer
+                for name, answer in zip(names, answers, strict=True)
+                if (any(answer) if isinstance(answer, list) else answer)
+            }
+        parts = [names[at : at + ASKED_AT_ONCE] for at in range(0, len(names), ASKED_AT_ONCE)]
+        script = self.script("ask").text
+        said = await self.batch(
+            [("EVAL", script, len(part), *part, command, *args) for part in parts]
+        )
+        return {
+            part[place - 1]: answer
+            for part, pairs in zip(parts, said, strict=True)
+            for place, answer in zip(pairs[::2], pairs[1::2], strict=True)
+        }
 
     async def names(self, pattern: str, timeout_s: float = 30.0) -> list[str]:
         """Give the names of all keys that match, of every shard: for operators, never for requests.

@@ -15,9 +15,11 @@ import pytest
 
 from configs.settings import Settings
 from serve_app.domain.tiers import LOCAL, SOLD
-from serve_app.local import own_ray, service
+from serve_app.local import deploying, own_ray, service
 from serve_app.local.embedded_redis import find_running
 from serve_app.local.service import CONFIG, LocalService, RayEndedError
+
+RAY = SimpleNamespace(get_runtime_context=lambda: SimpleNamespace(gcs_address="127.0.0.1:1"))
 
 
 @pytest.fixture
@@ -74,8 +76,8 @@ def test_a_start_ends_where_a_part_stays_away(
         started._wait_ready()
 
 
-STEPS = ["_start_redis", "_import_demo_catalog", "_start_ray", "_start_serve", "_show_metrics"]
-STEPS += ["_deploy", "_wait_deployed", "_wait_ready", "_issue_keys", "_write_session"]
+STEPS = ["_start_redis", "_import_demo_catalog", "_start_ray", "_show_metrics"]
+STEPS += ["_deploy", "_wait_ready", "_issue_keys", "_write_session"]
 
 
 @pytest.mark.parametrize("n_done", range(len(STEPS)))
@@ -96,17 +98,28 @@ def test_what_waits_for_the_service_looks_whether_it_is_to_stop(
 ) -> None:
     looks = iter([False, True, False, True])
     settings = Settings(data_dir=tmp_path)
-    started = LocalService(settings, "127.0.0.1", 1, CONFIG, lambda: next(looks))
-    deploying = SimpleNamespace(status="DEPLOYING", deployments={})
-    serve = SimpleNamespace(status=lambda: SimpleNamespace(applications={"afa": deploying}))
-    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(serve=serve))
-    started._wait_deployed()
+    started = LocalService(settings, "127.0.0.1", 1, CONFIG, lambda: next(looks, True))
+    monkeypatch.setitem(sys.modules, "ray", RAY)
+    monkeypatch.setattr(service, "DEPLOY", (sys.executable, "-c", "import time; time.sleep(60)"))
+    started._deploy()
     started._wait_ready()
     assert not list(looks)
 
 
+def test_a_start_ends_where_its_deploying_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = LocalService(Settings(data_dir=tmp_path), "127.0.0.1", 1, CONFIG, lambda: False)
+    monkeypatch.setitem(sys.modules, "ray", RAY)
+    monkeypatch.setattr(service, "DEPLOY", (sys.executable, "-c", "pass"))
+    started._deploy()
+    monkeypatch.setattr(service, "DEPLOY", (sys.executable, "-c", "raise SystemExit(1)"))
+    with pytest.raises(service.NotStartedError):
+        started._deploy()
+
+
 def test_a_start_says_why_a_part_does_not_start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     trace = "Error:\nray::ServeReplica:afa:Mood\nTraceback ...\nDeviceMissingError: no CUDA\n"
     parts = {
@@ -115,13 +128,12 @@ def test_a_start_says_why_a_part_does_not_start(
     }
     failed = SimpleNamespace(status="DEPLOY_FAILED", deployments=parts, message="Failed to ...")
     serve = SimpleNamespace(status=lambda: SimpleNamespace(applications={"afa": failed}))
-    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(serve=serve))
-    started = LocalService(Settings(data_dir=tmp_path), "127.0.0.1", 1, CONFIG, lambda: False)
-    with pytest.raises(service.NotStartedError):
-        started._wait_deployed()
+    monkeypatch.setattr(deploying, "serve", serve)
+    assert not deploying.wait_deployed()
     told = capsys.readouterr().out
     assert "Mood does not start: DeviceMissingError: no CUDA\n" in told
     assert "Api does not" not in told
+    assert "Failed to ..." in told
 
 
 def test_the_handler_of_sigterm_is_no_other_once_ray_has_started(

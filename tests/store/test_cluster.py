@@ -211,6 +211,14 @@ async def test_money_jobs_and_keys_work_on_a_cluster(cluster: Store) -> None:
     await accounts.close()
 
 
+async def test_many_keys_of_a_cluster_are_asked_at_once(cluster: Store) -> None:
+    sums = [cluster.keys.shard(cluster.keys.shard_tag(shard), "jb") for shard in range(9)]
+    await cluster.command("HSET", sums[1], "b", "2")
+    await cluster.command("HSET", sums[2], "c", "3")
+    assert await cluster.ask(sums, "HMGET", "a", "b") == {sums[1]: [None, b"2"]}
+    assert await cluster.ask(sums, "HLEN") == {sums[1]: 1, sums[2]: 1}
+
+
 async def test_a_user_and_what_is_quoted_in_a_password_open_a_cluster(
     cluster: Store, cluster_port: int
 ) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 from dataclasses import replace
-from unittest import TestCase
+from unittest import TestCase, mock
 
 import pytest
 
@@ -12,7 +12,7 @@ from serve_app.domain.webhooks import RETRY_DELAYS_S
 from serve_app.ledger.jobs import webhooks
 from serve_app.ledger.jobs.types import NewJob
 from serve_app.ledger.jobs.webhooks import Webhooks
-from serve_app.store import idempotency
+from serve_app.store import client, idempotency
 from serve_app.store.accounts import Accounts, OtherPepperError
 from serve_app.store.cache import Cache
 from serve_app.store.idempotency import Fresh, Idempotency, InFlight, Mismatch, Replay
@@ -20,6 +20,22 @@ from serve_app.store.limits import Limits
 from tests.store.setting import ACCOUNT, Setting, some_work
 
 DAY_MS = 24 * 3600 * 1000
+
+
+async def many_keys_are_asked_at_once(s: Setting) -> None:
+    await s.store.command("ZADD", "z:1", 1, "one", 3, "three")
+    await s.store.command("ZADD", "z:3", 2, "two")
+    await s.store.command("HSET", "h:1", "b", "2")
+    await s.store.command("HSET", "h:2", "c", "3")
+    sets, hashes = ([f"{kind}:{n}" for n in range(5)] for kind in "zh")
+    for of_a_script in (64, 5, 2):
+        with mock.patch.object(client, "ASKED_AT_ONCE", of_a_script):
+            assert await s.store.ask(sets, "ZCARD") == {"z:1": 2, "z:3": 1}
+            due = await s.store.ask(sets, "ZRANGEBYSCORE", "-inf", 2, "LIMIT", 0, 10)
+            assert due == {"z:1": [b"one"], "z:3": [b"two"]}
+            assert await s.store.ask(sets, "ZRANGEBYSCORE", 3, 9) == {"z:1": [b"three"]}
+            assert await s.store.ask(hashes, "HMGET", "a", "b") == {"h:1": [None, b"2"]}
+            assert await s.store.ask(hashes, "HGET", "b") == {"h:1": b"2"}
 
 
 async def rate_limit_allows_its_burst_and_then_its_rate(s: Setting) -> None:
@@ -503,6 +519,7 @@ async def one_at_a_time_computes(s: Setting) -> None:
 
 
 TRAFFIC_CASES = (
+    many_keys_are_asked_at_once,
     rate_limit_allows_its_burst_and_then_its_rate,
     rate_limit_rounds_against_the_caller,
     a_clock_that_is_set_back_locks_nobody_out,

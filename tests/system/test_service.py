@@ -12,9 +12,11 @@ from typing import Any
 
 import httpx
 import numpy as np
+import psutil
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from serve_app.local import own_ray
 from tests.data.audio_files import click_track, encode, silent_flac, write_wav
 from tests.system.conftest import AFA, REPOSITORY, Service
 
@@ -116,6 +118,18 @@ def test_the_session_file_is_private_and_complete(service: Service) -> None:
     session = json.loads(path.read_text())
     assert set(session) == {"url", "metrics", "keys", "local_key", "pids", "births"}
     assert set(session["keys"]) == {"free", "basic", "pro", "scale"}
+
+
+def test_what_nobody_uses_takes_nothing(service: Service) -> None:
+    running = {name: psutil.Process(pid) for name, pid in service.pids.items()}
+    commands = [" ".join(process.cmdline()) for process in running.values()]
+    for idle in ("dashboard/dashboard.py", "log_monitor.py", "_private/monitor.py"):
+        assert not [command for command in commands if idle in command]
+    assert not [one for one in running["service"].memory_maps() if "torch" in one.path]
+    rays = [process for name, process in running.items() if name.startswith(("gcs", "ray"))]
+    assert len(rays) > 10
+    for process in rays:
+        assert process.environ().items() >= own_ray.QUIET.items()
 
 
 def test_the_features_of_the_demo_track_are_right(demo_envelope: Any) -> None:

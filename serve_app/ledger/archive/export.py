@@ -171,12 +171,15 @@ def _refuse_other(problems: list[str]) -> None:
 async def states(store: Store, tags: Sequence[str]) -> list[tuple[int, Marks]]:
     """Give each shard's number of calls in the stream, and the last calls it knows as archived."""
     keys = store.keys
-    lengths = await store.batch([("XLEN", keys.shard(tag, "j")) for tag in tags])
-    found = await store.batch(
-        [("HMGET", keys.shard(tag, "jb"), "exported", "reconciled") for tag in tags]
-    )
-    marks = [((one or b"").decode(), (other or b"").decode()) for one, other in found]
-    return list(zip(lengths, marks, strict=True))
+    streams, sums = ([keys.shard(tag, name) for tag in tags] for name in ("j", "jb"))
+    lengths = await store.ask(streams, "XLEN")
+    found = await store.ask(sums, "HMGET", "exported", "reconciled")
+    none = (None, None)
+    marks = [
+        ((one or b"").decode(), (other or b"").decode())
+        for one, other in (found.get(key, none) for key in sums)
+    ]
+    return list(zip((lengths.get(key, 0) for key in streams), marks, strict=True))
 
 
 def after_marks(listed: list[Segment], marks: Marks) -> list[Segment]:

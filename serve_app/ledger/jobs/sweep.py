@@ -45,20 +45,15 @@ class JobSweep:
             return Recovery()
         keys = self._store.keys
         now_ms = await self._store.now_ms()
-        due = await self._store.batch(
-            [
-                (
-                    *("ZRANGEBYSCORE", keys.job_index(keys.shard_tag(shard), "open")),
-                    *("-inf", now_ms, "LIMIT", 0, SWEEP_BATCH),
-                )
-                for shard in range(keys.shards)
-            ]
+        due = await self._store.ask(
+            [keys.job_index(keys.shard_tag(shard), "open") for shard in range(keys.shards)],
+            *("ZRANGEBYSCORE", "-inf", now_ms, "LIMIT", 0, SWEEP_BATCH),
         )
         unclaimed = {
             job: stage for stage, lanes in self._lanes.items() for job in await lanes.expired()
         }
         checks = [await self._check(*job, unclaimed=stage) for job, stage in unclaimed.items()]
-        for account, job_id in (split_member(raw) for members in due for raw in members):
+        for account, job_id in (split_member(raw) for members in due.values() for raw in members):
             if (account, job_id) not in unclaimed:
                 checks.append(await self._check(account, job_id))
         words = [word for word, _ in checks]

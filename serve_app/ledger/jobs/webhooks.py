@@ -91,10 +91,8 @@ class Webhooks:
         """
         keys = self._store.keys
         tags = [keys.shard_tag(shard) for shard in range(keys.shards)]
-        waiting = await self._store.batch(
-            [("ZCARD", keys.webhook_index(tag, "due")) for tag in tags]
-        )
-        due = [tag for tag, count in zip(tags, waiting, strict=True) if count]
+        waiting = await self._store.ask([keys.webhook_index(tag, "due") for tag in tags], "ZCARD")
+        due = [tag for tag in tags if keys.webhook_index(tag, "due") in waiting]
         random.shuffle(due)  # whoever hangs does not always come first
         busy = Counter(self._sending.values())
         for tag in due:

@@ -1,0 +1,102 @@
+"""Deploys the application on a Ray that runs, in a process that ends once every part is up.
+
+The service's own process, which stays, so loads neither torch nor Serve.
+"""
+
+import argparse
+import logging
+import signal
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import ray
+import yaml
+from ray import serve
+from ray.serve.config import HTTPOptions
+
+from serve_app.app import bind
+from serve_app.composition.profile import AppArgs
+from serve_app.local import loopback
+from serve_app.local.service import POLL_S, say
+
+APP_NAME = "afa"
+
+
+def deploy(config: dict[str, Any], host: str, port: int) -> None:
+    """Start Serve and have it start every part; it goes on with that when this process has ended.
+
+    Args:
+        config: The Serve file.
+        host: Where the service takes requests.
+        port: Of TCP.
+    """
+    options = config["http_options"] | {"host": host, "port": port}
+    with suppress(TimeoutError):  # of the proxy, which whoever waits has more patience with
+        serve.start(
+            proxy_location=config["proxy_location"],
+            http_options=HTTPOptions(**options),
+            logging_config=config["logging_config"],
+        )
+    app_config = config["applications"][0]
+    overrides = {
+        row["name"]: {name: value for name, value in row.items() if name != "name"}
+        for row in app_config["deployments"]
+    }
+    app = bind(AppArgs.model_validate(app_config["args"]), overrides)
+    target = serve.RunTarget(
+        app, APP_NAME, app_config["route_prefix"], app_config["logging_config"]
+    )
+    serve.run_many([target], wait_for_applications_running=False)
+
+
+def wait_deployed() -> bool:
+    """Report each part that is up; tell whether all came so far, or one does not start."""
+    reported: set[str] = set()
+    while True:
+        deployed = serve.status().applications[APP_NAME]
+        for name, deployment in deployed.deployments.items():
+            if deployment.status == "HEALTHY" and name not in reported:
+                reported.add(name)
+                say(f"  {name} is up")
+        if deployed.status == "RUNNING":
+            return True
+        if deployed.status == "DEPLOY_FAILED":
+            for name, deployment in deployed.deployments.items():
+                if deployment.status == "DEPLOY_FAILED":
+                    say(f"  {name} does not start: {last_line(deployment.message)}")
+            say(deployed.message)
+            return False
+        time.sleep(POLL_S)
+
+
+def last_line(trace: str) -> str:
+    """Give the error that a traceback ends with."""
+    return trace.strip().rpartition("\n")[2]
+
+
+def main() -> None:
+    """Deploy; status 1 where a part does not start."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--address", required=True)
+    parser.add_argument("--host", required=True)
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--config", type=Path, required=True)
+    arguments = parser.parse_args()
+    # Ctrl-C reaches this process too: the service ends it.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    ray.init(
+        address=arguments.address,
+        log_to_driver=False,
+        logging_level=logging.ERROR,
+        _node_ip_address=loopback.NODE_IP,
+    )
+    config = yaml.safe_load(arguments.config.read_text(encoding="utf-8"))
+    deploy(config, arguments.host, arguments.port)
+    sys.exit(0 if wait_deployed() else 1)
+
+
+if __name__ == "__main__":
+    main()
