@@ -149,6 +149,13 @@ def says_unavailable(message: str) -> bool:
     return UNAVAILABLE_REPLY.search(reply) is not None
 
 
+def says_something(answer: Any) -> bool:
+    """Tell whether there is anything behind a key that was asked, as `ask.lua` does."""
+    if isinstance(answer, list):
+        return any(part is not None for part in answer)
+    return answer not in (None, 0)
+
+
 class Store:
     """One Redis role: runs scripts and plain commands, and says plainly when it is away."""
 
@@ -291,8 +298,8 @@ class Store:
     ) -> dict[str, Any]:
         """Ask many keys the same; not atomic.
 
-        Where all lie on one server, keys that are not there cost neither side more than their
-        names: sweeps, which look at every shard and mostly find nothing, are to cost little.
+        Where all lie on one server, keys with nothing behind them have no part in the answer:
+        sweeps look at every shard each second, and mostly find nothing.
 
         Args:
             names: The keys.
@@ -310,7 +317,7 @@ class Store:
             return {
                 name: answer
                 for name, answer in zip(names, answers, strict=True)
-                if (any(answer) if isinstance(answer, list) else answer)
+                if says_something(answer)
             }
         parts = [names[at : at + ASKED_AT_ONCE] for at in range(0, len(names), ASKED_AT_ONCE)]
         script = self.script("ask").text

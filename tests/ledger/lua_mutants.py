@@ -156,6 +156,7 @@ def relevant_cases(file: str) -> tuple[Case, ...]:
     elif file in {"turn", "spend"}:
         first = SPEND_CASES
     elif file in {
+        "ask",
         "gcra",
         "slot",
         "unlock",
