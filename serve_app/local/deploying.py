@@ -5,8 +5,10 @@ The service's own process, which stays, so loads neither torch nor Serve.
 
 import argparse
 import logging
+import os
 import signal
 import sys
+import threading
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -77,6 +79,12 @@ def last_line(trace: str) -> str:
     return trace.strip().rpartition("\n")[2]
 
 
+def end_with_the_service() -> None:
+    """End this process when the service closes the pipe that is its standard input, or dies."""
+    os.read(sys.stdin.fileno(), 1)
+    os._exit(1)
+
+
 def main() -> None:
     """Deploy; status 1 where a part does not start."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -87,6 +95,7 @@ def main() -> None:
     arguments = parser.parse_args()
     # Ctrl-C reaches this process too: the service ends it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=end_with_the_service, daemon=True).start()
     ray.init(
         address=arguments.address,
         log_to_driver=False,

@@ -15,11 +15,10 @@ from serve_app.local.processes import descendants
 HEADS = ("raylet", "gcs_server")
 """Nothing of Ray goes on without them, and nothing of Ray starts them again."""
 
-
 QUIET: Mapping[str, str] = {
     # Serve's own 100 ms of both are most of what it takes at rest. The first delays each step of a
-    # start, of a scaling and of a replacement, by a quarter of a second on average; the second is
-    # within the ten seconds after which Ray shows metrics.
+    # start, of a scaling and of a replacement, by a quarter of a second on average; the second adds
+    # at most five seconds to the ten after which Ray shows a metric.
     "RAY_SERVE_CONTROL_LOOP_INTERVAL_S": "0.5",
     "RAY_SERVE_METRICS_EXPORT_INTERVAL_MS": "5000",
     # Each worker looks for signals a hundred times a second, and would note each look.

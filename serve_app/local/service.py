@@ -230,8 +230,8 @@ class LocalService:
         address = ray.get_runtime_context().gcs_address
         command = [*DEPLOY, "--address", address, "--config", str(self._config)]
         command += ["--host", self._host, "--port", str(self._port)]
-        # Its own module and interpreter, no shell.
-        with subprocess.Popen(command, stdin=subprocess.DEVNULL) as deploying:  # noqa: S603
+        # Our own interpreter and module. The pipe tells it when this process has ended.
+        with subprocess.Popen(command, stdin=subprocess.PIPE) as deploying:  # noqa: S603
             while (status := deploying.poll()) is None:
                 if self._is_over():
                     deploying.kill()

@@ -118,6 +118,19 @@ def test_a_start_ends_where_its_deploying_does(
         started._deploy()
 
 
+def test_deploying_ends_with_the_service() -> None:
+    """Ray waits for minutes for a head that has died with the service."""
+    command = [*service.DEPLOY, "--address", "127.0.0.1:1", "--config", str(CONFIG)]
+    command += ["--host", "127.0.0.1", "--port", "1"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        assert process.stdin is not None
+        process.stdin.close()
+        try:
+            assert process.wait(60) == 1
+        finally:
+            process.kill()
+
+
 def test_a_start_says_why_a_part_does_not_start(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
