@@ -150,7 +150,8 @@ class Assets:
             [keys.asset_due(keys.shard_tag(shard)) for shard in range(keys.shards)],
             *("ZRANGEBYSCORE", "-inf", now_ms, "LIMIT", 0, SWEEP_BATCH),
         )
-        return [split_member(raw) for members in found.values() for raw in members]
+        pairs = [split_member(raw) for members in found.values() for raw in members]
+        return [(owner, asset_id) for owner, asset_id in pairs]
 
     async def forget(self, owner: str, asset_id: str) -> None:
         """Drop an expired asset from the indexes, after its bytes are gone."""
