@@ -129,9 +129,9 @@ class _Elements:
             head = self._file.read(_HEAD_BYTES)
             n_id = 9 - head[0].bit_length() if head else 9
             n_size = 9 - head[n_id].bit_length() if len(head) > n_id else 9
-            if n_id > 4 or n_size > 8 or len(head) < n_id + n_size:
-                return
             begin += n_id + n_size
+            if n_id > 4 or n_size > 8 or len(head) < n_id + n_size or begin > end:
+                return
             size = int.from_bytes(head[n_id : n_id + n_size], "big") - (1 << 7 * n_size)
             # One of ones alone is unknown: the file was written as it came.
             is_unknown = size == (1 << 7 * n_size) - 1
@@ -152,7 +152,7 @@ def read_matroska(file: BinaryIO, max_picture: int) -> MatroskaTags:
     """
     elements = _Elements(file)
     segments = (one for one in elements.all() if one.id == _Id.SEGMENT)
-    found, tags, audio, title = MatroskaTags(), list[_Tag](), 0, ""
+    found, said, audio, title = MatroskaTags(), bytearray(), 0, ""
     for part in (part for segment in segments for part in elements.inside(segment)):
         match part.id:
             case _Id.INFO:
@@ -160,9 +160,10 @@ def read_matroska(file: BinaryIO, max_picture: int) -> MatroskaTags:
             case _Id.TRACKS:
                 audio = _first_audio(elements, part)
             case _Id.TAGS:
-                tags += _tags(_Elements(BytesIO(elements.content(part, MAX_TAGS))))
-            case _Id.ATTACHMENTS:
+                said += elements.content(part, MAX_TAGS - len(said))
+            case _Id.ATTACHMENTS if not found.picture:
                 found.picture = _picture(elements, part, max_picture)
+    tags = _tags(_Elements(BytesIO(said)))
     found.texts = _texts([one for one in tags if not one.is_of_part and one.tracks <= {0, audio}])
     if title:
         found.texts.setdefault("title", [title])
@@ -179,9 +180,9 @@ def _first_audio(elements: _Elements, tracks: _Element) -> int:
 
 def _tags(elements: _Elements) -> Iterator[_Tag]:
     n_left = MAX_ITEMS
-    for element in elements.all():
+    for element in (one for one in elements.all() if one.id == _Id.TAG):
         tag = _Tag()
-        for part in elements.inside(element) if element.id == _Id.TAG else ():
+        for part in elements.inside(element):
             if part.id == _Id.TARGETS:
                 _aim(tag, elements, part)
             elif part.id == _Id.SIMPLE_TAG and n_left:

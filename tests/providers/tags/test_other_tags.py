@@ -219,6 +219,8 @@ def test_matroska_s_cover_is_read(tmp_path: Path) -> None:
     assert read_tags(path).cover == cover
     path = with_tags(tmp_path / "b.mka", b"", attachments(notes_txt=PNG, back_png=PNG + b"back"))
     assert read_cover(path) == reader.Cover("image/png", PNG + b"back")
+    two = attachments(cover_png=PNG) + attachments(notes_txt=b"x")
+    assert read_cover(with_tags(tmp_path / "two.mka", b"", two)) == cover
     path = with_tags(tmp_path / "c.mka", b"", attachments(big_png=PNG + bytes(reader.MAX_COVER)))
     assert read_cover(path) is None
 
@@ -239,8 +241,9 @@ def test_millions_of_matroska_tags_cost_little(tmp_path: Path) -> None:
         element("1254c367", element("7373", b"") * 500_000),
         element("1941a469", element("61a7", b"") * 500_000),
         element("1254c367", bytes(1_000_000)),
+        element("1254c367", bytes.fromhex("ec80") * 20_000) * 50,
     ],
-    ids=["size", "tags", "tag", "files", "zeros"],
+    ids=["size", "tags", "tag", "files", "zeros", "tags of voids"],
 )
 def test_odd_matroska_costs_little(tail: bytes, tmp_path: Path) -> None:
     path = tmp_path / "a.mka"
@@ -248,6 +251,16 @@ def test_odd_matroska_costs_little(tail: bytes, tmp_path: Path) -> None:
     begun_s = time.process_time()
     assert read_tags(path).fields == {}
     assert time.process_time() - begun_s < 1.0
+
+
+@pytest.mark.parametrize("size", ["80", "01" + "00" * 7], ids=["a byte", "eight bytes"])
+def test_what_begins_in_a_matroska_element_and_ends_behind_it_is_not_read(
+    size: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "a.mka"
+    info = bytes.fromhex("1549a966827ba9" + size)  # of two bytes, the id of a title
+    path.write_bytes(element("1a45dfa3", b"") + element("18538067", info + b"Not a title"))
+    assert read_tags(path).fields == {}
 
 
 def test_cut_matroska_never_raises(tmp_path: Path) -> None:
