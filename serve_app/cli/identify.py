@@ -286,12 +286,15 @@ def build(folder: Path, tracks: list[Track], *, again: bool = False) -> tuple[in
 def drop_replaced(builder: "FingerprintIndexBuilder", tracks: list[Track]) -> None:
     """Take out as files what is there by a better name, or was moved to where it is there now."""
     here = [(key, absolute(path)) for key, path in tracks if key in builder]
-    replaced = {key_of_file(path) for _, path in here}
-    named: dict[str, list[str]] = {}
-    for key, path in here:
-        named.setdefault(path.name, []).append(key)
-    gone = ((key, file) for key in builder if (file := file_of_key(key)) and file.name in named)
-    pairs = ((key, new) for key, file in gone if not lexists(file) for new in named[file.name])
-    replaced.update(builder.copies(pairs))
+    names = {path.name for _, path in here}
+    files = ((key, file) for key in builder if (file := file_of_key(key)) and file.name in names)
+    # Paths were once kept as below the folder that was named, wherever that was.
+    gone = {key: file for key, file in files if not (file.is_absolute() and lexists(file))}
+    lost = {file.name for file in gone.values()}
+    news = [(key, path) for key, path in here if path.name in lost]
+    sounds = builder.digests([key for key, _ in news] + list(gone))
+    there = {(path.name, sounds[key]) for key, path in news}
+    replaced = {key for key, file in gone.items() if (file.name, sounds[key]) in there}
+    replaced.update(key_of_file(path) for _, path in here)
     if sum(map(builder.remove, replaced - {key for key, _ in here})):
         builder.commit()

@@ -4,17 +4,22 @@ import json
 import shutil
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from models.fingerprint.landmarks import Fingerprint
 from pipelines.audio.decode import DecodeLimits, decode
+from serve_app.cli.identify import build, drop_replaced
 from serve_app.cli.main import app
 from serve_app.composition.files import LocalFiles
 from serve_app.library.library import Library
 from serve_app.library.track import Place, TrackFile
+from serve_app.providers.fingerprints.builder import FingerprintIndexBuilder
 from serve_app.providers.fingerprints.index import FingerprintIndex
 from serve_app.providers.fingerprints.manifest import FILE_NAME
 from tests.data.audio_files import click_track, encode
@@ -104,6 +109,34 @@ def test_a_folder_that_moved_is_indexed_once(music: Path, tmp_path: Path) -> Non
     song = moved / "album" / "Some One - A Song.mp3"
     assert "2 added" in fingerprint(moved)
     assert keys(tmp_path / "data") == {f"file:{path}" for path in (song, intro, lost)}
+
+
+def test_what_was_indexed_as_below_its_folder_is_indexed_once(
+    music: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    song = music / "album" / "Some One - A Song.mp3"
+    monkeypatch.chdir(music)
+    build(
+        LocalFiles(tmp_path / "data").fingerprint_dir, [("file:album/Some One - A Song.mp3", song)]
+    )
+    fingerprint(music)
+    assert keys(tmp_path / "data") == {f"file:{song}"}
+
+
+def test_thousands_of_files_with_one_name_are_followed_in_no_time(tmp_path: Path) -> None:
+    tracks = {
+        root: [Path(root, str(number), "Track 1.mp3") for number in range(2000)]
+        for root in ("/gone", "/moved")
+    }
+    with FingerprintIndexBuilder(tmp_path) as builder:
+        for path in (path for paths in tracks.values() for path in paths):
+            sound = np.array([int(path.parent.name)], np.uint64)
+            builder.add(f"file:{path}", Fingerprint(*[np.zeros(0, np.float32)] * 3, 8, sound))
+        builder.commit()
+        begun_s = time.process_time()
+        drop_replaced(builder, [(f"file:{path}", path) for path in tracks["/moved"]])
+        assert time.process_time() - begun_s < 2.0
+        assert set(builder) == {f"file:{path}" for path in tracks["/moved"]}
 
 
 def test_a_folder_is_indexed_once_and_its_clips_are_named(music: Path, tmp_path: Path) -> None:
