@@ -181,6 +181,8 @@ async def test_json_needs_no_content_type(api: Application, kind: str | None) ->
         ("/v1/similar", b'{"seed": [], "job_id": "job_x"}', "not known here: job_id, seed"),
         ("/v1/similar", b'{"seeds": [{"job": "job_x"}]}', "seeds.0: name one of id, asset_id and"),
         ("/v1/similar", b'{"seeds": [{"job": "job_x"}]}', "not known here: job"),
+        ("/v1/similar", rb'{"\ud800": 1}', "not known here: ?"),
+        ("/v1/similar", rb'{"seeds": [{"\ud800": 1}]}', "job_id; not known here: ?"),
         ("/v1/export", b'{"format": "csv", "tracks": [{"id": "x"}]}', "tracks.0.id: should be the"),
         (
             "/v1/export",
@@ -213,6 +215,7 @@ MANY = [str(n) + "x" * 70 for n in range(9)]
         (f"/v1/audio-features/{DEMO}?fromat=spotify&a,b=1", "fromat, a%2Cb"),
         (f"/spotify/v1/audio-features?ids={DEMO}&market=DE", "market"),
         ("/v1/jobs?a%0d%0aX-Test:%20b=1&%C3%A4=1", "a%0D%0AX-Test%3A%20b, %C3%A4"),
+        ("/v1/jobs?=5&x=1", "x"),
         (f"/v1/jobs?{'=&'.join(MANY)}=", ", ".join(name[:60] for name in MANY[:5])),
         (f"/v1/similar/{DEMO}?model=a&embedding_model=b&tempo_mni=3", "tempo_mni"),
     ],
@@ -223,6 +226,19 @@ async def test_parameters_that_nobody_reads_are_named(
     answer = await api.client().get(path)
     assert answer.status_code in (200, 400, 404), answer.text
     assert answer.headers.get("X-Unknown-Parameters") == unknown
+
+
+async def test_a_repeated_answer_names_unknown_parameters_once(
+    api: Application, demo_audio: bytes
+) -> None:
+    for replayed in (None, "true"):
+        answer = await api.client().post(
+            "/v1/assets/upload?fiel=a",
+            files={"file": ("a.mp3", demo_audio)},
+            headers={"Idempotency-Key": "one-upload"},
+        )
+        assert answer.headers.get("Idempotent-Replayed") == replayed
+        assert answer.headers.get_list("X-Unknown-Parameters") == ["fiel"]
 
 
 async def test_what_is_missing_may_have_come_by_another_name(api: Application) -> None:

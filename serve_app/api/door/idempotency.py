@@ -22,6 +22,7 @@ from starlette.types import Message, Receive, Scope
 from serve_app.api.door.audio_body import body_chunks
 from serve_app.api.door.limits import Door
 from serve_app.api.door.request import authenticate_header, services_of
+from serve_app.api.door.unknown import HEADER as UNKNOWN_PARAMETERS
 from serve_app.domain.errors import (
     BadRequestError,
     ConcurrencyError,
@@ -178,11 +179,16 @@ def was_read_for_nothing(request: Request, response: Response) -> bool:
 
 
 def kept_headers(request: Request, response: Response) -> dict[str, str]:
-    """Give what an answer's headers say of it, and not of the moment, as rate limits do."""
+    """Give what an answer's headers say of it, and not of the moment, as rate limits do.
+
+    Nor of the address: of it each answer says anew what is unknown.
+    """
     named = ("Content-Type", "Content-Disposition")
     about = {name: response.headers[name] for name in named if name in response.headers}
     return about | {
-        name: value for name, value in request.state.headers.items() if name.startswith("X-")
+        name: value
+        for name, value in request.state.headers.items()
+        if name.startswith("X-") and name != UNKNOWN_PARAMETERS
     }
 
 

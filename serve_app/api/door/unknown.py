@@ -38,7 +38,7 @@ def unknown_parameters(request: Request) -> str:
     """Name what the address has that its route does not read, as a header can hold it."""
     known: Parameters = request.app.state.parameters
     route: APIRoute = request.scope["route"]
-    names = [name for name in request.query_params if name not in known[route.unique_id]]
+    names = [name for name in request.query_params if name and name not in known[route.unique_id]]
     return ", ".join(quote(name[:LONGEST], safe="") for name in names[:MOST])
 
 

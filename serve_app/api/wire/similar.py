@@ -104,8 +104,8 @@ class Filters(WireModel):
 def _unknown(body: type[WireModel], sent: Any) -> str:
     """Name what was sent and is no field: what is missing, by a wrong name or in a wrong place."""
     names = sent.keys() - body.model_fields - {OTHER_NAME} if isinstance(sent, dict) else ()
-    told = ", ".join(sorted(names))
-    return f"; not known here: {told[:LONGEST_TOLD]}" if told else ""
+    told = ", ".join(sorted(names))[:LONGEST_TOLD].encode(errors="replace").decode()
+    return f"; not known here: {told}" if told else ""
 
 
 class SeedBody(WireModel):
