@@ -260,11 +260,22 @@ def read_pid_file(folder: Path) -> tuple[int, str] | None:
 
 
 def find_running(folder: Path) -> LocalRedis | None:
-    """Give the server that runs on ``folder``, if its pid file tells of a living one."""
+    """Give the server that runs on ``folder``, if its pid file tells of a living one.
+
+    The file may tell of another's, as that of a folder which was copied while its server ran.
+    """
     last = read_pid_file(folder)
-    if last is not None and is_alive(last[0]) and answers(last[1]):
+    if last is not None and works_in(last[0], folder) and answers(last[1]):
         return LocalRedis(last[1], last[0])
     return None
+
+
+def works_in(pid: int, folder: Path) -> bool:
+    """Tell whether a process lives, and its working directory is this, as Redis has its data's."""
+    try:
+        return Path(f"/proc/{pid}/cwd").samefile(folder)
+    except OSError:
+        return False
 
 
 def find_abandoned(data_dir: Path) -> dict[str, int]:

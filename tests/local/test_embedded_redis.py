@@ -1,6 +1,7 @@
 """Finding, starting and ending a Redis of our own; keys and slots."""
 
 import os
+import shutil
 import signal
 import stat
 import tempfile
@@ -65,6 +66,26 @@ def test_a_server_is_found_again_in_a_folder_of_any_name(folder: Path, name: str
         assert embedded_redis.start(folder / name) == server
         with Redis.from_url(server.url) as redis:
             assert redis.ping()
+    finally:
+        server.stop()
+
+
+def test_a_server_is_not_taken_for_that_of_a_copy_of_its_folder(folder: Path) -> None:
+    server = embedded_redis.start(folder / "data")
+    copied, own = folder / "copy" / "redis-ledger", folder / "data" / "redis-ledger"
+    shutil.copytree(own, copied, ignore=shutil.ignore_patterns("*.sock"))
+    # The starter is dead, as it would be where `afa down` looks for what it left.
+    for place in (own, copied):
+        pid, address = (own / "redis.pid").read_text().split()[:2]
+        write_private(place / "redis.pid", f"{pid}\n{address}\n{2**22 + 1} gone\n")
+    try:
+        assert embedded_redis.find_abandoned(folder / "copy") == {}
+        assert embedded_redis.find_abandoned(folder / "data") == {"redis-ledger": server.pid}
+        other = embedded_redis.start(folder / "copy")
+        assert other.url != server.url
+        other.stop()
+        write_private(own / "redis.pid", f"{os.getpid()}\n{address}\n{2**22 + 1} gone\n")
+        assert embedded_redis.find_abandoned(folder / "data") == {}  # another has the pid
     finally:
         server.stop()
 
