@@ -27,6 +27,7 @@ from models.tonality.chordnet import NO_CHORD
 from models.tonality.key import HOP_LENGTH as CHROMA_HOP_LENGTH
 from models.tonality.key import SAMPLE_RATE as CHROMA_SAMPLE_RATE
 from pipelines.analysis.rhythm.beats import ATTACK_S, BeatEvidence
+from pipelines.analysis.tonality.chords import ChordEvidence
 
 CHROMA_RATE = CHROMA_SAMPLE_RATE / CHROMA_HOP_LENGTH
 """Chroma frames a second."""
@@ -123,7 +124,7 @@ def estimate_rhythm(
         change = chord_change(chords.probabilities, chords.times_s, heard)
         changes.append((_CHORDS_WEIGHT, change))
     of_beats = None if levels_db is None else _levels_of_beats(levels_db, beats)
-    is_drums = chords is not None and bool(chords.probabilities[:, NO_CHORD].mean() > _DRUMS)
+    is_drums = chords is not None and _are_alone(chords, heard)
     odds = downbeat_odds(evidence.fine, frames)
     bars = find_bars(odds, changes, of_beats, is_drums=is_drums)
     return Rhythm(
@@ -134,6 +135,11 @@ def estimate_rhythm(
         time_signature=bars.metre,
         time_signature_confidence=bars.confidence,
     )
+
+
+def _are_alone(chords: ChordEvidence, heard: NDArray[np.float64]) -> bool:
+    """Whether the beats are of drums alone; silence around them has no chord either."""
+    return bool(np.interp(heard, chords.times_s, chords.probabilities[:, NO_CHORD]).mean() > _DRUMS)
 
 
 def weigh_alternatives(evidence: BeatEvidence, tempo: float) -> list[tuple[float, float]]:

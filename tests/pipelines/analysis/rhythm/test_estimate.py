@@ -8,6 +8,7 @@ import pytest
 from models.rhythm.decoder import BeatSpace, grid_likelihood
 from models.rhythm.network import FRAME_RATE, TEMPI
 from models.rhythm.tempo import TempoRange
+from models.tonality.chordnet import NO_CHORD
 from pipelines.analysis.rhythm.beats import BeatEvidence
 from pipelines.analysis.rhythm.estimate import (
     CHROMA_RATE,
@@ -233,6 +234,19 @@ def test_where_a_grid_is_halved_chords_begin_on_its_beats(offset: int) -> None:
     assert rhythm.tempo == pytest.approx(100, rel=0.01)
     distance = np.abs(rhythm.beats[:, None] - quick[offset::2]).min(axis=1)
     assert np.mean(distance < 0.07) > 0.9
+
+
+def test_silence_around_music_is_not_taken_for_drums() -> None:
+    beats = np.arange(40.4, 60, 0.5)
+    evidence = with_chords(activations(beats, 60, 2), beats[::2] + 0.03, 60)
+    assert evidence.chords is not None
+    of_music = evidence.chords.chords
+    no_chord = np.log(np.eye(25)[NO_CHORD] + 1e-4).astype(np.float32)
+    is_silent = evidence.chords.times_s[:, None] < 40
+    silent = replace(evidence.chords, chords=np.where(is_silent, no_chord, of_music))
+    assert estimate_rhythm(replace(evidence, chords=silent)).time_signature == 2
+    drums = replace(evidence.chords, chords=np.broadcast_to(no_chord, of_music.shape))
+    assert estimate_rhythm(replace(evidence, chords=drums)).time_signature == 4
 
 
 @pytest.mark.parametrize("phase", range(4))
