@@ -73,7 +73,8 @@ def of_ports(settings: Settings, files: LocalFiles) -> Iterator[Finding]:
     session = files.read_session()
     if session is None and files.session_path.exists():
         remedy = "end the processes of the service, if any run, and `afa up` writes it anew"
-        yield fault("ports", f"{files.session_path} is torn: no command finds the service", remedy)
+        found = f"{files.session_path} is torn, or another folder's: no command finds the service"
+        yield fault("ports", found, remedy)
     service = remaining(files).get("service")
     if session is not None and service is not None:
         yield from of_service(session, service)

@@ -124,17 +124,23 @@ def lock_start(files: LocalFiles) -> int:
 def note_start(lock: int, pid: int) -> None:
     """Write down which process a start goes on in, for `down` and `status`."""
     os.ftruncate(lock, 0)
-    os.pwrite(lock, f"{pid} {birth(pid)}".encode(), 0)
+    os.pwrite(lock, f"{pid} {os.fstat(lock).st_ino} {birth(pid)}".encode(), 0)
 
 
 def starting(files: LocalFiles) -> int | None:
-    """Give the process of a start that is under way, if there is one."""
+    """Give the process of a start that is under way, if there is one.
+
+    A copy of the folder has the words, but in another file. Those of an older afa tell of none.
+    """
     try:
-        pid, _, born = files.lock_path.read_text(encoding="utf-8").partition(" ")
+        words = files.lock_path.read_text(encoding="utf-8").split()
+        own = files.lock_path.stat().st_ino
     except (FileNotFoundError, NotADirectoryError):
         return None
-    is_under_way = bool(born) and birth(int(pid)) == born
-    return int(pid) if is_under_way and remaining(files).get("service") != int(pid) else None
+    match words:
+        case [pid, file, *born] if file == str(own) and birth(int(pid)) == " ".join(born):
+            return int(pid) if remaining(files).get("service") != int(pid) else None
+    return None
 
 
 def check_folder(data_dir: Path) -> None:

@@ -202,13 +202,22 @@ class LocalFiles:
             write_private(path, secrets.token_hex(32))
         return path.read_text(encoding="utf-8").strip()
 
+    @property
+    def folder_id(self) -> str:
+        """What a copy of the data folder has not in common with it."""
+        status = self.data_dir.stat()
+        return f"{status.st_dev}:{status.st_ino}"
+
     def read_session(self) -> dict[str, Any] | None:
-        """Give the session of a running service, if there is one; a torn file tells of none."""
+        """Give the session of a running service, if there is one.
+
+        A torn file tells of none, nor does that of a folder which was copied while its service ran.
+        """
         try:
             session: dict[str, Any] = json.loads(self.session_path.read_text(encoding="utf-8"))
         except (FileNotFoundError, NotADirectoryError, ValueError):
             return None
-        return session
+        return None if session.get("folder", self.folder_id) != self.folder_id else session
 
 
 def make_private(folder: Path) -> None:

@@ -148,6 +148,7 @@ class LocalService:
         left = {f"redis-{pid}": pid for redis in self._redis if (pid := redis.left_pid) is not None}
         pids = {"service": os.getpid(), **descendants(os.getpid()), **left}
         session = {
+            "folder": self._files.folder_id,
             "url": self.url,
             "metrics": self._metrics_url,
             "keys": {tier: self._keys[tier] for tier in SOLD},

@@ -256,10 +256,33 @@ def test_a_start_that_has_come_to_its_end_is_none(
     files.session_path.write_text(json.dumps(session))
     assert service.starting(files) is None
     files.session_path.unlink()
-    files.lock_path.write_text(f"{sleeper.pid} another boot 7")
+    own = files.lock_path.stat().st_ino
+    files.lock_path.write_text(f"{sleeper.pid} {own} {born}")
+    assert service.starting(files) == sleeper.pid
+    files.lock_path.write_text(f"{sleeper.pid} {own} another-boot 7")
     assert service.starting(files) is None
     files.lock_path.write_text("")  # of an older afa
     assert service.starting(files) is None
+
+
+def test_down_of_a_copied_folder_leaves_the_service_of_the_first(
+    tmp_path: Path, sleeper: subprocess.Popen[bytes]
+) -> None:
+    files = LocalFiles(tmp_path / "data")
+    files.data_dir.mkdir()
+    lock = service.lock_start(files)
+    service.note_start(lock, sleeper.pid)
+    os.close(lock)
+    births = {sleeper.pid: birth(sleeper.pid)}
+    session = {"folder": files.folder_id, "pids": {"service": sleeper.pid}, "births": births}
+    for is_ready in (False, True):
+        if is_ready:
+            files.session_path.write_text(json.dumps(session))
+        copy = shutil.copytree(files.data_dir, tmp_path / f"copy{is_ready}")
+        done = runner.invoke(app, ["down", "--data-dir", str(copy)])
+        assert done.output.split() == ["not", "running"]
+    assert sleeper.poll() is None
+    assert service.remaining(files) == {"service": sleeper.pid}
 
 
 @pytest.mark.parametrize("name", ["AFA_REDIS_URL", "AFA_CACHE_URL"])

@@ -1,5 +1,7 @@
 """What must last lies where every node sees it."""
 
+import json
+import shutil
 from pathlib import Path
 from secrets import token_hex
 
@@ -65,6 +67,17 @@ def test_a_torn_session_tells_of_no_service(tmp_path: Path) -> None:
     files = LocalFiles(tmp_path)
     files.session_path.write_text('{"url": "http://127.0.0.1:80')
     assert files.read_session() is None
+
+
+def test_the_session_of_a_folder_is_not_that_of_its_copy(tmp_path: Path) -> None:
+    files = LocalFiles(tmp_path / "data")
+    files.data_dir.mkdir()
+    session = {"folder": files.folder_id, "pids": {}}
+    files.session_path.write_text(json.dumps(session))
+    shutil.copytree(files.data_dir, tmp_path / "copy")
+    assert LocalFiles(tmp_path / "copy").read_session() is None
+    files.data_dir.rename(tmp_path / "moved")
+    assert LocalFiles(tmp_path / "moved").read_session() == session
 
 
 def test_the_example_of_a_nodes_settings_is_refused_until_it_is_filled_in(

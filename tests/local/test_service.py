@@ -236,6 +236,7 @@ def test_a_redis_that_a_killed_start_left_is_told_and_ends_with_the_others(
         session = started._files.read_session()
         assert session is not None
         assert left.pid in session["pids"].values()
+        assert session["folder"] == started._files.folder_id
     finally:
         started.stop()
     assert find_running(short_folder / "redis-ledger") is None
