@@ -99,7 +99,7 @@ class FingerprintIndexBuilder:
         segments = {entry.name: Segment(self._folder / entry.name) for entry in self._entries}
         places = {key: self._where[key] for key in keys}
         return {
-            key: hashlib.sha256(segments[name].subfingerprints.of(i)).digest()
+            key: hashlib.sha256(segments[name].subfingerprints.of(i).tobytes()).digest()
             for key, (name, i) in places.items()
         }
 
