@@ -203,10 +203,9 @@ class LocalFiles:
         return path.read_text(encoding="utf-8").strip()
 
     @property
-    def folder_id(self) -> str:
-        """What a copy of the data folder has not in common with it."""
-        status = self.data_dir.stat()
-        return f"{status.st_dev}:{status.st_ino}"
+    def folder_id(self) -> int:
+        """What a copy of the data folder has not in common with it: the number of its inode."""
+        return self.data_dir.stat().st_ino
 
     def read_session(self) -> dict[str, Any] | None:
         """Give the session of a running service, if there is one.
