@@ -16,6 +16,7 @@ from typing import Any, cast
 import pyarrow as pa
 import ray
 from ray.data import ActorPoolStrategy, DataContext
+from ray.util.placement_group import placement_group, remove_placement_group
 
 from pipelines.analysis.features import from_json
 from serve_app.backfill.destination import ERRORS_FOLDER, TRACKS_FOLDER, Destination
@@ -93,15 +94,13 @@ def actors_for(n: int, n_cpus: int) -> Actors:
 
 
 def has_room(actors: Actors) -> bool:
-    """Tell whether the connected cluster has room for one of them now, by what is free in all."""
-    end_s = time.monotonic() + SETTLED_S
-    while True:
-        free = ray.available_resources()  # type: ignore[no-untyped-call]
-        if free.get("CPU", 0) >= actors.n_cpus and free.get("GPU", 0) >= actors.n_gpus:
-            return True
-        if time.monotonic() > end_s:
-            return False
-        time.sleep(0.1)
+    """Tell whether the connected cluster has room for one of them now."""
+    # By what is free in all there may seem to be, where two nodes have half a card each.
+    room = placement_group([{"CPU": actors.n_cpus, "GPU": actors.n_gpus}])
+    try:
+        return room.wait(SETTLED_S)
+    finally:
+        remove_placement_group(room)
 
 
 @dataclass(slots=True)
@@ -136,6 +135,7 @@ class Backfill:
         options: HearerOptions,
         actors: Actors,
         tell: Callable[[Report], None],
+        tell_waiting: Callable[[], None],
     ) -> None:
         """Prepare a run.
 
@@ -145,10 +145,12 @@ class Backfill:
             options: What the actors are made with.
             actors: How many.
             tell: Called after every step.
+            tell_waiting: Called where files are to be heard and there is no room yet for an actor.
         """
         self._library, self._entries = library, Entries(library)
         self._destination = destination
         self._options, self._actors, self._tell = options, actors, tell
+        self._tell_waiting = tell_waiting
         self._made_by = models_name(ids_by_role(options.embedding.cards()))
         self._waiting: dict[str, list[Row]] = {TRACKS_FOLDER: [], ERRORS_FOLDER: []}
         self._written_s = time.monotonic()
@@ -212,6 +214,8 @@ class Backfill:
         return heard_row(source, file, track.track_id, track.identity, whole)
 
     def _answers(self, todo: Sequence[Found]) -> Iterator[list[dict[str, Any]]]:
+        if not has_room(self._actors):
+            self._tell_waiting()
         context = DataContext.get_current()
         context.enable_progress_bars = False
         context.memory_usage_poll_interval_s = None  # reads every page of the actor, each second

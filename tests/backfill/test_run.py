@@ -28,6 +28,7 @@ def backfill(folder: Path, place: Place) -> Backfill:
         HearerOptions(place, options, options, folder / "no", folder / "none"),
         Actors(1, 1, 0),
         lambda _: None,
+        lambda: None,
     )
 
 

@@ -9,7 +9,9 @@ from threading import Timer
 
 import pyarrow.dataset as ds
 import pytest
+import ray
 
+from serve_app.backfill.run import Actors, has_room
 from tests.conftest import REPOSITORY
 
 DEMO = REPOSITORY / "serve_app" / "data" / "demo.mp3"
@@ -65,3 +67,53 @@ def test_a_run_for_which_there_is_no_room_says_that_it_waits(tmp_path: Path) -> 
             run.send_signal(signal.SIGINT)
             run.stderr.read()
     assert (has_told, run.returncode) == (True, 130)
+
+
+@pytest.mark.ray
+def test_a_run_that_has_nothing_to_hear_waits_for_no_room(tmp_path: Path) -> None:
+    music, out = tmp_path / "music", tmp_path / "out"
+    music.mkdir()
+    (music / "none.mp3").write_bytes(b"nothing to hear")
+    told = [
+        subprocess.run(
+            [*COMMAND, str(music), "--out", str(out), "--cpus", cpus],
+            capture_output=True,
+            text=True,
+            check=False,
+            env=os.environ | {"AFA_DATA_DIR": str(tmp_path / "data"), "AFA_DEVICE": "cpu"},
+        )
+        for cpus in ("1", "999")
+    ]
+    assert [run.returncode for run in told] == [0, 0], told
+    assert "1 there before" in told[1].stdout
+    assert "waiting" not in told[0].stderr + told[1].stderr
+
+
+@pytest.mark.ray
+def test_parts_of_cards_that_are_free_make_no_room_for_a_card(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    ray.init(
+        address="local",
+        include_dashboard=False,
+        log_to_driver=False,
+        num_cpus=2,
+        num_gpus=3,
+        _node_ip_address="127.0.0.1",
+    )
+    try:
+
+        @ray.remote(num_cpus=0)
+        class Replica:
+            def is_there(self) -> bool:
+                return True
+
+        assert has_room(Actors(1, 2, 1))
+        assert not has_room(Actors(1, 3, 1))
+        replicas = [Replica.options(num_gpus=0.6).remote() for _ in range(3)]
+        assert all(ray.get([replica.is_there.remote() for replica in replicas]))
+        assert ray.available_resources()["GPU"] > 1
+        assert not has_room(Actors(1, 1, 1))
+    finally:
+        ray.shutdown()

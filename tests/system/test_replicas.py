@@ -278,7 +278,12 @@ def test_a_backfill_hears_a_file_once_and_goes_on_where_it_was(
 
     def run() -> Report:
         backfill = Backfill(
-            library, Destination(str(out)), options, Actors(1, 1, 0), lambda _: None
+            library,
+            Destination(str(out)),
+            options,
+            Actors(1, 1, 0),
+            lambda _: None,
+            lambda: pytest.fail("there is room"),
         )
         backfill.run(list(Folder(music).find()))
         return backfill.report

@@ -181,13 +181,7 @@ def _run(
 
     from serve_app.backfill.destination import DestinationError
     from serve_app.backfill.hearer import HearerOptions
-    from serve_app.backfill.run import (
-        Backfill,
-        NodeFullError,
-        OtherCheckpointsError,
-        actors_for,
-        has_room,
-    )
+    from serve_app.backfill.run import Backfill, NodeFullError, OtherCheckpointsError, actors_for
 
     profile = profile_of(config)
     served, published = files.served(settings), files.checkpoints_url(settings)
@@ -206,17 +200,19 @@ def _run(
         shown("hearing", len(listed)) as show,
     ):
         actors = actors_for(*wanted)
-        if not has_room(actors):
-            errors.print(
-                f"waiting: an actor takes {actors.n_cpus:g} CPU and {actors.n_gpus:g} GPU (--cpus),"
-                " and so much is not free; a service on the cluster holds what its Serve file says",
-                highlight=False,
-            )
 
         def tell(report: "Report") -> None:
             show(report.n_done, report.heard, f", {report.errors} errors")
 
-        run = Backfill(library, destination, options, actors, tell)
+        def tell_waiting() -> None:
+            errors.print(
+                f"waiting: an actor takes {actors.n_cpus:g} CPU and {actors.n_gpus:g} GPU (--cpus),"
+                " and so much is free on no node; a service on the cluster holds what its Serve file"
+                " says",
+                highlight=False,
+            )
+
+        run = Backfill(library, destination, options, actors, tell, tell_waiting)
         try:
             run.run(listed)
         except KeyboardInterrupt:
