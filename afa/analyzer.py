@@ -27,12 +27,12 @@ class Analyzer:
     Raises:
         ModelError: A checkpoint is not known, not here, or not what its card says; or one is named
             while a card of the operator's is malformed.
-        MachineError: There is no such device.
+        MachineError: There is no such device, it broke, or it has no memory for the networks.
     """
 
     def __init__(self, device: str | None = None, models: Mapping[str, str] | None = None) -> None:
         from afa.cards import known_cards, usable_cards
-        from afa.device import device_here
+        from afa.device import device_here, loading
         from configs.settings import Settings
         from models.checkpoints.cache import CheckpointError
         from pipelines.analysis import embedding, mood, spectral
@@ -47,12 +47,13 @@ class Analyzer:
         known = known_cards if models else usable_cards
         try:
             cards = choose_cards(known(model_dir), settings.model_licences, models)
-            self._spectral = spectral.build(cards, model_dir, self.device)
-            self._embedding = embedding.build(cards, model_dir, self.device)
-            trunks = self._embedding.models
-            described = mood.build(cards, model_dir, self.device, loaded=trunks)
-            self._described = Both(described, self._embedding)
-            try_all(dict.fromkeys((*trunks, *described.models)))
+            with loading():
+                self._spectral = spectral.build(cards, model_dir, self.device)
+                self._embedding = embedding.build(cards, model_dir, self.device)
+                trunks = self._embedding.models
+                described = mood.build(cards, model_dir, self.device, loaded=trunks)
+                self._described = Both(described, self._embedding)
+                try_all(dict.fromkeys((*trunks, *described.models)))
         except (CardError, CheckpointError) as error:
             raise ModelError(str(error)) from error
         except DeviceFaultError as error:
@@ -62,20 +63,26 @@ class Analyzer:
         """Analyse a file.
 
         Raises:
-            AudioError: It cannot be read or analysed.
+            AudioError: It cannot be read or analysed, or the device has no memory for it.
             MachineError: The device broke.
         """
-        from afa.device import on_device
+        from afa.device import no_memory_for, on_device
         from afa.reading import read
         from pipelines.analysis.merge import merge
+        from pipelines.batching.device import is_out_of_memory
         from pipelines.batching.steps import run_on
         from pipelines.batching.upload import bring
 
         waveform = read(Path(path))
-        with on_device():
-            track = bring(waveform, self.device)
-            rhythm_and_key = run_on(self._spectral, track)
-            mood, vector = run_on(self._described, track)
+        try:
+            with on_device():
+                track = bring(waveform, self.device)
+                rhythm_and_key = run_on(self._spectral, track)
+                mood, vector = run_on(self._described, track)
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+            raise no_memory_for(Path(path)) from error
         return Track.of(Path(path), merge(waveform.duration_s, rhythm_and_key, mood, vector))
 
     def stream(self, paths: Iterable[PathName]) -> Iterator[Track | AudioError]:

@@ -3,11 +3,12 @@
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import torch
 
-from afa.errors import MachineError
-from pipelines.batching.device import is_device_fault
+from afa.errors import AudioError, MachineError
+from pipelines.batching.device import is_device_fault, is_out_of_memory
 
 
 def resolve_device(device: str) -> torch.device:
@@ -68,3 +69,24 @@ def on_device() -> Iterator[None]:
             raise
         reason, *_ = str(error).split("\n")
         raise MachineError(f"the device broke: {reason}") from error
+
+
+@contextmanager
+def loading() -> Iterator[None]:
+    """Bring networks to a device.
+
+    Raises:
+        MachineError: It broke, or has no memory for them.
+    """
+    try:
+        with on_device():
+            yield
+    except RuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
+        raise MachineError("the device has no memory for the networks") from error
+
+
+def no_memory_for(path: Path) -> AudioError:
+    """Make the error of a file for which the device has no memory."""
+    return AudioError(path, "audio_too_long", "the device has no memory for it beside what it has")

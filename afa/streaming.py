@@ -15,11 +15,13 @@ from typing import TypeVar
 
 import torch
 
+from afa.device import no_memory_for
 from afa.errors import AudioError, MachineError
 from afa.reading import read
 from pipelines.audio.waveform import Waveform
 from pipelines.batching.backfill import backfill
 from pipelines.batching.batcher import DeviceFaultError
+from pipelines.batching.device import is_out_of_memory
 from pipelines.batching.runner import BatchedStep
 from pipelines.batching.steps import Prepared, Step
 
@@ -54,6 +56,8 @@ def stream(
     try:
         while (item := done.get()) is not None:
             path, outcome = item
+            if isinstance(outcome, Exception) and is_out_of_memory(outcome):
+                outcome = no_memory_for(path)
             if isinstance(outcome, Exception) and not isinstance(outcome, AudioError):
                 raise outcome
             yield path, outcome

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from typer.testing import CliRunner
 
 import afa
 from afa import streaming
+from pipelines.batching.upload import bring
 from serve_app.cli.main import app
 from tests.conftest import DEMO_TRACK, REPOSITORY
 from tests.data.audio_files import click_track, encode, write_wav
@@ -251,6 +253,38 @@ def test_a_device_that_breaks_is_told(
     monkeypatch.setattr("pipelines.batching.device.bring", lost)
     with pytest.raises(afa.MachineError, match="GPU is lost"):
         next(analyzer.stream(clips))
+
+
+def test_a_file_for_which_the_device_has_no_memory_fails_alone(
+    analyzer: afa.Analyzer, clips: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    brought: list[int] = []
+
+    def full(*args: Any, **options: Any) -> Any:
+        brought.append(1)
+        if len(brought) == 1:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 GiB.")
+        return bring(*args, **options)
+
+    monkeypatch.setattr("pipelines.batching.upload.bring", full)
+    with pytest.raises(afa.AudioError, match="no memory for it") as told:
+        analyzer.analyze(clips[0])
+    assert told.value.code == "audio_too_long"
+    brought.clear()
+    monkeypatch.setattr("pipelines.batching.device.bring", full)
+    outcomes = list(analyzer.stream(clips))
+    assert len(outcomes) == len(clips) > 1
+    (failed,) = [one for one in outcomes if isinstance(one, afa.AudioError)]
+    assert failed.code == "audio_too_long"
+
+
+def test_a_device_without_memory_for_the_networks_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_args: object, **_options: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB.")
+
+    monkeypatch.setattr(torch.nn.Module, "to", full)
+    with pytest.raises(afa.MachineError, match="no memory for the networks"):
+        afa.Analyzer()
 
 
 def test_without_checkpoints_the_command_that_fetches_them_is_named(

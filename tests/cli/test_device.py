@@ -45,6 +45,21 @@ def test_a_command_tells_of_a_device_that_is_not_there(words: list[str], clip: P
     assert line.startswith(f"afa: {TOLD}")
 
 
+@pytest.mark.parametrize("words", [["analyze", "--here", "--jobs", "1"], ["embed"]])
+def test_a_command_tells_of_a_device_without_memory_for_the_networks(
+    words: list[str], clip: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AFA_DEVICE", "cpu")
+
+    def full(*_args: object, **_options: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB.")
+
+    monkeypatch.setattr(torch.nn.Module, "to", full)
+    told = CliRunner().invoke(app, [*words, str(clip)])
+    assert told.exit_code == 1
+    assert told.stderr == "afa: the device has no memory for the networks\n"
+
+
 def test_so_does_the_check_of_a_network() -> None:
     told = CliRunner().invoke(app, ["models", "check", "afa-beats-3"])
     assert told.exit_code == 1

@@ -74,9 +74,9 @@ def load(config: Path | None) -> "BatchedStep[Described]":
     Raises:
         CardError: The file names a checkpoint that is not known or not allowed.
         CheckpointError: One is not on this machine, or not what its card says.
-        MachineError: There is no such device.
+        MachineError: There is no such device, it broke, or it has no memory for them.
     """
-    from afa.device import device_here
+    from afa.device import device_here, loading
     from pipelines.analysis import mood_and_embedding
     from pipelines.batching.runner import BatchedStep
     from serve_app.composition.execution import execution_on
@@ -85,9 +85,10 @@ def load(config: Path | None) -> "BatchedStep[Described]":
     options = profile.model_options(profile.embedding, Settings())
     device = device_here(options.device)
     execution = execution_on(device, options)
-    step = mood_and_embedding.build(
-        options.cards(), options.model_dir, device, options.max_windows, execution
-    )
+    with loading():
+        step = mood_and_embedding.build(
+            options.cards(), options.model_dir, device, options.max_windows, execution
+        )
     return BatchedStep(step, device, options.batch_windows, max_batch_bytes=options.batch_mib << 20)
 
 

@@ -36,14 +36,15 @@ def load_analyzer(
 
 def _load(max_windows: int, config: Path | None, *, is_partial: bool) -> "LocalAnalyzer":
     # These imports take a second, so commands that hear nothing do without.
-    from afa.device import device_here
+    from afa.device import device_here, loading
     from pipelines.local import LocalAnalyzer
 
     profile = profile_of(config)
     options = profile.model_options(profile.embedding, Settings())
     device = device_here(options.device)
     excerpt = Excerpt() if is_partial else None
-    return LocalAnalyzer(options.cards(), options.model_dir, device, max_windows, excerpt)
+    with loading():
+        return LocalAnalyzer(options.cards(), options.model_dir, device, max_windows, excerpt)
 
 
 def start_worker(max_windows: int, config: Path | None, is_partial: bool) -> None:

@@ -80,14 +80,17 @@ def step_of(model_id: str, settings: Settings, device: "torch.device") -> "Embed
         CardError: It is not known, not allowed, or no embedding.
         CheckpointError: It is not on this machine, or not what its card says.
         DeviceFaultError: The device is broken, or too small for it.
+        MachineError: Likewise.
     """
     from afa.cards import known_cards
+    from afa.device import loading
     from pipelines.analysis.embedding import build
     from pipelines.analysis.networks.checkpoint_model import try_all
 
     model_dir = settings.resolved_model_dir()
     chosen = {"embedding": model_id}
     cards = choose_cards(known_cards(model_dir), settings.model_licences, chosen)
-    step = build({"embedding": cards["embedding"]}, model_dir, device)
-    try_all(step.models)
+    with loading():
+        step = build({"embedding": cards["embedding"]}, model_dir, device)
+        try_all(step.models)
     return step
