@@ -98,7 +98,7 @@ def has_room(actors: Actors) -> bool:
     # By what is free in all there may seem to be, where two nodes have half a card each.
     room = placement_group([{"CPU": actors.n_cpus, "GPU": actors.n_gpus}])
     try:
-        return room.wait(SETTLED_S)
+        return bool(room.wait(SETTLED_S))
     finally:
         remove_placement_group(room)
 

@@ -207,7 +207,7 @@ def _run(
         def tell_waiting() -> None:
             errors.print(
                 f"waiting: an actor takes {actors.n_cpus:g} CPU and {actors.n_gpus:g} GPU (--cpus),"
-                " and so much is free on no node; a service on the cluster holds what its Serve file"
+                " and no node has so much free; a service on the cluster holds what its Serve file"
                 " says",
                 highlight=False,
             )
