@@ -12,7 +12,7 @@ from afa.errors import MachineError
 from models.checkpoints.cache import pull
 from models.checkpoints.cards import ModelCard
 from pipelines.local import LocalAnalyzer
-from serve_app.cli.analysis import loaded
+from serve_app.cli.analysis import analyze, loaded
 from serve_app.cli.extractors import keyfinder
 from serve_app.cli.library import workers
 from serve_app.cli.library.workers import WorkersEngine
@@ -94,6 +94,25 @@ def test_a_device_that_breaks_ends_an_analysis_at_the_first_file(
     told = CliRunner().invoke(app, ["analyze", "--here", "--jobs", "1", str(clip), str(clip)])
     assert told.exit_code == 1
     assert told.stderr == "afa: the device broke: CUDA error: unspecified launch failure\n"
+
+
+def test_a_device_that_breaks_in_a_worker_is_not_tried_with_every_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AFA_DEVICE", "cpu")
+    monkeypatch.setattr(analyze, "analyse_one", breaks_once)
+    files = [tmp_path / f"{n}.ogg" for n in range(50)]
+    for file in files:
+        file.touch()
+    told = CliRunner().invoke(app, ["analyze", "--here", "--jobs", "2", *map(str, files)])
+    assert told.exit_code == 1
+    assert told.stderr == "afa: the device broke\n"
+    assert sum(file.stat().st_size > 0 for file in files) < 10
+
+
+def breaks_once(name: str, _within: Any) -> None:
+    Path(name).write_text("heard")
+    raise MachineError("the device broke")
 
 
 def test_a_worker_of_a_scan_tells_that_its_device_broke(

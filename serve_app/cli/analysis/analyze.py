@@ -309,6 +309,7 @@ def in_processes(n_workers: int, loading: tuple[int, Path | None, bool]) -> Anal
                 try:
                     outcome: TrackFeatures | Exception = future.result()
                 except (*OF_ALL, LoadingError, BrokenProcessPool):
+                    pool.shutdown(cancel_futures=True)
                     raise
                 except Exception as error:  # noqa: BLE001  one file must not end the run
                     outcome = error
