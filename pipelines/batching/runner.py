@@ -200,7 +200,10 @@ class BatchedStep(Generic[R]):
             return self.device.prepare(waveform, work, is_mono=is_mono)
 
     async def complete(self, prepared: Prepared) -> R:
-        """Analyse one track that has been prepared; errors as in `run`."""
+        """Analyse one track that has been prepared.
+
+        Errors are those of `run`; but that the device has no memory for it is told as torch does.
+        """
         with self._in_use():
             return await self._complete(await self._with_windows(prepared), self.step)
 
