@@ -6,7 +6,6 @@ The service's own process, which stays, so loads neither torch nor Serve.
 import argparse
 import logging
 import os
-import signal
 import sys
 import threading
 import time
@@ -93,8 +92,6 @@ def main() -> None:
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--config", type=Path, required=True)
     arguments = parser.parse_args()
-    # Ctrl-C reaches this process too: the service ends it.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=end_with_the_service, daemon=True).start()
     ray.init(
         address=arguments.address,

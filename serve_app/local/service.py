@@ -231,14 +231,18 @@ class LocalService:
         address = ray.get_runtime_context().gcs_address
         command = [*DEPLOY, "--address", address, "--config", str(self._config)]
         command += ["--host", self._host, "--port", str(self._port)]
-        # Our own interpreter and module. The pipe tells it when this process has ended.
-        with subprocess.Popen(command, stdin=subprocess.PIPE) as deploying:  # noqa: S603
+        # Our own interpreter and module. The pipe tells it when this process has ended; no Ctrl-C
+        # reaches another session.
+        with subprocess.Popen(  # noqa: S603
+            command, stdin=subprocess.PIPE, start_new_session=True
+        ) as deploying:
             while (status := deploying.poll()) is None:
                 if self._is_over():
                     deploying.kill()
                     return
                 time.sleep(POLL_S)
-        if status:
+        # Whoever ends a service may end all its processes, and this one first.
+        if status and not self._is_over():
             raise NotStartedError("not every part was deployed")
 
     def _wait_ready(self) -> None:

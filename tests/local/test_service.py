@@ -118,6 +118,29 @@ def test_a_start_ends_where_its_deploying_does(
         started._deploy()
 
 
+def test_a_ctrl_c_does_not_reach_the_deploying(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = LocalService(Settings(data_dir=tmp_path), "127.0.0.1", 1, CONFIG, lambda: False)
+    monkeypatch.setitem(sys.modules, "ray", RAY)
+    fails_here = "import os; raise SystemExit(os.getpgrp() != os.getpid())"
+    monkeypatch.setattr(service, "DEPLOY", (sys.executable, "-c", fails_here))
+    started._deploy()
+
+
+def test_a_deploying_that_is_ended_together_with_the_service_did_not_fail(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By itself systemd sends SIGTERM to all processes of a unit."""
+    signals = tmp_path / "signals"
+    started = LocalService(Settings(data_dir=tmp_path), "127.0.0.1", 1, CONFIG, signals.exists)
+    monkeypatch.setitem(sys.modules, "ray", RAY)
+    monkeypatch.setattr(service, "POLL_S", 1.0)
+    ends = f"import pathlib; pathlib.Path({str(signals)!r}).touch(); raise SystemExit(1)"
+    monkeypatch.setattr(service, "DEPLOY", (sys.executable, "-c", ends))
+    started._deploy()
+
+
 def test_deploying_ends_with_the_service() -> None:
     """Ray waits for minutes for a head that has died with the service."""
     command = [*service.DEPLOY, "--address", "127.0.0.1:1", "--config", str(CONFIG)]
