@@ -196,9 +196,17 @@ def test_every_primary_of_a_cluster_is_looked_at(
             wait_for(lambda: node.cluster("INFO")["cluster_state"] == "ok")
         url = f"redis+cluster://127.0.0.1:{port}"
         status, told = consult(monkeypatch, tmp_path, AFA_REDIS_URL=url)
+        as_a_server = f"redis://127.0.0.1:{port}"
+        _, told_else = consult(monkeypatch, tmp_path, AFA_REDIS_URL=as_a_server)
+        refused = runner.invoke(app, ["up", "--port", str(embedded_redis.free_port())])
     finally:
         process.kill()
         process.wait()
+    assert "or a node of one" not in told
+    # Its scripts would see the keys of several slots, and be refused.
+    assert "ledger     is a Redis Cluster, or a node of one" in told_else
+    assert refused.exit_code == 1
+    assert "AFA_REDIS_URL: is a Redis Cluster" in refused.output
     assert status == 1
     assert f"ledger     127.0.0.1:{port}: appendonly is no" in told
     assert f"ledger     127.0.0.1:{port}: has no replica" in told

@@ -38,6 +38,7 @@ AWAY = (
     "is it running, and are address and password right? In an address / # ? @ % of a password are "
     "written %2F %23 %3F %40 %25"
 )
+SLOTS = "begin AFA_REDIS_URL with redis+cluster:// in place of redis://"
 NO_SCRIPTS = "afa works by scripts: ACL SETUSER NAME +@scripting"
 
 
@@ -104,6 +105,8 @@ def of_ledger(url: str, *, is_own: bool) -> Iterator[Finding]:
         yield Finding("ledger", "answers")
         script = store.script("now").text
         for server in servers("ledger", store, run):
+            look = partial(of_slots, server, is_cluster=store.is_cluster)
+            yield from attempt("ledger", look, AWAY)
             yield from attempt("ledger", partial(of_settings, server), AWAY)
             yield from attempt("ledger", partial(of_memory, server), AWAY)
             yield from attempt("ledger", partial(of_replication, server, is_own=is_own), AWAY)
@@ -150,6 +153,15 @@ def of_server(setting: str, url: str) -> Iterator[Finding]:
         except ServiceUnavailableError as error:
             state = f"{place_of(url)} takes no writes ({error.__cause__})"
             yield fault(setting, state, "`afa doctor` says what to do")
+            return
+        for server in servers(setting, store, run):
+            yield from of_slots(server, is_cluster=store.is_cluster)
+
+
+def of_slots(server: Server, *, is_cluster: bool) -> Iterator[Finding]:
+    """Look at whether a node of a Redis Cluster was named as a server of its own."""
+    if not is_cluster and server.told("INFO", "cluster").get("cluster_enabled"):
+        yield server.finding("is a Redis Cluster, or a node of one", SLOTS)
 
 
 def no_answer(url: str, error: ServiceUnavailableError) -> str:
