@@ -203,9 +203,10 @@ class LocalFiles:
         return path.read_text(encoding="utf-8").strip()
 
     @property
-    def folder_id(self) -> int:
-        """What a copy of the data folder has not in common with it: the number of its inode."""
-        return self.data_dir.stat().st_ino
+    def folder_id(self) -> dict[str, str | int]:
+        """What a copy of the data folder has not in common with it; a moved one keeps its inode."""
+        folder = self.session_path.resolve().parent  # the session's own, where that is a link
+        return {"path": str(folder), "inode": folder.stat().st_ino}
 
     def read_session(self) -> dict[str, Any] | None:
         """Give the session of a running service, if there is one.
@@ -216,7 +217,9 @@ class LocalFiles:
             session: dict[str, Any] = json.loads(self.session_path.read_text(encoding="utf-8"))
         except (FileNotFoundError, NotADirectoryError, ValueError):
             return None
-        return None if session.get("folder", self.folder_id) != self.folder_id else session
+        own = self.folder_id
+        # Some file systems number a folder anew at times.
+        return session if session.get("folder", own).items() & own.items() else None
 
 
 def make_private(folder: Path) -> None:

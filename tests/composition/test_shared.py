@@ -4,6 +4,7 @@ import json
 import shutil
 from pathlib import Path
 from secrets import token_hex
+from typing import Any
 
 import pytest
 from pydantic import ValidationError
@@ -72,12 +73,17 @@ def test_a_torn_session_tells_of_no_service(tmp_path: Path) -> None:
 def test_the_session_of_a_folder_is_not_that_of_its_copy(tmp_path: Path) -> None:
     files = LocalFiles(tmp_path / "data")
     files.data_dir.mkdir()
-    session = {"folder": files.folder_id, "pids": {}}
+    session: dict[str, Any] = {"folder": files.folder_id, "pids": {}}
     files.session_path.write_text(json.dumps(session))
     shutil.copytree(files.data_dir, tmp_path / "copy")
     assert LocalFiles(tmp_path / "copy").read_session() is None
     files.data_dir.rename(tmp_path / "moved")
     assert LocalFiles(tmp_path / "moved").read_session() == session
+    session["folder"]["inode"] += 1
+    files = LocalFiles(tmp_path / "data")
+    files.data_dir.mkdir()
+    files.session_path.write_text(json.dumps(session))
+    assert files.read_session() == session
 
 
 def test_the_example_of_a_nodes_settings_is_refused_until_it_is_filled_in(

@@ -117,7 +117,7 @@ def test_the_session_file_is_private_and_complete(service: Service) -> None:
     path = service.data_dir / "session.json"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     session = json.loads(path.read_text())
-    assert set(session) == {"url", "metrics", "keys", "local_key", "pids", "births"}
+    assert set(session) == {"folder", "url", "metrics", "keys", "local_key", "pids", "births"}
     assert set(session["keys"]) == {"free", "basic", "pro", "scale"}
 
 
