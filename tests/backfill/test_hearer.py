@@ -21,20 +21,21 @@ from tests.card import DEVICE, Card
 from tests.data.audio_files import click_track, encode
 
 
-def test_a_file_comes_to_a_card_once_for_both_steps(
-    tmp_path: Path,
-    cards: dict[str, ModelCard],
-    model_dir: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+@pytest.fixture
+def options(cards: dict[str, ModelCard], model_dir: Path) -> ModelOptions:
     for model_id in ("vibenet", "musicnn-mtt", "musicnn-msd-768", "afa-beats-3"):
         pull(cards[model_id], model_dir)
+    return ModelOptions(model_dir=model_dir, chosen={"embedding": "musicnn-msd-768"})
+
+
+def test_a_file_comes_to_a_card_once_for_both_steps(
+    tmp_path: Path, options: ModelOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(hearer, "assigned_cpus", torch.get_num_threads)
     monkeypatch.setattr(hearer, "replica_device", lambda wanted: DEVICE)
     for name, seconds in (("first.ogg", 2), ("second.ogg", 4)):
         encode(tmp_path / name, click_track(120, seconds), "ogg", "vorbis")
     first, second = Folder(tmp_path).find()
-    options = ModelOptions(model_dir=model_dir, chosen={"embedding": "musicnn-msd-768"})
     with torch.inference_mode(), Card() as card:
         actor = Hearer(
             HearerOptions(Folder(tmp_path), options, options, tmp_path / "no", tmp_path / "none")
@@ -51,18 +52,12 @@ def test_a_file_comes_to_a_card_once_for_both_steps(
 
 
 async def test_an_actor_with_one_processor_reads_no_file_beside_a_forward(
-    tmp_path: Path,
-    cards: dict[str, ModelCard],
-    model_dir: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, options: ModelOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for model_id in ("vibenet", "musicnn-mtt", "musicnn-msd-768", "afa-beats-3"):
-        pull(cards[model_id], model_dir)
     monkeypatch.setattr(hearer, "assigned_cpus", lambda: 1)
     monkeypatch.setattr(hearer, "replica_device", lambda wanted: torch.device("cpu"))
     for name in ("first.ogg", "second.ogg"):
         encode(tmp_path / name, click_track(120, 2), "ogg", "vorbis")
-    options = ModelOptions(model_dir=model_dir, chosen={"embedding": "musicnn-msd-768"})
     n_threads = torch.get_num_threads()
     actor = Hearer(
         HearerOptions(Folder(tmp_path), options, options, tmp_path / "no", tmp_path / "none")
@@ -94,17 +89,11 @@ async def test_an_actor_with_one_processor_reads_no_file_beside_a_forward(
 
 
 async def test_a_card_that_is_lost_is_blamed_on_no_file(
-    tmp_path: Path,
-    cards: dict[str, ModelCard],
-    model_dir: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, options: ModelOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for model_id in ("vibenet", "musicnn-mtt", "musicnn-msd-768", "afa-beats-3"):
-        pull(cards[model_id], model_dir)
     monkeypatch.setattr(hearer, "assigned_cpus", torch.get_num_threads)
     monkeypatch.setattr(hearer, "replica_device", lambda wanted: torch.device("cpu"))
     encode(tmp_path / "first.ogg", click_track(120, 2), "ogg", "vorbis")
-    options = ModelOptions(model_dir=model_dir, chosen={"embedding": "musicnn-msd-768"})
     actor = Hearer(
         HearerOptions(Folder(tmp_path), options, options, tmp_path / "no", tmp_path / "none")
     )

@@ -17,6 +17,12 @@ from tests.conftest import REPOSITORY
 DEMO = REPOSITORY / "serve_app" / "data" / "demo.mp3"
 COMMAND = [sys.executable, "-c", "from serve_app.cli import run; run()", "backfill"]
 
+ONE_CARD = {"RAY_OVERRIDE_RESOURCES": '{"GPU": 1}'}
+
+
+def environment(folder: Path) -> dict[str, str]:
+    return os.environ | {"AFA_DATA_DIR": str(folder / "data"), "AFA_DEVICE": "cpu"}
+
 
 @pytest.mark.ray
 def test_an_actor_with_a_card_hears_files(tmp_path: Path) -> None:
@@ -30,12 +36,7 @@ def test_an_actor_with_a_card_hears_files(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        env=os.environ
-        | {
-            "AFA_DATA_DIR": str(tmp_path / "data"),
-            "AFA_DEVICE": "cpu",
-            "RAY_OVERRIDE_RESOURCES": '{"GPU": 1}',
-        },
+        env=environment(tmp_path) | ONE_CARD,
     )
     assert told.returncode == 0, told.stderr
     assert "3 heard" in told.stdout
@@ -50,12 +51,7 @@ def test_a_run_for_which_there_is_no_room_says_that_it_waits(tmp_path: Path) -> 
         [*COMMAND, str(DEMO.parent), "--out", str(tmp_path / "out"), "--cpus", "999"],
         stderr=subprocess.PIPE,
         text=True,
-        env=os.environ
-        | {
-            "AFA_DATA_DIR": str(tmp_path / "data"),
-            "AFA_DEVICE": "cpu",
-            "RAY_OVERRIDE_RESOURCES": '{"GPU": 1}',
-        },
+        env=environment(tmp_path) | ONE_CARD,
     ) as run:
         assert run.stderr is not None
         too_late = Timer(120, run.send_signal, [signal.SIGINT])
@@ -80,7 +76,7 @@ def test_a_run_that_has_nothing_to_hear_waits_for_no_room(tmp_path: Path) -> Non
             capture_output=True,
             text=True,
             check=False,
-            env=os.environ | {"AFA_DATA_DIR": str(tmp_path / "data"), "AFA_DEVICE": "cpu"},
+            env=environment(tmp_path),
         )
         for cpus in ("1", "999")
     ]

@@ -28,6 +28,7 @@ from serve_app.domain.errors import ServiceUnavailableError
 from serve_app.library.library import Library
 from serve_app.local import own_ray
 from serve_app.services.scan.places import Found, Place, Trouble
+from serve_app.services.scan.scan import NO_AUDIO
 from serve_app.store.mirror import DamagedPublicationError
 
 if TYPE_CHECKING:
@@ -148,7 +149,7 @@ def _require_all(source: str, place: Place, listed: Sequence[Found | Trouble]) -
                 "the store answers, and run the same command again"
             )
     if not listed:
-        fail(f"{source} holds no audio; is its name right, and is it mounted?")
+        fail(f"{source} {NO_AUDIO}")
 
 
 @contextmanager
