@@ -23,6 +23,7 @@ from serve_app.ledger.archive.export import Exporter
 from serve_app.ledger.archive.opening import begin_archive
 from serve_app.ledger.archive.restore import read, verify
 from serve_app.ledger.archive.segments import Archive
+from serve_app.ledger.jobs import webhooks
 from serve_app.ledger.jobs.queue import Jobs
 from serve_app.ledger.jobs.types import JobState, NewJob
 from serve_app.ledger.jobs.webhooks import Webhooks
@@ -37,6 +38,7 @@ from serve_app.store.client import Store, connect
 from serve_app.store.idempotency import Idempotency
 from serve_app.store.keys import join_member
 from serve_app.store.limits import Limits
+from tests.redis_fixtures import BUSY_MACHINE_S
 from tests.store.setting import small_tiers, some_work
 
 pytestmark = pytest.mark.redis
@@ -139,7 +141,10 @@ async def cluster(cluster_port: int) -> AsyncIterator[Store]:
     await store.close()
 
 
-async def test_money_jobs_and_keys_work_on_a_cluster(cluster: Store) -> None:
+async def test_money_jobs_and_keys_work_on_a_cluster(
+    cluster: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(webhooks, "ROUND_S", BUSY_MACHINE_S)
     tiers = small_tiers()
     ledger, jobs = Ledger(cluster, tiers), Jobs(cluster, tiers)
     topups = Topups(cluster, ledger)
