@@ -101,14 +101,14 @@ def decode_beats(
 
 
 def grid_likelihood(activation: NDArray[np.float32], space: BeatSpace) -> float:
-    """Log-likelihood of the best beats of a few tempi, per second.
+    """Log-likelihood of the best beats of a few tempi, per second of which anything is told.
 
     Args:
         activation: float32 ``[N]``, N ≥ 1, as in `decode_beats`.
         space: The tempi; of it the periods alone count.
     """
     best = _forward(_Evidence(activation, space), space, len(activation))
-    return float(best.max()) * space.frame_rate / len(activation)
+    return float(best.max()) * space.frame_rate / max(1, int(np.count_nonzero(activation)))
 
 
 def _decode_row(activation: NDArray[np.float32], space: BeatSpace) -> NDArray[np.int64]:
@@ -124,15 +124,17 @@ class _Evidence:
     """Log-likelihood of beat periods, in two parts: by where they begin and by where they end.
 
     Before the start and behind the end lie as many frames without evidence as the longest period
-    has, so that a path may begin and end anywhere in a period.
+    has, so that a path may begin and end anywhere in a period. Frames of probability 0 are of a
+    pause, and no evidence either.
     """
 
     def __init__(self, activation: NDArray[np.float32], space: BeatSpace) -> None:
         longest = int(space.periods[-1])
         p = np.clip(activation.astype(np.float64), _FLOOR, 1.0 - _FLOOR)
+        is_told = activation > 0.0
         pad = (longest + 1, longest)
-        on = np.pad(np.log(p), pad).cumsum()
-        off = np.pad(np.log((1.0 - p) / (space.beat_share - 1)), pad).cumsum()
+        on = np.pad(np.log(p) * is_told, pad).cumsum()
+        off = np.pad(np.log((1.0 - p) / (space.beat_share - 1)) * is_told, pad).cumsum()
         self.end = off
         # So many frames are on the beat; from those behind it on, ``off`` is summed.
         lengths = -(-space.periods // space.beat_share)

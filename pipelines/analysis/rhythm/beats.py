@@ -55,6 +55,27 @@ class BeatEvidence:
     _likelihoods: dict[tuple[int, int], float] = field(default_factory=dict, init=False, repr=False)
 
     @cached_property
+    def is_told(self) -> NDArray[np.bool_]:
+        """Whether anything is told of a beat, ``[N]``: in a pause nothing is."""
+        return np.asarray(self.activations.any(axis=1))
+
+    @cached_property
+    def told_tempo(self) -> NDArray[np.float32] | None:
+        """`tempo` outside of pauses, where the network says only what is usual."""
+        if self.tempo is None:
+            return None
+        starts = np.arange(len(self.tempo)) * TEMPO_STRIDE
+        is_told = np.logical_or.reduceat(self.is_told, starts)
+        return self.tempo[is_told] if is_told.any() else self.tempo
+
+    @cached_property
+    def changes_per_second(self) -> float:
+        """How often the chord changes outside of pauses; 0 where it never does."""
+        if self.chords is None or not self.is_told.any():
+            return 0.0
+        return self.chords.changes_per_second / float(self.is_told.mean())
+
+    @cached_property
     def fine(self) -> NDArray[np.float32]:
         """The activations at the decoder's rate, ``[2 N, 2]``."""
         return upsample(self.activations.T, round(FRAME_RATE / NETWORK_RATE)).T

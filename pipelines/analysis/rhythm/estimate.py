@@ -156,10 +156,10 @@ def weigh_alternatives(evidence: BeatEvidence, tempo: float) -> list[tuple[float
         return []
     tempi = _levels(tempo)
     octaves = np.isin(tempi, (tempo / 2, tempo, tempo * 2))
-    if evidence.tempo is None:
+    if evidence.told_tempo is None:
         tempi = tempi[octaves]
     else:
-        belief = log_belief(evidence.tempo, TEMPI, tempi)
+        belief = log_belief(evidence.told_tempo, TEMPI, tempi)
         tempi = tempi[octaves | (belief > belief.max() - _UNLIKELY)]
     odds = _log_odds(evidence, tempi)
     share = np.exp(odds - odds.max())
@@ -176,8 +176,8 @@ def _decode(evidence: BeatEvidence) -> NDArray[np.int64]:
     tempo = dominant_tempo(frames / FRAME_RATE)
     if not tempo:
         return frames
-    if evidence.tempo is not None:
-        chosen = _choose_tempo(evidence, tempo, evidence.tempo)
+    if evidence.told_tempo is not None:
+        chosen = _choose_tempo(evidence, tempo, evidence.told_tempo)
         return _at_tempo(frames, tempo, chosen, evidence.stressed)
     periodic = periodicity_tempo(pulse, FRAME_RATE)
     if periodic and not are_related(tempo, periodic):
@@ -209,13 +209,13 @@ def _levels(tempo: float) -> NDArray[np.float64]:
 def _log_odds(evidence: BeatEvidence, tempi: NDArray[np.float64]) -> NDArray[np.float64]:
     """Weigh tempi against each other by the grid, the network, the chords and what is usual."""
     likelihood = np.array([evidence.likelihood(tempo) for tempo in tempi])
-    if evidence.tempo is None:
+    if evidence.told_tempo is None:
         belief = _BELIEF_WEIGHT * level_prior(tempi)
     else:
-        belief = _BELIEF_WEIGHT * log_belief(evidence.tempo, TEMPI, tempi)
+        belief = _BELIEF_WEIGHT * log_belief(evidence.told_tempo, TEMPI, tempi)
         belief += _USUAL_WEIGHT * level_prior(tempi, _USUAL_BPM)
-    if evidence.chords is not None and evidence.chords.changes_per_second:
-        belief += harmonic_prior(tempi, evidence.chords.changes_per_second)
+    if evidence.changes_per_second:
+        belief += harmonic_prior(tempi, evidence.changes_per_second)
     return np.asarray(_GRID_WEIGHT * likelihood + belief)
 
 

@@ -236,6 +236,27 @@ def test_where_a_grid_is_halved_chords_begin_on_its_beats(offset: int) -> None:
     assert np.mean(distance < 0.07) > 0.9
 
 
+@pytest.mark.parametrize(("before_s", "behind_s"), [(60, 0), (0, 60), (35, 25)])
+def test_silence_around_music_moves_no_tempo(before_s: int, behind_s: int) -> None:
+    quick = np.arange(0.3, 40, 0.3)
+    strong, hats = (activations(beats, 40, 1000) for beats in (quick[::2], quick))
+    found = np.maximum(strong.activations, 0.9 * hats.activations)
+    music = with_chords(believing(BeatEvidence(found), 200.0, 4.0), quick[::8] + 0.03, 40)
+    assert music.tempo is not None
+    seconds = before_s + 40 + behind_s
+    silent = np.zeros((seconds * round(FRAME_RATE), 2), dtype=np.float32)
+    silent[before_s * round(FRAME_RATE) :][: len(found)] = found
+    usual = believing(BeatEvidence(silent), 75.0, 4.0)
+    assert usual.tempo is not None
+    usual.tempo[before_s : before_s + 40] = music.tempo
+    silent_music = with_chords(usual, before_s + quick[::8] + 0.03, seconds)
+    plain, padded = (dict(weigh_alternatives(heard, 100.0)) for heard in (music, silent_music))
+    assert padded == pytest.approx(plain, abs=0.05)
+    assert estimate_rhythm(silent_music).tempo == pytest.approx(
+        estimate_rhythm(music).tempo, rel=1e-3
+    )
+
+
 def test_silence_around_music_is_not_taken_for_drums() -> None:
     beats = np.arange(40.4, 60, 0.5)
     evidence = with_chords(activations(beats, 60, 2), beats[::2] + 0.03, 60)
