@@ -24,6 +24,7 @@ _VORBIS = {
 }
 # RFC 7845 forbids the others in Opus.
 _OPUS = {Tag.GAIN: None, Tag.PEAK: None, Tag.R128_GAIN: "R128_TRACK_GAIN"}
+_ID3V23 = (2, 3, 0)
 _MP4 = {Tag.COMMENT: "\xa9cmt"}
 _ITUNES = "----:com.apple.iTunes:"
 _OWN_MP4 = {
@@ -78,6 +79,8 @@ def open_tags(path: Path) -> TaggedFile:
             raise UnwritableTagsError
         if file.tags is None:
             file.add_tags()  # some formats have none
+        elif isinstance(file.tags, ID3) and file.tags.version >= _ID3V23:
+            file.load(path, translate=False)  # translated, odd years and old frames are lost
     except mutagen.MutagenError as error:
         raise UnwritableTagsError from error
     if isinstance(file, MP4):
@@ -116,7 +119,8 @@ class _Id3File:
             for key in _spellings(self._file.tags, frame.HashKey):
                 del self._file.tags[key]
             self._file.tags.add(frame)
-        self._file.save()
+        version = 3 if self._file.tags.version == _ID3V23 else 4
+        self._file.save(v2_version=version, v23_sep=None)
 
     @staticmethod
     def _frame(tag: Tag, text: str) -> Any:

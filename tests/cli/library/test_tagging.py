@@ -6,7 +6,7 @@ from pathlib import Path
 
 import mutagen
 import pytest
-from mutagen.id3 import ID3, TIT2, TXXX
+from mutagen.id3 import ID3, TDRC, TIT2, TRDA, TXXX, TYER
 from typer.testing import CliRunner
 
 from pipelines.analysis.records import TrackFeatures
@@ -159,6 +159,33 @@ def test_a_value_under_a_name_in_another_case_gives_way(kind: str, tmp_path: Pat
     assert [kept.count(name) for name in ("replaygain_track_gain", "energylevel")] == [1, 1]
     tags = read_tags(path)
     assert (tags.track_gain_db, tags.first("energylevel")) == (-8.5, "7")
+
+
+@pytest.mark.parametrize("version", [3, 4])
+@pytest.mark.parametrize("kind", ["mp3", "wav", "aiff"])
+def test_id3_keeps_its_version_and_every_other_frame(
+    kind: str, version: int, tmp_path: Path
+) -> None:
+    path = titled(tmp_path / f"a.{kind}")
+    file = mutagen.File(path)
+    if file.tags is None:
+        file.add_tags()
+    texts = {TIT2: ["Dog / Bone", "Säge"], TYER: ["about 1999"], TRDA: ["May"], TDRC: ["2001"]}
+    for frame, text in texts.items():
+        file.tags.add(frame(encoding=1, text=text))
+    file.tags.unknown_frames.append(b"XYZW\0\0\0\5\0\0hello")
+    file.tags._unknown_v2_version = version
+    file.save(v2_version=version, v23_sep=None)
+    file.load(path, translate=False)
+    before, unknown = dict(file.tags), file.tags.unknown_frames
+    assert len(unknown) == 1
+    write_tags(path, {Tag.BPM: "124", Tag.COMMENT: "ä"}, None, keep_time=False)
+    file.load(path, translate=False)
+    assert file.tags.version == (2, version, 0)
+    assert {key: file.tags[key] for key in before} == before
+    assert set(file.tags) - set(before) == {"TBPM", "COMM::eng"}
+    assert file.tags.unknown_frames == unknown
+    assert (read_tags(path).first("bpm"), read_tags(path).first("comment")) == ("124", "ä")
 
 
 @pytest.mark.parametrize(
