@@ -8,6 +8,7 @@ from fastapi.telemetry import TelemetryConfig
 
 from serve_app.api import errors, openapi
 from serve_app.api.door.idempotency import HEADER as IDEMPOTENCY_KEY
+from serve_app.api.door.unknown import FIELDS as UNKNOWN_FIELDS
 from serve_app.api.door.unknown import HEADER as UNKNOWN_PARAMETERS
 from serve_app.api.door.unknown import parameters_of
 from serve_app.api.manners import HeadMiddleware, SlashMiddleware
@@ -43,7 +44,8 @@ GROUPS = (
 SENT_HEADERS = ("Authorization", "Content-Type", "traceparent", IDEMPOTENCY_KEY)
 READ_HEADERS = (
     *("X-Trace-Id", "X-Cache", "X-Credits-Used", "X-Credits-Remaining", "X-Test"),
-    *("RateLimit", "RateLimit-Policy", "Retry-After", "Idempotent-Replayed", UNKNOWN_PARAMETERS),
+    *("RateLimit", "RateLimit-Policy", "Retry-After", "Idempotent-Replayed"),
+    *(UNKNOWN_PARAMETERS, UNKNOWN_FIELDS),
 )
 """What pages of other origins may send and read beside the plain headers."""
 

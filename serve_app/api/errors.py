@@ -12,6 +12,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.routing import BaseRoute
 
+from serve_app.api.door.unknown import FIELDS as UNKNOWN_FIELDS
 from serve_app.api.door.unknown import HEADER as UNKNOWN_PARAMETERS
 from serve_app.api.manners import allowed_methods
 from serve_app.api.wire.dialects.spotify import PREFIX as SPOTIFY_PREFIX
@@ -67,8 +68,8 @@ LONGEST_SEEN = 60
 def describe_validation(request: Request, error: RequestValidationError) -> str:
     """Say in one sentence per fault which field is wrong, how, and what was seen."""
     faults = [describe_fault(fault) for fault in error.errors()]
-    if unknown := request.state.headers.get(UNKNOWN_PARAMETERS):
-        faults.append(f"not known here: {unknown}")
+    unknown = map(request.state.headers.get, (UNKNOWN_PARAMETERS, UNKNOWN_FIELDS))
+    faults += [f"not known here: {names}" for names in unknown if names]
     return "; ".join(faults)
 
 

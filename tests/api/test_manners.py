@@ -1,5 +1,6 @@
 """What HTTP and its clients expect: HEAD, Allow, slashes, other origins, and messages that help."""
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -178,10 +179,10 @@ async def test_json_needs_no_content_type(api: Application, kind: str | None) ->
         ("/v1/similar", b'{"seeds": [{"asset_id": "x"}]}', "should begin with afa_, as ids of"),
         ("/v1/similar", b"{}", "seeds is missing; send some, or an embedding with the model"),
         ("/v1/similar", b'{"job_id": "job_x"}', "seeds is missing"),
-        ("/v1/similar", b'{"seed": [], "job_id": "job_x"}', "not known here: job_id, seed"),
+        ("/v1/similar", b'{"seed": [], "job_id": "job_x"}', "not known here: seed, job_id"),
         ("/v1/similar", b'{"seeds": [{"job": "job_x"}]}', "seeds.0: name one of id, asset_id and"),
         ("/v1/similar", b'{"seeds": [{"job": "job_x"}]}', "not known here: job"),
-        ("/v1/similar", rb'{"\ud800": 1}', "not known here: ?"),
+        ("/v1/similar", rb'{"\ud800": 1}', "not known here: %3F"),
         ("/v1/similar", rb'{"seeds": [{"\ud800": 1}]}', "job_id; not known here: ?"),
         ("/v1/export", b'{"format": "csv", "tracks": [{"id": "x"}]}', "tracks.0.id: should be the"),
         (
@@ -239,6 +240,37 @@ async def test_a_repeated_answer_names_unknown_parameters_once(
         )
         assert answer.headers.get("Idempotent-Replayed") == replayed
         assert answer.headers.get_list("X-Unknown-Parameters") == ["fiel"]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "unknown"),
+    [
+        ("/v1/audio-features", {"ids": [DEMO], "format": "spotify", "ä\n": 1}, "format, %C3%A4%0A"),
+        ("/v1/audio-features", {"ids": [DEMO], "extended": True}, None),
+        ("/v1/audio-features", {"id": DEMO}, "id"),
+        (
+            "/v1/audio-features/upload",
+            {"asset_id": "", "include_embedding": True},
+            "include_embedding",
+        ),
+        ("/v1/audio-features/upload", {"asset_id": "", "wait": 5}, "wait"),
+        ("/v1/bpm", {"asset_id": "", "url": "https://example.org/a.mp3"}, "url"),
+        ("/v1/library", {"asset_id": "", "titel": "Song"}, "titel"),
+        ("/v1/embed", {"files": [{"asset_id": ""}], "model": "m"}, "model"),
+        ("/v1/similar", {"seeds": [{"id": DEMO}], "embedding_model": "m"}, None),
+    ],
+)
+async def test_fields_that_nobody_reads_are_named(
+    api: Application, demo_audio: bytes, path: str, body: dict[str, object], unknown: str | None
+) -> None:
+    asset_id = (await api.client().post("/v1/assets/upload", content=demo_audio)).json()["asset_id"]
+    text = json.dumps(body).replace('"asset_id": ""', f'"asset_id": "{asset_id}"')
+    headers = {"Idempotency-Key": "one", "Content-Type": "application/json"}
+    for replayed in (None, "true"):
+        answer = await api.client().post(path, content=text, headers=headers)
+        assert answer.headers.get("X-Unknown-Fields") == unknown, answer.text
+        if answer.is_success:
+            assert answer.headers.get("Idempotent-Replayed") == replayed
 
 
 async def test_what_is_missing_may_have_come_by_another_name(api: Application) -> None:

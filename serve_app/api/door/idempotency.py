@@ -23,6 +23,7 @@ from serve_app.api.door.audio_body import body_chunks
 from serve_app.api.door.limits import Door
 from serve_app.api.door.request import authenticate_header, services_of
 from serve_app.api.door.unknown import HEADER as UNKNOWN_PARAMETERS
+from serve_app.api.door.unknown import tell_unknown_fields
 from serve_app.domain.errors import (
     BadRequestError,
     ConcurrencyError,
@@ -76,12 +77,19 @@ class IdempotentRoute(APIRoute):
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """Wrap the route's handler."""
-        run = super().get_route_handler()
+        handler = super().get_route_handler()
         # Of an APIRoute, the dependencies stand before what is read of the request.
         calls = (dependency.call for dependency in self.dependant.dependencies)
         door = next((call for call in calls if isinstance(call, Door)), None)
-        takes_json = self.body_field is not None
+        model = None if self.body_field is None else self.body_field.field_info.annotation
+        takes_json = model is not None
         is_offered = HEADER_DOC in (self.openapi_extra or {}).get("parameters", [])
+
+        async def run(request: Request) -> Response:
+            if model is not None:
+                with suppress(ValueError, RecursionError):  # no JSON, as FastAPI will find, too
+                    tell_unknown_fields(request, model, await request.json())
+            return await handler(request)
 
         async def handle(request: Request) -> Response:
             key = request.headers.get(HEADER) if is_offered else None

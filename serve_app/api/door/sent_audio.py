@@ -16,6 +16,7 @@ from pydantic import ValidationError
 
 from serve_app.api.door.audio_body import LONGEST_JSON, body_chunks, check_length, is_json
 from serve_app.api.door.multipart import FORM_ROOM, file_part, is_form
+from serve_app.api.door.unknown import tell_unknown_fields
 from serve_app.api.services import ApiServices
 from serve_app.api.wire.assets import AssetInput, UrlInput
 from serve_app.domain.errors import (
@@ -133,7 +134,7 @@ class SentAudio:
             if body.json is None:
                 yield self._body(body.chunks, body.head)
             else:
-                yield self._named(read_json(body.json))
+                yield self._named(read_json(self._request, body.json))
 
     @asynccontextmanager
     async def body(self) -> AsyncIterator[SentBody]:
@@ -216,16 +217,17 @@ async def read_whole(chunks: AsyncIterator[bytes]) -> bytes:
     return bytes(body)
 
 
-def read_json(body: bytes) -> AssetInput | UrlInput:
+def read_json(request: Request, body: bytes) -> AssetInput | UrlInput:
     """Read what a JSON body names.
 
     Raises:
         BadRequestError: Neither an asset nor a URL.
     """
     try:
-        named = json.loads(body)
-        if isinstance(named, dict) and "url" in named and "asset_id" not in named:
-            return UrlInput.model_validate(named)
-        return AssetInput.model_validate(named)
+        sent = json.loads(body)
+        is_url = isinstance(sent, dict) and "url" in sent and "asset_id" not in sent
+        model = UrlInput if is_url else AssetInput
+        tell_unknown_fields(request, model, sent)
+        return model.model_validate(sent)
     except (ValueError, ValidationError, RecursionError) as error:
         raise BadRequestError(f"the JSON body names no audio; {HOW_TO_SEND}") from error

@@ -1,5 +1,6 @@
 """Many audio files of one request: the parts of a form, or JSON that names assets and addresses."""
 
+import json
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from typing import Any
@@ -11,6 +12,7 @@ from pydantic import ValidationError
 from serve_app.api.door.audio_body import LONGEST_JSON, body_chunks, check_length, is_json
 from serve_app.api.door.multipart import FORM_ROOM, file_parts, is_form
 from serve_app.api.door.sent_audio import AUDIO_BODY, SentAudio, address_of
+from serve_app.api.door.unknown import tell_unknown_fields
 from serve_app.api.services import ApiServices
 from serve_app.api.wire.embedding import MAX_FILES, FilesInput, NamedFile
 from serve_app.domain.errors import PayloadTooLargeError
@@ -84,9 +86,11 @@ async def read_names(request: Request) -> FilesInput:
             if len(body) > LONGEST_JSON:
                 raise PayloadTooLargeError(f"the JSON body is longer than {LONGEST_JSON} bytes")
     try:
-        return FilesInput.model_validate_json(bytes(body))
+        named = FilesInput.model_validate_json(bytes(body))
     except ValidationError as error:
         raise RequestValidationError(error.errors()) from error
+    tell_unknown_fields(request, FilesInput, json.loads(body))
+    return named
 
 
 def sent_file(named: NamedFile, services: ApiServices, caller: Caller, tier: Tier) -> SentFile:

@@ -1,4 +1,4 @@
-"""Query parameters that a route does not read, which is told and never refused.
+"""What a route does not read of an address or a JSON body, which is told and never refused.
 
 Programs send what other versions, or another service of the same shape, read.
 """
@@ -9,10 +9,12 @@ from urllib.parse import quote
 from fastapi import Request
 from fastapi.dependencies.utils import get_flat_params
 from fastapi.routing import APIRoute
-from pydantic import AliasChoices
+from pydantic import AliasChoices, BaseModel
+from pydantic.fields import FieldInfo
 from starlette.routing import BaseRoute
 
 HEADER = "X-Unknown-Parameters"
+FIELDS = "X-Unknown-Fields"
 MOST, LONGEST = 5, 60
 """Names that are told, and characters of each."""
 
@@ -29,20 +31,36 @@ def parameters_of(routes: Iterable[BaseRoute]) -> Parameters:
 def _names(route: APIRoute) -> Iterator[str]:
     for parameter in get_flat_params(route.dependant):  # those of the path and headers, too
         yield parameter.alias
-        other = parameter.field_info.validation_alias
-        if isinstance(other, AliasChoices):
-            yield from (choice for choice in other.choices if isinstance(choice, str))
+        yield from _others(parameter.field_info)
+
+
+def _others(field: FieldInfo) -> Iterator[str]:
+    other = field.validation_alias
+    if isinstance(other, AliasChoices):
+        yield from (choice for choice in other.choices if isinstance(choice, str))
 
 
 def unknown_parameters(request: Request) -> str:
     """Name what the address has that its route does not read, as a header can hold it."""
     known: Parameters = request.app.state.parameters
     route: APIRoute = request.scope["route"]
-    names = [name for name in request.query_params if name and name not in known[route.unique_id]]
-    return ", ".join(quote(name[:LONGEST], safe="") for name in names[:MOST])
+    return _told(name for name in request.query_params if name not in known[route.unique_id])
+
+
+def _told(names: Iterable[str]) -> str:
+    named = [name for name in names if name]
+    return ", ".join(quote(name[:LONGEST], safe="", errors="replace") for name in named[:MOST])
 
 
 def tell_unknown(request: Request) -> None:
     """Have the answer name them."""
     if request.scope["query_string"] and (names := unknown_parameters(request)):
         request.state.headers[HEADER] = names
+
+
+def tell_unknown_fields(request: Request, model: type[BaseModel], sent: object) -> None:
+    """Have the answer name what a JSON body has that its model does not."""
+    fields = model.model_fields
+    known = fields.keys() | {name for field in fields.values() for name in _others(field)}
+    if isinstance(sent, dict) and (names := _told(name for name in sent if name not in known)):
+        request.state.headers[FIELDS] = names

@@ -18,6 +18,7 @@ from serve_app.api.door.request import (
     require_gpu,
 )
 from serve_app.api.door.sent_audio import SentAudio, address_of, audio_body
+from serve_app.api.door.unknown import tell_unknown_fields
 from serve_app.api.services import ApiServices
 from serve_app.api.wire.forms import A_CURSOR, Form
 from serve_app.api.wire.library import (
@@ -162,6 +163,7 @@ async def added_in(
         sent = None
     if not isinstance(sent, dict):
         raise BadRequestError("body: send a JSON object, as /docs shows it, or audio")
+    tell_unknown_fields(request, LibraryAddRequest, sent)
     try:
         return LibraryAddRequest.model_validate(said | sent)
     except ValidationError as error:

@@ -17,8 +17,6 @@ from serve_app.services.similar.wanted import Seed, Wanted
 MAX_SEEDS = 20
 MAX_SIMILAR = 100
 MAX_PATH = 50
-OTHER_NAME = "embedding_model"
-"""As analyses call the model."""
 LONGEST_TOLD = 60
 
 
@@ -69,7 +67,7 @@ class Filters(WireModel):
     n: Count = 10
     model: ModelId | None = Field(
         None,
-        validation_alias=AliasChoices("model", OTHER_NAME),
+        validation_alias=AliasChoices("model", "embedding_model"),
         description="Whose vectors are compared. By default the model of the first seed's last "
         "analysis. `embedding_model`, as analyses call it, is taken too.",
     )
@@ -101,9 +99,9 @@ class Filters(WireModel):
         return Wanted(self.n, seeds, unlike or [], vector, self.model, query, self.compatible)
 
 
-def _unknown(body: type[WireModel], sent: Any) -> str:
-    """Name what was sent and is no field: what is missing, by a wrong name or in a wrong place."""
-    names = sent.keys() - body.model_fields - {OTHER_NAME} if isinstance(sent, dict) else ()
+def _unknown(sent: Any) -> str:
+    """Name what was sent of a seed and is no field: perhaps what is missing, by a wrong name."""
+    names = sent.keys() - SeedBody.model_fields if isinstance(sent, dict) else ()
     told = ", ".join(sorted(names))[:LONGEST_TOLD].encode(errors="replace").decode()
     return f"; not known here: {told}" if told else ""
 
@@ -131,7 +129,7 @@ class SeedBody(WireModel):
     def _one_name(cls, sent: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
         seed = handler(sent)
         if sum(name is not None for name in (seed.id, seed.asset_id, seed.job_id)) != 1:
-            raise ValueError(f"name one of id, asset_id and job_id{_unknown(cls, sent)}")
+            raise ValueError(f"name one of id, asset_id and job_id{_unknown(sent)}")
         return seed
 
     def seed(self) -> Seed:
@@ -157,22 +155,17 @@ class SimilarRequest(Filters):
         None, description="768 numbers, in the place of seeds; `model` says who made them."
     )
 
-    @model_validator(mode="wrap")
-    @classmethod
-    def _something(cls, sent: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
-        body = handler(sent)
-        if body.embedding is None and not body.seeds:
+    @model_validator(mode="after")
+    def _something(self) -> Self:
+        if self.embedding is None and not self.seeds:
             raise ValueError(
                 "seeds is missing; send some, or an embedding with the model that made it"
-                f"{_unknown(cls, sent)}"
             )
-        if body.embedding is not None and body.seeds:
+        if self.embedding is not None and self.seeds:
             raise ValueError("send either seeds or embedding, not both")
-        if body.embedding is not None and body.model is None:
-            raise ValueError(
-                f"model is missing: an embedding needs the one that made it{_unknown(cls, sent)}"
-            )
-        return body
+        if self.embedding is not None and self.model is None:
+            raise ValueError("model is missing: an embedding needs the one that made it")
+        return self
 
     def search(self) -> Wanted:
         """Give what is searched for."""
