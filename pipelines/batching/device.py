@@ -245,10 +245,13 @@ def _gathered(parts: Sequence[Take], n_padding: int) -> Tensor:
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Tell lack of memory, which less work at a time mends."""
-    if isinstance(error, torch.OutOfMemoryError):
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
-    # From the driver and libraries, for what PyTorch's allocator does not hand out.
-    signs = ("CUDA error: out of memory", "Triton Error [CUDA]: out of memory", "_ALLOC_FAILED")
+    # Of the CPU, and from driver and libraries for what PyTorch's allocator does not hand out.
+    signs = (
+        *("DefaultCPUAllocator: can't allocate memory", "CUDA error: out of memory"),
+        *("Triton Error [CUDA]: out of memory", "_ALLOC_FAILED"),
+    )
     return isinstance(error, RuntimeError) and any(sign in str(error) for sign in signs)
 
 

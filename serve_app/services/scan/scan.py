@@ -44,6 +44,7 @@ PAGE = 500
 NOTHING_FOUND = (
     "nothing is found where {n} files were; is it mounted? If they were deleted, add --forget"
 )
+NO_MEMORY = "this machine has no memory left for it; end other programs, and scan again"
 NO_AUDIO = "holds no audio; is its name right, and is it mounted?"
 
 
@@ -171,6 +172,12 @@ class Scan:
                 self._fail(one.location, str(error))
             except OSError as error:
                 self._fail(one.location, reason_of(error))
+            except (MemoryError, RuntimeError) as error:
+                from pipelines.batching.device import is_out_of_memory  # brings torch
+
+                if not is_out_of_memory(error):
+                    raise
+                self._fail(one.location, NO_MEMORY)
 
     async def _take_up(self, place: Place, found: Found) -> None:
         known, known_file = self._entries.at(found.location)

@@ -317,6 +317,8 @@ def test_a_bad_track_fails_alone() -> None:
         torch.OutOfMemoryError("CUDA out of memory"),
         torch.AcceleratorError("CUDA error: out of memory"),
         RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+        RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to"),
+        MemoryError("Unable to allocate 2 GiB"),
     ],
 )
 def test_out_of_memory_halves_the_batch(error: Exception) -> None:

@@ -5,7 +5,7 @@ import asyncio
 import os
 import shutil
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -16,6 +16,7 @@ import mutagen
 import numpy as np
 import obstore
 import pytest
+import torch
 from moto.server import ThreadedMotoServer
 
 from pipelines.audio.decode import decode, decode_segments
@@ -33,9 +34,17 @@ from serve_app.services.scan.entries import Hearing
 from serve_app.services.scan.facts import LIMITS
 from serve_app.services.scan.landmarks import LandmarkIndex
 from serve_app.services.scan.naming import Naming
-from serve_app.services.scan.places import Bucket, Folder, Place, SingleFile, absolute, fetched
+from serve_app.services.scan.places import (
+    Bucket,
+    Folder,
+    Place,
+    SingleFile,
+    Trouble,
+    absolute,
+    fetched,
+)
 from serve_app.services.scan.report import Outcome, ScanReport
-from serve_app.services.scan.scan import Scan
+from serve_app.services.scan.scan import NO_MEMORY, Scan
 from serve_app.services.simulation.features import simulated_features
 from serve_app.store.objects import open_backend
 from tests.data.audio_files import encode
@@ -541,6 +550,22 @@ async def test_a_bad_file_is_a_line_with_its_path(setting: Setting, music: Path)
     told = {Path(trouble.location).name: trouble.message for trouble in report.troubles}
     assert set(told) == {"bad.mp3", "empty.flac", "gone.ogg", "pipe.ogg", "absent.mp3"}
     assert all(told.values())
+
+
+@pytest.mark.parametrize("ask", [np.empty, torch.empty])
+async def test_a_file_for_which_there_is_no_memory_is_a_line(
+    setting: Setting, music: Path, monkeypatch: pytest.MonkeyPatch, ask: Callable[[int], object]
+) -> None:
+    hear = LandmarkIndex.hear
+
+    def more_than_there_is(index: LandmarkIndex, path: Path) -> object:
+        return ask(1 << 50) if path.name == "b.mp3" else hear(index, path)
+
+    monkeypatch.setattr(LandmarkIndex, "hear", more_than_there_is)
+    report = await setting.scan(Folder(music))
+    assert report.counts == {Outcome.ADDED: 1, Outcome.FAILED: 1}
+    (trouble,) = report.troubles
+    assert trouble == Trouble(str(music / "b.mp3"), NO_MEMORY)
 
 
 async def test_a_file_that_changes_while_it_is_read_is_left_for_later(
