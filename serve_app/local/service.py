@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from threading import Thread
 
 import httpx
 
@@ -44,6 +45,8 @@ DEMO_CATALOG = Path(__file__).parents[1] / "data" / "demo_catalog.parquet"
 READY_LIMIT_S = 300.0
 LOOK_S = 0.5
 POLL_S = 0.2
+AFTER_HEADS_S = 5.0
+"""Ray ends its heads last, and has little to do then."""
 TRUSTED_PROXIES = "FORWARDED_ALLOW_IPS"
 """uvicorn believes these; where it is not set it believes every process of this machine."""
 DEPLOY = (sys.executable, "-m", "serve_app.local.deploying")
@@ -160,19 +163,32 @@ class LocalService:
 
     def stop(self) -> None:
         """End what `start` started, in reverse order."""
-        is_ray_lost = bool(self._ended_heads())
-        try:
-            if self._ray_thread is not None and not is_ray_lost:
-                stop_ray()
-                self._ray_thread.shutdown()
-        finally:
-            if self._redis:
-                say("stopping Redis")
-            for redis in reversed(self._redis):
-                redis.stop()
-            if is_ray_lost:
-                own_ray.kill_rest()
+        is_ray_lost = self._ray_thread is not None and not self._stop_ray(self._ray_thread)
+        if self._redis:
+            say("stopping Redis")
+        for redis in reversed(self._redis):
+            redis.stop()
+        if is_ray_lost:
+            own_ray.kill_rest()
         say("stopped")
+
+    def _stop_ray(self, started_in: ThreadPoolExecutor) -> bool:
+        """End this process's Ray; False where its heads have ended and it waits for them.
+
+        Whoever ends a service may end all its processes at once. Ray would wait for a minute, and
+        then end this process before its Redis.
+        """
+        if self._ended_heads():
+            return False
+        ending = Thread(target=stop_ray, daemon=True)
+        ending.start()
+        while ending.is_alive() and not self._ended_heads():
+            ending.join(POLL_S)
+        ending.join(AFTER_HEADS_S)
+        if ending.is_alive():
+            return False
+        started_in.shutdown()
+        return True
 
     def _start_redis(self) -> None:
         data_dir = self._files.data_dir

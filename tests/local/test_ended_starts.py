@@ -20,12 +20,17 @@ AFA = [sys.executable, "-c", "from serve_app.cli.main import main; main()"]
 PATIENCE_S = 120.0
 
 
-def up(folder: Path, output: Path) -> "subprocess.Popen[bytes]":
+def up(folder: Path, output: Path, *, is_group: bool = False) -> "subprocess.Popen[bytes]":
     environment = {name: value for name, value in os.environ.items() if "REDIS_URL" not in name}
     words = ["up", "--foreground", "--port", str(free_port()), "--data-dir", str(folder)]
     with output.open("wb") as file:
         return subprocess.Popen(
-            [*AFA, *words], cwd=REPOSITORY, env=environment, stdout=file, stderr=subprocess.STDOUT
+            [*AFA, *words],
+            cwd=REPOSITORY,
+            env=environment,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            start_new_session=is_group,
         )
 
 
@@ -56,6 +61,17 @@ def test_a_start_that_is_ended_leaves_nothing(folder: Path) -> None:
     for role in ("ledger", "cache"):
         assert embedded_redis.find_running(folder / f"redis-{role}") is None
     assert "not running" in afa("status", folder)
+
+
+def test_a_service_all_of_whose_processes_are_ended_leaves_nothing(folder: Path) -> None:
+    output = folder / "told"
+    with up(folder, output, is_group=True) as start:
+        wait_for("afa: deploying", output)
+        os.killpg(start.pid, signal.SIGTERM)
+        assert start.wait(PATIENCE_S) == 0
+    assert output.read_text().rstrip().endswith("afa: stopped"), output.read_text()
+    for role in ("ledger", "cache"):
+        assert embedded_redis.find_running(folder / f"redis-{role}") is None
 
 
 @pytest.mark.slow
