@@ -256,6 +256,7 @@ def build(folder: Path, tracks: list[Track], *, again: bool = False) -> tuple[in
         FingerprintIndexBuilder(folder) as builder,
         ThreadPoolExecutor(N_THREADS) as pool,
     ):
+        tracks = without_links(builder, tracks)
         wanted: dict[str, Path] = {}
         for key, path in tracks:
             if again or key not in builder:
@@ -281,6 +282,21 @@ def build(folder: Path, tracks: list[Track], *, again: bool = False) -> tuple[in
             pool.shutdown(cancel_futures=True)
         drop_replaced(builder, tracks)
     return n_added, n_failed
+
+
+def without_links(builder: "FingerprintIndexBuilder", tracks: list[Track]) -> list[Track]:
+    """Leave out links to files that the index has, or is about to have, and take them out of it."""
+    keys = {key for key, _ in tracks}
+    links = ((key, path) for key, path in tracks if file_of_key(key) and path.is_symlink())
+    leads_to = {key: key_of_file(path.resolve()) for key, path in links}
+    twins = {
+        key
+        for key, other in leads_to.items()
+        if other != key and (other in keys or other in builder)
+    }
+    for key in twins:
+        builder.remove(key)
+    return [(key, path) for key, path in tracks if key not in twins]
 
 
 def drop_replaced(builder: "FingerprintIndexBuilder", tracks: list[Track]) -> None:

@@ -99,6 +99,17 @@ def test_files_of_one_name_in_two_folders_are_two(
     assert keys(tmp_path / "data") == {f"file:{first}", f"file:{second}"}
 
 
+def test_a_link_to_a_file_of_the_index_is_no_second_one(music: Path, tmp_path: Path) -> None:
+    path = music / "album" / "Some One - A Song.mp3"
+    link = music / "album" / "A link - Of that song.mp3"
+    link.symlink_to(path.name)
+    assert runner.invoke(app, ["catalog", "fingerprint", str(link)]).exit_code == 0
+    assert keys(tmp_path / "data") == {f"file:{link}"}
+    for n_added in (1, 0):
+        assert f"{n_added} added" in fingerprint(music)
+        assert keys(tmp_path / "data") == {f"file:{path}"}
+
+
 def test_a_folder_that_moved_is_indexed_once(music: Path, tmp_path: Path) -> None:
     fingerprint(music)
     lost = encode(music / "Intro.ogg", click_track(96, 10), "ogg", "vorbis")
