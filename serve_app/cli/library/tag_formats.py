@@ -165,6 +165,8 @@ class _Mp4File:
         if tag in _MP4:
             return next(map(str, tags.get(_MP4[tag], [])), None)
         keys = _spellings(tags, _ITUNES + _OWN_MP4[tag])
+        if tag is Tag.BPM and not keys:
+            return next(map(str, tags.get("tmpo", [])), None)
         return _joined(
             bytes(one).decode("utf-8", "replace") for key in keys for one in tags[key][:1]
         )

@@ -161,6 +161,15 @@ def test_a_value_under_a_name_in_another_case_gives_way(kind: str, tmp_path: Pat
     assert (tags.track_gain_db, tags.first("energylevel")) == (-8.5, "7")
 
 
+def test_a_tempo_that_itunes_wrote_is_seen(tmp_path: Path) -> None:
+    path = titled(tmp_path / "a.m4a")
+    file = mutagen.File(path)
+    file.tags["tmpo"] = [120]
+    file.save()
+    assert changes_of(path, {Tag.BPM: "120"}) == {}
+    assert changes_of(path, {Tag.BPM: "123.98"}) == {Tag.BPM: ("120", "123.98")}
+
+
 @pytest.mark.parametrize("version", [3, 4])
 @pytest.mark.parametrize("kind", ["mp3", "wav", "aiff"])
 def test_id3_keeps_its_version_and_every_other_frame(
