@@ -1,5 +1,8 @@
 """Commands that hear in their own process tell of a device that is not there, or breaks."""
 
+import asyncio
+import os
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -130,6 +133,21 @@ async def test_a_file_that_is_too_long_for_the_device_ends_no_scan(clip: Path) -
             await engine.run(too_long, clip)
     finally:
         engine.close()
+
+
+async def test_ctrl_c_is_not_for_a_worker_that_starts(clip: Path) -> None:
+    engine = WorkersEngine(1, None, is_partial=False)
+    try:
+        name = asyncio.create_task(engine.run(name_of, clip))
+        await asyncio.sleep(0)  # it starts the worker, and waits
+        os.kill(next(iter(engine._pool._processes)), signal.SIGINT)
+        assert await name == clip.name
+    finally:
+        engine.close()
+
+
+def name_of(path: Path) -> str:
+    return path.name
 
 
 def too_long(_path: Path) -> None:

@@ -3,9 +3,10 @@
 import asyncio
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
@@ -65,7 +66,10 @@ class WorkersEngine:
         """
         pool = self._pool
         try:
-            return await asyncio.get_running_loop().run_in_executor(pool, work, path)
+            # Ctrl-C is for this process, which ends its workers.
+            with _unheard_by_new_processes(signal.SIGINT):
+                heard = asyncio.get_running_loop().run_in_executor(pool, work, path)
+            return await heard
         except BrokenProcessPool as error:
             if pool is self._pool:
                 self._pool = self._new_pool()
@@ -87,9 +91,18 @@ class WorkersEngine:
             worker.terminate()
 
 
+@contextmanager
+def _unheard_by_new_processes(number: signal.Signals) -> Iterator[None]:
+    """Keep a signal from what is started in the block, and what that starts, for good."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {number})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _start(config: Path | None, is_partial: bool, parent: int) -> None:
     end_with_parent(parent)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends its workers
     start_worker(0, config, is_partial)
 
 
