@@ -47,6 +47,23 @@ def measure_gain(samples: Tensor, sample_rate: int) -> float | None:
     return float(10 ** ((TARGET_LUFS - loudness) / 20))
 
 
+def sounding(samples: Tensor, step: int) -> Tensor:
+    """Leave out the silence before and behind a track ``[T]``; one that is all silence stays.
+
+    Args:
+        samples: The track, at its own level.
+        step: Samples that are left out at a time.
+    """
+    first, stop = 0, len(samples)
+    while first < stop and peak_of(samples[first : first + step]) < SILENCE_PEAK:
+        first += step
+    if first >= stop:
+        return samples
+    while peak_of(samples[stop - step : stop]) < SILENCE_PEAK:
+        stop -= step
+    return samples[first:stop]
+
+
 def audible(windows: Tensor, gain: float = 1.0) -> Tensor:
     """Leave out windows of a track that are silent but for a sliver, ``[W, T]`` to ``[≤ W, T]``.
 

@@ -19,7 +19,7 @@ from models.tonality.key import (
     profile_correlations,
 )
 from models.tonality.skey import CROP_LENGTH
-from pipelines.audio.gain import audible, peak_of
+from pipelines.audio.gain import audible, peak_of, sounding
 from pipelines.audio.resample import resample
 from pipelines.audio.track import resampled
 from pipelines.batching.framed import FrameGrid, pad_to, up_to_silence
@@ -88,17 +88,19 @@ class KeyNetworkModel:
         self._networks = [network.to(device).requires_grad_(False) for network in networks]
 
     def windows(self, samples: Tensor, tuning_cents: float) -> Tensor:
-        """Cut ``[T]`` to crops of 15 s, spread over the track; a shorter one is repeated.
+        """Cut ``[T]`` to crops of 15 s, spread evenly over what sounds; less than that is repeated.
 
         Crops out of tune are brought to 440 Hz by playing them slower or faster: the networks have
         few bins an octave, and a quarter tone between them is noise to them. Silent ones are left
         out.
         """
+        samples = sounding(samples, SAMPLE_RATE // 2)
         peak = max(peak_of(samples), 1e-6)
         if 0 < len(samples) < CROP_LENGTH:
             samples = repeated(samples, CROP_LENGTH)
-        crops = cut(samples, window_starts(len(samples), self.spec), CROP_LENGTH).float()
-        crops = audible(crops)
+        starts = window_starts(len(samples), self.spec)
+        evenly = np.linspace(0, starts[-1], len(starts)).astype(int).tolist()
+        crops = audible(cut(samples, evenly, CROP_LENGTH).float())
         if abs(tuning_cents) > _IN_TUNE_CENTS:
             crops = tuned(crops, tuning_cents)
         return crops / peak

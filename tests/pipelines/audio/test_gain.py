@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from models.loudness import integrated_loudness
-from pipelines.audio.gain import TARGET_LUFS, audible, measure_gain, peak_of
+from pipelines.audio.gain import TARGET_LUFS, audible, measure_gain, peak_of, sounding
 from pipelines.audio.track import Track
 
 
@@ -33,6 +33,21 @@ def test_the_peak_of_rows_that_lie_apart_takes_no_copy() -> None:
     with torch.profiler.profile(profile_memory=True) as profile:
         peak_of(samples)
     assert max(event.self_cpu_memory_usage for event in profile.key_averages()) < 1 << 16
+
+
+@pytest.mark.parametrize(
+    ("track", "left"),
+    [
+        ([0, 0, 0, 1, 0, 0, 0, 0, 1, 0, 0], [0, 1, 0, 0, 0, 0, 1]),
+        ([1, 0, 0, 0, 0], [1, 0]),
+        ([0, 0, 0, 0, 1], [1]),
+        ([1], [1]),
+        ([0, 0, 0, 5e-5, 0], [0, 0, 0, 5e-5, 0]),
+        ([], []),
+    ],
+)
+def test_silence_around_a_track_is_left_out(track: list[float], left: list[float]) -> None:
+    assert sounding(torch.tensor(track), 2).tolist() == pytest.approx(left)
 
 
 @pytest.mark.parametrize("samples", [np.zeros(16_000, np.float32), tone(5e-5), tone(0)[:0]])
