@@ -1,6 +1,5 @@
 """Directed cases of an archive that is begun anew; run like the others."""
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -244,13 +243,13 @@ async def a_second_beginning_at_once_is_refused(s: Setting) -> None:
 
 
 async def a_long_look_at_a_ledger_does_not_end_the_lock(s: Setting) -> None:
-    async def wait() -> None:
-        await asyncio.sleep(1.2)
+    async def outlast_every_lock() -> None:
+        await s.store.command("DEL", BEGINNING_KEY)
 
-    with archive() as lost, archive() as kept, mock.patch.object(opening, "LOCK_S", 1):
+    with archive() as lost, archive() as kept:
         await s.ledger.topup(ACCOUNT, "pay:1", 500)
         await Exporter(s.store, lost).export()
-        with after(opening, "_names", wait):
+        with after(opening, "_names", outlast_every_lock):
             await begin_archive(s.store, kept)
         await comes_back(s, kept)
 
