@@ -50,8 +50,9 @@ def test_clients_that_say_nothing_take_no_threads(
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr("serve_app.local.metrics_page.LIMIT_S", 0.2)
-    page = MetricsPage(source[0], "127.0.0.1:0")
+    with monkeypatch.context() as patched:  # its clients alone; the source has its whole time
+        patched.setattr("serve_app.local.metrics_page.LIMIT_S", 1.0)
+        page = MetricsPage(source[0], "127.0.0.1:0")
     page.start()
     before = threading.active_count()
     address = ("127.0.0.1", httpx.URL(page.url).port or 0)
