@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.ray, pytest.mark.redis]
 
 REPOSITORY = Path(__file__).parents[2]
 AFA = [sys.executable, "-c", "from serve_app.cli.main import main; main()"]
-PATIENCE_S = 120.0
+PATIENCE_S = 280.0
 
 
 def up(folder: Path, output: Path, *, is_group: bool = False) -> "subprocess.Popen[bytes]":
@@ -80,7 +80,7 @@ def test_a_service_whose_ray_was_killed_ends_with_a_status(folder: Path) -> None
     output = folder / "told"
     with up(folder, output) as service:
         try:
-            wait_for("afa: ready at", output, 5 * PATIENCE_S)
+            wait_for("afa: ready at", output, 2 * PATIENCE_S)
             parts = descendants(service.pid)
             os.kill(next(pid for name, pid in parts.items() if "raylet" in name), signal.SIGKILL)
             assert service.wait(PATIENCE_S) == 1

@@ -149,7 +149,7 @@ def test_deploying_ends_with_the_service() -> None:
         assert process.stdin is not None
         process.stdin.close()
         try:
-            assert process.wait(60) == 1
+            assert process.wait(280) == 1
         finally:
             process.kill()
 
