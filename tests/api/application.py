@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
+from unittest import mock
 
 import httpx
 import numpy as np
@@ -54,6 +55,7 @@ from serve_app.services.identify.clip_identifier import ClipIdentifier
 from serve_app.services.identify.enrichment import EnrichmentService
 from serve_app.services.jobs.run import Analysed, JobRunner
 from serve_app.services.lookup.feature_cache import FeatureCache
+from serve_app.store.client import Store, connect
 
 PUBLIC_URL = "http://afa.test"
 MODELS = {"beats": "fake", "key": "fake", "embedding": "fake"}
@@ -227,6 +229,7 @@ async def open_application(
     backend: FakeBackend | None = None,
     probes: Mapping[str, Callable[[], Awaitable[object]]] | None = None,
     model_dir: Path | None = None,
+    timeout_s: float = 30.0,
 ) -> AsyncIterator[Application]:
     """Empty the servers, build the application, and run a worker beside it.
 
@@ -244,8 +247,15 @@ async def open_application(
         probes: The deployments that `/readyz` asks.
         model_dir: Checkpoints and own cards; nothing by default.
         rate: Requests a minute of every class and tier, where not the real ones.
+        timeout_s: How long the servers may take to answer: longer than the service waits for them,
+            for a busy machine may not let them run.
     """
-    stores = open_stores(options)
+
+    def patiently(url: str, **how: Any) -> Store:
+        return connect(url, **how | {"timeout_s": timeout_s})
+
+    with mock.patch("serve_app.composition.stores.connect", patiently):
+        stores = open_stores(options)
     if rate is not None:
         table = load_table("tiers")
         for row in table.values():

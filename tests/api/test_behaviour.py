@@ -16,6 +16,7 @@ from models.vibenet import ATTRIBUTES
 from serve_app.composition.options import StoreOptions
 from serve_app.domain.payments import TopupSettings
 from serve_app.local import embedded_redis
+from serve_app.store.client import DEFAULT_TIMEOUT_S
 from serve_app.store.in_time import waited_s
 from tests.api.application import Application, open_application
 
@@ -542,7 +543,9 @@ async def test_what_charges_is_503_within_a_second_while_the_ledger_hangs(
     # One server for both roles, as without AFA_CACHE_URL: the limiter meets it first.
     options = api_stores.model_copy(update={"ledger_url": server.url, "cache_url": server.url})
     assert server.pid is not None
-    async with open_application(options, demo_catalog, with_worker=False) as api:
+    async with open_application(
+        options, demo_catalog, with_worker=False, timeout_s=DEFAULT_TIMEOUT_S
+    ) as api:
         client = api.client()
         asset = (await asset_of(api, "pro", demo_audio))["asset_id"]
         batch, url = {"ids": [DEMO, SILENT]}, {"url": "http://127.0.0.1:9/a.mp3"}
