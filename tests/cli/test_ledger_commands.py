@@ -126,14 +126,14 @@ def test_lost_entries_are_told_and_brought_back(url: str, tmp_path: Path) -> Non
     kept = Archive((tmp_path / "journal").as_uri())
 
     async def export() -> int:
-        store = connect(url, shards=4)
+        store = connect(url, shards=4, timeout_s=30)
         try:
             return await Exporter(store, kept).export()
         finally:
             await store.close()
 
     async def count() -> None:
-        store = connect(url, shards=4)
+        store = connect(url, shards=4, timeout_s=30)
         try:
             await contents_of(store)
         finally:
@@ -290,7 +290,7 @@ def test_a_restore_with_another_number_of_shards_is_refused_and_can_be_mended(
         assert afa("keys", "create", owner).exit_code == 0
 
     async def export() -> int:
-        store = connect(url, shards=4)
+        store = connect(url, shards=4, timeout_s=30)
         try:
             return await Exporter(store, Archive((tmp_path / "journal").as_uri())).export()
         finally:

@@ -127,7 +127,13 @@ async def test_waiting_behind_a_stuck_call_takes_no_longer(tmp_path: Path) -> No
     assert server.pid is not None
     store = connect(server.url)
     ledger = Ledger(store, small_tiers())
-    await ledger.reserve(PAYER, "before", 1)
+
+    async def reserved(hold_id: str) -> Balance:
+        while True:  # it may not be awake yet
+            with contextlib.suppress(ServiceUnavailableError):
+                return await ledger.reserve(PAYER, hold_id, 1)
+
+    await reserved("before")
     os.kill(server.pid, signal.SIGSTOP)
     try:
 
@@ -150,10 +156,6 @@ async def test_waiting_behind_a_stuck_call_takes_no_longer(tmp_path: Path) -> No
         assert min(taken_s) < 1.1, taken_s
     finally:
         os.kill(server.pid, signal.SIGCONT)
-    balance = None
-    while balance is None:  # it may not be awake yet
-        with contextlib.suppress(ServiceUnavailableError):
-            balance = await ledger.reserve(PAYER, "after", 1)
-    assert balance.held >= 2
+    assert (await reserved("after")).held >= 2
     await store.close()
     server.stop()

@@ -26,7 +26,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[embedded_redis.
 
 @pytest.fixture
 async def store(server: embedded_redis.LocalRedis) -> AsyncIterator[Store]:
-    opened = connect(server.url, autopipelines=True)
+    opened = connect(server.url, autopipelines=True, timeout_s=30)
     await opened.command("FLUSHALL")
     yield opened
     await opened.close()

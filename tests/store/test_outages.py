@@ -140,8 +140,8 @@ async def test_what_comes_before_a_charge_refuses_in_time(victim: Victim, store:
 
 async def test_remembered_keys_work_without_the_ledger(victim: Victim, store: Store) -> None:
     accounts = Accounts(store, "pepper", small_tiers())
-    issued = await accounts.issue("bob", "pro")
-    assert await accounts.authenticate(issued.key) is not None
+    issued = await served(partial(accounts.issue, "bob", "pro"))
+    assert await served(partial(accounts.authenticate, issued.key)) is not None
     assert await accounts.authenticate("afa_live_junk") is None
     other = Accounts(store, "pepper", small_tiers())
     victim.kill()

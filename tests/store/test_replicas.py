@@ -61,7 +61,7 @@ async def acknowledged(ledger: Ledger, payment_id: str, credits: int) -> int:
 async def test_payments_wait_for_a_replica(pair: tuple[LocalRedis, LocalRedis]) -> None:
     first, second = pair
     assert second.pid is not None
-    store = connect(first.url, shards=4)
+    store = connect(first.url, shards=4, timeout_s=30)
     ledger = Ledger(store, small_tiers(), topup_replicas=1)
     await ledger.balance(ACCOUNT, "basic")
     assert await acknowledged(ledger, "pay:1", 10) == 10
