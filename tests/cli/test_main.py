@@ -1,6 +1,7 @@
 """The process of a command ends with its status, whatever libraries still do."""
 
 import os
+import signal
 import subprocess
 import sys
 import tomllib
@@ -85,7 +86,12 @@ def installed(module: str) -> str:
 @pytest.mark.parametrize("code", [installed("typer"), installed("httpx"), INTERRUPTED])
 def test_ctrl_c_before_a_command_has_begun_ends_it_quietly(code: str) -> None:
     words = [sys.executable, "-c", code, "models", "list"]
-    done = subprocess.run(words, check=False, capture_output=True, text=True, timeout=280)
+    # Whatever runs the tests in the background has SIGINT ignored, which processes inherit.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        done = subprocess.run(words, check=False, capture_output=True, text=True, timeout=280)
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
