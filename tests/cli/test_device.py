@@ -4,6 +4,8 @@ import asyncio
 import os
 import signal
 import sys
+import time
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,7 @@ from serve_app.domain.errors import InternalError
 from tests.data.audio_files import click_track, encode
 
 TOLD = "no device 'cuda:9' here: "
+CANCELLED = "cancelled"
 
 
 @pytest.fixture(autouse=True)
@@ -102,6 +105,12 @@ def test_a_device_that_breaks_ends_an_analysis_at_the_first_file(
 def test_a_device_that_breaks_in_a_worker_is_not_tried_with_every_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def cancelled(future: "Future[Any]") -> bool:
+        (tmp_path / CANCELLED).touch()
+        return cancel(future)
+
+    cancel = Future.cancel
+    monkeypatch.setattr(Future, "cancel", cancelled)
     monkeypatch.setenv("AFA_DEVICE", "cpu")
     monkeypatch.setattr(analyze, "analyse_one", breaks_once)
     files = [tmp_path / f"{n}.ogg" for n in range(50)]
@@ -114,7 +123,12 @@ def test_a_device_that_breaks_in_a_worker_is_not_tried_with_every_file(
 
 
 def breaks_once(name: str, _within: Any) -> None:
-    Path(name).write_text("heard")
+    """Break at the first file; the others take longer than it takes to tell of that."""
+    path = Path(name)
+    path.write_text("heard")
+    until_s = time.monotonic() + (0.0 if path.stem == "0" else 10.0)
+    while time.monotonic() < until_s and not path.with_name(CANCELLED).exists():
+        time.sleep(0.01)
     raise MachineError("the device broke")
 
 
