@@ -62,7 +62,7 @@ SCALING = {
     "downscale_delay_s": 1.0,
     "policy": {
         "policy_function": "serve_app.deployments.autoscaling:QueueDelayPolicy",
-        "policy_kwargs": {"target_s": 0.5},
+        "policy_kwargs": {"target_s": 1.5},
     },
 }
 
