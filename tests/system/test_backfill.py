@@ -15,7 +15,9 @@ from serve_app.backfill.run import Actors, has_room
 from tests.conftest import REPOSITORY
 
 DEMO = REPOSITORY / "serve_app" / "data" / "demo.mp3"
-COMMAND = [sys.executable, "-c", "from serve_app.cli import run; run()", "backfill"]
+# Whatever runs the tests in the background has SIGINT ignored, which processes inherit.
+HEARD = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+COMMAND = [sys.executable, "-c", f"{HEARD}; from serve_app.cli import run; run()", "backfill"]
 
 ONE_CARD = {"RAY_OVERRIDE_RESOURCES": '{"GPU": 1}'}
 
