@@ -289,11 +289,11 @@ def ogg_comments(n: int) -> bytes:
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: id3_frame(b"TPE1", b"\3" + b"a\0" * 4_000_000),
-        lambda: id3_frame(b"TIT1", b"\3" + b"a\0" * 4_000_000),
-        lambda: id3_frame(b"TPE1", b"\1" + b"a\0\0" * 4_000_000),
-        lambda: aiff_name(b"a\0b\0" * 6_000_000),
-        lambda: ogg_comments(600_000),
+        lambda: id3_frame(b"TPE1", b"\3" + b"a\0" * 12_000_000),
+        lambda: id3_frame(b"TIT1", b"\3" + b"a\0" * 12_000_000),
+        lambda: id3_frame(b"TPE1", b"\1" + b"a\0\0" * 12_000_000),
+        lambda: aiff_name(b"a\0b\0" * 15_000_000),
+        lambda: ogg_comments(1_200_000),
     ],
     ids=["values", "groupings", "odd zeros", "AIFF", "Ogg"],
 )
@@ -304,4 +304,4 @@ def test_millions_of_values_are_not_all_looked_at(
     path.write_bytes(make())
     begun_s = time.process_time()
     read_tags(path)
-    assert time.process_time() - begun_s < 2.0
+    assert time.process_time() - begun_s < 6.0
