@@ -56,6 +56,7 @@ RENDER_CLICKS = """async ([jobId, seconds, factor]) => {
 
 ENDINGS = """async () => (await import("/playground/dropped.js")).ENDINGS"""
 PICTURES = """() => [...document.querySelectorAll("canvas")].map((one) => one.toDataURL())"""
+PAINTED_ANEW = f"(before) => ({PICTURES})().every((picture, at) => picture !== before[at])"
 STYLE_OF = "(one, style) => getComputedStyle(one).getPropertyValue(style)"
 SPELL = """async (keys) => {
   const { chordSign, keySign, spelt } = await import("/playground/keys.js");
@@ -270,9 +271,9 @@ def test_a_track_off_view_is_not_kept_decoded(page: Page, tmp_path: Path) -> Non
             expect(page.get_by_role("button", name="Play")).to_be_enabled()
     assert decoded_tracks(page) == 1
     light = page.evaluate(PICTURES)
+    assert light
     page.emulate_media(color_scheme="dark")
-    page.wait_for_timeout(100)
-    assert all(now != was for now, was in zip(page.evaluate(PICTURES), light, strict=True))
+    page.wait_for_function(PAINTED_ANEW, arg=light)
 
 
 def test_the_curl_sample_sends_a_file_of_any_name(page: Page, tmp_path: Path) -> None:
