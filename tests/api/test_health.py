@@ -9,10 +9,17 @@ from pathlib import Path
 import pytest
 
 from serve_app.composition.options import StoreOptions
+from serve_app.services import readiness
 from serve_app.services.readiness import CACHE_S
 from tests.api.application import Application, open_application
 
 pytestmark = pytest.mark.redis
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is there answers in time, however busy the machine."""
+    monkeypatch.setattr(readiness, "PROBE_TIMEOUT_S", 60.0)
 
 
 async def is_away() -> None:
