@@ -68,7 +68,7 @@ AUDIO_BODIES = {
 
 # A tag may be any text, so the boolean that is to be wrong is a right one in a query.
 TEXT_QUERIES = {"GET /v1/library"}
-TRIES = 3
+TRIES = 30
 LONGEST_URL = 65_536
 """Bytes from which uvicorn answers by itself, in plain text, that a request is invalid."""
 
