@@ -218,7 +218,7 @@ async def open_application(
     options: StoreOptions,
     catalog_dir: Path,
     *,
-    lookup_wait_s: float = 20.0,
+    lookup_wait_s: float = 60.0,
     with_worker: bool = True,
     public_url: str = PUBLIC_URL,
     batch_cached_free: bool = False,

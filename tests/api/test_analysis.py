@@ -43,7 +43,7 @@ async def test_the_analysis_of_a_track_costs_what_its_features_cost(api: Applica
 
 async def test_the_analysis_of_a_job_is_free(api: Application, demo_audio: bytes) -> None:
     client = api.client()
-    answer = await client.post("/v1/audio-features/upload", content=demo_audio, params={"wait": 20})
+    answer = await client.post("/v1/audio-features/upload", content=demo_audio, params={"wait": 60})
     job = answer.json()["job_id"]
     for id in (job, f"afa:track:{job}"):
         body = (await client.get(f"/v1/analysis/{id}")).json()
@@ -56,7 +56,7 @@ async def test_spotify_s_features_of_a_job_are_spotify_s_alone(
     api: Application, demo_audio: bytes
 ) -> None:
     client = api.client("pro")
-    asked = {"wait": 20, "include_embedding": True}
+    asked = {"wait": 60, "include_embedding": True}
     answer = await client.post("/v1/audio-features/upload", content=demo_audio, params=asked)
     assert answer.json()["result"]["embedding_model"]
     job = (await client.get(f"/spotify/v1/audio-features/{answer.json()['job_id']}")).json()
@@ -66,7 +66,7 @@ async def test_spotify_s_features_of_a_job_are_spotify_s_alone(
 async def test_the_analysis_of_a_failed_job_says_so(api: Application) -> None:
     client = api.client()
     sent = {"content": b"no audio" * 50, "headers": {"Content-Type": "audio/mpeg"}}
-    answer = await client.post("/v1/audio-features/upload", params={"wait": 20}, **sent)
+    answer = await client.post("/v1/audio-features/upload", params={"wait": 60}, **sent)
     job = answer.json()["job_id"]
     missing = await client.get(f"/v1/analysis/{job}")
     assert (missing.status_code, missing.json()["error"]) == (404, "track_not_found")

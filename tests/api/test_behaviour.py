@@ -97,7 +97,7 @@ async def test_nothing_of_one_owner_is_seen_by_another(api: Application, demo_au
     mine = api.client("pro")
     submitted = await mine.post("/v1/audio-features/upload", content=demo_audio, headers=MP3)
     job = submitted.json()["job_id"]
-    await mine.get(f"/v1/jobs/{job}", params={"wait": 20})
+    await mine.get(f"/v1/jobs/{job}", params={"wait": 60})
     nothing = {"asset": "afa_00000000000000000000000000", "job": "job_00000000000000000000000000"}
     for who in ("scale", "test"):
         theirs = api.client(who)
@@ -253,7 +253,7 @@ async def test_test_keys_answer_the_same_for_ever_without_models(
     ]
     assert bpm[0] == bpm[1]
     submitted = await client.post("/v1/audio-features/upload", content=demo_audio, headers=MP3)
-    done = await client.get(f"/v1/jobs/{submitted.json()['job_id']}", params={"wait": 20})
+    done = await client.get(f"/v1/jobs/{submitted.json()['job_id']}", params={"wait": 60})
     assert done.json()["result"]["tempo"] == bpm[0]
     assert (api.backend.n_calls, api.quick.n_calls) == (0, 0)
     account = (await client.get("/v1/account")).json()
@@ -325,7 +325,7 @@ async def test_a_job_outlives_the_asset_it_came_from(
         await expire(api, "owner-pro", asset)
         await api.services.assets.delete_expired()
         api.backend.gate.set()
-        done = await client.get(f"/v1/jobs/{submitted.json()['job_id']}", params={"wait": 20})
+        done = await client.get(f"/v1/jobs/{submitted.json()['job_id']}", params={"wait": 60})
         assert done.json()["status"] == "complete"
 
 
@@ -385,7 +385,7 @@ async def test_refused_polls_of_a_job_leave_the_others_their_share(api: Applicat
 async def finished(api: Application, who: str, submitted: Any) -> Any:
     assert submitted.status_code == 202, submitted.text
     path = f"/v1/jobs/{submitted.json()['job_id']}"
-    return (await api.client(who).get(path, params={"wait": 20})).json()["result"]
+    return (await api.client(who).get(path, params={"wait": 60})).json()["result"]
 
 
 @pytest.mark.parametrize("who", ["pro", "test"])
@@ -618,7 +618,7 @@ async def test_jobs_are_listed_and_deleted_by_their_owner(
     for _ in range(3):
         answer = await client.post("/v1/audio-features/upload", content=demo_audio, headers=MP3)
         ids.insert(0, answer.json()["job_id"])
-        await client.get(f"/v1/jobs/{ids[0]}", params={"wait": 20})
+        await client.get(f"/v1/jobs/{ids[0]}", params={"wait": 60})
     await client.get(f"/v1/audio-features/{DEMO}")  # its job is nobody's
     page = (await client.get("/v1/jobs", params={"limit": 2})).json()
     assert [(job["job_id"], job["status"]) for job in page["items"]] == [
@@ -666,5 +666,5 @@ async def test_a_running_job_is_not_deleted(api: Application, demo_audio: bytes)
     refused = await client.delete(path)
     assert (refused.status_code, refused.json()["error"]) == (409, "job_running")
     api.backend.gate.set()
-    assert (await client.get(path, params={"wait": 20})).json()["status"] == "complete"
+    assert (await client.get(path, params={"wait": 60})).json()["status"] == "complete"
     assert await api.remaining("pro") == 59_990

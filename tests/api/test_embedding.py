@@ -97,14 +97,14 @@ async def test_what_may_not_be_named_is_400_with_the_list(
 
 async def test_a_job_says_whose_embedding_it_has(api: Application, demo_audio: bytes) -> None:
     client, path = api.client(), "/v1/audio-features/upload"
-    params = {"embedding_model": NAMED, "wait": 20}
+    params = {"embedding_model": NAMED, "wait": 60}
     sent: dict[str, Any] = {"content": demo_audio, "headers": MP3 | {"Idempotency-Key": "a"}}
     named = await client.post(path, params=params, **sent)
     assert named.json()["result"]["embedding_model"] == NAMED
     assert len(named.json()["result"]["embedding"]) == 768
-    plain = await client.post(path, params={"wait": 20}, content=demo_audio, headers=MP3)
+    plain = await client.post(path, params={"wait": 60}, content=demo_audio, headers=MP3)
     assert plain.json()["result"]["embedding"] is None
-    again = await client.post(path, params={"wait": 20}, **sent)
+    again = await client.post(path, params={"wait": 60}, **sent)
     assert (again.status_code, again.json()["error"]) == (409, "idempotency_mismatch")
     refused = await api.client("basic").post(path, params=params, content=demo_audio, headers=MP3)
     assert (refused.status_code, refused.json()["error"]) == (402, "tier_required")

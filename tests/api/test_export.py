@@ -17,7 +17,7 @@ pytestmark = pytest.mark.redis
 
 
 async def analysed(client: httpx.AsyncClient, audio: bytes) -> str:
-    answer = await client.post("/v1/audio-features/upload", content=audio, params={"wait": 20})
+    answer = await client.post("/v1/audio-features/upload", content=audio, params={"wait": 60})
     assert answer.status_code == 200, answer.text
     return str(answer.json()["job_id"])
 

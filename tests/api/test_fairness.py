@@ -199,7 +199,7 @@ async def test_dripping_addresses_of_one_owner_leave_anothers_jobs_alone(
             "/v1/audio-features/upload", content=sound, headers={"Content-Type": "audio/wav"}
         )
     ).json()
-    done = (await bob.get(f"/v1/jobs/{job['job_id']}", params={"wait": 30})).json()
+    done = (await bob.get(f"/v1/jobs/{job['job_id']}", params={"wait": 60})).json()
     assert done["status"] == "complete"
     assert len(await fetching(api)) == 2  # a drip still holds its place
     # What the fetches last tells nothing about how long analyses take.
@@ -224,7 +224,7 @@ async def test_an_address_is_fetched_then_analysed_and_nothing_stays(
     url = f"http://127.0.0.1:{host.sockets[0].getsockname()[1]}/a.wav"
     client = api.client("pro")
     job = (await client.post("/v1/audio-features/url", json={"url": url})).json()
-    done = (await client.get(f"/v1/jobs/{job['job_id']}", params={"wait": 30})).json()
+    done = (await client.get(f"/v1/jobs/{job['job_id']}", params={"wait": 60})).json()
     host.close()
     assert done["status"] == "complete"
     record = await api.stores.jobs.get("owner-pro", job["job_id"])
@@ -242,7 +242,7 @@ async def test_an_upload_goes_with_a_job_that_fails_on_our_side(
     headers = {"Content-Type": "audio/wav"}
     answer = await client.post("/v1/audio-features/upload", content=sound, headers=headers)
     job_id = answer.json()["job_id"]
-    done = (await client.get(f"/v1/jobs/{job_id}", params={"wait": 30})).json()
+    done = (await client.get(f"/v1/jobs/{job_id}", params={"wait": 60})).json()
     assert done["error"]["error"] == "internal_error"
     await api.no_upload_stays()
     assert api.backend.n_calls == 3

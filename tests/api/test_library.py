@@ -38,7 +38,7 @@ async def add(client: httpx.AsyncClient, **body: Any) -> dict[str, Any]:
 
 
 async def ended(client: httpx.AsyncClient, job_id: str) -> None:
-    job = (await client.get(f"/v1/jobs/{job_id}", params={"wait": 20})).json()
+    job = (await client.get(f"/v1/jobs/{job_id}", params={"wait": 60})).json()
     assert job["status"] == "complete", job
 
 

@@ -23,7 +23,7 @@ async def test_it_works_from_this_machine(
     api: Application, demo_audio: bytes, address: str
 ) -> None:
     client = client_from(api, address, await api.issue("me", "local"))
-    params = {"include_embedding": "true", "wait": 20}
+    params = {"include_embedding": "true", "wait": 60}
     done = await client.post("/v1/audio-features/upload", content=demo_audio, params=params)
     assert done.json()["status"] == "complete"
     assert len(done.json()["result"]["embedding"]) == 768

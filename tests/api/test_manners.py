@@ -284,7 +284,7 @@ async def test_answers_to_test_keys_say_so(api: Application, demo_audio: bytes) 
         plain = await client.get(f"/v1/audio-features/{DEMO}")
         spotify = await client.get(f"/spotify/v1/audio-features/{DEMO}")
         job = await client.post(
-            "/v1/audio-features/upload", content=demo_audio, params={"wait": 20}
+            "/v1/audio-features/upload", content=demo_audio, params={"wait": 60}
         )
         for body in (plain.json(), job.json()):
             assert body["_meta"].get("test") is test

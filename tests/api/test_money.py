@@ -90,7 +90,7 @@ async def test_another_body_under_a_lapsed_key_leaves_the_first_job_its_audio(
     assert second.json()["job_id"] != first
     api.backend.gate.set()
     for job_id in (first, second.json()["job_id"]):
-        done = await client.get(f"/v1/jobs/{job_id}", params={"wait": 20})
+        done = await client.get(f"/v1/jobs/{job_id}", params={"wait": 60})
         assert done.json()["status"] == "complete", done.text
 
 
@@ -137,7 +137,7 @@ async def test_audio_that_is_no_sound_is_refused_and_free(
     ):
         assert (answer.status_code, answer.json()["error"]) == (400, "unprocessable_audio")
     job = await client.post("/v1/audio-features/upload", content=audio, headers=MP3)
-    done = (await client.get(f"/v1/jobs/{job.json()['job_id']}", params={"wait": 20})).json()
+    done = (await client.get(f"/v1/jobs/{job.json()['job_id']}", params={"wait": 60})).json()
     assert (done["status"], done["error"]["error"]) == ("failed", "unprocessable_audio")
     assert "no sound" in done["error"]["message"]
     assert api.backend.n_calls == 0
@@ -201,7 +201,7 @@ async def test_a_job_that_was_taken_in_is_told(
     assert answer.status_code == 202, answer.text
     meta = answer.json()["_meta"]
     assert (meta["credits_used"], meta["credits_remaining"]) == (10, 59_990)
-    done = await client.get(f"/v1/jobs/{answer.json()['job_id']}", params={"wait": 20})
+    done = await client.get(f"/v1/jobs/{answer.json()['job_id']}", params={"wait": 60})
     assert done.json()["status"] == "complete"
 
 

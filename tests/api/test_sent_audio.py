@@ -311,7 +311,7 @@ async def test_waiting_for_the_end_of_a_job_answers_200_with_its_result(
     else:
         body = {"url": f"{audio_host}/demo.mp3"}
         sent = {"url": "/v1/audio-features/url", "json": body}
-    answer = await client.post(**sent, params={"wait": 30})
+    answer = await client.post(**sent, params={"wait": 60})
     assert answer.status_code == 200, answer.text
     done = answer.json()
     assert (done["status"], done["result"]["tempo"]) == ("complete", 120.0)
@@ -353,7 +353,7 @@ async def test_waiting_for_what_fails_answers_200_with_the_error(api: Applicatio
         "/v1/audio-features/upload",
         content=b"no audio" * 50,
         headers={"Content-Type": "audio/mpeg"},
-        params={"wait": 30},
+        params={"wait": 60},
     )
     assert answer.status_code == 200
     assert (answer.json()["status"], answer.json()["_meta"]["credits_used"]) == ("failed", 0)

@@ -214,7 +214,7 @@ async def test_an_own_analysis_is_a_seed_and_says_why(api: Application, demo_aud
     client = api.client("pro")
     jobs = []
     for wanted in (True, False):
-        query = {"include_embedding": wanted, "wait": 20}
+        query = {"include_embedding": wanted, "wait": 60}
         answer = await client.post(
             "/v1/audio-features/upload", content=demo_audio, headers=MP3, params=query
         )

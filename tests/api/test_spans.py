@@ -34,7 +34,7 @@ async def test_a_job_is_below_the_request_that_asked_for_it(
     api: Application, kept: InMemorySpanExporter, demo_audio: bytes
 ) -> None:
     with spans.span("request") as request:
-        answer = await api.client().post(UPLOAD, content=demo_audio, params={"wait": 20})
+        answer = await api.client().post(UPLOAD, content=demo_audio, params={"wait": 60})
     found = await of_a_job(kept)
     asked = request.get_span_context()
     job = found["job"]
@@ -53,7 +53,7 @@ async def test_a_span_that_failed_says_the_type_alone(
 ) -> None:
     headers = {"Content-Type": "audio/mpeg"}
     bad = b"no audio at all" * 100
-    await api.client().post(UPLOAD, content=bad, params={"wait": 20}, headers=headers)
+    await api.client().post(UPLOAD, content=bad, params={"wait": 60}, headers=headers)
     decode = (await of_a_job(kept))["decode"]
     assert not decode.status.is_ok
     assert decode.status.description == "UndecodableAudioError"
@@ -63,6 +63,6 @@ async def test_a_span_that_failed_says_the_type_alone(
 async def test_a_request_that_nobody_traces_has_an_id_and_its_job_no_parent(
     api: Application, kept: InMemorySpanExporter, demo_audio: bytes
 ) -> None:
-    answer = await api.client().post(UPLOAD, content=demo_audio, params={"wait": 20})
+    answer = await api.client().post(UPLOAD, content=demo_audio, params={"wait": 60})
     assert (await of_a_job(kept))["job"].parent is None
     assert len(answer.headers["X-Trace-Id"]) == 32

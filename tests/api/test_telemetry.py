@@ -113,7 +113,7 @@ async def test_jobs_are_logged_and_counted_by_outcome(
     job_ids = {}
     for outcome, audio in (("complete", demo_audio), ("failed", b"no audio at all" * 100)):
         headers = {"Content-Type": "audio/mpeg"}
-        answer = await client.post(UPLOAD, content=audio, params={"wait": 20}, headers=headers)
+        answer = await client.post(UPLOAD, content=audio, params={"wait": 60}, headers=headers)
         job_ids[outcome] = answer.json()["job_id"]
     ended = await of_jobs(written, 2)
     assert recorded.of("afa_jobs_ended", outcome="complete", code="") == [1]

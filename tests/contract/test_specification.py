@@ -191,7 +191,7 @@ async def test_a_job_envelope_has_every_field(
     assert isinstance(body["job_id"], str)
     assert (body["result"], body["error"]) == (None, None)
     check_meta(body, "bypass", 10)
-    done = (await client.get(f"/v1/jobs/{body['job_id']}", params={"wait": 20})).json()
+    done = (await client.get(f"/v1/jobs/{body['job_id']}", params={"wait": 60})).json()
     assert done["status"] == "complete"
     if format:
         check_spotify(done["result"], body["job_id"])
@@ -463,7 +463,7 @@ async def test_an_asset_is_analysed_like_its_bytes(api: Application, demo_audio:
     asset = await upload(client, demo_audio)
     submitted = await client.post("/v1/audio-features/upload", json={"asset_id": asset["asset_id"]})
     assert submitted.status_code == 202
-    done = await client.get(f"/v1/jobs/{submitted.json()['job_id']}", params={"wait": 20})
+    done = await client.get(f"/v1/jobs/{submitted.json()['job_id']}", params={"wait": 60})
     assert done.json()["status"] == "complete"
     # The job's copy goes when the job is told complete, the asset does not.
     for _ in range(1200):
@@ -493,7 +493,7 @@ async def test_an_embedding_has_768_dimensions(api: Application, demo_audio: byt
         headers=MP3,
         params={"include_embedding": "true"},
     )
-    done = await client.get(f"/v1/jobs/{answer.json()['job_id']}", params={"wait": 20})
+    done = await client.get(f"/v1/jobs/{answer.json()['job_id']}", params={"wait": 60})
     assert len(done.json()["result"]["embedding"]) == 768
 
 
@@ -740,7 +740,7 @@ async def test_audio_that_cannot_be_analysed_is_not_charged(
         answer = await client.post("/v1/bpm", content=audio, headers=MP3)
         check_error(answer, 400, code)
         submitted = await client.post("/v1/audio-features/upload", content=audio, headers=MP3)
-        done = await client.get(f"/v1/jobs/{submitted.json()['job_id']}", params={"wait": 20})
+        done = await client.get(f"/v1/jobs/{submitted.json()['job_id']}", params={"wait": 60})
         assert done.json()["status"] == "failed"
         assert done.json()["error"]["error"] == code
         check_meta(done.json(), "bypass", 0)
