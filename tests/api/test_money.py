@@ -437,6 +437,6 @@ async def test_a_body_that_hardly_comes_is_cut_off(
 
 async def test_failed_authentication_that_is_limited_says_the_rate(api: Application) -> None:
     client = api.client(None)
-    answers = [await client.get("/v1/account") for _ in range(60)]
-    assert answers[-1].status_code == 429
-    assert answers[-1].headers["RateLimit-Policy"] == '"auth";q=30;w=60'
+    answers = await asyncio.gather(*(client.get("/v1/account") for _ in range(60)))
+    refused = next(answer for answer in answers if answer.status_code == 429)
+    assert refused.headers["RateLimit-Policy"] == '"auth";q=30;w=60'

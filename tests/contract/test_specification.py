@@ -703,7 +703,7 @@ async def test_429_carries_the_limit_and_when_to_come_back(api: Application) -> 
     first = await client.get("/v1/account")
     assert first.headers["RateLimit-Policy"] == '"read";q=60;w=60'
     assert re.fullmatch(r'"read";r=\d+;t=\d+', first.headers["RateLimit"])
-    answers = [await client.get("/v1/account") for _ in range(75)]
+    answers = await asyncio.gather(*(client.get("/v1/account") for _ in range(75)))
     refused = [answer for answer in answers if answer.status_code == 429]
     assert refused
     check_error(refused[0], 429, "rate_limit_exceeded")
