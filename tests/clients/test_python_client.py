@@ -18,9 +18,11 @@ import pytest
 from afa_client import AsyncClient, Client, Retries
 
 from clients.generate import document, files
+from serve_app.ledger.jobs import webhooks
 from serve_app.ledger.jobs.webhooks import Webhooks
 from tests.api.live import LiveApplication
 from tests.conftest import DEMO_TRACK
+from tests.redis_fixtures import BUSY_MACHINE_S
 
 pytestmark = pytest.mark.redis
 
@@ -424,8 +426,9 @@ def test_a_job_that_has_not_ended_in_time_is_told(live: LiveApplication, connect
 
 
 def test_a_message_of_the_service_is_read_and_no_other(
-    live: LiveApplication, connect: Connect
+    live: LiveApplication, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(webhooks, "ROUND_S", BUSY_MACHINE_S)
     afa = connect("scale")
     secret = afa.set_webhook("https://example.org/afa").secret
     job = afa.analyze(DEMO_TRACK)
