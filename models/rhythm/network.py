@@ -82,7 +82,9 @@ class BeatFeatures(nn.Module):
         bank = torch.from_numpy(filter_bank())
         bank = bank[: int(bank.any(dim=1).nonzero().max()) + 1]
         window = torch.hann_window(_WIN_LENGTH, periodic=False, dtype=torch.float64).float()
-        self._bands = BandSums(bank, window, _N_FFT, power=1)
+        # Zeros are cheaper behind the window than behind each frame.
+        padded = functional.pad(window, (0, _N_FFT - _WIN_LENGTH))
+        self._bands = BandSums(bank, padded, _N_FFT, power=1)
         self._mean = BandSums(bank.mean(dim=1, keepdim=True), window, _N_FFT, power=1)
 
     def forward(self, waveform: Tensor) -> Tensor:
@@ -124,10 +126,10 @@ class BeatFeatures(nn.Module):
         return level
 
     def _frames(self, waveform: Tensor) -> Tensor:
-        """View ``[B, T]`` as frames centred on the hops' starts, ``[B, N, 1411]``."""
+        """View ``[B, T]`` as frames whose first 1,411 samples lie about the hops' starts."""
         n_frames = -(-waveform.shape[-1] // HOP_LENGTH)
-        padded = functional.pad(waveform, (_HALF, _WIN_LENGTH))
-        return padded.unfold(-1, _WIN_LENGTH, HOP_LENGTH)[:, :n_frames]
+        padded = functional.pad(waveform, (_HALF, _N_FFT))
+        return padded.unfold(-1, _N_FFT, HOP_LENGTH)[:, :n_frames]
 
 
 def _frames_around(waveform: Tensor, step: int) -> Tensor:

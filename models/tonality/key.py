@@ -7,6 +7,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from models.frontends import blocks_of, magnitudes
+
 SAMPLE_RATE = 22_050
 WIN_LENGTH = 4096
 HOP_LENGTH = 2048
@@ -86,20 +88,22 @@ class Hpcp(nn.Module):
             float32 ``[B, 1 + ⌊(T - 4096) / 2048⌋, 120]`` from C upwards, 10 cents a bin, each
             frame's largest value 1; silence gives zeros. See `fold`.
         """
-        frames = waveform.unfold(-1, WIN_LENGTH, HOP_LENGTH) * self.window
-        spectrum = torch.fft.rfft(frames)[..., self._first - 1 : self._last + 2]
-        # Much faster on a processor than the complex numbers' abs().
-        magnitude = (spectrum.real.square() + spectrum.imag.square()).sqrt()
+        bins = slice(self._first - 1, self._last + 2)
+        spectra = [
+            magnitudes(torch.fft.rfft(frames * self.window)[..., bins])
+            for frames in blocks_of(waveform.unfold(-1, WIN_LENGTH, HOP_LENGTH))
+        ]
+        magnitude = torch.cat(spectra, dim=1)
         left, centre, right = magnitude[..., :-2], magnitude[..., 1:-1], magnitude[..., 2:]
         is_peak = (centre > left) & (centre >= right)
-        strength, picks = torch.where(is_peak, centre, 0.0).topk(_N_PEAKS, dim=-1)
+        strength, picks = (centre * is_peak).topk(_N_PEAKS, dim=-1, sorted=False)
         a, c = left.gather(-1, picks), right.gather(-1, picks)
         # Where there are fewer peaks, the rest have no strength and no say.
         curve = (2.0 * strength - a - c).clamp_min(1e-12)
-        bins = picks + self._first + (0.5 * (c - a) / curve).clamp(-0.5, 0.5)
-        pitch = 12.0 * torch.log2(bins * (SAMPLE_RATE / WIN_LENGTH / _C0_HZ))
+        places = picks + self._first + (0.5 * (c - a) / curve).clamp(-0.5, 0.5)
+        pitch = 12.0 * torch.log2(places * (SAMPLE_RATE / WIN_LENGTH / _C0_HZ))
         # Counted in whole numbers: a GPU adds in any order, and sums of floats would differ.
-        loudest = strength[..., :1]
+        loudest = strength.amax(-1, keepdim=True)
         unit = _VOTE / loudest.clamp_min(1e-12)
         counts = torch.zeros(
             *strength.shape[:-1], 12 * BINS_PER_SEMITONE, dtype=torch.int32, device=waveform.device

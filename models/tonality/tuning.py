@@ -5,6 +5,8 @@ import math
 import torch
 from torch import Tensor
 
+from models.frontends import magnitudes
+
 SAMPLE_RATE = 22_050
 WIN_LENGTH = 16_384
 """1.35 Hz a bin: a tenth of a semitone at 230 Hz before interpolation."""
@@ -49,7 +51,7 @@ def estimate_tuning(waveform: Tensor) -> float:
     first = math.ceil(_F_MIN_HZ * WIN_LENGTH / SAMPLE_RATE)
     last = int(_F_MAX_HZ * WIN_LENGTH / SAMPLE_RATE)
     window = torch.hann_window(WIN_LENGTH, device=frames.device)
-    spectrum = torch.fft.rfft(frames * window)[:, first - 1 : last + 2].abs()
+    spectrum = magnitudes(torch.fft.rfft(frames * window)[:, first - 1 : last + 2])
     decibels = 20.0 * torch.log10(spectrum.clamp_min(1e-9))
     left, centre, right = decibels[:, :-2], decibels[:, 1:-1], decibels[:, 2:]
     is_peak = (centre > left) & (centre >= right)
