@@ -94,6 +94,13 @@ def _k_weighting_response(sample_rate: int, n_fft: int, device: torch.device) ->
     return spectrum.to(device, torch.complex64)
 
 
+def _between(waveform: Tensor, start: int, stop: int) -> Tensor:
+    """Give samples ``start`` to ``stop`` of ``[…, T]`` as float32, silent where there are none."""
+    outside = max(0, -start), max(0, stop - waveform.shape[-1])
+    part = waveform[..., max(0, start) : stop].float()
+    return torch.nn.functional.pad(part, outside) if any(outside) else part
+
+
 def _check(waveform: Tensor) -> None:
     if waveform.ndim != 3 or waveform.shape[1] > len(_CHANNEL_GAINS):
         raise ShapeError(f"expected [B, C ≤ 5, T], got {tuple(waveform.shape)}")
@@ -131,8 +138,7 @@ def step_energies(waveform: Tensor, sample_rate: int) -> Tensor:
     energies = []
     for first in range(0, n_frames, at_once):
         start, stop = first * hop - lead, min(n_frames, first + at_once) * hop
-        part = waveform[..., max(0, start) : min(stop, n_steps * step)].float()
-        part = torch.nn.functional.pad(part, (max(0, -start), max(0, stop - n_steps * step)))
+        part = _between(waveform[..., : n_steps * step], start, stop)
         spectra = torch.fft.rfft(part.unfold(-1, n_fft, hop)).mul_(response)
         weighted = torch.fft.irfft(spectra, n_fft)[..., lead:].unflatten(-1, (per_frame, step))
         norms = torch.linalg.vector_norm(weighted, dim=-1)  # in one pass and without a copy
@@ -250,12 +256,8 @@ def _loudest_in_cells(waveform: Tensor) -> Tensor:
     at_once = max(1, n_samples // (waveform.shape[0] * waveform.shape[1] * _CELL)) * _CELL
     found = []
     for start in range(0, t, at_once):
-        n = min(at_once, t - start)
-        before, after = min(reach - 1, start), min(reach, t - start - n)
-        part = waveform[..., start - before : start + n + after].float()
-        padding = (reach - 1 - before, reach - after + -n % _CELL)
-        part = torch.nn.functional.pad(part, padding)
-        n += -n % _CELL
+        n = -(-min(at_once, t - start) // _CELL) * _CELL
+        part = _between(waveform, start - reach + 1, start + n + reach)
         halfway = torch.zeros_like(part[..., :n])
         for i, weight in enumerate(_HALFWAY):
             halfway.add_(part[..., reach - 1 - i :][..., :n], alpha=weight)

@@ -36,6 +36,8 @@ from pipelines.batching.framed import FrameGrid
 from pipelines.batching.steps import Outputs, Prepared
 from pipelines.batching.windows import WindowedModel, Windows
 
+_STRETCH = 1 << 18
+"""Samples looked at before others to tell sound from silence."""
 CHROMA_ID = "hpcp"
 """The chroma is there for the segments whatever decides the key."""
 
@@ -188,7 +190,8 @@ class SpectralStep:
         samples = padded[: len(padded) - behind]
         tuning = estimate_tuning(samples)
         context = _Context(track.duration_s, track.samples.shape[1], len(samples), tuning, 0)
-        if peak_of(track.samples) < SILENCE_PEAK:
+        stretches = torch.split(track.samples, _STRETCH, dim=1)
+        if all(peak_of(stretch) < SILENCE_PEAK for stretch in stretches):
             return Prepared({}, context)
         n = len(samples)
         chords, n_in_tune = self._chords.windows(padded, tuning, n)
