@@ -103,7 +103,7 @@ class BlockWriter:
 
     def __init__(self, row_samples: int) -> None:
         self._row_samples = row_samples
-        self._planes: list[list[memoryview]] = []
+        self._waiting: list[list[memoryview]] = []
         self._n_waiting = 0
         self.n_samples = 0
 
@@ -114,14 +114,11 @@ class BlockWriter:
 
     def samples(self, planes: list[memoryview]) -> None:
         """Append float32 samples, one byte view per channel; they are read when written."""
-        if not self._planes:
-            self._planes = [[] for _ in planes]
-        for waiting, plane in zip(self._planes, planes, strict=True):
-            waiting.append(plane)
+        self._waiting.append(planes)
         n = len(planes[0]) // 4
         self.n_samples += n
         self._n_waiting += n
-        if self._n_waiting >= BLOCK_SAMPLES or len(self._planes[0]) >= MOST_PIECES:
+        if self._n_waiting >= BLOCK_SAMPLES or len(self._waiting) >= MOST_PIECES:
             self.flush()
 
     def flush(self) -> None:
@@ -129,11 +126,12 @@ class BlockWriter:
         if not self._n_waiting:
             return
         n_written = self.n_samples - self._n_waiting
-        for row, waiting in enumerate(self._planes):
-            os.lseek(SAMPLES, 4 * (row * self._row_samples + n_written), os.SEEK_SET)
-            _write(SAMPLES, waiting)
-            waiting.clear()
-        _write(1, [memoryview(HEADER.pack(b"P", len(self._planes), self._n_waiting))])
+        rows = [list(row) for row in zip(*self._waiting, strict=True)]
+        for number, row in enumerate(rows):
+            os.lseek(SAMPLES, 4 * (number * self._row_samples + n_written), os.SEEK_SET)
+            _write(SAMPLES, row)
+        _write(1, [memoryview(HEADER.pack(b"P", len(rows), self._n_waiting))])
+        self._waiting.clear()
         self._n_waiting = 0
 
 
