@@ -19,7 +19,8 @@ _N_CROPPED = 84
 _TOP_DB = 80.0
 _BLOCK = 64
 _N_FFT = 4096
-_POINTS = 2048
+_VALUES = 1 << 18
+"""Between the layers of a block at once."""
 _STAGES = ((2, 7), (3, 7), (40, 7), (40, 7), (30, 7), (10, 5), (3, 5))
 """Channels and kernel size of every stage."""
 
@@ -131,7 +132,7 @@ class Stage(nn.Module):
         x = functional.gelu(self.halve(_normalise(x)))
         y = _normalise(self.dwconv(x)).permute(0, 2, 3, 1)
         if y.device.type == "cpu":  # so that what is between the layers stays in the caches
-            points = torch.split(y.reshape(-1, y.shape[-1]), _POINTS)
+            points = torch.split(y.reshape(-1, y.shape[-1]), _VALUES // (4 * y.shape[-1]))
             y = torch.cat([self._of_points(some) for some in points]).view(y.shape)
         else:
             y = self._of_points(y)

@@ -47,11 +47,11 @@ def estimate_tuning(waveform: Tensor) -> float:
     n = waveform.shape[-1]
     if n < WIN_LENGTH:
         return 0.0
-    frames = torch.stack([waveform[start : start + WIN_LENGTH] for start in frame_starts(n)])
+    frames = torch.stack([waveform[at : at + WIN_LENGTH] for at in frame_starts(n)]).float()
     first = math.ceil(_F_MIN_HZ * WIN_LENGTH / SAMPLE_RATE)
     last = int(_F_MAX_HZ * WIN_LENGTH / SAMPLE_RATE)
     window = torch.hann_window(WIN_LENGTH, device=frames.device)
-    spectrum = magnitudes(torch.fft.rfft(frames * window)[:, first - 1 : last + 2])
+    spectrum = magnitudes(torch.fft.rfft(frames.mul_(window))[:, first - 1 : last + 2])
     decibels = 20.0 * torch.log10(spectrum.clamp_min(1e-9))
     left, centre, right = decibels[:, :-2], decibels[:, 1:-1], decibels[:, 2:]
     is_peak = (centre > left) & (centre >= right)
