@@ -14,6 +14,7 @@ from models.frontends import (
     PowerMel,
     VibenetMel,
     htk_bands,
+    magnitudes,
     slaney_bands,
 )
 
@@ -40,6 +41,13 @@ def test_htk_bands_are_torchaudios() -> None:
 
     want = torchaudio.functional.melscale_fbanks(513, 0.0, 8000.0, 64, 16_000).T
     np.testing.assert_allclose(htk_bands(16_000, 1024, 64), want.numpy(), atol=1e-5)
+
+
+def test_magnitudes_are_torchs() -> None:
+    spectra = torch.fft.rfft(music().view(-1, 480), 2048)
+    spectra[0] = 0.0
+    spectra[1] *= 1e6
+    torch.testing.assert_close(magnitudes(spectra[..., 3:700]), spectra[..., 3:700].abs())
 
 
 @pytest.mark.slow

@@ -82,6 +82,22 @@ def test_a_row_equals_itself_alone(network: SKey) -> None:
             torch.testing.assert_close(network(waveform[None])[0], row, atol=1e-5, rtol=1e-4)
 
 
+def test_channels_that_lie_innermost_change_nothing(network: SKey) -> None:
+    image = torch.rand(2, 1, 84, 640, generator=torch.Generator().manual_seed(2))
+    expected = image
+    with torch.inference_mode():
+        found = network.stages(image)
+        for stage in network.stages:
+            assert isinstance(stage, skey.Stage)
+            normal = functional.layer_norm(expected, expected.shape[1:])
+            halved = functional.gelu(stage.halve(normal)).contiguous()
+            heard = stage.dwconv(halved)
+            normal = functional.layer_norm(heard, heard.shape[1:]).permute(0, 2, 3, 1)
+            mapped = stage.gamma * stage.pwconv2(functional.gelu(stage.pwconv1(normal)))
+            expected = halved + mapped.permute(0, 3, 1, 2)
+    torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
+
+
 def test_points_in_pieces_are_points_at_once(
     network: SKey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
