@@ -286,16 +286,15 @@ def build(folder: Path, tracks: list[Track], *, again: bool = False) -> tuple[in
 
 def without_links(builder: "FingerprintIndexBuilder", tracks: list[Track]) -> list[Track]:
     """Leave out links to files that the index has, or is about to have, and take them out of it."""
-    keys = {key for key, _ in tracks}
-    links = ((key, path) for key, path in tracks if file_of_key(key) and path.is_symlink())
-    leads_to = {key: key_of_file(path.resolve()) for key, path in links}
-    twins = {
-        key
-        for key, other in leads_to.items()
-        if other != key and (other in keys or other in builder)
-    }
-    for key in twins:
-        builder.remove(key)
+    links = {key: path for key, path in tracks if file_of_key(key) and path.is_symlink()}
+    had = {path.resolve() for key, path in tracks if key not in links} if links else set()
+    twins = set()
+    for key, path in links.items():
+        there = path.resolve()
+        if there in had or key_of_file(there) in builder:
+            twins.add(key)
+            builder.remove(key)
+        had.add(there)  # of two links to a file, the first is kept
     return [(key, path) for key, path in tracks if key not in twins]
 
 

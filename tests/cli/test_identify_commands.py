@@ -110,6 +110,19 @@ def test_a_link_to_a_file_of_the_index_is_no_second_one(music: Path, tmp_path: P
         assert keys(tmp_path / "data") == {f"file:{path}"}
 
 
+def test_links_in_a_folder_that_is_a_link_are_no_second_ones(music: Path, tmp_path: Path) -> None:
+    path = music / "album" / "Some One - A Song.mp3"
+    (music / "album" / "A link - Of that song.mp3").symlink_to(path.name)
+    other = encode(tmp_path / "Intro.ogg", click_track(96, 10), "ogg", "vorbis")
+    for name in ("First.ogg", "Second.ogg"):
+        (music / name).symlink_to(other)
+    other_way = tmp_path / "way"
+    other_way.symlink_to(music)
+    fingerprint(other_way)
+    first = {f"file:{other_way / name}" for name in ("album/Some One - A Song.mp3", "First.ogg")}
+    assert keys(tmp_path / "data") == first
+
+
 def test_a_folder_that_moved_is_indexed_once(music: Path, tmp_path: Path) -> None:
     fingerprint(music)
     lost = encode(music / "Intro.ogg", click_track(96, 10), "ogg", "vorbis")
