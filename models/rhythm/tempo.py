@@ -83,7 +83,8 @@ def dominant_tempo(beats_s: NDArray[np.float64]) -> float:
     if len(beats_s) < 3:
         return 0.0
     tempi = local_tempi(beats_s)
-    logs, durations = np.log(tempi), 60.0 / tempi
+    # Over a pause between beats the slope is no tempo.
+    logs, durations = np.log(tempi), np.where(tempi < 0.9 * SLOWEST, 0.0, 60.0 / tempi)
     order = np.argsort(logs)
     ordered, cumulated = logs[order], np.concatenate([[0.0], durations[order].cumsum()])
     half = np.log1p(_SAME_TEMPO)

@@ -257,6 +257,29 @@ def test_silence_around_music_moves_no_tempo(before_s: int, behind_s: int) -> No
     )
 
 
+@pytest.mark.parametrize("tempo_range", [None, TempoRange(60, 220)])
+@pytest.mark.parametrize(("before_s", "behind_s"), [(600, 0), (0, 600)])
+def test_ten_minutes_of_silence_around_a_metronome_move_no_tempo(
+    before_s: int, behind_s: int, tempo_range: TempoRange | None
+) -> None:
+    clicks = activations(np.arange(0.25, 30, 0.5), 30, metre=4).activations
+    clicks[clicks < 0.02] = 0.0
+    around = round(before_s * FRAME_RATE), round(behind_s * FRAME_RATE)
+    found = np.pad(clicks, (around, (0, 0)))
+    evidence = believing(BeatEvidence(found), 120.0, 2.0)
+    rhythm = estimate_rhythm(evidence, tempo_range=tempo_range)
+    assert rhythm.tempo == pytest.approx(120.0, rel=1e-3)
+    assert len(rhythm.beats) == pytest.approx(60, abs=8)
+
+
+def test_a_hidden_track_has_less_say_than_what_comes_before_the_pause() -> None:
+    song, hidden = np.arange(0.3, 40, 60 / 90), np.arange(160.2, 195, 60 / 140)
+    found = activations(np.concatenate([song, hidden]), 196).activations
+    found[round(41 * FRAME_RATE) : round(160 * FRAME_RATE)] = 0.0
+    rhythm = estimate_rhythm(believing(BeatEvidence(found), 90.0, 1.0))
+    assert rhythm.tempo == pytest.approx(90.0, rel=2e-3)
+
+
 def test_silence_around_music_is_not_taken_for_drums() -> None:
     beats = np.arange(40.4, 60, 0.5)
     evidence = with_chords(activations(beats, 60, 2), beats[::2] + 0.03, 60)
