@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 
 import httpx
 
@@ -58,6 +58,10 @@ BROKEN_RULE = (
 
 class RayEndedError(RuntimeError):
     """Of this service's Ray a head has ended, and with it the service."""
+
+
+class RayNotStoppedError(RuntimeError):
+    """Ray cannot be ended."""
 
 
 class NotStartedError(RuntimeError):
@@ -163,13 +167,17 @@ class LocalService:
 
     def stop(self) -> None:
         """End what `start` started, in reverse order."""
-        is_ray_lost = self._ray_thread is not None and not self._stop_ray(self._ray_thread)
-        if self._redis:
-            say("stopping Redis")
-        for redis in reversed(self._redis):
-            redis.stop()
-        if is_ray_lost:
-            own_ray.kill_rest()
+        is_ray_lost = False
+        try:
+            if self._ray_thread is not None:
+                is_ray_lost = not self._stop_ray(self._ray_thread)
+        finally:
+            if self._redis:
+                say("stopping Redis")
+            for redis in reversed(self._redis):
+                redis.stop()
+            if is_ray_lost:
+                own_ray.kill_rest()
         say("stopped")
 
     def _stop_ray(self, started_in: ThreadPoolExecutor) -> bool:
@@ -177,18 +185,28 @@ class LocalService:
 
         Whoever ends a service may end all its processes at once. Ray would wait for a minute, and
         then end this process before its Redis.
+
+        Raises:
+            RayNotStoppedError: Ray cannot be ended, though its heads are there.
         """
         if self._ended_heads():
             return False
-        ending = Thread(target=stop_ray, daemon=True)
+        is_done = Event()
+
+        def stop() -> None:
+            stop_ray()
+            is_done.set()
+
+        ending = Thread(target=stop, daemon=True)
         ending.start()
         while ending.is_alive() and not self._ended_heads():
             ending.join(POLL_S)
         ending.join(AFTER_HEADS_S)
-        if ending.is_alive():
-            return False
-        started_in.shutdown()
-        return True
+        if is_done.is_set():
+            started_in.shutdown()
+        elif not self._ended_heads():
+            raise RayNotStoppedError("Ray cannot be ended; the error above says why")
+        return is_done.is_set()
 
     def _start_redis(self) -> None:
         data_dir = self._files.data_dir

@@ -206,7 +206,8 @@ def test_redis_ends_where_ray_does_not(tmp_path: Path, monkeypatch: pytest.Monke
         SimpleNamespace(stop=lambda name=name: stopped.append(name)) for name in ("ledger", "cache")
     ]
     monkeypatch.setattr(service, "stop_ray", lambda: 1 / 0)
-    started.stop()
+    with pytest.raises(service.RayNotStoppedError):
+        started.stop()
     assert stopped == ["cache", "ledger"]
 
 
