@@ -159,7 +159,7 @@ async def added_in(
             return LibraryAddRequest(**said, asset_id=asset.asset_id)
     try:
         sent = json.loads(body.json)
-    except ValueError:
+    except (ValueError, RecursionError):
         sent = None
     if not isinstance(sent, dict):
         raise BadRequestError("body: send a JSON object, as /docs shows it, or audio")
