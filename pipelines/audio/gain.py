@@ -59,7 +59,7 @@ def sounding(samples: Tensor, step: int) -> Tensor:
         first += step
     if first >= stop:
         return samples
-    while peak_of(samples[stop - step : stop]) < SILENCE_PEAK:
+    while peak_of(samples[max(first, stop - step) : stop]) < SILENCE_PEAK:
         stop -= step
     return samples[first:stop]
 

@@ -13,11 +13,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from threading import Event, Thread
+from threading import Thread
 
 import httpx
 
@@ -58,10 +58,6 @@ BROKEN_RULE = (
 
 class RayEndedError(RuntimeError):
     """Of this service's Ray a head has ended, and with it the service."""
-
-
-class RayNotStoppedError(RuntimeError):
-    """Ray cannot be ended."""
 
 
 class NotStartedError(RuntimeError):
@@ -185,28 +181,28 @@ class LocalService:
 
         Whoever ends a service may end all its processes at once. Ray would wait for a minute, and
         then end this process before its Redis.
-
-        Raises:
-            RayNotStoppedError: Ray cannot be ended, though its heads are there.
         """
         if self._ended_heads():
             return False
-        is_done = Event()
+        ending: Future[None] = Future()
 
         def stop() -> None:
-            stop_ray()
-            is_done.set()
+            try:
+                stop_ray()
+            except BaseException as fault:  # noqa: BLE001  told where it is waited for
+                ending.set_exception(fault)
+            else:
+                ending.set_result(None)
 
-        ending = Thread(target=stop, daemon=True)
-        ending.start()
-        while ending.is_alive() and not self._ended_heads():
-            ending.join(POLL_S)
-        ending.join(AFTER_HEADS_S)
-        if is_done.is_set():
-            started_in.shutdown()
-        elif not self._ended_heads():
-            raise RayNotStoppedError("Ray cannot be ended; the error above says why")
-        return is_done.is_set()
+        Thread(target=stop, daemon=True).start()
+        while not ending.done() and not self._ended_heads():
+            wait([ending], POLL_S)
+        wait([ending], AFTER_HEADS_S)
+        if self._ended_heads() and (not ending.done() or ending.exception()):
+            return False
+        ending.result()
+        started_in.shutdown()
+        return True
 
     def _start_redis(self) -> None:
         data_dir = self._files.data_dir

@@ -108,7 +108,7 @@ def estimate_rhythm(
     """
     pulse = evidence.pulse
     decoded = _decode(evidence) if tempo_range is None else _decode_within(evidence, tempo_range)
-    steadied = _steadied(_drop_silent(decoded, pulse), evidence.stressed, tempo_range)
+    steadied = _steadied(decoded, evidence.stressed, tempo_range)
     frames = _drop_empty_ends(_drop_silent(steadied, pulse), pulse)
     if len(frames) < _MIN_BEATS:
         return NO_RHYTHM
@@ -172,7 +172,7 @@ def weigh_alternatives(evidence: BeatEvidence, tempo: float) -> list[tuple[float
 def _decode(evidence: BeatEvidence) -> NDArray[np.int64]:
     """Decode the beats, and again where the first grid lies at a wrong tempo or level."""
     pulse = evidence.pulse
-    frames = _drop_silent(decode_beats(pulse[None])[0], pulse)
+    frames = _decode_once(pulse)
     tempo = dominant_tempo(frames / FRAME_RATE)
     if not tempo:
         return frames
@@ -190,7 +190,7 @@ def _decode(evidence: BeatEvidence) -> NDArray[np.int64]:
 def _decode_within(evidence: BeatEvidence, within: TempoRange) -> NDArray[np.int64]:
     """Decode the beats in a range of tempi, at the likeliest level that the range has."""
     space = BeatSpace(within.low, within.high)
-    frames = _drop_silent(decode_beats(evidence.pulse[None], space)[0], evidence.pulse)
+    frames = _decode_once(evidence.pulse, space)
     tempo = dominant_tempo(frames / FRAME_RATE)
     if not tempo:
         return frames
@@ -274,7 +274,12 @@ def _decode_near(
     margin: float = _TEMPO_MARGIN,
     within: TempoRange | None = None,
 ) -> NDArray[np.int64]:
-    return decode_beats(pulse[None], BeatSpace(*_around(tempo, margin, within)))[0]
+    return _decode_once(pulse, BeatSpace(*_around(tempo, margin, within)))
+
+
+def _decode_once(pulse: NDArray[np.float32], space: BeatSpace | None = None) -> NDArray[np.int64]:
+    """Decode beats, without those of long pauses, where nothing holds them to a tempo."""
+    return _drop_silent(decode_beats(pulse[None], space)[0], pulse)
 
 
 def _around(tempo: float, margin: float, within: TempoRange | None) -> tuple[float, float]:
@@ -338,10 +343,7 @@ def _levels_of_beats(
 
 
 def _drop_silent(frames: NDArray[np.int64], pulse: NDArray[np.float32]) -> NDArray[np.int64]:
-    """Leave out the beats of a pause, in which nothing is told, but those at its ends.
-
-    In a long one they drift to tempi of which the decoder knows fewer.
-    """
+    """Leave out the beats of a pause, in which nothing is told, but those at its ends."""
     told = np.concatenate([[0], (pulse > 0.0).cumsum()])
     before = np.maximum(frames - _PAUSE_FRAMES, 0)
     behind = np.minimum(frames + _PAUSE_FRAMES, len(pulse))
