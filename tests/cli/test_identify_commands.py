@@ -157,9 +157,9 @@ def test_thousands_of_files_with_one_name_are_followed_in_no_time(tmp_path: Path
             sound = np.array([int(path.parent.name)], np.uint64)
             builder.add(f"file:{path}", Fingerprint(*[np.zeros(0, np.float32)] * 3, 8, sound))
         builder.commit()
-        begun_s = time.process_time()
+        begun_s = time.thread_time()
         drop_replaced(builder, [(f"file:{path}", path) for path in tracks["/moved"]])
-        assert time.process_time() - begun_s < 2.0
+        assert time.thread_time() - begun_s < 2.0
         assert set(builder) == {f"file:{path}" for path in tracks["/moved"]}
 
 

@@ -2,6 +2,7 @@
 
 import struct
 import time
+from io import BytesIO
 from pathlib import Path
 
 import av
@@ -9,7 +10,7 @@ import mutagen.id3
 import pytest
 from mutagen.apev2 import APEv2, APEValue
 
-from serve_app.providers.tags import ape, reader
+from serve_app.providers.tags import ape, matroska, reader
 from serve_app.providers.tags.identity import TAGS, identity_of
 from serve_app.providers.tags.reader import read_cover, read_tags
 from tests.data.audio_files import Encoding, click_track, encode, silent_ape
@@ -228,9 +229,9 @@ def test_matroska_s_cover_is_read(tmp_path: Path) -> None:
 def test_millions_of_matroska_tags_cost_little(tmp_path: Path) -> None:
     many = tags_element({f"{number:x}": "b" for number in range(100_000)})
     path = with_tags(tmp_path / "a.mka", many + tags_element({"LONG": "x" * 8_000_000}))
-    begun_s = time.process_time()
+    begun_s = time.thread_time()
     assert len(read_tags(path).fields) <= 100
-    assert time.process_time() - begun_s < 1.0  # FFmpeg would take it a minute
+    assert time.thread_time() - begun_s < 10.0  # FFmpeg would take it a minute
 
 
 @pytest.mark.parametrize(
@@ -245,12 +246,26 @@ def test_millions_of_matroska_tags_cost_little(tmp_path: Path) -> None:
     ],
     ids=["size", "tags", "tag", "files", "zeros", "tags of voids"],
 )
-def test_odd_matroska_costs_little(tail: bytes, tmp_path: Path) -> None:
+def test_odd_matroska_costs_little(
+    tail: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Counted(BytesIO):
+        n_reads = n_bytes = 0
+
+        def read(self, size: int | None = -1) -> bytes:
+            content = super().read(size)
+            Counted.n_reads += 1
+            Counted.n_bytes += len(content)
+            return content
+
+    content = element("1a45dfa3", b"") + bytes.fromhex("18538067ff") + tail
     path = tmp_path / "a.mka"
-    path.write_bytes(element("1a45dfa3", b"") + bytes.fromhex("18538067ff") + tail)
-    begun_s = time.process_time()
+    path.write_bytes(content)
     assert read_tags(path).fields == {}
-    assert time.process_time() - begun_s < 1.0
+    monkeypatch.setattr(matroska, "BytesIO", Counted)
+    assert matroska.read_matroska(Counted(content), 0).texts == {}
+    assert Counted.n_reads < 3 * matroska.MAX_ELEMENTS
+    assert Counted.n_bytes < 2 * matroska.MAX_TAGS
 
 
 @pytest.mark.parametrize("size", ["80", "01" + "00" * 7], ids=["a byte", "eight bytes"])
@@ -303,9 +318,9 @@ def ape_tag(items: bytes, n: int, size: int | None = None) -> bytes:
 def test_odd_ape_tags_cost_little_and_say_nothing_odd(tag: bytes, tmp_path: Path) -> None:
     path = tmp_path / "a.wv"
     path.write_bytes(bytes(100) + tag)
-    begun_s = time.process_time()
+    begun_s = time.thread_time()
     found = read_tags(path)
-    assert time.process_time() - begun_s < 1.0
+    assert time.thread_time() - begun_s < 1.0
     assert found.cover is None
     assert len(found.fields) <= ape.MAX_ITEMS
     for texts in found.fields.values():

@@ -252,9 +252,9 @@ def test_many_values_take_no_longer_than_their_bytes(tmp_path: Path) -> None:
         tags = ID3()
         tags.add(frame)
         tags.save(path)
-        begun_s = time.process_time()
+        begun_s = time.thread_time()
         read_tags(path)
-        assert time.process_time() - begun_s < 2.0, frame.FrameID
+        assert time.thread_time() - begun_s < 2.0, frame.FrameID
 
 
 def id3_frame(name: bytes, content: bytes) -> bytes:
@@ -302,6 +302,6 @@ def test_millions_of_values_are_not_all_looked_at(
 ) -> None:
     path = tmp_path / "a"
     path.write_bytes(make())
-    begun_s = time.process_time()
+    begun_s = time.thread_time()
     read_tags(path)
-    assert time.process_time() - begun_s < 6.0
+    assert time.thread_time() - begun_s < 6.0
