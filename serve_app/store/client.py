@@ -1,4 +1,4 @@
-"""The connection to one Redis role, and its Lua scripts.
+"""The connection to one Redis role, which runs Lua scripts.
 
 Invariant: every call ends within ``timeout_s``, in an answer or in ``ServiceUnavailableError``; a
 script that was sent may have run all the same, therefore every script is idempotent or
@@ -6,14 +6,10 @@ harmless when repeated; see this folder's README.
 """
 
 import asyncio
-import hashlib
 import re
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cache
-from pathlib import Path
 from typing import Any, TypeVar, cast
 from urllib.parse import unquote, urlsplit
 
@@ -43,8 +39,8 @@ from serve_app.store.autopipeline import Autopipeline
 from serve_app.store.away import Silence
 from serve_app.store.in_time import InTime
 from serve_app.store.keys import DEFAULT_SHARDS, FORMAT_KEY, HALF_RESTORED, SHARDS_KEY, Keyspace
+from serve_app.store.lua import Script, compose, lua_source
 
-SERVE_APP = Path(__file__).parents[1]
 CLUSTER_SCHEME = "redis+cluster"
 DEFAULT_PORT = 6379
 DEFAULT_TIMEOUT_S = 0.8
@@ -83,59 +79,6 @@ IN_PIPELINE = "of pipeline caused error: "
 T = TypeVar("T")
 Keys = Sequence[str]
 Args = Sequence[str | bytes | int | float]
-
-
-@dataclass(frozen=True, slots=True)
-class Script:
-    """One Lua script with its libraries, ready to be sent."""
-
-    name: str
-    text: bytes
-    digest: str
-
-
-@cache
-def lua_files() -> Mapping[str, Path]:
-    """Give every script and library by name; each room keeps its own in ``lua/``.
-
-    Raises:
-        ValueError: Two rooms have one of the same name.
-    """
-    found: dict[str, Path] = {}
-    for folder in sorted(SERVE_APP.glob("*/lua")):
-        for path in sorted(folder.rglob("*.lua")):
-            name = path.relative_to(folder).with_suffix("").as_posix()
-            if name in found:
-                raise ValueError(f"{path} and {found[name]} have one name")
-            found[name] = path
-    return found
-
-
-@cache
-def lua_source(name: str) -> str:
-    """Read a script or a library."""
-    return lua_files()[name].read_text(encoding="utf-8")
-
-
-def compose(
-    name: str, clock: str | None = None, source: Callable[[str], str] = lua_source
-) -> Script:
-    """Join a script with the libraries its ``-- uses:`` line names.
-
-    Args:
-        name: File name without ending.
-        clock: Lua text that stands in for ``lib/clock``; tests move time with it.
-        source: Gives the text of a file by name.
-    """
-    body = source(name)
-    first = body.partition("\n")[0]
-    parts = []
-    if first.startswith("-- uses:"):
-        for library in first.removeprefix("-- uses:").split():
-            stand_in = clock if library == "clock" else None
-            parts.append(stand_in if stand_in is not None else source(f"lib/{library}"))
-    text = "\n".join([*parts, body]).encode()
-    return Script(name, text, hashlib.sha1(text, usedforsecurity=False).hexdigest())
 
 
 def says_unavailable(message: str) -> bool:

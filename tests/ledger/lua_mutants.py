@@ -13,7 +13,7 @@ from pathlib import Path
 
 from serve_app.ledger.jobs.records import JobPolicy
 from serve_app.local import embedded_redis
-from serve_app.store.client import lua_files, lua_source
+from serve_app.store.lua import lua_files, lua_source
 from tests.ledger.export_cases import EXPORT_CASES
 from tests.ledger.jobs.jobs_cases import CAPPED_CASES, JOBS_CASES
 from tests.ledger.ledger_cases import LEDGER_CASES

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from serve_app.store.client import lua_files
+from serve_app.store.lua import lua_files
 from tests.soak.epoch import Epoch, Reckoning
 from tests.soak.power import build_shim, has_compiler
 

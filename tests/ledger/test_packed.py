@@ -7,7 +7,7 @@ from serve_app.ledger import hold_operations
 from serve_app.ledger.hold_operations import LAYOUT, HoldOperation
 from serve_app.ledger.journal import DELTAS
 from serve_app.ledger.packed import ACCOUNT, AccountState, unpack_account, unpack_hold
-from serve_app.store.client import lua_source
+from serve_app.store.lua import lua_source
 
 # Lua's struct writes the count behind a letter, Python's before it.
 LUA_TYPES = {"c1": "c", "d": "d", "s": "s", "H": "H", "B": "B"}

@@ -14,7 +14,8 @@ from serve_app.ledger.jobs.types import AnalysisJob, FileSource
 from serve_app.ledger.journal import Journal
 from serve_app.ledger.ledger import Ledger
 from serve_app.ledger.topups import Topups
-from serve_app.store.client import Store, connect, lua_source
+from serve_app.store.client import Store, connect
+from serve_app.store.lua import lua_source
 
 SHARDS = 4
 CLOCK = "local function now_ms() return tonumber(redis.call('GET', 'test:now')) end"
