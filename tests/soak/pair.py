@@ -1,6 +1,5 @@
 """A real Redis and its replica, which takes over: what it had not received by then is lost."""
 
-import os
 import shutil
 import signal
 import time
@@ -12,7 +11,7 @@ from pathlib import Path
 from redis import Redis
 
 from serve_app.local import embedded_redis
-from serve_app.local.embedded_redis import LocalRedis, free_port
+from serve_app.local.embedded_redis import LocalRedis, end_process, free_port
 
 LINK_LIMIT_S = 60.0
 
@@ -39,8 +38,7 @@ class Place:
 
     def kill(self) -> None:
         assert self.server.pid is not None
-        os.kill(self.server.pid, signal.SIGKILL)
-        self.server.stop()
+        end_process(self.server.pid, signal.SIGKILL)
 
 
 @dataclass
@@ -81,6 +79,6 @@ def start_pair(folder: Path) -> Iterator[Pair]:
     try:
         pair.replica = Place.start(folder / "two", of=primary.port)
         yield pair
-    finally:
-        pair.primary.server.stop()
-        pair.replica.server.stop()
+    finally:  # a replica that writes its first file would not let itself be asked
+        pair.primary.kill()
+        pair.replica.kill()
