@@ -34,6 +34,7 @@ pytest_plugins = ["tests.redis_fixtures"]
 REPOSITORY = Path(__file__).parents[1]
 DEMO_CATALOG = REPOSITORY / "serve_app" / "data" / "demo_catalog.parquet"
 SYSTEM = "tests/system/"
+LONGEST = (SYSTEM, "tests/contract/", "tests/browser/")
 DEMO_TRACK = REPOSITORY / "serve_app" / "data" / "demo.mp3"
 COLOURED = ("FORCE_COLOR", "GITHUB_ACTIONS", "PY_COLORS", "TTY_COMPATIBLE")
 """What makes rich and typer colour what they print to no terminal."""
@@ -55,9 +56,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure() -> None:
     """Let what commands print not depend on the terminal that the tests were started in.
 
-    And let Hypothesis begin each property with the same seed, and take its time.
+    And let Hypothesis begin each property with the same seed, and take its time; and let torch use
+    one thread, for two whose processors are busy with other tests wait for each other all the time.
     """
     settings.load_profile("ci")
+    torch.set_num_threads(1)
+    os.environ["OMP_NUM_THREADS"] = "1"
     os.environ["COLUMNS"] = "80"
     for name in COLOURED:
         os.environ.pop(name, None)
@@ -69,9 +73,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByModul
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
-    """Begin with the real service, which takes longest, whatever the order of the rest."""
+    """Begin with what takes longest, which would keep others waiting at the end."""
     yield
-    items.sort(key=lambda item: not item.nodeid.startswith(SYSTEM))
+    items.sort(key=lambda item: [not item.nodeid.startswith(folder) for folder in LONGEST])
 
 
 def process_restored() -> Iterator[None]:
@@ -80,6 +84,7 @@ def process_restored() -> Iterator[None]:
     And seed torch, which pytest-randomly leaves as the test before has left it.
     """
     torch.manual_seed(0)
+    torch.set_num_threads(1)
     environment = dict(os.environ)
     umask = os.umask(0o022)
     os.umask(umask)

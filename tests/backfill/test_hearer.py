@@ -31,7 +31,7 @@ def options(cards: dict[str, ModelCard], model_dir: Path) -> ModelOptions:
 def test_a_file_comes_to_a_card_once_for_both_steps(
     tmp_path: Path, options: ModelOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hearer, "assigned_cpus", torch.get_num_threads)
+    monkeypatch.setattr(hearer, "assigned_cpus", lambda: 2)
     monkeypatch.setattr(hearer, "replica_device", lambda wanted: DEVICE)
     for name, seconds in (("first.ogg", 2), ("second.ogg", 4)):
         encode(tmp_path / name, click_track(120, seconds), "ogg", "vorbis")
@@ -58,7 +58,6 @@ async def test_an_actor_with_one_processor_reads_no_file_beside_a_forward(
     monkeypatch.setattr(hearer, "replica_device", lambda wanted: torch.device("cpu"))
     for name in ("first.ogg", "second.ogg"):
         encode(tmp_path / name, click_track(120, 2), "ogg", "vorbis")
-    n_threads = torch.get_num_threads()
     actor = Hearer(
         HearerOptions(Folder(tmp_path), options, options, tmp_path / "no", tmp_path / "none")
     )
@@ -78,7 +77,6 @@ async def test_an_actor_with_one_processor_reads_no_file_beside_a_forward(
     finally:
         actor._analysis.spectral.close()
         actor._analysis.described.close()
-        torch.set_num_threads(n_threads)
     assert answers["code"].to_pylist() == [None, None]
     assert held == [True, True]
     assert (
@@ -91,7 +89,7 @@ async def test_an_actor_with_one_processor_reads_no_file_beside_a_forward(
 async def test_a_card_that_is_lost_is_blamed_on_no_file(
     tmp_path: Path, options: ModelOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hearer, "assigned_cpus", torch.get_num_threads)
+    monkeypatch.setattr(hearer, "assigned_cpus", lambda: 2)
     monkeypatch.setattr(hearer, "replica_device", lambda wanted: torch.device("cpu"))
     encode(tmp_path / "first.ogg", click_track(120, 2), "ogg", "vorbis")
     actor = Hearer(

@@ -1,7 +1,6 @@
 """Training of the evidence network: tracks, damage, draws, and that it learns what is hidden."""
 
 import wave
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -304,15 +303,6 @@ def test_support_is_high_where_the_evidence_is_and_there_is_none_without_places(
     assert support_of(evidence, passage._replace(offset=5000.0)) is None
 
 
-@pytest.fixture
-def _one_thread() -> Iterator[None]:
-    n_threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(n_threads)
-
-
-@pytest.mark.usefixtures("_one_thread")
 def test_a_few_steps_teach_where_landmarks_are_hidden(
     tracks: list[LandmarkTrack],
     fingerprinter: Fingerprinter,
