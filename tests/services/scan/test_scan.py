@@ -7,9 +7,11 @@ import shutil
 import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import cache
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from threading import Thread
 
 import mutagen
@@ -91,11 +93,18 @@ def melody(seed: int, seconds: float = 16.0) -> np.ndarray:
     return np.stack([mono, mono]).astype(np.float32)
 
 
-def write(path: Path, seed: int, **tags: str) -> Path:
+@cache
+def recording(seed: int, suffix: str) -> bytes:
     kind = {".mp3": ("mp3", "libmp3lame"), ".flac": ("flac", "flac"), ".ogg": ("ogg", "vorbis")}
-    sample_format = "s16" if path.suffix == ".flac" else "fltp"
+    sample_format = "s16" if suffix == ".flac" else "fltp"
+    with NamedTemporaryFile(suffix=suffix) as file:
+        path = Path(file.name)
+        return encode(path, melody(seed), *kind[suffix], sample_format=sample_format).read_bytes()
+
+
+def write(path: Path, seed: int, **tags: str) -> Path:
     path.parent.mkdir(exist_ok=True)
-    encode(path, melody(seed), *kind[path.suffix], sample_format=sample_format)
+    path.write_bytes(recording(seed, path.suffix))
     if tags:
         file = mutagen.File(path, easy=True)
         if file.tags is None:
