@@ -56,14 +56,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure() -> None:
     """Let what commands print not depend on the terminal that the tests were started in.
 
-    And let Hypothesis begin each property with the same seed, and take its time; and let torch use
-    one thread, for two whose processors are busy with other tests wait for each other all the time.
+    And let Hypothesis begin each property with the same seed, and take its time; let torch use one
+    thread, for two whose processors are busy with other tests wait for each other all the time; and
+    let what tests start keep what Python compiles of it.
     """
     settings.load_profile("ci")
     torch.set_num_threads(1)
     os.environ["OMP_NUM_THREADS"] = "1"
     os.environ["COLUMNS"] = "80"
-    for name in COLOURED:
+    for name in (*COLOURED, "PYTHONDONTWRITEBYTECODE"):
         os.environ.pop(name, None)
 
 
