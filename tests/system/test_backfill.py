@@ -80,6 +80,7 @@ def test_parts_of_cards_that_are_free_make_no_room_for_a_card(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    monkeypatch.setenv("RAY_raylet_start_wait_time_s", "120")
     ray.init(
         address="local",
         include_dashboard=False,
