@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from tests.system.collector import Collector, running_collector
 
 REPOSITORY = Path(__file__).parents[2]
 AFA = [sys.executable, "-c", "from serve_app.cli.main import main; main()"]
+running = ExitStack()
 PATIENCE_S = 240.0
 """What a machine that does other work cannot answer in time, it answers later."""
 
@@ -129,11 +130,17 @@ def collector() -> Iterator[Collector]:
 
 
 @pytest.fixture(scope="session")
-def service(tmp_path_factory: pytest.TempPathFactory, collector: Collector) -> Iterator[Service]:
+def service(tmp_path_factory: pytest.TempPathFactory, collector: Collector) -> Service:
     settings = {
         "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url,
         "OTEL_BSP_SCHEDULE_DELAY": "200",
         "AFA_METRICS_ADDRESS": f"127.0.0.1:{free_port()}",
     }
-    with running_service(tmp_path_factory.mktemp("afa"), settings) as service:
-        yield service
+    return running.enter_context(running_service(tmp_path_factory.mktemp("afa"), settings))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(nextitem: pytest.Item | None) -> None:
+    """End the service behind its last test, for it would take time from all that come after."""
+    if nextitem is None or not nextitem.path.is_relative_to(Path(__file__).parent):
+        running.close()
