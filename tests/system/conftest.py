@@ -130,13 +130,14 @@ def collector() -> Iterator[Collector]:
 
 
 @pytest.fixture(scope="session")
-def service(tmp_path_factory: pytest.TempPathFactory, collector: Collector) -> Service:
+def service(tmp_path_factory: pytest.TempPathFactory, collector: Collector) -> Iterator[Service]:
     settings = {
         "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url,
         "OTEL_BSP_SCHEDULE_DELAY": "200",
         "AFA_METRICS_ADDRESS": f"127.0.0.1:{free_port()}",
     }
-    return running.enter_context(running_service(tmp_path_factory.mktemp("afa"), settings))
+    with running:  # Ctrl-C ends the tests without their teardown
+        yield running.enter_context(running_service(tmp_path_factory.mktemp("afa"), settings))
 
 
 @pytest.hookimpl(trylast=True)
