@@ -4,7 +4,7 @@ import asyncio
 import os
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Annotated
@@ -126,10 +126,13 @@ def scan(
 
     async def run() -> ScanReport:
         async with engine() as engine_of_run:
-            report = await session.look(engine_of_run, listed(places))
+            found = listed(places)
+            report = await session.look(engine_of_run, found)
             while watch:
                 await asyncio.sleep(every)
-                report = await session.look(engine_of_run, listed(places), is_quiet=True)
+                before, found = found, listed(places)
+                left = being_written(found, before, every)
+                report = await session.look(engine_of_run, found, left, is_quiet=True)
         return report
 
     with told(
@@ -167,8 +170,15 @@ class Session:
         self._again, self._forget = again, forget
         self._reported = set[Trouble]()
 
-    async def look(self, engine: Engine, found: Listed, *, is_quiet: bool = False) -> ScanReport:
-        """Take up what was listed, under a bar; tell what came of it."""
+    async def look(
+        self,
+        engine: Engine,
+        found: Listed,
+        left: Collection[str] = (),
+        *,
+        is_quiet: bool = False,
+    ) -> ScanReport:
+        """Take up what was listed but for what is left, under a bar; tell what came of it."""
         total = len({one.location for _, of_place in found for one in of_place})
         begun_s = time.monotonic()
         n_of: Counter[Outcome] = Counter()
@@ -186,7 +196,7 @@ class Session:
             )
             is_whole = False
             try:
-                await scan.run(found)
+                await scan.run(found, left)
                 is_whole = True
             finally:
                 took_s = time.monotonic() - begun_s
@@ -225,6 +235,18 @@ def place_of(source: str) -> Place:
 def listed(places: Sequence[Place]) -> Listed:
     """List all files, so that what is left to do is known."""
     return [(place, list(place.find())) for place in places]
+
+
+def being_written(found: Listed, before: Listed, every_s: float) -> set[str]:
+    """Give the locations of what may not be whole yet: changed of late, and since the last look."""
+    seen = {one for _, of_place in before for one in of_place}
+    of_late_ns = time.time_ns() - int(every_s * 1e9)
+    return {
+        one.location
+        for _, of_place in found
+        for one in of_place
+        if isinstance(one, Found) and one not in seen and (one.mtime_ns or 0) > of_late_ns
+    }
 
 
 def foretell(library: Library, found: Listed, *, forget: bool) -> None:

@@ -108,8 +108,16 @@ class Scan:
         self._taken: asyncio.Queue[_Waiting] = asyncio.Queue()
         self._in_work: dict[str, asyncio.Future[None]] = {}
 
-    async def run(self, listed: Sequence[tuple[Place, Sequence[Found | Trouble]]]) -> None:
+    async def run(
+        self,
+        listed: Sequence[tuple[Place, Sequence[Found | Trouble]]],
+        left: Collection[str] = (),
+    ) -> None:
         """Take up what was listed, and mark what is no longer there.
+
+        Args:
+            listed: What is there.
+            left: Locations of files that stay as they are known, as they may not be whole yet.
 
         Raises:
             OSError: The library cannot be written; what it had confirmed is kept.
@@ -118,7 +126,7 @@ class Scan:
         begun = now()
         await asyncio.to_thread(self._library.follow)
         writer = asyncio.create_task(self._write())
-        takers = asyncio.create_task(self._take_all(listed))
+        takers = asyncio.create_task(self._take_all(listed, left))
         try:
             await asyncio.wait({writer, takers}, return_when=asyncio.FIRST_COMPLETED)
             if writer.done():
@@ -148,9 +156,16 @@ class Scan:
             return False
         return True
 
-    async def _take_all(self, listed: Sequence[tuple[Place, Sequence[Found | Trouble]]]) -> None:
+    async def _take_all(
+        self, listed: Sequence[tuple[Place, Sequence[Found | Trouble]]], left: Collection[str]
+    ) -> None:
         # A file that lies in several places is one.
-        of_location = {one.location: (place, one) for place, found in listed for one in found}
+        of_location = {
+            one.location: (place, one)
+            for place, found in listed
+            for one in found
+            if one.location not in left
+        }
         todo = iter(of_location.values())
         try:
             async with asyncio.TaskGroup() as takers:

@@ -178,27 +178,36 @@ def test_watching_follows_what_comes_and_goes(
     data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     song(tmp_path / "music", 100)
-    pauses = iter(range(3))
+    copied, moved = song(tmp_path / "elsewhere", 120), song(tmp_path / "elsewhere", 140)
+    os.utime(moved, (0, 0))
+    whole = copied.read_bytes()
+    pauses = iter(range(5))
     real_sleep = asyncio.sleep
 
     async def pause(seconds: float, *rest: object) -> None:
-        if seconds != 7:
+        if seconds != 3600:
             await real_sleep(seconds, *rest)
             return
         match next(pauses):
             case 0:
-                song(tmp_path / "music", 120)
+                (tmp_path / "music" / "120.ogg").write_bytes(whole[: len(whole) // 2])
             case 1:
+                (tmp_path / "music" / "120.ogg").write_bytes(whole)
+            case 2:
+                pass
+            case 3:
                 (tmp_path / "music" / "100.ogg").unlink()
+                moved.rename(tmp_path / "music" / "140.ogg")
             case _:
                 raise KeyboardInterrupt
 
     monkeypatch.setattr("serve_app.cli.library.scan.WorkersEngine", Simulated)
     monkeypatch.setattr(asyncio, "sleep", pause)
-    done = runner.invoke(app, ["scan", str(tmp_path / "music"), "--watch", "--every", "7"])
+    done = runner.invoke(app, ["scan", str(tmp_path / "music"), "--watch", "--every", "3600"])
     assert done.exit_code == 130
     lines = [line.partition(";")[0] for line in done.stdout.splitlines()]
-    assert lines[:3] == ["1 added", "1 unchanged, 1 added", "1 unchanged, 1 missing"]
+    # What is still copied is no track of its own; what is moved in is old, and whole.
+    assert lines[:3] == ["1 added", "1 unchanged, 1 added", "1 unchanged, 1 added, 1 missing"]
     gone = [track for track in tracks(data_dir) if track.files[0].missing_since]
     assert [track.identity.title for track in gone] == ["At 100"]
 
