@@ -92,13 +92,15 @@ def displaced(location: str, since: datetime) -> Change:
 
 
 def with_mark(location: str, since: datetime | None) -> Change:
-    """Mark a file as missing, or as found again."""
+    """Mark a file as missing, or as found again; what was missing before stays so since then."""
 
     def mark(track: LibraryTrack | None) -> LibraryTrack | None:
         if track is None:
             return None
         files = (
-            replace(file, missing_since=since) if file.location == location else file
+            replace(file, missing_since=since and (file.missing_since or since))
+            if file.location == location
+            else file
             for file in track.files
         )
         return replace(track, files=tuple(files))

@@ -311,6 +311,20 @@ async def test_a_track_whose_file_gave_way_to_another_is_missing_until_it_is_for
     assert sorted(track.identity.title for track in setting.tracks()) == ["New", "Second"]
 
 
+async def test_what_gave_way_twice_is_missing_since_the_first_time(
+    setting: Setting, music: Path
+) -> None:
+    await setting.scan(Folder(music))
+    write(music / "a.ogg", 7, title="New")
+    await setting.scan(Folder(music))
+    since = setting.titled("First").files[0].missing_since
+    write(music / "a.ogg", 8, title="Newer")
+    report = await setting.scan(Folder(music))
+    assert report.counts == {Outcome.ADDED: 1, Outcome.UNCHANGED: 1, Outcome.MISSING: 1}
+    assert since is not None
+    assert setting.titled("First").files[0].missing_since == since
+
+
 async def test_a_file_of_two_encodings_that_changes_its_name_stays_with_its_track(
     setting: Setting, music: Path
 ) -> None:
