@@ -45,6 +45,9 @@ class TrackFile:
         content_sha256: Of all bytes.
         audio_sha256: Of the demuxed audio packets, so that other tags do not change it.
         missing_since: When the file was first not found where it was.
+        loudness_lufs: Of this file, as another master of the recording is louder; None where it
+            was not heard for itself.
+        true_peak_dbtp: Likewise.
     """
 
     place: Place
@@ -54,6 +57,8 @@ class TrackFile:
     size_bytes: int | None = None
     mtime_ns: int | None = None
     missing_since: datetime | None = None
+    loudness_lufs: float | None = None
+    true_peak_dbtp: float | None = None
 
     @classmethod
     def of_asset(cls, asset: AssetRecord) -> "TrackFile":

@@ -1,7 +1,7 @@
 """Which of a library's tracks can be exported: analysed, with a file that is there."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pipelines.analysis.records import TrackFeatures
@@ -12,7 +12,7 @@ from serve_app.library.track import OPERATOR, LibraryTrack, Place, TrackFile
 
 @dataclass(frozen=True, slots=True)
 class ExportTrack:
-    """A track with one of its files."""
+    """A track with one of its files; ``features`` tell that file's level, where it is known."""
 
     track: LibraryTrack
     file: TrackFile
@@ -34,12 +34,18 @@ def files_of(track: LibraryTrack) -> list[ExportTrack]:
     if track.analysis is None:
         return []
     return [
-        ExportTrack(track, file, track.analysis.features)
+        ExportTrack(track, file, _levelled(track.analysis.features, file))
         for file in track.files
         if file.place is Place.PATH
         and file.missing_since is None
         and not file.location.startswith("s3://")
     ]
+
+
+def _levelled(features: TrackFeatures, file: TrackFile) -> TrackFeatures:
+    if file.loudness_lufs is None or file.true_peak_dbtp is None:
+        return features
+    return replace(features, loudness_lufs=file.loudness_lufs, true_peak_dbtp=file.true_peak_dbtp)
 
 
 def tracks_of(library: Library) -> Iterator[ExportTrack]:

@@ -5,7 +5,7 @@ Invariant: one recording is one track, however many files of it are entered toge
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from stat import S_ISREG
 from typing import TYPE_CHECKING
@@ -132,6 +132,7 @@ class Entries:
     def _decide(
         self, one: Taken, twin: LibraryTrack | None
     ) -> tuple[FileOf, Heard | None, Outcome]:
+        file = _with_level(one, twin)
         heard, fingerprint, joined = None, None, None
         if one.hearing is not None:
             features, fingerprint = one.hearing.features, one.hearing.fingerprint
@@ -139,14 +140,14 @@ class Entries:
             if twin is None:
                 joined = self._same.find(one.named, features, one.at_hand)
         if joined is not None:
-            return FileOf(joined, one.file, one.named, is_another=True), None, Outcome.JOINED
+            return FileOf(joined, file, one.named, is_another=True), None, Outcome.JOINED
         if twin is None:
-            of_file = FileOf(new_track_id(), one.file, one.named, fingerprint=fingerprint)
+            of_file = FileOf(new_track_id(), file, one.named, fingerprint=fingerprint)
             return of_file, heard, Outcome.ADDED
-        gone = [other.location for other in twin.files if _is_gone(other, one.file)]
-        is_here = any(other.location == one.file.location for other in twin.files)
+        gone = [other.location for other in twin.files if _is_gone(other, file)]
+        is_here = any(other.location == file.location for other in twin.files)
         of_file = FileOf(
-            *(twin.track_id, one.file, one.named, gone),
+            *(twin.track_id, file, one.named, gone),
             is_another=not gone and not is_here,
             fingerprint=fingerprint,
         )
@@ -155,6 +156,17 @@ class Entries:
         if gone:
             return of_file, None, Outcome.FOLLOWED
         return of_file, None, Outcome.RETAGGED if is_here else Outcome.JOINED
+
+
+def _with_level(one: Taken, twin: LibraryTrack | None) -> TrackFile:
+    """Give a file with its own level: as it was heard, else as a file of the same audio has it."""
+    level: TrackFeatures | TrackFile = one.file
+    if one.hearing is not None:
+        level = one.hearing.features
+    elif twin is not None:
+        same = (file for file in twin.files if file.audio_sha256 == one.file.audio_sha256)
+        level = next(same, one.file)
+    return replace(one.file, loudness_lufs=level.loudness_lufs, true_peak_dbtp=level.true_peak_dbtp)
 
 
 def _may_be_one(

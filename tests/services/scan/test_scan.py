@@ -31,6 +31,7 @@ from serve_app.providers.fingerprints.builder import FingerprintIndexBuilder
 from serve_app.providers.fingerprints.index import FingerprintIndex
 from serve_app.providers.fingerprints.manifest import exclusive
 from serve_app.providers.fingerprints.track_keys import key_of_file
+from serve_app.services.export.tracks import files_of
 from serve_app.services.scan import landmarks
 from serve_app.services.scan.entries import Hearing
 from serve_app.services.scan.facts import LIMITS
@@ -654,6 +655,27 @@ async def test_an_mp3_and_a_flac_of_one_recording_are_one_track(
     (joined,) = [track for track in setting.tracks() if len(track.files) == 2]
     assert {Path(file.location).suffix for file in joined.files} == {".flac", ".mp3"}
     assert len(measured) == 3  # of whole tracks alone, for the index
+
+
+async def test_every_file_of_a_track_keeps_the_level_of_its_own_master(
+    setting: Setting, music: Path
+) -> None:
+    write(music / "x.flac", 7, artist="Nina", title="Same")
+    write(music / "x.mp3", 7, artist="Nina", title="Same")
+    await setting.scan(Folder(music))
+    moved = (music / "x.mp3").rename(music / "moved.mp3")
+    file = mutagen.File(moved, easy=True)
+    file["album"] = "Retagged"
+    file.save()
+    report = await setting.scan(Folder(music))
+    assert report.counts == {Outcome.UNCHANGED: 3, Outcome.FOLLOWED: 1}
+    levels = {one.path.name: one.features for one in files_of(setting.titled("Same"))}
+    heard = {"x.flac": "x.flac", "moved.mp3": "x.mp3"}
+    assert levels.keys() == heard.keys()
+    for name, before in heard.items():
+        features = simulated_features(before)
+        assert levels[name].loudness_lufs == features.loudness_lufs
+        assert levels[name].true_peak_dbtp == features.true_peak_dbtp
 
 
 @pytest.mark.parametrize(
