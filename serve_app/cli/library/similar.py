@@ -19,8 +19,8 @@ from serve_app.composition.files import LocalFiles
 from serve_app.domain.errors import AfaError
 from serve_app.domain.track_ids import InvalidTrackIdError, TrackId, parse_track_id
 from serve_app.library.library import Library
-from serve_app.library.rows import location_term
 from serve_app.library.track import OPERATOR, LibraryTrack
+from serve_app.services.export.tracks import track_at
 from serve_app.services.jobs.heard import heard_track
 from serve_app.services.scan.places import Trouble, absolute, listed
 from serve_app.services.similar.neighbours import LibraryNeighbours
@@ -66,8 +66,8 @@ def seed_of(library: Library, what: str, config: Path | None) -> LibraryTrack:
         one = listed(path)
         if isinstance(one, Trouble):
             fail(f"{one.location}: {one.message}")
-        known = library.of_term(location_term(str(absolute(path))), OPERATOR)
-        track = known[0] if known else heard_in(path, config)
+        known = track_at(library, str(absolute(path)))
+        track = known.track if known else heard_in(path, config)
     else:
         track = named(library, what)
     if not track.embeddings:

@@ -18,11 +18,8 @@ from serve_app.cli.library.rewrite import Changes, TaggingError, changes_of, wri
 from serve_app.cli.library.tag_formats import UnwritableTagsError
 from serve_app.cli.library.tag_values import DEFAULT_FIELDS, Field, Wish, values_of
 from serve_app.composition.files import LocalFiles
-from serve_app.library.library import Library
-from serve_app.library.rows import location_term
-from serve_app.library.track import OPERATOR
 from serve_app.services.export.key_names import KeyFormat
-from serve_app.services.export.tracks import ExportTrack, files_of, tracks_of
+from serve_app.services.export.tracks import ExportTrack, files_of, track_at, tracks_of
 from serve_app.services.failure import reason_of
 from serve_app.services.scan.places import Trouble, absolute
 
@@ -71,7 +68,7 @@ def tag(
             if isinstance(file, Trouble):
                 tagger.fail(file.location, file.message)
             else:
-                tagger.tag(Path(file), known(library, Path(file)))
+                tagger.tag(Path(file), track_at(library, str(absolute(Path(file)))))
         if whole_library:
             for track in tracks_of(library):
                 for of_file in files_of(track.track):
@@ -79,16 +76,6 @@ def tag(
     tagger.tell()
     if tagger.n_failed:
         raise typer.Exit(1)
-
-
-def known(library: Library, path: Path) -> ExportTrack | None:
-    """Find what the library knows of a file."""
-    location = str(absolute(path))
-    for track in library.of_term(location_term(location), OPERATOR):
-        for of_file in files_of(track):
-            if of_file.file.location == location:
-                return of_file
-    return None
 
 
 class Tagger:

@@ -7,6 +7,7 @@ from pathlib import Path
 from pipelines.analysis.records import TrackFeatures
 from serve_app.domain.identity import TrackIdentity
 from serve_app.library.library import Library
+from serve_app.library.rows import location_term
 from serve_app.library.track import OPERATOR, LibraryTrack, Place, TrackFile
 
 
@@ -46,6 +47,13 @@ def _levelled(features: TrackFeatures, file: TrackFile) -> TrackFeatures:
     if file.loudness_lufs is None or file.true_peak_dbtp is None:
         return features
     return replace(features, loudness_lufs=file.loudness_lufs, true_peak_dbtp=file.true_peak_dbtp)
+
+
+def track_at(library: Library, location: str) -> ExportTrack | None:
+    """Give the operator's analysed track that has a file at a place, and has not given way."""
+    tracks = library.of_term(location_term(location), OPERATOR)
+    files = (one for track in tracks for one in files_of(track))
+    return next((one for one in files if one.file.location == location), None)
 
 
 def tracks_of(library: Library) -> Iterator[ExportTrack]:

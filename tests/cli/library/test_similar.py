@@ -3,12 +3,14 @@
 import json
 import os
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
 
 from serve_app.cli.main import app
+from serve_app.library.edit import Edit
 from serve_app.library.library import Library
 from serve_app.library.track import LibraryTrack, Place, TrackFile
 from tests.library.library_setting import adding, heard, track
@@ -52,6 +54,20 @@ def test_an_id_and_a_file_are_compared_with_the_library(library: Library, tmp_pa
     assert "The Cure - Near" in table
     assert "same key" in table
     assert "Far" not in table
+
+
+def test_a_file_is_the_track_that_it_holds_now(library: Library, tmp_path: Path) -> None:
+    file = tmp_path / "seed.mp3"
+    file.touch()
+    gone = TrackFile(Place.PATH, str(file), missing_since=datetime.now(UTC))
+    gave_way = put(library, "Gave way", 0.2, file)
+    library.write([Edit(gave_way.track_id, lambda was: was and replace(was, files=(gone,)))])
+    put(library, "Seed", 1.0, file)
+    put(library, "Near", 0.9)
+    answer = run(str(file), "--json")
+    assert answer.exit_code == 0, answer.output
+    titles = [one["track"]["title"] for one in json.loads(answer.stdout)]
+    assert titles == ["Near", "Gave way"]
 
 
 def test_what_is_not_known_says_what_to_do(library: Library) -> None:
