@@ -48,6 +48,7 @@ def write_tags(
 
     Raises:
         TaggingError: It is read-only, holds other audio, or its audio would not stay the same.
+        UnwritableTagsError: Its tags cannot be changed.
         AudioError: It is no audio.
         OSError: It cannot be read or written.
     """

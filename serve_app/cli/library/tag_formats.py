@@ -3,7 +3,8 @@
 mutagen is GPL-2.0-or-later and so no dependency of afa, only of the extra ``tag``.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -36,11 +37,13 @@ _OWN_MP4 = {
 }
 
 
-class UnwritableTagsError(Exception):
-    """The file's format has no tags that are known here."""
+_OTHER_FORMAT = "tags are written to MP3, FLAC, OGG, Opus, M4A, WAV and AIFF alone"
+_DAMAGED = "its tags cannot be changed: it is damaged, or of another format than its name says"
+_YEAR = "its ID3v1 tag cannot hold the year; write the year in digits"
 
-    def __init__(self) -> None:
-        super().__init__("tags are written to MP3, FLAC, OGG, Opus, M4A, WAV and AIFF alone")
+
+class UnwritableTagsError(Exception):
+    """The file's format has no tags that are known here, or they cannot be changed."""
 
 
 class TaggedFile(Protocol):
@@ -55,8 +58,29 @@ class TaggedFile(Protocol):
         ...
 
     def write(self, values: Mapping[Tag, str]) -> None:
-        """Set values and save the file."""
+        """Set values and save the file.
+
+        Raises:
+            UnwritableTagsError: It is damaged, or one of its other tags cannot be written again.
+            OSError: It cannot be written.
+        """
         ...
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Say what is wrong with a file that mutagen cannot read or write."""
+    import mutagen
+
+    try:
+        yield
+    except mutagen.MutagenError as error:
+        cause = error.__context__
+        if isinstance(cause, OSError) and cause.errno is not None:  # none: the file is too short
+            raise cause from None
+        raise UnwritableTagsError(_DAMAGED) from error
+    except UnicodeEncodeError as error:  # of a year, which mutagen writes in ASCII alone
+        raise UnwritableTagsError(_YEAR) from error
 
 
 def open_tags(path: Path) -> TaggedFile:
@@ -73,23 +97,21 @@ def open_tags(path: Path) -> TaggedFile:
     from mutagen.oggopus import OggOpus
 
     path.open("rb").close()  # mutagen tells of no error of the system
-    try:
+    with _told():
         file = mutagen.File(path)
         if file is None:
-            raise UnwritableTagsError
+            raise UnwritableTagsError(_OTHER_FORMAT)
         if file.tags is None:
             file.add_tags()  # some formats have none
         elif isinstance(file.tags, ID3) and file.tags.version >= _ID3V23:
             file.load(path, translate=False)  # translated, odd years and old frames are lost
-    except mutagen.MutagenError as error:
-        raise UnwritableTagsError from error
     if isinstance(file, MP4):
         return _Mp4File(file)
     if isinstance(file.tags, ID3):
         return _Id3File(file)
     if isinstance(file.tags, VComment):
         return _VorbisFile(file, _VORBIS | (_OPUS if isinstance(file, OggOpus) else {}))
-    raise UnwritableTagsError
+    raise UnwritableTagsError(_OTHER_FORMAT)
 
 
 def _spellings(tags: Any, key: str) -> list[str]:
@@ -120,7 +142,8 @@ class _Id3File:
                 del self._file.tags[key]
             self._file.tags.add(frame)
         version = 3 if self._file.tags.version == _ID3V23 else 4
-        self._file.save(v2_version=version, v23_sep=None)
+        with _told():
+            self._file.save(v2_version=version, v23_sep=None)
 
     @staticmethod
     def _frame(tag: Tag, text: str) -> Any:
@@ -150,7 +173,8 @@ class _VorbisFile:
     def write(self, values: Mapping[Tag, str]) -> None:
         for tag, text in values.items():
             self._file.tags[self._names[tag]] = [text]
-        self._file.save()
+        with _told():
+            self._file.save()
 
 
 class _Mp4File:
@@ -184,4 +208,5 @@ class _Mp4File:
                 self._file.tags[own] = [MP4FreeForm(text.encode(), AtomDataType.UTF8)]
             if tag is Tag.BPM:
                 self._file.tags["tmpo"] = [round(float(text))]  # whole numbers only
-        self._file.save()
+        with _told():
+            self._file.save()

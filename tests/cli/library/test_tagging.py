@@ -85,6 +85,33 @@ def test_a_format_without_tags_is_named_as_such(encoding: Encoding, tmp_path: Pa
         open_tags(path)
 
 
+def test_a_file_under_another_formats_name_says_so(tmp_path: Path) -> None:
+    path = titled(tmp_path / "a.flac").rename(tmp_path / "a.mp3")
+    with pytest.raises(UnwritableTagsError, match="of another format than its name says"):
+        open_tags(path)
+
+
+def test_tags_that_cannot_be_saved_are_told_and_the_file_stays(tmp_path: Path) -> None:
+    year = titled(tmp_path / "year.mp3")
+    tag = ID3(year)
+    tag.add(TYER(encoding=1, text="2003年"))
+    tag.save(v1=0, v2_version=3)
+    year.write_bytes(year.read_bytes() + b"TAG".ljust(128, b"\0"))
+    before = year.read_bytes()
+    with pytest.raises(UnwritableTagsError, match="year in digits"):
+        write_tags(year, {Tag.BPM: "124"}, None, keep_time=False)
+    assert year.read_bytes() == before
+    damaged = titled(tmp_path / "damaged.ogg")
+    file = open_tags(damaged)
+    damaged.write_bytes(damaged.read_bytes().replace(b"\x03vorbis", b"\x03vorbit"))
+    with pytest.raises(UnwritableTagsError, match="damaged"):
+        file.write({Tag.BPM: "124"})
+    damaged.with_suffix(".mp3").write_bytes(before[:30])
+    with pytest.raises(UnwritableTagsError, match="damaged"):
+        open_tags(damaged.with_suffix(".mp3"))
+    assert list(tmp_path.glob(".*")) == []
+
+
 def test_flac_behind_an_id3_tag_is_written_under_any_name(tmp_path: Path) -> None:
     path = titled(tmp_path / f"{'x' * 250}.flac")
     tag = ID3()
