@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 from pydantic import ValidationError
@@ -23,13 +23,24 @@ from serve_app.domain.errors import AfaError, ServiceUnavailableError
 WHOLE = 10_000
 """Columns of what is no terminal: a table in a pipe or a file is as wide as what stands in it."""
 
-console = Console(
+_CONTROLS = {n: f"\\x{n:02x}" for n in (*range(9), *range(11, 32), *range(127, 160))}
+
+
+class Printed(Console):
+    """Spells out control characters, with which a name or a title could command a terminal."""
+
+    def render_str(self, text: str, **how: Any) -> Text:
+        """See `Console`; tabs and ends of lines stay."""
+        return super().render_str(text.translate(_CONTROLS), **how)
+
+
+console = Printed(
     soft_wrap=True,
     markup=False,
     emoji=False,
     width=None if sys.stdout is not None and sys.stdout.isatty() else WHOLE,
 )
-errors = Console(stderr=True, soft_wrap=True, markup=False, emoji=False)
+errors = Printed(stderr=True, soft_wrap=True, markup=False, emoji=False)
 """Lines are broken by the terminal alone, so that commands and paths can be copied whole. What
 stands in brackets in a name or a title is part of it."""
 

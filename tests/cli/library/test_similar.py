@@ -87,6 +87,14 @@ def test_a_name_that_is_not_utf_8_is_told(library: Library, tmp_path: Path) -> N
     assert (answer.exit_code, "not UTF-8" in answer.output) == (1, True)
 
 
+def test_a_title_commands_no_terminal(library: Library) -> None:
+    seed = put(library, "Seed", 1.0)
+    put(library, "\x1b[31mRed", 0.9)
+    shown = run(seed.track_id).stdout
+    assert r"\x1b[31mRed" in shown
+    assert "\x1b[31m" not in shown
+
+
 def test_a_track_without_a_vector_is_told_of(library: Library) -> None:
     one = track("Never heard")
     library.write([adding(one, None)])
