@@ -84,14 +84,16 @@ class Charging:
         hold = await self.open(caller, cost, f"req:{request_id}")
         try:
             yield hold
+            await self.charge(caller, hold)
         except BaseException:
             await asyncio.shield(self.give_back(caller, hold))
             raise
-        await self.charge(caller, hold)
         hold.charged = hold.final_cost
 
     async def open(self, caller: Caller, cost: int, name: str) -> Hold:
         """Hold credits under a name, together with all who hold under it now.
+
+        Cancelled, it gives back what the ledger may hold by then.
 
         Raises:
             InsufficientCreditsError: Not covered.
@@ -99,8 +101,12 @@ class Charging:
         """
         attempt = 0
         while True:
+            hold_id = attempt_id(name, attempt)
             try:
-                balance = await self._ledger.reserve(caller, attempt_id(name, attempt), cost)
+                balance = await self._ledger.reserve(caller, hold_id, cost)
+            except asyncio.CancelledError:
+                await asyncio.shield(self._void(caller, hold_id))
+                raise
             except HoldClosedError as error:
                 if error.state not in UNPAID:
                     balance = await self._ledger.balance(caller.account, caller.tier)
@@ -160,5 +166,8 @@ class Charging:
     async def give_back(self, caller: Caller, hold: Hold) -> None:
         """Give a hold back; what cannot be given back now is reaped when its time is over."""
         if not hold.is_paid:
-            with suppress(AfaError):
-                await self._ledger.void(caller.account, hold.hold_id)
+            await self._void(caller, hold.hold_id)
+
+    async def _void(self, caller: Caller, hold_id: str) -> None:
+        with suppress(AfaError):
+            await self._ledger.void(caller.account, hold_id)

@@ -1,6 +1,7 @@
 """A hold ends with its operation, once, whatever happens and however often it is repeated."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -8,6 +9,7 @@ from serve_app.domain.credits import Charge
 from serve_app.domain.errors import InsufficientCreditsError, ServiceUnavailableError
 from serve_app.domain.keys import Caller
 from serve_app.services.charging import Charging, attempt_id
+from serve_app.services.lookup.misses import held
 from tests.api.application import Application
 
 pytestmark = pytest.mark.redis
@@ -41,6 +43,44 @@ async def test_a_failure_gives_everything_back(
         async with charges.hold(CALLER, 10, "a"):
             raise fault
     assert await api.remaining("free") == 500
+
+
+@pytest.mark.parametrize("operation", ["reserve", "charge"])
+@pytest.mark.parametrize("is_done", [True, False])
+@pytest.mark.parametrize("is_miss", [True, False])
+async def test_whoever_goes_while_the_ledger_answers_leaves_no_hold(
+    charging: tuple[Charging, Application],
+    operation: str,
+    is_done: bool,
+    is_miss: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    charges, api = charging
+    ask, asked = getattr(api.stores.ledger, operation), asyncio.Event()
+
+    async def unanswered(*what: Any) -> None:
+        if is_done:
+            await ask(*what)
+        asked.set()
+        await asyncio.Event().wait()
+
+    async def request() -> None:
+        if is_miss:
+            async with held(charges, CALLER, [(0, 10)], ["track"]):
+                pass
+        else:
+            async with charges.hold(CALLER, 10, "a"):
+                pass
+
+    monkeypatch.setattr(api.stores.ledger, operation, unanswered)
+    asking = asyncio.create_task(request())
+    await asked.wait()
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    balance = await api.stores.ledger.balance("owner-free")
+    is_charged = operation == "charge" and is_done
+    assert (balance.held, balance.remaining) == (0, 490 if is_charged else 500)
 
 
 async def test_a_repeated_request_is_charged_once(

@@ -78,11 +78,12 @@ async def held(
                 raise fault
         misses = Misses([(key, hold) for (key, _), hold in zip(parts, holds, strict=True)])
         yield misses
+        await _give_back(charging, caller, misses.holds(answered=False))
+        charged = misses.holds(answered=True)
+        await asyncio.gather(*(charging.charge(caller, hold) for hold in charged))
     except BaseException:
         await asyncio.shield(_give_back(charging, caller, holds))
         raise
-    await _give_back(charging, caller, misses.holds(answered=False))
-    await asyncio.gather(*(charging.charge(caller, hold) for hold in misses.holds(answered=True)))
 
 
 async def _give_back(charging: Charging, caller: Caller, holds: Sequence[Hold]) -> None:
