@@ -184,9 +184,9 @@ async def test_json_needs_no_content_type(api: Application, kind: str | None) ->
         ("/v1/similar", b'{"job_id": "job_x"}', "seeds is missing"),
         ("/v1/similar", b'{"seed": [], "job_id": "job_x"}', "not known here: seed, job_id"),
         ("/v1/similar", b'{"seeds": [{"job": "job_x"}]}', "seeds.0: name one of id, asset_id and"),
-        ("/v1/similar", b'{"seeds": [{"job": "job_x"}]}', "not known here: job"),
+        ("/v1/similar", b'{"seeds": [{"job": "job_x"}]}', "not known here: seeds.job"),
         ("/v1/similar", rb'{"\ud800": 1}', "not known here: %3F"),
-        ("/v1/similar", rb'{"seeds": [{"\ud800": 1}]}', "job_id; not known here: ?"),
+        ("/v1/similar", rb'{"seeds": [{"\ud800": 1}]}', "job_id; not known here: seeds.%3F"),
         ("/v1/export", b'{"format": "csv", "tracks": [{"id": "x"}]}', "tracks.0.id: should be the"),
         (
             "/v1/export",
@@ -261,6 +261,13 @@ async def test_a_repeated_answer_names_unknown_parameters_once(
         ("/v1/library", {"asset_id": "", "titel": "Song"}, "titel"),
         ("/v1/embed", {"files": [{"asset_id": ""}], "model": "m"}, "model"),
         ("/v1/similar", {"seeds": [{"id": DEMO}], "embedding_model": "m"}, None),
+        (
+            "/v1/similar",
+            {"seeds": [{"id": DEMO, "wieght": 2}] * 2, "unlike": [{"": 1, "id": DEMO, "w": {}}]},
+            "seeds.wieght, unlike.w",
+        ),
+        ("/v1/embed", {"files": [{"asset_id": "", "name": "a"}]}, "files.name"),
+        ("/v1/export", {"format": "csv", "tracks": [{"id": DEMO, "path": "/a"}]}, "tracks.path"),
     ],
 )
 async def test_fields_that_nobody_reads_are_named(

@@ -4,6 +4,7 @@ Programs send what other versions, or another service of the same shape, read.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from typing import get_args
 from urllib.parse import quote
 
 from fastapi import Request
@@ -59,8 +60,28 @@ def tell_unknown(request: Request) -> None:
 
 
 def tell_unknown_fields(request: Request, model: type[BaseModel], sent: object) -> None:
-    """Have the answer name what a JSON body has that its model does not."""
-    fields = model.model_fields
-    known = fields.keys() | {name for field in fields.values() for name in _others(field)}
-    if isinstance(sent, dict) and (names := _told(name for name in sent if name not in known)):
+    """Have the answer name what a JSON body has that its model does not, `seeds.wieght` within."""
+    if names := _told(dict.fromkeys(_unread(model, sent))):
         request.state.headers[FIELDS] = names
+
+
+def _unread(model: type[BaseModel], sent: object, place: str = "") -> Iterator[str]:
+    if isinstance(sent, list):
+        for item in sent:
+            yield from _unread(model, item, place)
+    if not isinstance(sent, dict):
+        return
+    fields = model.model_fields
+    known = fields | {name: field for field in fields.values() for name in _others(field)}
+    for name, value in sent.items():
+        if name not in known:
+            yield name and place + name
+        elif inner := _model_in(known[name].annotation):
+            yield from _unread(inner, value, f"{place}{name}.")
+
+
+def _model_in(annotation: object) -> type[BaseModel] | None:
+    """Give the model of a field's objects, or of those in its list."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next(filter(None, map(_model_in, get_args(annotation))), None)

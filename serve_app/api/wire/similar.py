@@ -1,9 +1,9 @@
 """Similar tracks and ways between tracks on the wire."""
 
 import math
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, AliasChoices, Field, ModelWrapValidatorHandler, model_validator
+from pydantic import AfterValidator, AliasChoices, Field, model_validator
 
 from pipelines.analysis.records import EMBEDDING_DIMENSION
 from serve_app.api.wire.bodies import Meta, WireModel
@@ -99,13 +99,6 @@ class Filters(WireModel):
         return Wanted(self.n, seeds, unlike or [], vector, self.model, query, self.compatible)
 
 
-def _unknown(sent: Any) -> str:
-    """Name what was sent of a seed and is no field: perhaps what is missing, by a wrong name."""
-    names = sent.keys() - SeedBody.model_fields if isinstance(sent, dict) else ()
-    told = ", ".join(sorted(names))[:LONGEST_TOLD].encode(errors="replace").decode()
-    return f"; not known here: {told}" if told else ""
-
-
 class SeedBody(WireModel):
     """A track: of the library, of an asset that was added to it, or one that a job analysed."""
 
@@ -124,13 +117,11 @@ class SeedBody(WireModel):
     )
     weight: float = Field(1.0, gt=0, le=100, description="Beside the others'.")
 
-    @model_validator(mode="wrap")
-    @classmethod
-    def _one_name(cls, sent: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
-        seed = handler(sent)
-        if sum(name is not None for name in (seed.id, seed.asset_id, seed.job_id)) != 1:
-            raise ValueError(f"name one of id, asset_id and job_id{_unknown(sent)}")
-        return seed
+    @model_validator(mode="after")
+    def _one_name(self) -> Self:
+        if sum(name is not None for name in (self.id, self.asset_id, self.job_id)) != 1:
+            raise ValueError("name one of id, asset_id and job_id")
+        return self
 
     def seed(self) -> Seed:
         """Give what a search takes."""
