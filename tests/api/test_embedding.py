@@ -191,7 +191,11 @@ async def test_what_names_no_files_is_refused(api: Application) -> None:
         ({"json": {"files": [{"asset_id": "afa_1"}] * 33}}, 400, "32"),
         ({"json": {"files": [{"asset_id": "afa_1", "url": "http://a.test/"}]}}, 400, "either"),
         ({"json": {"files": [{}]}}, 400, "either"),
-        ({"content": b"{", "headers": json_type}, 400, "no JSON"),
+        ({"content": b"{", "headers": json_type}, 400, "send a JSON object"),
+        ({"content": b'{"files":' + b"[" * 20_000}, 400, "send a JSON object"),
+        ({"json": {"files": [{"uri": "http://a.test/"}]}}, 400, "not known here: files.uri"),
+        ({"json": {"file": []}}, 400, "files is missing; not known here: file"),
+        ({"content": b"<html>no audio</html>"}, 415, "no audio"),
         ({"content": b"{" + b" " * 70_000, "headers": json_type}, 413, "JSON"),
         ({"files": form(*[("a.mp3", b"x")] * 33)}, 400, "more than 32 files"),
         ({"files": {"audio": b"x"}}, 400, "`file`"),
@@ -201,6 +205,22 @@ async def test_what_names_no_files_is_refused(api: Application) -> None:
         assert answer.status_code == status, answer.text
         assert says in answer.json()["message"]
     assert await api.remaining("pro") == 60_000
+
+
+@pytest.mark.parametrize("kind", [{}, {"Content-Type": "text/plain"}])
+async def test_what_a_body_is_shows_in_its_first_bytes(
+    api: Application, demo_audio: bytes, kind: dict[str, str]
+) -> None:
+    asset_id = (await api.client().post("/v1/assets/upload", content=demo_audio)).json()["asset_id"]
+    named = {"asset_id": asset_id}
+    for body in ({"files": [named, named]}, named):
+        answer = await api.client().post(EMBED, content=json.dumps(body), headers=kind)
+        assert {line["name"] for line in lines(answer)} == {asset_id}
+        assert lines(answer)[0]["error"] is None
+    answer = await api.client().post(
+        EMBED, content=demo_audio, headers={"Content-Type": "application/json"}
+    )
+    assert lines(answer)[0]["embedding"]
 
 
 async def test_it_takes_a_tier_and_credits_for_all_files(

@@ -21,6 +21,7 @@ from serve_app.api.services import ApiServices
 from serve_app.api.wire.assets import AssetInput, UrlInput
 from serve_app.domain.errors import (
     BadRequestError,
+    PayloadTooLargeError,
     UnprocessableAudioError,
     UnsupportedMediaTypeError,
 )
@@ -207,13 +208,13 @@ async def read_whole(chunks: AsyncIterator[bytes]) -> bytes:
     """Read a JSON body.
 
     Raises:
-        BadRequestError: It is too long.
+        PayloadTooLargeError: It is longer than names are.
     """
     body = bytearray()
     async for chunk in chunks:
         body += chunk
         if len(body) > LONGEST_JSON:
-            raise BadRequestError(f"the JSON body is too long; {HOW_TO_SEND}")
+            raise PayloadTooLargeError(f"the JSON body is longer than {LONGEST_JSON} bytes")
     return bytes(body)
 
 

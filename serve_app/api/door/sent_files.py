@@ -2,20 +2,19 @@
 
 import json
 from collections.abc import AsyncIterator
-from contextlib import aclosing, asynccontextmanager
+from contextlib import asynccontextmanager
 from typing import Any
 
 from fastapi import Request
 from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
 
-from serve_app.api.door.audio_body import LONGEST_JSON, body_chunks, check_length, is_json
+from serve_app.api.door.audio_body import check_length
 from serve_app.api.door.multipart import FORM_ROOM, file_parts, is_form
-from serve_app.api.door.sent_audio import AUDIO_BODY, SentAudio, address_of
+from serve_app.api.door.sent_audio import SentAudio, address_of, audio_body
 from serve_app.api.door.unknown import tell_unknown_fields
 from serve_app.api.services import ApiServices
 from serve_app.api.wire.embedding import MAX_FILES, FilesInput, NamedFile
-from serve_app.domain.errors import PayloadTooLargeError
 from serve_app.domain.keys import Caller
 from serve_app.domain.tiers import Tier
 from serve_app.services.audio.audio import AudioAsset, AudioBody
@@ -27,7 +26,7 @@ FILES_BODY: dict[str, Any] = {
         "description": "Files of a form, all together within the tier's upload size; names of "
         "assets and addresses; or the bytes of one file.",
         "content": {
-            **AUDIO_BODY["requestBody"]["content"],
+            **audio_body("FilesInput", "AssetInput", "UrlInput")["requestBody"]["content"],
             "multipart/form-data": {
                 "schema": {
                     "type": "object",
@@ -43,7 +42,6 @@ FILES_BODY: dict[str, Any] = {
                     },
                 }
             },
-            "application/json": {"schema": {"$ref": "#/components/schemas/FilesInput"}},
         },
     }
 }
@@ -57,6 +55,7 @@ async def sent_files(
 
     Raises:
         PayloadTooLargeError: All together they are over the tier's upload size.
+        UnsupportedMediaTypeError: The body is no audio.
         BadRequestError: There are none, or too many.
     """
     if is_form(request):
@@ -65,32 +64,32 @@ async def sent_files(
             yield [
                 SentFile(name, AudioBody(services.objects, chunks, tier)) for name, chunks in files
             ]
-    elif is_json(request.headers.get("content-type", "")):
-        named = await read_names(request)
-        yield [sent_file(one, services, caller, tier) for one in named.files]
-    else:
-        yield [SentFile("", SentAudio(request, services, caller, tier))]
+        return
+    async with SentAudio(request, services, caller, tier).body() as body:
+        if body.json is None:
+            yield [SentFile("", AudioBody(services.objects, body.chunks, tier))]
+        else:
+            named = read_names(request, body.json)
+            yield [sent_file(one, services, caller, tier) for one in named.files]
 
 
-async def read_names(request: Request) -> FilesInput:
-    """Read the assets and addresses that a JSON body names.
+def read_names(request: Request, body: bytes) -> FilesInput:
+    """Read the assets and addresses that a JSON body names; one alone needs no list.
 
     Raises:
-        PayloadTooLargeError: It is longer than names are.
         RequestValidationError: It names none, or too many.
     """
-    body = bytearray()
-    async with aclosing(body_chunks(request)) as chunks:
-        async for chunk in chunks:
-            body += chunk
-            if len(body) > LONGEST_JSON:
-                raise PayloadTooLargeError(f"the JSON body is longer than {LONGEST_JSON} bytes")
     try:
-        named = FilesInput.model_validate_json(bytes(body))
+        sent = json.loads(body)
+    except (ValueError, RecursionError):
+        sent = None
+    if isinstance(sent, dict) and "files" not in sent and sent.keys() & NamedFile.model_fields:
+        sent = {"files": [sent]}
+    tell_unknown_fields(request, FilesInput, sent)
+    try:
+        return FilesInput.model_validate(sent)
     except ValidationError as error:
         raise RequestValidationError(error.errors()) from error
-    tell_unknown_fields(request, FilesInput, json.loads(body))
-    return named
 
 
 def sent_file(named: NamedFile, services: ApiServices, caller: Caller, tier: Tier) -> SentFile:
