@@ -430,13 +430,13 @@ function segment(text: string): string {
 
 function body(request: Request, headers: Headers): BodyInit | null {
   const { audio, json } = request;
-  const isAsset = audio !== undefined && "asset_id" in audio;
+  const isAsset = typeof audio === "object" && audio !== null && "asset_id" in audio;
   if (json !== undefined || isAsset) {
     headers.set("Content-Type", "application/json");
     return JSON.stringify(isAsset ? { asset_id: audio.asset_id } : json);
   }
   if (audio === undefined) return null;
-  const blob = audio instanceof Blob ? audio : new Blob([audio]);
+  const blob = blobOf(audio);
   if (request.asForm) {
     const form = new FormData();
     form.set("file", blob);
@@ -445,6 +445,13 @@ function body(request: Request, headers: Headers): BodyInit | null {
   const isAudio = blob.type.startsWith("audio/");
   headers.set("Content-Type", isAudio ? blob.type : "application/octet-stream");
   return blob;
+}
+
+/** Give bytes as a Blob; JavaScript may send anything, and Blob writes a stream as its name. */
+function blobOf(audio: Blob | ArrayBuffer | Uint8Array<ArrayBuffer>): Blob {
+  if (audio instanceof Blob) return audio;
+  if (audio instanceof ArrayBuffer || ArrayBuffer.isView(audio)) return new Blob([audio]);
+  throw new TypeError("audio: give a Blob or File, bytes, or { asset_id }; read a path or a stream before");
 }
 
 /** Node's fetch says why it failed in the cause alone. */

@@ -223,6 +223,18 @@ test("a pause ends when its request is aborted", async () => {
   assert.ok(Date.now() - began < 5000);
 });
 
+test("what is no audio is not sent", async () => {
+  let sent = 0;
+  const counted = new Afa(AFA_URL, AFA_KEY, { fetch: async () => (sent++, new Response("{}")) });
+  for (const odd of ["song.mp3", null, 7, audio.stream(), new Response(audio), [audio], {}])
+    for (const ask of [counted.analyze(odd), counted.identify(odd)])
+      await assert.rejects(ask, /^TypeError: audio: give a Blob or File, bytes, or/);
+  assert.equal(sent, 0);
+  for (const good of [audio, await audio.arrayBuffer(), new Uint8Array(2), Buffer.from("a"), { asset_id: "afa_" }])
+    await counted.bpm(good);
+  assert.equal(sent, 5);
+});
+
 test("a key that no request can carry is not repeated", () => {
   for (const key of ["secret\nX: y", "secr\u00e9t"])
     assert.throws(() => new Afa(AFA_URL, key), (error) => error instanceof TypeError && !error.message.includes("secr"));
