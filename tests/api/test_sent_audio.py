@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -357,3 +358,16 @@ async def test_waiting_for_what_fails_answers_200_with_the_error(api: Applicatio
     )
     assert answer.status_code == 200
     assert (answer.json()["status"], answer.json()["_meta"]["credits_used"]) == ("failed", 0)
+
+
+@pytest.mark.parametrize("key", [{}, {"Idempotency-Key": "one"}])
+@pytest.mark.parametrize("is_form", [True, False])
+async def test_413_tells_the_tiers_size_however_audio_comes(
+    api: Application, key: dict[str, str], *, is_form: bool
+) -> None:
+    most = 15 * 2**20
+    audio = bytes(most + 2**17)
+    body: dict[str, Any] = {"files": {"file": audio}} if is_form else {"content": audio}
+    answer = await api.client("basic").post("/v1/bpm", headers=key, **body)
+    assert answer.status_code == 413
+    assert re.findall(r"\d{3,}", answer.json()["message"])[-1] == str(most)

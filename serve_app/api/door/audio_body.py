@@ -40,8 +40,8 @@ def is_short(request: Request) -> bool:
     return is_json(headers.get("content-type", "")) and int(length) <= LONGEST_JSON
 
 
-def check_length(content_length: str | None, limit_bytes: int) -> None:
-    """Refuse a body that says itself that it is too large or empty.
+def check_length(content_length: str | None, limit_bytes: int, room: int = 0) -> None:
+    """Refuse a body that says itself that it is too large, but for ``room`` bytes, or empty.
 
     Raises:
         PayloadTooLargeError: Over the tier's upload size.
@@ -49,7 +49,7 @@ def check_length(content_length: str | None, limit_bytes: int) -> None:
     """
     if content_length is None or not content_length.isdecimal():
         return
-    if int(content_length) > limit_bytes:
+    if int(content_length) > limit_bytes + room:
         raise PayloadTooLargeError(
             f"the upload has {content_length} bytes; your tier allows {limit_bytes}"
         )

@@ -21,6 +21,7 @@ from starlette.types import Message, Receive, Scope
 
 from serve_app.api.door.audio_body import body_chunks
 from serve_app.api.door.limits import Door
+from serve_app.api.door.multipart import FORM_ROOM
 from serve_app.api.door.request import authenticate_header, services_of
 from serve_app.api.door.unknown import HEADER as UNKNOWN_PARAMETERS
 from serve_app.api.door.unknown import tell_unknown_fields
@@ -36,7 +37,6 @@ from serve_app.store.idempotency import Fresh, InFlight, Mismatch, Replay
 
 HEADER = "Idempotency-Key"
 LONGEST_KEY = 255
-MULTIPART_ROOM = 64 * 1024
 LONGEST_JSON_BODY = 2 << 20
 """A batch of the longest ids, every character escaped, is shorter."""
 
@@ -98,14 +98,14 @@ class IdempotentRoute(APIRoute):
             services = services_of(request)
             caller = await authenticate_header(request, services)
             await door(request, caller, services)
-            limit_bytes = services.tiers[caller.tier].upload_bytes + MULTIPART_ROOM
+            most, room = services.tiers[caller.tier].upload_bytes, FORM_ROOM
             if takes_json:
-                limit_bytes = LONGEST_JSON_BODY
+                most, room = LONGEST_JSON_BODY, 0
             scope = named_json(request.scope) if takes_json else request.scope
             if key is not None:
-                return await answer_once(request, caller, check_key(key), limit_bytes, run, scope)
+                return await answer_once(request, caller, check_key(key), most, room, run, scope)
             with tempfile.SpooledTemporaryFile(max_size=IN_MEMORY_BYTES) as body:
-                await spool(request, body, limit_bytes)
+                await spool(request, body, most, room)
                 return await run(Request(scope, replay(body)))
 
         return handle
@@ -124,7 +124,8 @@ async def answer_once(
     request: Request,
     caller: Caller,
     key: str,
-    limit_bytes: int,
+    most: int,
+    room: int,
     run: Callable[[Request], Awaitable[Response]],
     scope: Scope,
 ) -> Response:
@@ -136,7 +137,7 @@ async def answer_once(
     """
     table = services_of(request).idempotency
     with tempfile.SpooledTemporaryFile(max_size=IN_MEMORY_BYTES) as body:
-        digest = await spool(request, body, limit_bytes)
+        digest = await spool(request, body, most, room)
         boundary = boundary_of(request)
         if boundary:
             digest = await to_thread(digest_without, boundary, body)
@@ -245,11 +246,11 @@ def digest_without(boundary: bytes, body: IO[bytes]) -> str:
     return digest.hexdigest()
 
 
-async def spool(request: Request, body: IO[bytes], limit_bytes: int) -> str:
+async def spool(request: Request, body: IO[bytes], most: int, room: int) -> str:
     """Take the request's body to memory or disk, and give its hash; it takes no place from now on.
 
     Raises:
-        PayloadTooLargeError: It passed ``limit_bytes``.
+        PayloadTooLargeError: It passed ``most`` bytes by more than ``room``, a form's for itself.
         BadRequestError: It broke off, or comes too slowly.
         ConcurrencyError: Too many uploads of this owner are on their way.
         ServiceUnavailableError: Too many uploads are.
@@ -259,8 +260,8 @@ async def spool(request: Request, body: IO[bytes], limit_bytes: int) -> str:
     async with aclosing(body_chunks(request)) as chunks:
         async for chunk in chunks:
             size += len(chunk)
-            if size > limit_bytes:
-                raise PayloadTooLargeError(f"the body is larger than {limit_bytes} bytes")
+            if size > most + room:
+                raise PayloadTooLargeError(f"the body is larger than the {most} bytes it may have")
             digest.update(chunk)
             if size > IN_MEMORY_BYTES:
                 await to_thread(body.write, chunk)

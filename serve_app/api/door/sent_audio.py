@@ -106,7 +106,7 @@ class SentAudio:
             BadRequestError: It says itself that it is empty.
         """
         room = FORM_ROOM if is_form(request) else 0
-        check_length(request.headers.get("content-length"), tier.upload_bytes + room)
+        check_length(request.headers.get("content-length"), tier.upload_bytes, room)
         self._request = request
         self._services = services
         self._caller = caller

@@ -59,7 +59,7 @@ async def sent_files(
         BadRequestError: There are none, or too many.
     """
     if is_form(request):
-        check_length(request.headers.get("content-length"), tier.upload_bytes + FORM_ROOM)
+        check_length(request.headers.get("content-length"), tier.upload_bytes, FORM_ROOM)
         async with file_parts(request, tier.upload_bytes, MAX_FILES) as files:
             yield [
                 SentFile(name, AudioBody(services.objects, chunks, tier)) for name, chunks in files
