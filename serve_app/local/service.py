@@ -102,6 +102,7 @@ class LocalService:
         self._ray_heads: Mapping[str, int] = {}
         self._metrics_url = ""
         self._is_session_old = False
+        self._is_ready = False
 
     @property
     def url(self) -> str:
@@ -127,6 +128,7 @@ class LocalService:
             if self._is_over():
                 return
             step()
+        self._is_ready = True
         say(f"ready at {self.url}")
 
     def look_after(self) -> None:
@@ -188,6 +190,8 @@ class LocalService:
 
         def stop() -> None:
             try:
+                if self._is_ready:  # a replica that still loads ends only once it has
+                    stop_serve()
                 stop_ray()
             except BaseException as fault:  # noqa: BLE001  told where it is waited for
                 ending.set_exception(fault)
@@ -326,14 +330,20 @@ def metrics_url() -> str:
     return f"http://127.0.0.1:{node['MetricsExportPort']}/metrics"
 
 
-def stop_ray() -> None:
-    """End this process's Ray, and what it serves if it came so far."""
+def stop_serve() -> None:
+    """Have what is served end its requests, and end it."""
     import ray
     from ray import serve
 
     if ray.is_initialized():
         say("stopping Serve")
         serve.shutdown()  # type: ignore[no-untyped-call]
+
+
+def stop_ray() -> None:
+    """End this process's Ray."""
+    import ray
+
     say("stopping Ray")
     ray.shutdown()
 

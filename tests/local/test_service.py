@@ -196,6 +196,24 @@ def test_the_handler_of_sigterm_is_no_other_once_ray_has_started(
     assert stopped == ["Ray"]
 
 
+@pytest.mark.parametrize("is_ready", [True, False])
+def test_a_start_that_is_ended_does_not_wait_for_what_loads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_ready: bool
+) -> None:
+    steps = ("_start_redis", "_import_demo_catalog", "_show_metrics", "_deploy", "_wait_ready")
+    for step in (*steps, "_issue_keys", "_write_session"):
+        monkeypatch.setattr(LocalService, step, lambda _: None)
+    stopped: list[str] = []
+    monkeypatch.setattr(own_ray, "start", lambda _: {})
+    monkeypatch.setattr(service, "stop_serve", lambda: stopped.append("Serve"))
+    monkeypatch.setattr(service, "stop_ray", lambda: stopped.append("Ray"))
+    looks = iter([False] * len(steps) + [not is_ready] * 3)  # ended after `_deploy`
+    started = LocalService(Settings(data_dir=tmp_path), "127.0.0.1", 1, CONFIG, looks.__next__)
+    started.start()
+    started.stop()
+    assert stopped == (["Serve", "Ray"] if is_ready else ["Ray"])
+
+
 def test_redis_ends_where_ray_does_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     started = LocalService(Settings(data_dir=tmp_path), "127.0.0.1", 1, CONFIG, lambda: False)
     monkeypatch.setattr(own_ray, "start", lambda _: {})
