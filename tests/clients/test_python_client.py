@@ -225,6 +225,8 @@ def test_audio_is_sent_as_file_bytes_and_stream_and_tells_how_far_it_is(
     steps: list[tuple[int, int]] = []
     tempo = afa.bpm(DEMO_TRACK, progress=lambda *step: steps.append(step)).tempo
     assert tempo == afa.bpm(demo_audio).tempo == 120.0
+    for view in (bytearray(demo_audio), memoryview(demo_audio)):
+        assert afa.bpm(view).tempo == 120.0
     with DEMO_TRACK.open("rb") as file:
         assert afa.bpm(file).tempo == 120.0
     assert steps == sorted(set(steps))
@@ -303,6 +305,9 @@ def test_errors_say_what_the_service_says(connect: Connect, demo_audio: bytes) -
         connect("free").analyze(demo_audio)
     with pytest.raises(afa_client.NotFoundError):
         connect().resolve("spotify/../../account?x=1")
+    for elsewhere in ("", ".", ".."):
+        with pytest.raises(ValueError, match="no id"):
+            connect().job(elsewhere)
 
 
 def test_a_service_that_is_away_is_named_after_all_retries(connect: Connect) -> None:

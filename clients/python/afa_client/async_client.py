@@ -1,4 +1,4 @@
-"""The asynchronous client, from which `clients/generate.py` makes the other one."""
+"""The asynchronous client of the two that `clients/generate.py` keeps alike."""
 
 from __future__ import annotations
 
@@ -621,7 +621,13 @@ async def _chunks(upload: Upload) -> AsyncIterator[bytes]:
 
 
 def _segment(text: str) -> str:
-    """Write an id as one segment of a path, whatever is in it."""
+    """Write an id as one segment of a path, whatever is in it.
+
+    Raises:
+        ValueError: It would lead elsewhere, as nothing does and ``..``.
+    """
+    if text in {"", ".", ".."}:
+        raise ValueError(f"no id: {text!r}")
     return quote(text, safe="")
 
 

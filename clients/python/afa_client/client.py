@@ -1,4 +1,4 @@
-"""The blocking client, from which `clients/generate.py` makes the other one."""
+"""The blocking client of the two that `clients/generate.py` keeps alike."""
 
 from __future__ import annotations
 
@@ -612,7 +612,13 @@ def _chunks(upload: Upload) -> Iterator[bytes]:
 
 
 def _segment(text: str) -> str:
-    """Write an id as one segment of a path, whatever is in it."""
+    """Write an id as one segment of a path, whatever is in it.
+
+    Raises:
+        ValueError: It would lead elsewhere, as nothing does and ``..``.
+    """
+    if text in {"", ".", ".."}:
+        raise ValueError(f"no id: {text!r}")
     return quote(text, safe="")
 
 

@@ -13,7 +13,7 @@ from typing import BinaryIO
 from afa_client.models import AssetMetadata, AssetUpload
 
 Asset = AssetUpload | AssetMetadata
-Audio = str | os.PathLike[str] | bytes | BinaryIO | Asset
+Audio = str | os.PathLike[str] | bytes | bytearray | memoryview | BinaryIO | Asset
 """A path, the bytes, an open file that can be sought, or an uploaded asset."""
 
 Progress = Callable[[int, int], None]
@@ -58,10 +58,11 @@ def media_type_of(name: str) -> str:
 
 @contextmanager
 def open_upload(
-    audio: str | os.PathLike[str] | bytes | BinaryIO, progress: Progress | None
+    audio: str | os.PathLike[str] | bytes | bytearray | memoryview | BinaryIO,
+    progress: Progress | None,
 ) -> Iterator[Upload]:
     """Give what is to be sent, and close it if it was opened here."""
-    if isinstance(audio, bytes):
+    if isinstance(audio, bytes | bytearray | memoryview):
         yield Upload(io.BytesIO(audio), "audio", progress)
     elif isinstance(audio, str | os.PathLike):
         with Path(audio).open("rb") as file:

@@ -424,7 +424,9 @@ async function read<T>(answer: Answer, parse: (text: string) => T): Promise<T> {
   }
 }
 
+/** Write an id as one segment of a path, whatever is in it; nothing, "." and ".." would lead elsewhere. */
 function segment(text: string): string {
+  if (["", ".", ".."].includes(text)) throw new TypeError(`no id: "${text}"`);
   return encodeURIComponent(text);
 }
 

@@ -235,6 +235,11 @@ test("what is no audio is not sent", async () => {
   assert.equal(sent, 5);
 });
 
+test("an id that would lead elsewhere is not asked for", async () => {
+  for (const id of ["", ".", ".."])
+    await assert.rejects(async () => afa.job(id), /^TypeError: no id/);
+});
+
 test("a key that no request can carry is not repeated", () => {
   for (const key of ["secret\nX: y", "secr\u00e9t"])
     assert.throws(() => new Afa(AFA_URL, key), (error) => error instanceof TypeError && !error.message.includes("secr"));
