@@ -62,7 +62,8 @@ TempoRangeOption = Annotated[
 
 def fail(message: str) -> NoReturn:
     """Tell what went wrong and what to do, and exit with status 1."""
-    errors.print(Text.assemble(("afa:", "bold red"), f" {message}"), highlight=False)
+    shown = errors.render_str(f" {message}", highlight=False)
+    errors.print(Text.assemble(("afa:", "bold red"), shown), highlight=False)
     sys.exit(1)
 
 

@@ -93,6 +93,9 @@ def test_a_title_commands_no_terminal(library: Library) -> None:
     shown = run(seed.track_id).stdout
     assert r"\x1b[31mRed" in shown
     assert "\x1b[31m" not in shown
+    told = run("trk_\x1b[31m").output
+    assert r"trk_\x1b[31m" in told
+    assert "\x1b[31m" not in told
 
 
 def test_a_track_without_a_vector_is_told_of(library: Library) -> None:
