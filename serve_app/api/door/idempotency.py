@@ -98,14 +98,16 @@ class IdempotentRoute(APIRoute):
             services = services_of(request)
             caller = await authenticate_header(request, services)
             await door(request, caller, services)
-            most, room = services.tiers[caller.tier].upload_bytes, FORM_ROOM
+            limit_bytes, room = services.tiers[caller.tier].upload_bytes, FORM_ROOM
             if takes_json:
-                most, room = LONGEST_JSON_BODY, 0
+                limit_bytes, room = LONGEST_JSON_BODY, 0
             scope = named_json(request.scope) if takes_json else request.scope
             if key is not None:
-                return await answer_once(request, caller, check_key(key), most, room, run, scope)
+                return await answer_once(
+                    request, caller, check_key(key), limit_bytes, room, run, scope
+                )
             with tempfile.SpooledTemporaryFile(max_size=IN_MEMORY_BYTES) as body:
-                await spool(request, body, most, room)
+                await spool(request, body, limit_bytes, room)
                 return await run(Request(scope, replay(body)))
 
         return handle
@@ -124,7 +126,7 @@ async def answer_once(
     request: Request,
     caller: Caller,
     key: str,
-    most: int,
+    limit_bytes: int,
     room: int,
     run: Callable[[Request], Awaitable[Response]],
     scope: Scope,
@@ -137,7 +139,7 @@ async def answer_once(
     """
     table = services_of(request).idempotency
     with tempfile.SpooledTemporaryFile(max_size=IN_MEMORY_BYTES) as body:
-        digest = await spool(request, body, most, room)
+        digest = await spool(request, body, limit_bytes, room)
         boundary = boundary_of(request)
         if boundary:
             digest = await to_thread(digest_without, boundary, body)
@@ -246,11 +248,11 @@ def digest_without(boundary: bytes, body: IO[bytes]) -> str:
     return digest.hexdigest()
 
 
-async def spool(request: Request, body: IO[bytes], most: int, room: int) -> str:
+async def spool(request: Request, body: IO[bytes], limit_bytes: int, room: int) -> str:
     """Take the request's body to memory or disk, and give its hash; it takes no place from now on.
 
     Raises:
-        PayloadTooLargeError: It passed ``most`` bytes by more than ``room``, a form's for itself.
+        PayloadTooLargeError: It passed ``limit_bytes`` by more than ``room``, a form's for itself.
         BadRequestError: It broke off, or comes too slowly.
         ConcurrencyError: Too many uploads of this owner are on their way.
         ServiceUnavailableError: Too many uploads are.
@@ -260,8 +262,10 @@ async def spool(request: Request, body: IO[bytes], most: int, room: int) -> str:
     async with aclosing(body_chunks(request)) as chunks:
         async for chunk in chunks:
             size += len(chunk)
-            if size > most + room:
-                raise PayloadTooLargeError(f"the body is larger than the {most} bytes it may have")
+            if size > limit_bytes + room:
+                raise PayloadTooLargeError(
+                    f"the body is larger than the {limit_bytes} bytes it may have"
+                )
             digest.update(chunk)
             if size > IN_MEMORY_BYTES:
                 await to_thread(body.write, chunk)

@@ -131,8 +131,8 @@ def scan(
             while watch:
                 await asyncio.sleep(every)
                 before, found = found, listed(places)
-                left = being_written(found, before, every)
-                report = await session.look(engine_of_run, found, left, is_quiet=True)
+                unfinished = being_written(found, before, every)
+                report = await session.look(engine_of_run, found, unfinished, is_quiet=True)
         return report
 
     with told(
@@ -174,11 +174,11 @@ class Session:
         self,
         engine: Engine,
         found: Listed,
-        left: Collection[str] = (),
+        unfinished: Collection[str] = (),
         *,
         is_quiet: bool = False,
     ) -> ScanReport:
-        """Take up what was listed but for what is left, under a bar; tell what came of it."""
+        """Take up what was listed and is whole, under a bar; tell what came of it."""
         total = len({one.location for _, of_place in found for one in of_place})
         begun_s = time.monotonic()
         n_of: Counter[Outcome] = Counter()
@@ -196,7 +196,7 @@ class Session:
             )
             is_whole = False
             try:
-                await scan.run(found, left)
+                await scan.run(found, unfinished)
                 is_whole = True
             finally:
                 took_s = time.monotonic() - begun_s

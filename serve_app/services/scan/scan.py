@@ -111,13 +111,13 @@ class Scan:
     async def run(
         self,
         listed: Sequence[tuple[Place, Sequence[Found | Trouble]]],
-        left: Collection[str] = (),
+        unfinished: Collection[str] = (),
     ) -> None:
         """Take up what was listed, and mark what is no longer there.
 
         Args:
             listed: What is there.
-            left: Locations of files that stay as they are known, as they may not be whole yet.
+            unfinished: Locations of files that may not be whole yet; they stay as they are known.
 
         Raises:
             OSError: The library cannot be written; what it had confirmed is kept.
@@ -126,7 +126,7 @@ class Scan:
         begun = now()
         await asyncio.to_thread(self._library.follow)
         writer = asyncio.create_task(self._write())
-        takers = asyncio.create_task(self._take_all(listed, left))
+        takers = asyncio.create_task(self._take_all(listed, unfinished))
         try:
             await asyncio.wait({writer, takers}, return_when=asyncio.FIRST_COMPLETED)
             if writer.done():
@@ -157,14 +157,14 @@ class Scan:
         return True
 
     async def _take_all(
-        self, listed: Sequence[tuple[Place, Sequence[Found | Trouble]]], left: Collection[str]
+        self, listed: Sequence[tuple[Place, Sequence[Found | Trouble]]], unfinished: Collection[str]
     ) -> None:
         # A file that lies in several places is one.
         of_location = {
             one.location: (place, one)
             for place, found in listed
             for one in found
-            if one.location not in left
+            if one.location not in unfinished
         }
         todo = iter(of_location.values())
         try:
