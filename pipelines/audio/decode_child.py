@@ -47,18 +47,21 @@ PREROLL_S = 0.3
 """Decoded and thrown away before a segment, so that bit reservoirs and filters have settled."""
 
 CONTAINERS = (
-    "mp3,wav,w64,flac,ogg,mov,mp4,m4a,aac,aiff,matroska,webm,asf,ac3,eac3,wv,tta,au,caf,ape,amr"
+    "mp3,wav,w64,flac,ogg,mov,mp4,m4a,aac,aiff,matroska,webm,asf,ac3,eac3,wv,tta,au,caf,ape,amr,"
+    "mpc,mpc8,dsf,iff"
 )
 """Files of one recording. None of them names another file, and none is a tracker's score (MOD, XM,
 IT, S3M), whose players are programs of their own."""
 
 CODECS = (
     "mp3,mp3float,mp2,mp2float,mp1,mp1float,aac,aac_latm,flac,vorbis,opus,libopus,alac,ac3,eac3,"
-    "wavpack,tta,ape,wmav1,wmav2,wmapro,wmalossless,amrnb,amrwb,speex,libspeex,"
+    "wavpack,tta,ape,mpc7,mpc8,wmav1,wmav2,wmapro,wmalossless,amrnb,amrwb,speex,libspeex,"
     "adpcm_ms,adpcm_ima_wav,adpcm_ima_qt,pcm_alaw,pcm_mulaw,pcm_u8,pcm_s8,pcm_s16le,pcm_s16be,"
-    "pcm_s24le,pcm_s24be,pcm_s32le,pcm_s32be,pcm_f32le,pcm_f32be,pcm_f64le,pcm_f64be"
+    "pcm_s24le,pcm_s24be,pcm_s32le,pcm_s32be,pcm_f32le,pcm_f32be,pcm_f64le,pcm_f64be,"
+    "dsd_lsbf,dsd_lsbf_planar,dsd_msbf,dsd_msbf_planar,dst"
 )
-MIN_RATE, MAX_RATE = 4_000, 384_000
+MIN_RATE, MAX_RATE = 4_000, 1_411_200
+"""Hz; FFmpeg gives DSD as PCM of an eighth of its rate, so that the highest is DSD256's."""
 
 USE_INSTEAD = "use MP3, WAV, FLAC, OGG or M4A"
 NOT_AUDIO = f"This is not an audio file that can be read; {USE_INSTEAD}."
@@ -71,6 +74,7 @@ _TEXT_STARTS = (b"#ext", b"ffconcat", b"[playlist]", b"<", b"[reference]", b"fil
 _AUDIO_STARTS = (
     *(b"ID3", b"RIFF", b"RF64", b"riff", b"fLaC", b"OggS", b"FORM", b"\x1a\x45\xdf\xa3"),
     *(b"\x30\x26\xb2\x75", b"\x0b\x77", b"wvpk", b"TTA1", b".snd", b"caff", b"MAC ", b"#!AMR"),
+    *(b"MP+", b"MPCK", b"DSD ", b"FRM8"),
 )
 
 

@@ -15,6 +15,7 @@ RATE = 44_100
 LAYOUTS = {1: "mono", 2: "stereo"}
 
 APE_BLOCKS = 73_728
+DSF_BLOCK = 4_096
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +75,11 @@ ENCODINGS = [
     Encoding("W64", "w64", "pcm_s16le", "s16"),
     Encoding("AMR", "amr", "libopencore_amrnb", "s16", 8_000),
 ]
-"""Every accepted format that can be written here; APE can not."""
+"""Every accepted format that PyAV writes."""
+
+DSD_RATE = 64 * RATE
+MUSEPACK = Path(__file__).with_name("clicks.mpc")
+"""`click_track(120, 2.0)` by ``mpcenc --quality 3``, version 1.30."""
 
 
 def silent_ape(path: Path, n_frames: int = 1) -> Path:
@@ -88,6 +93,42 @@ def silent_ape(path: Path, n_frames: int = 1) -> Path:
     seeks = struct.pack(f"<{n_frames}I", *seek_table)
     path.write_bytes(descriptor + header + seeks + frame * n_frames)
     return path
+
+
+def write_dsf(path: Path, samples: np.ndarray) -> Path:
+    """Write float samples ``[C, T]`` as DSD64 in a DSF file; FFmpeg has no encoder."""
+    n_channels, n_bits = samples.shape[0], samples.shape[1] * DSD_RATE // RATE
+    rows = np.packbits(_one_bit(samples), axis=1, bitorder="little")
+    n_blocks = -(-rows.shape[1] // DSF_BLOCK)
+    rows = np.pad(rows, ((0, 0), (0, n_blocks * DSF_BLOCK - rows.shape[1])))
+    body = rows.reshape(n_channels, n_blocks, DSF_BLOCK).swapaxes(0, 1).tobytes()
+    about = (52, 1, 0, n_channels, n_channels, DSD_RATE, 1, n_bits, DSF_BLOCK, 0)
+    content = struct.pack("<4sQIIIIIIQII", b"fmt ", *about)
+    content += struct.pack("<4sQ", b"data", 12 + len(body)) + body
+    path.write_bytes(struct.pack("<4sQQQ", b"DSD ", 28, 28 + len(content), 0) + content)
+    return path
+
+
+def write_dff(path: Path, samples: np.ndarray) -> Path:
+    """Write float samples ``[2, T]`` as DSD64 in a DSDIFF file."""
+
+    def chunk(name: bytes, content: bytes) -> bytes:
+        return struct.pack(">4sQ", name, len(content)) + content
+
+    properties = chunk(b"FS  ", struct.pack(">I", DSD_RATE))
+    properties += chunk(b"CHNL", struct.pack(">H4s4s", 2, b"SLFT", b"SRGT"))
+    properties += chunk(b"CMPR", b"DSD \x0enot compressed\0")
+    content = b"DSD " + chunk(b"FVER", bytes((1, 5, 0, 0))) + chunk(b"PROP", b"SND " + properties)
+    content += chunk(b"DSD ", np.packbits(_one_bit(samples), axis=1).T.tobytes())
+    path.write_bytes(chunk(b"FRM8", content))
+    return path
+
+
+def _one_bit(samples: np.ndarray) -> np.ndarray:
+    """Modulate to bits ``[C, T · 64]``, half as loud, by a sigma-delta modulator of first order."""
+    at = np.arange(samples.shape[1] * DSD_RATE // RATE) * (RATE / DSD_RATE)
+    fine = np.stack([np.interp(at, np.arange(len(row)), row) for row in samples])
+    return np.diff(np.floor(np.cumsum(0.5 + 0.25 * fine, axis=1)), axis=1, prepend=0).astype(bool)
 
 
 def encode(

@@ -86,7 +86,8 @@ async def analyse_upload(
     """Send audio and get a job: raw bytes, the `file` of a form, or JSON.
 
     MP3, WAV, FLAC, OGG, Opus, M4A, ALAC, AAC, 3GP, AIFF, WebM, MKA, WMA, AC-3, E-AC-3, WavPack,
-    TTA, AU, CAF, W64, APE and AMR are read; tracker formats (MOD, XM, IT, S3M) are not.
+    TTA, AU, CAF, W64, APE, Musepack, DSF, DFF and AMR are read; tracker formats (MOD, XM, IT,
+    S3M) are not.
 
     As JSON, name an uploaded asset, `{"asset_id": "afa_…"}`, or a public address,
     `{"url": "https://…"}`.

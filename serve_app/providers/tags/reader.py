@@ -21,6 +21,7 @@ from tinytag import TinyTag, TinyTagException, tinytag
 from pipelines.audio.decode import DecodeLimits, DecoderUnavailableError, read_labels
 from pipelines.audio.waveform import AudioError
 from serve_app.providers.tags.ape import read_ape
+from serve_app.providers.tags.dsd import DFF, DSF, id3_begin
 from serve_app.providers.tags.matroska import read_matroska
 
 MAX_READ = 64 << 20
@@ -220,9 +221,13 @@ def read_cover(path: Path) -> Cover | None:
 
 def _read_format(file: BinaryIO) -> tuple[dict[str, tuple[str, ...]], bytes]:
     """Give the fields that a file's own format has, up to a fault, and the best of the pictures."""
-    if file.read(_HEAD_BYTES) == _MATROSKA:
+    head = file.read(_HEAD_BYTES)
+    if head == _MATROSKA:
         found = read_matroska(file, MAX_COVER)
         return _fields(_named(found.texts)), found.picture
+    if head in {DSF, DFF}:
+        file.seek(id3_begin(file))
+        file = BytesIO(file.read(MAX_READ))
     file.seek(0)
     _left.steps = MAX_STEPS
     bounded = cast("BinaryIO", _Bounded(file))

@@ -34,6 +34,10 @@ SOUND = {
     b"MAC ": "audio/x-ape",
     b"wvpk": "audio/x-wavpack",
     b"TTA1": "audio/x-tta",
+    b"MP+": "audio/x-musepack",
+    b"MPCK": "audio/x-musepack",
+    b"DSD ": "audio/x-dsf",
+    b"FRM8": "audio/x-dff",
     b"\x1aE\xdf\xa3": "audio/x-matroska",
     b"0&\xb2u\x8ef\xcf\x11": "audio/x-ms-wma",
 }

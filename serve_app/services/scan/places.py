@@ -27,6 +27,7 @@ AUDIO_ENDINGS = {
     *(".mp3", ".wav", ".flac", ".ogg", ".opus", ".m4a", ".mp4", ".aac", ".aiff", ".webm", ".mka"),
     *(".mp2", ".wave", ".oga", ".aif", ".aifc", ".m4b"),
     *(".wma", ".ac3", ".eac3", ".wv", ".tta", ".au", ".caf", ".w64", ".ape", ".amr", ".3gp"),
+    *(".mpc", ".mp+", ".dsf", ".dff"),
 }
 
 FULL = {errno.ENOSPC, errno.EDQUOT}

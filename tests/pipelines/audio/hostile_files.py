@@ -5,7 +5,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.data.audio_files import ENCODINGS, silent_ape
+from tests.data.audio_files import (
+    ENCODINGS,
+    MUSEPACK,
+    click_track,
+    silent_ape,
+    write_dff,
+    write_dsf,
+)
 
 DURATION_S = 1.5
 HEADER_BYTES = 256
@@ -73,6 +80,9 @@ def hostile_files(folder: Path, count: int, seed: int) -> Iterator[HostileFile]:
         for encoding in ENCODINGS
     }
     originals["APE"] = silent_ape(folder / "original", 3).read_bytes()
+    originals["Musepack"] = MUSEPACK.read_bytes()
+    for name, write in (("DSF", write_dsf), ("DFF", write_dff)):
+        originals[name] = write(folder / "original", click_track(120, DURATION_S)).read_bytes()
     names = list(originals)
     for i in range(count):
         rng = random.Random(f"{seed}-{i}")

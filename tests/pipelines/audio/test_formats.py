@@ -1,6 +1,6 @@
 """Every format that is accepted, behind the same walls; what is not accepted is refused."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -11,11 +11,14 @@ from pipelines.audio.waveform import AudioError, UndecodableAudioError
 from tests.data.audio_files import (
     APE_BLOCKS,
     ENCODINGS,
+    MUSEPACK,
     RATE,
     Encoding,
     click_track,
     encode,
     silent_ape,
+    write_dff,
+    write_dsf,
 )
 
 LIMITS = DecodeLimits()
@@ -37,6 +40,21 @@ def decoder() -> Iterator[Decoder]:
 @pytest.mark.parametrize("encoding", ENCODINGS, ids=lambda e: f"{e.name}-{e.codec}")
 def test_every_format_is_heard(decoder: Decoder, tmp_path: Path, encoding: Encoding) -> None:
     source = encoding.write(tmp_path / "upload", 2.0)
+    check_chord(decoder, source)
+
+
+@pytest.mark.parametrize("write", [write_dsf, write_dff])
+def test_dsd_is_heard(
+    decoder: Decoder, tmp_path: Path, write: Callable[[Path, np.ndarray], Path]
+) -> None:
+    check_chord(decoder, write(tmp_path / "upload", click_track(120, 2.0)))
+
+
+def test_musepack_is_heard(decoder: Decoder) -> None:
+    check_chord(decoder, MUSEPACK)
+
+
+def check_chord(decoder: Decoder, source: Path) -> None:
     waveform = decoder.decode(source, LIMITS)
     assert waveform.duration_s == pytest.approx(2.0, abs=0.12)
     heard = np.abs(np.fft.rfft(waveform.samples[0][RATE // 2 : RATE // 2 + RATE]))

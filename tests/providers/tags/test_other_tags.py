@@ -1,19 +1,30 @@
 """APEv2 tags and those of containers, as taggers write them and as nobody should."""
 
+import shutil
 import struct
 import time
+from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
 
 import av
 import mutagen.id3
+import numpy as np
 import pytest
 from mutagen.apev2 import APEv2, APEValue
 
 from serve_app.providers.tags import ape, matroska, reader
 from serve_app.providers.tags.identity import TAGS, identity_of
-from serve_app.providers.tags.reader import read_cover, read_tags
-from tests.data.audio_files import Encoding, click_track, encode, silent_ape
+from serve_app.providers.tags.reader import Cover, Tags, read_cover, read_tags
+from tests.data.audio_files import (
+    MUSEPACK,
+    Encoding,
+    click_track,
+    encode,
+    silent_ape,
+    write_dff,
+    write_dsf,
+)
 
 MBID = "b1a9c0e9-d987-4042-ae91-78d6a3267d69"
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(100)
@@ -31,6 +42,14 @@ APE_TEXTS = {
     **{name.title(): TEXTS[name] for name in ("artist", "title", "album", "genre")},
     **{name: TEXTS[name] for name in ("ISRC", "REPLAYGAIN_TRACK_GAIN", "MUSICBRAINZ_TRACKID")},
     "Year": "1997",
+}
+ID3_FRAMES = {
+    mutagen.id3.TPE1: "artist",
+    mutagen.id3.TIT2: "title",
+    mutagen.id3.TALB: "album",
+    mutagen.id3.TDRC: "date",
+    mutagen.id3.TCON: "genre",
+    mutagen.id3.TSRC: "ISRC",
 }
 WITH_APE = [
     Encoding("MP3", "mp3", "libmp3lame"),
@@ -90,6 +109,34 @@ def test_apev2_is_read(encoding: Encoding, tmp_path: Path) -> None:
 
 def test_apev2_of_monkeys_audio_is_read(tmp_path: Path) -> None:
     check(tag_with_ape(silent_ape(tmp_path / "a.ape")))
+
+
+def test_apev2_of_musepack_is_read(tmp_path: Path) -> None:
+    check(tag_with_ape(Path(shutil.copy(MUSEPACK, tmp_path / "a.mpc"))))
+
+
+@pytest.mark.parametrize("write", [write_dsf, write_dff])
+def test_id3_of_dsd_is_read(tmp_path: Path, write: Callable[[Path, np.ndarray], Path]) -> None:
+    path = write(tmp_path / f"a.{write.__name__[-3:]}", click_track(120, 1.0))
+    assert read_tags(path) == Tags()
+    file = mutagen.File(path)
+    file.add_tags()
+    for frame, name in ID3_FRAMES.items():
+        file.tags.add(frame(encoding=3, text=TEXTS[name]))
+    file.tags.add(mutagen.id3.UFID(owner="http://musicbrainz.org", data=MBID.encode()))
+    gain = TEXTS["REPLAYGAIN_TRACK_GAIN"]
+    file.tags.add(mutagen.id3.TXXX(encoding=3, desc="REPLAYGAIN_TRACK_GAIN", text=gain))
+    file.tags.add(mutagen.id3.APIC(encoding=3, mime="image/png", type=3, data=PNG))
+    file.save()
+    check(path)
+    assert read_cover(path) == read_tags(path).cover == Cover("image/png", PNG)
+
+
+@pytest.mark.parametrize("head", [b"DSD ", b"FRM8"])
+@pytest.mark.parametrize("rest", [b"", b"\xff" * 24, bytes(60), bytes(8) + b"ID3 " * 40])
+def test_broken_dsd_has_no_tags(tmp_path: Path, head: bytes, rest: bytes) -> None:
+    (tmp_path / "a.dsf").write_bytes(head + rest)
+    assert read_tags(tmp_path / "a.dsf") == Tags()
 
 
 def test_apev2_stands_between_id3v2_and_id3v1(tmp_path: Path) -> None:

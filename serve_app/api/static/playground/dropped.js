@@ -4,7 +4,7 @@ const MOST_FILES = 200;
 const MOST_SEEN = 20_000; // a folder may hold a whole disk
 
 /** How names of audio files end; in a folder lie covers and lists as well. */
-export const ENDINGS = ["mp3", "wav", "flac", "ogg", "opus", "m4a", "mp4", "aac", "aiff", "webm", "mka", "mp2", "wave", "oga", "aif", "aifc", "m4b", "wma", "ac3", "eac3", "wv", "tta", "au", "caf", "w64", "ape", "amr", "3gp"];
+export const ENDINGS = ["mp3", "wav", "flac", "ogg", "opus", "m4a", "mp4", "aac", "aiff", "webm", "mka", "mp2", "wave", "oga", "aif", "aifc", "m4b", "wma", "ac3", "eac3", "wv", "tta", "au", "caf", "w64", "ape", "amr", "3gp", "mpc", "mp+", "dsf", "dff"];
 
 const isAudio = ({ name }) => ENDINGS.includes(name.split(".").pop().toLowerCase());
 const paths = new WeakMap();
