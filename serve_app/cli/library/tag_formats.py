@@ -1,6 +1,7 @@
-"""How ID3, Vorbis comments and MP4 keep the values; the only module that imports mutagen.
+"""How ID3, Vorbis comments, APEv2, ASF and MP4 keep the values.
 
-mutagen is GPL-2.0-or-later and so no dependency of afa, only of the extra ``tag``.
+The only module that imports mutagen, which is GPL-2.0-or-later and so no dependency of afa, only
+of the extra ``tag``.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -25,6 +26,14 @@ _VORBIS = {
 }
 # RFC 7845 forbids the others in Opus.
 _OPUS = {Tag.GAIN: None, Tag.PEAK: None, Tag.R128_GAIN: "R128_TRACK_GAIN"}
+_ASF = {
+    Tag.BPM: "WM/BeatsPerMinute",
+    Tag.KEY: "WM/InitialKey",
+    Tag.ENERGY: "EnergyLevel",
+    Tag.GAIN: "replaygain_track_gain",
+    Tag.PEAK: "replaygain_track_peak",
+    Tag.COMMENT: "Description",
+}
 _ID3V23 = (2, 3, 0)
 _MP4 = {Tag.COMMENT: "\xa9cmt"}
 _ITUNES = "----:com.apple.iTunes:"
@@ -37,7 +46,10 @@ _OWN_MP4 = {
 }
 
 
-_OTHER_FORMAT = "tags are written to MP3, FLAC, OGG, Opus, M4A, WAV and AIFF alone"
+_OTHER_FORMAT = (
+    "tags are written to MP3, FLAC, OGG, Opus, M4A, WAV, AIFF, WMA, WavPack, Musepack, DSF and"
+    " DFF alone"
+)
 _DAMAGED = "its tags cannot be changed: it is damaged, or of another format than its name says"
 _YEAR = "its ID3v1 tag cannot hold the year; write the year in digits"
 
@@ -92,14 +104,19 @@ def open_tags(path: Path) -> TaggedFile:
     """
     import mutagen
     from mutagen._vorbis import VComment
+    from mutagen.apev2 import APEv2
+    from mutagen.asf import ASFTags
     from mutagen.id3 import ID3
+    from mutagen.monkeysaudio import MonkeysAudio
     from mutagen.mp4 import MP4
     from mutagen.oggopus import OggOpus
+    from mutagen.trueaudio import TrueAudio
 
     path.open("rb").close()  # mutagen tells of no error of the system
     with _told():
         file = mutagen.File(path)
-        if file is None:
+        # FFmpeg takes the tag of the one for audio, and reads one of two kinds of the other's.
+        if file is None or isinstance(file, MonkeysAudio | TrueAudio):
             raise UnwritableTagsError(_OTHER_FORMAT)
         if file.tags is None:
             file.add_tags()  # some formats have none
@@ -109,8 +126,10 @@ def open_tags(path: Path) -> TaggedFile:
         return _Mp4File(file)
     if isinstance(file.tags, ID3):
         return _Id3File(file)
-    if isinstance(file.tags, VComment):
-        return _VorbisFile(file, _VORBIS | (_OPUS if isinstance(file, OggOpus) else {}))
+    if isinstance(file.tags, VComment | APEv2):
+        return _NamedFile(file, _VORBIS | (_OPUS if isinstance(file, OggOpus) else {}))
+    if isinstance(file.tags, ASFTags):
+        return _NamedFile(file, _ASF)
     raise UnwritableTagsError(_OTHER_FORMAT)
 
 
@@ -160,7 +179,7 @@ class _Id3File:
                 return TXXX(encoding=Encoding.UTF8, desc=_OWN_ID3[tag], text=text)
 
 
-class _VorbisFile:
+class _NamedFile:
     def __init__(self, file: Any, names: Mapping[Tag, str | None]) -> None:
         self._file, self._names = file, names
 
@@ -168,7 +187,7 @@ class _VorbisFile:
         return self._names.get(tag) is not None
 
     def read(self, tag: Tag) -> str | None:
-        return next(iter(self._file.tags.get(self._names[tag], [])), None)
+        return next(map(str, self._file.tags.get(self._names[tag], [])), None)
 
     def write(self, values: Mapping[Tag, str]) -> None:
         for tag, text in values.items():

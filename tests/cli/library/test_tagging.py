@@ -1,7 +1,10 @@
 """Writing tags into real files, read back by a reader that did not write them."""
 
 import os
+import shutil
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import mutagen
@@ -25,7 +28,15 @@ from serve_app.providers.tags.reader import read_tags
 from serve_app.services.export.key_names import KeyFormat
 from serve_app.services.scan.places import Trouble
 from serve_app.services.simulation.features import simulated_features
-from tests.data.audio_files import Encoding
+from tests.data.audio_files import (
+    MUSEPACK,
+    RATE,
+    Encoding,
+    click_track,
+    silent_ape,
+    write_dff,
+    write_dsf,
+)
 
 LIMITS = DecodeLimits()
 FORMATS = {
@@ -36,6 +47,15 @@ FORMATS = {
     "m4a": Encoding("M4A", "ipod", "aac"),
     "wav": Encoding("WAV", "wav", "pcm_s16le", "s16"),
     "aiff": Encoding("AIFF", "aiff", "pcm_s16be", "s16"),
+    "wv": Encoding("WavPack", "wv", "wavpack"),
+    "wma": Encoding("WMA", "asf", "wmav2", "fltp", RATE, 128_000),
+}
+TRUE_AUDIO = Encoding("TTA", "tta", "tta", "s16")
+WRITERS: dict[str, Callable[[Path], object]] = {
+    **{kind: partial(encoding.write, duration_s=3) for kind, encoding in FORMATS.items()},
+    "mpc": partial(shutil.copyfile, MUSEPACK),
+    "dsf": partial(write_dsf, samples=click_track(120, 1.0)),
+    "dff": partial(write_dff, samples=click_track(120, 1.0)),
 }
 HEARD: TrackFeatures = replace(
     simulated_features("x"),
@@ -47,12 +67,14 @@ HEARD: TrackFeatures = replace(
     loudness_lufs=-9.5,
     true_peak_dbtp=-0.5,
 )
+UNTITLED = {".wav", ".aiff", ".dsf", ".dff"}
+"""Mutagen names no frame of their ID3 plainly."""
 EVERYTHING = Wish(tuple(Field), KeyFormat.CAMELOT)
 
 
 def titled(path: Path) -> Path:
-    FORMATS[path.suffix[1:]].write(path, 3)
-    if path.suffix not in (".wav", ".aiff"):
+    WRITERS[path.suffix[1:]](path)
+    if path.suffix not in UNTITLED:
         file = mutagen.File(path, easy=True)
         if file.tags is None:
             file.add_tags()
@@ -83,6 +105,21 @@ def test_a_format_without_tags_is_named_as_such(encoding: Encoding, tmp_path: Pa
     path = encoding.write(tmp_path / f"a.{encoding.codec}", 2)
     with pytest.raises(UnwritableTagsError):
         open_tags(path)
+
+
+@pytest.mark.parametrize(
+    "write",
+    [partial(silent_ape, n_frames=2), partial(TRUE_AUDIO.write, duration_s=3)],
+    ids=["APE", "TTA"],
+)
+def test_monkeys_and_true_audio_are_left_as_they_are(
+    write: Callable[[Path], Path], tmp_path: Path
+) -> None:
+    path = write(tmp_path / "a")
+    before = path.read_bytes()
+    with pytest.raises(UnwritableTagsError, match="alone"):
+        write_tags(path, {Tag.BPM: "124"}, None, keep_time=False)
+    assert path.read_bytes() == before
 
 
 def test_a_file_under_another_formats_name_says_so(tmp_path: Path) -> None:
@@ -137,7 +174,7 @@ def test_a_run_beside_has_a_copy_of_its_own(
     assert [mutagen.File(path)["TBPM"].text for path in (one, two)] == [["124"], ["99"]]
 
 
-@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("kind", WRITERS)
 def test_tags_are_written_and_the_audio_stays(kind: str, tmp_path: Path) -> None:
     path = titled(tmp_path / f"a.{kind}")
     path.chmod(0o640)
@@ -161,7 +198,7 @@ def test_tags_are_written_and_the_audio_stays(kind: str, tmp_path: Path) -> None
     else:
         assert tags.track_gain_db == -8.5
         assert tags.first("replaygaintrackpeak") == "0.944061"
-    if kind not in ("wav", "aiff"):
+    if path.suffix not in UNTITLED:
         assert tags.first("title") == "Kept"
     assert list(tmp_path.iterdir()) == [path]
 
