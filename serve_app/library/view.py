@@ -9,6 +9,7 @@ import json
 import logging
 import sqlite3
 import threading
+import weakref
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -106,14 +107,14 @@ class View:
         self._path = path
         self._threads = threading.local()
         self._opened: list[sqlite3.Connection] = []
+        weakref.finalize(self, _close, self._opened).atexit = False
         connection = self._connection()
         connection.execute("PRAGMA journal_mode=WAL")
         connection.executescript(_TABLES)
 
     def close(self) -> None:
         """Close the connections of all threads."""
-        while self._opened:
-            self._opened.pop().close()
+        _close(self._opened)
 
     @property
     def version(self) -> int:
@@ -361,6 +362,11 @@ class View:
         finally:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
+
+
+def _close(connections: list[sqlite3.Connection]) -> None:
+    while connections:
+        connections.pop().close()
 
 
 def _put(connection: sqlite3.Connection, row: Mapping[str, Any]) -> None:
