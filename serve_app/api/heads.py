@@ -1,5 +1,7 @@
 """Bounds on the head of a request, its length and its time, of which uvicorn knows none.
 
+What uvicorn refuses, as no HTTP, has the body of all errors.
+
 A header that comes in pieces is put together anew with each of them, in a time that grows with the
 square of its length, and before anybody has asked for a key. Serve starts uvicorn by itself;
 `bound_heads` tells uvicorn which class reads requests.
@@ -8,7 +10,11 @@ square of its length, and before anybody has asked for a key. Serve starts uvico
 import asyncio
 
 from uvicorn.config import HTTP_PROTOCOLS
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from serve_app.api.errors import error_answer
+from serve_app.api.tracing import TRACE_HEADER, trace_id_of
+from serve_app.domain.errors import BadRequestError
 
 LONGEST_HEAD = 1 << 20
 LONGEST_HEAD_S = 30.0
@@ -42,7 +48,17 @@ class BoundedHeads(HttpToolsProtocol):
         super().data_received(data)
         self._n_unread = 0 if self._is_read else self._n_unread + len(data)
         if self._n_unread > LONGEST_HEAD and not self.transport.is_closing():
-            self.send_400_response("The head of the request is too long.")
+            self.send_400_response("the head of the request is too long")
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what cannot be read, and close the connection."""
+        trace_id = trace_id_of("")
+        answer = error_answer("/", BadRequestError(msg), trace_id)
+        answer.headers.update({TRACE_HEADER.decode(): trace_id, "connection": "close"})
+        headers = (*self.server_state.default_headers, *answer.raw_headers)
+        lines = [b"%b: %b\r\n" % header for header in headers]
+        self.transport.write(b"".join([STATUS_LINE[400], *lines, b"\r\n", answer.body]))
+        self.transport.close()
 
     def on_message_begin(self) -> None:
         """Expect the rest of the head that begins."""

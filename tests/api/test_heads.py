@@ -1,6 +1,7 @@
 """The head of a request is bounded in length and time, and nothing else is."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
@@ -66,6 +67,18 @@ async def test_an_endless_header_is_refused_before_it_takes_time(before: bytes) 
         with suppress(ConnectionError):  # a reset may come before what was said
             seen = await reader.read()
         assert seen.startswith(b"HTTP/1.1 400")
+
+
+@pytest.mark.parametrize("sent", [b"GARBAGE\r\n\r\n", OPENING + b"Content-Length: two\r\n\r\n"])
+async def test_what_is_no_http_is_refused_in_the_words_of_all_errors(sent: bytes) -> None:
+    async with connection() as (reader, writer):
+        writer.write(sent)
+        head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+    error = json.loads(body)
+    assert head.startswith(b"HTTP/1.1 400 ")
+    assert f"x-trace-id: {error['trace_id']}".encode() in head
+    assert b"content-length: %d\r\ncontent-type: application/json\r\n" % len(body) in head
+    assert (error["error"], len(error)) == ("bad_request", 3)
 
 
 async def test_long_bodies_and_many_requests_of_a_connection_are_read() -> None:
