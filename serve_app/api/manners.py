@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from http import HTTPStatus
 
 from starlette.responses import RedirectResponse
-from starlette.routing import BaseRoute, Match
+from starlette.routing import BaseRoute, Match, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 PLAIN_PATH = re.compile(rb"/[\w-][^\\]*")
@@ -61,11 +61,15 @@ class SlashMiddleware:
 
 
 def allowed_methods(routes: Iterable[BaseRoute], scope: Scope) -> str:
-    """Give the methods that a path takes, over all routes that it matches."""
-    methods: set[str] = set()
-    for route in routes:
-        if route.matches(scope)[0] is not Match.NONE:
-            methods |= getattr(route, "methods", None) or set()
+    """Give the methods that a path takes, over the routes that name it most exactly."""
+    matching = [
+        route
+        for route in routes
+        if isinstance(route, Route) and route.matches(scope)[0] is not Match.NONE
+    ]
+    fewest = min(len(route.param_convertors) for route in matching)
+    exact = (route for route in matching if len(route.param_convertors) == fewest)
+    methods = {method for route in exact for method in route.methods or ()}
     if "GET" in methods:
         methods.add("HEAD")
     return ", ".join(sorted(methods))

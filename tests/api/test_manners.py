@@ -43,6 +43,9 @@ async def test_head_is_get_without_its_body(api: Application, path: str) -> None
         ("POST", "/v1/account/webhook", "DELETE, GET, HEAD, PUT"),
         ("GET", "/v1/bpm", "POST"),
         ("DELETE", "/v1/account", "GET, HEAD"),
+        ("OPTIONS", "/v1/library/map", "GET, HEAD"),
+        ("PUT", "/v1/audio-features/upload", "POST"),
+        ("PUT", f"/v1/audio-features/{DEMO}", "GET, HEAD"),
     ],
 )
 async def test_405_names_what_the_path_takes(
