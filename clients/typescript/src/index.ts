@@ -61,6 +61,9 @@ export class JobFailedError extends AfaError {
 
 const RETRIED = new Set([0, 429, 500, 502, 503, 504]);
 const POLL_S = 20;
+/** An answer that is asked for in time may come so much later. */
+const LATEST_MS = 10_000;
+const LONGEST_TIMER_MS = 2 ** 31 - 1;
 
 type Query = Record<string, string | number | boolean | readonly string[] | undefined>;
 
@@ -154,20 +157,31 @@ export class Afa {
     await this.#send("DELETE", `/v1/jobs/${segment(jobId)}`, {});
   }
 
-  /** Wait until a job has ended, and give its features. */
+  /** Wait until a job has ended, and give its features; for a service that is silent, 10 s more than `timeoutS`. */
   async wait<F extends Format = undefined>(
     job: Job | string,
     options: { timeoutS?: number; format?: F; signal?: AbortSignal } = {},
   ): Promise<Shape<F, AnalysisFeatures>> {
     const jobId = typeof job === "string" ? job : job.job_id;
-    const endMs = Date.now() + 1000 * (options.timeoutS ?? 600);
-    for (;;) {
-      const leftS = Math.max(0, (endMs - Date.now()) / 1000);
-      const asked = { waitS: Math.min(POLL_S, leftS), format: options.format as Format, ...signal(options) };
-      const now = await this.job(jobId, asked);
-      if (now.result) return now.result as Shape<F, AnalysisFeatures>;
-      if (now.error) throw new JobFailedError(jobId, now.error);
-      if (leftS === 0) throw new AfaError(0, "unfinished", `${jobId} is still ${now.status}`);
+    const longestMs = 1000 * (options.timeoutS ?? 600);
+    const endMs = Date.now() + longestMs;
+    const silence = new AbortController();
+    const unheard = new AfaError(0, "unfinished", `the service does not say how far ${jobId} is`);
+    const end = () => silence.abort(unheard);
+    const timer = setTimeout(end, Math.min(LONGEST_TIMER_MS, longestMs + LATEST_MS));
+    const stop = options.signal ? AbortSignal.any([options.signal, silence.signal]) : silence.signal;
+    const format: Format = options.format;
+    try {
+      for (;;) {
+        const leftS = Math.max(0, (endMs - Date.now()) / 1000);
+        const asked = { waitS: Math.min(POLL_S, leftS), format, signal: stop };
+        const now = await this.job(jobId, asked);
+        if (now.result) return now.result as Shape<F, AnalysisFeatures>;
+        if (now.error) throw new JobFailedError(jobId, now.error);
+        if (leftS === 0) throw new AfaError(0, "unfinished", `${jobId} is still ${now.status}`);
+      }
+    } finally {
+      clearTimeout(timer);
     }
   }
 

@@ -77,6 +77,16 @@ test("the library is filled, searched, changed and emptied", async () => {
   assert.equal((await afa.asset(asset_id).catch((error) => error)).code, "asset_not_found");
 });
 
+test("a service that stays silent is not waited for without end", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout", "Date"] });
+  const silent = (_, { signal }) =>
+    new Promise((_, fail) => signal?.addEventListener("abort", () => fail(signal.reason)));
+  const waiting = new Afa(AFA_URL, AFA_KEY, { fetch: silent }).wait("job_1", { timeoutS: 5 });
+  const outcome = Promise.race([waiting.catch((error) => error.code), new Promise(setImmediate)]);
+  t.mock.timers.tick(15_000);
+  assert.equal(await outcome, "unfinished");
+});
+
 test("errors say what the service says", async () => {
   const missing = await afa.features("7unknownTrack000000000").catch((error) => error);
   assert.ok(missing instanceof AfaError);
