@@ -4,7 +4,7 @@ import asyncio
 import json
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -358,6 +358,25 @@ async def test_waiting_for_what_fails_answers_200_with_the_error(api: Applicatio
     )
     assert answer.status_code == 200
     assert (answer.json()["status"], answer.json()["_meta"]["credits_used"]) == ("failed", 0)
+
+
+@pytest.mark.parametrize("key", [{}, {"Idempotency-Key": "one"}])
+@pytest.mark.parametrize("path", ["/v1/bpm", "/v1/audio-features"])
+async def test_what_announces_too_much_is_refused_unread(
+    api: Application, path: str, key: dict[str, str]
+) -> None:
+    n_read = 0
+
+    async def body() -> AsyncIterator[bytes]:
+        nonlocal n_read
+        for _ in range(99):
+            n_read += 1
+            yield bytes(2**16)
+
+    headers = {"Content-Length": str(100 * 2**20), **key}
+    answer = await api.client("basic").post(path, content=body(), headers=headers)
+    assert answer.status_code == 413
+    assert n_read <= 1  # a moment for the answer to be seen
 
 
 @pytest.mark.parametrize("key", [{}, {"Idempotency-Key": "one"}])

@@ -252,20 +252,23 @@ async def spool(request: Request, body: IO[bytes], limit_bytes: int, room: int) 
     """Take the request's body to memory or disk, and give its hash; it takes no place from now on.
 
     Raises:
-        PayloadTooLargeError: It passed ``limit_bytes`` by more than ``room``, a form's for itself.
+        PayloadTooLargeError: It passes ``limit_bytes`` by more than ``room``, a form's for itself;
+            nothing is read where it says so.
         BadRequestError: It broke off, or comes too slowly.
         ConcurrencyError: Too many uploads of this owner are on their way.
         ServiceUnavailableError: Too many uploads are.
     """
     digest = hashlib.sha256()
     size = 0
+    too_large = PayloadTooLargeError(f"the body is larger than the {limit_bytes} bytes it may have")
+    announced = request.headers.get("content-length", "")
+    if announced.isdecimal() and int(announced) > limit_bytes + room:
+        raise too_large
     async with aclosing(body_chunks(request)) as chunks:
         async for chunk in chunks:
             size += len(chunk)
             if size > limit_bytes + room:
-                raise PayloadTooLargeError(
-                    f"the body is larger than the {limit_bytes} bytes it may have"
-                )
+                raise too_large
             digest.update(chunk)
             if size > IN_MEMORY_BYTES:
                 await to_thread(body.write, chunk)
