@@ -2,6 +2,7 @@
 
 import errno
 import logging
+import re
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
@@ -61,6 +62,11 @@ NO_JSON = "the body is no JSON; send a JSON object, as /docs shows it"
 UNREADABLE = "There was an error parsing the body"
 """What FastAPI says of a body that is not even text."""
 
+PYDANTICS_OWN = re.compile(
+    r"^(Value error, |(Input|String|List|Dictionary) )|, unable to [\w ]+$| after validation"
+)
+"""What Pydantic says of its own working, and not of what was sent."""
+
 LONGEST_SEEN = 60
 """Of what was sent, as much is repeated."""
 
@@ -83,7 +89,7 @@ def describe_fault(fault: Mapping[str, Any]) -> str:
             return NO_JSON
         case "model_attributes_type" | "dict_type" | "model_type":
             return f"{where}: send a JSON object, as /docs shows it"
-    message = fault["msg"].removeprefix("Value error, ").removeprefix("Input ")
+    message = PYDANTICS_OWN.sub("", fault["msg"])
     seen = fault.get("input")
     if isinstance(seen, str | int | float):
         return f"{where}: {message}, not {repr(seen)[:LONGEST_SEEN]}"
