@@ -419,10 +419,12 @@ async def test_the_map_shows_what_the_account_sees(api: Application) -> None:
     assert (nothing["model"], nothing["items"], nothing["total"]) == (None, [], 0)
     for number in range(5):
         shared(api, track(f"Song {number}"))
-    own = track("Own", owner="owner-pro")
-    api.library.write([adding(own, heard("own")), adding(track("Unheard"))])
+    own, what = track("Own", owner="owner-pro"), heard("own")
+    what = replace(what, features=replace(what.features, tempo=124.00607))
+    api.library.write([adding(own, what), adding(track("Unheard"))])
     drawn = (await api.client("pro").get("/v1/library/map")).json()
     assert (len(drawn["items"]), drawn["total"]) == (6, 6)
+    assert 124.006 in {one["tempo"] for one in drawn["items"]}
     assert drawn["_meta"]["credits_used"] == 0
     assert 0 < drawn["variance_shown"] < 1
     assert max(abs(one[axis]) for one in drawn["items"] for axis in "xy") == 1.0

@@ -200,7 +200,7 @@ def map_body(drawn: LibraryMap, meta: Meta) -> LibraryMapBody:
             y=round(one.y, 4),
             artist=one.track.identity.artist,
             title=one.track.identity.title,
-            tempo=one.track.tempo,
+            tempo=None if one.track.tempo is None else round(one.track.tempo, 3),
             camelot=one.track.camelot,
             energy=one.track.energy,
         )
