@@ -115,6 +115,12 @@ async def test_pages_of_a_search_follow_each_other(api: Application) -> None:
     assert [item["name"] for item in second["tracks"]["items"]] == names[2:4]
 
 
+async def test_the_reference_names_every_field_of_a_track(api: Application) -> None:
+    track = (await api.client().get(f"/spotify/v1/tracks/{DEMO}")).json()
+    described = (await api.client().get("/openapi.json")).json()["components"]["schemas"]
+    assert track.keys() == described["SpotifyTrack"]["properties"].keys()
+
+
 async def test_only_tracks_can_be_searched_for(api: Application) -> None:
     params = {"q": "Ada", "type": "artist"}
     answer = await api.client().get("/spotify/v1/search", params=params)

@@ -2839,6 +2839,53 @@ export interface components {
             album: {
                 [key: string]: unknown;
             };
+            /**
+             * Available Markets
+             * @description Always empty.
+             */
+            available_markets: string[];
+            /**
+             * Disc Number
+             * @description Always 1.
+             */
+            disc_number: number;
+            /**
+             * Explicit
+             * @description Always false.
+             */
+            explicit: boolean;
+            /**
+             * External Urls
+             * @description Always empty.
+             */
+            external_urls: {
+                [key: string]: string;
+            };
+            /**
+             * Is Local
+             * @description Always false.
+             */
+            is_local: boolean;
+            /**
+             * Is Playable
+             * @description Always true.
+             */
+            is_playable: boolean;
+            /**
+             * Popularity
+             * @description Always 0.
+             */
+            popularity: number;
+            /**
+             * Preview Url
+             * @description Always null.
+             */
+            preview_url: null;
+            /**
+             * Track Number
+             * @description Always 1.
+             */
+            track_number: number;
         };
         /**
          * SpotifyTracks

@@ -92,6 +92,15 @@ class SpotifyTrack(BaseModel):
     external_ids: dict[str, str] = Field(description="`isrc`, if it is known.")
     artists: list[dict[str, Any]] = Field(description="One artist object.")
     album: dict[str, Any] = Field(description="The album object.")
+    available_markets: list[str] = Field(description="Always empty.")
+    disc_number: int = Field(description="Always 1.")
+    explicit: bool = Field(description="Always false.")
+    external_urls: dict[str, str] = Field(description="Always empty.")
+    is_local: bool = Field(description="Always false.")
+    is_playable: bool = Field(description="Always true.")
+    popularity: int = Field(description="Always 0.")
+    preview_url: None = Field(description="Always null.")
+    track_number: int = Field(description="Always 1.")
 
 
 class SpotifyTracks(BaseModel):
