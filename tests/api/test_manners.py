@@ -304,5 +304,7 @@ async def test_answers_to_test_keys_say_so(api: Application, demo_audio: bytes) 
         )
         for body in (plain.json(), job.json()):
             assert body["_meta"].get("test") is test
-        for answer in (plain, spotify, job):
+        named = await client.get(f"/spotify/v1/tracks/{DEMO}")
+        found = await client.get("/spotify/v1/search?q=demo")
+        for answer in (plain, spotify, job, named, found):
             assert answer.headers.get("X-Test") == ("true" if test else None)

@@ -196,6 +196,8 @@ async def authenticate(
                 "another with `afa keys create`"
             )
         request.state.caller = caller
+        if caller.is_test:
+            request.state.headers["X-Test"] = "true"
         note(
             account=pseudonym(caller.account),
             key="test" if caller.is_test else "live",

@@ -13,7 +13,6 @@ from serve_app.api.wire.assets import UrlInput
 from serve_app.api.wire.bodies import Error, Meta, Unit, WireModel
 from serve_app.api.wire.features import AnalysisFeatures, SpotifyFeatures, to_analysis, to_spotify
 from serve_app.api.wire.meanings import META
-from serve_app.api.wire.meta import note_test_key
 from serve_app.domain.keys import Caller
 from serve_app.ledger.jobs.types import JobPosition, JobRecord, JobSummary
 
@@ -139,7 +138,7 @@ async def job_envelope(
             credits_used=job.credits_used,
             credits_remaining=balance.remaining,
             trace_id=trace_id,
-            test=note_test_key(request),
+            test=request.state.caller.is_test,
             progress=job.progress,
             stage=job.stage,
         ),

@@ -12,7 +12,6 @@ CacheState = Literal["hit", "miss", "bypass"]
 
 def meta_of(request: Request, cache: CacheState, credits_used: int, credits_remaining: int) -> Meta:
     """Describe how the request was served, in the body and in the headers."""
-    is_test = note_test_key(request)
     request.state.headers.update(
         {
             "X-Cache": cache,
@@ -26,13 +25,5 @@ def meta_of(request: Request, cache: CacheState, credits_used: int, credits_rema
         credits_used=credits_used,
         credits_remaining=credits_remaining,
         trace_id=request.state.trace_id,
-        test=is_test,
+        test=request.state.caller.is_test,
     )
-
-
-def note_test_key(request: Request) -> bool:
-    """Tell whether a test key asks, and note it in the headers."""
-    is_test: bool = request.state.caller.is_test
-    if is_test:
-        request.state.headers["X-Test"] = "true"
-    return is_test
