@@ -352,6 +352,17 @@ def test_without_a_key_the_page_asks_for_one_and_what_was_brought_waits(
     expect(page.locator(".failed")).to_contain_text("This file cannot be read")
 
 
+def test_a_key_that_ended_meanwhile_is_asked_for_again(page: Page, live: LiveApplication) -> None:
+    page.evaluate("sessionStorage.setItem('afa-key', 'afa_live_ended')")
+    drop(page, DEMO)
+    page.wait_for_selector("#door-fault:has-text('not valid')", state="visible")
+    page.fill("#key", live.key("pro"))
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#door", state="hidden")
+    page.get_by_role("button", name="Try again").click()
+    page.wait_for_selector(".tiles", timeout=ANALYSED_MS)
+
+
 def test_a_busy_service_is_waited_for(page: Page) -> None:
     answers = iter([429, 503])
 

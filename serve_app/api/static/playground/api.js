@@ -37,8 +37,8 @@ export const forgetKey = () => sessionStorage.removeItem(STORED);
 /** The account of the key: limits and prices; null before it is known. */
 export let mine = null;
 
-/** Who hears that the service is absent or busy, where a request has nobody of its own. */
-export const page = { offline() {}, paused() {} };
+/** Who hears that the service takes no key like this; and that it is absent or busy, where a request has nobody of its own. */
+export const page = { denied() {}, offline() {}, paused() {} };
 
 /**
  * Ask, and wait as long as a busy service says.
@@ -59,6 +59,7 @@ export async function ask(path, options = {}, told = page, read = (answer) => an
     told.offline(false);
     if (answer.ok) return read(answer);
     const body = await answer.json().catch(() => ({}));
+    if (answer.status === 401) page.denied(body.message ?? "");
     if (isUpload && answer.status === 503) refused += 1;
     if (!BUSY.has(answer.status) || refused === MOST_UPLOADS) throw new Refusal(answer.status, body);
     const wanted = Number(answer.headers.get("Retry-After")) || 1;

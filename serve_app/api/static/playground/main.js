@@ -21,6 +21,7 @@ function showOffline(isAway, words = ABSENT) {
   if (isAway) $("offline").textContent = words;
 }
 
+page.denied = ask;
 page.offline = showOffline;
 page.paused = (left, message) => showOffline(left > 0, `${message}; again in ${left} s`);
 
