@@ -1,6 +1,10 @@
 """The reference: readable on a phone, and its boxes really ask."""
 
+import os
 import re
+import shutil
+import subprocess
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import BrowserContext, Page, expect
@@ -58,6 +62,31 @@ def test_every_operation_has_a_sample(reference: Page) -> None:
     sections = reference.locator("section").count()
     assert sections > 20
     assert reference.locator("section > pre", has_text="curl").count() == sections
+
+
+OF_OTHERS = ("/v1/similar?text=", "/api/similar_tracks")
+"""Samples that need a model which reads words, or one of two ways to name a track."""
+
+
+def test_every_sample_is_a_request_that_is_understood(
+    reference: Page, live: LiveApplication, tmp_path: Path
+) -> None:
+    shutil.copy(DEMO, tmp_path / "track.mp3")
+    samples = reference.locator("section > pre", has_text="curl").all_inner_texts()
+    odd = []
+    for sample in samples:
+        command = sample.replace("curl", "curl -s -o /dev/null -w '%{http_code}'", 1)
+        done = subprocess.run(
+            ["/bin/sh", "-c", command],
+            cwd=tmp_path,
+            env=os.environ | {"KEY": live.key("pro")},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        if done.stdout in ("400", "405", "415") or "%7B" in sample:
+            odd.append(sample)
+    assert [sample for sample in odd if not any(path in sample for path in OF_OTHERS)] == []
 
 
 def test_a_phone_reads_it_from_the_first_word(reference: Page) -> None:

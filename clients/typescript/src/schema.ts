@@ -66,6 +66,12 @@ export interface components {
             /**
              * Items
              * @description At most 20 of each `op`, and one `ADD` at least.
+             * @example [
+             *       {
+             *         "id": "2kLbZ9c0vXyQ4mTqA1nR7d",
+             *         "op": "ADD"
+             *       }
+             *     ]
              */
             items: components["schemas"]["Ingredient"][];
             /**
@@ -866,12 +872,18 @@ export interface components {
             /**
              * Format
              * @description `csv` for spreadsheets, `rekordbox` for an XML collection with beat grids, which Mixxx, djay and others read too.
+             * @example csv
              * @enum {string}
              */
             format: "csv" | "rekordbox";
             /**
              * Tracks
              * @description In their order.
+             * @example [
+             *       {
+             *         "id": "job_01jb3q8k6ya7rj1v6fwb2q4m9d"
+             *       }
+             *     ]
              */
             tracks: components["schemas"]["ExportItem"][];
             /**
@@ -1434,6 +1446,7 @@ export interface components {
             /**
              * Id
              * @description The media server's id of a track.
+             * @example 2kLbZ9c0vXyQ4mTqA1nR7d
              */
             id: string;
             /**
@@ -2023,6 +2036,9 @@ export interface components {
             /**
              * Rhythm
              * @description `bpm` is kept.
+             * @example {
+             *       "bpm": 124
+             *     }
              */
             rhythm: {
                 [key: string]: unknown;
@@ -2030,6 +2046,10 @@ export interface components {
             /**
              * Tonal
              * @description `key_key` and `key_scale` are kept, or of newer extractors `key_edma`.
+             * @example {
+             *       "key_key": "A",
+             *       "key_scale": "minor"
+             *     }
              */
             tonal: {
                 [key: string]: unknown;
@@ -2515,6 +2535,11 @@ export interface components {
             /**
              * Seeds
              * @description Tracks that the answer shall sound like.
+             * @example [
+             *       {
+             *         "id": "isrc:QZAFA2600001"
+             *       }
+             *     ]
              */
             seeds?: components["schemas"]["SeedBody"][];
             /**

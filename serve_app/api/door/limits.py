@@ -85,7 +85,13 @@ async def let_look_up(caller: Authenticated) -> Caller:
     return caller
 
 
-JobId = Annotated[str, Path(description="As returned when the job was submitted.")]
+JobId = Annotated[
+    str,
+    Path(
+        description="As returned when the job was submitted.",
+        examples=["job_01jb3q8k6ya7rj1v6fwb2q4m9d"],
+    ),
+]
 
 
 async def let_poll(

@@ -19,6 +19,11 @@ from serve_app.domain.assets import ID_PATTERN, AssetRecord
 from serve_app.domain.errors import BadRequestError, TrackNotFoundError, UnsupportedMediaTypeError
 from serve_app.domain.track_ids import AmbiguousTrackId, InvalidTrackIdError, parse_track_id
 
+AssetId = Annotated[
+    str,
+    Path(description="As returned by the upload.", examples=["afa_01jb3q8k6ya7rj1v6fwb2q4m9d"]),
+]
+
 router = APIRouter(tags=["Assets"], route_class=IdempotentRoute)
 
 
@@ -155,7 +160,7 @@ async def list_assets(
 async def get_asset(
     caller: AssetReader,
     services: Services,
-    id: Annotated[str, Path(description="As returned by the upload.")],
+    id: AssetId,
 ) -> AssetMetadata:
     """Describe an asset; the audio itself is not returned."""
     return metadata(await services.assets.get(caller, id))
@@ -170,7 +175,7 @@ async def get_asset(
 async def delete_asset(
     caller: AssetWriter,
     services: Services,
-    id: Annotated[str, Path(description="As returned by the upload.")],
+    id: AssetId,
 ) -> Response:
     """Delete the audio before it expires; its bytes count no longer. Free.
 

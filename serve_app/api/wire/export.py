@@ -52,10 +52,14 @@ class ExportRequest(WireModel):
 
     format: Literal["csv", "rekordbox"] = Field(
         description="`csv` for spreadsheets, `rekordbox` for an XML collection with beat grids, "
-        "which Mixxx, djay and others read too."
+        "which Mixxx, djay and others read too.",
+        examples=["csv"],
     )
     tracks: list[ExportItem] = Field(
-        min_length=1, max_length=MAX_TRACKS, description="In their order."
+        min_length=1,
+        max_length=MAX_TRACKS,
+        description="In their order.",
+        examples=[[{"id": "job_01jb3q8k6ya7rj1v6fwb2q4m9d"}]],
     )
     key_format: KeyFormat = Field(
         KeyFormat.CLASSIC, description="How rekordbox shows keys: Am, 8A or 1m."

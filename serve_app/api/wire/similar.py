@@ -137,7 +137,9 @@ class SimilarRequest(Filters):
     """What the tracks shall be like, and unlike: seeds, or an embedding with its model."""
 
     seeds: Seeds = Field(
-        default_factory=list, description="Tracks that the answer shall sound like."
+        default_factory=list,
+        description="Tracks that the answer shall sound like.",
+        examples=[[{"id": "isrc:QZAFA2600001"}]],
     )
     unlike: Seeds = Field(
         default_factory=list, description="The search is led away from them, half as much."

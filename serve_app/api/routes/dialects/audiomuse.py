@@ -169,7 +169,13 @@ async def artists_like(
     caller: Reader,
     services: Services,
     offered: Offered,
-    artist: Annotated[Words, Query(description="The media server's id of an artist, or a name.")],
+    artist: Annotated[
+        Words,
+        Query(
+            description="The media server's id of an artist, or a name.",
+            examples=["The afa Demo Band"],
+        ),
+    ],
     n: Annotated[int, Query(ge=1, description="How many artists; at most 100 are given.")] = 10,
     include_component_matches: Annotated[
         bool, Query(description="Tell the songs that are alike.")

@@ -66,8 +66,9 @@ const jsonOf = (one, root) => {
   const schema = one.requestBody?.content["application/json"]?.schema;
   const [name] = references(schema);
   if (!name) return "";
-  const { properties, required = [] } = root.components.schemas[name];
-  return JSON.stringify(Object.fromEntries(required.map((field) => [field, properties[field].examples?.[0] ?? ""])));
+  const { properties, required } = root.components.schemas[name];
+  const told = required ?? Object.keys(properties).filter((field) => properties[field].examples);
+  return JSON.stringify(Object.fromEntries(told.map((field) => [field, properties[field].examples?.[0] ?? ""])));
 };
 const takesFile = (one) => Boolean(one.requestBody?.content["multipart/form-data"]);
 

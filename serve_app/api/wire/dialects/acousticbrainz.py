@@ -111,9 +111,10 @@ class RecordingCount(DocumentCount):
 class LowLevelSubmission(WireModel):
     """A low-level document, as `streaming_extractor_music` writes it; the rest of it is ignored."""
 
-    rhythm: dict[str, Any] = Field(description="`bpm` is kept.")
+    rhythm: dict[str, Any] = Field(description="`bpm` is kept.", examples=[{"bpm": 124.0}])
     tonal: dict[str, Any] = Field(
-        description="`key_key` and `key_scale` are kept, or of newer extractors `key_edma`."
+        description="`key_key` and `key_scale` are kept, or of newer extractors `key_edma`.",
+        examples=[{"key_key": "A", "key_scale": "minor"}],
     )
     metadata: dict[str, Any] = Field(
         default_factory=dict,

@@ -20,7 +20,12 @@ MAX_ARTISTS = 100
 
 ItemId = Annotated[
     str,
-    Field(min_length=1, max_length=500, description="The media server's id of a track."),
+    Field(
+        min_length=1,
+        max_length=500,
+        description="The media server's id of a track.",
+        examples=["2kLbZ9c0vXyQ4mTqA1nR7d"],
+    ),
 ]
 N = Annotated[int, Field(ge=1, description=f"How many tracks; at most {MAX_ITEMS} are given.")]
 
@@ -59,7 +64,10 @@ class AlchemyRequest(WireModel):
     """Tracks to be like and unlike."""
 
     items: list[Ingredient] = Field(
-        min_length=1, max_length=40, description="At most 20 of each `op`, and one `ADD` at least."
+        min_length=1,
+        max_length=40,
+        description="At most 20 of each `op`, and one `ADD` at least.",
+        examples=[[{"id": "2kLbZ9c0vXyQ4mTqA1nR7d", "op": "ADD"}]],
     )
     n: N = 25
 
