@@ -79,6 +79,25 @@ def test_spotipy_reads_the_analysis(spotipy_client: spotipy.Spotify) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_spotipy_reads_an_own_upload(
+    live: LiveApplication, spotipy_client: spotipy.Spotify, demo_audio: bytes
+) -> None:
+    job = httpx.post(
+        f"{live.url}/v1/audio-features/upload?wait=60&include_embedding=true",
+        content=demo_audio,
+        headers={"Authorization": f"Bearer {live.key('pro')}"},
+    ).json()
+    bare = job["job_id"].removeprefix("job_")
+    unknown, found, track = spotipy_client.audio_features(["0" * 26, bare, DEMO])
+    assert (unknown, found["id"], found["tempo"]) == (None, bare, 120.0)
+    assert found.keys() == track.keys()
+    assert spotipy_client.audio_analysis(bare)["track"]["tempo"] == 120.0
+    assert spotipy_client.track(bare)["name"] == job["result"]["title"]
+    named = spotipy_client._get("audio-features", ids=job["job_id"])["audio_features"]
+    assert named[0]["tempo"] == 120.0
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_scanned_files_are_found_by_what_their_tags_say(
     live: LiveApplication, spotipy_client: spotipy.Spotify, tmp_path: Path
 ) -> None:

@@ -1,5 +1,6 @@
 """A track's key and tempo, identifiers, beat grid, and structure."""
 
+import re
 from dataclasses import dataclass
 
 from fastapi import APIRouter, Request
@@ -18,6 +19,10 @@ from serve_app.api.wire.tracks import BeatGridBody, KeyBpm, ResolvedTrack
 from serve_app.domain.errors import JobNotFoundError, TrackNotFoundError
 from serve_app.domain.identity import TrackIdentity
 from serve_app.domain.keys import Caller
+from serve_app.domain.ulid import ALPHABET, LENGTH
+
+OWN_UPLOAD = re.compile(f"(?:job_)?([{ALPHABET}]{{{LENGTH}}})")
+"""A job's id; spotipy does not let its ``job_`` through."""
 
 router = APIRouter(tags=["Look-ups"])
 
@@ -55,7 +60,13 @@ async def identity_of(offered: Operations, caller: Caller, id: str) -> TrackIden
     """
     job_id = id.removeprefix("afa:track:")
     if not job_id.startswith("job_"):
-        return await offered.lookup.identify(caller, id)
+        try:
+            return await offered.lookup.identify(caller, id)
+        except TrackNotFoundError:
+            heard = await upload_of(offered, caller, id)
+            if heard is None:
+                raise
+            return named_by_tags(heard)
     try:
         job = await offered.analysis.get_job(caller, job_id)
     except JobNotFoundError as error:
@@ -94,7 +105,7 @@ async def features_of(
         caller: Who asks and pays.
         services: Know the balance.
         offered: Know tracks and jobs.
-        id: Of either; a job's also as `afa:track:…`.
+        id: Of either; a job's also as `afa:track:…`, or without its `job_`.
         whole: With sections and segments.
 
     Raises:
@@ -103,13 +114,32 @@ async def features_of(
     job_id = id.removeprefix("afa:track:")
     if job_id.startswith("job_"):
         features = await _job_features(caller, offered, job_id)
-        balance = await services.ledger.balance(caller.account, caller.tier)
-        meta = meta_of(request, "bypass", 0, balance.remaining)
-        return TrackOrJob(features, named_by_tags(features), meta)
-    look_up = offered.lookup.analysis if whole else offered.lookup.features
-    found = await look_up(caller, id, request_id(request))
-    meta = meta_of(request, found.cache, found.credits_used, found.balance.remaining)
-    return TrackOrJob(found.features, found.identity, meta)
+    else:
+        look_up = offered.lookup.analysis if whole else offered.lookup.features
+        try:
+            found = await look_up(caller, id, request_id(request))
+        except TrackNotFoundError:
+            heard = await upload_of(offered, caller, id)
+            if heard is None:
+                raise
+            features = heard
+        else:
+            meta = meta_of(request, found.cache, found.credits_used, found.balance.remaining)
+            return TrackOrJob(found.features, found.identity, meta)
+    balance = await services.ledger.balance(caller.account, caller.tier)
+    meta = meta_of(request, "bypass", 0, balance.remaining)
+    return TrackOrJob(features, named_by_tags(features), meta)
+
+
+async def upload_of(offered: Operations, caller: Caller, id: str) -> TrackFeatures | None:
+    """Give what was heard in an own upload, by its job's id; None where there is no such."""
+    match = OWN_UPLOAD.fullmatch(id)
+    if match is None:
+        return None
+    try:
+        return await _job_features(caller, offered, f"job_{match[1]}")
+    except TrackNotFoundError:
+        return None
 
 
 async def _job_features(caller: Caller, offered: Operations, job_id: str) -> TrackFeatures:

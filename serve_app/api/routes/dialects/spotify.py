@@ -6,10 +6,11 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import JSONResponse
 
+from pipelines.analysis.records import TrackFeatures
 from serve_app.api.door.limits import Reader
 from serve_app.api.door.request import Offered, Services, request_id
-from serve_app.api.routes.tracks import features_of, identity_of
-from serve_app.api.services import Operations
+from serve_app.api.routes.tracks import features_of, identity_of, upload_of
+from serve_app.api.services import ApiServices, Operations
 from serve_app.api.wire.dialects.spotify import audio_analysis, search_page, track_object
 from serve_app.api.wire.dialects.spotify_shapes import (
     AudioAnalysis,
@@ -52,7 +53,7 @@ Ids = Annotated[
     Form(r"[^,\s]", "should name an id, or several between commas"),
     Query(
         min_length=1,
-        description="Comma-separated ids.",
+        description="Comma-separated ids, of tracks or of own analyses.",
         examples=["0AfaDemoTrack000000001"],
     ),
 ]
@@ -71,6 +72,12 @@ def split_ids(ids: str, most: int) -> list[str]:
     return parts
 
 
+def shaped(features: TrackFeatures, asked: str, services: ApiServices) -> dict[str, Any]:
+    """Write features as Spotify does."""
+    body = to_spotify(features, asked, services.public_url)
+    return body.model_dump(exclude_none=True, exclude={"embedding", "embedding_model"})
+
+
 @router.get(
     "/audio-features",
     response_model=SpotifyBatch,
@@ -81,7 +88,7 @@ def split_ids(ids: str, most: int) -> list[str]:
 async def several_features(
     request: Request, caller: Reader, services: Services, offered: Offered, ids: Ids
 ) -> JSONResponse:
-    """Give the audio features of up to 100 tracks; a missing track is a null slot.
+    """Give the audio features of up to 100 tracks or own uploads; a missing one is a null slot.
 
     Charged as single look-ups: hits are free within the monthly allowance, misses cost credits.
     """
@@ -94,12 +101,10 @@ async def several_features(
         cached_free=True,
     )
     meta_of(request, batch.cache, batch.credits_used, batch.balance.remaining)
-    slots = [
-        to_spotify(slot.features, asked, services.public_url).model_dump(exclude_none=True)
-        if slot is not None
-        else None
-        for slot, asked in zip(batch.slots, wanted, strict=True)
-    ]
+    slots = []
+    for slot, asked in zip(batch.slots, wanted, strict=True):
+        features = await upload_of(offered, caller, asked) if slot is None else slot.features
+        slots.append(None if features is None else shaped(features, asked, services))
     return JSONResponse({"audio_features": slots})
 
 
@@ -114,9 +119,7 @@ async def one_features(
 ) -> JSONResponse:
     """Give the audio features of a track, or of an own analysed upload by its job id."""
     found = await features_of(request, caller, services, offered, id, whole=False)
-    body = to_spotify(found.features, id, services.public_url)
-    left_out = {"embedding", "embedding_model"}
-    return JSONResponse(body.model_dump(exclude_none=True, exclude=left_out))
+    return JSONResponse(shaped(found.features, id, services))
 
 
 @router.get(

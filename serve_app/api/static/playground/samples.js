@@ -5,6 +5,7 @@ import { key } from "/playground/api.js";
 import { idOf } from "/playground/tracks.js";
 
 const quoted = (text) => JSON.stringify(text);
+const bare = (id) => id.slice(4); // spotipy takes letters and digits alone
 
 function lines(track) {
   const all = track.libraryId ? ofLibrary(idOf(track)) : ofUpload(track);
@@ -16,7 +17,7 @@ function ofLibrary(id) {
   return {
     curl: `# everything that was found in the track\ncurl -H 'Authorization: Bearer ${key()}' '${base}/v1/analysis/${id}'\n\n# what sounds like it, in keys that mix\ncurl -H 'Authorization: Bearer ${key()}' '${base}/v1/similar/${id}?compatible=true'`,
     Python: `import httpx\n\nafa = httpx.Client(base_url=${quoted(base)}, timeout=90, headers={"Authorization": "Bearer ${key()}"})\ntrack = afa.get("/v1/analysis/${id}").json()\nprint(track["tempo"], track["key"], track["camelot"])\n\nfor near in afa.get("/v1/similar/${id}").json()["items"]:\n    print(near["track"]["title"], near["key_relation"], near["tempo_ratio"])`,
-    spotipy: `import spotipy\n\nsp = spotipy.Spotify(auth=${quoted(key())})\nsp.prefix = "${base}/spotify/v1/"\nfeatures = sp.audio_features(["${id}"])[0]\nanalysis = sp.audio_analysis("${id}")`,
+    spotipy: `import spotipy\n\nsp = spotipy.Spotify(auth=${quoted(key())})\nsp.prefix = "${base}/spotify/v1/"\nfeatures = sp.audio_features(["${bare(id)}"])[0]\nanalysis = sp.audio_analysis("${bare(id)}")`,
     JavaScript: `const headers = { Authorization: "Bearer ${key()}" };\nconst track = await (await fetch("${base}/v1/analysis/${id}", { headers })).json();\nconst similar = await (await fetch("${base}/v1/similar/${id}", { headers })).json();`,
   };
 }
@@ -29,7 +30,7 @@ function ofUpload(track) {
   return {
     curl: `# analyse, and wait for the result\ncurl -H 'Authorization: Bearer ${key()}' -F ${shell} \\\n  '${base}/v1/audio-features/upload?wait=60'\n\n# bars, beats, sections and segments of this track\ncurl -H 'Authorization: Bearer ${key()}' '${base}/v1/analysis/${track.jobId}'`,
     Python: `import httpx\n\nafa = httpx.Client(base_url=${quoted(base)}, timeout=90, headers={"Authorization": "Bearer ${key()}"})\nwith open(${quoted(name)}, "rb") as audio:\n    job = afa.post("/v1/audio-features/upload", params={"wait": 60}, files={"file": audio}).json()\nprint(job["result"]["tempo"], job["result"]["key"], job["result"]["camelot"])\n\nstructure = afa.get("/v1/analysis/${track.jobId}").json()`,
-    spotipy: `import spotipy\n\nsp = spotipy.Spotify(auth=${quoted(key())})\nsp.prefix = "${base}/spotify/v1/"\nfeatures = sp.audio_features(["${track.jobId}"])[0]\nanalysis = sp.audio_analysis("${track.jobId}")`,
+    spotipy: `import spotipy\n\nsp = spotipy.Spotify(auth=${quoted(key())})\nsp.prefix = "${base}/spotify/v1/"\nfeatures = sp.audio_features(["${bare(track.jobId)}"])[0]\nanalysis = sp.audio_analysis("${bare(track.jobId)}")`,
     JavaScript: `const headers = { Authorization: "Bearer ${key()}" };\nconst form = new FormData();\nform.append("file", file); // a File of an <input type="file">\nconst job = await (await fetch("${base}/v1/audio-features/upload?wait=60", { method: "POST", headers, body: form })).json();\nconst structure = await (await fetch("${base}/v1/analysis/${track.jobId}", { headers })).json();`,
   };
 }
