@@ -38,6 +38,6 @@ def measures_of(track: LibraryTrack) -> Measures:
         return Measures(who.tempo, who.key, who.mode, who.duration_s)
     heard = track.analysis.features
     energy = round(100 * heard.energy)
-    if who.is_verified:
+    if who.is_verified and who.tempo is not None:
         return Measures(who.tempo, who.key, who.mode, heard.duration_s, energy)
     return Measures(heard.tempo, heard.key, heard.mode, heard.duration_s, energy)

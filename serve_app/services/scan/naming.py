@@ -73,7 +73,16 @@ class Naming:
 
 def filled(named: TaggedIdentity, other: TrackIdentity, source: str) -> TaggedIdentity:
     """Take from ``other`` what is unknown; what a curator measured is not a file's."""
-    names = replace(other, tempo=None, key=None, mode=None, beats=(), downbeats=(), audio_url=None)
+    names = replace(
+        other,
+        tempo=None,
+        key=None,
+        mode=None,
+        beats=(),
+        downbeats=(),
+        is_verified=False,
+        audio_url=None,
+    )
     identity = named.identity.filled_from(names)
     new = {
         field.name: source

@@ -24,6 +24,7 @@ from moto.server import ThreadedMotoServer
 from pipelines.audio.decode import decode, decode_segments
 from pipelines.fingerprint.make import Fingerprinter
 from serve_app.library.library import Library
+from serve_app.library.measures import measures_of
 from serve_app.library.query import TrackQuery
 from serve_app.library.track import OPERATOR, LibraryTrack
 from serve_app.providers.catalog.search import Catalog
@@ -196,6 +197,22 @@ async def test_what_was_scanned_is_known_by_its_sound(setting: Setting, music: P
     assert again.counts == {Outcome.UNCHANGED: 2}
     assert named() == second
     assert len(setting.engine.heard) == 2
+
+
+async def test_a_file_that_a_curator_s_catalog_names_has_what_was_heard_in_it(
+    setting: Setting, tmp_path: Path, demo_catalog: Path
+) -> None:
+    setting.naming = Naming(Catalog.open(demo_catalog), None)
+    write(tmp_path / "music" / "a.ogg", 1, artist="Nina", title="First", isrc="QZAFA2600001")
+    await setting.scan(Folder(tmp_path / "music"))
+    track = setting.titled("First")
+    assert track.identity.spotify_id == "0AfaDemoTrack000000001"
+    assert not track.identity.is_verified
+    assert track.analysis is not None
+    before = replace(track, identity=replace(track.identity, is_verified=True))
+    for one in (track, before):
+        assert measures_of(one).tempo == track.analysis.features.tempo
+        assert measures_of(one).key == track.analysis.features.key
 
 
 @pytest.mark.parametrize("is_known", [False, True])
