@@ -318,6 +318,22 @@ def test_a_service_that_is_away_is_named_after_all_retries(connect: Connect) -> 
     assert len(recorder.sent) == 3
 
 
+def test_a_service_that_stays_silent_is_not_waited_for_past_the_end() -> None:
+    asked = []
+
+    def silent(request: httpx.Request) -> httpx.Response:
+        asked.append(request)
+        raise httpx.ReadTimeout("", request=request)
+
+    transport = httpx.MockTransport(silent)
+    with (
+        Client("http://a.test", "KEY", retries=Retries(1, 30.0), transport=transport) as afa,
+        pytest.raises(afa_client.NoAnswerError),
+    ):
+        afa.wait("job_1", timeout_s=0)
+    assert len(asked) == 1
+
+
 def told_by(
     answer: Callable[[httpx.Request], httpx.Response], retries: Retries = HURRIED
 ) -> afa_client.AfaError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -55,6 +56,9 @@ from afa_client.uploads import Asset, Audio, Progress, Upload, open_upload
 
 POLL_S = 20.0
 """How long the service is asked to wait before it tells that a job still runs."""
+
+LATEST_S = 10.0
+"""So much after the end of a wait a request may be sent again."""
 
 TIMEOUT = httpx.Timeout(POLL_S + 40.0, connect=10.0)
 
@@ -189,13 +193,15 @@ class AsyncClient:
         Raises:
             JobFailedError: The analysis failed, and was refunded.
             JobUnfinishedError: It has not ended after ``timeout_s``.
+            NoAnswerError: The service was silent then, and for up to 70 s more.
         """
         job_id = job if isinstance(job, str) else job.job_id
         end_s = time.monotonic() + timeout_s
         while True:
             left_s = end_s - time.monotonic()
             params = {"wait": max(0.0, min(POLL_S, left_s))} | _format(format)
-            response = await self._send("GET", f"/v1/jobs/{_segment(job_id)}", params=params)
+            path = f"/v1/jobs/{_segment(job_id)}"
+            response = await self._send("GET", path, params=params, end_s=end_s + LATEST_S)
             now = read(JobEnvelope, response)
             if now.result is not None:
                 return now.result
@@ -580,6 +586,7 @@ class AsyncClient:
         upload: Upload | None = None,
         is_form: bool = False,
         idempotency_key: str | None = None,
+        end_s: float = math.inf,
     ) -> httpx.Response:
         headers = {}
         if method == "POST":
@@ -602,7 +609,7 @@ class AsyncClient:
                     return response
                 failure = error_of(response)
             pause_s = self._retries.pause_s(attempt, failure)
-            if pause_s is None:
+            if pause_s is None or time.monotonic() + pause_s > end_s:
                 raise failure
             await asyncio.sleep(pause_s)
             attempt += 1
