@@ -133,5 +133,5 @@ def create_app(
         )
     app.add_middleware(TraceMiddleware)
     app.add_middleware(UnreadBodyMiddleware)
-    errors.install(app, routes)
+    errors.install(app)
     return app

@@ -3,7 +3,7 @@
 import errno
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
 
@@ -11,7 +11,6 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
-from starlette.routing import BaseRoute
 
 from serve_app.api.door.unknown import FIELDS as UNKNOWN_FIELDS
 from serve_app.api.door.unknown import HEADER as UNKNOWN_PARAMETERS
@@ -96,8 +95,8 @@ def describe_fault(fault: Mapping[str, Any]) -> str:
     return f"{where}: {message}"
 
 
-def install(app: FastAPI, routes: Sequence[BaseRoute]) -> None:
-    """Register the handlers of all errors on ``app``, which has those routes."""
+def install(app: FastAPI) -> None:
+    """Register the handlers of all errors on ``app``."""
 
     @app.exception_handler(AfaError)
     async def on_afa_error(request: Request, error: AfaError) -> JSONResponse:
@@ -115,7 +114,7 @@ def install(app: FastAPI, routes: Sequence[BaseRoute]) -> None:
             case HTTPStatus.NOT_FOUND:
                 mapped = RouteNotFoundError(f"no such path: {request.url.path}; see /docs")
             case HTTPStatus.METHOD_NOT_ALLOWED:
-                headers["Allow"] = allowed_methods(routes, request.scope)
+                headers["Allow"] = allowed_methods(app.routes, request.scope)
                 mapped = MethodNotAllowedError(
                     f"{request.method} is not allowed here, but {headers['Allow']}; see /docs"
                 )

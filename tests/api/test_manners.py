@@ -46,6 +46,7 @@ async def test_head_is_get_without_its_body(api: Application, path: str) -> None
         ("OPTIONS", "/v1/library/map", "GET, HEAD"),
         ("PUT", "/v1/audio-features/upload", "POST"),
         ("PUT", f"/v1/audio-features/{DEMO}", "GET, HEAD"),
+        ("POST", "/openapi.json", "GET, HEAD"),
     ],
 )
 async def test_405_names_what_the_path_takes(
