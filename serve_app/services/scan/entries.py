@@ -164,7 +164,8 @@ def _with_level(one: Taken, twin: LibraryTrack | None) -> TrackFile:
     if one.hearing is not None:
         level = one.hearing.features
     elif twin is not None:
-        same = (file for file in twin.files if file.audio_sha256 == one.file.audio_sha256)
+        levelled = (file for file in twin.files if file.loudness_lufs is not None)
+        same = (file for file in levelled if file.audio_sha256 == one.file.audio_sha256)
         level = next(same, one.file)
     return replace(one.file, loudness_lufs=level.loudness_lufs, true_peak_dbtp=level.true_peak_dbtp)
 

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from serve_app.domain.identity import TrackIdentity
-from serve_app.library.edit import Edit
+from serve_app.library.edit import Edit, added
 from serve_app.library.library import Library
-from serve_app.library.track import OPERATOR, LibraryTrack, Place, TrackFile
+from serve_app.library.track import OPERATOR, LibraryTrack, Place, TrackFile, new_track_id
 from serve_app.providers.tags.identity import TAGS, TaggedIdentity
 from serve_app.services.scan.entries import Entries, Hearing, Taken
 from serve_app.services.scan.report import Outcome
@@ -73,6 +73,20 @@ def test_the_same_audio_under_another_title_is_one_track(library: Library) -> No
     entered = Entries(library).enter(files)
     assert len({track_id for track_id, _ in entered}) == 1
     assert [outcome for _, outcome in entered] == [Outcome.ADDED, Outcome.ANALYSED]
+
+
+def test_a_copy_has_the_level_of_whichever_file_of_its_audio_has_one(library: Library) -> None:
+    """An older version of afa kept none."""
+    plain, levelled, copy = (
+        replace(taken(n, audio="same").file, content_sha256=f"{n}") for n in range(3)
+    )
+    levelled = replace(levelled, loudness_lufs=-9.5, true_peak_dbtp=-0.5)
+    track = LibraryTrack(new_track_id(), TrackIdentity(), files=(plain, levelled))
+    library.write([Edit(track.track_id, added(track))])
+    Entries(library).enter([replace(taken(2), file=copy, hearing=None)])
+    entered = library.get(track.track_id)
+    assert entered is not None
+    assert replace(copy, loudness_lufs=-9.5, true_peak_dbtp=-0.5) in entered.files
 
 
 def test_two_scans_at_once_make_one_track_of_a_file(
