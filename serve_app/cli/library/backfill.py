@@ -203,7 +203,8 @@ def _run(
         actors = actors_for(*wanted)
 
         def tell(report: "Report") -> None:
-            show(report.n_done, report.heard, f", {report.errors} errors")
+            n_worked = report.n_done - report.before
+            show(report.n_done, n_worked, report.heard, f", {report.errors} errors")
 
         def tell_waiting() -> None:
             errors.print(

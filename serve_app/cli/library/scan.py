@@ -187,7 +187,9 @@ class Session:
             def tell(location: str, outcome: Outcome) -> None:
                 del location  # troubles are told at the end, the rest is a number
                 n_of[outcome] += 1
-                show(n_of.total(), n_of[Outcome.ADDED] + n_of[Outcome.ANALYSED], "")
+                n_done = n_of.total()
+                n_analysed = n_of[Outcome.ADDED] + n_of[Outcome.ANALYSED]
+                show(n_done, n_done - n_of[Outcome.UNCHANGED], n_analysed, "")
 
             scan = Scan(
                 *(self._library, engine, self._naming, self._landmarks, tell),

@@ -22,10 +22,11 @@ LINE_S = 60.0
 @contextmanager
 def shown(
     title: str, total: int, *, is_quiet: bool = False
-) -> Iterator[Callable[[int, int, str], None]]:
+) -> Iterator[Callable[[int, int, int, str], None]]:
     """Give what shows progress, with the rate of the files that were analysed and the time left.
 
-    It takes how many files are done, how many of them were analysed, and what else to tell.
+    It takes how many files are done, how many of them were not passed over, by which the time that
+    is left is told, how many of those were analysed, and what else to tell.
 
     Args:
         title: What is done.
@@ -45,18 +46,17 @@ def shown(
     ) as bar:
         task = bar.add_task(title, total=total, rate="")
 
-        def show(n_done: int, n_analysed: int, more: str) -> None:
+        def show(n_done: int, n_worked: int, n_analysed: int, more: str) -> None:
             nonlocal shown_s
             now_s = time.monotonic()
-            a_minute = 60 * n_analysed / max(now_s - begun_s, 1e-3)
-            rate = f"{a_minute:.1f} analysed a minute{more}" if n_analysed else ""
+            took_min = max(now_s - begun_s, 1e-3) / 60
+            rate = f"{n_analysed / took_min:.1f} analysed a minute{more}" if n_analysed else ""
             bar.update(task, completed=n_done, rate=rate)
-            if rate and not is_quiet and not errors.is_terminal and now_s - shown_s >= LINE_S:
+            if n_worked and not is_quiet and not errors.is_terminal and now_s - shown_s >= LINE_S:
                 shown_s = now_s
-                left_min = (total - n_done) / a_minute
-                errors.print(
-                    f"{title} {n_done} of {total}, {rate}, {left_min:.0f} min left", highlight=False
-                )
+                left_min = (total - n_done) * took_min / n_worked
+                told = f"{title} {n_done} of {total}", rate, f"{left_min:.0f} min left"
+                errors.print(", ".join(filter(None, told)), highlight=False)
 
         yield show
 
