@@ -2,12 +2,13 @@
 
 import asyncio
 import os
+import signal
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -44,6 +45,8 @@ from serve_app.services.scan.naming import Naming
 from serve_app.services.scan.places import Bucket, Folder, Found, Place, SingleFile, Trouble
 from serve_app.services.scan.report import Outcome, ScanReport
 from serve_app.services.scan.scan import Engine, Scan, found_in, gone_from, without_audio
+
+STOPPED = "stopped; what is done is kept, and the same command goes on from there"
 
 NO_NEWS = {Outcome.UNCHANGED, Outcome.FAILED}
 """What a file may be from one look to the next; whoever watches was told of it before."""
@@ -87,9 +90,9 @@ def scan(
 ) -> None:
     """Bring music into the library: read tags, analyse what is new, follow what moved or went.
 
-    What is unchanged is passed over, so that a second scan does only what is new. Ctrl-C and even a
-    crash keep what is done. A file that cannot be taken up, or a folder without audio, is a line
-    with its path, and the exit status is 1.
+    What is unchanged is passed over, so that a second scan does only what is new. Ctrl-C, SIGTERM
+    and even a crash keep what is done. A file that cannot be taken up, or a folder without audio,
+    is a line with its path, and the exit status is 1.
     """
     if watch and forget:
         fail("--forget is for one scan: while one watches, a disk may go away and come back")
@@ -145,13 +148,28 @@ def scan(
         OSError,
         FingerprintIndexError,
     ):
-        try:
-            report = asyncio.run(run())
-        except KeyboardInterrupt:
-            console.print("stopped; what is done is kept, and the same command goes on from there")
-            raise typer.Exit(130) from None
+        report = until_stopped(run())
     if report.has_failed:
         raise typer.Exit(1)
+
+
+def until_stopped(scan: Coroutine[Any, Any, ScanReport]) -> ScanReport:
+    """Run a scan to its end; where Ctrl-C or SIGTERM ends it, tell that what is done is kept."""
+
+    async def run() -> ScanReport:
+        task = asyncio.ensure_future(scan)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+        return await task
+
+    try:
+        return asyncio.run(run())
+    except KeyboardInterrupt:
+        console.print(STOPPED)
+        raise typer.Exit(130) from None
+    except asyncio.CancelledError:
+        console.print(STOPPED)
+        signal.raise_signal(signal.SIGTERM)
+        raise
 
 
 class Session:
