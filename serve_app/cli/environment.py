@@ -60,6 +60,12 @@ TempoRangeOption = Annotated[
 ]
 
 
+def tell_of(file: object, message: str) -> None:
+    """Tell what is wrong with a file, in a line of its own; a name may hold ends of lines."""
+    name = str(file).replace("\n", r"\x0a")
+    errors.print(f"{name}: {message}", highlight=False)
+
+
 def fail(message: str) -> NoReturn:
     """Tell what went wrong and what to do, and exit with status 1."""
     shown = errors.render_str(f" {message}", highlight=False)

@@ -15,7 +15,7 @@ from pipelines.audio.decode import DecodeLimits, decode
 from pipelines.audio.waveform import AudioError
 from serve_app.cli.analysis.sources import SOURCES_HELP, audio_files, expanded, files_below
 from serve_app.cli.catalog import AudioAnywhere, audio_policy
-from serve_app.cli.environment import console, errors, fail, tell_to_publish, told
+from serve_app.cli.environment import console, errors, fail, tell_of, tell_to_publish, told
 from serve_app.cli.library.opened import opened, opened_if_there
 from serve_app.cli.output.each_file import each_file
 from serve_app.composition.files import LocalFiles
@@ -158,7 +158,7 @@ def fingerprint(
     tracks = [one for one in found if not isinstance(one, Trouble)]
     troubles = [one for one in found if isinstance(one, Trouble)]
     for trouble in troubles:
-        errors.print(f"{trouble.location}: {trouble.message}", highlight=False)
+        tell_of(trouble.location, trouble.message)
     if whole_library and library is not None:
         tracks = [
             (one.track.track_id, copy.path)
@@ -272,7 +272,7 @@ def build(folder: Path, tracks: list[Track], *, again: bool = False) -> tuple[in
                 if isinstance(found, Exception):
                     n_failed += 1
                     message = Failure.of(found).message
-                    errors.print(f"{path}: {message}", highlight=False)
+                    tell_of(path, message)
                 else:
                     yield key, found
 

@@ -24,9 +24,9 @@ from serve_app.cli.environment import (
     ConfigOption,
     TempoRangeOption,
     console,
-    errors,
     fail,
     profile_of,
+    tell_of,
     told,
 )
 from serve_app.cli.library.opened import opened
@@ -246,7 +246,7 @@ class Session:
         troubles = [one for one in report.troubles if one not in self._reported]
         self._reported = set(report.troubles)
         for trouble in troubles:
-            errors.print(f"{trouble.location}: {trouble.message}", highlight=False)
+            tell_of(trouble.location, trouble.message)
         has_news = bool(troubles) or not report.counts.keys() <= NO_NEWS
         if has_news or not is_quiet:
             n_tracks = self._library.count([OPERATOR])
@@ -309,7 +309,7 @@ def foretell(library: Library, found: Listed, *, forget: bool) -> None:
         else:
             gone |= {one.file.location for one in lost}
     for trouble in troubles:
-        errors.print(f"{trouble.location}: {trouble.message}", highlight=False)
+        tell_of(trouble.location, trouble.message)
     for location in sorted(gone):
         console.print(f"gone: {location}", highlight=False)
     summary = f"{news} new or changed, {n_known} unchanged"

@@ -12,7 +12,7 @@ from configs.settings import Settings
 from pipelines.audio.decode import DecoderUnavailableError
 from pipelines.audio.waveform import AudioError
 from serve_app.cli.analysis.sources import SOURCES_HELP, audio_files
-from serve_app.cli.environment import console, errors, fail, told
+from serve_app.cli.environment import console, fail, tell_of, told
 from serve_app.cli.library.opened import opened
 from serve_app.cli.library.rewrite import Changes, TaggingError, changes_of, write_tags
 from serve_app.cli.library.tag_formats import UnwritableTagsError
@@ -119,4 +119,4 @@ class Tagger:
     def fail(self, file: object, message: str) -> None:
         """Tell of a file that stays as it is."""
         self.n_failed += 1
-        errors.print(f"{file}: {message}", highlight=False)
+        tell_of(file, message)

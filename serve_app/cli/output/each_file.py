@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 import typer
 from rich.progress import Progress
 
-from serve_app.cli.environment import errors
+from serve_app.cli.environment import errors, tell_of
 from serve_app.services.failure import Failure
 from serve_app.services.scan.places import Trouble
 
@@ -46,7 +46,7 @@ class EachFile(Generic[R]):
 
     def _fail(self, file: str, failure: Failure) -> None:
         self.n_failed += 1
-        errors.print(f"{file}: {failure.message}", highlight=False)
+        tell_of(file, failure.message)
         self._show(file, failure)
 
 

@@ -140,6 +140,18 @@ def test_a_folder_becomes_a_library_and_an_export(data_dir: Path, tmp_path: Path
     assert (refused.exit_code, "one scan" in refused.stderr) == (1, True)
 
 
+@pytest.mark.parametrize("command", ["scan", "tag", "analyze"])
+def test_a_bad_file_is_one_line_whatever_its_name(
+    data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setattr("serve_app.cli.library.scan.WorkersEngine", Simulated)
+    path = tmp_path / "two\nlines.ogg"
+    path.write_bytes(b"nothing to hear")
+    done = runner.invoke(app, [command, str(path)])
+    assert done.exit_code == 1
+    assert done.stderr.startswith(f"{tmp_path}/two\\x0alines.ogg: ")
+
+
 def test_a_data_folder_that_cannot_be_made_is_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
