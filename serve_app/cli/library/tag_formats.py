@@ -125,12 +125,22 @@ def open_tags(path: Path) -> TaggedFile:
     if isinstance(file, MP4):
         return _Mp4File(file)
     if isinstance(file.tags, ID3):
-        return _Id3File(file)
+        return _Id3File(file, _ape_beside(path))
     if isinstance(file.tags, VComment | APEv2):
         return _NamedFile(file, _VORBIS | (_OPUS if isinstance(file, OggOpus) else {}))
     if isinstance(file.tags, ASFTags):
         return _NamedFile(file, _ASF)
     raise UnwritableTagsError(_OTHER_FORMAT)
+
+
+def _ape_beside(path: Path) -> Any:
+    """Give an MP3's sound APEv2 tag, as mp3gain writes one beside ID3; without it, None."""
+    from mutagen.apev2 import APEv2, error
+
+    try:
+        return APEv2(path)
+    except error:
+        return None
 
 
 def _spellings(tags: Any, key: str) -> list[str]:
@@ -143,8 +153,8 @@ def _joined(values: Iterable[str]) -> str | None:
 
 
 class _Id3File:
-    def __init__(self, file: Any) -> None:
-        self._file = file
+    def __init__(self, file: Any, ape: Any) -> None:
+        self._file, self._ape = file, ape
 
     def has(self, tag: Tag) -> bool:
         return tag is not Tag.R128_GAIN
@@ -152,7 +162,8 @@ class _Id3File:
     def read(self, tag: Tag) -> str | None:
         tags = self._file.tags
         keys = _spellings(tags, self._frame(tag, "").HashKey)
-        return _joined(str(text) for key in keys for text in tags[key].text[:1])
+        texts = [str(text) for key in keys for text in tags[key].text[:1]]
+        return _joined(texts + ([str(self._ape[_VORBIS[tag]])] if self._is_in_ape(tag) else []))
 
     def write(self, values: Mapping[Tag, str]) -> None:
         for tag, text in values.items():
@@ -161,8 +172,16 @@ class _Id3File:
                 del self._file.tags[key]
             self._file.tags.add(frame)
         version = 3 if self._file.tags.version == _ID3V23 else 4
+        repeated = [tag for tag in values if self._is_in_ape(tag)]
         with _told():
             self._file.save(v2_version=version, v23_sep=None)
+            for tag in repeated:
+                self._ape[_VORBIS[tag]] = values[tag]
+            if repeated:
+                self._ape.save()
+
+    def _is_in_ape(self, tag: Tag) -> bool:
+        return self._ape is not None and _VORBIS.get(tag, "") in self._ape
 
     @staticmethod
     def _frame(tag: Tag, text: str) -> Any:

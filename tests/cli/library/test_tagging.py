@@ -9,6 +9,7 @@ from pathlib import Path
 
 import mutagen
 import pytest
+from mutagen.apev2 import APEv2
 from mutagen.id3 import ID3, TDRC, TIT2, TRDA, TXXX, TYER
 from typer.testing import CliRunner
 
@@ -223,6 +224,26 @@ def test_a_value_under_a_name_in_another_case_gives_way(kind: str, tmp_path: Pat
     assert [kept.count(name) for name in ("replaygain_track_gain", "energylevel")] == [1, 1]
     tags = read_tags(path)
     assert (tags.track_gain_db, tags.first("energylevel")) == (-8.5, "7")
+
+
+def test_an_ape_tag_beside_says_the_same(tmp_path: Path) -> None:
+    """As mp3gain writes it, and some players prefer it."""
+    path = titled(tmp_path / "a.mp3")
+    ape = APEv2()
+    ape["Replaygain_Track_Gain"], ape["MP3GAIN_MINMAX"] = "-1.00 dB", "1,2"
+    ape.save(path)
+    values = {Tag.BPM: "124", Tag.GAIN: "-8.50 dB"}
+    assert changes_of(path, values)[Tag.GAIN] == ("-1.00 dB", "-8.50 dB")
+    write_tags(path, values, digest_packets(path, LIMITS), keep_time=False)
+    assert changes_of(path, values) == {}
+    there = {name.lower(): str(text) for name, text in APEv2(path).items()}
+    assert there == {"replaygain_track_gain": "-8.50 dB", "mp3gain_minmax": "1,2"}
+    id3 = ID3(path)
+    assert id3["TBPM"].text == ["124"]
+    assert id3["TXXX:REPLAYGAIN_TRACK_GAIN"].text == ["-8.50 dB"]
+    assert id3["TIT2"].text == ["Kept"]
+    path.write_bytes(path.read_bytes().replace(b"MP3GAIN_", b"MP3GAIN\xff"))
+    assert changes_of(path, {Tag.GAIN: "-8.50 dB"}) == {}  # the damaged one says nothing
 
 
 def test_a_tempo_that_itunes_wrote_is_seen(tmp_path: Path) -> None:
