@@ -7,14 +7,17 @@ or it stays as it was.
 import os
 import shutil
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import mkstemp
 
 from pipelines.audio.decode import DecodeLimits, digest_packets
 from serve_app.cli.library.tag_formats import open_tags
 from serve_app.cli.library.tag_values import Tag
+from serve_app.local.locks import take_lock
 
+STAGED = ".afa-tag-"
 LIMITS = DecodeLimits(max_seconds=4 * 3600.0)
 Changes = dict[Tag, tuple[str | None, str]]
 """What is there and what is to be; what is so already is left out."""
@@ -59,8 +62,7 @@ def write_tags(
     digest = digest_packets(path, LIMITS)
     if audio_sha256 is not None and digest != audio_sha256:
         raise TaggingError("it holds other audio than when it was scanned; scan it again")
-    staged = _new_beside(path)
-    try:
+    with _new_beside(path) as staged:
         shutil.copyfile(path, staged)
         open_tags(staged).write(values)
         if digest_packets(staged, LIMITS) != digest:
@@ -75,18 +77,27 @@ def write_tags(
             raise TaggingError("it changed meanwhile; nothing was written")
         staged.replace(path)
         _sync(path.parent)
+
+
+@contextmanager
+def _new_beside(path: Path) -> Iterator[Path]:
+    """Give an empty file that nobody else has, under a short name with the ending of another.
+
+    By the ending mutagen tells formats. What a run that was killed left there goes; whoever runs
+    has a lock on its own.
+    """
+    for left in path.parent.glob(f"{STAGED}*"):
+        with suppress(OSError), left.open("rb") as file:
+            if take_lock(file.fileno()):
+                left.unlink()
+    descriptor, name = mkstemp(prefix=STAGED, suffix=path.suffix, dir=path.parent)
+    staged = Path(name)
+    try:
+        take_lock(descriptor)
+        yield staged
     finally:
         staged.unlink(missing_ok=True)
-
-
-def _new_beside(path: Path) -> Path:
-    """Make an empty file that nobody else has, under a short name with the ending of another.
-
-    By the ending mutagen tells formats.
-    """
-    descriptor, name = mkstemp(prefix=".afa-tag-", suffix=path.suffix, dir=path.parent)
-    os.close(descriptor)
-    return Path(name)
+        os.close(descriptor)
 
 
 def _keep_owner(staged: Path, before: os.stat_result) -> None:

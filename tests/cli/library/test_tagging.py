@@ -2,6 +2,8 @@
 
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -160,11 +162,22 @@ def test_flac_behind_an_id3_tag_is_written_under_any_name(tmp_path: Path) -> Non
     assert mutagen.File(path)["bpm"] == ["124"]
 
 
-def test_a_run_beside_has_a_copy_of_its_own(
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from serve_app.cli.library import rewrite
+from serve_app.cli.library.tag_values import Tag
+rewrite._sync = lambda _: os.kill(os.getpid(), signal.SIGKILL)
+rewrite.write_tags(Path(sys.argv[1]), {Tag.BPM: "124"}, None, keep_time=False)
+"""
+
+
+def test_what_a_killed_run_left_goes_and_what_another_writes_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In containers all have the same process id."""
     one, two = titled(tmp_path / "a.mp3"), titled(tmp_path / "b.mp3")
+    subprocess.run([sys.executable, "-c", KILLED, str(one)], check=False)
+    (left,) = tmp_path.glob(".*")
 
     def sync(_: Path) -> None:
         monkeypatch.undo()
@@ -172,6 +185,8 @@ def test_a_run_beside_has_a_copy_of_its_own(
 
     monkeypatch.setattr(rewrite, "_sync", sync)
     write_tags(one, {Tag.BPM: "124"}, None, keep_time=False)
+    assert not left.exists()
+    assert sorted(tmp_path.iterdir()) == [one, two]
     assert [mutagen.File(path)["TBPM"].text for path in (one, two)] == [["124"], ["99"]]
 
 
