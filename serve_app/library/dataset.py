@@ -81,10 +81,14 @@ class Dataset:
             return self._open()
         import lance
 
-        with suppress(OSError):  # another process was faster
+        try:
             lance.write_dataset(
                 stamped.empty_table(), self._uri, mode="create", storage_options=self._options
             )
+        except OSError:
+            with suppress(ValueError):
+                return self._open()  # another process was faster
+            raise
         return self._open()
 
     def _open(self) -> "lance.LanceDataset":

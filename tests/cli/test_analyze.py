@@ -188,3 +188,10 @@ def test_a_wrong_serve_file_is_told_once(clip: Path, tmp_path: Path) -> None:
     done = runner.invoke(app, [*asked, "--config", str(tmp_path / "serve.yaml")])
     (line,) = done.stderr.splitlines()
     assert (done.exit_code, "is not a Serve file" in line) == (1, True)
+
+
+def test_a_disk_that_is_full_is_one_line(tmp_path: Path) -> None:
+    done = runner.invoke(app, ["analyze", str(tmp_path / "gone.mp3"), "--jsonl", "/dev/full"])
+    assert done.exit_code == 1
+    assert "No space left on device" in done.stderr.splitlines()[-1]
+    assert isinstance(done.exception, SystemExit)

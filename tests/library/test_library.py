@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import get_args
 
+import lance
 import numpy as np
 import pytest
 from moto.server import ThreadedMotoServer
@@ -311,6 +312,17 @@ def test_a_new_machine_answers_with_what_others_have_seen(
     monkeypatch.setattr(starting, "follow", away)
     starting.follow_on()
     assert "could not be followed" in caplog.text
+
+
+def test_a_library_that_cannot_be_made_says_why(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(lance, "write_dataset", full)
+    with pytest.raises(OSError, match="No space left"):
+        opened()
 
 
 def test_maintenance_changes_no_answer(opened: Opened) -> None:

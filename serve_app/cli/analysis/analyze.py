@@ -133,7 +133,8 @@ def analyze(
         analyse = in_processes(n_workers, (max_windows, config, partial))
         by = "in this process" if n_workers < 2 else f"in {n_workers} processes"
     begun_s = time.monotonic()
-    with ExitStack() as stack:
+    # A table that cannot be written is told once it is closed, which fails again.
+    with told(OSError), ExitStack() as stack:
         shows = list(shown(stack, as_json, jsonl, csv, with_embedding))
         if plot is not None:
             shows.append(drawing(plot, is_dark=dark))
@@ -145,7 +146,7 @@ def analyze(
             if not isinstance(file, str):
                 told_of.absent(file)
         if names:
-            with told(*OF_ALL, NotRunningError, LoadingError, BrokenProcessPool, OSError):
+            with told(*OF_ALL, NotRunningError, LoadingError, BrokenProcessPool):
                 analyse(names, within, told_of.done)
         if names and not as_json:
             n_done, took_s = len(files) - told_of.n_failed, time.monotonic() - begun_s
