@@ -30,6 +30,8 @@ AUDIO_ENDINGS = {
     *(".mpc", ".mp+", ".dsf", ".dff"),
 }
 
+LEADS_NOWHERE = "the link leads nowhere; is its disk mounted?"
+
 FULL = {errno.ENOSPC, errno.EDQUOT}
 """What a disk without room answers."""
 
@@ -126,7 +128,7 @@ class Folder:
                 if path.suffix.lower() in AUDIO_ENDINGS:
                     yield listed(path)
                 elif mimetypes.guess_type(name)[0] is None and _leads_nowhere(path):
-                    yield Trouble(str(path), "the link leads nowhere; is its disk mounted?")
+                    yield Trouble(str(path), LEADS_NOWHERE)
             yield from troubles
             troubles.clear()
         yield from troubles
@@ -252,7 +254,7 @@ def listed(path: Path) -> Found | Trouble:
         readable = location.encode(errors="replace").decode()
         return Trouble(readable, "the name is not UTF-8; rename the file")
     except OSError as error:
-        return Trouble(location, reason_of(error))
+        return Trouble(location, LEADS_NOWHERE if _leads_nowhere(path) else reason_of(error))
     if not stat.S_ISREG(status.st_mode):  # opening a pipe would wait for whoever writes into it
         return Trouble(location, "not a plain file")
     return Found(location, status.st_size, status.st_mtime_ns)

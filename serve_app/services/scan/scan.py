@@ -360,7 +360,8 @@ def gone_from(
     Returns:
         Also files that have been marked as missing before.
     """
-    unseen = tuple(one.location for one in listed if isinstance(one, Trouble))
+    unseen = {one.location for one in listed if isinstance(one, Trouble)}
+    below_unseen = tuple(os.path.join(location, "") for location in unseen)
     return [
         Gone(track.track_id, file, _has_another_path(track, file, seen))
         for track in library.all([OPERATOR])
@@ -368,7 +369,8 @@ def gone_from(
         if file.place is Kind.PATH
         and place.holds(file.location)
         and file.location not in seen
-        and not file.location.startswith(unseen)
+        and file.location not in unseen
+        and not file.location.startswith(below_unseen)
     ]
 
 
