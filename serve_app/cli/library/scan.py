@@ -25,6 +25,7 @@ from serve_app.cli.environment import (
     TempoRangeOption,
     console,
     fail,
+    is_url,
     profile_of,
     tell_of,
     told,
@@ -260,11 +261,13 @@ def place_of(source: str) -> Place:
     """Tell what kind of place an argument names.
 
     Raises:
-        ValueError: An address of a bucket that is none.
+        ValueError: An address of a bucket that is none, or of anything else.
     """
     if source.startswith("s3://"):
         return Bucket(source)
     path = Path(source)
+    if is_url(source) and not path.exists():
+        raise ValueError(f"{source} is not scanned; name files, folders or s3://bucket/prefix")
     if path.is_dir():
         return Folder(path)
     return SingleFile(path)

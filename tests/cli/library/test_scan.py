@@ -71,6 +71,8 @@ def test_what_cannot_be_meant_is_told_in_a_line(data_dir: Path, tmp_path: Path) 
     song(tmp_path / "music", 120)
     empty = runner.invoke(app, ["scan", ""])
     assert (empty.exit_code, "name" in empty.stderr, "empty" in empty.stderr) == (1, True, True)
+    web = runner.invoke(app, ["scan", "https://host/song.ogg"])
+    assert (web.exit_code, "https://host/song.ogg is not scanned" in web.stderr) == (1, True)
     wrong = runner.invoke(app, ["scan", str(tmp_path / "music"), "--config", "no.yaml"])
     assert (wrong.exit_code, "no.yaml" in wrong.stderr) == (1, True)
     assert "memory" not in wrong.stderr
