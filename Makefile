@@ -26,8 +26,8 @@ help:
 
 # $(1): what of the project is installed; $(2): its size in the environment.
 define install
-	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' \
-	  || { echo "afa needs Python 3.11, 3.12 or 3.13; try: make PYTHON=python3.13 $(MAKECMDGOALS)"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 15))' \
+	  || { echo "afa needs Python 3.11 to 3.14; try: make PYTHON=python3.13 $(MAKECMDGOALS)"; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) \
 	  || { echo "python3 -m venv failed; on Debian: apt-get install python3-venv"; exit 1; }
 	@echo "installing dependencies into $(VENV) (about $(2), some minutes the first time)"

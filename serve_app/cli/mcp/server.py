@@ -1,5 +1,6 @@
 """The tools of `afa mcp`, whoever answers them."""
 
+import stat
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import wraps
@@ -187,7 +188,10 @@ def file_at(path: str) -> Path:
     file = Path(path)
     with suppress(RuntimeError):  # a home of nobody
         file = file.expanduser()
-    if not file.is_file():
+    is_file = False
+    with suppress(FileNotFoundError, NotADirectoryError):
+        is_file = stat.S_ISREG(file.stat().st_mode)
+    if not is_file:
         raise answers.UnansweredError(
             f"{path}: no such file; give the absolute path of an audio file"
         )
