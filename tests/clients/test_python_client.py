@@ -227,6 +227,9 @@ def test_audio_is_sent_as_file_bytes_and_stream_and_tells_how_far_it_is(
     assert tempo == afa.bpm(demo_audio).tempo == 120.0
     for view in (bytearray(demo_audio), memoryview(demo_audio)):
         assert afa.bpm(view).tempo == 120.0
+    for asked in (afa.bpm, afa.analyze):
+        with pytest.raises(afa_client.BadRequestError, match="160-80"):
+            asked(demo_audio, tempo_range=(160, 80))
     with DEMO_TRACK.open("rb") as file:
         assert afa.bpm(file).tempo == 120.0
     assert steps == sorted(set(steps))

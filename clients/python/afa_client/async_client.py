@@ -60,6 +60,8 @@ POLL_S = 20.0
 LATEST_S = 10.0
 """So much after the end of a wait a request may be sent again."""
 
+TempoRange = tuple[int, int]
+
 TIMEOUT = httpx.Timeout(POLL_S + 40.0, connect=10.0)
 
 
@@ -116,6 +118,7 @@ class AsyncClient:
         *,
         include_embedding: bool = False,
         embedding_model: str | None = None,
+        tempo_range: TempoRange | None = None,
         progress: Progress | None = None,
         idempotency_key: str | None = None,
     ) -> JobEnvelope:
@@ -125,6 +128,8 @@ class AsyncClient:
             audio: A path, the bytes, an open file, or an uploaded asset.
             include_embedding: Also give the 768-d embedding (tiers pro and scale).
             embedding_model: Who makes it, where it is not to be the model in use; see `models`.
+            tempo_range: BPM between which the tempo is looked for, so that half or double of it is
+                not taken: from 40 to 250, the lower first.
             progress: Called with the bytes sent so far, and all of them.
             idempotency_key: Your own; the same key and request give the same job for a day.
         """
@@ -134,7 +139,7 @@ class AsyncClient:
             audio,
             progress,
             idempotency_key,
-            params=params | _embedding_model(embedding_model),
+            params=params | _embedding_model(embedding_model) | _tempo_range(tempo_range),
         )
         return read(JobEnvelope, response)
 
@@ -144,6 +149,7 @@ class AsyncClient:
         *,
         include_embedding: bool = False,
         embedding_model: str | None = None,
+        tempo_range: TempoRange | None = None,
         idempotency_key: str | None = None,
     ) -> JobEnvelope:
         """Submit audio at a public address for analysis; `wait` gives its features."""
@@ -151,7 +157,7 @@ class AsyncClient:
         response = await self._send(
             "POST",
             "/v1/audio-features/url",
-            params=_embedding_model(embedding_model),
+            params=_embedding_model(embedding_model) | _tempo_range(tempo_range),
             json=body,
             idempotency_key=idempotency_key,
         )
@@ -351,11 +357,15 @@ class AsyncClient:
         self,
         audio: Audio,
         *,
+        tempo_range: TempoRange | None = None,
         progress: Progress | None = None,
         idempotency_key: str | None = None,
     ) -> Bpm:
         """Give the tempo of audio, at once."""
-        response = await self._post_audio("/v1/bpm", audio, progress, idempotency_key)
+        params = _tempo_range(tempo_range)
+        response = await self._post_audio(
+            "/v1/bpm", audio, progress, idempotency_key, params=params
+        )
         return read(Bpm, response)
 
     async def identify(
@@ -489,6 +499,7 @@ class AsyncClient:
         album: str | None = None,
         year: int | None = None,
         tags: Sequence[str] = (),
+        tempo_range: TempoRange | None = None,
         idempotency_key: str | None = None,
     ) -> LibraryAdded:
         """Add a track, by an uploaded asset or a public address, and what you know of it.
@@ -500,6 +511,7 @@ class AsyncClient:
         response = await self._send(
             "POST",
             "/v1/library",
+            params=_tempo_range(tempo_range),
             json=place | said | {"ids": list(ids), "tags": list(tags)},
             idempotency_key=idempotency_key,
         )
@@ -640,6 +652,10 @@ def _segment(text: str) -> str:
 
 def _embedding_model(model_id: str | None) -> dict[str, str]:
     return {"embedding_model": model_id} if model_id else {}
+
+
+def _tempo_range(bpm: TempoRange | None) -> dict[str, str]:
+    return {} if bpm is None else {"tempo_range": f"{bpm[0]}-{bpm[1]}"}
 
 
 def _format(format: Literal["spotify"] | None) -> dict[str, Any]:

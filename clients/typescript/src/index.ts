@@ -92,6 +92,12 @@ export interface Embedding {
   embeddingModel?: string;
 }
 
+/** What the tempo is to be. */
+export interface Tempo {
+  /** BPM between which it is looked for, so that half or double of it is not taken: from 40 to 250, the lower first. */
+  tempoRange?: readonly [number, number];
+}
+
 interface Request extends Sending {
   query?: Query;
   json?: unknown;
@@ -126,18 +132,19 @@ export class Afa {
   }
 
   /** Submit audio for analysis; `wait` gives its features. */
-  analyze(audio: Audio, options: Sending & Embedding = {}): Promise<Job> {
+  analyze(audio: Audio, options: Sending & Embedding & Tempo = {}): Promise<Job> {
     const query = {
       include_embedding: options.includeEmbedding,
       embedding_model: options.embeddingModel,
+      ...tempo(options),
     };
     return this.#json("POST", "/v1/audio-features/upload", { ...options, query, audio });
   }
 
   /** Submit audio at a public address for analysis. */
-  analyzeUrl(url: string, options: Sending & Embedding = {}): Promise<Job> {
+  analyzeUrl(url: string, options: Sending & Embedding & Tempo = {}): Promise<Job> {
     const json = { url, include_embedding: options.includeEmbedding ?? false };
-    const query = { embedding_model: options.embeddingModel };
+    const query = { embedding_model: options.embeddingModel, ...tempo(options) };
     return this.#json("POST", "/v1/audio-features/url", { ...options, query, json });
   }
 
@@ -272,8 +279,8 @@ export class Afa {
   }
 
   /** The tempo of audio, at once. */
-  bpm(audio: Audio, options: Sending = {}): Promise<Schemas["Bpm"]> {
-    return this.#json("POST", "/v1/bpm", { ...options, audio });
+  bpm(audio: Audio, options: Sending & Tempo = {}): Promise<Schemas["Bpm"]> {
+    return this.#json("POST", "/v1/bpm", { ...options, query: tempo(options), audio });
   }
 
   /** Who a recording is, from three seconds or more of it. */
@@ -326,9 +333,9 @@ export class Afa {
   /** Add a track, by an asset or a public address, and what you know of it; a job analyses it. */
   addToLibrary(
     track: Partial<Schemas["LibraryAddRequest"]>,
-    options: Sending = {},
+    options: Sending & Tempo = {},
   ): Promise<Schemas["LibraryAdded"]> {
-    return this.#json("POST", "/v1/library", { ...options, json: track });
+    return this.#json("POST", "/v1/library", { ...options, query: tempo(options), json: track });
   }
 
   /** Fields that are left away stay, null forgets one, `ids` are added. */
@@ -415,6 +422,10 @@ export class Afa {
 
 function signal(options: { signal?: AbortSignal }): { signal?: AbortSignal } {
   return options.signal ? { signal: options.signal } : {};
+}
+
+function tempo({ tempoRange }: Tempo): Query {
+  return { tempo_range: tempoRange?.join("-") };
 }
 
 function pause(ms: number, signal?: AbortSignal): Promise<void> {

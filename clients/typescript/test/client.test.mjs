@@ -37,6 +37,8 @@ test("an asset is kept, listed page by page, and named instead of sent", async (
   assert.equal((await afa.asset(asset_id)).content_type, "audio/mpeg");
   assert.equal((await afa.bpm({ asset_id })).asset_id, asset_id);
   assert.equal((await afa.bpm(bytes)).tempo, 120);
+  for (const asked of [(...said) => afa.bpm(...said), (...said) => afa.analyze(...said)])
+    await assert.rejects(asked(bytes, { tempoRange: [160, 80] }), /160-80/);
 });
 
 test("tracks are looked up in every way", async () => {
