@@ -1,9 +1,11 @@
 """The library: what is written is there, for whom it is, after crashes and beside other writers."""
 
 import asyncio
+import gc
 import os
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -259,6 +261,15 @@ def test_a_view_is_made_anew_from_what_is_shared(opened: Opened) -> None:
     fresh = opened(view="another")
     fresh.follow()
     assert sorted(titles(fresh.page(TrackQuery(), EVERYBODY, 10).items)) == ["Song 0", "Song 2"]
+
+
+def test_a_view_that_nobody_has_any_more_closes_its_connections(tmp_path: Path) -> None:
+    view = View(tmp_path / "view")
+    connection = view._connection()
+    del view
+    gc.collect()
+    with pytest.raises(sqlite3.ProgrammingError, match="closed database"):
+        connection.execute("SELECT 1")
 
 
 def test_others_write_while_a_view_is_filled_and_what_is_filled_stays(
