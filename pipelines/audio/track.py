@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 from torch.utils.dlpack import from_dlpack
 
-from pipelines.audio.gain import measure_gain
+from pipelines.audio.gain import hush, measure_gain
 from pipelines.audio.resample import mono_at
 from pipelines.audio.waveform import Waveform
 
@@ -53,7 +53,7 @@ class Track:
         return self.samples.shape[1] / self.sample_rate
 
     def mono_at(self, target_rate: int, n_behind: int = 0) -> Tensor:
-        """Mix down and convert the sample rate.
+        """Mix down, convert the sample rate and silence what nobody hears, see `hush`.
 
         Args:
             target_rate: Hz.
@@ -65,9 +65,12 @@ class Track:
         """
         if self.samples.device.type == "cpu":
             waveform = Waveform(self.samples.numpy(), self.sample_rate)
-            return torch.from_numpy(mono_at(waveform, target_rate, n_behind))
-        mono = resampled(self.samples.mean(dim=0), self.sample_rate, target_rate)
-        return functional.pad(mono, (0, n_behind)) if n_behind else mono
+            mono = torch.from_numpy(mono_at(waveform, target_rate, n_behind))
+        else:
+            mono = resampled(self.samples.mean(dim=0), self.sample_rate, target_rate)
+            mono = functional.pad(mono, (0, n_behind)) if n_behind else mono
+        hush(mono[: len(mono) - n_behind], target_rate)
+        return mono
 
     def levelled_at(self, target_rate: int) -> tuple[Tensor, float] | None:
         """Convert as `mono_at` and bring to `pipelines.audio.gain.TARGET_LUFS`, once.

@@ -55,3 +55,14 @@ def test_tempo_and_key_are_those_of_the_whole_analysis(
 def test_silence_has_neither(analyzer: QuickAnalyzer) -> None:
     found = analyzer.analyse(Waveform(np.zeros((1, 88_200), np.float32)), with_key=True)
     assert (found.tempo, found.tempo_confidence, found.key, found.camelot) == (0.0, 0.0, -1, "")
+
+
+def test_hiss_around_music_takes_neither(analyzer: QuickAnalyzer) -> None:
+    music = decode(DEMO, DecodeLimits())
+    clear = analyzer.analyse(music, with_key=True)
+    rng = np.random.default_rng(0)
+    hiss = (1e-3 * rng.standard_normal((2, 40 * music.sample_rate))).astype(np.float32)
+    whole = Waveform(np.concatenate([hiss, music.samples, hiss], axis=1), music.sample_rate)
+    found = analyzer.analyse(whole, with_key=True)
+    assert found.tempo == pytest.approx(clear.tempo, rel=1e-3)
+    assert found.camelot == clear.camelot == "8A"

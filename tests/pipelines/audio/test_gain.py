@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from models.loudness import integrated_loudness
-from pipelines.audio.gain import TARGET_LUFS, audible, measure_gain, peak_of, sounding
+from pipelines.audio.gain import TARGET_LUFS, audible, hush, measure_gain, peak_of, sounding
 from pipelines.audio.track import Track
 
 
@@ -53,6 +53,75 @@ def test_silence_around_a_track_is_left_out(track: list[float], left: list[float
 @pytest.mark.parametrize("samples", [np.zeros(16_000, np.float32), tone(5e-5), tone(0)[:0]])
 def test_silence_has_no_gain(samples: np.ndarray) -> None:
     assert measure_gain(torch.from_numpy(samples), 16_000) is None
+
+
+def noise(seconds: float, decibels: float, *, slope: float = 0.0, hum: float = 0.0) -> np.ndarray:
+    """Noise whose spectrum falls with f^slope, and a hum of 50 Hz as loud as told."""
+    n = int(seconds * 16_000)
+    spectrum = np.fft.rfft(np.random.default_rng(0).standard_normal(n))
+    spectrum /= np.maximum(np.fft.rfftfreq(n, 1 / 16_000), 20.0) ** slope
+    values = np.fft.irfft(spectrum, n)
+    values *= 10 ** (decibels / 20) / np.sqrt(np.mean(values**2))
+    return values + hum * np.sin(2 * np.pi * 50 * np.arange(n) / 16_000)
+
+
+def notes(seconds: float, level: float) -> np.ndarray:
+    t = np.arange(int(seconds * 16_000)) / 16_000
+    return level * np.sin(2 * np.pi * 440 * t) * np.exp(-6 * (t % 0.5))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize(
+    "between",
+    [
+        noise(20, -55),
+        noise(20, -60, slope=0.5),
+        noise(20, -55, slope=1.0),
+        noise(20, -70, hum=3e-3),
+        notes(20, 5e-4),
+    ],
+    ids=["hiss", "pink", "rumble", "hum", "far below"],
+)
+def test_what_nobody_hears_between_music_is_silenced(
+    between: np.ndarray, dtype: torch.dtype
+) -> None:
+    whole = np.concatenate([notes(9.97, 0.3), between, notes(9.97, 0.3), between[: 4 * 16_000]])
+    samples = torch.from_numpy(whole).to(dtype)
+    heard = samples.clone()
+    hush(heard, 16_000)
+    n, tail = 159_520, 64_000
+    end = len(heard) - tail
+    assert not heard[n + 3_200 : n + 320_000 - 3_200].any()
+    assert not heard[end + 3_200 :].any()
+    assert heard[:n].equal(samples[:n])
+    assert heard[end - n : end].equal(samples[end - n : end])
+
+
+@pytest.mark.parametrize(
+    "quiet",
+    [
+        noise(20, -40),
+        notes(20, 4e-3),
+        noise(2.5, -60),
+        np.concatenate([notes(2.5, 0.02), noise(2.5, -60)]),
+    ],
+    ids=["hiss that is heard", "quiet notes", "a rest", "rests"],
+)
+def test_what_is_heard_beside_music_stays(quiet: np.ndarray) -> None:
+    samples = torch.from_numpy(np.concatenate([notes(15, 0.3), quiet, notes(15, 0.3)])).float()
+    heard = samples.clone()
+    hush(heard, 16_000)
+    assert heard.equal(samples)
+
+
+@pytest.mark.parametrize(
+    "alone", [noise(10, -60), notes(10, 1e-4), noise(0.05, -60), np.zeros(64_000), np.zeros(0)]
+)
+def test_a_quiet_track_stays(alone: np.ndarray) -> None:
+    samples = torch.from_numpy(alone).float()
+    heard = samples.clone()
+    hush(heard, 16_000)
+    assert heard.equal(samples)
 
 
 def test_silent_windows_are_left_out_unless_all_are() -> None:
