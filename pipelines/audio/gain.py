@@ -22,7 +22,7 @@ SILENCE_PEAK = 1e-4
 """-80 dBFS: what stays below it has no content."""
 
 _STEP_S, _STRETCH_STEPS = 0.1, 30
-_FAR_BELOW_DB, _NOISE_BELOW_DB = -50.0, -30.0
+_FAR_BELOW_DB, _NOISE_BELOW_DB = -50.0, -35.0
 _STEADY_DB = 0.6
 """Standard deviation of the steps' levels over a stretch: noise has .1 to .3, whatever its colour
 and codec. In 2.9 hours of real music, orchestras among it, one passage is as steady and so low."""
@@ -78,7 +78,7 @@ def sounding(samples: Tensor, step: int) -> Tensor:
 def hush(samples: Tensor, sample_rate: int) -> None:
     """Silence what nobody hears beside the music of a track, in place.
 
-    That is 3 s and more that stay 50 dB below the track's level, or 30 dB if they are as steady as
+    That is 3 s and more that stay 50 dB below the track's level, or 35 dB if they are as steady as
     hiss and hum: a tape before the music begins, a groove after the last note. Spectral peaks,
     chords and windows are heard whatever their level, so that these would count as music.
 

@@ -76,7 +76,7 @@ def notes(seconds: float, level: float) -> np.ndarray:
     [
         noise(20, -55),
         noise(20, -60, slope=0.5),
-        noise(20, -55, slope=1.0),
+        noise(20, -60, slope=1.0),
         noise(20, -70, hum=3e-3),
         notes(20, 5e-4),
     ],
@@ -100,7 +100,7 @@ def test_what_nobody_hears_between_music_is_silenced(
 @pytest.mark.parametrize(
     "quiet",
     [
-        noise(20, -40),
+        noise(20, -48),
         notes(20, 4e-3),
         noise(2.5, -60),
         np.concatenate([notes(2.5, 0.02), noise(2.5, -60)]),
