@@ -92,8 +92,9 @@ def hush(samples: Tensor, sample_rate: int) -> None:
         return
     steps = samples[: n * step].view(n, step)
     norms = []
-    for block in steps.split(max(1, _BLOCK // step)):
+    for block in torch.split(steps, max(1, _BLOCK // step)):
         values = block.float()
+        values = values - values.mean(dim=1, keepdim=True)  # an offset is no sound
         # Differences, since rumble has too few periods in a step for a steady level.
         norms.append(torch.stack([values.norm(dim=1), values.diff(dim=1).norm(dim=1)]))
     level, rise = 20.0 * torch.log10(torch.cat(norms, dim=1).clamp_min(1e-9))

@@ -78,9 +78,10 @@ def notes(seconds: float, level: float) -> np.ndarray:
         noise(20, -60, slope=0.5),
         noise(20, -60, slope=1.0),
         noise(20, -70, hum=3e-3),
+        noise(20, -60) + 0.02,
         notes(20, 5e-4),
     ],
-    ids=["hiss", "pink", "rumble", "hum", "far below"],
+    ids=["hiss", "pink", "rumble", "hum", "offset", "far below"],
 )
 def test_what_nobody_hears_between_music_is_silenced(
     between: np.ndarray, dtype: torch.dtype
