@@ -65,6 +65,14 @@ def noise(seconds: float, decibels: float, *, slope: float = 0.0, hum: float = 0
     return values + hum * np.sin(2 * np.pi * 50 * np.arange(n) / 16_000)
 
 
+def crackling(seconds: float, decibels: float) -> np.ndarray:
+    """Noise with ten clicks a second that are 25 dB above it."""
+    values, rng = noise(seconds, decibels), np.random.default_rng(1)
+    at = rng.integers(0, len(values), int(10 * seconds))
+    values[at] += 18 * 10 ** (decibels / 20) * rng.standard_normal(len(at))
+    return values
+
+
 def notes(seconds: float, level: float) -> np.ndarray:
     t = np.arange(int(seconds * 16_000)) / 16_000
     return level * np.sin(2 * np.pi * 440 * t) * np.exp(-6 * (t % 0.5))
@@ -79,9 +87,10 @@ def notes(seconds: float, level: float) -> np.ndarray:
         noise(20, -60, slope=1.0),
         noise(20, -70, hum=3e-3),
         noise(20, -60) + 0.02,
+        crackling(20, -60),
         notes(20, 5e-4),
     ],
-    ids=["hiss", "pink", "rumble", "hum", "offset", "far below"],
+    ids=["hiss", "pink", "rumble", "hum", "offset", "crackle", "far below"],
 )
 def test_what_nobody_hears_between_music_is_silenced(
     between: np.ndarray, dtype: torch.dtype
