@@ -6,8 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from serve_app.domain.identity import TrackIdentity
+from serve_app.library.dataset import SMALL_FRAGMENTS, Dataset
 from serve_app.library.edit import Edit, Heard, added, where_there
 from serve_app.library.library import Library
+from serve_app.library.place import LibraryPlace
+from serve_app.library.rows import SCHEMA
 from serve_app.library.track import OPERATOR, LibraryTrack, new_track_id
 from serve_app.services.simulation.features import simulated_features
 
@@ -31,6 +34,20 @@ def heard(seed: str, *, model: str | None = None) -> Heard:
     if model is not None:
         features = replace(features, models=features.models | {"embedding": model})
     return Heard(features, MODEL_SET)
+
+
+def scatter(data_dir: Path) -> None:
+    """Write tracks one by one, each a part of its own, until whoever keeps a library joins them."""
+    library = Library((data_dir / "library").as_uri(), data_dir / "library-view")
+    for n in range(SMALL_FRAGMENTS):
+        library.write([adding(track(f"{n}"))])
+    library.close()
+
+
+def is_scattered(data_dir: Path) -> bool:
+    """Whether the tracks still lie in as many parts."""
+    place = LibraryPlace.parse((data_dir / "library").as_uri())
+    return len(Dataset(place, "tracks", SCHEMA).latest().get_fragments()) >= SMALL_FRAGMENTS
 
 
 def tagged(tag: str) -> Edit:

@@ -14,7 +14,7 @@ import typer
 from configs.settings import Settings
 from models.checkpoints.cards import CardError
 from serve_app.cli.environment import ConfigOption, console, errors, fail, profile_of, told
-from serve_app.cli.library.opened import opened
+from serve_app.cli.library.opened import maintained, opened
 from serve_app.cli.library.scan import place_of
 from serve_app.cli.output.progress import shown
 from serve_app.composition.files import (
@@ -111,7 +111,7 @@ def backfill(
         destination = Destination(out)
     make_private(files.data_dir)
     library = opened(settings, files)
-    with _connected(address), told(CardError):
+    with _connected(address), told(CardError), maintained(opened(settings, files)):
         report = _run(settings, files, place, listed, library, destination, (actors, cpus), config)
     _tell(report, out)
 

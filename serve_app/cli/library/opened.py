@@ -1,6 +1,10 @@
 """The library of this installation, for the commands that work on it without the service."""
 
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from threading import Event, Thread
 
 from configs.settings import Settings
 from serve_app.cli.environment import fail, told
@@ -8,6 +12,10 @@ from serve_app.composition.files import LocalFiles
 from serve_app.domain.errors import ServiceUnavailableError
 from serve_app.library.library import Library
 from serve_app.library.place import LibraryPlace
+
+logger = logging.getLogger(__name__)
+
+MAINTAIN_S = 60.0
 
 
 def opened(settings: Settings, files: LocalFiles) -> Library:
@@ -31,6 +39,32 @@ def existing(settings: Settings, files: LocalFiles) -> Library:
         folder = _folder(settings, files)
         fail(f"there is no library in {folder}; `afa scan FOLDER` makes one of your music")
     return library
+
+
+@contextmanager
+def maintained(library: Library) -> Iterator[None]:
+    """Keep a library small while the block runs, as a service does with its own.
+
+    Nobody else may use the object meanwhile.
+    """
+    ended = Event()
+
+    def maintain() -> None:
+        while True:
+            try:
+                library.maintain()
+            except Exception as error:  # noqa: BLE001  the next round tries again
+                logger.warning("library: %s: %s", type(error).__name__, error)
+            if ended.wait(MAINTAIN_S):
+                return
+
+    keeping = Thread(target=maintain, name="maintain")
+    keeping.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        keeping.join()
 
 
 def _folder(settings: Settings, files: LocalFiles) -> Path | None:

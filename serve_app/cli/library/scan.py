@@ -30,7 +30,7 @@ from serve_app.cli.environment import (
     tell_of,
     told,
 )
-from serve_app.cli.library.opened import opened
+from serve_app.cli.library.opened import maintained, opened
 from serve_app.cli.library.workers import WorkersEngine
 from serve_app.cli.output.progress import shown
 from serve_app.cli.service import running_session
@@ -46,11 +46,8 @@ from serve_app.services.scan.naming import Naming
 from serve_app.services.scan.places import Bucket, Folder, Found, Place, SingleFile, Trouble
 from serve_app.services.scan.report import Outcome, ScanReport
 from serve_app.services.scan.scan import Engine, Scan, found_in, gone_from, without_audio
-from serve_app.services.upkeep import Chore, Upkeep
 
 STOPPED = "stopped; what is done is kept, and the same command goes on from there"
-
-MAINTAIN_S = 60.0
 
 NO_NEWS = {Outcome.UNCHANGED, Outcome.FAILED}
 """What a file may be from one look to the next; whoever watches was told of it before."""
@@ -125,7 +122,7 @@ def scan(
             async with service_engine(settings, files, within) as served:
                 yield served
             return
-        async with maintained(opened(settings, files)):
+        with maintained(opened(settings, files)):
             workers = WorkersEngine(jobs, config, within, is_partial=partial)
             try:
                 yield workers
@@ -175,20 +172,6 @@ def until_stopped(scan: Coroutine[Any, Any, ScanReport]) -> ScanReport:
         console.print(STOPPED)
         signal.raise_signal(signal.SIGTERM)
         raise
-
-
-@asynccontextmanager
-async def maintained(library: Library) -> AsyncIterator[None]:
-    """Keep a library small while the block runs, as a service does with its own.
-
-    Nobody else may use the object meanwhile.
-    """
-    upkeep = Upkeep([Chore("library", lambda: asyncio.to_thread(library.maintain), MAINTAIN_S)])
-    upkeep.start()
-    try:
-        yield
-    finally:
-        await upkeep.close()
 
 
 class Session:

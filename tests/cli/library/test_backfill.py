@@ -17,6 +17,7 @@ from serve_app.backfill.run import Actors
 from serve_app.cli.library import backfill
 from serve_app.cli.main import app
 from serve_app.services.scan.places import Bucket, Folder, Found, Trouble
+from tests.library.library_setting import is_scattered, scatter
 
 AWAY = "endpoint=http://127.0.0.1:9&region=us-east-1"
 
@@ -152,3 +153,10 @@ def test_errors_that_may_pass_give_a_status_and_a_sentence(tmp_path: Path) -> No
         assert "0 heard, 0 from the library, 0 there before, 2 with errors" in done.stdout
         assert "2 of the errors may pass or be mended" in done.stderr
         assert "the table `errors` of out, and run the same command again" in done.stderr
+
+
+def test_a_run_keeps_the_library_small(tmp_path: Path) -> None:
+    scatter(tmp_path / "data")
+    pq.write_table(pa.table({"path": ["gone.mp3"]}), "list.parquet")
+    assert "1 with errors" in told("list.parquet").stdout
+    assert not is_scattered(tmp_path / "data")

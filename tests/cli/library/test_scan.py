@@ -15,17 +15,14 @@ import pytest
 from typer.testing import CliRunner
 
 from serve_app.cli.main import app
-from serve_app.domain.identity import TrackIdentity
-from serve_app.library.dataset import SMALL_FRAGMENTS, Dataset
-from serve_app.library.edit import Edit, added
+from serve_app.library.dataset import SMALL_FRAGMENTS
 from serve_app.library.library import Library
-from serve_app.library.place import LibraryPlace
 from serve_app.library.query import TrackQuery
-from serve_app.library.rows import SCHEMA
-from serve_app.library.track import OPERATOR, LibraryTrack, new_track_id
+from serve_app.library.track import OPERATOR, LibraryTrack
 from serve_app.services.scan.scan import Hearing
 from serve_app.services.simulation.features import simulated_features
 from tests.data.audio_files import click_track, encode
+from tests.library.library_setting import is_scattered, scatter
 
 runner = CliRunner()
 SCAN = "from serve_app.cli.main import main; main()"
@@ -234,18 +231,12 @@ def test_watching_follows_what_comes_and_goes(
 def test_a_scan_without_a_service_keeps_the_library_small(
     data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each write is a part of its own, and its version names all parts."""
     monkeypatch.setattr("serve_app.cli.library.scan.WorkersEngine", Simulated)
     song(tmp_path / "music", 100)
-    library = Library((data_dir / "library").as_uri(), data_dir / "library-view")
-    for n in range(SMALL_FRAGMENTS):
-        track = LibraryTrack(new_track_id(), TrackIdentity(title=f"{n}"))
-        library.write([Edit(track.track_id, added(track))])
-    library.close()
+    scatter(data_dir)
     assert runner.invoke(app, ["scan", str(tmp_path / "music")]).exit_code == 0
     assert len(tracks(data_dir)) == SMALL_FRAGMENTS + 1
-    place = LibraryPlace.parse((data_dir / "library").as_uri())
-    assert len(Dataset(place, "tracks", SCHEMA).latest().get_fragments()) < SMALL_FRAGMENTS
+    assert not is_scattered(data_dir)
 
 
 def test_whoever_watches_hears_of_a_bad_file_once_and_all_again_once(
