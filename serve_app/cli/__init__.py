@@ -2,6 +2,8 @@
 
 import os
 import signal
+import sys
+from io import TextIOWrapper
 
 from serve_app.local import ending as ending  # first: what ends the process has to be called last
 
@@ -14,6 +16,8 @@ def run() -> None:
     is_default = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # not under nohup
     if is_default:
         signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED))
+    if isinstance(sys.stdout, TextIOWrapper):  # a locale may lack what names and tables are made of
+        sys.stdout.reconfigure(errors="backslashreplace")
     from serve_app.cli.main import main
 
     if is_default:

@@ -49,6 +49,13 @@ command.app = interrupted
 command.main()
 """
 
+SPELT = """
+from serve_app.cli import main as command, run
+
+command.app = lambda: print("Bj\\xf6rk")
+run()
+"""
+
 
 def run(status: str, stdout: IO[bytes] | int) -> "subprocess.CompletedProcess[bytes]":
     words = [sys.executable, "-c", COMMAND.format(status=status)]
@@ -105,3 +112,10 @@ def test_ctrl_c_that_is_ignored_stays_so() -> None:
         timeout=280,
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_what_the_locale_lacks_is_spelt_out() -> None:
+    words = [sys.executable, "-c", SPELT]
+    ascii_only = os.environ | {"PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(words, check=False, env=ascii_only, capture_output=True, timeout=280)
+    assert (done.returncode, done.stdout) == (0, b"Bj\\xf6rk\n"), done.stderr
