@@ -293,16 +293,17 @@ def running_session(files: LocalFiles) -> dict[str, Any] | None:
     if session is None or not is_alive(session["pids"]["service"]):
         return None
     try:
-        return session if httpx.get(f"{session['url']}/readyz", timeout=5).is_success else None
+        ready = httpx.get(f"{session['url']}/readyz", timeout=5, trust_env=False)
     except httpx.HTTPError:
         return None
+    return session if ready.is_success else None
 
 
 def run_demo(session: dict[str, Any]) -> None:
     """Analyse the bundled track through the API and print the answer."""
     url, key = session["url"], session["local_key"]
     with httpx.Client(
-        base_url=url, headers={"Authorization": f"Bearer {key}"}, timeout=60
+        base_url=url, headers={"Authorization": f"Bearer {key}"}, timeout=60, trust_env=False
     ) as client:
         started = time.monotonic()
         answer = client.post(

@@ -34,7 +34,7 @@ def status() -> None:
     console.print(f"url      {session['url']}\nservice  pid {session['pids']['service']}")
     console.print(f"metrics  {session.get('metrics', 'started by an older afa')}")
     try:
-        checks = httpx.get(f"{session['url']}/readyz", timeout=5).json()["checks"]
+        checks = httpx.get(f"{session['url']}/readyz", timeout=5, trust_env=False).json()["checks"]
     except httpx.HTTPError as error:
         fail(f"no answer from {session['url']}: {type(error).__name__}; see {files.log_path}")
     for part, state in checks.items():
@@ -50,7 +50,7 @@ def samples_at(metrics_url: str | None) -> list[Sample]:
     if metrics_url is None:
         return []
     try:
-        text = httpx.get(metrics_url, timeout=5).text
+        text = httpx.get(metrics_url, timeout=5, trust_env=False).text
     except httpx.HTTPError:
         return []
     return [one for family in text_string_to_metric_families(text) for one in family.samples]

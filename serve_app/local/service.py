@@ -283,7 +283,7 @@ class LocalService:
         deadline = time.monotonic() + READY_LIMIT_S
         while not self._is_over():
             try:
-                state = httpx.get(f"{self.url}/readyz", timeout=5).text
+                state = httpx.get(f"{self.url}/readyz", timeout=5, trust_env=False).text
                 answer = json.loads(state)
                 away = set(answer["degraded"])
             except (httpx.HTTPError, ValueError, KeyError) as error:

@@ -1,14 +1,19 @@
 """What `afa status` says of checkpoints, from a page as Ray shows it, and of outside services."""
 
+import json
+import os
 from collections.abc import Iterator
 from dataclasses import fields
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 from threading import Thread
 
 import pytest
 
 from configs.settings import Settings
+from serve_app.cli.service import running_session
 from serve_app.cli.status import loaded, providers_table, published, samples_at
+from serve_app.composition.files import LocalFiles
 from serve_app.providers.identities.registry import ProviderSettings
 from serve_app.providers.recognisers.registry import RecogniserSettings
 
@@ -55,6 +60,18 @@ def test_each_checkpoint_has_a_line_with_the_longest_warm_up_of_its_replicas(
         "ast-audioset on NVIDIA H200 bfloat16",
         "skey on cpu float32, warm after 3.5 s",
     ]
+
+
+def test_a_proxy_is_not_asked_for_the_service_of_this_machine(
+    metrics_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = {"url": metrics_url.removesuffix("/metrics"), "pids": {"service": os.getpid()}}
+    files = LocalFiles(tmp_path)
+    files.session_path.write_text(json.dumps(session), encoding="utf-8")
+    for proxy in ("http://127.0.0.1:9", "socks5://127.0.0.1:9"):  # httpx has no SOCKS by itself
+        monkeypatch.setenv("http_proxy", proxy)
+        assert running_session(files) == session
+        assert samples_at(metrics_url)
 
 
 def test_without_a_page_nothing_is_said() -> None:

@@ -76,6 +76,15 @@ def test_a_start_ends_where_a_part_stays_away(
         started._wait_ready()
 
 
+def test_a_start_asks_no_proxy(
+    started: LocalService, states: list[list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    monkeypatch.setattr(service, "READY_LIMIT_S", 0)
+    states[:] = [[]]
+    started._wait_ready()
+
+
 STEPS = ["_start_redis", "_import_demo_catalog", "_start_ray", "_show_metrics"]
 STEPS += ["_deploy", "_wait_ready", "_issue_keys", "_write_session"]
 

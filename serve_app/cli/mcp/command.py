@@ -30,7 +30,8 @@ def mcp() -> None:
     session = running_session(files)
     if session is not None:
         key = {"Authorization": f"Bearer {session['local_key']}"}
-        build(ServiceBackend(httpx.AsyncClient(base_url=session["url"], headers=key))).run()
+        http = httpx.AsyncClient(base_url=session["url"], headers=key, trust_env=False)
+        build(ServiceBackend(http)).run()
         return
     make_private(files.data_dir)
     with told(ValueError, OSError):
