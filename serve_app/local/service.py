@@ -66,8 +66,9 @@ class NotStartedError(RuntimeError):
 
 def say(text: str) -> None:
     """Report a step; `afa up` shows these lines."""
-    sys.stdout.write(f"afa: {text}\n")
-    sys.stdout.flush()
+    with suppress(OSError):  # the disk of the log is full; what is kept back is written later
+        sys.stdout.write(f"afa: {text}\n")
+        sys.stdout.flush()
 
 
 class LocalService:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -74,6 +75,17 @@ def test_a_start_ends_where_a_part_stays_away(
     states[:] = [["mood", "audit"]]
     with pytest.raises(RuntimeError, match=r"not ready after .*mood"):
         started._wait_ready()
+
+
+def test_a_full_disk_under_the_log_ends_no_service(monkeypatch: pytest.MonkeyPatch) -> None:
+    full = Path("/dev/full").open("w")  # noqa: SIM115  closing it fails, too
+    monkeypatch.setattr(sys, "stdout", full)
+    try:
+        service.say("the ledger Redis ended; starting it again")
+        service.say("it did not start")
+    finally:
+        with suppress(OSError):
+            full.close()
 
 
 def test_a_start_asks_no_proxy(
