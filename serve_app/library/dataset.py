@@ -57,7 +57,7 @@ def at_hand() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        logger.warning("the store of the library fails", exc_info=True)
+        logger.warning("the store of the library: %s", error)
         raise ServiceUnavailableError(
             "the store of the library cannot be reached; try again", AWAY_S
         ) from error

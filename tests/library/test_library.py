@@ -549,7 +549,7 @@ def bucket(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, store: ThreadedMotoS
 
 
 def test_a_store_that_is_away_is_told_and_what_was_seen_is_answered(
-    opened: Opened, bucket: str, store: ThreadedMotoServer
+    opened: Opened, bucket: str, store: ThreadedMotoServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     node = opened(bucket)
     one = track("Seen")
@@ -559,6 +559,8 @@ def test_a_store_that_is_away_is_told_and_what_was_seen_is_answered(
         with pytest.raises(ServiceUnavailableError, match="store of the library"):
             ask()
     assert node.named("The Cure", "Seen", EVERYBODY)
+    assert "the store of the library: " in caplog.text
+    assert "Traceback" not in caplog.text
 
 
 def test_three_nodes_read_one_library_on_s3(opened: Opened, bucket: str, tmp_path: Path) -> None:
