@@ -36,13 +36,13 @@ def usable_cards(model_dir: Path) -> dict[str, ModelCard]:
 
 
 def read_cards(path: Path) -> dict[str, ModelCard]:
-    """Read a file of cards.
+    """Read a file of cards, whose parts may be cards that come with afa.
 
     Raises:
-        CardError: It is none, or a card in it is malformed.
+        CardError: It is none, or a card in it is malformed or has an id that is taken.
     """
     try:
-        return parse_cards(_table(path))
+        return parse_cards(_table(path), _shipped())
     except OSError as error:
         raise CardError(f"{path} cannot be read: {error.strerror}") from error
 

@@ -154,6 +154,10 @@ CHANGES: dict[str, tuple[dict[str, Any], str]] = {
         {"window": {"length": 300, "hop": 300}},
         "it runs on windows of 300 samples: Runtime",
     ),
+    "memory": (
+        {"window": {"length": 10**18, "hop": 10**18}},
+        f"it runs on windows of {10**18} samples: Runtime",
+    ),
     "class": ({"network": "band_gru:Nobody"}, "band_gru:Nobody cannot be built: AttributeError"),
     "module": (
         {"network": "no_such_module:It"},
@@ -184,6 +188,18 @@ NETWORKS = {
     "normalised over": ("log1p(10 * bands)", "log1p(10 * bands / bands.amax())"),
     "put a sigmoid": ("self.head(embedding).sigmoid()", "self.head(embedding) - 9"),
     "not finite": ("log1p(10 * bands)", "log(bands)"),
+    "it answers silence with numbers: IndexError: ": (
+        "window = torch.hann",
+        "windows[windows.any(dim=1)][0]\n        window = torch.hann",
+    ),
+    "equals the window alone: IndexError: ": (
+        "window = torch.hann",
+        "windows[1]\n        window = torch.hann",
+    ),
+    "embedding: (3, 96) of 3 windows, (1,) of one": (
+        '"embedding": embedding,',
+        '"embedding": embedding.squeeze(),',
+    ),
 }
 
 
@@ -319,6 +335,14 @@ def test_a_template_below_a_folder_with_spaces_holds(
     monkeypatch.chdir(folder)
     done = run("check", "cards.yaml")
     assert done.exit_code == 0, done.output
+
+
+def test_a_file_of_cards_is_read_beside_those_of_afa(example: dict[str, Any]) -> None:
+    Path("taken.yaml").write_text(yaml.safe_dump({"vibenet": example}))
+    assert "vibenet is the id of another card" in run("check", "taken.yaml").output
+    projection = example | {"network": "projection", "parts": ["efficientat-mn04"]}
+    done = run("check", write(projection))
+    assert "yes  efficientat-mn04: its outputs are the card's" in lines(done)
 
 
 def test_a_card_that_is_not_there_is_named(tmp_path: Path) -> None:
