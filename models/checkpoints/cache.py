@@ -237,7 +237,11 @@ def _check_shipped(card: ModelCard) -> dict[str, Tensor]:
 def _check_json(card: ModelCard, folder: Path) -> None:
     for file in card.files:
         path = folder / Path(file.path).name
-        if _is_json(file) and not (path.is_file() and is_the_cards(file, path)):
+        if not _is_json(file):
+            continue
+        if not path.is_file():
+            raise CheckpointError(card.model_id, card.source, f"{path.name} is not in {folder}")
+        if not is_the_cards(file, path):
             raise CheckpointError(card.model_id, card.source, f"{path.name} is not the card's")
 
 

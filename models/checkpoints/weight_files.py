@@ -5,6 +5,7 @@ Pickles are read with ``weights_only``: no code of a checkpoint ever runs.
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import numpy as np
@@ -91,8 +92,16 @@ def _read_tensorflow(paths: Sequence[Path]) -> dict[str, Tensor]:
 
 
 def _read_torch(path: Path, state_key: str) -> dict[str, Tensor]:
-    with torch.serialization.safe_globals(_NUMPY_SCALARS):
-        state = torch.load(path, map_location="cpu", weights_only=True)
+    try:
+        with torch.serialization.safe_globals(_NUMPY_SCALARS):
+            state = torch.load(path, map_location="cpu", weights_only=True)
+    except (UnpicklingError, RuntimeError) as error:
+        if "weights_only" not in str(error):
+            raise
+        # torch's own words advise to load it without that, which runs whatever it holds.
+        raise ConversionError(
+            f"{path.name} does not hold tensors alone; save `module.state_dict()`"
+        ) from error
     if state_key:
         if not isinstance(state, Mapping) or state_key not in state:
             found = ", ".join(map(str, state)) if isinstance(state, Mapping) else "no keys at all"

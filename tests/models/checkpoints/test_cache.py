@@ -120,6 +120,8 @@ def test_json_files_stand_beside_the_weights(make_card: MakeCard, tmp_path: Path
     (tmp_path / "cache/thing/config.json").write_text('{"hidden": 5}')
     with pytest.raises(CheckpointError, match=r"config\.json is not the card's"):
         load_json(card, tmp_path / "cache")
+    with pytest.raises(CheckpointError, match=r"config\.json is not in .*elsewhere/thing"):
+        load_json(card, tmp_path / "elsewhere")
 
 
 def test_a_second_pull_fetches_nothing(
@@ -226,9 +228,14 @@ def test_code_in_a_pickle_never_runs(make_card: MakeCard, tmp_path: Path) -> Non
         def __reduce__(self) -> tuple[object, tuple[str]]:
             return (open, (str(tmp_path / "hit"), "w"))  # type: ignore[return-value]
 
-    torch.save({"a": Bomb()}, tmp_path / "source" / "plain.pt")
-    with pytest.raises(CheckpointError, match="unreadable torch weights"):
-        pull(make_card("plain.pt"), tmp_path / "cache")
+    source = tmp_path / "source"
+    torch.save({"a": Bomb()}, source / "bomb.pt")
+    torch.save(torch.nn.Linear(2, 2), source / "module.pt")
+    (source / "bare.pt").write_bytes(pickle.dumps(Bomb(), 2))
+    for name in ("bomb.pt", "module.pt", "bare.pt"):
+        with pytest.raises(CheckpointError) as told:
+            pull(make_card(name), tmp_path / "cache")
+        assert "does not hold tensors alone; save `module.state_dict()`" in told.value.reason
     assert not (tmp_path / "hit").exists()
 
 
