@@ -15,6 +15,23 @@ _ATTRIBUTES = (
     *("energy", "danceability", "valence", "acousticness"),
     *("instrumentalness", "speechiness", "liveness"),
 )
+_TEXT, _WHOLE, _REAL = pa.string(), pa.int64(), pa.float64()
+_SCHEMA = pa.schema(
+    {
+        **dict.fromkeys(("track_id", "file", "artist", "title", "album"), _TEXT),
+        "year": _WHOLE,
+        "genres": _TEXT,
+        **dict.fromkeys(("duration_s", "tempo", "tempo_confidence"), _REAL),
+        "time_signature": _WHOLE,
+        **dict.fromkeys(("key", "mode", "camelot"), _TEXT),
+        "loudness_lufs": _REAL,
+        **dict.fromkeys(_ATTRIBUTES, _WHOLE),
+        **dict.fromkeys(("tags", "isrc", "mbid", "spotify_id"), _TEXT),
+        **dict.fromkeys(("beats", "downbeats"), pa.list_(_REAL)),
+    }
+)
+"""Columns of Parquet; a kind does not hang on what the tracks of one library have."""
+
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 
 
@@ -67,7 +84,7 @@ def write_parquet(tracks: Iterable[ExportTrack], path: Path) -> None:
         row_of(one) | {"beats": one.features.beats, "downbeats": one.features.downbeats}
         for one in tracks
     ]
-    pq.write_table(pa.Table.from_pylist(rows), path)
+    pq.write_table(pa.Table.from_pylist(rows, _SCHEMA), path)
 
 
 def write_m3u(tracks: Sequence[ExportTrack], file: IO[str]) -> None:

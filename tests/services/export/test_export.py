@@ -187,6 +187,13 @@ def test_tables(tmp_path: Path) -> None:
     tables.write_parquet([track], tmp_path / "a.parquet")
     (row,) = pq.read_table(tmp_path / "a.parquet").to_pylist()
     assert (row["isrc"], row["beats"][0]) == ("GBAYE0500123", 0.25)
+    bare = replace(track.identity, album=None, year=None, isrc=None)
+    unnamed = replace(track, track=replace(track.track, identity=bare))
+    for number, tracks in enumerate(([unnamed], [])):
+        tables.write_parquet(tracks, tmp_path / f"{number}.parquet")
+        schema = pq.read_schema(tmp_path / f"{number}.parquet")
+        assert schema == pq.read_schema(tmp_path / "a.parquet")
+        assert schema.names == [*tables.row_of(track), "beats", "downbeats"]
     playlist = io.StringIO()
     broken = replace(track.identity, title='"Hoppípolla"\n= 1')
     tables.write_m3u([replace(track, track=replace(track.track, identity=broken))], playlist)
