@@ -161,7 +161,11 @@ def swap_command(
     if not done.replicas:
         console.print(f"{role}: {model_id} from the next start on; no replica runs")
     elif done.before == done.after:
-        console.print(f"{role}: {done.after} served already")
+        console.print(
+            f"{role}: {done.after} served already, with the weights that were loaded; changed ones "
+            "need a card with another id",
+            highlight=False,
+        )
     else:
         back = done.before if done.before in known_cards(settings.resolved_model_dir()) else DEFAULT
         console.print(

@@ -126,6 +126,7 @@ def test_a_swap_under_load_fails_nothing_and_survives_a_restart(
             refused = afa(service, "models", "swap", "embedding", "no-such-model")
             done = afa(service, "models", "swap", "embedding", NEW)
             swapped_s = time.monotonic()
+            again = afa(service, "models", "swap", "embedding", NEW)
             load.wait_for_jobs(4)
         finally:
             load.is_over.set()
@@ -139,6 +140,7 @@ def test_a_swap_under_load_fails_nothing_and_survives_a_restart(
         for state in ("loading", "ready", "switched"):
             assert f": {state} after" in done.stdout
         assert f"{OLD} → {NEW} on 1 replica" in done.stdout
+        assert f"{NEW} served already, with the weights that were loaded" in again.stdout
         assert {model_id for _, model_id in load.jobs} == {OLD, NEW}
         assert {model_id for at_s, model_id in load.jobs if at_s > swapped_s} == {NEW}
         # At most one miss with each of the checkpoints, and hits between and after.
