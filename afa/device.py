@@ -1,14 +1,19 @@
 """Where networks run."""
 
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import torch
 
 from afa.errors import AudioError, MachineError
 from pipelines.batching.device import is_device_fault, is_out_of_memory
+
+# OpenMP's threads do not outlive a fork, and whoever asks for several would wait for ever.
+os.register_at_fork(after_in_child=partial(torch.set_num_threads, 1))
 
 
 def resolve_device(device: str) -> torch.device:
