@@ -31,7 +31,7 @@ def test_a_process_that_was_forked_behind_an_analysis_analyses_too(
         env=os.environ | {"OMP_NUM_THREADS": "2", "AFA_MODEL_DIR": str(model_dir)},
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=280,
         check=False,
     )
     assert "124.0 BPM, A minor" in done.stdout, done.stderr
