@@ -161,6 +161,27 @@ def test_spotipy_reads_tracks_and_search(spotipy_client: spotipy.Spotify) -> Non
     assert spotipy_client.search("isrc:QZAFA2699999", type="track")["tracks"]["items"] == []
 
 
+def test_spotipy_turns_the_pages_of_a_search(spotipy_client: spotipy.Spotify) -> None:
+    whole = spotipy_client.search("Ada Loopback", type="track")["tracks"]
+    page = spotipy_client.search("Ada Loopback", type="track", limit=2)["tracks"]
+    assert (whole["next"], page["total"] > 2) == (None, True)
+    first, found = page, page["items"]
+    while page["next"]:
+        page = spotipy_client.next(page)["tracks"]
+        found = found + page["items"]
+    assert found == whole["items"]
+    assert page["total"] == whole["total"] == len(found)
+    while page["previous"]:
+        page = spotipy_client.previous(page)["tracks"]
+    assert page["items"] == first["items"]
+
+
+def test_tekore_turns_the_pages_of_a_search(tekore_client: tekore.Spotify) -> None:
+    (whole,) = tekore_client.search("Ada Loopback", types=("track",))
+    (page,) = tekore_client.search("Ada Loopback", types=("track",), limit=2)
+    assert list(tekore_client.all_items(page)) == whole.items
+
+
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_spotipy_understands_errors(spotipy_client: spotipy.Spotify, live: LiveApplication) -> None:
     with pytest.raises(spotipy.SpotifyException) as missing:

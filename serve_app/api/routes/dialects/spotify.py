@@ -4,6 +4,7 @@ import re
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Path, Query, Request
+from fastapi.datastructures import URL
 from fastapi.responses import JSONResponse
 
 from pipelines.analysis.records import TrackFeatures
@@ -35,6 +36,7 @@ router = APIRouter(prefix="/spotify/v1", tags=["Spotify-compatible"])
 
 MAX_IDS = 100
 MAX_TRACKS = 50
+MAX_OFFSET = 1000
 ISRC_QUERY = re.compile(r"""isrc:\s*"?([A-Za-z0-9-]{12,15})"?""", re.IGNORECASE)
 TRACK_QUERY = re.compile(r"""track:\s*(?:"([^"]+)"|(.+?))(?=\s+\w+:|$)""", re.IGNORECASE)
 ARTIST_QUERY = re.compile(r"""artist:\s*(?:"([^"]+)"|(.+?))(?=\s+\w+:|$)""", re.IGNORECASE)
@@ -188,7 +190,9 @@ async def search(
         Literal["track"], Query(description="What to search for; only tracks are known here.")
     ] = "track",
     limit: Annotated[int, Query(ge=1, le=50, description="Tracks in a page.")] = 20,
-    offset: Annotated[int, Query(ge=0, le=1000, description="Tracks to leave out first.")] = 0,
+    offset: Annotated[
+        int, Query(ge=0, le=MAX_OFFSET, description="Tracks to leave out first.")
+    ] = 0,
 ) -> JSONResponse:
     """Find tracks of library and catalog by words of their names, or one by its ISRC. Free.
 
@@ -196,9 +200,11 @@ async def search(
     providers that are on.
     """
     del type  # there is but one
-    found = await _search(offered, caller, q, offset + limit)
+    end = offset + limit
+    found = await _search(offered, caller, q, end + 1 if end <= MAX_OFFSET else end)
     tracks = [track_object(one, _id_of(one), services.public_url) for one in found]
-    return JSONResponse(search_page(tracks, str(request.url), limit, offset))
+    address = URL(f"{services.public_url}{request.url.path}?{request.url.query}")
+    return JSONResponse(search_page(tracks, address, limit, offset))
 
 
 def _id_of(identity: TrackIdentity) -> str:

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
+from starlette.datastructures import URL
+
 from pipelines.analysis.records import Section, Segment, TrackFeatures
 from pipelines.audio.waveform import SAMPLE_RATE
 from serve_app.domain.errors import AfaError
@@ -204,17 +206,25 @@ def track_object(identity: TrackIdentity, track_id: str, base_url: str) -> dict[
 
 
 def search_page(
-    tracks: Sequence[dict[str, Any]], href: str, limit: int, offset: int
+    tracks: Sequence[dict[str, Any]], address: URL, limit: int, offset: int
 ) -> dict[str, Any]:
-    """Give a page of tracks as search does."""
+    """Give a page of tracks as search does.
+
+    Args:
+        tracks: Those up to the end of the page, and one more where another page follows.
+        address: Of this page.
+        limit: Tracks in a page.
+        offset: Tracks to leave out first.
+    """
+    end, before = offset + limit, max(0, offset - limit)
     return {
         "tracks": {
-            "href": href,
-            "items": list(tracks)[offset : offset + limit],
+            "href": str(address),
+            "items": list(tracks)[offset:end],
             "limit": limit,
-            "next": None,
+            "next": str(address.include_query_params(offset=end)) if len(tracks) > end else None,
             "offset": offset,
-            "previous": None,
+            "previous": str(address.include_query_params(offset=before)) if offset else None,
             "total": len(tracks),
         }
     }

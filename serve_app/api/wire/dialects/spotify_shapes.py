@@ -115,10 +115,12 @@ class SpotifyPage(BaseModel):
     href: str = Field(description="Address of this page.")
     items: list[SpotifyTrack] = Field(description="The tracks, best first.")
     limit: int = Field(description="Tracks in a page.")
-    next: str | None = Field(description="Always null: ask with a higher `offset`.")
+    next: str | None = Field(description="Address of the page after this, if there is one.")
     offset: int = Field(description="Tracks that were left out first.")
-    previous: str | None = Field(description="Always null.")
-    total: int = Field(description="Tracks that were found up to the end of this page.")
+    previous: str | None = Field(description="Address of the page before.")
+    total: int = Field(
+        description="Tracks up to the end of this page, and one more where another page follows."
+    )
 
 
 class SpotifySearch(BaseModel):
