@@ -505,6 +505,10 @@ async def test_the_webhook_can_be_set_read_and_removed(api: Application) -> None
     assert (await client.get("/v1/account/webhook")).status_code == 404
     bad = await client.put("/v1/account/webhook", json={"url": "http://10.0.0.1/x"})
     assert bad.status_code == 400
+    assert "AFA_URL_NETWORKS" in bad.json()["message"]
+    assert "upload" not in bad.json()["message"]
+    audio = await client.post("/v1/audio-features/url", json={"url": "http://10.0.0.1/x"})
+    assert "upload the file" in audio.json()["message"]
     put = await client.put("/v1/account/webhook", json={"url": "https://example.org/hook"})
     assert put.json()["url"] == "https://example.org/hook"
     assert put.json()["secret"].startswith("whsec_")

@@ -35,9 +35,11 @@ _LOCAL_SUFFIXES = (".localhost", ".local", ".internal", ".localdomain", ".home.a
 _NAME = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)(\.(?!-)[a-z0-9_-]{1,63}(?<!-))*")
 _NUMERIC_LABEL = re.compile(r"[0-9]+|0x[0-9a-f]*")
 
-_INSTEAD = "upload the file instead, or have the operator allow its network (AFA_URL_NETWORKS)."
-_NOT_PUBLIC = f"The address does not lie on the public internet; {_INSTEAD}"
-NOT_FOUND = f"The host of the address cannot be found on the public internet; {_INSTEAD}"
+_ALLOW = "The operator can allow its network (AFA_URL_NETWORKS)."
+_NOT_PUBLIC = f"The address does not lie on the public internet. {_ALLOW}"
+NOT_FOUND = (
+    f"The host of the address cannot be found on the public internet; upload the file. {_ALLOW}"
+)
 NO_ANSWER = "The host of the address did not answer as it should; try again or upload the file."
 
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]

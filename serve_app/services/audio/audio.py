@@ -201,7 +201,7 @@ class AudioAddress:
         try:
             self._urls.check(self._url)
         except InvalidUrlError as error:
-            raise BadRequestError(f"url: {error}") from error
+            raise BadRequestError(f"url: {error} You can upload the file instead.") from error
 
 
 @asynccontextmanager
