@@ -97,6 +97,8 @@ class TrackQuery:
         keys: Camelot names; a track in any of them will do.
         tags: All of them, however their case.
         text: All its words are in artist, title, album or tags; the last may be a beginning.
+        artist: All its words are in the artist, whole.
+        title: Likewise in the title.
         server: A media server that has the tracks.
     """
 
@@ -107,6 +109,8 @@ class TrackQuery:
     keys: Sequence[str] = ()
     tags: Sequence[str] = ()
     text: str = ""
+    artist: str = ""
+    title: str = ""
     tempo_octaves: bool = False
     server: str = ""
     energy_min: int | None = None
@@ -134,7 +138,7 @@ class TrackQuery:
     @property
     def names_terms(self) -> bool:
         """Whether tags, words or a media server are asked for: each has a list of its tracks."""
-        return bool(self.tags or self.text or self.server)
+        return bool(self.tags or self.text or self.artist or self.title or self.server)
 
     def where(self, *, one_by_one: bool = False) -> tuple[list[str], list[object]]:
         """The conditions and their values.
@@ -168,9 +172,13 @@ class TrackQuery:
         for term in named:
             terms.append(OF_EACH if one_by_one else OF_ALL)
             values.append(term)
-        if self.text:
+        words = [matching(self.text)] if self.text else []
+        for column, name in (("artist", self.artist), ("title", self.title)):
+            if name:
+                words.append(in_column(column, normalise(name)))
+        if words:
             terms.append("n IN (SELECT rowid FROM word WHERE word MATCH ?)")
-            values.append(matching(self.text))
+            values.append(" AND ".join(f"({part})" for part in words))
         return terms, values
 
     def parts(self, after: Position | None) -> list[Part]:

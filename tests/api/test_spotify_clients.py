@@ -16,6 +16,7 @@ from serve_app.services.scan.naming import Naming
 from serve_app.services.scan.places import Folder
 from serve_app.services.scan.report import Outcome
 from tests.api.live import LiveApplication, serve_application
+from tests.library.library_setting import adding, track
 from tests.services.scan.test_scan import EarEngine, Setting, write
 
 pytestmark = pytest.mark.redis
@@ -174,6 +175,21 @@ def test_spotipy_turns_the_pages_of_a_search(spotipy_client: spotipy.Spotify) ->
     while page["previous"]:
         page = spotipy_client.previous(page)["tracks"]
     assert page["items"] == first["items"]
+
+
+def test_tracks_of_an_artist_fill_a_page_though_many_titles_have_that_word(
+    live: LiveApplication, spotipy_client: spotipy.Spotify
+) -> None:
+    of_artist = [track(f"Wave {n}", artist="Nordic Ocean") for n in range(3)]
+    of_others = [track(f"Ocean {n}", artist="Somebody") for n in range(8)]
+    for one in (*of_artist, *of_others):
+        live.application.library.write([adding(one)])
+    page = spotipy_client.search('artist:"ocean"', type="track", limit=2)["tracks"]
+    assert [one["artists"][0]["name"] for one in page["items"]] == ["Nordic Ocean"] * 2
+    assert len(spotipy_client.next(page)["tracks"]["items"]) == 1
+    named = spotipy_client.search("track:wave artist:ocean", type="track")["tracks"]
+    assert len(named["items"]) == 3
+    assert spotipy_client.search("track:wave artist:somebody", type="track")["tracks"]["total"] == 0
 
 
 def test_tekore_turns_the_pages_of_a_search(tekore_client: tekore.Spotify) -> None:

@@ -242,6 +242,9 @@ def test_a_listing_filters_and_pages(opened: Opened) -> None:
     assert listed(keys=["8B"]) == []
     assert listed(text="wild mo") == [f"Song {n}" for n in range(9, -1, -1)]
     assert listed(text='"; DROP TABLE track') == []
+    assert listed(artist="cure", title="song 3") == ["Song 3"]
+    assert listed(text="wild", title="wild") == []
+    assert listed(artist="cu") == []
     seen: list[str] = []
     cursor = None
     for _ in range(4):

@@ -139,11 +139,16 @@ class Catalog:
         query = tantivy.Query.boolean_query(
             [(tantivy.Occur.Must, self._in_any(fields, word)) for fields, word in words]
         )
-        hits = searcher.search(query, limit, count=False).hits
-        # One by one: together they would come in the order of their rows.
-        found = [one for _, address in hits for one in identities_at(searcher, [address])]
-        matches = [Match(self._complete(searcher, identity), 1.0) for identity in found]
-        return [match.identity for match in _without_repeats(matches)]
+        n_hits = limit
+        while True:
+            hits = searcher.search(query, n_hits, count=False).hits
+            # One by one: together they would come in the order of their rows.
+            found = [one for _, address in hits for one in identities_at(searcher, [address])]
+            matches = [Match(self._complete(searcher, identity), 1.0) for identity in found]
+            identities = [match.identity for match in _without_repeats(matches)]
+            if len(identities) >= limit or len(hits) < n_hits:
+                return identities[:limit]
+            n_hits *= 2
 
     def _in_any(self, fields: Sequence[str], word: str) -> tantivy.Query:
         """A word in one of the fields; spelt exactly it counts for more."""

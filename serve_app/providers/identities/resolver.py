@@ -21,7 +21,7 @@ from serve_app.domain.providers import (
 from serve_app.domain.track_ids import AmbiguousTrackId, Platform, TrackId
 from serve_app.library.library import Library, LibraryHit
 from serve_app.library.query import TrackQuery
-from serve_app.library.spelling import normalise, ranked, text_key
+from serve_app.library.spelling import ranked, text_key
 from serve_app.library.track import OPERATOR
 from serve_app.providers.catalog.search import Catalog
 from serve_app.providers.dumps.acousticbrainz import SOURCE as SUBMITTED
@@ -139,19 +139,15 @@ class Resolver:
     def _find_text(
         self, text: str, artist: str, title: str, limit: int, owner: str
     ) -> list[TrackIdentity]:
+        query = TrackQuery(text=text, artist=artist, title=title)
         found: list[TrackIdentity] = []
-        if self._library is not None:
-            query = TrackQuery(text=f"{text} {artist} {title}")
+        if self._library is not None and query.has_conditions:
             items = self._library.page(query, visible_to(owner), limit).items
-            found = [
-                replace(item.identity, library_id=item.track_id)
-                for item in items
-                if has_words(item.identity.artist, artist) and has_words(item.identity.title, title)
-            ]
+            found = [replace(item.identity, library_id=item.track_id) for item in items]
         known = {track_id for one in found for track_id in one.ids()}
         found += [
             one
-            for one in self._catalog.find_text(text, artist, title, limit)
+            for one in self._catalog.find_text(text, artist, title, limit + len(found))
             if known.isdisjoint(one.ids())
         ]
         return found[:limit]
@@ -313,11 +309,6 @@ def best_of(hits: Sequence[LibraryHit]) -> TrackIdentity:
     """The identity of the first own track, else of the first; one only submitted is the last."""
     hit = min(hits, key=lambda one: (one.identity.source == SUBMITTED, one.owner == OPERATOR))
     return replace(hit.identity, library_id=hit.track_id)
-
-
-def has_words(name: str, wanted: str) -> bool:
-    """Tell whether all words that are wanted stand in a name."""
-    return set(normalise(wanted).split()) <= set(normalise(name).split())
 
 
 def _only(number: AmbiguousTrackId, found: list[TrackIdentity]) -> TrackIdentity:

@@ -470,6 +470,23 @@ def test_rows_of_one_recording_complete_each_other_but_never_across_other_ids(
     )
 
 
+def test_repeats_take_no_place_among_what_is_found(tmp_path: Path) -> None:
+    mbid = "5f0d3c3e-8a6b-4c8e-9a51-0c7a1b2d3e4f"
+    repeated = [
+        TrackIdentity(artist="A", title="Song", mbid=mbid, isrc=f"QZTST210000{n}") for n in range(9)
+    ]
+    others = [
+        TrackIdentity(artist="A", title=f"Song number {n}", deezer_id=f"{n + 1}") for n in range(3)
+    ]
+    write_parquet(repeated + others, tmp_path / "in.parquet")
+    build_catalog([tmp_path / "in.parquet"], tmp_path / "catalog")
+    catalog = Catalog.open(tmp_path / "catalog")
+    found = [[one.title for one in catalog.find_text("song", limit=n)] for n in (3, 4, 50)]
+    assert [len(titles) for titles in found] == [3, 4, 4]
+    assert found[0] == found[1][:3]
+    assert found[1] == found[2]
+
+
 FULL = TrackIdentity(
     artist="Ärtist",
     title="Tïtle",
