@@ -174,6 +174,8 @@ async def test_the_service_answers_where_it_runs(identifying: Application, tmp_p
             *(120.0, "A minor", {"calm": 0.9}),
         )
         assert "at least 1 character" in await refused(client, "similar", track="")
+        named = await refused(client, "library_search", key="8B", mode="minor", text="a")
+        assert named.startswith("library_search takes no key, mode; it takes text, tempo_min, ")
         assert "no such file" in await refused(client, "identify", path="~nobody-here/a.mp3")
         long = await refused(client, "analyse_file", path=f"/{'x' * 300}.mp3")
         assert long.endswith(".mp3: File name too long")

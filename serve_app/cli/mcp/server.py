@@ -6,11 +6,12 @@ from contextlib import suppress
 from functools import wraps
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, ParamSpec, Protocol, TypeVar
+from typing import Annotated, Any, ParamSpec, Protocol, TypeVar
 
 from mcp.server import MCPServer
+from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ToolError
-from mcp.types import ToolAnnotations
+from mcp.types import CallToolResult, InputRequiredResult, ToolAnnotations
 from pydantic import Field
 
 from afa.errors import AfaError as LibraryAfaError
@@ -148,9 +149,27 @@ class Tools:
         return answers.Tracks(tracks=[answers.track(one) for one in found])
 
 
+class StrictServer(MCPServer):
+    """A server that refuses what a tool does not take; the SDK's own passes it over."""
+
+    async def call_tool(
+        self, name: str, arguments: dict[str, Any], context: Context | None = None
+    ) -> CallToolResult | InputRequiredResult:
+        """See `MCPServer`.
+
+        Raises:
+            ToolError: Also where an argument is none of the tool's.
+        """
+        schemas = {tool.name: tool.input_schema for tool in await self.list_tools()}
+        taken = schemas.get(name, {}).get("properties", arguments)
+        if unknown := [argument for argument in arguments if argument not in taken]:
+            raise ToolError(f"{name} takes no {', '.join(unknown)}; it takes {', '.join(taken)}")
+        return await super().call_tool(name, arguments, context)
+
+
 def build(backend: Backend) -> MCPServer:
     """Make the server of all tools."""
-    server = MCPServer(
+    server = StrictServer(
         "afa", version=version("afa"), instructions=INSTRUCTIONS, log_level="WARNING"
     )
     tools = Tools(backend)
