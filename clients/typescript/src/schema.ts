@@ -2781,7 +2781,7 @@ export interface components {
             limit: number;
             /**
              * Next
-             * @description Always null: ask with a higher `offset`.
+             * @description Address of the page after this, if there is one.
              */
             next: string | null;
             /**
@@ -2791,12 +2791,12 @@ export interface components {
             offset: number;
             /**
              * Previous
-             * @description Always null.
+             * @description Address of the page before.
              */
             previous: string | null;
             /**
              * Total
-             * @description Tracks that were found up to the end of this page.
+             * @description Tracks up to the end of this page, and one more where another page follows.
              */
             total: number;
         };
