@@ -19,6 +19,7 @@ class Setting:
         audio: Folder with the clips.
         modules: Folder that `benchmarks.accuracy.modules` made; it may be missing.
         charts: Folder that `benchmarks.accuracy.charts` made; it may be missing.
+        generated: Folder that `benchmarks.generated` made; it may be missing.
         metres: Folder that `benchmarks.accuracy.metres` made; it may be missing.
         chords: Folder that `benchmarks.accuracy.chord_pieces` made.
         model_dir: The model cache.
@@ -36,6 +37,11 @@ class Setting:
     )
     charts: Path = field(
         default_factory=lambda: _named("AFA_EVAL_CHARTS") or Path.home() / ".cache" / "afa-charts"
+    )
+    generated: Path = field(
+        default_factory=lambda: (
+            _named("AFA_EVAL_GENERATED") or Path.home() / ".cache" / "afa-generated"
+        )
     )
     metres: Path = field(
         default_factory=lambda: _named("AFA_EVAL_METRES") or Path.home() / ".cache" / "afa-metres"

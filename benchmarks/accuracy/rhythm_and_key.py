@@ -1,8 +1,8 @@
 """Tempo, beats, downbeats and key on an evaluation set, beside other libraries on the same files.
 
-The set is a `Setting`'s; real recordings, songs with a game's charts, rendered music, tracker
-modules and the clips of single metres are told apart. Peers run in a Python of their own, and their
-predictions are cached.
+The set is a `Setting`'s; real recordings, songs with a game's charts, pieces of a generator,
+rendered music, tracker modules and the clips of single metres are told apart. Peers run in a Python
+of their own, and their predictions are cached.
 """
 
 import argparse
@@ -23,6 +23,7 @@ from benchmarks.accuracy.charts import KIND as CHARTS
 from benchmarks.accuracy.metres import KIND as METRES
 from benchmarks.accuracy.modules import KIND as MODULES
 from benchmarks.evaluation_set import Setting
+from benchmarks.generated import KIND as GENERATED
 from benchmarks.report import Options, Result, Target, as_json, show, write
 from pipelines.training.metrics import METRICS, Score, reliability, score_all, summarise
 
@@ -43,7 +44,7 @@ BOUNDS = {
 MOST_CPU_S = 0.60
 """Processor seconds per minute of audio, one thread."""
 
-_APART = {CHARTS, MODULES, METRES}
+_APART = {CHARTS, GENERATED, MODULES, METRES}
 """Kinds that the figures of all tracks leave out, so that they mean what they did before."""
 _REAL = ("real", CHARTS)
 _QUICK_STRIDE = 8
@@ -66,6 +67,7 @@ def run(options: Options, setting: Setting | None = None) -> Result:
     for folder, audio in (
         (setting.evalset, setting.audio),
         (setting.charts, setting.charts),
+        (setting.generated, setting.generated),
         (setting.modules, setting.modules),
         (setting.metres, setting.metres),
     ):
@@ -195,7 +197,7 @@ def _half_real(groups: Groups) -> dict[str, float]:
         others = [
             group[metric].mean
             for kind, group in groups.items()
-            if kind not in {*_REAL, METRES} and metric in group
+            if kind not in {*_REAL, GENERATED, METRES} and metric in group
         ]
         figures[metric] = (mean + sum(others) / len(others)) / 2 if others else mean
     return figures
@@ -299,7 +301,8 @@ def main() -> None:
     """Run from the command line, without the service's entry point."""
     parser = argparse.ArgumentParser(description=__doc__)
     defaults = Setting()
-    for option in ("evalset", "audio", "charts", "modules", "metres", "model-dir", "cache"):
+    folders = ("evalset", "audio", "charts", "generated", "modules", "metres")
+    for option in (*folders, "model-dir", "cache"):
         name = option.replace("-", "_")
         parser.add_argument(f"--{option}", type=Path, default=getattr(defaults, name))
     parser.add_argument("--peers-python", type=Path)

@@ -14,7 +14,8 @@ from configs.tables import load_table
 from models.checkpoints.cache import default_model_dir, pull
 from models.checkpoints.cards import choose_cards, parse_cards
 from models.vibenet import ATTRIBUTES
-from pipelines.analysis import mood
+from pipelines.analysis import mood_and_embedding
+from pipelines.analysis.tags.presence import with_presence
 from pipelines.audio.waveform import SAMPLE_RATE, Waveform
 from pipelines.batching.steps import run_local
 
@@ -29,6 +30,8 @@ EXPECTED: Mapping[str, Mapping[str, tuple[float, bool]]] = {
     "speech, read": {"speechiness": (0.66, True), "instrumentalness": (0.2, False)},
     "speech, acted": {"speechiness": (0.33, True), "instrumentalness": (0.2, False)},
     "song": {"instrumentalness": (0.3, False), "speechiness": (0.33, False)},
+    "generated, acoustic": {"instrumentalness": (0.7, True), "acousticness": (0.5, True)},
+    "generated, electronic": {"instrumentalness": (0.7, True), "acousticness": (0.5, False)},
     "noise": {"speechiness": (0.33, False)},
     "silence": {"energy": (0.0, False)},
 }
@@ -45,13 +48,13 @@ def run(options: Options) -> Result:
         return Result(NAME, skipped=f"the sounds cannot be fetched: {fault}")
     cards = choose_cards(parse_cards(load_table("models")))
     model_dir = default_model_dir()
-    for role in ("tags", "attributes"):
+    for role in ("tags", "attributes", "embedding"):
         pull(cards[role][0], model_dir)
     windows = _QUICK_WINDOWS if options.is_quick else 0
-    step = mood.build(cards, model_dir, torch.device("cpu"), max_windows=windows)
+    step = mood_and_embedding.build(cards, model_dir, torch.device("cpu"), max_windows=windows)
     found: dict[str, dict[str, dict[str, float]]] = {}
     for sound in (*sounds(), *_without_music()):
-        result = run_local(step, sound.waveform)
+        result = with_presence(*run_local(step, sound.waveform))
         values = {name: round(getattr(result, name), 4) for name in ATTRIBUTES}
         found.setdefault(sound.kind, {})[sound.name] = values
     return summarise(found)

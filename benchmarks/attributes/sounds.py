@@ -1,8 +1,9 @@
 """The sounds that attributes are checked on, of kinds whose attributes nobody doubts.
 
-``python -m benchmarks.attributes.sounds`` fetches Debian packages (250 MB) and two Python archives
-into ``$AFA_ATTRIBUTES_AUDIO`` (default: ``afa-attributes`` in ``~/.cache``), unpacks them without
-installing anything, and renders piano pieces of our own with ``fluidsynth``, if that is installed.
+``python -m benchmarks.attributes.sounds`` fetches Debian packages (250 MB) and three Python
+archives into ``$AFA_ATTRIBUTES_AUDIO`` (default: ``afa-attributes`` in ``~/.cache``), unpacks them
+without installing anything, and renders piano pieces of our own with ``fluidsynth``, if that is
+installed.
 """
 
 import os
@@ -18,6 +19,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks import generated
 from benchmarks.attributes.piano_pieces import PIECES, as_midi
 from pipelines.audio.decode import DecodeLimits, decode
 from pipelines.audio.waveform import SAMPLE_RATE, AudioError, Waveform
@@ -88,6 +90,9 @@ def fetch() -> None:
                 archived = next(Path(folder).iterdir())
                 kind = "zip" if archived.suffix == ".whl" else "gztar"
                 shutil.unpack_archive(archived, made, kind)
+    if not (target / generated.KIND).is_dir():
+        with _made(target / generated.KIND) as made:
+            generated.build(made)
     _synthesise(target)
 
 
@@ -145,6 +150,7 @@ def sounds() -> Iterator[Sound]:
         yield Sound("solo piano", path.stem.removeprefix("piano_"), Waveform(_read(path)))
     yield from _speech(target)
     yield from _songs(target)
+    yield from _generated(target)
 
 
 def _metal(target: Path) -> Iterator[Sound]:
@@ -177,6 +183,13 @@ def _songs(target: Path) -> Iterator[Sound]:
     paths += sorted((target / "basic-pitch").rglob("vocadito*.wav"))
     for path in paths:
         yield Sound("song", path.stem, Waveform(_read(path)))
+
+
+def _generated(target: Path) -> Iterator[Sound]:
+    """Instrumental pieces, asked for as acoustic or electronic."""
+    for path in sorted((target / generated.KIND).glob("*.wav")):
+        _, _, style, _ = path.stem.split("_")
+        yield Sound(f"generated, {style}", path.stem, Waveform(_read(path)))
 
 
 def _read(path: Path) -> NDArray[np.float32]:

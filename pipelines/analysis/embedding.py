@@ -20,6 +20,7 @@ from pipelines.analysis.tags.tagging import (
     merge_tags,
     vocabulary_of,
 )
+from pipelines.analysis.tags.vocals import SOUND_TAGGER, voices
 from pipelines.audio.gain import audible
 from pipelines.audio.track import Track
 from pipelines.batching.steps import Outputs, Prepared, WindowsOnDemand
@@ -81,17 +82,19 @@ class EmbeddingStep:
             vector = rows[0]["embedding"].mean(dim=0)
         else:
             vector = self._projection([evidence_of(of_model) for of_model in rows])
-        tagged = [
-            (trunk.vocabulary, of_model["tags"])
+        heard = {
+            trunk.model.model_id: (trunk.vocabulary, of_model["tags"])
             for trunk, of_model in zip(self._trunks, rows, strict=True)
             if trunk.vocabulary is not None
-        ]
+        }
+        tagged = heard.values()
         return EmbeddingResult(
             unit_vector(vector).tolist(),
             merge_tags(*(calibrated_tags(names, tags.mean(dim=0)) for names, tags in tagged)),
             dict(self._ids),
-            audience=max((audience(names, tags) for names, tags in tagged), default=0.0),
-            speech=max((speech(names, tags) for names, tags in tagged), default=0.0),
+            audience=max((audience(*one) for one in tagged), default=0.0),
+            speech=max((speech(*one) for one in tagged), default=0.0),
+            voices=voices(*heard[SOUND_TAGGER]) if SOUND_TAGGER in heard else None,
         )
 
 

@@ -147,6 +147,7 @@ class EmbeddingResult:
         tags: Empty where the trunk has none.
         audience: How likely an audience is heard, 0 to 1; 0 where the trunk cannot tell.
         speech: How much of the track is speech, 0 to 1; 0 where the trunk cannot tell.
+        voices: See `pipelines.analysis.tags.vocals.voices`; None where the trunk cannot tell.
     """
 
     vector: list[float]
@@ -154,6 +155,7 @@ class EmbeddingResult:
     models: dict[str, str]
     audience: float = 0.0
     speech: float = 0.0
+    voices: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

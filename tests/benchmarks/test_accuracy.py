@@ -22,7 +22,8 @@ def test_without_a_set_it_is_skipped(tmp_path: Path) -> None:
 def test_missing_audio_is_named(tmp_path: Path) -> None:
     (tmp_path / "annotations.json").write_text(json.dumps({"x_a": {"tempo": 100}}))
     none = tmp_path / "none"
-    setting = Setting(evalset=tmp_path, audio=tmp_path, charts=none, modules=none, metres=none)
+    elsewhere = dict.fromkeys(("charts", "generated", "modules", "metres"), none)
+    setting = Setting(evalset=tmp_path, audio=tmp_path, **elsewhere)
     result = run(Options(), setting)
     assert "x_a" in result.skipped
 
@@ -34,6 +35,7 @@ def test_real_recordings_weigh_half() -> None:
     kinds = {"real": {"beat F": score(0.4, 3)}, "charts": {"beat F": score(0.8)}}
     kinds |= {"rendered": {"beat F": score(0.9), "x": score(1)}}
     kinds |= {"modules": {"beat F": score(0.7)}, "metres": {"beat F": score(0.0)}}
+    kinds |= {"generated": {"beat F": score(0.0)}}
     assert _half_real(kinds) == {"beat F": pytest.approx(0.65)}
 
 
@@ -72,6 +74,7 @@ def test_scores_of_rendered_pieces(
             audio=tmp_path,
             **folders,
             charts=tmp_path / "none",
+            generated=tmp_path / "none",
             model_dir=model_dir,
             cache=tmp_path / "cache",
         ),

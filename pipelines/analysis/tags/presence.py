@@ -1,7 +1,7 @@
-"""People beside the music: an audience, or somebody who talks, as AudioSet's tags hear them.
+"""People in and beside the music: voices and an audience, as AudioSet's tags hear them.
 
-The attribute network hears neither well: its liveness hardly moves, and acted dialogue has a
-speechiness of .2. What is heard here can only raise its answers.
+The attribute network hears neither well: its liveness hardly moves, acted dialogue has a
+speechiness of .2, and lone guitars are taken for songs.
 """
 
 from dataclasses import replace
@@ -10,11 +10,11 @@ from torch import Tensor
 
 from pipelines.analysis.records import EmbeddingResult, MoodResult
 from pipelines.analysis.tags.tagging import Vocabulary, scores
+from pipelines.analysis.tags.vocals import SPEECH_TAGS, speechiness, with_voices
 
 AUDIENCE_TAGS = ("applause", "cheering", "crowd")
 ANOTHER = 0.1
 """What differs by more is another value, as in `pipelines.analysis.tags.repeatability`."""
-SPEECH_TAGS = ("speech", "male speech", "female speech", "conversation", "narration")
 
 
 def audience(vocabulary: Vocabulary, windows: Tensor) -> float:
@@ -48,10 +48,12 @@ def speech(vocabulary: Vocabulary, windows: Tensor) -> float:
 
 
 def with_presence(mood: MoodResult, embedding: EmbeddingResult) -> MoodResult:
-    """Raise liveness and speechiness to what the trunk of the embedding hears.
+    """Weigh instrumentalness with what the trunk of the embedding hears; raise the others to it.
 
-    Where that is another answer than the attribute network's, the network's spread says nothing.
+    Where liveness or speechiness is another then, the attribute network's spread says nothing.
     """
+    if embedding.voices is not None:
+        mood = _with_voices(mood, embedding.voices)
     raised = replace(
         mood,
         liveness=max(mood.liveness, embedding.audience),
@@ -63,5 +65,18 @@ def with_presence(mood: MoodResult, embedding: EmbeddingResult) -> MoodResult:
             name: spread
             for name, spread in mood.spread.items()
             if getattr(raised, name) <= getattr(mood, name) + ANOTHER
+        },
+    )
+
+
+def _with_voices(mood: MoodResult, voices: float) -> MoodResult:
+    without_vocals, slope = with_voices(mood.instrumentalness, voices)
+    return replace(
+        mood,
+        instrumentalness=without_vocals,
+        speechiness=speechiness(mood.speechiness, without_vocals),
+        spread={
+            name: spread * slope if name == "instrumentalness" else spread
+            for name, spread in mood.spread.items()
         },
     )

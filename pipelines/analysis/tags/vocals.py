@@ -2,8 +2,10 @@
 
 VibeNet alone tells voices from instruments, but not on the scale's terms: songs with a full band
 lie at .5-.8, instrumental music at .7-.95. A tagger hears voices better; the two together are
-calibrated so that .5 divides. And where nobody is heard there is no speech: hiss, rain and
-scratched drum loops are not words.
+calibrated so that .5 divides. But a tagger that learnt from songs goes by their sound: it hears a
+singer in a lone guitar. A network that learnt from sounds of all kinds does not, so what it hears
+weighs most. And where nobody is heard there is no speech: hiss, rain and scratched drum loops are
+not words.
 """
 
 import math
@@ -32,6 +34,23 @@ _NETWORK_WEIGHT = 1.48
 _VOICE_WEIGHT = -1.98
 _LEAST = 0.001
 
+SOUND_TAGGER = "efficientat-mn04"
+"""The network of AudioSet's tags whose probabilities `voices` and `with_voices` were fitted on."""
+SINGING_TAGS = ("singing", "male vocals", "female vocals", "rap", "a cappella")
+SPEECH_TAGS = ("speech", "male speech", "female speech", "conversation", "narration")
+_SUNG, _SPOKEN = 0.01, 0.07
+"""Probabilities between those of instrumental music and those of songs, and of speech over music.
+
+Of 94 instrumental clips singing is at .003 in the median, at .007 at the 90th percentile; with
+singers at .05, at .008 at the 10th. Speech: .02 and .04; with speakers .54 and .32."""
+
+# Logistic regression, with a ridge of 10, over 582 stretches of 20 s: 94 clips of the evaluation
+# set, alone, with each of the three singers and with a speaker at -6 to +6 dB, and 112 of game
+# music. Voices and clips left out in turn, area under the ROC curve: 1.00, and .96 without.
+_HEARD_OFFSET = 0.56
+_MUSIC_WEIGHT = 0.41
+_HEARD_WEIGHT = -1.99
+
 WORDLESS = 0.1
 """Most speechiness of music without any voice."""
 
@@ -55,6 +74,32 @@ def instrumentalness(network: float, vocabulary: Vocabulary, probabilities: Tens
         _OFFSET + _NETWORK_WEIGHT * _log_odds(network) + _VOICE_WEIGHT * _log_odds(max(voices))
     )
     return 1.0 / (1.0 + math.exp(-evidence))
+
+
+def voices(vocabulary: Vocabulary, windows: Tensor) -> float:
+    """Say how much speaks for a voice in tag probabilities ``[W, K]`` of `SOUND_TAGGER`.
+
+    Choirs' ohs and ahs count as instruments, as in `VOICE_TAGS`.
+
+    Returns:
+        Natural logarithm of the odds to those between music with and without voices: 0 divides.
+    """
+    heard = dict(zip(vocabulary.names, windows.mean(dim=0).tolist(), strict=True))
+    sung, spoken = (max(heard[tag] for tag in tags) for tags in (SINGING_TAGS, SPEECH_TAGS))
+    return max(_log_odds(sung) - _log_odds(_SUNG), _log_odds(spoken) - _log_odds(_SPOKEN))
+
+
+def with_voices(without_vocals: float, voices: float) -> tuple[float, float]:
+    """Weigh `instrumentalness` with `voices`.
+
+    Returns:
+        0 to 1, as `instrumentalness`; and how much it moves with ``without_vocals``, its
+        derivative.
+    """
+    evidence = _HEARD_OFFSET + _MUSIC_WEIGHT * _log_odds(without_vocals) + _HEARD_WEIGHT * voices
+    weighed = 1.0 / (1.0 + math.exp(-evidence))
+    slope = _MUSIC_WEIGHT * weighed * (1.0 - weighed)
+    return weighed, slope / max(without_vocals * (1.0 - without_vocals), _LEAST)
 
 
 def speechiness(network: float, without_vocals: float) -> float:

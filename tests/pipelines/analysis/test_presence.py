@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from scipy.ndimage import uniform_filter1d
 from scipy.signal import butter, sosfilt
 from torch import Tensor
 
@@ -60,12 +61,30 @@ def test_it_raises_and_never_lowers() -> None:
     assert with_presence(mood, EmbeddingResult([], [], {})) == mood
 
 
+def test_voices_move_instrumentalness_and_bound_speech() -> None:
+    mood = MoodResult(0.1, 0.2, 0.3, 0.3, 0.5, 0.6, 0.7, [], {})
+    nobody = with_presence(mood, EmbeddingResult([], [], {}, voices=-1.5))
+    assert nobody.instrumentalness > 0.9
+    assert nobody.speechiness < 0.2
+    somebody = with_presence(mood, EmbeddingResult([], [], {}, speech=0.7, voices=2.0))
+    assert somebody.instrumentalness < 0.05
+    assert somebody.speechiness == 0.7
+
+
 def test_what_is_raised_has_no_spread_of_the_network() -> None:
     spread = dict.fromkeys(ATTRIBUTES, 0.05)
     mood = MoodResult(0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, [], {}, spread, 4)
     loud = with_presence(mood, EmbeddingResult([], [], {}, audience=0.9, speech=0.65))
     assert set(spread) - set(loud.spread) == {"liveness"}
     assert with_presence(mood, EmbeddingResult([], [], {}, audience=0.55)).spread == spread
+
+
+def test_voices_that_settle_it_leave_less_spread() -> None:
+    spread = dict.fromkeys(ATTRIBUTES, 0.05)
+    mood = MoodResult(0.1, 0.2, 0.3, 0.5, 0.5, 0.1, 0.7, [], {}, spread, 4)
+    nobody = with_presence(mood, EmbeddingResult([], [], {}, voices=-1.5)).spread
+    assert nobody.pop("instrumentalness") < 0.01
+    assert nobody.items() < spread.items()
 
 
 def melody(seconds: float) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
@@ -87,6 +106,35 @@ def clapping(seconds: float, n_claps: int) -> np.ndarray[tuple[int], np.dtype[np
         noise = rng.standard_normal(length) * np.exp(-5 * np.arange(length) / length)
         claps[at : at + length] += rng.uniform(0.2, 1) * sosfilt(sos, noise)
     return 0.1 * claps[:n] / claps.std()
+
+
+def sung(seconds: float) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """Vowels on a tune, with vibrato: harmonics through three formants that change."""
+    t = np.arange(int(seconds * RATE)) / RATE
+    notes = 220 * 2 ** (np.random.default_rng(3).choice([0, 2, 4, 5, 7], 200) / 12)
+    vibrato = 1 + 0.012 * np.sin(2 * np.pi * 5.5 * t) * np.minimum(1, (t % 0.8) / 0.3)
+    phase = 2 * np.pi * np.cumsum(notes[(t / 0.8).astype(int)] * vibrato) / RATE
+    source = sum(np.sin(k * phase) / k for k in range(1, 30))
+    now = np.random.default_rng(4).integers(0, 4, 200)[(t / 0.4).astype(int)]
+    voice = np.zeros_like(t)
+    for i, vowel in enumerate(
+        ((700, 1150, 2700), (400, 800, 2600), (300, 2200, 2900), (530, 1850, 2500))
+    ):
+        for hz, width, gain in zip(vowel, (70, 90, 120), (1, 0.6, 0.25), strict=True):
+            sos = butter(2, [hz - width, hz + width], "bp", fs=RATE, output="sos")
+            voice += gain * sosfilt(sos, source) * uniform_filter1d((now == i) * 1.0, 1500)
+    voice *= np.minimum(1, (t % 0.8) / 0.05) * np.minimum(1, (0.8 - t % 0.8) / 0.06)
+    return 0.1 * voice / voice.std()
+
+
+def test_a_singer_is_heard_in_a_tune_and_nobody_in_the_tune_alone(step: EmbeddingStep) -> None:
+    def heard(samples: np.ndarray[tuple[int], np.dtype[np.float64]]) -> float | None:
+        return run_local(step, Waveform(samples[None].astype(np.float32), RATE)).voices
+
+    alone, with_a_singer = heard(melody(10.0)), heard(melody(10.0) + sung(10.0))
+    assert alone is not None
+    assert with_a_singer is not None
+    assert alone < 0 < with_a_singer
 
 
 def test_a_tune_that_ends_in_applause_has_an_audience_and_noise_has_none(

@@ -9,6 +9,8 @@ from pipelines.analysis.tags.vocals import (
     WORDLESS,
     instrumentalness,
     speechiness,
+    voices,
+    with_voices,
 )
 
 
@@ -58,3 +60,32 @@ def test_where_nobody_is_heard_nobody_speaks(
     network: float, without_vocals: float, want: float
 ) -> None:
     assert speechiness(network, without_vocals) == pytest.approx(want)
+
+
+@pytest.mark.parametrize("voice", ["singing", "male_vocals", "female_vocals", "rap", "speech"])
+def test_each_kind_of_voice_is_one(voice: str) -> None:
+    nobody, somebody = (heard(AUDIOSET, **tags)[None] for tags in ({}, {voice: 0.3}))
+    assert voices(AUDIOSET, nobody) < 0 < voices(AUDIOSET, somebody)
+
+
+def test_a_voice_counts_by_its_share_of_the_track() -> None:
+    windows = [heard(AUDIOSET, singing=0.2), *[heard(AUDIOSET)] * 9]
+    assert 0 < voices(AUDIOSET, torch.stack(windows)) < voices(AUDIOSET, windows[0][None])
+    ohs = heard(AUDIOSET, choir=0.6, opera=0.3)[None]
+    assert voices(AUDIOSET, ohs) == voices(AUDIOSET, heard(AUDIOSET)[None])
+
+
+def test_what_hears_sounds_of_all_kinds_weighs_most() -> None:
+    """Values of a lone guitar that the tagger of songs hears a singer in, and of a quiet singer."""
+    assert with_voices(0.06, -1.1)[0] > 0.5
+    assert with_voices(0.82, 1.6)[0] < 0.2
+    for heard_so in (-3.0, 0.0, 3.0):
+        rising = [with_voices(before, heard_so)[0] for before in (0.0, 0.2, 0.8, 1.0)]
+        assert rising == sorted(rising)
+        assert 0 < rising[0] < rising[-1] < 1
+
+
+def test_the_slope_is_the_derivative() -> None:
+    for before in (0.1, 0.5, 0.9):
+        lower, upper = (with_voices(before + step, 0.3)[0] for step in (-1e-5, 1e-5))
+        assert with_voices(before, 0.3)[1] == pytest.approx((upper - lower) / 2e-5, rel=1e-4)
