@@ -158,7 +158,7 @@ def test_where_the_network_is_torn_the_usual_tempo_wins() -> None:
     strong = activations(quick[::2], 40).activations
     hats = activations(quick, 40, 1000, 0.9).activations
     evidence = BeatEvidence(np.maximum(strong, hats))
-    sure, half_sure = believing(evidence, 240.0, 8.0), believing(evidence, 120.0, 3.0)
+    sure, half_sure = believing(evidence, 240.0, 8.0), believing(evidence, 120.0, 5.0)
     assert sure.tempo is not None
     assert half_sure.tempo is not None
     torn = BeatEvidence(evidence.activations, np.maximum(sure.tempo, half_sure.tempo))
