@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 from fastapi import FastAPI
-from fastapi.middleware.cors import CORSMiddleware
 from fastapi.telemetry import TelemetryConfig
 
 from serve_app.api import errors, openapi
@@ -12,6 +11,7 @@ from serve_app.api.door.unknown import FIELDS as UNKNOWN_FIELDS
 from serve_app.api.door.unknown import HEADER as UNKNOWN_PARAMETERS
 from serve_app.api.door.unknown import parameters_of
 from serve_app.api.manners import HeadMiddleware, SlashMiddleware
+from serve_app.api.origins import OriginsMiddleware
 from serve_app.api.routes import (
     account,
     analysis,
@@ -125,7 +125,7 @@ def create_app(
     app.add_middleware(HeadMiddleware)
     if cors_origins:
         app.add_middleware(
-            CORSMiddleware,
+            OriginsMiddleware,
             allow_origins=cors_origins,
             allow_methods=("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"),
             allow_headers=SENT_HEADERS,

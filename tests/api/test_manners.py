@@ -117,6 +117,22 @@ async def test_pages_of_named_origins_may_call(api: Application, demo_audio: byt
     other = await client.options("/v1/bpm", **preflight("https://other.example"))
     assert other.status_code == 400
     assert "Access-Control-Allow-Origin" not in other.headers
+    assert (other.headers["Vary"], other.json()["error"]) == ("Origin", "bad_request")
+    assert other.json()["trace_id"] == other.headers["X-Trace-Id"]
+
+
+async def test_pages_are_told_which_part_of_a_call_is_refused(api: Application) -> None:
+    asked = preflight(PAGE)
+    asked["headers"] |= {
+        "Access-Control-Request-Method": "BREW",
+        "Access-Control-Request-Headers": "x-own",
+    }
+    answer = await client_of(api, [PAGE]).options("/v1/bpm", **asked)
+    assert (answer.status_code, answer.headers["Access-Control-Allow-Origin"]) == (400, PAGE)
+    assert answer.json()["message"] == "web pages may not call with this method, headers"
+    spotify = await client_of(api, ["*"]).options("/spotify/v1/search", **asked)
+    assert spotify.headers["Access-Control-Allow-Origin"] == "*"
+    assert spotify.json()["error"]["status"] == 400
 
 
 async def test_no_page_may_call_by_default(api: Application) -> None:
