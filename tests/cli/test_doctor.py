@@ -214,6 +214,30 @@ def test_every_primary_of_a_cluster_is_looked_at(
 
 
 @pytest.mark.redis
+@pytest.mark.parametrize("setting", ["AFA_REDIS_URL", "AFA_CACHE_URL"])
+def test_a_sentinel_is_no_ledger_and_no_cache(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, setting: str
+) -> None:
+    port = embedded_redis.free_port()
+    config = tmp_path / "sentinel.conf"
+    config.write_text(f"port {port}\nbind 127.0.0.1\nlogfile {tmp_path / 'log'}\n")
+    process = subprocess.Popen([embedded_redis.find_binary(), config, "--sentinel"])
+    try:
+        with Redis(port=port) as sentinel:
+            wait_for(sentinel.ping)
+        status, told = consult(monkeypatch, tmp_path, **{setting: f"redis://127.0.0.1:{port}"})
+        refused = runner.invoke(app, ["up", "--port", str(embedded_redis.free_port())])
+    finally:
+        process.kill()
+        process.wait()
+    role = {"AFA_REDIS_URL": "ledger", "AFA_CACHE_URL": "cache"}[setting]
+    assert f"{role:10} is a Redis Sentinel" in told
+    assert REST in told
+    assert (status, refused.exit_code) == (1, 1)
+    assert f"{setting}: is a Redis Sentinel; it has no data" in refused.output
+
+
+@pytest.mark.redis
 @pytest.mark.parametrize(("policy", "status"), [("noeviction", 1), ("allkeys-lru", 0)])
 def test_a_cache_that_fills_up_is_told(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, policy: str, status: int

@@ -38,7 +38,10 @@ AWAY = (
     "is it running, and are address and password right? In an address / # ? @ % of a password are "
     "written %2F %23 %3F %40 %25"
 )
-SLOTS = "begin AFA_REDIS_URL with redis+cluster:// in place of redis://"
+SLOTS = "begin the address with redis+cluster:// in place of redis://"
+SENTINEL = (
+    "it has no data: name the primary, by an address that leads to another where that is promoted"
+)
 NO_SCRIPTS = "afa works by scripts: ACL SETUSER NAME +@scripting"
 
 
@@ -105,7 +108,7 @@ def of_ledger(url: str, *, is_own: bool) -> Iterator[Finding]:
         yield Finding("ledger", "answers")
         script = store.script("now").text
         for server in servers("ledger", store, run):
-            look = partial(of_slots, server, is_cluster=store.is_cluster)
+            look = partial(of_mode, server, is_cluster=store.is_cluster)
             yield from attempt("ledger", look, AWAY)
             yield from attempt("ledger", partial(of_settings, server), AWAY)
             yield from attempt("ledger", partial(of_memory, server), AWAY)
@@ -123,6 +126,8 @@ def of_cache(url: str, ledger_url: str | None) -> Iterator[Finding]:
             return
         yield Finding("cache", "answers")
         for server in servers("cache", store, run):
+            look = partial(of_mode, server, is_cluster=store.is_cluster)
+            yield from attempt("cache", look, AWAY)
             yield from attempt("cache", partial(of_role, server, "AFA_CACHE_URL"), AWAY)
             if ledger_url is None or not is_same_server(url, ledger_url):
                 yield from attempt("cache", partial(of_eviction, server), AWAY)
@@ -146,22 +151,27 @@ def of_server(setting: str, url: str) -> Iterator[Finding]:
         except ServiceUnavailableError as error:
             yield fault(setting, no_answer(url, error), AWAY)
             return
-        if setting == "AFA_CACHE_URL":
+        found = [
+            finding
+            for server in servers(setting, store, run)
+            for finding in of_mode(server, is_cluster=store.is_cluster)
+        ]
+        yield from found
+        if found or setting == "AFA_CACHE_URL":
             return
         try:
             run(store.try_write())
         except ServiceUnavailableError as error:
             state = f"{place_of(url)} takes no writes ({error.__cause__})"
             yield fault(setting, state, "`afa doctor` says what to do")
-            return
-        for server in servers(setting, store, run):
-            yield from of_slots(server, is_cluster=store.is_cluster)
 
 
-def of_slots(server: Server, *, is_cluster: bool) -> Iterator[Finding]:
-    """Look at whether a node of a Redis Cluster was named as a server of its own."""
+def of_mode(server: Server, *, is_cluster: bool) -> Iterator[Finding]:
+    """Look at whether a Sentinel, or a node of a cluster, was named as a server of its own."""
     if not is_cluster and server.told("INFO", "cluster").get("cluster_enabled"):
         yield server.finding("is a Redis Cluster, or a node of one", SLOTS)
+    if "sentinel_masters" in server.told("INFO", "sentinel"):
+        yield server.finding("is a Redis Sentinel", SENTINEL)
 
 
 def no_answer(url: str, error: ServiceUnavailableError) -> str:
