@@ -477,6 +477,15 @@ async def early_lane_place_is_refused_by_the_record(s: Setting) -> None:
     assert (await claim(s)).attempt == 2
 
 
+async def a_clock_that_is_set_back_holds_up_no_job_that_waits(s: Setting) -> None:
+    await s.jobs.submit(new_job("j1"))
+    await s.after(-3_600_000)
+    held = await claim(s)
+    assert await s.jobs.finish(held, b"{}")
+    assert (await read(s, "j1")).state is JobState.COMPLETE
+    await s.audit()
+
+
 async def queue_limit_is_exact(s: Setting) -> None:
     await s.jobs.submit(new_job("j1"))
     await s.after(2_000)
@@ -985,6 +994,7 @@ JOBS_CASES = (
     bad_input_fails_at_once,
     retryable_errors_back_off,
     early_lane_place_is_refused_by_the_record,
+    a_clock_that_is_set_back_holds_up_no_job_that_waits,
     queue_limit_is_exact,
     run_limit_is_exact,
     records_live_as_long_as_assets,
