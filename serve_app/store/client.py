@@ -7,6 +7,7 @@ harmless when repeated; see this folder's README.
 
 import asyncio
 import re
+import resource
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -52,8 +53,8 @@ NO_ADDRESS = (
     "is redis://:PASSWORD@host:6379/0, with / # ? @ % of the password as %2F %23 %3F %40 %25"
 )
 
-MAX_CALLS = 256
-"""On their way to one role at a time."""
+MAX_CALLS = min(256, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
+"""On their way to one role at a time; each has a connection, which stays open after it."""
 
 ASKED_AT_ONCE = 64
 """Keys of one script: all other calls wait for it."""

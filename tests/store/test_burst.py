@@ -1,6 +1,8 @@
 """More calls at once than a role has connections wait for one, and are none of them refused."""
 
 import asyncio
+import subprocess
+import sys
 
 import pytest
 
@@ -17,3 +19,23 @@ async def test_a_burst_is_answered_whole(redis_server: LocalRedis) -> None:
     connected = await store.command("INFO", "clients")
     assert connected["connected_clients"] <= MAX_CALLS + 8
     await store.close()
+
+
+FEW_DESCRIPTORS = """
+import asyncio, os, resource, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128))
+from serve_app.store.client import connect
+
+async def main():
+    store = connect(sys.argv[1], timeout_s=30)
+    said = await asyncio.gather(*(store.command("PING") for _ in range(400)))
+    assert said == [True] * 400, said
+    os.close(os.open(os.devnull, os.O_RDONLY))
+    await store.close()
+
+asyncio.run(main())
+"""
+
+
+def test_a_burst_leaves_descriptors_for_files(redis_server: LocalRedis) -> None:
+    subprocess.run([sys.executable, "-c", FEW_DESCRIPTORS, redis_server.url], check=True)
