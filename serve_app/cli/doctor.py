@@ -1,6 +1,7 @@
 """`afa doctor`: what this machine and the storage of an installation offer, and what to mend."""
 
 import asyncio
+import difflib
 import os
 import sys
 from collections.abc import Iterator, Mapping
@@ -29,6 +30,9 @@ from serve_app.composition.files import (
 from serve_app.local import processes
 
 CLOSE_PORTS = "a firewall has to keep them from others, or start anew: `afa down`, then `afa up`"
+ALIKE = 0.85
+"""How like a setting a misspelt name is; Kubernetes' own, as `AFA_PORT`, are less so."""
+
 ASK_FOR_ONE = (
     "whoever reaches its ports runs code: start it anew with RAY_AUTH_MODE=token and RAY_AUTH_TOKEN"
 )
@@ -51,11 +55,21 @@ def doctor(config: ConfigOption = None) -> None:
         raise typer.Exit(1)
 
 
+def of_names() -> Iterator[Finding]:
+    """Look at whether a variable is all but a setting: what is misspelt does nothing."""
+    known = [f"AFA_{name.upper()}" for name in Settings.model_fields]
+    for name in sorted(os.environ):
+        meant = difflib.get_close_matches(name.upper(), known, n=1, cutoff=ALIKE)
+        if meant and name.upper() not in known:
+            yield fault("settings", f"{name} does nothing", f"is {meant[0]} meant?")
+
+
 def findings(settings: Settings, config: Path | None) -> Iterator[Finding]:
     """Look at everything; what is too broken to be looked at is told, and the rest looked at."""
     files = LocalFiles(settings.data_dir.absolute())
     yield Finding("python", sys.version.split()[0])
     for part, look in (
+        ("settings", of_names),
         ("device", partial(of_device, settings)),
         ("decoder", of_decoder),
         ("disk", partial(of_room, settings, files)),

@@ -213,6 +213,19 @@ def test_every_primary_of_a_cluster_is_looked_at(
     assert REST in told
 
 
+def test_a_setting_that_is_misspelt_is_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    misspelt = {"AFA_PLAYGROND": "off", "AFA_TRUSTED_PROXY": "[]"}
+    not_ours = {"AFA_PORT": "tcp://10.0.0.1:80", "AFA_SERVE_SVC_SERVICE_HOST": "10.0.0.1"}
+    status, told = consult(monkeypatch, tmp_path, **misspelt, **not_ours, afa_playground="off")
+    assert status == 1
+    assert re.findall(r"settings +(\S+) does nothing\n +(.*)", told) == [
+        ("AFA_PLAYGROND", "is AFA_PLAYGROUND meant?"),
+        ("AFA_TRUSTED_PROXY", "is AFA_TRUSTED_PROXIES meant?"),
+    ]
+
+
 @pytest.mark.redis
 @pytest.mark.parametrize("setting", ["AFA_REDIS_URL", "AFA_CACHE_URL"])
 def test_a_sentinel_is_no_ledger_and_no_cache(
