@@ -172,6 +172,13 @@ class Settings(BaseSettings):
                 raise ValueError("must be host:port, such as 127.0.0.1:8080")
         return written
 
+    @field_validator("public_url")
+    @classmethod
+    def _address(cls, written: str) -> str:
+        if re.fullmatch(r"https?://[^/?#\s]+[^?#\s]*", written) is None:
+            raise ValueError("must be an address, such as https://afa.example")
+        return written.rstrip("/")  # paths are put behind it
+
     def resolved_model_dir(self) -> Path:
         """Give the model folder with ``~`` expanded."""
         return self.model_dir.expanduser()

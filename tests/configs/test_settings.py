@@ -106,3 +106,14 @@ def test_the_address_of_the_metrics_has_a_host_and_a_port(
 def test_every_setting_stands_in_the_book(name: str) -> None:
     assert f"AFA_{name.upper()}" in PAGE
     assert Settings.model_fields[name].description
+
+
+def test_a_public_address_has_a_scheme_and_no_slash_at_its_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("AFA_PUBLIC_URL", "https://afa.example/music/")
+    assert Settings().public_url == "https://afa.example/music"
+    for wrong in ("afa.example", "ftp://afa.example", "https://", "https://afa.example?a=1"):
+        monkeypatch.setenv("AFA_PUBLIC_URL", wrong)
+        with pytest.raises(ValidationError, match=r"must be an address, such as https://"):
+            Settings()
