@@ -5,6 +5,7 @@ quick and needs none of it (decision 0033).
 """
 
 import asyncio
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -245,19 +246,21 @@ class Library:
         from serve_app.library.rows import location_term
         from serve_app.services.scan.landmarks import LandmarkIndex
         from serve_app.services.scan.naming import Naming
-        from serve_app.services.scan.places import SingleFile, absolute
+        from serve_app.services.scan.places import SingleFile, Trouble, absolute, listed
         from serve_app.services.scan.scan import Scan
 
         path = absolute(Path(path))
-        if not path.is_file():
-            raise AudioError(path, "unreadable", "is no file; `afa scan` takes folders")
+        if os.path.isdir(path):  # Path.is_dir fails on too long a name
+            raise AudioError(path, "unreadable", "is a folder; `afa scan` takes folders")
+        found = listed(path)
+        if isinstance(found, Trouble):
+            raise AudioError(path, "unreadable", found.message)
         engine = _Engine(analyzer)
         naming = Naming.open(self._files.catalog_dir, self._files.fingerprint_dir)
         landmarks = LandmarkIndex(self._files.fingerprint_dir)
         scan = Scan(self._stores, engine, naming, landmarks, lambda _location, _outcome: None)
-        place = SingleFile(path)
         with ThreadPoolExecutor(1) as pool:  # a notebook has an event loop of its own
-            pool.submit(asyncio.run, scan.run([(place, list(place.find()))])).result()
+            pool.submit(asyncio.run, scan.run([(SingleFile(path), [found])])).result()
         if engine.error is not None:
             raise engine.error
         if scan.report.has_failed:

@@ -13,6 +13,7 @@ Invariant: every sample that leaves here is finite and within ±`shared_rows.LOU
 
 import atexit
 import contextlib
+import errno
 import fcntl
 import functools
 import importlib.util
@@ -20,12 +21,14 @@ import json
 import mmap
 import os
 import socket
+import stat
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from io import FileIO
 from pathlib import Path
 
 from pipelines.audio.decode_answer import Answer, AudioClaims
@@ -87,6 +90,7 @@ class Decoder:
         Raises:
             AudioError: With a message for whoever sent the file.
             DecoderUnavailableError: The installation lacks PyAV or forbids processes.
+            OSError: It cannot be opened, or is no plain file.
         """
         capacity = int(limits.max_seconds * SAMPLE_RATE)
         with self._child(source, "whole", limits, capacity) as child:
@@ -152,7 +156,7 @@ class Decoder:
 
     def active_walls(self) -> dict[str, str]:
         """Name every wall and whether it stands: "on", or "off: " and the reason."""
-        with self._child(Path(os.devnull), "walls", DecodeLimits()) as child:
+        with self._child(SPAWNER, "walls", DecodeLimits()) as child:
             walls: dict[str, str] = json.loads(child.expect(b"I"))
         return walls
 
@@ -182,7 +186,7 @@ class Decoder:
                 except OSError as error:
                     raise DecoderUnavailableError(f"No memory or pipe is left: {error}.") from error
                 asked = {"task": task, **asdict(limits), "row_samples": rows.row_samples, **more}
-                audio = given.enter_context(source.open("rb", buffering=0))
+                audio = given.enter_context(_opened(source))
                 self._send(
                     json.dumps(asked).encode(), [audio.fileno(), output_end, samples, status_end]
                 )
@@ -249,6 +253,27 @@ class Decoder:
                 self._process.kill()
                 self._process.wait()
             self._process = None
+
+
+def _opened(source: Path) -> FileIO:
+    """Open a file to read it.
+
+    Raises:
+        OSError: It cannot be opened, no file can have its name, or it is no plain file: a pipe
+            would be waited for, and a device may never end.
+    """
+    try:
+        file = open(source, "rb", buffering=0, opener=_at_once)  # noqa: SIM115 - given away open
+    except ValueError as error:  # a zero byte, or what the file system's encoding lacks
+        raise OSError(errno.EINVAL, "no file can have this name", str(source)) from error
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError(errno.EINVAL, "not a plain file", str(source))
+    return file
+
+
+def _at_once(name: str, flags: int) -> int:
+    return os.open(name, flags | os.O_NONBLOCK)
 
 
 def _pipe(ours: contextlib.ExitStack, given: contextlib.ExitStack) -> tuple[int, int]:

@@ -1,6 +1,7 @@
 """`import afa` on real files with the real checkpoints."""
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -151,10 +152,13 @@ def test_many_files_give_what_each_gives_alone(
 ) -> None:
     bad = tmp_path / "bad.mp3"
     bad.write_bytes(b"nothing to hear")
-    outcomes = list(analyzer.stream([*clips, bad, tmp_path / "absent.wav"]))
+    os.mkfifo(tmp_path / "pipe.wav")
+    no_files = [tmp_path / name for name in ("absent.wav", "zero\0.wav", "\ud800.wav", "pipe.wav")]
+    outcomes = list(analyzer.stream([*clips, bad, *no_files]))
     tracks = {one.path: one for one in outcomes if isinstance(one, afa.Track)}
     errors = {one.path.name: one.code for one in outcomes if isinstance(one, afa.AudioError)}
-    assert errors == {"bad.mp3": "unprocessable_audio", "absent.wav": "unreadable"}
+    unreadable = {path.name: "unreadable" for path in no_files}
+    assert errors == {"bad.mp3": "unprocessable_audio", **unreadable}
     assert set(tracks) == set(clips)
     for clip in clips:
         alone = analyzer.analyze(clip)
@@ -317,6 +321,9 @@ def test_a_file_is_added_to_a_library_once_and_followed(
         for name, content, code in (
             ("a.mp3", b"no", "unprocessable_audio"),
             ("b", None, "unreadable"),
+            ("b" * 300, None, "unreadable"),
+            ("b\0", None, "unreadable"),
+            ("data", None, "unreadable"),
         ):
             if content is not None:
                 (tmp_path / name).write_bytes(content)

@@ -241,7 +241,8 @@ def _first_line(error: StoreError) -> str:
 
 
 def _leads_nowhere(path: Path) -> bool:
-    return path.is_symlink() and not path.exists()
+    # Not by Path's own methods, which fail on too long a name.
+    return os.path.islink(path) and not os.path.exists(path)
 
 
 def listed(path: Path) -> Found | Trouble:
@@ -253,6 +254,8 @@ def listed(path: Path) -> Found | Trouble:
     except UnicodeEncodeError:
         readable = location.encode(errors="replace").decode()
         return Trouble(readable, "the name is not UTF-8; rename the file")
+    except ValueError:
+        return Trouble(location.replace("\0", "\\0"), "no file has a zero byte in its name")
     except OSError as error:
         return Trouble(location, LEADS_NOWHERE if _leads_nowhere(path) else reason_of(error))
     if not stat.S_ISREG(status.st_mode):  # opening a pipe would wait for whoever writes into it

@@ -409,6 +409,20 @@ def test_missing_file_is_not_an_audio_error(decoder: Decoder, tmp_path: Path) ->
         decoder.decode(tmp_path / "absent", LIMITS)
 
 
+def test_what_is_no_plain_file_is_neither_waited_for_nor_read(
+    decoder: Decoder, tmp_path: Path
+) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(IsADirectoryError):
+        decoder.decode(tmp_path, LIMITS)
+    for source in (tmp_path / "pipe", Path("/dev/zero")):
+        with pytest.raises(OSError, match="not a plain file"):
+            decoder.decode(source, LIMITS)
+    for name in ("zero\0", "\ud800"):
+        with pytest.raises(OSError, match="no file can have this name"):
+            decoder.decode(tmp_path / name, LIMITS)
+
+
 def test_segments_are_cut_to_the_sample(decoder: Decoder, tmp_path: Path) -> None:
     ramp = np.linspace(-0.9, 0.9, RATE * 20, dtype=np.float32)[None].repeat(2, axis=0)
     source = encode(tmp_path / "a", ramp, "flac", "flac", sample_format="s16")

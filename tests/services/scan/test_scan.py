@@ -589,10 +589,12 @@ async def test_a_bad_file_is_a_line_with_its_path(setting: Setting, music: Path)
     (music / "empty.flac").touch()
     (music / "gone.ogg").symlink_to(music / "nowhere")
     os.mkfifo(music / "pipe.ogg")
-    report = await setting.scan(Folder(music), SingleFile(music / "absent.mp3"))
-    assert report.counts == {Outcome.ADDED: 2, Outcome.FAILED: 5}
+    absent = ("absent.mp3", "long" * 100, "zero\0.mp3")
+    report = await setting.scan(Folder(music), *(SingleFile(music / name) for name in absent))
+    assert report.counts == {Outcome.ADDED: 2, Outcome.FAILED: 7}
     told = {Path(trouble.location).name: trouble.message for trouble in report.troubles}
-    assert set(told) == {"bad.mp3", "empty.flac", "gone.ogg", "pipe.ogg", "absent.mp3"}
+    absent = ("absent.mp3", "long" * 100, "zero\\0.mp3")
+    assert set(told) == {"bad.mp3", "empty.flac", "gone.ogg", "pipe.ogg", *absent}
     assert all(told.values())
 
 
