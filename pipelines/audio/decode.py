@@ -18,6 +18,7 @@ import fcntl
 import functools
 import importlib.util
 import json
+import math
 import mmap
 import os
 import socket
@@ -56,16 +57,22 @@ class DecodeLimits:
         min_seconds: Shorter audio raises `AudioTooShortError`.
         max_channels: More raise `UndecodableAudioError`.
         address_space_bytes: Mappings of the child, code included (about 150 MB).
-        cpu_s: Processor time of the child.
-        wall_s: Wall clock of the child.
+        cpu_s: Processor time of the child; by default a 60th of ``max_seconds``, 30 at least. An
+            hour of Opus takes some 20.
+        wall_s: Wall clock of the child; by default twice that.
     """
 
     max_seconds: float = 900.0
     min_seconds: float = 1.0
     max_channels: int = 8
     address_space_bytes: int = 1 << 30
-    cpu_s: int = 30
-    wall_s: float = 60.0
+    cpu_s: int = 0
+    wall_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        cpu_s = self.cpu_s or max(30, math.ceil(self.max_seconds / 60))
+        object.__setattr__(self, "cpu_s", cpu_s)
+        object.__setattr__(self, "wall_s", self.wall_s or 2.0 * cpu_s)
 
 
 class Decoder:

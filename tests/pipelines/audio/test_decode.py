@@ -404,6 +404,15 @@ def test_processor_time_limit_ends_the_child(decoder: Decoder, ten_hours: Path) 
         decoder.decode(ten_hours, DecodeLimits(max_seconds=36_000, cpu_s=1))
 
 
+def test_longer_audio_may_take_longer_to_decode() -> None:
+    given = [
+        (limits.cpu_s, limits.wall_s)
+        for limits in map(DecodeLimits, (1.0, 900.0, 3600.0, 4 * 3600.0))
+    ]
+    assert given == [(30, 60), (30, 60), (60, 120), (240, 480)]
+    assert (DecodeLimits(3600.0, cpu_s=5).wall_s, DecodeLimits(wall_s=0.2).cpu_s) == (10, 30)
+
+
 def test_missing_file_is_not_an_audio_error(decoder: Decoder, tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         decoder.decode(tmp_path / "absent", LIMITS)
