@@ -100,8 +100,15 @@ def pull(
             fetched.mkdir()
             _convert(card, fetched, made, mirror, progress)
         _check(card, made)
+        before, now = _noted_digest(model_dir / card.model_id), _noted_digest(made)
         _replace(made, model_dir / card.model_id)
     progress(f"{card.model_id}: verified")
+    if before not in ("", now):
+        progress(
+            f"{card.model_id}: these are other weights than were here under this id. What they "
+            "hear does not go with what a library and caches hold of those before: give them "
+            f"another id, as {card.model_id}-2, and pull that"
+        )
 
 
 def verify(card: ModelCard, model_dir: Path) -> None:
@@ -205,6 +212,14 @@ def _write_manifest(card: ModelCard, made: Path, digest: str) -> None:
     files = {file.path: file.sha256 or file.git_sha1 for file in card.files}
     manifest = {"source": card.source, "files": files, "tensors_sha256": digest}
     (made / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n")
+
+
+def _noted_digest(folder: Path) -> str:
+    """Give the digest that was noted of a folder's tensors; "" where none was."""
+    try:
+        return str(json.loads((folder / MANIFEST).read_text())["tensors_sha256"])
+    except (OSError, ValueError, KeyError):
+        return ""
 
 
 def _check(card: ModelCard, folder: Path) -> dict[str, Tensor]:

@@ -163,6 +163,17 @@ def test_another_card_of_the_same_id_is_not_served_the_old_weights(
         load_tensors(make_card("training.pt"), tmp_path / "cache")
 
 
+def test_other_weights_under_the_same_id_are_told(make_card: MakeCard, tmp_path: Path) -> None:
+    lines: list[str] = []
+    pull(make_card("plain.pt"), tmp_path / "cache", progress=lines.append)
+    pull(make_card("training.pt", state_key="state"), tmp_path / "cache", progress=lines.append)
+    assert "other weights" not in "".join(lines)  # another file, the same weights
+    torch.save({**TENSORS, "b": torch.tensor(8)}, tmp_path / "source/plain.pt")
+    pull(make_card("plain.pt"), tmp_path / "cache", progress=lines.append)
+    assert "other weights than were here under this id" in lines[-1]
+    assert "another id, as thing-2" in lines[-1]
+
+
 def test_wrong_bytes_at_the_source_are_refused_and_leave_nothing(
     make_card: MakeCard, tmp_path: Path
 ) -> None:
