@@ -133,6 +133,25 @@ def test_music_that_is_not_there_is_told_before_work_begins(
     assert not work.exists()
 
 
+@pytest.mark.parametrize("network", ["key", "chords"])
+def test_a_folder_without_audio_is_told_before_anything_is_rendered(
+    network: str, tmp_path: Path
+) -> None:
+    (tmp_path / "notes.txt").write_text("no music")
+    options = ["--music", str(tmp_path), "--work", str(tmp_path / "work")]
+    result = CliRunner().invoke(app, ["train", network, *options])
+    assert result.exit_code == 1
+    assert result.output == f"afa: there is no audio in {tmp_path}\n"
+    assert not (tmp_path / "work").exists()
+
+
+def test_hearing_what_was_not_fetched_is_told(tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["train", "embedding", "hear", "--work", str(tmp_path)])
+    assert result.exit_code == 1
+    assert "run `afa train embedding fetch` first" in result.output
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("width", [20, 80, 200])
 def test_messages_are_not_broken_inside_a_command_or_a_path(
     description: Path, tmp_path: Path, width: int, monkeypatch: pytest.MonkeyPatch

@@ -13,7 +13,7 @@ from rich.progress import Progress
 
 from configs.tables import load_table
 from serve_app.cli.environment import console, fail, needing, told, writable
-from serve_app.cli.training.music import existing
+from serve_app.cli.training.music import with_audio
 
 if TYPE_CHECKING:
     from pipelines.training.cycle import CyclePlan, CycleRun
@@ -42,7 +42,7 @@ Threads = Annotated[int, typer.Option(min=1, help="Threads of training.")]
 Music = Annotated[
     list[str] | None,
     typer.Option(
-        callback=existing, help="Folder of recordings to learn from as well; may be repeated."
+        callback=with_audio, help="Folder of recordings to learn from as well; may be repeated."
     ),
 ]
 

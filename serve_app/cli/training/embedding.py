@@ -84,6 +84,9 @@ def _hear(plan: "EmbeddingPlan", card: ModelCard, work: Path, threads: int) -> N
     from pipelines.analysis.embedding import EmbeddingStep, load_trunks
     from pipelines.training.embedding.hear import Track, hear_package, tracks_of
 
+    for package in plan.packages:
+        if not (work / "packages" / package).is_dir():
+            fail(f"{package} is not in {work / 'packages'}; run `afa train embedding fetch` first")
     torch.set_num_threads(threads)
     model_dir = Settings().resolved_model_dir()
     with told(CheckpointError):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rich.progress import Progress
 
-from serve_app.cli.analysis.sources import STANDARD_INPUT, audio_files
+from serve_app.cli.analysis.sources import STANDARD_INPUT, audio_files, files_below
 from serve_app.cli.environment import console, fail
 from serve_app.services.scan.places import Trouble
 
@@ -20,6 +20,14 @@ def existing(sources: list[str] | None) -> list[str] | None:
     for source in sources or []:
         if source != STANDARD_INPUT and not glob.has_magic(source) and not Path(source).exists():
             fail(f"there is no folder {source}")
+    return sources
+
+
+def with_audio(sources: list[str] | None) -> list[str] | None:
+    """Refuse likewise a folder that holds no audio."""
+    for source in existing(sources) or []:
+        if Path(source).is_dir() and all(isinstance(one, Trouble) for one in files_below(source)):
+            fail(f"there is no audio in {source}")
     return sources
 
 
