@@ -7,6 +7,7 @@ further file is begun.
 
 import asyncio
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from itertools import takewhile
 from pathlib import Path
 from queue import Queue
@@ -29,6 +30,7 @@ AHEAD = 16
 BATCH_WINDOWS = 16
 
 R = TypeVar("R")
+Run = tuple[asyncio.AbstractEventLoop, asyncio.Task[None] | None]
 
 
 def stream(
@@ -42,11 +44,12 @@ def stream(
     done: Queue[tuple[Path, tuple[float, R] | Exception] | None] = Queue(AHEAD)
     is_over = Event()
     faults: list[BaseException] = []
+    runs: list[Run] = []
 
     def work() -> None:
         wanted = takewhile(lambda _path: not is_over.is_set(), paths)
         try:
-            asyncio.run(_run(step, device, wanted, done))
+            asyncio.run(_run(step, device, wanted, done, runs))
         except BaseException as fault:  # noqa: BLE001  raised again where the results are taken
             faults.append(fault)
         done.put(None)
@@ -63,6 +66,7 @@ def stream(
             yield path, outcome
     finally:
         is_over.set()
+        _cancel(runs)
         while worker.is_alive():
             done.get() if not done.empty() else worker.join(0.01)
     for fault in faults:
@@ -71,12 +75,22 @@ def stream(
         raise fault
 
 
+def _cancel(runs: list[Run]) -> None:
+    """End the analysis of what nobody waits for any longer."""
+    for loop, task in runs:
+        with suppress(RuntimeError):  # the loop has ended
+            if task is not None:
+                loop.call_soon_threadsafe(task.cancel)
+
+
 async def _run(
     step: Step[R],
     device: torch.device,
     paths: Iterator[Path],
     done: Queue[tuple[Path, tuple[float, R] | Exception] | None],
+    runs: list[Run],
 ) -> None:
+    runs.append((asyncio.get_running_loop(), asyncio.current_task()))
     batched = BatchedStep(step, device, BATCH_WINDOWS)
 
     def prepare(path: Path) -> tuple[float, Prepared]:

@@ -1,5 +1,6 @@
 """`import afa` on real files with the real checkpoints."""
 
+import asyncio
 import json
 import os
 import subprocess
@@ -8,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any
 
 import numpy as np
@@ -208,6 +210,26 @@ def test_files_are_begun_as_results_are_taken(
     ended = len(begun)
     time.sleep(0.3)
     assert len(begun) == ended
+
+
+def test_a_stream_that_is_left_does_not_wait_for_what_is_analysed(
+    analyzer: afa.Analyzer, clips: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_analysed = Event()
+
+    class Endless(streaming.BatchedStep[Any]):
+        async def complete(self, prepared: Any) -> Any:
+            is_analysed.set()
+            await asyncio.Event().wait()
+
+    monkeypatch.setattr(streaming, "BatchedStep", Endless)
+    results = analyzer.stream([tmp_path / "absent", clips[0]])
+    assert isinstance(next(results), afa.AudioError)
+    assert is_analysed.wait(60)
+    leaving = Thread(target=results.close, daemon=True)  # type: ignore[attr-defined]
+    leaving.start()
+    leaving.join(60)
+    assert not leaving.is_alive()
 
 
 def test_the_functions_share_one_analyzer(analyzer: afa.Analyzer, demo: afa.Track) -> None:
