@@ -10,7 +10,18 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from serve_app.cli.library.tag_values import Tag
+from serve_app.providers.tags.reader import read_tags
 
+_ID3_NAMES = {
+    "title": "TIT2",
+    "artist": "TPE1",
+    "album": "TALB",
+    "albumartist": "TPE2",
+    "composer": "TCOM",
+    "genre": "TCON",
+    "track": "TRCK",
+    "disc": "TPOS",
+}
 _OWN_ID3 = {
     Tag.ENERGY: "EnergyLevel",
     Tag.GAIN: "REPLAYGAIN_TRACK_GAIN",
@@ -125,7 +136,7 @@ def open_tags(path: Path) -> TaggedFile:
     if isinstance(file, MP4):
         return _Mp4File(file)
     if isinstance(file.tags, ID3):
-        return _Id3File(file, _ape_beside(path))
+        return _Id3File(file, _ape_beside(path), path)
     if isinstance(file.tags, VComment | APEv2):
         return _NamedFile(file, _VORBIS | (_OPUS if isinstance(file, OggOpus) else {}))
     if isinstance(file.tags, ASFTags):
@@ -153,8 +164,8 @@ def _joined(values: Iterable[str]) -> str | None:
 
 
 class _Id3File:
-    def __init__(self, file: Any, ape: Any) -> None:
-        self._file, self._ape = file, ape
+    def __init__(self, file: Any, ape: Any, path: Path) -> None:
+        self._file, self._ape, self._path = file, ape, path
 
     def has(self, tag: Tag) -> bool:
         return tag is not Tag.R128_GAIN
@@ -172,6 +183,8 @@ class _Id3File:
                 del self._file.tags[key]
             self._file.tags.add(frame)
         version = 3 if self._file.tags.version == _ID3V23 else 4
+        if not any(self._file.tags.getall(_ID3_NAMES[name]) for name in ("title", "artist")):
+            self._add_names("TYER" if version == 3 else "TDRC")
         repeated = [tag for tag in values if self._is_in_ape(tag)]
         with _told():
             self._file.save(v2_version=version, v23_sep=None)
@@ -179,6 +192,15 @@ class _Id3File:
                 self._ape[_VORBIS[tag]] = values[tag]
             if repeated:
                 self._ape.save()
+
+    def _add_names(self, year: str) -> None:
+        """Repeat RIFF's, AIFF's and APEv2's names: beside ID3, players do not look at those."""
+        from mutagen.id3 import Encoding, Frames
+
+        said = read_tags(self._path).fields
+        for name, frame in (_ID3_NAMES | {"year": year}).items():
+            if texts := said.get(name):
+                self._file.tags.add(Frames[frame](encoding=Encoding.UTF8, text=list(texts)))
 
     def _is_in_ape(self, tag: Tag) -> bool:
         return self._ape is not None and _VORBIS.get(tag, "") in self._ape

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 import mutagen
 import pytest
@@ -259,6 +260,50 @@ def test_an_ape_tag_beside_says_the_same(tmp_path: Path) -> None:
     assert id3["TIT2"].text == ["Kept"]
     path.write_bytes(path.read_bytes().replace(b"MP3GAIN_", b"MP3GAIN\xff"))
     assert changes_of(path, {Tag.GAIN: "-8.50 dB"}) == {}  # the damaged one says nothing
+
+
+def chunk(name: bytes, content: bytes, order: Literal["little", "big"]) -> bytes:
+    return name + len(content).to_bytes(4, order) + content + b"\0" * (len(content) % 2)
+
+
+def named_wav(path: Path) -> None:
+    """As ffmpeg, Audacity and recorders write names: into RIFF's list."""
+    texts = {b"INAM": "Títle", b"IART": "Ärtist", b"ICRD": "2003"}
+    info = b"".join(chunk(key, f"{text}\0".encode(), "little") for key, text in texts.items())
+    data = path.read_bytes() + chunk(b"LIST", b"INFO" + info, "little")
+    path.write_bytes(data[:4] + (len(data) - 8).to_bytes(4, "little") + data[8:])
+
+
+def named_aiff(path: Path) -> None:
+    data = path.read_bytes() + chunk(b"NAME", b"Title", "big") + chunk(b"AUTH", b"Artist", "big")
+    path.write_bytes(data[:4] + (len(data) - 8).to_bytes(4, "big") + data[8:])
+
+
+def named_mp3(path: Path) -> None:
+    ID3(path).delete(path)
+    tag = APEv2()
+    tag.update({"Title": "Títle", "Artist": "Ärtist", "Year": "2003"})
+    tag.save(path)
+
+
+@pytest.mark.parametrize(
+    ("kind", "named", "expected"),
+    [
+        ("wav", named_wav, ["Títle", "Ärtist", "2003"]),
+        ("aiff", named_aiff, ["Title", "Artist", None]),
+        ("mp3", named_mp3, ["Títle", "Ärtist", "2003"]),
+    ],
+)
+def test_an_id3_tag_without_names_repeats_those_beside_it(
+    kind: str, named: Callable[[Path], None], expected: list[str | None], tmp_path: Path
+) -> None:
+    path = titled(tmp_path / f"a.{kind}")
+    named(path)
+    write_tags(path, {Tag.BPM: "124"}, None, keep_time=False)
+    tags = mutagen.File(path).tags
+    found = [tags.get(frame) for frame in ("TIT2", "TPE1", "TDRC")]
+    assert [frame and str(frame) for frame in found] == expected
+    assert tags["TBPM"] == "124"
 
 
 def test_a_tempo_that_itunes_wrote_is_seen(tmp_path: Path) -> None:
