@@ -3,6 +3,7 @@
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from shlex import quote
 from typing import Annotated
 
 import typer
@@ -90,7 +91,9 @@ class Tagger:
         """Tag a file, or note what would change."""
         try:
             if of_file is None:
-                raise TaggingError(f"it is not in the library; run `afa scan {path}` first")
+                raise TaggingError(
+                    f"it is not in the library; run `afa scan {quote(str(path))}` first"
+                )
             values = values_of(of_file.features, self._wish)
             changes = changes_of(path, values)
             if changes and not self._dry_run:

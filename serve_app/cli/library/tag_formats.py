@@ -115,6 +115,8 @@ def open_tags(path: Path) -> TaggedFile:
     """
     import mutagen
     from mutagen._vorbis import VComment
+    from mutagen.aac import AAC
+    from mutagen.ac3 import AC3
     from mutagen.apev2 import APEv2
     from mutagen.asf import ASFTags
     from mutagen.id3 import ID3
@@ -126,8 +128,9 @@ def open_tags(path: Path) -> TaggedFile:
     path.open("rb").close()  # mutagen tells of no error of the system
     with _told():
         file = mutagen.File(path)
-        # FFmpeg takes the tag of the one for audio, and reads one of two kinds of the other's.
-        if file is None or isinstance(file, MonkeysAudio | TrueAudio):
+        # mutagen has no tags for the first two. FFmpeg takes the third's tag for audio, and reads
+        # one of two kinds of the fourth's.
+        if file is None or isinstance(file, AAC | AC3 | MonkeysAudio | TrueAudio):
             raise UnwritableTagsError(_OTHER_FORMAT)
         if file.tags is None:
             file.add_tags()  # some formats have none
