@@ -77,7 +77,7 @@ class Subsonic:
             password: Sent as a token, MD5 of it and a salt.
             plain: Send the password itself, to servers that know no tokens.
         """
-        self._url = url.rstrip("/")
+        self._url = url.rstrip("/").removesuffix("/rest")
         self._login = plain_login(user, password) if plain else token_login(user, password)
         self._http = httpx.Client(timeout=TIMEOUT_S, trust_env=False)
 
@@ -120,13 +120,15 @@ class Subsonic:
         except (ValueError, KeyError, TypeError, ValidationError) as error:
             raise SubsonicError(
                 f"{self._url} does not speak the Subsonic API (status {reply.status_code}); give "
-                "the address that a browser opens, without /rest"
+                "the address that a browser opens"
             ) from error
         if answer.status != "ok":
             advice = ""
             if answer.problem.code in TOKENS_REFUSED and "t" in self._login:
                 advice = "; if the server knows no tokens, add --plain-password"
-            raise SubsonicError(f"{self._url} refuses: {answer.problem.message}{advice}")
+            raise SubsonicError(
+                f"{self._url} refuses: {answer.problem.message.rstrip('.')}{advice}"
+            )
         return answer
 
 
