@@ -44,10 +44,10 @@ _ALTERNATION_BOUND = 2.0
 at the right level alternate by 17 % at most above 100 BPM."""
 _RELATIVES = (1.0, 1 / 3, 1 / 2, 2 / 3, 3 / 4, 4 / 3, 3 / 2, 2.0, 3.0)
 """Tempi of the grid's other levels, and of what triplets or dotted notes may stand for."""
-_GRID_WEIGHT, _BELIEF_WEIGHT = 0.2, 0.7
+_GRID_WEIGHT, _BELIEF_WEIGHT = 0.2, 0.6
 """Of the grid's likelihood per second and of the network's belief in its tempo. Real drums with
 quick hats explain a grid twice as fast as they are."""
-_USUAL_WEIGHT, _USUAL_BPM = 0.5, 90.0
+_USUAL_WEIGHT, _USUAL_BPM = 0.5, 95.0
 """Of how usual a tempo is. Chosen with the two above among 600 settings, of those that count
 metronomes right, with every set in view that ``afa bench accuracy`` measures on, and lo-fi."""
 _UNLIKELY = 4.0
