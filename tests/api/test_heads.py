@@ -122,7 +122,8 @@ async def test_what_follows_an_answer_and_is_no_head_does_not_keep_a_connection(
             for _ in range(8):
                 writer.write(rest)
                 await asyncio.sleep(0.1)
-        assert reader.at_eof()
+        # What is written to a closed connection may reset it before its end is read.
+        assert reader.at_eof() or isinstance(reader.exception(), ConnectionError)
 
 
 def test_it_is_what_uvicorn_takes_where_serve_names_none() -> None:
