@@ -42,7 +42,7 @@ class WindowSpec:
 def most_windows(device: torch.device) -> int:
     """Give how many windows a forward takes where nothing else is said.
 
-    On the CPU a third gains nothing, and more leave its caches (`docs/benchmarks.md`).
+    On the CPU a third gains nothing, and more leave its caches (`docs/benchmarks/cost.md`).
     """
     return 2 if device.type == "cpu" else 16
 
