@@ -13,8 +13,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from afa.track import ATTRIBUTES
-from pipelines.analysis.records import TrackFeatures
+from pipelines.analysis.records import ATTRIBUTES, TrackFeatures
 from pipelines.analysis.tonality.notes import MODES, PITCH_CLASSES
 from pipelines.audio.waveform import Waveform
 

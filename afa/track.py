@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from pipelines.analysis.records import TrackFeatures
+from pipelines.analysis.records import ATTRIBUTES, TrackFeatures
 from pipelines.analysis.tonality.notes import mode_name, pitch_class
 
 if TYPE_CHECKING:
@@ -17,15 +17,6 @@ if TYPE_CHECKING:
 Vector = NDArray[np.float32]
 Seconds = NDArray[np.float64]
 
-ATTRIBUTES = (
-    "energy",
-    "danceability",
-    "valence",
-    "acousticness",
-    "instrumentalness",
-    "speechiness",
-    "liveness",
-)
 SHOWN_TAGS = 8
 
 

@@ -11,6 +11,12 @@ UNKNOWN_KEY = -1
 EMBEDDING_DIMENSION = 768
 """Of every embedding; shorter ones are zero-padded, which keeps their geometry."""
 
+ATTRIBUTES = (
+    *("energy", "danceability", "valence", "acousticness"),
+    *("instrumentalness", "speechiness", "liveness"),
+)
+"""Of `TrackFeatures`, from 0 to 1, in the order in which they are shown."""
+
 
 @dataclass(frozen=True, slots=True)
 class Segment:

@@ -8,13 +8,10 @@ from typing import IO, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipelines.analysis.records import ATTRIBUTES
 from pipelines.analysis.tonality.notes import mode_name, pitch_class
 from serve_app.services.export.tracks import ExportTrack
 
-_ATTRIBUTES = (
-    *("energy", "danceability", "valence", "acousticness"),
-    *("instrumentalness", "speechiness", "liveness"),
-)
 _TEXT, _WHOLE, _REAL = pa.string(), pa.int64(), pa.float64()
 _SCHEMA = pa.schema(
     {
@@ -25,7 +22,7 @@ _SCHEMA = pa.schema(
         "time_signature": _WHOLE,
         **dict.fromkeys(("key", "mode", "camelot"), _TEXT),
         "loudness_lufs": _REAL,
-        **dict.fromkeys(_ATTRIBUTES, _WHOLE),
+        **dict.fromkeys(ATTRIBUTES, _WHOLE),
         **dict.fromkeys(("tags", "isrc", "mbid", "spotify_id"), _TEXT),
         **dict.fromkeys(("beats", "downbeats"), pa.list_(_REAL)),
     }
@@ -54,7 +51,7 @@ def row_of(track: ExportTrack) -> dict[str, Any]:
         "mode": mode_name(heard.mode),
         "camelot": heard.camelot or None,
         "loudness_lufs": round(heard.loudness_lufs, 2),
-        **{name: round(100 * getattr(heard, name)) for name in _ATTRIBUTES},
+        **{name: round(100 * getattr(heard, name)) for name in ATTRIBUTES},
         "tags": "; ".join(tag.tag for tag in heard.mood_tags if tag.score >= 0.1),
         "isrc": who.isrc,
         "mbid": who.mbid,
