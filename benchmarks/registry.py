@@ -38,6 +38,7 @@ MODULES = {
     "invariance": "benchmarks.gpu.invariance",
     "library": "benchmarks.lookup.library",
     "lookup": "benchmarks.lookup.hit",
+    "metronomes": "benchmarks.accuracy.metronomes",
     "overload": "benchmarks.overload.overload",
     "partial": "benchmarks.accuracy.partial",
     "restore": "benchmarks.lookup.restore",

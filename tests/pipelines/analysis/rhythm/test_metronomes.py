@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks.accuracy.metronomes import FIRST_S, metronome
 from configs.tables import load_table
 from models.checkpoints.cache import default_model_dir
 from models.checkpoints.cards import choose_cards, parse_cards
@@ -13,33 +14,7 @@ from pipelines.audio.waveform import SAMPLE_RATE, Waveform
 from pipelines.batching.steps import run_local
 
 SECONDS = 16.0
-HZ = {"woodblock": (820.0, 1240.0, 2710.0), "beep": (1000.0,)}
-DECAY_S = {"click": 0.002, "woodblock": 0.025}
 SOUNDS = ("click", "woodblock", "beep")
-
-
-def sound(name: str, *, is_accent: bool) -> np.ndarray:
-    t = np.arange(int(0.06 * SAMPLE_RATE)) / SAMPLE_RATE
-    if name == "click":
-        wave = np.random.default_rng(5).standard_normal(len(t))
-    else:
-        wave = sum(np.sin(2 * np.pi * f * (1.5 if is_accent else 1.0) * t) for f in HZ[name])
-    if name in DECAY_S:
-        wave = wave * np.exp(-t / DECAY_S[name])
-    else:
-        wave = wave * np.minimum(1, np.minimum(t, t[::-1]) / 0.002)
-    return wave / np.abs(wave).max() * (1.0 if is_accent else 0.6)
-
-
-def metronome(tempo: float, name: str, metre: int, noise_db: float = -np.inf) -> np.ndarray:
-    n = int(SECONDS * SAMPLE_RATE)
-    track = np.zeros(n + SAMPLE_RATE)
-    for i, beat in enumerate(np.arange(0.2, SECONDS, 60 / tempo)):
-        one = sound(name, is_accent=metre > 0 and i % metre == 0)
-        at = round(beat * SAMPLE_RATE)
-        track[at : at + len(one)] += one
-    track += 10 ** (noise_db / 20) * np.random.default_rng(0).standard_normal(len(track))
-    return (0.7 * track[:n]).astype(np.float32)
 
 
 @pytest.fixture(scope="module")
@@ -57,16 +32,16 @@ def heard(step: SpectralStep, samples: np.ndarray) -> SpectralResult:
 def test_a_metronome_has_its_tempo_and_its_beats(
     step: SpectralStep, name: str, tempo: float
 ) -> None:
-    found = heard(step, metronome(tempo, name, metre=0))
+    found = heard(step, metronome(tempo, name, 0, SECONDS))
     assert found.tempo == pytest.approx(tempo, rel=0.01)
-    beats = np.arange(0.2, SECONDS, 60 / tempo)
+    beats = np.arange(FIRST_S, SECONDS, 60 / tempo)
     assert np.median(np.abs(np.asarray(found.beats)[:, None] - beats).min(axis=1)) < 0.02
 
 
 @pytest.mark.parametrize("tempo", [60, 120, 150])
 def test_what_begins_with_a_beat_has_it(step: SpectralStep, tempo: float) -> None:
     for name in SOUNDS:
-        at_once = metronome(tempo, name, metre=0)[round(0.2 * SAMPLE_RATE) :]
+        at_once = metronome(tempo, name, 0, SECONDS)[round(FIRST_S * SAMPLE_RATE) :]
         assert heard(step, at_once).beats[0] < 0.07, name
 
 
@@ -76,14 +51,14 @@ def test_what_lies_at_the_ends_of_the_range_is_an_alternative_at_least(
     step: SpectralStep, tempo: float, metre: int
 ) -> None:
     for name in SOUNDS:
-        found = heard(step, metronome(tempo, name, metre))
+        found = heard(step, metronome(tempo, name, metre, SECONDS))
         told = [found.tempo, *(other.tempo for other in found.tempo_alternatives)]
         assert min(abs(t / tempo - 1) for t in told) < 0.01, (name, told)
 
 
 @pytest.mark.parametrize("name", SOUNDS)
 def test_without_accents_there_are_four_beats_in_a_bar(step: SpectralStep, name: str) -> None:
-    found = heard(step, metronome(100, name, metre=0))
+    found = heard(step, metronome(100, name, 0, SECONDS))
     assert found.time_signature == 4
 
 
@@ -91,9 +66,9 @@ def test_without_accents_there_are_four_beats_in_a_bar(step: SpectralStep, name:
 @pytest.mark.parametrize("tempo", [90, 132])
 def test_the_louder_clicks_begin_the_bars(step: SpectralStep, tempo: float, metre: int) -> None:
     for name in SOUNDS:
-        found = heard(step, metronome(tempo, name, metre))
+        found = heard(step, metronome(tempo, name, metre, SECONDS))
         assert found.time_signature == metre, name
-        accents = np.arange(0.2, SECONDS - 0.1, metre * 60 / tempo)
+        accents = np.arange(FIRST_S, SECONDS - 0.1, metre * 60 / tempo)
         np.testing.assert_allclose(found.downbeats, accents, atol=0.04)
 
 
