@@ -49,6 +49,8 @@ from serve_app.services.scan.scan import Engine, Scan, found_in, gone_from, with
 
 STOPPED = "stopped; what is done is kept, and the same command goes on from there"
 
+LOOK_EVERY_S = 10.0
+
 NO_NEWS = {Outcome.UNCHANGED, Outcome.FAILED}
 """What a file may be from one look to the next; whoever watches was told of it before."""
 
@@ -62,8 +64,9 @@ def scan(
     ],
     watch: Annotated[bool, typer.Option("--watch", help="Stay, and follow what changes.")] = False,
     every: Annotated[
-        float, typer.Option(min=1, help="Seconds between two looks of --watch.")
-    ] = 10.0,
+        float | None,
+        typer.Option(min=1, help="Seconds between two looks of --watch; 10 when not given."),
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Tell what would be done; change nothing.")
     ] = False,
@@ -74,7 +77,7 @@ def scan(
         int, typer.Option(min=1, help="Processes that analyse, without a service.")
     ] = 2,
     partial: Annotated[
-        bool, typer.Option("--partial", help="Mood and embedding from 3 x 10 s of each track.")
+        bool, typer.Option("--partial", help="Mood and embedding from 3 x 10 s, without a service.")
     ] = False,
     again: Annotated[
         bool, typer.Option("--again", help="Analyse what is known, too: after a swap of models.")
@@ -95,8 +98,11 @@ def scan(
     and even a crash keep what is done. A file that cannot be taken up, or a folder without audio,
     is a line with its path, and the exit status is 1.
     """
+    if every is not None and not watch:
+        fail("--every is the time between two looks of --watch; add --watch")
     if watch and forget:
         fail("--forget is for one scan: while one watches, a disk may go away and come back")
+    every_s = LOOK_EVERY_S if every is None else every
     profile_of(config)  # a wrong one is told once, not by each worker
     settings = Settings()
     files = LocalFiles(settings.data_dir.absolute())
@@ -110,7 +116,8 @@ def scan(
     if dry_run:
         foretell(library, listed(places), forget=forget)
         return
-    is_served = running_session(files) is not None and not here
+    is_own = here or partial or config is not None
+    is_served = not is_own and running_session(files) is not None
     with told(FingerprintIndexError):
         naming = Naming.open(files.catalog_dir, files.fingerprint_dir)
         landmarks = LandmarkIndex(files.fingerprint_dir)
@@ -134,9 +141,9 @@ def scan(
             found = listed(places)
             report = await session.look(engine_of_run, found)
             while watch:
-                await asyncio.sleep(every)
+                await asyncio.sleep(every_s)
                 before, found = found, listed(places)
-                unfinished = being_written(found, before, every)
+                unfinished = being_written(found, before, every_s)
                 report = await session.look(engine_of_run, found, unfinished, is_quiet=True)
         return report
 

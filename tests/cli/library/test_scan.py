@@ -73,7 +73,22 @@ def test_what_cannot_be_meant_is_told_in_a_line(data_dir: Path, tmp_path: Path) 
     wrong = runner.invoke(app, ["scan", str(tmp_path / "music"), "--config", "no.yaml"])
     assert (wrong.exit_code, "no.yaml" in wrong.stderr) == (1, True)
     assert "memory" not in wrong.stderr
+    alone = runner.invoke(app, ["scan", str(tmp_path / "music"), "--every", "60"])
+    assert (alone.exit_code, "add --watch" in alone.stderr) == (1, True)
     assert tracks(data_dir) == []
+
+
+@pytest.mark.parametrize(
+    "own", [["--here"], ["--partial"], ["--config", "configs/serve.local.yaml"]]
+)
+def test_what_the_service_does_not_do_is_done_here_though_one_runs(
+    data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: list[str]
+) -> None:
+    song(tmp_path / "music", 120)
+    monkeypatch.setattr("serve_app.cli.library.scan.running_session", lambda _: {})
+    monkeypatch.setattr("serve_app.cli.library.scan.WorkersEngine", Simulated)
+    done = runner.invoke(app, ["scan", str(tmp_path / "music"), *own])
+    assert (done.exit_code, "1 added" in done.stdout) == (0, True), done.output
 
 
 def test_a_folder_without_audio_is_told_and_changes_nothing(
