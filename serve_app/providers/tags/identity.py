@@ -18,9 +18,10 @@ from serve_app.providers.tags.reader import Tags
 
 TAGS, FILE_NAME = "tags", "file name"
 
-# Picard's names of the recording's id in each format; ``ufid`` is ID3's own frame for it.
+# Picard's names of the recording's id in each format; ``ufid`` is ID3's own frame for it, which
+# Picard and beets rewrite: a text beside it may be of before.
 _ID_TAGS = {
-    Platform.MBID: ("musicbrainztrackid", "musicbrainzrecordingid", "ufid"),
+    Platform.MBID: ("ufid", "musicbrainztrackid", "musicbrainzrecordingid"),
     Platform.ISRC: ("isrc",),
     Platform.SPOTIFY: ("spotifytrackid", "spotifyid", "spotifytrackuri", "spotify"),
     Platform.APPLE: ("itunestrackid", "appletrackid", "appleid"),

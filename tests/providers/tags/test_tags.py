@@ -147,6 +147,14 @@ def test_ids_that_are_none_are_left_out(fields: dict[str, str]) -> None:
     assert named(**fields).track_gain_db is None
 
 
+def test_the_frame_of_musicbrainz_counts_before_a_text_that_others_left(tmp_path: Path) -> None:
+    path = tagged_id3(tmp_path / "a.mp3")
+    tags = ID3(path)
+    tags.add(TXXX(encoding=3, desc="MUSICBRAINZ_TRACKID", text=MBID.replace("b", "c")))
+    tags.save()
+    assert identity_of(read_tags(path), path).identity.mbid == MBID
+
+
 def test_utf8_that_was_labelled_latin1_is_read_as_meant(tmp_path: Path) -> None:
     path = tagged_id3(tmp_path / "a.mp3")
     raw = path.read_bytes()
