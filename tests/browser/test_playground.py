@@ -417,6 +417,29 @@ def test_an_absent_service_is_told_and_tried_again_but_not_for_a_file_that_is_go
     expect(page.locator("#offline")).to_be_hidden()
 
 
+def test_a_reload_keeps_what_was_sent_and_asks_about_the_rest(page: Page, tmp_path: Path) -> None:
+    names = [f"{name}.mp3" for name in ("one", "two", "unsent")]
+    for name in names:
+        (tmp_path / name).write_bytes(DEMO.read_bytes())
+    page.set_input_files("#files", [str(tmp_path / name) for name in names[:2]])
+    title = page.locator("#tracks-title")
+    expect(title).to_have_text("2 tracks, 2 analysed", timeout=ANALYSED_MS)
+    page.route("**/v1/audio-features/upload?*", lambda _: None)
+    page.set_input_files("#files", str(tmp_path / names[2]))
+    page.get_by_role("button", name="one.mp3").click()  # without a gesture no browser asks
+    asked: list[str] = []
+    page.on("dialog", lambda dialog: (asked.append(dialog.type), dialog.accept()))
+    page.reload()
+    assert asked == ["beforeunload"]
+    expect(title).to_have_text("2 tracks, 2 analysed", timeout=ANALYSED_MS)
+    shown = page.locator("#tracks tbody button").all_inner_texts()
+    assert shown == names[:2]
+    expect(page.locator(".tiles")).to_be_visible()
+    page.goto(page.url.partition("#")[0])
+    expect(page.locator(".tiles")).to_be_visible()
+    assert asked == ["beforeunload"]
+
+
 def drop_from_disk(page: Page, *paths: Path) -> None:
     devtools = page.context.new_cdp_session(page)
     data = {"items": [], "files": [str(path) for path in paths], "dragOperationsMask": 1}

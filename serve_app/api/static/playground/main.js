@@ -4,7 +4,7 @@ import { $ } from "/playground/dom.js";
 import { Refusal, account, forgetKey, key, mine, page, setKey, takeKey } from "/playground/api.js";
 import { wireSources } from "/playground/sources.js";
 import { library } from "/playground/library.js";
-import { addKnown, idOf, onChange, tracks } from "/playground/tracks.js";
+import { addKnown, hasUnsent, idOf, onChange, restore, tracks } from "/playground/tracks.js";
 import { report } from "/playground/report.js";
 import { table } from "/playground/table.js";
 
@@ -82,7 +82,7 @@ async function turnTo(fragment) {
     open(addKnown(known[1]));
     scrollTo(0, 0);
     $("report").focus({ preventScroll: true });
-  }
+  } else if (!isLibrary && !opened && tracks.length) open(tracks[0]);
   if (!isLibrary) return;
   shelf ??= library($("library"), (id) => (location.hash = id));
   await shelf.load();
@@ -105,10 +105,12 @@ addEventListener("hashchange", () => {
   if (takeKey() || !mine) enter();
   else turnTo(location.hash);
 });
+addEventListener("beforeunload", (event) => hasUnsent() && event.preventDefault());
 wireSources((brought) => {
   if (location.hash === LIBRARY) history.pushState(null, "", location.pathname);
   turnTo("");
   open(brought[0]);
 });
 takeKey();
+restore();
 enter();

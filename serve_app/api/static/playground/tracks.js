@@ -3,6 +3,7 @@
 import { Refusal, analysis, entered, follow, key, submitFile, submitUrl } from "/playground/api.js";
 
 const AT_ONCE = 3;
+const KEPT = "afa-tracks"; // names and jobs of this tab
 const RUNNING = { queued: "in line for a worker", running: "" }; // what a job says before its end
 
 export const tracks = [];
@@ -12,7 +13,18 @@ let running = 0;
 
 /** Be told whenever a track changes. */
 export const onChange = (listener) => listeners.push(listener);
-const changed = (track) => listeners.forEach((listener) => listener(track));
+
+function changed(track) {
+  const kept = tracks.filter((one) => one.jobId && one.fault?.status !== 404);
+  sessionStorage.setItem(KEPT, JSON.stringify(kept.map(({ name, jobId }) => [name, jobId])));
+  listeners.forEach((listener) => listener(track));
+}
+
+/** Bring back what this tab had sent before it was loaded anew. */
+export const restore = () => JSON.parse(sessionStorage.getItem(KEPT) ?? "[]").forEach(([name, jobId]) => add(name, { jobId }));
+
+/** Whether the service lacks something that was brought. */
+export const hasUnsent = () => tracks.some((track) => ["waiting", "sending"].includes(track.state) && !idOf(track));
 
 /** Take files in; gives their tracks. */
 export const addFiles = (files) => [...files].map((file) => add(file.name, { file }));
