@@ -46,8 +46,10 @@ class FileOf:
                 )
             gone = {self.file.location, *self.replaces}
             kept = tuple(file for file in track.files if file.location not in gone)
-            identity, sources = _added(track, self.named)
-            if not self.is_another:
+            is_guess = FILE_NAME == self.named.sources.get("title") != track.sources.get("title")
+            if self.is_another or (kept and is_guess):
+                identity, sources = _added(track, self.named)
+            else:
                 identity, sources = _renamed(track, self.named)
             return replace(
                 track,
@@ -114,7 +116,13 @@ def now() -> datetime:
 
 
 def _added(track: LibraryTrack, named: TaggedIdentity) -> tuple[TrackIdentity, Mapping[str, str]]:
-    identity = track.identity.filled_from(named.identity)
+    """Take what is unknown, and from tags also what the name of another file had said."""
+    tagged = {
+        name: getattr(named.identity, name)
+        for name, source in named.sources.items()
+        if source == TAGS and track.sources.get(name) == FILE_NAME
+    }
+    identity = replace(track.identity, **tagged).filled_from(named.identity)
     new = {
         name: source
         for name, source in named.sources.items()

@@ -275,6 +275,25 @@ async def test_moves_copies_and_tags_are_followed(setting: Setting, music: Path)
     assert setting.library.named("Nina", "First, renamed", [OPERATOR])[0].track_id == track_id
 
 
+async def test_tags_of_one_copy_name_the_track_whatever_another_is_called(
+    setting: Setting, tmp_path: Path
+) -> None:
+    copy = write(tmp_path / "music" / "a copy.mp3", 1)
+    write(tmp_path / "music" / "b.mp3", 1, artist="Nina", title="First")
+    await setting.scan(SingleFile(copy))
+    assert (await setting.scan(Folder(tmp_path / "music"))).counts[Outcome.JOINED] == 1
+    named = setting.titled("First")
+    assert named.identity.artist == "Nina"
+    copy.rename(tmp_path / "music" / "moved.mp3")
+    assert (await setting.scan(Folder(tmp_path / "music"))).counts[Outcome.FOLLOWED] == 1
+    assert setting.titled("First").identity == named.identity
+    (tmp_path / "music" / "b.mp3").unlink()
+    await setting.scan(Folder(tmp_path / "music"), forget=True)
+    (tmp_path / "music" / "moved.mp3").rename(copy)
+    await setting.scan(Folder(tmp_path / "music"))
+    assert setting.titled("a copy").identity.artist == ""
+
+
 async def test_files_that_change_names_with_each_other_keep_their_tracks(
     setting: Setting, tmp_path: Path
 ) -> None:
