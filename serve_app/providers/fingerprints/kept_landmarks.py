@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from models.fingerprint.landmarks import N_FFT, SAMPLE_RATE, Fingerprint
-from serve_app.providers.fingerprints.mapped import map_array
+from serve_app.providers.fingerprints.mapped import map_array, new_array, save_array
 
 BLOCK_FRAMES = 256
 STEPS_PER_BIN = 128
@@ -80,14 +80,12 @@ class KeptLandmarks:
 def write_landmarks(folder: Path, n_landmarks: int, parts: Iterable[LandmarkBlocks]) -> None:
     """Write so many landmarks, part by part in the order of the timeline."""
     starts = [np.zeros(1, np.int64)]
-    frames = np.lib.format.open_memmap(
-        folder / "landmark_frames.npy", "w+", np.uint8, (n_landmarks,)
-    )
-    bins = np.lib.format.open_memmap(folder / "landmark_bins.npy", "w+", np.uint16, (n_landmarks,))
+    frames = new_array(folder / "landmark_frames.npy", np.uint8, n_landmarks)
+    bins = new_array(folder / "landmark_bins.npy", np.uint16, n_landmarks)
     place = 0
     for part in parts:
         mine = slice(place, place + len(part.frames))
         frames[mine], bins[mine] = part.frames, part.bins
         starts.append(place + np.cumsum(part.counts))
         place = mine.stop
-    np.save(folder / "block_starts.npy", np.concatenate(starts).astype(np.uint32))
+    save_array(folder / "block_starts.npy", np.concatenate(starts).astype(np.uint32))

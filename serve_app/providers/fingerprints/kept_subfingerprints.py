@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from models.fingerprint.coarse import coarsen, count
-from serve_app.providers.fingerprints.mapped import map_array
+from serve_app.providers.fingerprints.mapped import map_array, new_array, save_array
 
 
 class KeptSubfingerprints:
@@ -42,7 +42,7 @@ class KeptSubfingerprints:
 def write_subfingerprints(folder: Path, tracks: Sequence[NDArray[np.uint64]]) -> None:
     """Write those of tracks, in order."""
     lengths = np.array([len(rows) for rows in tracks], np.int64)
-    np.save(folder / "subfingerprint_starts.npy", _starts(lengths))
+    save_array(folder / "subfingerprint_starts.npy", _starts(lengths))
     _write(folder / "subfingerprints.npy", tracks, lengths)
     _write(folder / "coarse_subfingerprints.npy", map(coarsen, tracks), count(lengths))
 
@@ -54,6 +54,6 @@ def _starts(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
 
 def _write(path: Path, tracks: Iterable[NDArray[np.uint64]], lengths: NDArray[np.int64]) -> None:
     starts = _starts(lengths)
-    kept = np.lib.format.open_memmap(path, "w+", np.uint64, (int(starts[-1]),))
+    kept = new_array(path, np.uint64, int(starts[-1]))
     for rows, start in zip(tracks, starts, strict=False):
         kept[start : start + len(rows)] = rows

@@ -1,13 +1,15 @@
-"""An array of a file, memory-mapped for reading."""
+"""Arrays in files: written whole, filled part by part, and memory-mapped for reading."""
 
 import mmap
+import os
 import re
 import struct
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 _PREAMBLE = struct.Struct("<8sH")
 """Magic, version, and the length of the header that follows."""
@@ -30,3 +32,26 @@ def map_array(folder: Path, name: str) -> tuple[NDArray[Any], mmap.mmap]:
             raise ValueError(f"{file.name}: the header of an array is expected")
         pages = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         return np.frombuffer(pages, described[1].decode(), offset=file.tell()), pages
+
+
+def save_array(path: Path, array: ArrayLike) -> None:
+    """Write an array, with the system's own words where that fails, which NumPy withholds.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    content = BytesIO()
+    np.save(content, array)
+    path.write_bytes(content.getbuffer())
+
+
+def new_array(path: Path, kind: DTypeLike, length: int) -> NDArray[Any]:
+    """Make an array to be filled; its room is taken now, else a full disk kills who fills it.
+
+    Raises:
+        OSError: There is no room.
+    """
+    array = np.lib.format.open_memmap(path, "w+", np.dtype(kind), (length,))
+    with path.open("r+b") as file:
+        os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
+    return array

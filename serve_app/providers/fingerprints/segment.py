@@ -31,7 +31,7 @@ from serve_app.providers.fingerprints.kept_subfingerprints import (
     KeptSubfingerprints,
     write_subfingerprints,
 )
-from serve_app.providers.fingerprints.mapped import map_array
+from serve_app.providers.fingerprints.mapped import map_array, save_array
 
 SHARD_BITS = 4
 N_SHARDS = 1 << SHARD_BITS
@@ -180,13 +180,13 @@ def write_segment(
         bucket = (hashes >> np.uint32(tag_bits)) & np.uint32((1 << bucket_bits) - 1)
         edges = np.searchsorted(bucket, np.arange((1 << bucket_bits) + 1, dtype=np.uint32))
         tags = (hashes & np.uint32((1 << tag_bits) - 1)).astype(tag_type)
-        np.save(folder / f"starts-{s:02}.npy", edges.astype(np.uint32))
-        np.save(folder / f"tags-{s:02}.npy", tags)
-        np.save(folder / f"positions-{s:02}.npy", positions[order].astype(np.uint32))
+        save_array(folder / f"starts-{s:02}.npy", edges.astype(np.uint32))
+        save_array(folder / f"tags-{s:02}.npy", tags)
+        save_array(folder / f"positions-{s:02}.npy", positions[order].astype(np.uint32))
     write_landmarks(folder, n_landmarks, landmarks)
     write_subfingerprints(folder, subfingerprints)
-    np.save(folder / "track_starts.npy", track_starts.astype(np.int64))
-    np.save(folder / "n_frames.npy", np.int64(n_frames))
+    save_array(folder / "track_starts.npy", track_starts.astype(np.int64))
+    save_array(folder / "n_frames.npy", np.int64(n_frames))
     (folder / "tracks.json").write_text(json.dumps(list(keys)), "utf-8")
 
 
