@@ -102,15 +102,22 @@ class View:
     """Reads and fills one file. Safe to share between threads and processes."""
 
     def __init__(self, path: Path) -> None:
-        """Open the file; it is made when it is not there."""
+        """Open the file; it is made when it is not there.
+
+        Raises:
+            OSError: It cannot be opened or made.
+        """
         path.parent.mkdir(parents=True, exist_ok=True)
         self._path = path
         self._threads = threading.local()
         self._opened: list[sqlite3.Connection] = []
         weakref.finalize(self, _close, self._opened).atexit = False
-        connection = self._connection()
-        connection.execute("PRAGMA journal_mode=WAL")
-        connection.executescript(_TABLES)
+        try:
+            connection = self._connection()
+            connection.execute("PRAGMA journal_mode=WAL")
+            connection.executescript(_TABLES)
+        except sqlite3.OperationalError as error:  # of a read-only or a full disk, above all
+            raise OSError(f"{path}: {error}; the library's view has to be writable") from error
 
     def close(self) -> None:
         """Close the connections of all threads."""

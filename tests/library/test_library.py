@@ -275,6 +275,11 @@ def test_a_view_that_nobody_has_any_more_closes_its_connections(tmp_path: Path) 
         connection.execute("SELECT 1")
 
 
+def test_a_view_that_cannot_be_opened_is_told_by_its_path(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match=f"{tmp_path}: .*writable"):
+        View(tmp_path)
+
+
 def test_others_write_while_a_view_is_filled_and_what_is_filled_stays(
     opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
