@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 import mutagen
 import pytest
 from mutagen.id3 import APIC, ID3, TIT2, TKEY, TXXX, Encoding
-from playwright.sync_api import Page, Request, expect
+from playwright.sync_api import Page, Request, Route, expect
 
 from pipelines.audio.decode import DecodeLimits, digest_packets
 from serve_app.library.track import LibraryTrack
@@ -131,6 +131,18 @@ def test_files_of_a_dropped_folder_are_told_where_they_lie(
     entry = ElementTree.parse(download.value.path()).find("COLLECTION/TRACK")  # noqa: S314
     assert entry is not None
     assert entry.get("Location") == f"file://localhost{above}/disc%201/demo.mp3"
+
+
+@pytest.mark.usefixtures("shelf")
+def test_a_track_without_a_beat_has_no_tempo_in_the_library(page: Page) -> None:
+    def without_beats(route: Route) -> None:
+        answer = route.fetch()
+        listed = answer.json()
+        route.fulfill(json=listed | {"items": [one | {"tempo": 0.0} for one in listed["items"]]})
+
+    page.route("**/v1/library?*", without_beats)
+    page.get_by_role("link", name="Library").click()
+    expect(page.locator("#library tbody td:nth-child(2)")).to_have_text([""] * len(SHELF))
 
 
 @pytest.mark.usefixtures("shelf")

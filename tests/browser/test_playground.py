@@ -55,6 +55,12 @@ RENDER_CLICKS = """async ([jobId, seconds, factor]) => {
 
 
 ENDINGS = """async () => (await import("/playground/dropped.js")).ENDINGS"""
+TABLE = """async (tempi) => {
+  const { table } = await import("/playground/table.js");
+  const place = document.createElement("section");
+  table(place, tempi.map((tempo, id) => ({ id, name: "a", result: { tempo, mood_tags: [] } })), null, () => {});
+  return [...place.querySelectorAll("td:nth-child(2)")].map((cell) => cell.textContent);
+}"""
 PICTURES = """() => [...document.querySelectorAll("canvas")].map((one) => one.toDataURL())"""
 PAINTED_ANEW = f"(before) => ({PICTURES})().every((picture, at) => picture !== before[at])"
 STYLE_OF = "(one, style) => getComputedStyle(one).getPropertyValue(style)"
@@ -434,10 +440,16 @@ def test_a_reload_keeps_what_was_sent_and_asks_about_the_rest(page: Page, tmp_pa
     expect(title).to_have_text("2 tracks, 2 analysed", timeout=ANALYSED_MS)
     shown = page.locator("#tracks tbody button").all_inner_texts()
     assert shown == names[:2]
+    page.get_by_role("link", name="afa", exact=True).click()
     expect(page.locator(".tiles")).to_be_visible()
-    page.goto(page.url.partition("#")[0])
-    expect(page.locator(".tiles")).to_be_visible()
+    page.get_by_role("button", name="Clear").click()
+    expect(page.locator("#empty")).to_be_visible()
+    assert page.locator("#tracks tbody button").count() == 0
     assert asked == ["beforeunload"]
+
+
+def test_a_track_without_a_beat_has_no_tempo_in_the_table(page: Page) -> None:
+    assert page.evaluate(TABLE, [0, 90.04]) == ["", "90.0"]
 
 
 def drop_from_disk(page: Page, *paths: Path) -> None:

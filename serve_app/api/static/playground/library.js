@@ -99,7 +99,7 @@ export function library(place, open) {
     const cell = (value) => make("td", { class: "number" }, value ?? "");
     return make("tr", { onpointerenter: () => plan.mark(track.id), onfocusin: () => plan.mark(track.id) },
       make("td", {}, track.analysed_at ? make("button", { type: "button", onclick: () => open(track.id) }, name) : [name, make("span", { class: "dim" }, " not analysed yet")]),
-      cell(track.tempo?.toFixed(1)), cell(track.camelot && `${keySign(track)} · ${track.camelot}`), cell(track.energy), cell(track.duration_s && clock(track.duration_s)),
+      cell(track.tempo ? track.tempo.toFixed(1) : ""), cell(track.camelot && `${keySign(track)} · ${track.camelot}`), cell(track.energy), cell(track.duration_s && clock(track.duration_s)),
       make("td", {}, track.tags.join(", ")), cell(track.added_at?.slice(0, 10)));
   }
 

@@ -4,12 +4,13 @@ import { clock, make, signed } from "/playground/dom.js";
 import { saveCsv } from "/playground/downloads.js";
 import { rekordboxForm } from "/playground/exports.js";
 import { keyName } from "/playground/keys.js";
+import { forget } from "/playground/tracks.js";
 
 const STATES = { waiting: "waits", sending: "sending", queued: "queued", running: "analysing", complete: "", failed: "failed" };
 const of = (name) => (track) => track.result?.[name] ?? null;
 const COLUMNS = [
   ["Track", (track) => track.name],
-  ["BPM", of("tempo"), (value) => value.toFixed(1)],
+  ["BPM", (track) => track.result?.tempo || null, (value) => value.toFixed(1)],
   ["Key", (track) => (track.result?.key ? keyName(track.result) : null)],
   ["Camelot", of("camelot"), (value) => value, (value) => Number(value.slice(0, -1)) + (value.endsWith("B") ? 0.5 : 0)],
   ["Energy", of("energy")],
@@ -43,7 +44,8 @@ const frame = (place, tracks, redraw) => [
       words = event.target.value;
       redraw();
     } }),
-    make("button", { type: "button", class: "csv", onclick: () => saveCsv(tracks.filter((track) => track.result)) }, "Download CSV")),
+    make("button", { type: "button", class: "csv", onclick: () => saveCsv(tracks.filter((track) => track.result)) }, "Download CSV"),
+    make("button", { type: "button", title: "Empties the list; your files stay as they are", onclick: forget }, "Clear")),
   make("div", { class: "scroll", tabindex: 0, role: "group", "aria-label": "Table of tracks" }, make("table", {}, make("thead"), make("tbody"))),
   make("details", { class: "crate", hidden: true }, make("summary", {}, "All of them for rekordbox"), rekordboxForm(() => tracks.filter((track) => track.result))),
 ];

@@ -23,6 +23,12 @@ function changed(track) {
 /** Bring back what this tab had sent before it was loaded anew. */
 export const restore = () => JSON.parse(sessionStorage.getItem(KEPT) ?? "[]").forEach(([name, jobId]) => add(name, { jobId }));
 
+/** Begin anew, with an empty list. */
+export function forget() {
+  sessionStorage.removeItem(KEPT);
+  location.assign(location.pathname);
+}
+
 /** Whether the service lacks something that was brought. */
 export const hasUnsent = () => tracks.some((track) => ["waiting", "sending"].includes(track.state) && !idOf(track));
 
