@@ -47,7 +47,7 @@ class FileOf:
             gone = {self.file.location, *self.replaces}
             kept = tuple(file for file in track.files if file.location not in gone)
             is_guess = FILE_NAME == self.named.sources.get("title") != track.sources.get("title")
-            if self.is_another or (kept and is_guess):
+            if self.is_another or (kept and (is_guess or self._has_only_moved(track))):
                 identity, sources = _added(track, self.named)
             else:
                 identity, sources = _renamed(track, self.named)
@@ -60,6 +60,10 @@ class FileOf:
             )
 
         return put
+
+    def _has_only_moved(self, track: LibraryTrack) -> bool:
+        before = (file for file in track.files if file.location in self.replaces)
+        return self.file.content_sha256 in {file.content_sha256 for file in before}
 
 
 def without_file(location: str) -> Change:

@@ -294,6 +294,21 @@ async def test_tags_of_one_copy_name_the_track_whatever_another_is_called(
     assert setting.titled("a copy").identity.artist == ""
 
 
+async def test_a_copy_with_other_tags_that_moves_renames_no_track(
+    setting: Setting, tmp_path: Path
+) -> None:
+    write(tmp_path / "music" / "a.mp3", 1, artist="Nina", title="First", album="One")
+    copy = write(tmp_path / "music" / "b.mp3", 1, title="1st")
+    await setting.scan(Folder(tmp_path / "music"))
+    write(tmp_path / "music" / "a.mp3", 1, artist="Nina", title="First", album="Only")
+    await setting.scan(Folder(tmp_path / "music"))
+    named = setting.titled("First").identity
+    assert (named.artist, named.album) == ("Nina", "Only")
+    copy.rename(tmp_path / "music" / "c.mp3")
+    assert (await setting.scan(Folder(tmp_path / "music"))).counts[Outcome.FOLLOWED] == 1
+    assert setting.titled("First").identity == named
+
+
 async def test_files_that_change_names_with_each_other_keep_their_tracks(
     setting: Setting, tmp_path: Path
 ) -> None:
