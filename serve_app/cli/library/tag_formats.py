@@ -162,6 +162,13 @@ def _spellings(tags: Any, key: str) -> list[str]:
     return [one for one in tags if one.lower() == key.lower()]
 
 
+def _whole(text: str) -> str | None:
+    try:
+        return str(round(float(text)))
+    except (ValueError, OverflowError):
+        return None
+
+
 def _joined(values: Iterable[str]) -> str | None:
     return "; ".join(dict.fromkeys(values)) or None
 
@@ -252,11 +259,11 @@ class _Mp4File:
         if tag in _MP4:
             return next(map(str, tags.get(_MP4[tag], [])), None)
         keys = _spellings(tags, _ITUNES + _OWN_MP4[tag])
-        if tag is Tag.BPM and not keys:
-            return next(map(str, tags.get("tmpo", [])), None)
-        return _joined(
-            bytes(one).decode("utf-8", "replace") for key in keys for one in tags[key][:1]
-        )
+        texts = [bytes(one).decode("utf-8", "replace") for key in keys for one in tags[key][:1]]
+        if tag is Tag.BPM:  # many programs know and change the whole number alone
+            whole = {_whole(text) for text in texts}
+            texts += [text for text in map(str, tags.get("tmpo", [])) if text not in whole]
+        return _joined(texts)
 
     def write(self, values: Mapping[Tag, str]) -> None:
         from mutagen.mp4 import AtomDataType, MP4FreeForm

@@ -315,6 +315,17 @@ def test_a_tempo_that_itunes_wrote_is_seen(tmp_path: Path) -> None:
     assert changes_of(path, {Tag.BPM: "123.98"}) == {Tag.BPM: ("120", "123.98")}
 
 
+@pytest.mark.parametrize("beside", ["123.98", "fast", "inf"])
+def test_a_tempo_that_itunes_changed_beside_another_is_seen(tmp_path: Path, beside: str) -> None:
+    path = titled(tmp_path / "a.m4a")
+    write_tags(path, {Tag.BPM: "123.98"}, None, keep_time=False)
+    assert changes_of(path, {Tag.BPM: "123.98"}) == {}
+    file = mutagen.File(path)
+    file.tags["tmpo"], file.tags["----:com.apple.iTunes:BPM"] = [99], [beside.encode()]
+    file.save()
+    assert changes_of(path, {Tag.BPM: "123.98"}) == {Tag.BPM: (f"{beside}; 99", "123.98")}
+
+
 @pytest.mark.parametrize("version", [3, 4])
 @pytest.mark.parametrize("kind", ["mp3", "wav", "aiff"])
 def test_id3_keeps_its_version_and_every_other_frame(
