@@ -58,7 +58,8 @@ ENDINGS = """async () => (await import("/playground/dropped.js")).ENDINGS"""
 TABLE = """async (tempi) => {
   const { table } = await import("/playground/table.js");
   const place = document.createElement("section");
-  table(place, tempi.map((tempo, id) => ({ id, name: "a", result: { tempo, mood_tags: [] } })), null, () => {});
+  const result = (tempo) => ({ tempo, mood_tags: [] });
+  table(place, tempi.map((tempo, id) => ({ id, name: "a", result: result(tempo) })), null, null);
   return [...place.querySelectorAll("td:nth-child(2)")].map((cell) => cell.textContent);
 }"""
 PICTURES = """() => [...document.querySelectorAll("canvas")].map((one) => one.toDataURL())"""
@@ -446,6 +447,21 @@ def test_a_reload_keeps_what_was_sent_and_asks_about_the_rest(page: Page, tmp_pa
     expect(page.locator("#empty")).to_be_visible()
     assert page.locator("#tracks tbody button").count() == 0
     assert asked == ["beforeunload"]
+
+
+def test_of_many_tracks_the_one_on_view_is_in_sight(page: Page, tmp_path: Path) -> None:
+    page.route("**/v1/audio-features/upload?*", lambda _: None)
+    files = [tmp_path / f"{number:02}.mp3" for number in range(60)]
+    for file in files:
+        file.write_bytes(b"any")
+    page.set_input_files("#files", files)
+    page.get_by_role("button", name="03.mp3").click()
+    expect(page.get_by_role("region", name="Progress of 03.mp3")).to_be_in_viewport()
+    place = page.locator("#tracks .scroll")
+    place.evaluate("(one) => one.scrollTo(0, 600)")
+    page.evaluate(DROP, ["60.mp3", ""])
+    expect(page.locator("#tracks-title")).to_have_text("61 tracks, 0 analysed")
+    assert place.evaluate("(one) => one.scrollTop") == 600
 
 
 def test_a_track_without_a_beat_has_no_tempo_in_the_table(page: Page) -> None:

@@ -35,7 +35,7 @@ export function table(place, tracks, opened, open) {
   const focused = document.activeElement?.dataset.at;
   place.querySelector("thead").replaceChildren(headings(again));
   place.querySelector("tbody").replaceChildren(...sorted(tracks).map((track) => row(track, track === opened, open)));
-  if (focused) place.querySelector(`[data-at="${focused}"]`)?.focus();
+  if (focused) place.querySelector(`[data-at="${focused}"]`)?.focus({ preventScroll: true });
 }
 
 const frame = (place, tracks, redraw) => [
