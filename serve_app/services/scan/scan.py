@@ -362,7 +362,7 @@ def gone_from(
     """
     unseen = {one.location for one in listed if isinstance(one, Trouble)}
     below_unseen = tuple(os.path.join(location, "") for location in unseen)
-    return [
+    lost = (
         Gone(track.track_id, file, _has_another_path(track, file, seen))
         for track in library.all([OPERATOR])
         for file in track.files
@@ -371,7 +371,9 @@ def gone_from(
         and file.location not in seen
         and file.location not in unseen
         and not file.location.startswith(below_unseen)
-    ]
+    )
+    # What was named itself, under an ending that no folder is searched for, is there.
+    return [one for one in lost if one.has_another_path or not os.path.isfile(one.file.location)]
 
 
 def without_audio(

@@ -580,6 +580,17 @@ async def test_what_is_there_is_not_forgotten_though_not_listed(
     assert len(setting.tracks()) == 4
 
 
+async def test_what_was_named_itself_is_not_missing_where_a_folder_is_not_searched_for_it(
+    setting: Setting, music: Path
+) -> None:
+    film = write(music / "c.ogg", 3).rename(music / "film.mkv")
+    await setting.scan(SingleFile(film))
+    assert (await setting.scan(Folder(music))).counts == {Outcome.ADDED: 2}
+    film.unlink()
+    counts = (await setting.scan(Folder(music))).counts
+    assert counts == {Outcome.UNCHANGED: 2, Outcome.MISSING: 1}
+
+
 async def test_beside_a_failure_only_what_was_missed_before_is_forgotten(
     setting: Setting, music: Path
 ) -> None:
