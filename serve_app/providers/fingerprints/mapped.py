@@ -4,7 +4,6 @@ import mmap
 import os
 import re
 import struct
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -40,9 +39,11 @@ def save_array(path: Path, array: ArrayLike) -> None:
     Raises:
         OSError: It cannot be written.
     """
-    content = BytesIO()
-    np.save(content, array)
-    path.write_bytes(content.getbuffer())
+    rows = np.asarray(array, order="C")
+    with path.open("wb") as file:
+        described = np.lib.format.header_data_from_array_1_0(rows)
+        np.lib.format.write_array_header_1_0(file, described)
+        file.write(rows.data)
 
 
 def new_array(path: Path, kind: DTypeLike, length: int) -> NDArray[Any]:

@@ -46,8 +46,7 @@ class FileOf:
                 )
             gone = {self.file.location, *self.replaces}
             kept = tuple(file for file in track.files if file.location not in gone)
-            is_guess = FILE_NAME == self.named.sources.get("title") != track.sources.get("title")
-            if self.is_another or (kept and (is_guess or self._has_only_moved(track))):
+            if self.is_another or (kept and self._knows_no_better(track)):
                 identity, sources = _added(track, self.named)
             else:
                 identity, sources = _renamed(track, self.named)
@@ -61,9 +60,12 @@ class FileOf:
 
         return put
 
-    def _has_only_moved(self, track: LibraryTrack) -> bool:
+    def _knows_no_better(self, track: LibraryTrack) -> bool:
+        """Whether it only moved, or has a file's name where tags tell the track's title."""
+        title, known = self.named.sources.get("title"), track.sources.get("title")
         before = (file for file in track.files if file.location in self.replaces)
-        return self.file.content_sha256 in {file.content_sha256 for file in before}
+        has_moved = self.file.content_sha256 in {file.content_sha256 for file in before}
+        return has_moved or (title == FILE_NAME and known != FILE_NAME)
 
 
 def without_file(location: str) -> Change:
