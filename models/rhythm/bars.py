@@ -1,6 +1,6 @@
 """Downbeats and metre from beats: a Viterbi path over positions in bars of several lengths."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +11,12 @@ from models.rhythm.harmony import standardised
 METRES = (4, 3, 2, 6, 5, 7)
 """Beats in a bar that are told apart, likeliest first."""
 
+_COSTS = {4: 0.0, 3: 0.1, 2: 0.3, 6: 0.3, 5: 0.1, 7: 0.1}
+"""Nats a beat of each metre."""
+_SLIP = -9.0
+"""Log-probability of leaving the regular order of positions, per beat."""
+_IN_FOUR = 0.1
+"""Share in four of what is in four or in two from which on all of it is in four."""
 _FLOOR = 0.02
 _TOLERANCE_FRAMES = 3
 _ACCENT_WEIGHT = 0.8
@@ -63,25 +69,20 @@ def find_bars(
     odds: NDArray[np.float64],
     changes: Sequence[tuple[float, NDArray[np.float64]]] = (),
     levels_db: NDArray[np.float64] | None = None,
-    metres: Sequence[int] = METRES,
-    slip: float = -9.0,
-    penalties: Sequence[float] = (0.0, -0.1, -0.3, -0.3, -0.1, -0.1),
     is_drums: bool = False,
 ) -> Bars:
     """Find the downbeats among the beats.
 
     Chords change on downbeats more than elsewhere, which helps where the network hears no accents.
     Where all beats are nearly the same to it, as of a metronome, the louder ones are downbeats.
-    Drums alone that begin each half of a bar alike are counted in four, as is usual, from the first
-    such beat: nothing tells it from 2/4.
+    Music does not go from 2/4 to 4/4 and back: where some of it is heard in four, bars of two are
+    halves. Drums alone that begin each half of a bar alike are counted in four, as is usual, from
+    the first such beat: nothing tells it from 2/4.
 
     Args:
         odds: float64 ``[beats]``, see `downbeat_odds`.
         changes: Each a weight and float64 ``[beats]``, see `models.rhythm.harmony`.
         levels_db: float64 ``[beats]``, how loud each beat is.
-        metres: Bar lengths considered.
-        slip: Log-probability of leaving the regular order of positions, per beat.
-        penalties: Log-prior of each metre, per beat.
         is_drums: Whether nothing else is heard.
 
     Returns:
@@ -89,20 +90,11 @@ def find_bars(
     """
     if len(odds) == 0:
         return Bars(np.zeros(0, dtype=np.int64), 4, 0.0)
-    lengths = np.array(metres)
-    first = np.cumsum(lengths) - lengths
-    is_down = np.zeros(lengths.sum(), dtype=bool)
-    is_down[first] = True
-    metre_of = np.repeat(lengths, lengths)
-    before = np.arange(len(is_down)) - 1
-    before[first] = first + lengths - 1
     p = _posterior(odds, changes, levels_db)
-    evidence = np.where(is_down, np.log(p)[:, None], np.log(1.0 - p)[:, None])
-    evidence += np.repeat(np.array(penalties), lengths)
-    path = _viterbi(evidence, -np.log(metre_of), before, slip)
-    downbeats = np.flatnonzero(is_down[path])
-    counts = {m: int((metre_of[path] == m).sum()) for m in metres}
-    metre = max(metres, key=lambda m: counts[m])
+    downbeats, counts = _best_bars(p, METRES)
+    if counts[2] and counts[4] >= _IN_FOUR * (counts[2] + counts[4]):
+        downbeats, counts = _best_bars(p, [metre for metre in METRES if metre != 2])
+    metre = max(counts, key=lambda length: counts[length])
     share = counts[metre] / len(p)
     if is_drums and metre in (2, 4) and _spread(odds) >= _ALIKE:
         middles = np.union1d(downbeats - 2, downbeats + 2) if metre == 4 else downbeats
@@ -164,11 +156,28 @@ def _regularity(values: NDArray[np.float64]) -> float:
     return float(max(0.0, 1.0 - min(within) * (n - 1) / (n * variance)))
 
 
+def _best_bars(
+    p: NDArray[np.float64], metres: Sequence[int]
+) -> tuple[NDArray[np.int64], Mapping[int, int]]:
+    """Downbeats of the best path, and how many beats are in each metre."""
+    lengths = np.array(metres)
+    first = np.cumsum(lengths) - lengths
+    is_down = np.zeros(lengths.sum(), dtype=bool)
+    is_down[first] = True
+    metre_of = np.repeat(lengths, lengths)
+    before = np.arange(len(is_down)) - 1
+    before[first] = first + lengths - 1
+    evidence = np.where(is_down, np.log(p)[:, None], np.log(1.0 - p)[:, None])
+    evidence -= np.array([_COSTS[metre] for metre in metre_of])
+    path = _viterbi(evidence, -np.log(metre_of), before)
+    counts = {metre: int((metre_of[path] == metre).sum()) for metre in metres}
+    return np.flatnonzero(is_down[path]), counts
+
+
 def _viterbi(
     evidence: NDArray[np.float64],
     prior: NDArray[np.float64],
     before: NDArray[np.int64],
-    slip: float,
 ) -> NDArray[np.int64]:
     """Best path through ``evidence [beats, states]``; a step comes from ``before`` or slips."""
     n = len(evidence)
@@ -177,9 +186,9 @@ def _viterbi(
     for i in range(1, n):
         regular = score[before]
         jump = int(score.argmax())
-        slipped = score[jump] + slip + prior > regular
+        slipped = score[jump] + _SLIP + prior > regular
         came[i] = np.where(slipped, jump, before)
-        score = np.where(slipped, score[jump] + slip + prior, regular) + evidence[i]
+        score = np.where(slipped, score[jump] + _SLIP + prior, regular) + evidence[i]
     path = np.zeros(n, dtype=np.int64)
     path[-1] = score.argmax()
     for i in range(n - 1, 0, -1):

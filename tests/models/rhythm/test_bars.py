@@ -36,6 +36,21 @@ def test_a_lost_beat_shifts_the_bars_once() -> None:
     )
 
 
+@pytest.mark.parametrize(("n_halves", "n_bars"), [(48, 48), (96, 24)])
+def test_bars_of_two_beside_bars_of_four_are_halves(n_halves: int, n_bars: int) -> None:
+    halves, bars = odds(2, n_halves, phase=1), odds(4, n_bars, phase=1)
+    for values in (np.concatenate([halves, bars]), np.concatenate([bars, halves])):
+        found = find_bars(values)
+        assert found.metre == 4
+        np.testing.assert_array_equal(found.downbeats, np.arange(1, n_halves + n_bars, 4))
+
+
+def test_a_single_bar_of_two_among_fours_is_told() -> None:
+    values = np.concatenate([odds(4, 40), odds(2, 2), odds(4, 40)])
+    found = find_bars(values)
+    np.testing.assert_array_equal(found.downbeats, [*range(0, 44, 4), *range(42, 82, 4)])
+
+
 def test_equal_beats_give_little_confidence() -> None:
     assert find_bars(np.full(60, 0.4)).confidence < 0.1
 
