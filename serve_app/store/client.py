@@ -18,6 +18,7 @@ from redis.asyncio import Redis
 from redis.asyncio.cluster import ClusterNode, RedisCluster
 from redis.asyncio.retry import Retry
 from redis.backoff import ConstantBackoff
+from redis.driver_info import DriverInfo
 from redis.exceptions import (
     BusyLoadingError,
     ClusterDownError,
@@ -47,6 +48,8 @@ DEFAULT_PORT = 6379
 DEFAULT_TIMEOUT_S = 0.8
 LEDGER_FORMAT = 2
 RECONNECT_PAUSE_S = 0.02
+DRIVER = DriverInfo()
+"""Made once: each reads the metadata of a package, as every connection does that is given none."""
 
 NO_ADDRESS = (
     "AFA_REDIS_URL or AFA_CACHE_URL is no address of a Redis, or has an option that is unknown; it "
@@ -440,6 +443,7 @@ def connect(
             socket_connect_timeout=timeout_s,
             retry=retry,
             max_connections=2 * MAX_CALLS,  # turns are what is waited for
+            driver_info=DRIVER,
         )
     else:
         redis = open_redis(
@@ -448,6 +452,7 @@ def connect(
             socket_connect_timeout=timeout_s,
             retry=retry,
             max_connections=2 * MAX_CALLS,  # turns are what is waited for
+            driver_info=DRIVER,
         )
     return Store(
         redis,
