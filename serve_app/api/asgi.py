@@ -9,7 +9,6 @@ from serve_app.api import errors, openapi
 from serve_app.api.door.idempotency import HEADER as IDEMPOTENCY_KEY
 from serve_app.api.door.unknown import FIELDS as UNKNOWN_FIELDS
 from serve_app.api.door.unknown import HEADER as UNKNOWN_PARAMETERS
-from serve_app.api.door.unknown import parameters_of
 from serve_app.api.manners import HeadMiddleware, SlashMiddleware
 from serve_app.api.origins import OriginsMiddleware
 from serve_app.api.routes import (
@@ -113,7 +112,7 @@ def create_app(
     """
     app = describe(services.public_url, services.tiers)
     app.state.services = services
-    app.state.parameters = parameters_of(app.routes)
+    app.state.parameters = {}
     shown = [pages.reference, pages.playground] if playground else [pages.reference]
     for router in shown:
         app.router.routes += router.routes

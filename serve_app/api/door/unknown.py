@@ -3,7 +3,7 @@
 Programs send what other versions, or another service of the same shape, read.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import get_args
 from urllib.parse import quote
 
@@ -12,21 +12,11 @@ from fastapi.dependencies.utils import get_flat_params
 from fastapi.routing import APIRoute
 from pydantic import AliasChoices, BaseModel
 from pydantic.fields import FieldInfo
-from starlette.routing import BaseRoute
 
 HEADER = "X-Unknown-Parameters"
 FIELDS = "X-Unknown-Fields"
 MOST, LONGEST = 5, 60
 """Names that are told, and characters of each."""
-
-Parameters = Mapping[str, frozenset[str]]
-
-
-def parameters_of(routes: Iterable[BaseRoute]) -> Parameters:
-    """Give the query parameters of each route, by its unique id."""
-    return {
-        route.unique_id: frozenset(_names(route)) for route in routes if isinstance(route, APIRoute)
-    }
 
 
 def _names(route: APIRoute) -> Iterator[str]:
@@ -43,8 +33,10 @@ def _others(field: FieldInfo) -> Iterator[str]:
 
 def unknown_parameters(request: Request) -> str:
     """Name what the address has that its route does not read, as a header can hold it."""
-    known: Parameters = request.app.state.parameters
+    known: dict[str, frozenset[str]] = request.app.state.parameters
     route: APIRoute = request.scope["route"]
+    if route.unique_id not in known:
+        known[route.unique_id] = frozenset(_names(route))
     return _told(name for name in request.query_params if name not in known[route.unique_id])
 
 
