@@ -7,6 +7,7 @@ Checkpoints are pulled once into AFA_MODEL_DIR (default: the user's cache) and s
 import gc
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
@@ -58,10 +59,11 @@ def pytest_configure() -> None:
 
     And let Hypothesis begin each property with the same seed, and take its time; let torch use one
     thread, for two whose processors are busy with other tests wait for each other all the time; and
-    let what tests start keep what Python compiles of it.
+    let tests and what they start keep what Python compiles of them.
     """
     settings.load_profile("ci")
     torch.set_num_threads(1)
+    sys.dont_write_bytecode = False
     os.environ["OMP_NUM_THREADS"] = "1"
     os.environ["COLUMNS"] = "80"
     for name in (*COLOURED, "PYTHONDONTWRITEBYTECODE"):
