@@ -5,7 +5,8 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
+from importlib.metadata import entry_points
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
@@ -41,6 +42,7 @@ from serve_app.composition.stores import Stores, open_stores
 from serve_app.domain.errors import ServiceUnavailableError
 from serve_app.domain.identification import Recogniser, TempoAndKey
 from serve_app.domain.tiers import Tiers
+from serve_app.ledger.jobs.queue import BLOCK_S
 from serve_app.ledger.jobs.types import Stage
 from serve_app.library.library import Library
 from serve_app.library.writer import LibraryWriter
@@ -56,11 +58,18 @@ from serve_app.services.identify.enrichment import EnrichmentService
 from serve_app.services.jobs.run import Analysed, JobRunner
 from serve_app.services.lookup.feature_cache import FeatureCache
 from serve_app.store.client import Store, connect
+from serve_app.store.keys import FETCHES, lane_key
 
 PUBLIC_URL = "http://afa.test"
 MODELS = {"beats": "fake", "key": "fake", "embedding": "fake"}
 KINDS = ("free", "basic", "pro", "scale")
 N_SLOTS = 6
+WAKE: dict[Stage, str] = {
+    "analyse": lane_key("wake"),
+    "fetch": lane_key("wake", FETCHES),
+}
+installed = cache(entry_points)
+"""Read once, and not for each application."""
 
 
 @dataclass
@@ -285,30 +294,31 @@ async def open_application(
     )
     library_dir = TemporaryDirectory()
     library = Library(f"file://{library_dir.name}/shared", Path(library_dir.name))
-    services = compose_services(
-        stores,
-        Surroundings(
-            public_url=public_url,
-            urls=urls,
-            tracks=TrackOptions(
-                catalog_dir=catalog_dir,
-                fingerprint_dir=fingerprint_dir,
-                batch_cached_free=batch_cached_free,
+    with mock.patch("serve_app.providers.installed.entry_points", installed):
+        services = compose_services(
+            stores,
+            Surroundings(
+                public_url=public_url,
+                urls=urls,
+                tracks=TrackOptions(
+                    catalog_dir=catalog_dir,
+                    fingerprint_dir=fingerprint_dir,
+                    batch_cached_free=batch_cached_free,
+                ),
+                quick=quick,
+                identify=identifier,
+                embed=Embedder(sources, backend, decode, at_once=2),
+                texts=FakeTexts(),
+                options=ModelOptions(
+                    model_dir=model_dir or Path(library_dir.name) / "models", named_mib=16
+                ),
+                models=MODELS,
+                library=library,
+                library_adding=library_adding,
+                probes=probes or {},
+                lookup_wait_s=lookup_wait_s,
             ),
-            quick=quick,
-            identify=identifier,
-            embed=Embedder(sources, backend, decode, at_once=2),
-            texts=FakeTexts(),
-            options=ModelOptions(
-                model_dir=model_dir or Path(library_dir.name) / "models", named_mib=16
-            ),
-            models=MODELS,
-            library=library,
-            library_adding=library_adding,
-            probes=probes or {},
-            lookup_wait_s=lookup_wait_s,
-        ),
-    )
+        )
     keys = {kind: (await stores.accounts.issue(f"owner-{kind}", kind)).key for kind in KINDS}
     keys["test"] = (await stores.accounts.issue("owner-pro", test=True)).key
     application = Application(create_app(services), services, stores, backend, quick, keys, library)
@@ -325,7 +335,8 @@ async def open_application(
         stopping.set()
         while worker is not None and not worker.done():
             # Wake whoever waits for work; cancel only what a test has left hanging.
-            await stores.ledger_store.command("LPUSH", "{lanes}:wake", *[1] * N_SLOTS)
+            for wake in WAKE.values():
+                await stores.ledger_store.command("LPUSH", wake, *[1] * N_SLOTS)
             _, hanging = await asyncio.wait({worker}, timeout=2)
             if hanging:
                 worker.cancel()
@@ -342,10 +353,11 @@ async def work(stores: Stores, runner: JobRunner, stopping: asyncio.Event) -> No
     async def slot(number: int, stage: Stage) -> None:
         while not stopping.is_set():
             with suppress(ServiceUnavailableError):
-                # Every test waits for this once, when it ends.
-                claim = await stores.jobs.claim(f"worker-{number}", 0.02, stage)
+                claim = await stores.jobs.claim(f"worker-{number}", stage=stage)
                 if claim is not None:
                     await runner.run(claim)
+                else:
+                    await stores.ledger_store.command("BLPOP", WAKE[stage], BLOCK_S)
 
     stages: list[Stage] = ["analyse"] * 2 + ["fetch"] * (N_SLOTS - 2)
     await asyncio.gather(*(slot(number, stage) for number, stage in enumerate(stages)))
