@@ -8,25 +8,26 @@ from pathlib import Path
 
 from torch import Tensor
 
-from tests.conftest import DEMO_TRACK, REPOSITORY
+from tests.conftest import REPOSITORY
+from tests.data.audio_files import click_track, write_wav
 
-FORKED = f"""
-import multiprocessing, torch
+FORKED = """
+import multiprocessing, sys, torch
 torch.set_num_threads(2)
 import afa
-afa.analyze({str(DEMO_TRACK)!r})
+afa.analyze(sys.argv[1])
 with multiprocessing.get_context("fork").Pool(1) as pool:
-    print(pool.map(afa.analyze, [{str(DEMO_TRACK)!r}]))
+    print(pool.map(afa.analyze, sys.argv[1:]))
 """
 
 
 def test_a_process_that_was_forked_behind_an_analysis_analyses_too(
-    model_dir: Path, checkpoint: Callable[[str], dict[str, Tensor]]
+    model_dir: Path, checkpoint: Callable[[str], dict[str, Tensor]], tmp_path: Path
 ) -> None:
     for name in ("vibenet", "musicnn-mtt", "musicnn-msd-768"):
         checkpoint(name)
     done = subprocess.run(
-        [sys.executable, "-c", FORKED],
+        [sys.executable, "-c", FORKED, write_wav(tmp_path / "clicks.wav", click_track(124, 8))],
         cwd=REPOSITORY,
         env=os.environ | {"OMP_NUM_THREADS": "2", "AFA_MODEL_DIR": str(model_dir)},
         capture_output=True,

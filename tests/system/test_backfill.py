@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from threading import Timer
 
@@ -12,9 +13,10 @@ import pytest
 import ray
 
 from serve_app.backfill.run import Actors, has_room
-from tests.conftest import REPOSITORY
+from tests.conftest import DEMO_TRACK
+from tests.data.audio_files import click_track, write_wav
 
-DEMO = REPOSITORY / "serve_app" / "data" / "demo.mp3"
+pytestmark = pytest.mark.ray
 # Whatever runs the tests in the background has SIGINT ignored, which processes inherit.
 HEARD = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
 COMMAND = [sys.executable, "-c", f"{HEARD}; from serve_app.cli import run; run()", "backfill"]
@@ -26,25 +28,42 @@ def environment(folder: Path) -> dict[str, str]:
     return os.environ | {"AFA_DATA_DIR": str(folder / "data"), "AFA_DEVICE": "cpu"}
 
 
-@pytest.mark.ray
+@pytest.fixture(scope="module")
+def three_cards() -> Iterator[str]:
+    """Connect this process to a Ray with three cards and two CPUs, and give its address."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_AUTH_MODE", "disabled")
+        patch.setenv("RAY_raylet_start_wait_time_s", "120")
+        context = ray.init(
+            address="local",
+            include_dashboard=False,
+            log_to_driver=False,
+            num_cpus=2,
+            num_gpus=3,
+            _node_ip_address="127.0.0.1",
+        )
+        yield context.address_info["gcs_address"]
+        ray.shutdown()
+
+
 def test_an_actor_with_a_card_hears_files_and_none_is_waited_for_when_all_are_heard(
-    tmp_path: Path,
+    tmp_path: Path, three_cards: str
 ) -> None:
     """Ray Data asks of actors with a card what it asks of no others; the CPU stands in for it."""
     music, out = tmp_path / "music", tmp_path / "out"
     music.mkdir()
     for n in range(3):
-        (music / f"{n}.mp3").write_bytes(DEMO.read_bytes() + bytes(n))
+        write_wav(music / f"{n}.wav", click_track(100 + n, 8))
     (music / "none.mp3").write_bytes(b"nothing to hear")
     first, again = (
         subprocess.run(
-            [*COMMAND, str(music), "--out", str(out), "--cpus", cpus],
+            [*COMMAND, str(music), "--out", str(out), *options],
             capture_output=True,
             text=True,
             check=False,
             env=environment(tmp_path) | ONE_CARD,
         )
-        for cpus in ("1", "999")
+        for options in (("--cpus", "1"), ("--cpus", "999", "--address", three_cards))
     )
     assert first.returncode == 0, first.stderr
     assert "3 heard" in first.stdout
@@ -54,14 +73,16 @@ def test_an_actor_with_a_card_hears_files_and_none_is_waited_for_when_all_are_he
     assert "waiting" not in first.stderr + again.stderr
 
 
-@pytest.mark.ray
-def test_a_run_for_which_there_is_no_room_says_that_it_waits(tmp_path: Path) -> None:
+def test_a_run_for_which_there_is_no_room_says_that_it_waits(
+    tmp_path: Path, three_cards: str
+) -> None:
     """As on a cluster whose cards a service has taken."""
+    words = [str(DEMO_TRACK.parent), "--out", str(tmp_path / "out"), "--cpus", "999"]
     with subprocess.Popen(
-        [*COMMAND, str(DEMO.parent), "--out", str(tmp_path / "out"), "--cpus", "999"],
+        [*COMMAND, *words, "--address", three_cards],
         stderr=subprocess.PIPE,
         text=True,
-        env=environment(tmp_path) | ONE_CARD,
+        env=environment(tmp_path),
     ) as run:
         assert run.stderr is not None
         too_late = Timer(600, run.send_signal, [signal.SIGINT])
@@ -75,32 +96,16 @@ def test_a_run_for_which_there_is_no_room_says_that_it_waits(tmp_path: Path) -> 
     assert (has_told, run.returncode) == (True, 130)
 
 
-@pytest.mark.ray
-def test_parts_of_cards_that_are_free_make_no_room_for_a_card(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
-    monkeypatch.setenv("RAY_raylet_start_wait_time_s", "120")
-    ray.init(
-        address="local",
-        include_dashboard=False,
-        log_to_driver=False,
-        num_cpus=2,
-        num_gpus=3,
-        _node_ip_address="127.0.0.1",
-    )
-    try:
+@pytest.mark.usefixtures("three_cards")
+def test_parts_of_cards_that_are_free_make_no_room_for_a_card() -> None:
+    @ray.remote(num_cpus=0)
+    class Replica:
+        def is_there(self) -> bool:
+            return True
 
-        @ray.remote(num_cpus=0)
-        class Replica:
-            def is_there(self) -> bool:
-                return True
-
-        assert has_room(Actors(1, 2, 1))
-        assert not has_room(Actors(1, 3, 1))
-        replicas = [Replica.options(num_gpus=0.6).remote() for _ in range(3)]
-        assert all(ray.get([replica.is_there.remote() for replica in replicas]))
-        assert ray.available_resources()["GPU"] > 1
-        assert not has_room(Actors(1, 1, 1))
-    finally:
-        ray.shutdown()
+    assert has_room(Actors(1, 2, 1))
+    assert not has_room(Actors(1, 3, 1))
+    replicas = [Replica.options(num_gpus=0.6).remote() for _ in range(3)]
+    assert all(ray.get([replica.is_there.remote() for replica in replicas]))
+    assert ray.available_resources()["GPU"] > 1
+    assert not has_room(Actors(1, 1, 1))
