@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from math import ceil
 from pathlib import Path
-from statistics import mean, quantiles
+from statistics import fmean, quantiles
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -163,7 +163,7 @@ class Deployment:
     @property
     def aggregated_metrics(self) -> dict[str, dict[str, float]]:
         """The mean over the period that Serve looks back, of each replica."""
-        backlog, busy = (mean(values) for values in zip(*self.seen, strict=True))
+        backlog, busy = (fmean(values) for values in zip(*self.seen, strict=True))
         names = [str(n) for n in range(self.running)]
         return {BACKLOG: dict.fromkeys(names, backlog), BUSY: dict.fromkeys(names, busy)}
 

@@ -1,3 +1,5 @@
+from functools import cache
+
 import numpy as np
 import pytest
 import torch
@@ -20,12 +22,13 @@ MODEL = BandChangeModel().eval()
 BANDS_HZ = LOWEST_HZ * 2 ** ((band_changes.BANDS_AROUND + np.arange(N_BANDS)) / 12)
 
 
-def melody(seconds: float = 40.0, seed: int = 0) -> NDArray[np.float32]:
-    """Tones that come and go, three at once."""
-    rng = np.random.default_rng(seed)
-    t = np.arange(round(seconds * SAMPLE_RATE)) / SAMPLE_RATE
+@cache
+def melody() -> NDArray[np.float32]:
+    """Tones that come and go, three at once, for 40 s."""
+    rng = np.random.default_rng(0)
+    t = np.arange(40 * SAMPLE_RATE) / SAMPLE_RATE
     sound = np.zeros(len(t))
-    for begin in np.arange(0, seconds, 0.15):
+    for begin in np.arange(0, 40, 0.15):
         pitch = 100 * 2 ** (rng.integers(0, 50) / 12)
         since = np.maximum(t - begin, 0)
         sound += (t >= begin) * np.exp(-3 * since) * np.sin(2 * np.pi * pitch * since)
@@ -35,6 +38,11 @@ def melody(seconds: float = 40.0, seed: int = 0) -> NDArray[np.float32]:
 def measure(samples: NDArray[np.float32]) -> NDArray[np.float32]:
     changes: NDArray[np.float32] = MODEL(torch.from_numpy(samples)).numpy()
     return changes
+
+
+@cache
+def changes_of_melody() -> NDArray[np.float32]:
+    return measure(melody())
 
 
 def test_a_band_that_becomes_louder_rises_and_its_neighbours_fall() -> None:
@@ -51,7 +59,7 @@ def test_a_band_that_becomes_louder_rises_and_its_neighbours_fall() -> None:
 
 def test_a_clip_changes_as_the_whole_does_there() -> None:
     whole = melody()
-    of_whole = measure(whole)
+    of_whole = changes_of_melody()
     start = 57
     clip = whole[start * HOP_LENGTH : start * HOP_LENGTH + 5 * SAMPLE_RATE]
     of_clip = measure(clip)
@@ -59,7 +67,7 @@ def test_a_clip_changes_as_the_whole_does_there() -> None:
 
 
 def test_parts_that_are_measured_one_by_one_make_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    at_once = measure(melody())
+    at_once = changes_of_melody()
     monkeypatch.setattr(band_changes, "_AT_ONCE", 7)
     np.testing.assert_allclose(measure(melody()), at_once, atol=1e-4)
 
@@ -111,8 +119,8 @@ def test_distances_count_the_bits_that_differ(
 
 
 def test_a_clip_correlates_with_its_place_alone() -> None:
-    kept = to_subfingerprints(measure(melody()))
-    changes = measure(melody())[100:140]
+    kept = to_subfingerprints(changes_of_melody())
+    changes = changes_of_melody()[100:140]
     places = np.array([0, 50, 100, 200])
     found = correlate(kept, places, weigh(changes))
     assert found[2] == pytest.approx(1)
@@ -126,7 +134,7 @@ def test_a_clip_under_noise_is_most_like_its_place(start: int) -> None:
     clip = whole[start * HOP_LENGTH : start * HOP_LENGTH + 10 * SAMPLE_RATE]
     noise = np.random.default_rng(1).standard_normal(len(clip)).astype(np.float32)
     noisy = clip + noise * np.sqrt(np.mean(np.square(clip)))
-    kept, asked = to_subfingerprints(measure(whole)), measure(noisy)
+    kept, asked = to_subfingerprints(changes_of_melody()), measure(noisy)
     nearest = int(distances(kept, to_subfingerprints(asked)).argmin())
     assert abs(nearest - start) <= 1
     correlation = correlate(kept, np.arange(len(kept) - len(asked) + 1), weigh(asked))
