@@ -93,9 +93,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
 def process_restored() -> Iterator[None]:
     """Take back what a command that ran in this process set for a process of its own.
 
-    And seed torch, which pytest-randomly leaves as the test before has left it.
+    And seed torch, which pytest-randomly leaves as the test before has left it; of the CPU alone,
+    for `torch.manual_seed` notes the whole stack for each kind of device that is not there.
     """
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     torch.set_num_threads(1)
     environment = dict(os.environ)
     umask = os.umask(0o022)

@@ -3,18 +3,16 @@
 import re
 from functools import cache
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import typer.main
-from fastapi import FastAPI
 
 from configs.tables import load_table
-from serve_app.api.asgi import create_app
 from serve_app.cli.main import app
 from serve_app.domain import errors
-from serve_app.domain.tiers import SOLD, Tiers
+from serve_app.domain.tiers import SOLD
+from tests.api.described import described_app
 from tests.data.audio_files import ENCODINGS
 
 REPOSITORY = Path(__file__).parents[1]
@@ -89,11 +87,6 @@ def leads_somewhere(page: Path, link: str) -> bool:
     path, _, fragment = link.partition("#")
     target = page.parent / path if path else page
     return target.exists() and (not fragment or fragment in anchors(target))
-
-
-def described_app() -> FastAPI:
-    tiers = Tiers(load_table("tiers"))
-    return create_app(cast("Any", SimpleNamespace(public_url="http://afa.test", tiers=tiers)))
 
 
 def routes() -> list[str]:

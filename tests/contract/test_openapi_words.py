@@ -1,16 +1,12 @@
 """Every field and parameter of the document says what it means."""
 
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from configs.tables import load_table
-from serve_app.api.asgi import create_app
-from serve_app.domain.tiers import Tiers
+from tests.api.described import described_app
 
-SURROUNDINGS = SimpleNamespace(public_url="http://afa.test", tiers=Tiers(load_table("tiers")))
-DOCUMENT: dict[str, Any] = create_app(cast("Any", SURROUNDINGS)).openapi()
+DOCUMENT: dict[str, Any] = described_app().openapi()
 SCHEMAS: dict[str, Any] = DOCUMENT["components"]["schemas"]
 
 

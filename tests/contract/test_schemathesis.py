@@ -3,8 +3,7 @@
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import schemathesis
@@ -14,11 +13,8 @@ from schemathesis.checks import CHECKS, load_all_checks
 from schemathesis.config import SchemathesisConfig
 from schemathesis.specs.openapi.schemas import OpenApiSchema
 
-from configs.tables import load_table
-from serve_app.api.asgi import create_app
-from serve_app.api.services import ApiServices
 from serve_app.composition.options import StoreOptions
-from serve_app.domain.tiers import Tiers
+from tests.api.described import described_app
 from tests.api.live import LiveApplication, serve_application
 
 pytestmark = [
@@ -80,11 +76,9 @@ MODES = (GenerationMode.POSITIVE, GenerationMode.NEGATIVE)
 
 def operations() -> list[str]:
     """Every operation of the document, as ``METHOD /path``."""
-    surroundings = SimpleNamespace(public_url="http://afa.test", tiers=Tiers(load_table("tiers")))
-    app = create_app(cast("ApiServices", surroundings))
     return [
         f"{method.upper()} {path}"
-        for path, methods in app.openapi()["paths"].items()
+        for path, methods in described_app().openapi()["paths"].items()
         for method in methods
     ]
 
