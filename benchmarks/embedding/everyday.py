@@ -34,8 +34,7 @@ def sounds() -> Iterator[tuple[str, Waveform]]:
     """Give kind and sound of each recording.
 
     Raises:
-        OSError: `apt-get` is not there.
-        subprocess.CalledProcessError: The package cannot be had.
+        PackageError: The package cannot be had.
     """
     stamps = fetch_packages([PACKAGE], audio_dir() / PACKAGE) / _STAMPS
     for kind, folder in KINDS.items():

@@ -33,8 +33,7 @@ def sounds(programs: int) -> Iterator[tuple[int, str, Waveform]]:
     """Give font number, family and sound; ``programs`` of each family.
 
     Raises:
-        OSError: libfluidsynth is not installed, or `apt-get` is not there.
-        subprocess.CalledProcessError: A soundfont cannot be had.
+        OSError: libfluidsynth is not installed, or a soundfont cannot be had.
     """
     root = fetch_packages(PACKAGES, audio_dir() / "soundfonts")
     paths = [next(root.rglob(name)) for name in FONTS]

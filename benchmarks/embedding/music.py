@@ -41,8 +41,7 @@ def fetch() -> None:
     """Download and unpack what is not there yet; needs ``apt-get`` and ``dpkg-deb``, no root.
 
     Raises:
-        OSError: A program is missing.
-        subprocess.CalledProcessError: A package cannot be had.
+        PackageError: A package, or a program for it, cannot be had.
     """
     for package in PACKAGES:
         fetch_packages([package], audio_dir() / package)

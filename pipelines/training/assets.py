@@ -7,29 +7,41 @@ from pathlib import Path
 _READY = ".unpacked"
 
 
+class PackageError(OSError):
+    """A package, or a program to fetch it with, cannot be had."""
+
+
 def fetch_packages(packages: Sequence[str], folder: Path) -> Path:
     """Unpack Debian packages into one folder; those that are there are kept.
 
     Args:
         packages: Names known to this machine's package sources.
-        folder: Where the archives and the unpacked tree go.
+        folder: Where the archives and the unpacked tree go; it may be relative.
 
     Returns:
         The root of the unpacked tree.
 
     Raises:
-        FileNotFoundError: `apt-get` or `dpkg-deb` is not there.
-        subprocess.CalledProcessError: A package cannot be had.
+        PackageError: A package, or a program to fetch it with, cannot be had.
     """
+    folder = folder.resolve()  # the programs are started in it
     root = folder / "root"
     root.mkdir(parents=True, exist_ok=True)
     for package in packages:
         mark = folder / f"{package}{_READY}"
         if mark.exists():
             continue
-        _run(["apt-get", "download", package], folder)
-        archives = sorted(folder.glob(f"{package}_*.deb"))
-        _run(["dpkg-deb", "-x", str(archives[-1]), str(root)], folder)
+        try:
+            _run(["apt-get", "download", package], folder)
+            archives = sorted(folder.glob(f"{package}_*.deb"))
+            _run(["dpkg-deb", "-x", str(archives[-1]), str(root)], folder)
+        except FileNotFoundError as error:
+            raise PackageError(
+                f"{error.filename} is missing: packages are fetched where there is Debian or Ubuntu"
+            ) from error
+        except subprocess.CalledProcessError as error:
+            said = error.stderr.decode(errors="replace").strip()
+            raise PackageError(f"the package {package} cannot be fetched: {said}") from error
         for archive in archives:
             archive.unlink()
         mark.touch()

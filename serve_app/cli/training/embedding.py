@@ -3,7 +3,6 @@
 import os
 from enum import StrEnum
 from pathlib import Path
-from subprocess import CalledProcessError
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -71,10 +70,7 @@ def _fetch(plan: "EmbeddingPlan", work: Path) -> None:
 
     with Progress(console=console, transient=True) as progress:
         for package in progress.track(plan.packages, description="fetching"):
-            try:
-                fetch_packages([package], work / "packages" / package)
-            except CalledProcessError as error:
-                fail(f"the package {package} cannot be fetched: {error.stderr.decode().strip()}")
+            fetch_packages([package], work / "packages" / package)
 
 
 def _hear(plan: "EmbeddingPlan", card: ModelCard, work: Path, threads: int) -> None:
