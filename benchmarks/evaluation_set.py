@@ -7,7 +7,7 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from models.checkpoints.cache import default_model_dir
+from configs.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Setting:
     chords: Path = field(
         default_factory=lambda: _named("AFA_EVAL_CHORDS") or Path.home() / ".cache" / "afa-chords"
     )
-    model_dir: Path = field(default_factory=default_model_dir)
+    model_dir: Path = field(default_factory=lambda: Settings().resolved_model_dir())
     peers_python: Path | None = field(default_factory=lambda: _named("AFA_PEERS_PYTHON"))
     cache: Path = Path.home() / ".cache" / "afa" / "peers"
     skip: tuple[str, ...] = ()

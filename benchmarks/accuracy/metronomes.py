@@ -13,8 +13,8 @@ import torch
 from numpy.typing import NDArray
 
 from benchmarks.report import Options, Result, Target
+from configs.settings import Settings
 from configs.tables import load_table
-from models.checkpoints.cache import default_model_dir
 from models.checkpoints.cards import choose_cards, parse_cards
 from pipelines.analysis.spectral import build
 from pipelines.audio.waveform import SAMPLE_RATE, Waveform
@@ -69,7 +69,7 @@ def _is(told: float, tempo: float) -> bool:
 def run(options: Options) -> Result:
     """Hear every metronome."""
     cards = choose_cards(parse_cards(load_table("models")))
-    step = build(cards, default_model_dir(), torch.device("cpu"))
+    step = build(cards, Settings().resolved_model_dir(), torch.device("cpu"))
     clips = [(tempo, sound, metre) for tempo in TEMPI for sound in SOUNDS for metre in METRES]
     found = []
     for tempo, sound, metre in clips[:: QUICK_STRIDE if options.is_quick else 1]:

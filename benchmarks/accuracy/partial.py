@@ -17,8 +17,9 @@ import numpy as np
 import torch
 
 from benchmarks.report import Options, Result, Target
+from configs.settings import Settings
 from configs.tables import load_table
-from models.checkpoints.cache import CheckpointError, default_model_dir
+from models.checkpoints.cache import CheckpointError
 from models.checkpoints.cards import choose_cards, parse_cards
 from models.vibenet import ATTRIBUTES
 from pipelines.analysis.excerpt import Excerpt, decode_excerpt
@@ -98,7 +99,7 @@ def run(options: Options) -> Result:
     torch.set_num_threads(1)
     cards = choose_cards(parse_cards(load_table("models")))
     try:
-        step = build(cards, default_model_dir(), torch.device("cpu"))
+        step = build(cards, Settings().resolved_model_dir(), torch.device("cpu"))
     except CheckpointError as error:
         return Result(NAME, skipped=f"checkpoints are missing ({error}); run `afa models pull`")
     run_local(step, EXCERPT.take(decode(tracks[0], LIMITS)))  # warms everything up

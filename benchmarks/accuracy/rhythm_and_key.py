@@ -60,7 +60,7 @@ def run(options: Options, setting: Setting | None = None) -> Result:
     """
     setting = setting or Setting()
     if not (setting.evalset / "annotations.json").is_file():
-        return Result(NAME, skipped=f"no evaluation set in {setting.evalset}")
+        return Result(NAME, skipped=f"no evaluation set in {setting.evalset} (AFA_EVALSET)")
     skipped = setting.skip or ("\0",)
     truth: dict[str, Any] = {}
     files: dict[str, Path] = {}
@@ -80,7 +80,10 @@ def run(options: Options, setting: Setting | None = None) -> Result:
     files = {name: files[name] for name in truth}
     missing = [name for name, path in files.items() if not path.is_file()]
     if missing:
-        return Result(NAME, skipped=f"{len(missing)} clips are not there, {missing[0]} for one")
+        return Result(
+            NAME,
+            skipped=f"{len(missing)} clips are not there (AFA_EVAL_AUDIO), {missing[0]} for one",
+        )
     found = {OWN: _predict(setting, list(files.values()))}
     minutes = found[OWN]["minutes"]
     for peer in PEERS if setting.peers_python else ():

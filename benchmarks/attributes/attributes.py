@@ -10,8 +10,9 @@ import torch
 
 from benchmarks.attributes.sounds import Sound, fetch, sounds
 from benchmarks.report import Options, Result, Target
+from configs.settings import Settings
 from configs.tables import load_table
-from models.checkpoints.cache import default_model_dir, pull
+from models.checkpoints.cache import pull
 from models.checkpoints.cards import choose_cards, parse_cards
 from models.vibenet import ATTRIBUTES
 from pipelines.analysis import mood_and_embedding
@@ -47,7 +48,7 @@ def run(options: Options) -> Result:
     except (OSError, subprocess.CalledProcessError, StopIteration) as fault:
         return Result(NAME, skipped=f"the sounds cannot be fetched: {fault}")
     cards = choose_cards(parse_cards(load_table("models")))
-    model_dir = default_model_dir()
+    model_dir = Settings().resolved_model_dir()
     for role in ("tags", "attributes", "embedding"):
         pull(cards[role][0], model_dir)
     windows = _QUICK_WINDOWS if options.is_quick else 0

@@ -19,8 +19,9 @@ import torch
 from numpy.typing import NDArray
 
 from benchmarks.distortions import Audio, at_speed, mp3
+from configs.settings import Settings
 from configs.tables import load_table
-from models.checkpoints.cache import default_model_dir, pull
+from models.checkpoints.cache import pull
 from models.checkpoints.cards import choose_cards, parse_cards
 from models.vibenet import ATTRIBUTES
 from pipelines.analysis import mood_and_embedding
@@ -143,7 +144,8 @@ def table(pairs: Sequence[Pair], name: str) -> list[tuple[float, float, float, i
 
 def main(fitted: Path, checked: Path) -> None:
     """Fit on one folder and check on another."""
-    cards, model_dir = choose_cards(parse_cards(load_table("models"))), default_model_dir()
+    cards = choose_cards(parse_cards(load_table("models")))
+    model_dir = Settings().resolved_model_dir()
     for role in ("tags", "attributes", "embedding"):
         pull(cards[role][0], model_dir)
     step = mood_and_embedding.build(cards, model_dir, torch.device("cpu"))

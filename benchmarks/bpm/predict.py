@@ -11,8 +11,8 @@ from pathlib import Path
 import torch
 
 from benchmarks.bpm.peers import Predictor
+from configs.settings import Settings
 from configs.tables import load_table
-from models.checkpoints.cache import default_model_dir
 from models.checkpoints.cards import choose_cards, parse_cards
 from pipelines.analysis import quick
 from pipelines.audio.decode import DecodeLimits, Decoder
@@ -26,7 +26,7 @@ def predictor(name: str, decoder: Decoder) -> Predictor:
     if name == DECODE:
         return lambda path: decoder.decode(Path(path), LIMITS).duration_s
     cards = choose_cards(parse_cards(load_table("models")))
-    analyzer = quick.build(cards, default_model_dir(), torch.device("cpu"))
+    analyzer = quick.build(cards, Settings().resolved_model_dir(), torch.device("cpu"))
 
     def predict(path: str) -> float:
         return analyzer.analyse(decoder.decode(Path(path), LIMITS), with_key=False).tempo

@@ -15,8 +15,9 @@ import torch
 
 from benchmarks.report import Options, Result, Target
 from benchmarks.signals import encode, music_like
+from configs.settings import Settings
 from configs.tables import load_table
-from models.checkpoints.cache import CheckpointError, default_model_dir
+from models.checkpoints.cache import CheckpointError
 from models.checkpoints.cards import choose_cards, parse_cards
 from pipelines.analysis import mood_and_embedding, spectral
 from pipelines.audio.decode import DecodeLimits, default_decoder
@@ -47,8 +48,8 @@ def run(options: Options) -> Result:
         with tempfile.TemporaryDirectory(prefix="afa-bench-") as folder:
             clips = make_clips(Path(folder), QUICK_CLIPS if options.is_quick else CLIPS)
             steps: dict[str, Step[Any]] = {
-                "": spectral.build(cards, default_model_dir(), CPU),
-                NETWORKS: mood_and_embedding.build(cards, default_model_dir(), CPU),
+                "": spectral.build(cards, Settings().resolved_model_dir(), CPU),
+                NETWORKS: mood_and_embedding.build(cards, Settings().resolved_model_dir(), CPU),
             }
             rounds = [stages(clips, steps) for _ in range(options.rounds + 1)]
     except CheckpointError as error:

@@ -30,8 +30,9 @@ from benchmarks.embedding.measures import (
     neighbours_agree,
 )
 from benchmarks.report import Options, Result, Target
+from configs.settings import Settings
 from configs.tables import load_table
-from models.checkpoints.cache import default_model_dir, pull
+from models.checkpoints.cache import pull
 from models.checkpoints.cards import choose_cards, parse_cards
 from pipelines.analysis.embedding import EmbeddingStep, Trunk, load_trunks
 from pipelines.audio.track import Track
@@ -85,9 +86,9 @@ class Figures:
 def run(options: Options) -> Result:
     """Measure every contender."""
     (card,) = choose_cards(parse_cards(load_table("models")))["embedding"]
-    pull(card, default_model_dir())
+    pull(card, Settings().resolved_model_dir())
     torch.set_num_threads(1)
-    trunks = load_trunks(card.parts, default_model_dir(), torch.device("cpu"), WINDOWS)
+    trunks = load_trunks(card.parts, Settings().resolved_model_dir(), torch.device("cpu"), WINDOWS)
     listener = Listener(trunks, card)
     try:
         music.fetch()

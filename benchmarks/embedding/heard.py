@@ -13,7 +13,8 @@ import torch
 
 from benchmarks.embedding import everyday, instruments, music
 from benchmarks.embedding.measures import Labels, Vectors
-from models.checkpoints.cache import default_model_dir, load_tensors
+from configs.settings import Settings
+from models.checkpoints.cache import load_tensors
 from models.checkpoints.cards import ModelCard
 from models.projection import Projection
 from pipelines.analysis.embedding import EmbeddingStep, Trunk
@@ -65,7 +66,7 @@ class Listener:
     def __init__(self, trunks: list[Trunk], card: ModelCard) -> None:
         self._step = EmbeddingStep(card.model_id, trunks)
         self._card = card
-        self._projection = Projection(load_tensors(card, default_model_dir()))
+        self._projection = Projection(load_tensors(card, Settings().resolved_model_dir()))
         self._folder = music.audio_dir() / "heard"
         self._folder.mkdir(parents=True, exist_ok=True)
 

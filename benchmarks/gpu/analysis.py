@@ -25,8 +25,9 @@ import torch
 
 from benchmarks.gpu.dry import NO_DEVICE, device_for
 from benchmarks.report import Options, Result, Target, interleave, median_ratio
+from configs.settings import Settings
 from configs.tables import load_table
-from models.checkpoints.cache import CheckpointError, default_model_dir
+from models.checkpoints.cache import CheckpointError
 from models.checkpoints.cards import choose_cards, parse_cards
 from models.vibenet import ATTRIBUTES
 from pipelines.analysis import mood_and_embedding, spectral
@@ -126,7 +127,7 @@ def loaded(device: torch.device) -> Iterator[WholeAnalysis]:
     n_cpus, turns = os.cpu_count() or 1, Turns()
     analysis = WholeAnalysis(
         BatchedStep(
-            spectral.build(cards, default_model_dir(), device),
+            spectral.build(cards, Settings().resolved_model_dir(), device),
             device,
             rhythm.batch_windows if is_gpu else 0,
             max_batch_bytes=rhythm.batch_mib << 20,
@@ -135,7 +136,7 @@ def loaded(device: torch.device) -> Iterator[WholeAnalysis]:
             turns=turns,
         ),
         BatchedStep(
-            mood_and_embedding.build(cards, default_model_dir(), device, 0, execution),
+            mood_and_embedding.build(cards, Settings().resolved_model_dir(), device, 0, execution),
             device,
             described.batch_windows if is_gpu else 0,
             max_batch_bytes=described.batch_mib << 20,

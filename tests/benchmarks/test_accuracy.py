@@ -16,7 +16,16 @@ from tests.data.synthetic_music import steady
 
 
 def test_without_a_set_it_is_skipped(tmp_path: Path) -> None:
-    assert "no evaluation set" in run(Options(), Setting(evalset=tmp_path)).skipped
+    skipped = run(Options(), Setting(evalset=tmp_path)).skipped
+    assert "no evaluation set" in skipped
+    assert "AFA_EVALSET" in skipped
+
+
+def test_checkpoints_are_sought_where_the_setting_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AFA_MODEL_DIR", str(tmp_path))
+    assert Setting().model_dir == tmp_path
 
 
 def test_missing_audio_is_named(tmp_path: Path) -> None:
@@ -26,6 +35,7 @@ def test_missing_audio_is_named(tmp_path: Path) -> None:
     setting = Setting(evalset=tmp_path, audio=tmp_path, **elsewhere)
     result = run(Options(), setting)
     assert "x_a" in result.skipped
+    assert "AFA_EVAL_AUDIO" in result.skipped
 
 
 def test_real_recordings_weigh_half() -> None:

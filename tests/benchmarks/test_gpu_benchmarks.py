@@ -90,9 +90,9 @@ def test_files_become_vectors_and_the_halves_are_measured_too() -> None:
 def test_files_are_analysed_and_the_answers_held_against_the_cpus(
     cards: dict[str, ModelCard], model_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(analysis, "default_model_dir", lambda: tmp_path)
+    monkeypatch.setenv("AFA_MODEL_DIR", str(tmp_path))
     assert "checkpoints are missing" in analysis.run(DRY).skipped
-    monkeypatch.setattr(analysis, "default_model_dir", lambda: model_dir)
+    monkeypatch.setenv("AFA_MODEL_DIR", str(model_dir))
     for model_id in ("vibenet", "musicnn-mtt", "afa-embed-1", "afa-beats-3"):
         pull(cards[model_id], model_dir)
     result = analysis.run(DRY)
