@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
+import numpy as np
 import pytest
 from torch import Tensor
 
@@ -77,6 +78,31 @@ def test_a_notebook_is_kept_executed_and_tells_nothing_of_a_machine(notebook: Pa
     assert '"execution_count": null' not in text
     assert not any(trace in text for trace in FOLDERS)
     assert notebook.stat().st_size < 200_000
+
+
+def cells(stem: str) -> list[str]:
+    """Give the sources of a notebook's code."""
+    path = REPOSITORY / "docs" / "notebooks" / f"{stem}.ipynb"
+    book: Any = nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
+    return [cell.source for cell in book.cells if cell.cell_type == "code"]
+
+
+def test_neighbours_are_told_of_a_list_of_own_files(capsys: pytest.CaptureFixture[str]) -> None:
+    (told,) = [source for source in cells("similarity") if "nearest to" in source]
+    paths = ["calm/a.flac", "calm/b.flac", "loud/c.flac", "loud/d.flac"]
+    vectors = np.array([[1.0, 0], [1, 0], [0, 1], [0, 1]])
+    exec(told, {"np": np, "Path": Path, "paths": paths, "vectors": vectors})  # noqa: S102
+    assert "4 of 4" in capsys.readouterr().out
+
+
+def test_own_checkpoints_begin_where_none_were_pulled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("AFA_MODEL_DIR", str(tmp_path / "none"))
+    known: dict[str, Any] = {}
+    exec(cells("own_checkpoint")[0], known)  # noqa: S102
+    assert list(known["models"].iterdir()) == []
 
 
 def test_all_three_are_there() -> None:
