@@ -5,14 +5,14 @@ it was and ends as if it had not been.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from dataclasses import dataclass
-from multiprocessing import get_context
 from pathlib import Path
 from random import Random
 
 import torch
 
+from pipelines.audio.worker_pool import ended_by_errors, new_pool, without_ctrl_c
 from pipelines.training.assets import fetch_packages
 from pipelines.training.chords.clips import ChordClip
 from pipelines.training.clips import Clip, Generator
@@ -89,13 +89,10 @@ def render(
     done = len(tasks) - len(missing)
     failed = 0
     told(done, len(tasks))
-    with ProcessPoolExecutor(
-        n_jobs,
-        mp_context=get_context("spawn"),
-        initializer=_prepare,
-        initargs=(make, plan, root, folder),
-    ) as pool:
-        for future in as_completed([pool.submit(_make, task) for task in missing]):
+    with ended_by_errors(new_pool(n_jobs, _prepare, make, plan, root, folder)) as pool:
+        with without_ctrl_c():
+            futures = [pool.submit(_make, task) for task in missing]
+        for future in as_completed(futures):
             failed += not future.result()
             done += 1
             told(done, len(tasks))

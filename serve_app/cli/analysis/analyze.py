@@ -3,10 +3,8 @@
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, contextmanager
-from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import IO, Annotated, Any
@@ -18,6 +16,7 @@ from configs.settings import Settings
 from models.rhythm.tempo import TempoRange
 from pipelines.analysis.records import TrackFeatures
 from pipelines.audio.decode import DecoderUnavailableError, decode
+from pipelines.audio.worker_pool import ended_by_errors, new_pool, without_ctrl_c
 from serve_app.api.wire.features import AnalysisFeatures, to_analysis
 from serve_app.cli.analysis.by_service import service_engine
 from serve_app.cli.analysis.loaded import (
@@ -299,18 +298,13 @@ def in_processes(n_workers: int, loading: tuple[int, Path | None, bool]) -> Anal
 
     def analyse_beside(names: Sequence[str], within: TempoRange | None, done: Done) -> None:
         profile_of(loading[1])  # a wrong one is told once, not by each worker
-        with ProcessPoolExecutor(
-            n_workers,
-            mp_context=get_context("spawn"),
-            initializer=start_worker,
-            initargs=loading,
-        ) as pool:
-            futures = [pool.submit(analyse_one, name, within) for name in names]
+        with ended_by_errors(new_pool(n_workers, start_worker, *loading)) as pool:
+            with without_ctrl_c():
+                futures = [pool.submit(analyse_one, name, within) for name in names]
             for name, future in zip(names, futures, strict=True):
                 try:
                     outcome: TrackFeatures | Exception = future.result()
                 except (*OF_ALL, LoadingError, BrokenProcessPool):
-                    pool.shutdown(cancel_futures=True)
                     raise
                 except Exception as error:  # noqa: BLE001  one file must not end the run
                     outcome = error

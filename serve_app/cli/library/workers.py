@@ -1,20 +1,16 @@
 """How a scan without a service analyses: in processes of its own."""
 
 import asyncio
-import os
-import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
 from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from models.rhythm.tempo import TempoRange
 from pipelines.analysis.features import from_json, to_json
-from pipelines.audio.sandbox import end_with_parent
+from pipelines.audio.worker_pool import end_pool, new_pool, without_ctrl_c
 from serve_app.cli.analysis.loaded import loaded, start_worker
 from serve_app.domain.errors import InternalError
 from serve_app.services.scan.entries import Hearing
@@ -40,16 +36,11 @@ class WorkersEngine:
         """Start processes; a file's tempo lies in the range ``within``, if there is one."""
         self.n_at_once = n_workers
         self._work = partial(_hear, within)
-        self._loading = (config, is_partial, os.getpid())
+        self._loading = (0, config, is_partial)
         self._pool = self._new_pool()
 
     def _new_pool(self) -> ProcessPoolExecutor:
-        return ProcessPoolExecutor(
-            self.n_at_once,
-            mp_context=get_context("spawn"),
-            initializer=_start,
-            initargs=self._loading,
-        )
+        return new_pool(self.n_at_once, start_worker, *self._loading)
 
     async def hear(self, path: Path) -> Hearing:
         """See `Engine`."""
@@ -66,8 +57,7 @@ class WorkersEngine:
         """
         pool = self._pool
         try:
-            # Ctrl-C is for this process, which ends its workers.
-            with _unheard_by_new_processes(signal.SIGINT):
+            with without_ctrl_c():
                 heard = asyncio.get_running_loop().run_in_executor(pool, work, path)
             return await heard
         except BrokenProcessPool as error:
@@ -85,25 +75,7 @@ class WorkersEngine:
 
     def close(self) -> None:
         """End the workers, without waiting for what they do."""
-        workers = list(self._pool._processes.values())
-        self._pool.shutdown(wait=False, cancel_futures=True)
-        for worker in workers:
-            worker.terminate()
-
-
-@contextmanager
-def _unheard_by_new_processes(number: signal.Signals) -> Iterator[None]:
-    """Keep a signal from what is started in the block, and what that starts, for good."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {number})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _start(config: Path | None, is_partial: bool, parent: int) -> None:
-    end_with_parent(parent)
-    start_worker(0, config, is_partial)
+        end_pool(self._pool)
 
 
 def _hear(within: TempoRange | None, path: Path) -> "tuple[bytes, str | None, Fingerprint]":
