@@ -10,11 +10,13 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import get_args
+from threading import Lock
+from typing import Any, get_args
 
 import lance
 import numpy as np
@@ -536,10 +538,23 @@ def test_what_was_acknowledged_outlives_kill_9(opened: Opened, tmp_path: Path) -
     assert library.named("The Cure", "Next", EVERYBODY)
 
 
+def write_one_at_a_time(server: ThreadedMotoServer) -> None:
+    """Have it look whether an object is there and write it in one step, as S3 does."""
+    assert server._server is not None
+    answer, turn = server._server.app, Lock()
+
+    def app(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        with turn if environ["REQUEST_METHOD"] == "PUT" else nullcontext():
+            return list(answer(environ, start_response))
+
+    server._server.app = app
+
+
 @pytest.fixture
 def store() -> Iterator[ThreadedMotoServer]:
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0)
     server.start()
+    write_one_at_a_time(server)
     yield server
     server.stop()
 
