@@ -2,8 +2,13 @@
 
 import csv
 import json
+import os
 import re
+import signal
+import subprocess
+import sys
 from pathlib import Path
+from threading import Timer
 
 import pytest
 from typer.testing import CliRunner
@@ -11,6 +16,7 @@ from typer.testing import CliRunner
 from afa.plot import DARK
 from serve_app.api.wire.features import AnalysisFeatures
 from serve_app.cli.main import app
+from tests.conftest import REPOSITORY
 from tests.data.audio_files import click_track, encode
 
 DEMO = Path(__file__).parents[2] / "serve_app" / "data" / "demo.mp3"
@@ -180,6 +186,29 @@ def test_workers_without_checkpoints_say_so_once(
     assert done.stderr.startswith("afa: checkpoint ")
     assert "Run `afa models pull" in done.stderr
     assert "Traceback" not in capfd.readouterr().err
+
+
+def test_ctrl_c_ends_workers_that_have_more_to_do(clip: Path) -> None:
+    # Whatever runs the tests in the background has SIGINT ignored, which processes inherit.
+    heard = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    main = f"{heard}; from serve_app.cli import run; run()"
+    with subprocess.Popen(
+        [*(sys.executable, "-c", main), "analyze", "--json", "--jobs", "2", *[str(clip)] * 2000],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=REPOSITORY,
+        start_new_session=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline()
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+        too_late = Timer(120, os.killpg, [process.pid, signal.SIGKILL])
+        too_late.start()
+        _, told = process.communicate()
+        too_late.cancel()
+    assert process.returncode == 130
+    assert "Traceback" not in told
 
 
 def test_a_wrong_serve_file_is_told_once(clip: Path, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from threading import Timer
 
 from tests.conftest import REPOSITORY
 
@@ -36,7 +37,10 @@ def test_ctrl_c_ends_what_runs_and_drops_what_waits(tmp_path: Path) -> None:
         assert process.stdout is not None
         workers = [int(pid) for pid in process.stdout.readline().split()]
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does
-        _, told = process.communicate(timeout=120)
+        too_late = Timer(120, os.killpg, [process.pid, signal.SIGKILL])
+        too_late.start()
+        _, told = process.communicate()
+        too_late.cancel()
     assert process.returncode == -signal.SIGINT
     assert told.count("KeyboardInterrupt") == 1  # of the command, and of none of its workers
     assert len(workers) == 2
