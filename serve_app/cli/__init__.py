@@ -1,5 +1,6 @@
 """The `afa` command."""
 
+import gc
 import os
 import signal
 import sys
@@ -18,8 +19,11 @@ def run() -> None:
         signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED))
     if isinstance(sys.stdout, TextIOWrapper):  # a locale may lack what names and tables are made of
         sys.stdout.reconfigure(errors="backslashreplace")
+    gc.disable()  # what is loaded stays: looking for garbage among it took a seventh of the start
     from serve_app.cli.main import main
 
+    gc.freeze()
+    gc.enable()
     if is_default:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     main()

@@ -17,6 +17,7 @@ import ray
 import yaml
 from ray import serve
 from ray.serve.config import HTTPOptions
+from ray.serve.context import _get_global_client
 
 from serve_app.app import bind
 from serve_app.composition.profile import AppArgs
@@ -54,21 +55,26 @@ def deploy(config: dict[str, Any], host: str, port: int) -> None:
 
 
 def wait_deployed() -> bool:
-    """Report each part that is up; tell whether all came so far, or one does not start."""
+    """Report each part that is up; tell whether all came so far, or one does not start.
+
+    Asks the controller for the states alone: `serve.status` pickles a router for each part anew,
+    a fifth of a second a call.
+    """
+    client: Any = _get_global_client()
     reported: set[str] = set()
     while True:
-        deployed = serve.status().applications[APP_NAME]
-        for name, deployment in deployed.deployments.items():
-            if deployment.status == "HEALTHY" and name not in reported:
-                reported.add(name)
-                say(f"  {name} is up")
-        if deployed.status == "RUNNING":
+        deployed = client.get_serve_status(APP_NAME)
+        for part in deployed.deployment_statuses:
+            if part.status == "HEALTHY" and part.name not in reported:
+                reported.add(part.name)
+                say(f"  {part.name} is up")
+        if deployed.app_status.status == "RUNNING":
             return True
-        if deployed.status == "DEPLOY_FAILED":
-            for name, deployment in deployed.deployments.items():
-                if deployment.status == "DEPLOY_FAILED":
-                    say(f"  {name} does not start: {last_line(deployment.message)}")
-            say(deployed.message)
+        if deployed.app_status.status == "DEPLOY_FAILED":
+            for part in deployed.deployment_statuses:
+                if part.status == "DEPLOY_FAILED":
+                    say(f"  {part.name} does not start: {last_line(part.message)}")
+            say(deployed.app_status.message)
             return False
         time.sleep(POLL_S)
 

@@ -15,8 +15,13 @@ from tests.npm import npm_with
 pytestmark = [pytest.mark.redis, pytest.mark.npm]
 
 AXE = "axe-core@4.14.1"
-RUN = """async () => (await axe.run(document, { resultTypes: ["violations"] })).violations.map(
-  (one) => `${one.id}: ${one.nodes.map((node) => node.html.slice(0, 120)).join(" | ")}`)"""
+RUN = """async () => {
+  const isDark = matchMedia("(prefers-color-scheme: dark)").matches;
+  const options = { resultTypes: ["violations"], ...(isDark && { runOnly: ["color-contrast"] }) };
+  return (await axe.run(document, options)).violations.map(
+    (one) => `${one.id}: ${one.nodes.map((node) => node.html.slice(0, 120)).join(" | ")}`);
+}"""
+"""Of a dark page only the contrast: it differs from the light one in nothing but colours."""
 
 
 @pytest.fixture(scope="module")
@@ -106,5 +111,6 @@ def test_the_reference_has_no_barrier(
     page.goto(f"{live.url}/docs")
     page.wait_for_selector("section")
     assert violations(page) == []
-    page.set_viewport_size(PHONE)
-    assert violations(page) == []
+    if scheme == "light":
+        page.set_viewport_size(PHONE)
+        assert violations(page) == []

@@ -24,7 +24,7 @@ pytestmark = [
 ]
 
 QUICK = settings(
-    max_examples=15,
+    max_examples=10,
     deadline=None,
     derandomize=True,
     database=None,

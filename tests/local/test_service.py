@@ -179,13 +179,14 @@ def test_a_start_says_why_a_part_does_not_start(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     trace = "Error:\nray::ServeReplica:afa:Mood\nTraceback ...\nDeviceMissingError: no CUDA\n"
-    parts = {
-        "Mood": SimpleNamespace(status="DEPLOY_FAILED", message=trace),
-        "Api": SimpleNamespace(status="HEALTHY", message=""),
-    }
-    failed = SimpleNamespace(status="DEPLOY_FAILED", deployments=parts, message="Failed to ...")
-    serve = SimpleNamespace(status=lambda: SimpleNamespace(applications={"afa": failed}))
-    monkeypatch.setattr(deploying, "serve", serve)
+    parts = [
+        SimpleNamespace(name="Mood", status="DEPLOY_FAILED", message=trace),
+        SimpleNamespace(name="Api", status="HEALTHY", message=""),
+    ]
+    failed = SimpleNamespace(status="DEPLOY_FAILED", message="Failed to ...")
+    overview = SimpleNamespace(app_status=failed, deployment_statuses=parts)
+    client = SimpleNamespace(get_serve_status=lambda _: overview)
+    monkeypatch.setattr(deploying, "_get_global_client", lambda: client)
     assert not deploying.wait_deployed()
     told = capsys.readouterr().out
     assert "Mood does not start: DeviceMissingError: no CUDA\n" in told

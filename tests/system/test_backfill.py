@@ -46,6 +46,7 @@ def three_cards() -> Iterator[str]:
         ray.shutdown()
 
 
+@pytest.mark.slow
 def test_an_actor_with_a_card_hears_files_and_none_is_waited_for_when_all_are_heard(
     tmp_path: Path, three_cards: str
 ) -> None:

@@ -130,6 +130,7 @@ async def until(holds: Callable[[], bool]) -> None:
             await asyncio.sleep(0.2)
 
 
+@pytest.mark.slow
 def test_replicas_follow_the_queue_delay(cluster: Cluster) -> None:
     application = cluster.toy(ToyDeployment, "Toy", autoscaling_config=SCALING)
     handle = cluster.run(application, "scaling")

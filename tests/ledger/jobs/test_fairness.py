@@ -14,7 +14,7 @@ from tests.store.setting import rich_tiers, some_work
 
 pytestmark = pytest.mark.redis
 
-BACKLOG = 10_000
+BACKLOG = 2_000
 SERVICE_S = 0.25
 WORKERS = 2
 OWNERS = 20
