@@ -1,6 +1,7 @@
 """Bounds on the head of a request, its length and its time, of which uvicorn knows none.
 
-What uvicorn refuses, as no HTTP, has the body of all errors.
+What uvicorn refuses, as no HTTP, has the body of all errors. A request that offers another protocol
+is read as one that offers none (RFC 9110, section 7.8): Java's client offers HTTP/2 with each.
 
 A header that comes in pieces is put together anew with each of them, in a time that grows with the
 square of its length, and before anybody has asked for a key. Serve starts uvicorn by itself;
@@ -9,6 +10,7 @@ square of its length, and before anybody has asked for a key. Serve starts uvico
 
 import asyncio
 
+from httptools import HttpParserError, HttpParserUpgrade
 from uvicorn.config import HTTP_PROTOCOLS
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
@@ -45,7 +47,7 @@ class BoundedHeads(HttpToolsProtocol):
         if self.timeout_keep_alive_task is not None:  # it ends here, whatever comes
             self._expect_head()
         self._is_read = False
-        super().data_received(data)
+        self._feed(data)
         self._n_unread = 0 if self._is_read else self._n_unread + len(data)
         if self._n_unread > LONGEST_HEAD and not self.transport.is_closing():
             self.send_400_response("the head of the request is too long")
@@ -69,12 +71,41 @@ class BoundedHeads(HttpToolsProtocol):
         """Have a head."""
         self._is_read = True
         self._have_head()
-        super().on_headers_complete()
+        if not self._is_declined():
+            super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        """Have a request."""
+        if not self._is_declined():
+            super().on_message_complete()
 
     def on_body(self, body: bytes) -> None:
         """Have a part of a body."""
         self._is_read = True
         super().on_body(body)
+
+    def _feed(self, data: bytes) -> None:
+        self._unset_keepalive_if_required()
+        try:
+            self.parser.feed_data(data)
+        except HttpParserError:
+            self.send_400_response("Invalid HTTP request received.")
+        except HttpParserUpgrade as end_of_head:
+            if self._is_declined():
+                self._feed(self._head_without_offer() + data[end_of_head.args[0] :])
+            elif self._should_upgrade():
+                self.handle_websocket_upgrade()
+
+    def _is_declined(self) -> bool:
+        """Tell whether the request offers a protocol that is not spoken; its body was not read."""
+        is_offered = self.parser.should_upgrade() and b"upgrade" in dict(self.headers)
+        return is_offered and not self._should_upgrade()
+
+    def _head_without_offer(self) -> bytes:
+        version = self.parser.get_http_version().encode()
+        lines = [b"%b: %b\r\n" % header for header in self.headers if header[0] != b"upgrade"]
+        start = b"%b %b HTTP/%b\r\n" % (self.parser.get_method(), self.url, version)
+        return b"".join([start, *lines, b"\r\n"])
 
     def _expect_head(self) -> None:
         self._have_head()

@@ -90,6 +90,23 @@ async def test_long_bodies_and_many_requests_of_a_connection_are_read() -> None:
             assert await answer(reader) == b"%d" % length
 
 
+@pytest.mark.parametrize("length", [0, 3, 3 * LONGEST_HEAD])
+async def test_a_request_that_offers_another_protocol_is_read_with_its_body(length: int) -> None:
+    """As Java's client offers HTTP/2, and curl with `--http2`."""
+    offer = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAEAA\r\n"
+    request = OPENING + offer + b"Content-Length: %d\r\n\r\n" % length + bytes(length)
+    async with connection() as (reader, writer):
+        for sent in (request, request + request):
+            writer.write(sent)
+            assert await answer(reader) == b"%d" % length
+        assert await answer(reader) == b"%d" % length
+        for start in range(0, len(OPENING + offer), 7):  # and in pieces
+            writer.write(request[start : start + 7])
+            await asyncio.sleep(0.002)
+        writer.write(request[start + 7 :])
+        assert await answer(reader) == b"%d" % length
+
+
 async def test_a_head_has_its_time_and_a_body_more(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(heads, "LONGEST_HEAD_S", 0.3)
     async with connection() as (reader, writer):
