@@ -34,8 +34,7 @@ QUICK = settings(
 STATEFUL = settings(QUICK, max_examples=12, stateful_step_count=6)
 # No parameters and no body: nothing in them can be wrong.
 WITHOUT_INPUT = {"GET /healthz", "GET /readyz"}
-# The document can say "bytes", not "bytes that hold audio", so valid bodies may be refused; and
-# Schemathesis sends empty bodies although `minLength` is 1.
+# The document can say "bytes", not "bytes that hold audio", so valid bodies may be refused.
 AUDIO_BODIES = {
     "POST /v1/audio-features/upload",
     "POST /v1/bpm",

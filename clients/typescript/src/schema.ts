@@ -76,6 +76,7 @@ export interface components {
             items: components["schemas"]["Ingredient"][];
             /**
              * N
+             * Format: int64
              * @description How many tracks; at most 500 are given.
              * @default 25
              */
@@ -174,6 +175,7 @@ export interface components {
             true_peak: number;
             /**
              * Time Signature
+             * Format: int64
              * @description Beats in a bar, 2 to 7.
              */
             time_signature: number;
@@ -184,6 +186,7 @@ export interface components {
             time_signature_confidence: number;
             /**
              * Duration Ms
+             * Format: int64
              * @description Length of the decoded audio in milliseconds.
              */
             duration_ms: number;
@@ -284,6 +287,7 @@ export interface components {
             tempo_confidence: number;
             /**
              * Key
+             * Format: int64
              * @description Pitch class, C = 0; -1 unknown.
              */
             key: number;
@@ -294,6 +298,7 @@ export interface components {
             key_confidence: number;
             /**
              * Mode
+             * Format: int64
              * @description 1 major, 0 minor, -1 unknown.
              */
             mode: number;
@@ -304,6 +309,7 @@ export interface components {
             mode_confidence: number;
             /**
              * Time Signature
+             * Format: int64
              * @description Beats in a bar, 3 to 7.
              */
             time_signature: number;
@@ -397,6 +403,7 @@ export interface components {
             next_cursor: string | null;
             /**
              * Count
+             * Format: int64
              * @description Number of items in this page.
              */
             count: number;
@@ -419,6 +426,7 @@ export interface components {
             sha256: string;
             /**
              * Size Bytes
+             * Format: int64
              * @description Size of the stored file in bytes.
              */
             size_bytes: number;
@@ -458,6 +466,7 @@ export interface components {
             sha256: string;
             /**
              * Size Bytes
+             * Format: int64
              * @description Size of the stored file in bytes.
              */
             size_bytes: number;
@@ -541,26 +550,31 @@ export interface components {
             off_reason: string | null;
             /**
              * Threshold
+             * Format: int64
              * @description A pack is bought when fewer credits are left.
              */
             threshold: number;
             /**
              * Pack Credits
+             * Format: int64
              * @description Credits of a pack.
              */
             pack_credits: number;
             /**
              * Price Minor
+             * Format: int64
              * @description Price of a pack.
              */
             price_minor: number;
             /**
              * Cap Minor
+             * Format: int64
              * @description Most that a UTC month's charges come to.
              */
             cap_minor: number;
             /**
              * Spent Minor
+             * Format: int64
              * @description This month's charges, with the one under way.
              */
             spent_minor: number;
@@ -715,26 +729,31 @@ export interface components {
         Credits: {
             /**
              * Remaining
+             * Format: int64
              * @description Grant plus packs minus debt; negative inside the grace.
              */
             remaining: number;
             /**
              * Monthly Grant
+             * Format: int64
              * @description Left of this month's grant.
              */
             monthly_grant: number;
             /**
              * Packs
+             * Format: int64
              * @description Prepaid; never expire.
              */
             packs: number;
             /**
              * Debt
+             * Format: int64
              * @description Used of the grace buffer.
              */
             debt: number;
             /**
              * Held
+             * Format: int64
              * @description Set aside for what runs now; not part of the others.
              */
             held: number;
@@ -985,6 +1004,7 @@ export interface components {
             true_peak: number;
             /**
              * Time Signature
+             * Format: int64
              * @description Beats in a bar, 2 to 7.
              */
             time_signature: number;
@@ -995,6 +1015,7 @@ export interface components {
             time_signature_confidence: number;
             /**
              * Duration Ms
+             * Format: int64
              * @description Length of the decoded audio in milliseconds.
              */
             duration_ms: number;
@@ -1101,6 +1122,7 @@ export interface components {
             time_signature: number;
             /**
              * Duration Ms
+             * Format: int64
              * @description Length of the decoded audio in milliseconds.
              */
             duration_ms: number;
@@ -1581,6 +1603,7 @@ export interface components {
             next_cursor: string | null;
             /**
              * Count
+             * Format: int64
              * @description Number of items in this page.
              */
             count: number;
@@ -1598,16 +1621,19 @@ export interface components {
             cache: "hit" | "miss" | "bypass";
             /**
              * Latency Ms
+             * Format: int64
              * @description Processing time in milliseconds.
              */
             latency_ms: number;
             /**
              * Credits Used
+             * Format: int64
              * @description Credits that this operation cost.
              */
             credits_used: number;
             /**
              * Credits Remaining
+             * Format: int64
              * @description Credits left; negative inside the grace buffer.
              */
             credits_remaining: number;
@@ -1780,6 +1806,7 @@ export interface components {
             next_cursor: string | null;
             /**
              * Count
+             * Format: int64
              * @description Number of items in this page.
              */
             count: number;
@@ -1804,6 +1831,7 @@ export interface components {
             items: components["schemas"]["MappedTrackBody"][];
             /**
              * Total
+             * Format: int64
              * @description Tracks that have such an embedding, shown or not.
              */
             total: number;
@@ -1973,6 +2001,7 @@ export interface components {
             stage: string;
             /**
              * Credits Used
+             * Format: int64
              * @description Reserved while it is unfinished, then charged.
              */
             credits_used: number;
@@ -2121,16 +2150,19 @@ export interface components {
             cache: "hit" | "miss" | "bypass";
             /**
              * Latency Ms
+             * Format: int64
              * @description Processing time in milliseconds.
              */
             latency_ms: number;
             /**
              * Credits Used
+             * Format: int64
              * @description Credits that this operation cost.
              */
             credits_used: number;
             /**
              * Credits Remaining
+             * Format: int64
              * @description Credits left; negative inside the grace buffer.
              */
             credits_remaining: number;
@@ -2633,6 +2665,7 @@ export interface components {
         SpotifyErrorObject: {
             /**
              * Status
+             * Format: int64
              * @description HTTP status.
              */
             status: number;
@@ -2710,6 +2743,7 @@ export interface components {
             time_signature: number;
             /**
              * Duration Ms
+             * Format: int64
              * @description Length of the decoded audio in milliseconds.
              */
             duration_ms: number;
@@ -2776,6 +2810,7 @@ export interface components {
             items: components["schemas"]["SpotifyTrack"][];
             /**
              * Limit
+             * Format: int64
              * @description Tracks in a page.
              */
             limit: number;
@@ -2786,6 +2821,7 @@ export interface components {
             next: string | null;
             /**
              * Offset
+             * Format: int64
              * @description Tracks that were left out first.
              */
             offset: number;
@@ -2796,6 +2832,7 @@ export interface components {
             previous: string | null;
             /**
              * Total
+             * Format: int64
              * @description Tracks up to the end of this page, and one more where another page follows.
              */
             total: number;
@@ -2840,6 +2877,7 @@ export interface components {
             href: string;
             /**
              * Duration Ms
+             * Format: int64
              * @description Length in milliseconds; 0 when unknown.
              */
             duration_ms: number;
@@ -2871,6 +2909,7 @@ export interface components {
             available_markets: string[];
             /**
              * Disc Number
+             * Format: int64
              * @description Always 1.
              */
             disc_number: number;
@@ -2898,6 +2937,7 @@ export interface components {
             is_playable: boolean;
             /**
              * Popularity
+             * Format: int64
              * @description Always 0.
              */
             popularity: number;
@@ -2905,9 +2945,10 @@ export interface components {
              * Preview Url
              * @description Always null.
              */
-            preview_url: null;
+            preview_url: string | null;
             /**
              * Track Number
+             * Format: int64
              * @description Always 1.
              */
             track_number: number;
@@ -2957,21 +2998,25 @@ export interface components {
         TierLimits: {
             /**
              * Upload Bytes
+             * Format: int64
              * @description Largest upload.
              */
             upload_bytes: number;
             /**
              * Asset Lifetime S
+             * Format: int64
              * @description Seconds until an asset is deleted.
              */
             asset_lifetime_s: number;
             /**
              * Storage Bytes
+             * Format: int64
              * @description Most that all assets may have together.
              */
             storage_bytes: number;
             /**
              * Max Audio S
+             * Format: int64
              * @description Longest audio, seconds.
              */
             max_audio_s: number;
@@ -2987,6 +3032,7 @@ export interface components {
             embedding: boolean;
             /**
              * Grace Credits
+             * Format: int64
              * @description How far below zero the balance may go for 24 hours.
              */
             grace_credits: number;
@@ -2999,36 +3045,43 @@ export interface components {
             };
             /**
              * Identify In Flight
+             * Format: int64
              * @description Identifications at once.
              */
             identify_in_flight: number;
             /**
              * Uploads In Flight
+             * Format: int64
              * @description Bodies on their way at once; short JSON does not count.
              */
             uploads_in_flight: number;
             /**
              * Bpm In Flight
+             * Format: int64
              * @description Tempi found at once.
              */
             bpm_in_flight: number;
             /**
              * Embed In Flight
+             * Format: int64
              * @description Requests for embeddings worked on at once.
              */
             embed_in_flight: number;
             /**
              * Job Polls Per Second
+             * Format: int64
              * @description Of one job.
              */
             job_polls_per_second: number;
             /**
              * Job Polls At Once
+             * Format: int64
              * @description Of one job, after a pause.
              */
             job_polls_at_once: number;
             /**
              * Failed Authentications Per Minute
+             * Format: int64
              * @description From one address.
              */
             failed_authentications_per_minute: number;
@@ -3147,6 +3200,7 @@ export interface components {
             true_peak: number;
             /**
              * Time Signature
+             * Format: int64
              * @description Beats in a bar, 2 to 7.
              */
             time_signature: number;
@@ -3157,6 +3211,7 @@ export interface components {
             time_signature_confidence: number;
             /**
              * Duration Ms
+             * Format: int64
              * @description Length of the decoded audio in milliseconds.
              */
             duration_ms: number;
@@ -3326,6 +3381,7 @@ export interface components {
             key_confidence: number;
             /**
              * Time Signature
+             * Format: int64
              * @description Beats in a bar of the section.
              */
             time_signature: number;
@@ -3414,26 +3470,31 @@ export interface components {
             period_ends: string;
             /**
              * Credits Granted
+             * Format: int64
              * @description Credits of this month's grant, used or not.
              */
             credits_granted: number;
             /**
              * Cache Lookups Used
+             * Format: int64
              * @description Cache hits of this period.
              */
             cache_lookups_used: number;
             /**
              * Cache Lookups Included
+             * Format: int64
              * @description Cache hits that cost nothing in a period.
              */
             cache_lookups_included: number;
             /**
              * Open Jobs
+             * Format: int64
              * @description Jobs that are queued or running.
              */
             open_jobs: number;
             /**
              * Stored Bytes
+             * Format: int64
              * @description Of the assets that live; the same bytes count once.
              */
             stored_bytes: number;

@@ -36,7 +36,7 @@ HOW_TO_SEND = (
     '{"url": "https://…"}'
 )
 OCTETS = "application/octet-stream"
-BINARY = {"type": "string", "format": "binary", "minLength": 1}
+BINARY = {"type": "string", "format": "binary"}
 
 
 def audio_body(*named: str) -> dict[str, Any]:

@@ -30,7 +30,7 @@ class ExportItem(WireModel):
             str,
             Field(max_length=4096),
             Form(
-                r"^(/|[A-Za-z]:[\\/])[^\x00-\x1f]*$",
+                r"^(/|[A-Za-z]:[/\\])[^\x00-\x1f]*$",
                 "should be the whole path, from / or a drive such as C:\\ on, in one line",
             ),
         ]

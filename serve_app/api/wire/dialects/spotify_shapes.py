@@ -99,7 +99,7 @@ class SpotifyTrack(BaseModel):
     is_local: bool = Field(description="Always false.")
     is_playable: bool = Field(description="Always true.")
     popularity: int = Field(description="Always 0.")
-    preview_url: None = Field(description="Always null.")
+    preview_url: str | None = Field(description="Always null.")
     track_number: int = Field(description="Always 1.")
 
 
