@@ -86,15 +86,18 @@ class BoundedHeads(HttpToolsProtocol):
 
     def _feed(self, data: bytes) -> None:
         self._unset_keepalive_if_required()
-        try:
-            self.parser.feed_data(data)
-        except HttpParserError:
-            self.send_400_response("Invalid HTTP request received.")
-        except HttpParserUpgrade as end_of_head:
-            if self._is_declined():
-                self._feed(self._head_without_offer() + data[end_of_head.args[0] :])
-            elif self._should_upgrade():
-                self.handle_websocket_upgrade()
+        while data:
+            try:
+                self.parser.feed_data(data)
+            except HttpParserError:
+                self.send_400_response("Invalid HTTP request received.")
+            except HttpParserUpgrade as end_of_head:
+                if self._is_declined():
+                    data = self._head_without_offer() + data[end_of_head.args[0] :]
+                    continue
+                if self._should_upgrade():
+                    self.handle_websocket_upgrade()
+            break
 
     def _is_declined(self) -> bool:
         """Tell whether the request offers a protocol that is not spoken; its body was not read."""

@@ -107,6 +107,14 @@ async def test_a_request_that_offers_another_protocol_is_read_with_its_body(leng
         assert await answer(reader) == b"%d" % length
 
 
+async def test_a_thousand_offers_in_one_piece_are_declined_one_by_one() -> None:
+    offer = OPENING + b"Connection: Upgrade\r\nUpgrade: h2c\r\nContent-Length: 1\r\n\r\n."
+    async with connection() as (reader, writer):
+        writer.write(1_000 * offer)
+        for _ in range(1_000):
+            assert await answer(reader) == b"1"
+
+
 async def test_a_head_has_its_time_and_a_body_more(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(heads, "LONGEST_HEAD_S", 0.3)
     async with connection() as (reader, writer):
