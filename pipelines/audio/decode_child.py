@@ -43,6 +43,10 @@ MOST_BAD_PACKETS = 100
 """In a row at a file's beginning: it is no audio."""
 MOST_LABELS, MOST_CHARACTERS = 100, 500
 """Of a container's tags, and of the name and the text of each."""
+LONGEST_PACKET_S = 10.0
+"""More is a pause between packets, of a recorder that waits for sound, which decodes to nothing."""
+PADDING_S = 1.0
+"""Of a track, at most: what encoders put before and behind it, which decodes to nothing either."""
 PREROLL_S = 0.3
 """Decoded and thrown away before a segment, so that bit reservoirs and filters have settled."""
 
@@ -242,6 +246,7 @@ class FrameSource:
         import av
 
         audio = StandardInput()
+        audio.seek(0)
         head = os.pread(0, 4096, 0)
         if not head:
             raise RefusedError(
@@ -340,12 +345,17 @@ def planes_of(frame: "AudioFrame", start: int, stop: int) -> list[memoryview]:
 def decode_whole(source: FrameSource, writer: BlockWriter, request: dict[str, Any]) -> None:
     """Write the whole track; refuse it as soon as it is longer than the limit."""
     limit = int(request["max_seconds"] * SAMPLE_RATE)
+    too_long = RefusedError(
+        "audio_too_long",
+        f"The audio is longer than the limit of {request['max_seconds'] / 60:g} minutes.",
+    )
+    if (source.claims()["duration_s"] or 0.0) > request["max_seconds"]:
+        if lasts_longer(source, request["max_seconds"] + PADDING_S):
+            raise too_long
+        source = FrameSource()
     for frame in _converted(source, request["max_channels"]):
         if writer.n_samples + frame.samples > limit:
-            raise RefusedError(
-                "audio_too_long",
-                f"The audio is longer than the limit of {request['max_seconds'] / 60:g} minutes.",
-            )
+            raise too_long
         writer.samples(planes_of(frame, 0, frame.samples))
     if source.n_bad > source.n_good or not writer.n_samples:
         raise RefusedError("unprocessable_audio", DAMAGED)
@@ -356,6 +366,20 @@ def decode_whole(source: FrameSource, writer: BlockWriter, request: dict[str, An
             f"The audio lasts {int(100 * duration_s) / 100:.2f} s; send at least {minimum_s:g} s.",
         )
     writer.message(b"S")
+
+
+def lasts_longer(source: FrameSource, limit_s: float) -> bool:
+    """Whether the packets, which are not decoded, say so too: a header may lie."""
+    from av.error import FFmpegError
+
+    lasted_s = 0.0
+    with contextlib.suppress(FFmpegError):
+        for packet in source.container.demux(source.stream):
+            packet_s = float((packet.duration or 0) * (packet.time_base or 0))
+            lasted_s += min(packet_s, LONGEST_PACKET_S)
+            if lasted_s > limit_s:
+                return True
+    return False
 
 
 def decode_head(source: FrameSource) -> None:
