@@ -1,6 +1,7 @@
 """Sample-rate conversion on the CPU, the same for every model: soxr HQ."""
 
 import math
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,23 +36,29 @@ def resample(
     return result
 
 
-def mono_at(waveform: Waveform, target_rate: int, n_behind: int = 0) -> Samples:
+def mono_at(
+    waveform: Waveform,
+    target_rate: int,
+    n_behind: int = 0,
+    precision: type[np.floating[Any]] | None = None,
+) -> Samples:
     """Mix a track down and convert its sample rate, a stretch at a time.
 
     The same as `resample` of `Waveform.mono`, without a copy of the whole track at its own rate,
-    and in the track's precision.
+    and in the track's precision unless another is given.
 
     Args:
         waveform: The track.
         target_rate: Hz wanted.
         n_behind: So many zeros follow the track.
+        precision: Of the result.
 
     Returns:
         ``[T' + n_behind]``, the caller's own.
     """
     n, rate = waveform.samples.shape[1], waveform.sample_rate
     most = math.ceil(n * target_rate / rate) + 1
-    result: Samples = np.zeros(most + n_behind, waveform.samples.dtype)
+    result: Samples = np.zeros(most + n_behind, precision or waveform.samples.dtype)
     if rate == target_rate or n == 0:
         result[:n] = waveform.mono()
         return result[: n + n_behind]

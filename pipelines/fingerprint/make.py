@@ -32,7 +32,7 @@ from models.fingerprint.landmarks import (
     Fingerprint,
 )
 from models.fingerprint.subfingerprints import to_subfingerprints
-from pipelines.audio.resample import resample
+from pipelines.audio.resample import mono_at, resample
 from pipelines.audio.waveform import AudioTooShortError, UndecodableAudioError, Waveform
 from pipelines.batching.framed import FrameGrid
 from pipelines.fingerprint.clip import EXCERPT_RATE, EXCERPT_S, SHORTEST_CLIP_S, WHOLE_TRACK_S, Clip
@@ -166,7 +166,7 @@ class Fingerprinter:
 
 
 def _samples_of(waveform: Waveform) -> NDArray[np.float32]:
-    samples = resample(waveform.mono(), waveform.sample_rate, SAMPLE_RATE)
+    samples = mono_at(waveform, SAMPLE_RATE, precision=np.float32)
     if not np.isfinite(samples).all():
         raise UndecodableAudioError("The audio has samples that are not a number, or infinite.")
     return samples

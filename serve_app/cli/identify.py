@@ -5,14 +5,15 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from os.path import lexists
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.progress import Progress
 
 from configs.settings import Settings
-from pipelines.audio.decode import DecodeLimits, decode
-from pipelines.audio.waveform import AudioError
+from pipelines.audio.decode import DecodeLimits, decode, decode_segments
+from pipelines.audio.waveform import AudioError, AudioTooLongError
 from serve_app.cli.analysis.sources import SOURCES_HELP, audio_files, expanded, files_below
 from serve_app.cli.catalog import AudioAnywhere, audio_policy
 from serve_app.cli.environment import console, errors, fail, tell_of, tell_to_publish, told
@@ -45,14 +46,17 @@ from serve_app.services.scan.places import Found, Trouble, absolute, listed
 
 if TYPE_CHECKING:
     from models.fingerprint.landmarks import Fingerprint
+    from pipelines.fingerprint.make import Fingerprinter
     from serve_app.providers.fingerprints.builder import FingerprintIndexBuilder
     from serve_app.providers.fingerprints.index import IndexMatch
 
 FILE_SCHEME = "file://"
 CATALOG_ENDING = ".parquet"
 LIMITS = DecodeLimits(max_seconds=3600)
+LONG = DecodeLimits(max_seconds=4 * 3600.0)
 N_THREADS = min(4, os.cpu_count() or 1)
-"""Tracks decoded and fingerprinted at once; an hour of music takes 1.3 GB meanwhile."""
+"""Tracks of up to an hour decoded and fingerprinted at once, in 1 GB each; of longer ones, one."""
+_one_is_long = Lock()
 
 Track = tuple[str, Path]
 
@@ -73,14 +77,18 @@ class OwnIndex:
         self._fingerprinter = Fingerprinter()
 
     def best_match(self, path: Path) -> "tuple[TrackIdentity, IndexMatch] | None":
-        """Give the track that a recording is, if one is sure.
+        """Give the track that a recording is, by its first hour, if one is sure.
 
         Raises:
             AudioError: It cannot be decoded.
         """
         from serve_app.providers.recognisers.own_index import first_known
 
-        clip = self._fingerprinter.make_clip(decode(path, LIMITS))
+        try:
+            heard = decode(path, LIMITS)
+        except AudioTooLongError:
+            (heard,) = decode_segments(path, [(0.0, LIMITS.max_seconds)], LIMITS)
+        clip = self._fingerprinter.make_clip(heard)
         matches = self._index.query(clip.fingerprint, clip.closer)
         return first_known(matches, lambda key: identity_of_key(self._catalog, key, self._library))
 
@@ -247,7 +255,7 @@ def build(folder: Path, tracks: list[Track], *, again: bool = False) -> tuple[in
 
     def fingerprint_of(path: Path) -> "Fingerprint | AudioError | OSError":
         try:
-            return fingerprinter.make_fingerprints([decode(path, LIMITS)])[0]
+            return whole(path, fingerprinter)
         except (AudioError, OSError) as error:
             return error
 
@@ -282,6 +290,20 @@ def build(folder: Path, tracks: list[Track], *, again: bool = False) -> tuple[in
             pool.shutdown(cancel_futures=True)
         drop_replaced(builder, tracks)
     return n_added, n_failed
+
+
+def whole(path: Path, fingerprinter: "Fingerprinter") -> "Fingerprint":
+    """Fingerprint a file, when no other is beyond `LIMITS` as it is.
+
+    Raises:
+        AudioError: It cannot be decoded, or is beyond `LONG`.
+        OSError: It cannot be read.
+    """
+    try:
+        return fingerprinter.make_fingerprints([decode(path, LIMITS)])[0]
+    except AudioTooLongError:
+        with _one_is_long:
+            return fingerprinter.make_fingerprints([decode(path, LONG)])[0]
 
 
 def without_links(builder: "FingerprintIndexBuilder", tracks: list[Track]) -> list[Track]:

@@ -226,3 +226,16 @@ def test_where_there_is_no_index_nothing_is_made(music: Path, tmp_path: Path) ->
     assert done.exit_code == 1
     assert "`afa catalog fingerprint FOLDER` makes one" in " ".join(done.output.split())
     assert not (tmp_path / "data").exists()
+
+
+def test_what_is_longer_than_goes_at_once_is_indexed_whole_and_named(
+    music: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("serve_app.cli.identify.LIMITS", DecodeLimits(max_seconds=12))
+    path = music / "album" / "Some One - A Song.mp3"
+    done = runner.invoke(app, ["catalog", "fingerprint", str(path)])
+    assert "1 added" in done.output, done.output
+    end = path.with_name("end.ogg")
+    encode(end, decode(path, DecodeLimits()).samples[:, -10 * 44_100 :], "ogg", "vorbis")
+    for heard_of in (path, end):
+        assert "Some One - A Song" in runner.invoke(app, ["identify", str(heard_of)]).output
