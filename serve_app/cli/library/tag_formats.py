@@ -61,6 +61,7 @@ _OTHER_FORMAT = (
     "tags are written to MP3, FLAC, OGG, Opus, M4A, WAV, AIFF, WMA, WavPack, Musepack, DSF and"
     " DFF alone"
 )
+_RF64 = "tags are not written to RF64 and BW64, the WAV of more than 4 GB"
 _DAMAGED = "its tags cannot be changed: it is damaged, or of another format than its name says"
 _YEAR = "its ID3v1 tag cannot hold the year; write the year in digits"
 
@@ -125,7 +126,9 @@ def open_tags(path: Path) -> TaggedFile:
     from mutagen.oggopus import OggOpus
     from mutagen.trueaudio import TrueAudio
 
-    path.open("rb").close()  # mutagen tells of no error of the system
+    with path.open("rb") as opened:  # mutagen tells of no error of the system
+        if opened.read(4) in (b"RF64", b"BW64"):
+            raise UnwritableTagsError(_RF64)
     with _told():
         file = mutagen.File(path)
         # mutagen has no tags for the first two. FFmpeg takes the third's tag for audio, and reads

@@ -36,8 +36,8 @@ MAX_COVER = 8 << 20
 
 _MATROSKA = b"\x1a\x45\xdf\xa3"
 """How Matroska and WebM begin."""
-_CONTAINERS = (b"caff", b".snd")
-"""How CAF and AU begin, whose tags the decoder reads."""
+_CONTAINERS = (b"caff", b".snd", b"RF64", b"BW64")
+"""How CAF, AU and WAV of more than 4 GB begin, whose tags the decoder reads."""
 _HEAD_BYTES = 4
 _LIMITS = DecodeLimits(cpu_s=2, wall_s=20.0)
 """FFmpeg compares each tag with all before it: 100,000 take it a minute, an honest file 20 ms."""

@@ -132,6 +132,14 @@ def test_a_file_under_another_formats_name_says_so(tmp_path: Path) -> None:
         open_tags(path)
 
 
+@pytest.mark.parametrize("form", [b"RF64", b"BW64"])
+def test_wav_of_more_than_4_gb_is_no_damaged_wav(form: bytes, tmp_path: Path) -> None:
+    path = titled(tmp_path / "a.wav")
+    path.write_bytes(form + path.read_bytes()[4:])
+    with pytest.raises(UnwritableTagsError, match="RF64"):
+        open_tags(path)
+
+
 def test_tags_that_cannot_be_saved_are_told_and_the_file_stays(tmp_path: Path) -> None:
     year = titled(tmp_path / "year.mp3")
     tag = ID3(year)

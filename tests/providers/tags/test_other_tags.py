@@ -115,6 +115,21 @@ def test_apev2_of_musepack_is_read(tmp_path: Path) -> None:
     check(tag_with_ape(Path(shutil.copy(MUSEPACK, tmp_path / "a.mpc"))))
 
 
+@pytest.mark.parametrize("form", [b"RF64", b"BW64"])
+def test_wav_of_more_than_4_gb_is_read(form: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "a.wav"
+    with av.open(str(path), "w", format="wav", options={"rf64": "always"}) as file:
+        file.metadata.update({name: TEXTS[name] for name in ("artist", "title", "album")})
+        stream = file.add_stream("pcm_s16le", rate=48_000, layout="mono")
+        frame = av.AudioFrame.from_ndarray(np.zeros((1, 480), np.int16), "s16", "mono")
+        frame.sample_rate = 48_000
+        file.mux(stream.encode(frame))
+        file.mux(stream.encode(None))
+    path.write_bytes(form + path.read_bytes()[4:])
+    tags = read_tags(path)
+    assert (tags.artist, tags.title, tags.first("album")) == ("Björk", "Jóga", "Homogenic")
+
+
 @pytest.mark.parametrize("write", [write_dsf, write_dff])
 def test_id3_of_dsd_is_read(tmp_path: Path, write: Callable[[Path, np.ndarray], Path]) -> None:
     path = write(tmp_path / f"a.{write.__name__[-3:]}", click_track(120, 1.0))
