@@ -372,12 +372,12 @@ def lasts_longer(source: FrameSource, limit_s: float) -> bool:
     """Whether the packets, which are not decoded, say so too: a header may lie."""
     from av.error import FFmpegError
 
-    lasted_s = 0.0
+    unit = float(source.stream.time_base or 0)
+    most, lasted = LONGEST_PACKET_S / unit if unit else 0.0, 0.0
     with contextlib.suppress(FFmpegError):
         for packet in source.container.demux(source.stream):
-            packet_s = float((packet.duration or 0) * (packet.time_base or 0))
-            lasted_s += min(packet_s, LONGEST_PACKET_S)
-            if lasted_s > limit_s:
+            lasted += min(packet.duration or 0, most)
+            if lasted * unit > limit_s:
                 return True
     return False
 
