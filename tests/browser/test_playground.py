@@ -65,6 +65,24 @@ TABLE = """async (tempi) => {
 PICTURES = """() => [...document.querySelectorAll("canvas")].map((one) => one.toDataURL())"""
 PAINTED_ANEW = f"(before) => ({PICTURES})().every((picture, at) => picture !== before[at])"
 STYLE_OF = "(one, style) => getComputedStyle(one).getPropertyValue(style)"
+NEVER_STARTS = """() => {
+  AudioContext.prototype.resume = () => new Promise((start) => { window.start = start; });
+}"""
+STARTS_LATE = """() => {
+  AudioContext.prototype.resume = () => new Promise((start) => setTimeout(start, 500));
+  window.sounding = new Set();
+  const { start } = AudioBufferSourceNode.prototype;
+  const { stop } = AudioScheduledSourceNode.prototype;
+  AudioBufferSourceNode.prototype.start = function (...when) {
+    window.sounding.add(this);
+    start.apply(this, when);
+  };
+  AudioScheduledSourceNode.prototype.stop = function (...when) {
+    window.sounding.delete(this);
+    stop.apply(this, when);
+  };
+}"""
+"""Sounds start half a second after the click; those that go on are kept."""
 SPELL = """async (keys) => {
   const { chordSign, keySign, spelt } = await import("/playground/keys.js");
   const of = (mode) => keys.map((key) => keySign({ key, mode }));
@@ -174,6 +192,28 @@ def test_it_plays_and_the_clicks_follow(page: Page) -> None:
     page.get_by_role("button", name="Pause").click()
     at = page.locator(".clock").inner_text()
     assert int(at.split(":")[1][:2]) > 20
+
+
+def test_a_computer_without_sound_is_told(page: Page) -> None:
+    """Firefox resumes no sound there, nor tells so; Chromium plays to nobody."""
+    analyse_demo(page)
+    page.evaluate(NEVER_STARTS)
+    page.get_by_role("button", name="Play").click()
+    expect(page.get_by_text("gives it no sound output")).to_be_visible()
+    page.evaluate("window.start()")
+    expect(page.get_by_role("button", name="Pause")).to_be_visible()
+    expect(page.get_by_text("gives it no sound output")).to_be_hidden()
+
+
+def test_two_clicks_before_the_sound_starts_start_it_once(page: Page) -> None:
+    analyse_demo(page)
+    page.evaluate(STARTS_LATE)
+    play = page.get_by_role("button", name="Play")
+    expect(play).to_be_enabled()
+    play.dblclick()
+    page.get_by_role("button", name="Pause").click()
+    expect(play).to_be_visible()
+    assert page.evaluate("window.sounding.size") == 0
 
 
 def test_the_keyboard_goes_from_bar_to_bar_and_the_place_is_said(page: Page) -> None:

@@ -2,6 +2,8 @@
 
 import { schedule } from "/playground/clicks.js";
 
+const LONGEST_START_MS = 2_000;
+
 let context = null; // one for the page: browsers allow few, and none before a gesture
 
 /** Decode a file; null where the browser cannot read its format. */
@@ -15,13 +17,14 @@ export async function decode(file) {
 }
 
 export class Player {
-  /** `changed()` is called when it starts and stops. */
-  constructor(buffer, changed) {
+  /** `changed()` is called when it starts and stops, `silent(isSo)` when it does not start, and starts after all. */
+  constructor(buffer, changed, silent) {
     this.buffer = buffer;
     this.clicks = [];
     this.isClicking = false;
     this.isPlaying = false;
     this.changed = changed;
+    this.silent = silent;
     this.offset = 0;
     this.sources = [];
     this.music = context.createGain();
@@ -41,7 +44,11 @@ export class Player {
   }
 
   async play() {
-    await context.resume();
+    const late = setTimeout(() => this.silent(true), LONGEST_START_MS);
+    await context.resume(); // in Firefox it waits for ever where nothing can sound
+    clearTimeout(late);
+    this.silent(false);
+    if (this.isPlaying) return; // it was asked to start twice
     if (this.offset >= this.buffer.duration - 0.05) this.offset = 0;
     const source = context.createBufferSource();
     source.buffer = this.buffer;

@@ -165,7 +165,9 @@ function timeline(track) {
       note.textContent = buffer ? "" : "This browser cannot decode the format: the picture is drawn from the analysis.";
       if (!buffer) return;
       wave.setPeaks(buffer);
-      mine.player = new Player(buffer, follow);
+      mine.player = new Player(buffer, follow, (isSilent) => {
+        note.textContent = isSilent ? "The browser cannot play: this computer gives it no sound output." : "";
+      });
       mine.player.setClicks(wave.clicks, false);
       play.disabled = click.disabled = false;
     });
