@@ -194,7 +194,7 @@ def _edges(beats_s: Sequence[float], duration_s: float) -> NDArray[np.float64]:
     edges: list[float] = []
     for start, end in pairwise(whole):
         steps = round((end - start) / _STEP_S) if end - start > _LONGEST_STEP_S else 1
-        edges += np.linspace(start, end, steps, endpoint=False).tolist()
+        edges += [start + (end - start) / steps * i for i in range(steps)]
     return np.array([*edges, duration_s])
 
 
