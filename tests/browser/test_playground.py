@@ -386,6 +386,8 @@ def test_without_a_key_the_page_asks_for_one_and_what_was_brought_waits(
         page.get_by_role("button", name="Use it").click()
         expect(page.locator("#door-fault")).to_contain_text("this API key is not valid")
         page.reload()
+    uploads: list[str] = []
+    page.on("request", lambda asked: uploads.append(asked.url) if "/upload" in asked.url else None)
     gone = tmp_path / "gone.mp3"
     gone.write_bytes(b"x")
     page.set_input_files("#files", [str(DEMO), str(gone)])
@@ -397,6 +399,7 @@ def test_without_a_key_the_page_asks_for_one_and_what_was_brought_waits(
     page.wait_for_selector(".tiles", timeout=ANALYSED_MS)
     page.get_by_role("button", name="gone.mp3").click()
     expect(page.locator(".failed")).to_contain_text("This file cannot be read")
+    assert len(uploads) == 1  # in Firefox that of a file that is gone hangs
 
 
 def test_a_key_that_ended_meanwhile_is_asked_for_again(page: Page, live: LiveApplication) -> None:

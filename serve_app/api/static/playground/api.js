@@ -47,11 +47,11 @@ export const page = { denied() {}, offline() {}, paused() {} };
 export async function ask(path, options = {}, told = page, read = (answer) => answer.json()) {
   const isUpload = options.body instanceof Blob;
   for (let tries = 1, refused = 0; ; tries += 1) {
+    if (isUpload) await mustBeReadable(options.body);
     let answer;
     try {
       answer = await fetch(path, { ...options, headers: { ...options.headers, Authorization: `Bearer ${key()}` } });
     } catch {
-      if (isUpload) await mustBeReadable(options.body);
       told.offline(true);
       await sleep(Math.min(1000 * 2 ** tries, 15_000));
       continue;
@@ -71,7 +71,7 @@ export async function ask(path, options = {}, told = page, read = (answer) => an
   }
 }
 
-/** A file that is gone fails as an absent service does. */
+/** The upload of a file that is gone fails as an absent service does; in Firefox it hangs. */
 async function mustBeReadable(file) {
   try {
     const reader = file.stream().getReader();
