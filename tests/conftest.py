@@ -21,7 +21,8 @@ from torch import Tensor
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
-from models.checkpoints.cache import default_model_dir, load_tensors, pull
+from configs.settings import Settings
+from models.checkpoints.cache import load_tensors, pull
 from models.checkpoints.cards import ModelCard, parse_cards
 from serve_app.composition.options import StoreOptions
 from serve_app.domain.telemetry.metrics import show_with
@@ -122,7 +123,7 @@ def cards() -> dict[str, ModelCard]:
 @pytest.fixture(scope="session")
 def model_dir() -> Path:
     """The model cache of this machine."""
-    return Path(os.environ.get("AFA_MODEL_DIR") or default_model_dir())
+    return Settings().resolved_model_dir()
 
 
 @pytest.fixture(scope="session")

@@ -57,11 +57,6 @@ class CheckpointError(Exception):
         return f"checkpoint {self.model_id} ({self.source}): {self.reason}. {remedy}"
 
 
-def default_model_dir() -> Path:
-    """Give the cache folder that is used when nothing is configured: ``~/.cache/afa/models``."""
-    return Path.home() / ".cache" / "afa" / "models"
-
-
 def pull(
     card: ModelCard,
     model_dir: Path,

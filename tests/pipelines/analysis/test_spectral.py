@@ -234,15 +234,15 @@ def test_a_track_over_thirteen_minutes(step: SpectralStep, tmp_path: Path) -> No
 PREPARE_LONG = """
 import sys
 import numpy as np, torch
+from configs.settings import Settings
 from configs.tables import load_table
-from models.checkpoints.cache import default_model_dir
 from models.checkpoints.cards import choose_cards, parse_cards
 from pipelines.analysis import spectral
 from pipelines.audio.track import Track
 from pipelines.audio.waveform import SAMPLE_RATE, Waveform
 
 cards = choose_cards(parse_cards(load_table("models")))
-step = spectral.build(cards, default_model_dir(), torch.device("cpu"))
+step = spectral.build(cards, Settings().resolved_model_dir(), torch.device("cpu"))
 phase = 2 * np.pi * 440 * 2 ** (40 / 1200) * np.arange(SAMPLE_RATE) / SAMPLE_RATE
 second = (0.1 * np.sin(phase)).astype(np.float16)[None].repeat(int(sys.argv[1]), 0)
 track = Track.of(Waveform(np.tile(second, 20 * 60)))

@@ -1,12 +1,13 @@
 """Metronomes and programmed drums, with the shipped networks: tempo, beats and bars."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 
 from benchmarks.accuracy.metronomes import FIRST_S, metronome
 from configs.tables import load_table
-from models.checkpoints.cache import default_model_dir
 from models.checkpoints.cards import choose_cards, parse_cards
 from pipelines.analysis.records import SpectralResult
 from pipelines.analysis.spectral import SpectralStep, build
@@ -18,9 +19,9 @@ SOUNDS = ("click", "woodblock", "beep")
 
 
 @pytest.fixture(scope="module")
-def step() -> SpectralStep:
+def step(model_dir: Path) -> SpectralStep:
     cards = choose_cards(parse_cards(load_table("models")))
-    return build(cards, default_model_dir(), torch.device("cpu"))
+    return build(cards, model_dir, torch.device("cpu"))
 
 
 def heard(step: SpectralStep, samples: np.ndarray) -> SpectralResult:
