@@ -362,6 +362,21 @@ def test_a_recording_is_analysed(page: Page) -> None:
     expect(page.locator("#report-title")).to_contain_text("recording")
 
 
+def test_two_clicks_before_it_records_make_one_recording(page: Page) -> None:
+    """The browser asks first, and a microphone asked for twice would stay on."""
+    asked = """() => {
+      let times = 0;
+      const ask = navigator.mediaDevices.getUserMedia.bind(navigator.mediaDevices);
+      navigator.mediaDevices.getUserMedia = (wanted) => (times += 1, ask(wanted));
+      const button = document.getElementById("record");
+      button.click();
+      button.click();
+      return times;
+    }"""
+    assert page.evaluate(asked) == 1
+    expect(page.get_by_role("button", name="Stop and analyse")).to_be_enabled()
+
+
 def test_the_key_is_in_no_request_line_and_leaves_the_address(
     context: BrowserContext, live: LiveApplication
 ) -> None:

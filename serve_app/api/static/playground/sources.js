@@ -52,11 +52,13 @@ function wireRecord(bring) {
       recorder.stop();
       return;
     }
+    button.disabled = true; // until it records: a browser may ask first, and takes a while
     let stream;
     try {
       stream = await navigator.mediaDevices.getUserMedia({ audio: { echoCancellation: false, noiseSuppression: false, autoGainControl: false } });
     } catch (fault) {
       button.textContent = fault.name === "NotAllowedError" ? "Microphone refused" : "No microphone";
+      button.disabled = false;
       return;
     }
     const parts = [];
@@ -68,10 +70,11 @@ function wireRecord(bring) {
       recorder = null;
       show(false);
     });
+    recorder.addEventListener("start", () => show(true));
     recorder.start();
-    show(true);
   });
   const show = (isOn) => {
+    button.disabled = false;
     button.setAttribute("aria-pressed", isOn);
     button.textContent = isOn ? "Stop and analyse" : "Record";
   };
