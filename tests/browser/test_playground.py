@@ -216,6 +216,15 @@ def test_two_clicks_before_the_sound_starts_start_it_once(page: Page) -> None:
     assert page.evaluate("window.sounding.size") == 0
 
 
+def test_a_track_that_is_left_before_its_sound_starts_is_silent(page: Page) -> None:
+    analyse_demo(page)
+    page.evaluate(STARTS_LATE)
+    page.get_by_role("button", name="Play").click()
+    page.set_input_files("#files", str(DEMO))
+    page.wait_for_timeout(1_000)
+    assert page.evaluate("window.sounding.size") == 0
+
+
 def test_the_keyboard_goes_from_bar_to_bar_and_the_place_is_said(page: Page) -> None:
     analyse_demo(page)
     expect(page.get_by_role("button", name="Play")).to_be_enabled()

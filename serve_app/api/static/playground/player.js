@@ -22,7 +22,7 @@ export class Player {
     this.buffer = buffer;
     this.clicks = [];
     this.isClicking = false;
-    this.isPlaying = false;
+    this.isPlaying = this.isClosed = false;
     this.changed = changed;
     this.silent = silent;
     this.offset = 0;
@@ -48,7 +48,7 @@ export class Player {
     await context.resume(); // in Firefox it waits for ever where nothing can sound
     clearTimeout(late);
     this.silent(false);
-    if (this.isPlaying) return; // it was asked to start twice
+    if (this.isPlaying || this.isClosed) return; // it was asked to start twice, or left meanwhile
     if (this.offset >= this.buffer.duration - 0.05) this.offset = 0;
     const source = context.createBufferSource();
     source.buffer = this.buffer;
@@ -68,6 +68,12 @@ export class Player {
     sources.forEach((source) => source.stop());
     this.isPlaying = false;
     this.changed();
+  }
+
+  /** End for good, also what has not started yet. */
+  close() {
+    this.isClosed = true;
+    if (this.isPlaying) this.stop();
   }
 
   seek(seconds) {

@@ -45,8 +45,8 @@ function say(track) {
 const inWords = (result) => [result.tempo ? `${result.tempo.toFixed(1)} BPM` : "no tempo", result.key ? keyName(result) : "no key", `${signed(result.loudness, 1)} LUFS`].join(", ");
 
 /** Take a track off view, and end what sounds. */
-export function close() {
-  shown?.player?.isPlaying && shown.player.stop();
+function close() {
+  shown?.player?.close();
   shown = null;
 }
 
