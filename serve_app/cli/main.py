@@ -4,6 +4,7 @@ import inspect
 import os
 from collections.abc import Callable
 from functools import wraps
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,7 +25,7 @@ from serve_app.cli import (
     status,
 )
 from serve_app.cli.analysis import analyze, embed
-from serve_app.cli.environment import check_settings, in_closed_folder, refuse_root
+from serve_app.cli.environment import check_settings, console, fail, in_closed_folder, refuse_root
 from serve_app.cli.library import backfill, export, link, scan, similar, tag, vectors
 from serve_app.cli.mcp import command as mcp
 from serve_app.cli.training import beats
@@ -37,6 +38,25 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_show_locals=False,
 )
+
+
+def tell_version(is_asked: bool) -> None:
+    """Tell it and end, if it is asked for."""
+    if is_asked:
+        console.print(f"afa {version('afa')}", highlight=False)
+        raise typer.Exit
+
+
+@app.callback()
+def afa(
+    _: Annotated[
+        bool,
+        typer.Option("--version", callback=tell_version, is_eager=True, help="Tell the version."),
+    ] = False,
+) -> None:
+    """Have options beside the commands."""
+
+
 app.command()(service.up)
 app.command()(service.down)
 app.command()(status.status)
@@ -125,10 +145,19 @@ def give_folder(group: typer.Typer) -> None:
 give_folder(app)
 
 
+def check_here() -> None:
+    """Refuse to run in a folder that was deleted: there paths lead nowhere, and torch dies."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        fail("the folder that this runs in was deleted; go to another one first")
+
+
 def main() -> None:
     """Run the command line."""
     redact_logs()
     try:
+        check_here()
         app()
     except SystemExit as ended:
         end(int(ended.code or 0))

@@ -1,6 +1,7 @@
 """The process of a command ends with its status, whatever libraries still do."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -119,3 +120,30 @@ def test_what_the_locale_lacks_is_spelt_out() -> None:
     ascii_only = os.environ | {"PYTHONIOENCODING": "ascii"}
     done = subprocess.run(words, check=False, env=ascii_only, capture_output=True, timeout=280)
     assert (done.returncode, done.stdout) == (0, b"Bj\\xf6rk\n"), done.stderr
+
+
+def afa(words: str, folder: Path) -> "subprocess.CompletedProcess[str]":
+    """Run a shell command in a folder, in which ``afa`` is the command."""
+    code = "from serve_app.cli import run; run()"
+    return subprocess.run(
+        ["/bin/sh", "-c", f'afa() {{ "$0" -c "{code}" "$@"; }}; {words}', sys.executable],
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
+        timeout=280,
+    )
+
+
+def test_the_version_is_told(tmp_path: Path) -> None:
+    done = afa("afa --version", tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.fullmatch(r"afa \d+\.\d+\.\d+\n", done.stdout)
+
+
+def test_a_folder_that_was_deleted_is_told(tmp_path: Path) -> None:
+    """Commands ended in a traceback there, or by torch."""
+    done = afa("mkdir gone; cd gone; rmdir ../gone; afa scan Music", tmp_path)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "afa: the folder that this runs in was deleted; go to another one first\n"
