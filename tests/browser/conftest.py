@@ -22,12 +22,22 @@ from tests.library.library_setting import adding, heard, track
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 PLAIN_HOST = "afa.test"
 """This machine under a name that browsers do not trust as they do loopback."""
+OF_NO_USE = (
+    # Pages of the browser's own in every window, and a process for a page that may come next.
+    *("WebUIOmniboxPopup", "WebUIOmniboxAimPopup", "SpareRendererForSitePerProcess"),
+    # The last list counts, and these are Playwright's.
+    *("AvoidUnnecessaryBeforeUnloadCheckSync", "DestroyProfileOnBrowserClose", "HttpsUpgrades"),
+    *("HttpsFirstBalancedModeAutoEnable", "LensOverlay", "MediaRouter", "PaintHolding"),
+    *("ThirdPartyStoragePartitioning", "AvoidCorsURLLoaderRestartOnRedirect", "AimEnabled"),
+    *("OptimizationHints", "NetworkTimeServiceQuerying", "PreconnectToSearch"),
+)
 FLAGS = (
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
     *("--use-fake-ui-for-media-stream", "--use-fake-device-for-media-stream"),
     "--autoplay-policy=no-user-gesture-required",
     f"--host-resolver-rules=MAP {PLAIN_HOST} 127.0.0.1",
+    f"--disable-features={','.join(OF_NO_USE)}",
 )
 NO_BROWSER = (
     "NO CHROMIUM: the pages are not tested. On Debian: apt-get install chromium, or name one in "
