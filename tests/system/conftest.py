@@ -13,7 +13,10 @@ from pathlib import Path
 
 import httpx
 import pytest
+import ray
+from ray._private.node import Node
 
+from serve_app.local import own_ray
 from serve_app.local.embedded_redis import free_port, is_alive
 from tests.system.collector import Collector, running_collector
 
@@ -121,6 +124,29 @@ def running_service(data_dir: Path, settings: Mapping[str, str] | None = None) -
         )
         alive = [pid for pid in session["pids"].values() if is_alive(pid)]
         assert not alive
+
+
+@contextmanager
+def running_ray(**resources: int) -> Iterator[str]:
+    """Connect this process to a Ray of its own with two CPUs, and give its address."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_AUTH_MODE", "disabled")
+        patch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+        patch.setenv("RAY_raylet_start_wait_time_s", "120")
+        for method in own_ray.UNUSED:
+            patch.setattr(Node, method, lambda *_, **__: None)
+        try:
+            context = ray.init(
+                address="local",
+                include_dashboard=False,
+                log_to_driver=False,
+                num_cpus=2,
+                _node_ip_address="127.0.0.1",
+                **resources,
+            )
+            yield context.address_info["gcs_address"]
+        finally:
+            ray.shutdown()
 
 
 @pytest.fixture(scope="session")

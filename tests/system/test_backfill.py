@@ -11,10 +11,12 @@ from threading import Timer
 import pyarrow.dataset as ds
 import pytest
 import ray
+from ray.util.placement_group import placement_group
 
 from serve_app.backfill.run import Actors, has_room
 from tests.conftest import DEMO_TRACK
 from tests.data.audio_files import click_track, write_wav
+from tests.system.conftest import running_ray
 
 pytestmark = pytest.mark.ray
 # Whatever runs the tests in the background has SIGINT ignored, which processes inherit.
@@ -31,19 +33,8 @@ def environment(folder: Path) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def three_cards() -> Iterator[str]:
     """Connect this process to a Ray with three cards and two CPUs, and give its address."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RAY_AUTH_MODE", "disabled")
-        patch.setenv("RAY_raylet_start_wait_time_s", "120")
-        context = ray.init(
-            address="local",
-            include_dashboard=False,
-            log_to_driver=False,
-            num_cpus=2,
-            num_gpus=3,
-            _node_ip_address="127.0.0.1",
-        )
-        yield context.address_info["gcs_address"]
-        ray.shutdown()
+    with running_ray(num_gpus=3) as address:
+        yield address
 
 
 @pytest.mark.slow
@@ -99,14 +90,9 @@ def test_a_run_for_which_there_is_no_room_says_that_it_waits(
 
 @pytest.mark.usefixtures("three_cards")
 def test_parts_of_cards_that_are_free_make_no_room_for_a_card() -> None:
-    @ray.remote(num_cpus=0)
-    class Replica:
-        def is_there(self) -> bool:
-            return True
-
     assert has_room(Actors(1, 2, 1))
     assert not has_room(Actors(1, 3, 1))
-    replicas = [Replica.options(num_gpus=0.6).remote() for _ in range(3)]
-    assert all(ray.get([replica.is_there.remote() for replica in replicas]))
+    replicas = [placement_group([{"GPU": 0.6}]) for _ in range(3)]
+    assert all(replica.wait(60) for replica in replicas)
     assert ray.available_resources()["GPU"] > 1
     assert not has_room(Actors(1, 1, 1))

@@ -1,7 +1,6 @@
 """Replicas of model deployments on a real Serve: they scale with the delay, and are replaced."""
 
 import asyncio
-import os
 import shutil
 import tempfile
 import time
@@ -42,6 +41,7 @@ from serve_app.local import embedded_redis
 from serve_app.services.scan.places import Folder
 from tests.api.application import store_options
 from tests.data.audio_files import click_track, encode
+from tests.system.conftest import running_ray
 from tests.system.test_service import DEMO
 from tests.system.toy_deployments import ToyDeployment, ToySpectralDeployment
 
@@ -90,32 +90,17 @@ def cluster() -> Iterator[Cluster]:
     """Redis, Ray and Serve in this process's own tree."""
     folder = Path(tempfile.mkdtemp(prefix="afa-replicas-"))
     redis = embedded_redis.start(folder, role="ledger", extra=("--appendonly", "no"))
-    before = dict(os.environ)
-    os.environ |= {
-        "RAY_AUTH_MODE": "disabled",
-        "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-        "RAY_raylet_start_wait_time_s": "120",
-    }
     try:
-        ray.init(
-            address="local",
-            include_dashboard=False,
-            log_to_driver=False,
-            num_cpus=2,
-            _node_ip_address="127.0.0.1",
-        )
-        serve.start(proxy_location="Disabled")
-        yield Cluster(
-            store_options(redis.url, redis.url, folder),
-            folder,
-            ModelOptions(model_dir=folder, device="cpu", batch_windows=8, named_mib=64),
-        )
+        with running_ray():
+            serve.start(proxy_location="Disabled")
+            yield Cluster(
+                store_options(redis.url, redis.url, folder),
+                folder,
+                ModelOptions(model_dir=folder, device="cpu", batch_windows=8, named_mib=64),
+            )
+            serve.shutdown()  # type: ignore[no-untyped-call]
     finally:
-        serve.shutdown()  # type: ignore[no-untyped-call]
-        ray.shutdown()
         redis.stop()
-        os.environ.clear()
-        os.environ |= before
         shutil.rmtree(folder)
 
 
