@@ -286,7 +286,7 @@ def test_whoever_watches_hears_of_a_bad_file_once_and_all_again_once(
 
 
 def test_what_ends_a_scan_keeps_what_is_done_and_leaves_no_worker(
-    data_dir: Path, tmp_path: Path
+    data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tempi = range(80, 200, 10)
     for bpm in tempi:
@@ -313,6 +313,7 @@ def test_what_ends_a_scan_keeps_what_is_done_and_leaves_no_worker(
             time.sleep(0.1)
         assert workers
         assert not any(is_running(worker) for worker in workers)
+    monkeypatch.setattr("serve_app.cli.library.scan.WorkersEngine", Simulated)
     done = runner.invoke(app, ["scan", str(tmp_path / "music"), "--jobs", "1", "--partial"])
     assert done.exit_code == 0, done.output
     assert f"{len(before)} unchanged, {len(tempi) - len(before)} added" in done.stdout
