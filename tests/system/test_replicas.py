@@ -80,6 +80,7 @@ class Cluster:
 
     def run(self, application: Any, name: str) -> Any:
         """Serve only this."""
+        serve.start(proxy_location="Disabled")
         for other in serve.status().applications:
             serve.delete(other)
         return serve.run(application, name=name, route_prefix=None)
@@ -87,12 +88,11 @@ class Cluster:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    """Redis, Ray and Serve in this process's own tree."""
+    """Redis and Ray in this process's own tree."""
     folder = Path(tempfile.mkdtemp(prefix="afa-replicas-"))
     redis = embedded_redis.start(folder, role="ledger", extra=("--appendonly", "no"))
     try:
         with running_ray():
-            serve.start(proxy_location="Disabled")
             yield Cluster(
                 store_options(redis.url, redis.url, folder),
                 folder,
@@ -142,6 +142,7 @@ def test_replicas_follow_the_queue_delay(cluster: Cluster) -> None:
     asyncio.run(scenario())
 
 
+@pytest.mark.slow
 def test_a_request_may_name_another_embedding(cluster: Cluster) -> None:
     application = cluster.toy(ToyDeployment, "Toy")
     handle = cluster.run(application, "named")
