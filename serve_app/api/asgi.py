@@ -40,11 +40,14 @@ GROUPS = (
     *(export, account, spotify, acousticbrainz, audiomuse),
 )
 
-SENT_HEADERS = ("Authorization", "Content-Type", "traceparent", IDEMPOTENCY_KEY)
+SENT_HEADERS = (
+    *("Authorization", "Content-Type", IDEMPOTENCY_KEY),
+    *("traceparent", "tracestate", "baggage"),
+)
 READ_HEADERS = (
     *("X-Trace-Id", "X-Cache", "X-Credits-Used", "X-Credits-Remaining", "X-Test"),
     *("RateLimit", "RateLimit-Policy", "Retry-After", "Idempotent-Replayed"),
-    *(UNKNOWN_PARAMETERS, UNKNOWN_FIELDS),
+    *(UNKNOWN_PARAMETERS, UNKNOWN_FIELDS, "Content-Disposition"),
 )
 """What pages of other origins may send and read beside the plain headers."""
 
@@ -129,6 +132,8 @@ def create_app(
             allow_methods=("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"),
             allow_headers=SENT_HEADERS,
             expose_headers=READ_HEADERS,
+            # Chrome asks before a public page may call a private address.
+            allow_private_network=True,
         )
     app.add_middleware(TraceMiddleware)
     app.add_middleware(UnreadBodyMiddleware)

@@ -21,6 +21,11 @@ from serve_app.domain.errors import BadRequestError
 LONGEST_HEAD = 1 << 20
 LONGEST_HEAD_S = 30.0
 
+UNREADABLE = (
+    "this is no HTTP request that can be read; in an address percent-encode spaces and letters "
+    "beyond ASCII (ü is %C3%BC), and keep it under 64 KiB"
+)
+
 
 class BoundedHeads(HttpToolsProtocol):
     """Reads the requests of one connection; closes it over a head that is too long or too slow.
@@ -90,7 +95,7 @@ class BoundedHeads(HttpToolsProtocol):
             try:
                 self.parser.feed_data(data)
             except HttpParserError:
-                self.send_400_response("Invalid HTTP request received.")
+                self.send_400_response(UNREADABLE)
             except HttpParserUpgrade as end_of_head:
                 if self._is_declined():
                     data = self._head_without_offer() + data[end_of_head.args[0] :]

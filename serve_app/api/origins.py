@@ -12,6 +12,15 @@ from starlette.types import Receive, Scope, Send
 from serve_app.api.errors import error_response
 from serve_app.domain.errors import BadRequestError
 
+ASKED = {
+    "origin": "origin",
+    "method": "access-control-request-method",
+    "headers": "access-control-request-headers",
+}
+"""How a browser names what may be refused."""
+
+LONGEST_SEEN = 100
+
 
 class OriginsMiddleware(CORSMiddleware):
     """Answers what browsers ask before they let a page of another origin call."""
@@ -32,6 +41,12 @@ class OriginsMiddleware(CORSMiddleware):
         """
         answer = super().preflight_response(request_headers)
         if answer.status_code != HTTPStatus.OK:
-            seen = bytes(answer.body).decode().removeprefix("Disallowed CORS ")
-            raise BadRequestError(f"web pages may not call with this {seen}")
+            seen = bytes(answer.body).decode().removeprefix("Disallowed CORS ").split(", ")
+            named = [f"the {part} {request_headers[ASKED[part]][:LONGEST_SEEN]}" for part in seen]
+            may = self.preflight_headers
+            raise BadRequestError(
+                f"web pages may not call with {', '.join(named)}; AFA_CORS_ORIGINS names origins "
+                f"that may, methods are {may['Access-Control-Allow-Methods']}, headers "
+                f"{may['Access-Control-Allow-Headers']}"
+            )
         return answer

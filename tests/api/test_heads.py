@@ -69,7 +69,12 @@ async def test_an_endless_header_is_refused_before_it_takes_time(before: bytes) 
         assert seen.startswith(b"HTTP/1.1 400")
 
 
-@pytest.mark.parametrize("sent", [b"GARBAGE\r\n\r\n", OPENING + b"Content-Length: two\r\n\r\n"])
+UNENCODED = "GET /v1/key-bpm?song=Für Elise HTTP/1.1\r\nHost: afa\r\n\r\n".encode()
+
+
+@pytest.mark.parametrize(
+    "sent", [b"GARBAGE\r\n\r\n", OPENING + b"Content-Length: two\r\n\r\n", UNENCODED]
+)
 async def test_what_is_no_http_is_refused_in_the_words_of_all_errors(sent: bytes) -> None:
     async with connection() as (reader, writer):
         writer.write(sent)
@@ -79,6 +84,7 @@ async def test_what_is_no_http_is_refused_in_the_words_of_all_errors(sent: bytes
     assert f"x-trace-id: {error['trace_id']}".encode() in head
     assert b"content-length: %d\r\ncontent-type: application/json\r\n" % len(body) in head
     assert (error["error"], len(error)) == ("bad_request", 3)
+    assert "percent-encode" in error["message"]
 
 
 async def test_long_bodies_and_many_requests_of_a_connection_are_read() -> None:

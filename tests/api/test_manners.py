@@ -129,10 +129,33 @@ async def test_pages_are_told_which_part_of_a_call_is_refused(api: Application) 
     }
     answer = await client_of(api, [PAGE]).options("/v1/bpm", **asked)
     assert (answer.status_code, answer.headers["Access-Control-Allow-Origin"]) == (400, PAGE)
-    assert answer.json()["message"] == "web pages may not call with this method, headers"
+    message = answer.json()["message"]
+    assert message.startswith("web pages may not call with the method BREW, the headers x-own; ")
+    assert "PUT, PATCH, DELETE, headers " in message
     spotify = await client_of(api, ["*"]).options("/spotify/v1/search", **asked)
     assert spotify.headers["Access-Control-Allow-Origin"] == "*"
     assert spotify.json()["error"]["status"] == 400
+
+
+async def test_a_public_page_may_be_let_into_a_private_network(api: Application) -> None:
+    asked = preflight(PAGE)
+    asked["headers"] |= {"Access-Control-Request-Private-Network": "true"}
+    answer = await client_of(api, [PAGE]).options("/v1/bpm", **asked)
+    assert answer.status_code == 200
+    assert answer.headers["Access-Control-Allow-Private-Network"] == "true"
+    other = await client_of(api, ["https://other.example"]).options("/v1/bpm", **asked)
+    assert other.status_code == 400
+    assert f"the origin {PAGE};" in other.json()["message"]
+    assert "Access-Control-Allow-Private-Network" not in other.headers
+
+
+async def test_pages_may_trace_and_read_the_name_of_an_export(api: Application) -> None:
+    asked = preflight(PAGE)
+    asked["headers"] |= {"Access-Control-Request-Headers": "traceparent, tracestate, baggage"}
+    client = client_of(api, [PAGE])
+    assert (await client.options("/v1/bpm", **asked)).status_code == 200
+    answer = await client.get("/healthz", headers={"Origin": PAGE})
+    assert "Content-Disposition" in answer.headers["Access-Control-Expose-Headers"].split(", ")
 
 
 async def test_no_page_may_call_by_default(api: Application) -> None:

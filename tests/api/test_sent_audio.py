@@ -1,6 +1,7 @@
 """Audio is taken however it comes: bytes of any declared type, a form, an asset, an address."""
 
 import asyncio
+import gzip
 import json
 import re
 import threading
@@ -15,6 +16,7 @@ from serve_app.providers.web.url_guard import UrlFetchError
 from serve_app.services import gate
 from serve_app.services.audio.signatures import HEAD_BYTES, media_type_of
 from tests.api.application import Application
+from tests.api.described import described_app
 
 pytestmark = pytest.mark.redis
 
@@ -192,6 +194,36 @@ async def test_text_of_no_known_type_is_415_and_says_what_to_send(
     headers = {"Content-Type": CURLS_DEFAULT}
     answer = await api.client().post(path, content=b"# A page\n" * 100, headers=headers)
     assert (answer.status_code, answer.json()["error"]) == (415, "unsupported_media_type")
+
+
+BODIES = [
+    (method, path)
+    for path, operations in described_app().openapi()["paths"].items()
+    for method, operation in operations.items()
+    if "requestBody" in operation
+]
+
+
+@pytest.mark.parametrize("with_key", [False, True])
+@pytest.mark.parametrize(("method", "path"), BODIES)
+async def test_a_compressed_body_is_told_to_come_as_it_is(
+    api: Application, method: str, path: str, with_key: bool
+) -> None:
+    headers = {"Content-Encoding": "GZIP"} | ({"Idempotency-Key": "k"} if with_key else {})
+    sent = gzip.compress(b'{"url": "https://example.org/a.mp3"}')
+    answer = await api.client().request(method, path, content=sent, headers=headers)
+    assert (answer.status_code, answer.json()["error"]) == (415, "unsupported_media_type")
+    assert "send it as it is" in answer.json()["message"]
+    assert answer.headers["Accept-Encoding"] == "identity"
+    assert "415" in described_app().openapi()["paths"][path][method]["responses"]
+    assert await api.remaining("pro") == 60_000
+
+
+async def test_a_coding_that_is_none_does_no_harm(api: Application, demo_audio: bytes) -> None:
+    for named in ("identity", "utf-8", ""):
+        headers = {"Content-Encoding": named}
+        answer = await api.client().post("/v1/bpm", content=demo_audio, headers=headers)
+        assert answer.status_code == 200, answer.text
 
 
 async def test_an_asset_is_refused_that_says_it_is_something_else(

@@ -1,4 +1,4 @@
-"""Bodies on their way in: their length, their pace, and the places that they take.
+"""Bodies on their way in: their coding, length and pace, and the places that they take.
 
 Invariant: a body that may be long holds one of its owner's places while it comes; JSON that says
 how short it is holds none, and has to come at once.
@@ -13,7 +13,11 @@ from fastapi import Request
 from starlette.requests import ClientDisconnect
 
 from serve_app.api.services import ApiServices
-from serve_app.domain.errors import BadRequestError, PayloadTooLargeError
+from serve_app.domain.errors import (
+    BadRequestError,
+    PayloadTooLargeError,
+    UnsupportedMediaTypeError,
+)
 from serve_app.domain.keys import Caller
 from serve_app.providers.web.audio_url import SLOW_START_S, SLOWEST_BYTES_PER_S
 from serve_app.services.audio.intake import EMPTY
@@ -21,6 +25,10 @@ from serve_app.services.audio.intake import EMPTY
 LONGEST_JSON = 64 * 1024
 LONGEST_JSON_S = 10.0
 LONGEST_UPLOAD_S = 120.0
+LONGEST_SEEN = 60
+
+CODINGS = frozenset({"br", "compress", "deflate", "gzip", "x-compress", "x-gzip", "zstd"})
+"""Of IANA's registry. What names another, as `utf-8`, has bytes as they are."""
 
 
 def is_json(content_type: str) -> bool:
@@ -57,6 +65,21 @@ def check_length(content_length: str | None, limit_bytes: int, room: int = 0) ->
         raise BadRequestError(EMPTY)
 
 
+def check_coding(request: Request) -> None:
+    """Refuse a body that says itself that it is compressed; the answer names what is read instead.
+
+    Raises:
+        UnsupportedMediaTypeError: It does.
+    """
+    named = request.headers.get("content-encoding", "")
+    if CODINGS & {coding.strip().lower() for coding in named.split(",")}:
+        request.state.headers["Accept-Encoding"] = "identity"
+        raise UnsupportedMediaTypeError(
+            f"the body is compressed, as its Content-Encoding says ({named[:LONGEST_SEEN]}); "
+            "send it as it is, without that header"
+        )
+
+
 def place_of(request: Request) -> AbstractContextManager[None]:
     """Give the place that the body takes while it comes.
 
@@ -75,11 +98,13 @@ async def body_chunks(request: Request) -> AsyncGenerator[bytes, None]:
     """Stream the body; only the time that is spent waiting for the client counts against it.
 
     Raises:
+        UnsupportedMediaTypeError: It is compressed; nothing was read.
         BadRequestError: The client went away before the end, or sends too slowly: it would keep a
             place that others wait for.
         ConcurrencyError: The owner's places are taken; nothing was read.
         ServiceUnavailableError: All places are taken; nothing was read.
     """
+    check_coding(request)
     with place_of(request):
         async with aclosing(paced(request)) as chunks:
             async for chunk in chunks:

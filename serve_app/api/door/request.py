@@ -75,7 +75,7 @@ ERROR_TEXTS = {
     404: "Not found, or not yours.",
     409: "Idempotency-Key reused with another request.",
     413: "The body exceeds the tier's upload size, or all assets its storage.",
-    415: "Unsupported media type.",
+    415: "Unsupported media type, or a compressed body.",
     429: "Rate limit exceeded, or too many requests in flight; see Retry-After.",
     500: "A fault of ours; nothing was charged.",
     502: "All identification services unavailable; refunded.",

@@ -102,7 +102,7 @@ def auto_topup(status: TopupStatus) -> AutoTopup:
 @router.put(
     "/v1/account/webhook",
     response_model=WebhookBody,
-    responses=error_responses(400, 401, 413, 429, 503),
+    responses=error_responses(400, 401, 413, 415, 429, 503),
     summary="Set the webhook",
 )
 async def put_webhook(

@@ -118,7 +118,7 @@ async def analyse_upload(
     "/v1/audio-features/url",
     status_code=202,
     response_model=JobEnvelope,
-    responses=DONE | error_responses(400, 401, 402, 409, 413, 429, 503),
+    responses=DONE | error_responses(400, 401, 402, 409, 413, 415, 429, 503),
     openapi_extra=idempotent(),
     summary="Analyse audio at a URL",
 )

@@ -27,7 +27,7 @@ FILE: dict[int | str, dict[str, Any]] = {
 @router.post(
     "/v1/export",
     response_class=Response,
-    responses=FILE | error_responses(400, 401, 404, 413, 429, 503),
+    responses=FILE | error_responses(400, 401, 404, 413, 415, 429, 503),
     summary="Tracks as CSV or for rekordbox",
 )
 async def export(

@@ -131,7 +131,7 @@ def slot_body(
 @router.post(
     "/v1/audio-features",
     response_model=BatchResponse,
-    responses=error_responses(400, 401, 402, 409, 413, 429, 503),
+    responses=error_responses(400, 401, 402, 409, 413, 415, 429, 503),
     openapi_extra=idempotent(),
     summary="Features of up to 100 tracks",
 )

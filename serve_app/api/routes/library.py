@@ -303,7 +303,7 @@ async def get_cover(caller: Reader, services: Services, id: LibraryId) -> Respon
 @router.patch(
     "/v1/library/{id}",
     response_model=LibraryAnswer,
-    responses=error_responses(400, 401, 403, 404, 429, 503),
+    responses=error_responses(400, 401, 403, 404, 413, 415, 429, 503),
     summary="Change a track of your library",
 )
 async def change_track(

@@ -97,7 +97,7 @@ async def similar_to_track(
 @router.post(
     "/v1/similar",
     response_model=SimilarList,
-    responses=error_responses(400, 401, 402, 404, 409, 413, 429, 500, 503),
+    responses=error_responses(400, 401, 402, 404, 409, 413, 415, 429, 500, 503),
     openapi_extra=idempotent(),
     summary="Tracks that sound like several, or like an embedding",
 )

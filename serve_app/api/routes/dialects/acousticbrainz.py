@@ -186,7 +186,7 @@ async def one_count(caller: Reader, offered: Offered, mbid: Mbid) -> RecordingCo
 @router.post(
     "/{mbid}/low-level",
     response_model=Submitted,
-    responses=error_responses(400, 401, 403, 404, 409, 413, 429, 503),
+    responses=error_responses(400, 401, 403, 404, 409, 413, 415, 429, 503),
     openapi_extra=idempotent(),
     summary="Submit a low-level document",
 )

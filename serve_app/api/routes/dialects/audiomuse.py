@@ -98,7 +98,7 @@ async def similar_tracks(
 @router.post(
     "/alchemy",
     response_model=ItemResults,
-    responses=error_responses(400, 401, 402, 404, 409, 413, 429, 500, 503),
+    responses=error_responses(400, 401, 402, 404, 409, 413, 415, 429, 500, 503),
     openapi_extra=idempotent(),
     summary="Tracks that sound like several of a media server, and unlike others",
 )
