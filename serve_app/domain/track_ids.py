@@ -229,7 +229,10 @@ def _parse_url(text: str) -> TrackId:
             found = track_id_of(platform, match["id"])
             country = match.groupdict().get("country")
             return TrackId(platform, found.value, country.lower() if country else None)
-    raise InvalidTrackIdError("That address does not name a track on a supported platform.")
+    fault = "That address does not name a track on a supported platform."
+    if "?" not in text:
+        fault += " In a path its ? is written %3F, and = as %3D."
+    raise InvalidTrackIdError(fault)
 
 
 def _parse_prefixed(text: str) -> TrackId:

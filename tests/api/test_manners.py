@@ -334,6 +334,29 @@ async def test_what_is_missing_may_have_come_by_another_name(api: Application) -
     assert answer.json()["message"] == "song is missing; not known here: songs"
 
 
+async def test_who_polls_a_job_too_often_is_told_how_to_wait(api: Application) -> None:
+    answers = [await api.client().get("/v1/jobs/job_x") for _ in range(6)]
+    assert [answer.status_code for answer in answers[:5]] == [404] * 5
+    assert answers[5].status_code == 429
+    message = answers[5].json()["message"]
+    assert "more than 1 time a second" in message
+    assert "?wait=30" in message
+    assert '"job";r=0' in answers[5].headers["RateLimit"]
+
+
+async def test_an_address_cut_at_its_question_mark_is_told_to_be_encoded(api: Application) -> None:
+    asked = "/v1/resolve/https://www.youtube.com/watch"
+    answer = await api.client().get(f"{asked}?v=AfaDemoTrk0")
+    assert "its ? is written %3F" in answer.json()["message"]
+    assert (await api.client().get(f"{asked}%3Fv%3DAfaDemoTrk0")).status_code == 200
+
+
+async def test_a_form_of_nothing_is_told_to_be_empty(api: Application) -> None:
+    headers = {"Content-Type": "multipart/form-data; boundary=b"}
+    answer = await api.client().post("/v1/identify", content=b"--b--\r\n", headers=headers)
+    assert answer.json()["message"] == "the form is empty; put the audio into `file`"
+
+
 async def test_answers_to_test_keys_say_so(api: Application, demo_audio: bytes) -> None:
     for who, test in (("test", True), ("pro", None)):
         client = api.client(who)
@@ -348,3 +371,5 @@ async def test_answers_to_test_keys_say_so(api: Application, demo_audio: bytes) 
         found = await client.get("/spotify/v1/search?q=demo")
         for answer in (plain, spotify, job, named, found):
             assert answer.headers.get("X-Test") == ("true" if test else None)
+    known = (await api.client("test").post("/v1/identify", content=demo_audio)).json()
+    assert known["enrichment"].keys() >= {"bpm", "key", "camelot"}

@@ -245,6 +245,23 @@ async def test_an_asset_keeps_the_type_that_its_bytes_show(
     assert (await client.get(f"/v1/assets/{asset}")).json()["content_type"] == "audio/mpeg"
 
 
+async def test_any_audio_is_no_type_to_keep(api: Application, demo_audio: bytes) -> None:
+    client, headers = api.client(), {"Content-Type": "audio/*"}
+    answer = await client.post("/v1/assets/upload", content=demo_audio, headers=headers)
+    kept = (await client.get(f"/v1/assets/{answer.json()['asset_id']}")).json()
+    assert kept["content_type"] == "audio/mpeg"
+
+
+async def test_the_address_of_a_url_analysis_may_ask_for_the_embedding(
+    api: Application, audio_host: str
+) -> None:
+    path, body = "/v1/audio-features/url?include_embedding=true", {"url": f"{audio_host}/demo.mp3"}
+    done = await api.client().post(f"{path}&wait=60", json=body)
+    assert len(done.json()["result"]["embedding"]) == 768
+    refused = await api.client("basic").post(path, json=body)
+    assert (refused.status_code, refused.json()["error"]) == (402, "tier_required")
+
+
 @pytest.mark.parametrize(
     ("head", "kind"),
     [

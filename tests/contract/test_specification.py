@@ -784,6 +784,12 @@ async def test_batch_slots_cost_two_also_when_cached(api: Application) -> None:
     assert await api.remaining("pro") == 60_000 - 2 - 4
 
 
+async def test_a_batch_of_which_nothing_is_known_is_no_hit(api: Application) -> None:
+    answer = await api.client().post("/v1/audio-features", json={"ids": [UNKNOWN, "not-an-id"]})
+    assert answer.json()["audio_features"] == [None, None]
+    check_meta(answer.json(), "miss", 0)
+
+
 async def test_a_batch_must_be_covered_whole(api: Application) -> None:
     balance = await api.stores.ledger.balance("owner-free", "free")
     await api.stores.ledger.adjust("owner-free", "d", 3 - balance.remaining, "test", "drain")

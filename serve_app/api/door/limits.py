@@ -12,7 +12,7 @@ from serve_app.api.door.request import Authenticated, Services, rate_headers
 from serve_app.api.services import ApiServices
 from serve_app.domain.errors import RateLimitError, ScopeRequiredError
 from serve_app.domain.keys import Caller
-from serve_app.store.limits import Decision
+from serve_app.store.limits import JOB_POLLS_PER_S, Decision
 
 Kind = Literal["read", "compute", "poll"]
 Scope = Literal["read", "compute", "assets"]
@@ -97,10 +97,20 @@ JobId = Annotated[
 async def let_poll(
     request: Request, job_id: JobId, caller: Authenticated, services: Services
 ) -> Caller:
-    """Let in a poll: one a second for each job, and the class's rate; refused ones do not count."""
+    """Let in a poll: one a second for each job, and the class's rate; refused ones do not count.
+
+    Raises:
+        RateLimitError: Too many.
+    """
     require_scope(caller, "read")
     of_job = await services.limits.check_job_poll(caller.owner, job_id[:64])
-    admit(request, of_job)
+    request.state.headers.update(rate_headers(of_job))
+    if not of_job.allowed:
+        raise RateLimitError(
+            f"this job was polled more than {JOB_POLLS_PER_S} time a second; wait, or let one "
+            "request wait for the job's end: ?wait=30",
+            of_job.retry_after_s,
+        )
     tier = services.tiers[caller.tier]
     admit(request, await services.limits.check(caller.owner, "poll", tier), of_job)
     return caller

@@ -114,8 +114,9 @@ def _files_of(form: FormData) -> list[UploadFile]:
         return files
     if parts:
         raise BadRequestError("the part `file` is text; with curl, write `-F file=@NAME`")
-    names = ", ".join(f"`{name}`" for name in form) or "nothing"
-    raise BadRequestError(f"the form has no part `file`, but {names}; put the audio into `file`")
+    others = ", ".join(f"`{name}`" for name in form)
+    seen = f"has no part `file`, but {others}" if others else "is empty"
+    raise BadRequestError(f"the form {seen}; put the audio into `file`")
 
 
 async def _bounded(chunks: AsyncIterator[bytes], limit_bytes: int) -> AsyncGenerator[bytes, None]:

@@ -74,6 +74,12 @@ def media_type(request: Request) -> str:
     return named if MEDIA_TYPE.fullmatch(named) else ""
 
 
+def audio_type(request: Request) -> str:
+    """Give the one audio type that a request names; "" for none, and for any, ``audio/*``."""
+    named = media_type(request)
+    return named if named.startswith("audio/") and not named.endswith("*") else ""
+
+
 def says_audio(request: Request) -> bool:
     """Tell whether a request names its body audio, or nothing but bytes."""
     named = media_type(request)
@@ -169,8 +175,7 @@ class SentAudio:
             )
 
     def _body(self, chunks: AsyncIterator[bytes], head: bytes = b"") -> AudioBody:
-        named = media_type(self._request)
-        known = named if named.startswith("audio/") else media_type_of(head) if head else ""
+        known = audio_type(self._request) or (media_type_of(head) if head else "")
         return AudioBody(self._services.objects, chunks, self._tier, known)
 
     def _named(self, named: AssetInput | UrlInput) -> AudioAsset | AudioAddress:

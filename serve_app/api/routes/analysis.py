@@ -38,6 +38,9 @@ Wait = Annotated[
         "with the result, else 202.",
     ),
 ]
+IncludeEmbedding = Annotated[
+    bool, Query(description="Adds a 768-d embedding to the result (PRO and Scale).")
+]
 DONE: dict[int | str, dict[str, Any]] = {
     200: {"model": JobEnvelope, "description": "The job ended within `wait` seconds."}
 }
@@ -78,9 +81,7 @@ async def analyse_upload(
     tempo_range: Within,
     embedding_model: EmbeddingModel,
     format: Format = None,
-    include_embedding: Annotated[
-        bool, Query(description="Adds a 768-d embedding to the result (PRO and Scale).")
-    ] = False,
+    include_embedding: IncludeEmbedding = False,
     wait: Wait = 0,
 ) -> JobEnvelope:
     """Send audio and get a job: raw bytes, the `file` of a form, or JSON.
@@ -132,6 +133,7 @@ async def analyse_url(
     tempo_range: Within,
     embedding_model: EmbeddingModel,
     format: Format = None,
+    include_embedding: IncludeEmbedding = False,
     wait: Wait = 0,
 ) -> JobEnvelope:
     """Name a public HTTP(S) address that returns audio bytes directly, and get a job.
@@ -140,7 +142,7 @@ async def analyse_url(
     upload: ten credits reserved, refunded if the job fails, polled at `GET /v1/jobs/{job_id}`.
     """
     tier = services.tiers[caller.tier]
-    include_embedding = body.include_embedding or embedding_model is not None
+    include_embedding = include_embedding or body.include_embedding or embedding_model is not None
     if include_embedding:
         require_embedding(services.tiers, tier)
     require_gpu(services.tiers, tier)

@@ -11,6 +11,7 @@ from serve_app.api.door.sent_audio import (
     AUDIO_BODY,
     HOW_TO_SEND,
     SentAudio,
+    audio_type,
     media_type,
 )
 from serve_app.api.wire.assets import AssetListResponse, AssetMetadata, AssetUpload
@@ -114,10 +115,8 @@ async def upload_asset(
     tier = services.tiers[caller.tier]
     check_kind(request)
     name = track_name(track)
-    named = media_type(request)
-    kind = named if named.startswith("audio/") else ""
     async with SentAudio(request, services, caller, tier).chunks() as chunks:
-        asset = await services.assets.upload(caller, tier, chunks, kind, name)
+        asset = await services.assets.upload(caller, tier, chunks, audio_type(request), name)
     await services.library.link(caller, asset, name)
     return AssetUpload(
         asset_id=asset.asset_id,

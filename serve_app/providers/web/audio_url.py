@@ -242,4 +242,4 @@ def _write(file: BinaryIO, digest: "hashlib._Hash", block: bytes) -> None:
 
 
 def _too_big(max_bytes: int) -> str:
-    return f"The audio is larger than the limit of {max_bytes / 1e6:g} MB."
+    return f"The audio is larger than the limit of {max_bytes / 2**20:g} MB."

@@ -209,5 +209,6 @@ def in_order(ids: Sequence[str], answers: Answers) -> tuple[list[Slot | None], d
 
 
 def cache_of(slots: Sequence[Slot | None]) -> Literal["hit", "miss"]:
-    """Tell whether everything that is answered was known."""
-    return "miss" if any(slot and slot.computed_as for slot in slots) else "hit"
+    """Tell whether something is answered, and all of it was known."""
+    answered = [slot for slot in slots if slot is not None]
+    return "hit" if answered and all(slot.computed_as is None for slot in answered) else "miss"

@@ -2,6 +2,7 @@
 
 from models.rhythm.tempo import TempoRange
 from pipelines.analysis.records import QuickFeatures, TrackFeatures
+from pipelines.analysis.tonality.notes import pitch_class
 from serve_app.domain.identity import TrackIdentity
 from serve_app.domain.keys import Caller
 from serve_app.domain.tiers import Tier
@@ -109,5 +110,9 @@ class SimulatedIdentify:
             title=f"Test Track {sha256[:8]}",
             confidence=100,
             source_service="simulated",
-            enrichment={"bpm": features.tempo, "camelot": features.camelot},
+            enrichment={
+                "bpm": features.tempo,
+                "key": pitch_class(features.key),
+                "camelot": features.camelot,
+            },
         )
