@@ -245,6 +245,19 @@ async def test_an_asset_keeps_the_type_that_its_bytes_show(
     assert (await client.get(f"/v1/assets/{asset}")).json()["content_type"] == "audio/mpeg"
 
 
+@pytest.mark.parametrize("code", ["utf-8", "utf-8-sig", "utf-16", "utf-16-be"])
+@pytest.mark.parametrize("kind", ["application/json", CURLS_DEFAULT])
+async def test_json_is_read_as_windows_writes_it(
+    api: Application, demo_audio: bytes, code: str, kind: str
+) -> None:
+    client = api.client()
+    asset = (await client.post("/v1/assets/upload", content=demo_audio)).json()["asset_id"]
+    mark = "\N{BYTE ORDER MARK}" if code == "utf-16-be" else ""
+    sent = f'{mark}{{"asset_id": "{asset}"}}'.encode(code)
+    answer = await client.post("/v1/bpm", content=sent, headers={"Content-Type": kind})
+    assert (answer.status_code, answer.json()["asset_id"]) == (200, asset)
+
+
 async def test_any_audio_is_no_type_to_keep(api: Application, demo_audio: bytes) -> None:
     client, headers = api.client(), {"Content-Type": "audio/*"}
     answer = await client.post("/v1/assets/upload", content=demo_audio, headers=headers)

@@ -74,6 +74,18 @@ def media_type(request: Request) -> str:
     return named if MEDIA_TYPE.fullmatch(named) else ""
 
 
+BEGIN_OF_JSON = (
+    b"{",
+    *("\N{BYTE ORDER MARK}{".encode(code) for code in ("utf-8", "utf-16-le", "utf-16-be")),
+)
+"""A file that PowerShell writes is UTF-16, whose mark looks like a frame of MP3."""
+
+
+def begins_as_json(head: bytes) -> bool:
+    """Tell whether a body begins with an object, in UTF-8 or marked as another that JSON may be."""
+    return head.lstrip().startswith(BEGIN_OF_JSON)
+
+
 def audio_type(request: Request) -> str:
     """Give the one audio type that a request names; "" for none, and for any, ``audio/*``."""
     named = media_type(request)
@@ -164,8 +176,8 @@ class SentAudio:
     def _is_json(self, head: bytes) -> bool:
         """Tell whether a body is JSON: it says so and is no known audio, or it begins so."""
         if is_json(self._request.headers.get("content-type", "")):
-            return media_type_of(head) == OCTETS
-        return not says_audio(self._request) and head.lstrip().startswith(b"{")
+            return media_type_of(head) == OCTETS or begins_as_json(head)
+        return not says_audio(self._request) and begins_as_json(head)
 
     def _check(self, head: bytes) -> None:
         if not says_audio(self._request) and is_surely_no_audio(head[:HEAD_BYTES]):
