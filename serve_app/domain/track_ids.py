@@ -107,7 +107,6 @@ _PREFIXES = {
     "isrc": Platform.ISRC,
     "apple": Platform.APPLE,
     "applemusic": Platform.APPLE,
-    "apple_music": Platform.APPLE,
     "itunes": Platform.APPLE,
     "deezer": Platform.DEEZER,
     "youtube": Platform.YOUTUBE,
@@ -237,7 +236,9 @@ def _parse_url(text: str) -> TrackId:
 
 def _parse_prefixed(text: str) -> TrackId:
     prefix, _, rest = text.partition(":")
-    platform = _PREFIXES.get(prefix.strip().lower())
+    # `/v1/resolve` names them `spotify_id` and so on.
+    name = prefix.strip().lower().replace("-", "_").removesuffix("_id").replace("_", "")
+    platform = _PREFIXES.get(name)
     if platform is None:
         raise InvalidTrackIdError("The part before the colon is no supported platform.")
     uri = _URI.fullmatch(text)

@@ -109,6 +109,7 @@ FORMS = [
         [
             f"deezer:{DEEZER}",
             f"deezer:track:{DEEZER}",
+            f"deezer_id:{DEEZER}",
             f"https://www.deezer.com/track/{DEEZER}",
             f"https://deezer.com/fr/track/{DEEZER}?utm_source=deezer",
             f"www.deezer.com/pt-br/track/{DEEZER}",
@@ -123,6 +124,8 @@ FORMS = [
             f"youtube:{YOUTUBE}",
             f"yt:{YOUTUBE}",
             f"YouTubeMusic:{YOUTUBE}",
+            f"youtube_music:{YOUTUBE}",
+            f"youtube-music:{YOUTUBE}",
             f"https://www.youtube.com/watch?v={YOUTUBE}",
             f"https://youtu.be/{YOUTUBE}?t=3",
             f"https://music.youtube.com/watch?list=RD&v={YOUTUBE}&feature=share",
