@@ -420,6 +420,10 @@ async def test_waiting_for_what_fails_answers_200_with_the_error(api: Applicatio
     )
     assert answer.status_code == 200
     assert (answer.json()["status"], answer.json()["_meta"]["credits_used"]) == ("failed", 0)
+    # A poll has a trace of its own, and still tells the one that the logs of the job have.
+    poll = (await api.client().get(f"/v1/jobs/{answer.json()['job_id']}")).json()
+    assert poll["_meta"]["trace_id"] != answer.headers["X-Trace-Id"]
+    assert poll["error"]["trace_id"] == answer.headers["X-Trace-Id"]
 
 
 @pytest.mark.parametrize("key", [{}, {"Idempotency-Key": "one"}])

@@ -126,7 +126,9 @@ async def job_envelope(
             result = to_analysis(features)
     error = None
     if job.error is not None:
-        error = Error(error=job.error.code, message=job.error.message, trace_id=trace_id)
+        # The logs of the job have the trace of its submission, not that of a poll.
+        failed_in = job.work.trace_id or trace_id
+        error = Error(error=job.error.code, message=job.error.message, trace_id=failed_in)
     return JobEnvelope(
         status=job.state.value,
         job_id=job.job_id,
