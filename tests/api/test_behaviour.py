@@ -372,7 +372,7 @@ async def test_refused_polls_of_a_job_leave_the_others_their_share(api: Applicat
     client = api.client("free")
     answers = await asyncio.gather(*(client.get("/v1/jobs/job_one") for _ in range(40)))
     refused = [answer for answer in answers if answer.status_code == 429]
-    assert "of class job" in refused[0].json()["message"]
+    assert "this job was polled" in refused[0].json()["message"]
     another = await client.get("/v1/jobs/job_two")
     left = re.search(r'"poll";r=(\d+)', another.headers["RateLimit"])
     assert left is not None
