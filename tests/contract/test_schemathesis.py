@@ -69,6 +69,9 @@ LONGEST_URL = 65_536
 TOO_LONG = 413
 """Nor can the document say how many bytes of JSON are read before anything is looked at."""
 
+REFUSED = ["400", "401", "403", "404", "405", "409", "413", "415", "429", "5XX"]
+"""What is drawn to be wrong may also be too long, which is told before it is read."""
+
 load_all_checks()
 NOT_FOR_AUDIO = CHECKS.get_by_names(["positive_data_acceptance"])
 NOT_FOR_TEXT = CHECKS.get_by_names(["negative_data_rejection"])
@@ -97,6 +100,7 @@ def read_document(live: LiveApplication, mode: GenerationMode) -> OpenApiSchema:
         {
             "auth": {"openapi": {"ApiKey": {"bearer": live.key("scale")}}},
             "generation": {"mode": mode.value},
+            "checks": {"negative_data_rejection": {"expected-statuses": REFUSED}},
         }
     )
     return schemathesis.openapi.from_url(f"{live.url}/openapi.json", config=config)
