@@ -15,7 +15,6 @@ from serve_app.domain.errors import BadRequestError
 ASKED = {
     "origin": "origin",
     "method": "access-control-request-method",
-    "headers": "access-control-request-headers",
 }
 """How a browser names what may be refused."""
 
@@ -37,16 +36,14 @@ class OriginsMiddleware(CORSMiddleware):
         """Say what may be sent.
 
         Raises:
-            BadRequestError: The page, its method or its headers are not among it.
+            BadRequestError: The page or its method is not among it.
         """
         answer = super().preflight_response(request_headers)
         if answer.status_code != HTTPStatus.OK:
             seen = bytes(answer.body).decode().removeprefix("Disallowed CORS ").split(", ")
             named = [f"the {part} {request_headers[ASKED[part]][:LONGEST_SEEN]}" for part in seen]
-            may = self.preflight_headers
             raise BadRequestError(
                 f"web pages may not call with {', '.join(named)}; AFA_CORS_ORIGINS names origins "
-                f"that may, methods are {may['Access-Control-Allow-Methods']}, headers "
-                f"{may['Access-Control-Allow-Headers']}"
+                f"that may, methods are {', '.join(self.allow_methods)}"
             )
         return answer

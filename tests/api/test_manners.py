@@ -123,15 +123,12 @@ async def test_pages_of_named_origins_may_call(api: Application, demo_audio: byt
 
 async def test_pages_are_told_which_part_of_a_call_is_refused(api: Application) -> None:
     asked = preflight(PAGE)
-    asked["headers"] |= {
-        "Access-Control-Request-Method": "BREW",
-        "Access-Control-Request-Headers": "x-own",
-    }
+    asked["headers"] |= {"Access-Control-Request-Method": "BREW"}
     answer = await client_of(api, [PAGE]).options("/v1/bpm", **asked)
     assert (answer.status_code, answer.headers["Access-Control-Allow-Origin"]) == (400, PAGE)
     message = answer.json()["message"]
-    assert message.startswith("web pages may not call with the method BREW, the headers x-own; ")
-    assert "PUT, PATCH, DELETE, headers " in message
+    assert message.startswith("web pages may not call with the method BREW; ")
+    assert message.endswith("PUT, PATCH, DELETE")
     spotify = await client_of(api, ["*"]).options("/spotify/v1/search", **asked)
     assert spotify.headers["Access-Control-Allow-Origin"] == "*"
     assert spotify.json()["error"]["status"] == 400
@@ -149,11 +146,13 @@ async def test_a_public_page_may_be_let_into_a_private_network(api: Application)
     assert "Access-Control-Allow-Private-Network" not in other.headers
 
 
-async def test_pages_may_trace_and_read_the_name_of_an_export(api: Application) -> None:
+async def test_pages_may_send_any_header_and_read_the_name_of_an_export(api: Application) -> None:
     asked = preflight(PAGE)
-    asked["headers"] |= {"Access-Control-Request-Headers": "traceparent, tracestate, baggage"}
+    sent = "authorization, tracestate, x-requested-with"
+    asked["headers"] |= {"Access-Control-Request-Headers": sent}
     client = client_of(api, [PAGE])
-    assert (await client.options("/v1/bpm", **asked)).status_code == 200
+    allowed = await client.options("/v1/bpm", **asked)
+    assert (allowed.status_code, allowed.headers["Access-Control-Allow-Headers"]) == (200, sent)
     answer = await client.get("/healthz", headers={"Origin": PAGE})
     assert "Content-Disposition" in answer.headers["Access-Control-Expose-Headers"].split(", ")
 
