@@ -81,6 +81,21 @@ async def test_a_slow_miss_is_503_then_a_hit(api_stores: StoreOptions, demo_cata
         assert await api.remaining("pro") == 60_000
 
 
+async def test_a_batch_says_when_to_ask_for_slow_slots_again(
+    api_stores: StoreOptions, demo_catalog: Path
+) -> None:
+    async with open_application(api_stores, demo_catalog, lookup_wait_s=SHORT_WAIT_S) as api:
+        api.backend.gate = asyncio.Event()
+        client = api.client()
+        many = await client.post("/v1/audio-features", json={"ids": [DEMO, "nope"]})
+        spotify = await client.get("/spotify/v1/audio-features", params={"ids": DEMO})
+        api.backend.gate.set()
+    for answer, slots in ((many, [None, None]), (spotify, [None])):
+        assert (answer.status_code, answer.json()["audio_features"]) == (200, slots)
+        assert int(answer.headers["Retry-After"]) >= 1
+    assert many.json()["_meta"]["credits_used"] == 0
+
+
 async def test_a_lost_cache_computes_again(api: Application) -> None:
     client = api.client()
     await client.get(f"/v1/audio-features/{DEMO}")
@@ -365,6 +380,7 @@ async def test_a_batch_says_why_a_slot_is_null(api: Application) -> None:
     )
     assert found.json()["reasons"] == {}
     plain = await api.client("free").post("/v1/audio-features", json={"ids": ["nope"]})
+    assert "Retry-After" not in plain.headers
     assert "reasons" not in plain.json()
 
 

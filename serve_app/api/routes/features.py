@@ -24,7 +24,7 @@ from serve_app.api.wire.features import (
     to_extended_spotify,
     to_spotify,
 )
-from serve_app.api.wire.meta import meta_of
+from serve_app.api.wire.meta import meta_of, meta_of_batch
 from serve_app.services.lookup.batch import Slot
 from serve_app.services.lookup.lookup import Found
 
@@ -146,12 +146,13 @@ async def features_of_many(
     """Look up to 100 tracks up at once; the answer has the request's length and order.
 
     Each resolved slot costs credits, cached or not; `null` slots cost nothing. The price of all
-    slots must be covered beforehand. With `extended`, `reasons` says why a slot is `null`.
+    slots must be covered beforehand. With `extended`, `reasons` says why a slot is `null`. Where
+    one takes too long to compute, the answer has `Retry-After`: ask for those slots again then.
     """
     batch = await offered.batch.run(
         caller, body.ids, services.prices.batch_slot, request_id(request)
     )
-    meta = meta_of(request, batch.cache, batch.credits_used, batch.balance.remaining)
+    meta = meta_of_batch(request, batch)
     slots = [
         slot_body(services, slot, asked, format, extended=body.extended).model_dump(
             exclude_none=format == "spotify"

@@ -6,8 +6,13 @@ from fastapi import Request
 
 from serve_app.api.door.request import latency_ms
 from serve_app.api.wire.bodies import Meta
+from serve_app.domain.errors import ServiceUnavailableError
+from serve_app.services.lookup.batch import Batch
 
 CacheState = Literal["hit", "miss", "bypass"]
+
+UNFINISHED_AFTER_S = 5
+"""As a look-up's that took too long."""
 
 
 def meta_of(request: Request, cache: CacheState, credits_used: int, credits_remaining: int) -> Meta:
@@ -27,3 +32,10 @@ def meta_of(request: Request, cache: CacheState, credits_used: int, credits_rema
         trace_id=request.state.trace_id,
         test=request.state.caller.is_test,
     )
+
+
+def meta_of_batch(request: Request, batch: Batch) -> Meta:
+    """As `meta_of`; where a slot is empty only for now, the headers say when to ask again."""
+    if ServiceUnavailableError.code in batch.reasons.values():
+        request.state.headers["Retry-After"] = str(UNFINISHED_AFTER_S)
+    return meta_of(request, batch.cache, batch.credits_used, batch.balance.remaining)

@@ -19,7 +19,7 @@ from serve_app.api.wire.dialects.acousticbrainz import (
     RecordingCount,
     Submitted,
 )
-from serve_app.api.wire.meta import meta_of
+from serve_app.api.wire.meta import meta_of, meta_of_batch
 from serve_app.domain.errors import BadRequestError, TierRequiredError, TrackNotFoundError
 from serve_app.domain.identity import TrackIdentity
 from serve_app.domain.keys import Caller
@@ -266,7 +266,7 @@ async def documents(
         request_id(request),
         cached_free=True,
     )
-    meta_of(request, batch.cache, batch.credits_used, batch.balance.remaining)
+    meta_of_batch(request, batch)
     found: dict[str, Document] = {}
     for mbid, slot in zip(mbids, batch.slots, strict=True):
         if slot is not None:

@@ -23,7 +23,7 @@ from serve_app.api.wire.dialects.spotify_shapes import (
 )
 from serve_app.api.wire.features import SpotifyFeatures, to_spotify
 from serve_app.api.wire.forms import Form
-from serve_app.api.wire.meta import meta_of
+from serve_app.api.wire.meta import meta_of_batch
 from serve_app.domain.errors import (
     BadRequestError,
     NotFoundError,
@@ -93,6 +93,7 @@ async def several_features(
     """Give the audio features of up to 100 tracks or own uploads; a missing one is a null slot.
 
     Charged as single look-ups: hits are free within the monthly allowance, misses cost credits.
+    Where one takes too long to compute, the answer has `Retry-After`.
     """
     wanted = split_ids(ids, MAX_IDS)
     batch = await offered.batch.run(
@@ -102,7 +103,7 @@ async def several_features(
         request_id(request),
         cached_free=True,
     )
-    meta_of(request, batch.cache, batch.credits_used, batch.balance.remaining)
+    meta_of_batch(request, batch)
     slots = []
     for slot, asked in zip(batch.slots, wanted, strict=True):
         features = await upload_of(offered, caller, asked) if slot is None else slot.features
