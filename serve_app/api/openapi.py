@@ -14,7 +14,7 @@ from fastapi.routing import APIRoute
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.routing import Route
 
-from serve_app.api.examples import EXAMPLES, SPOTIFY, error_example
+from serve_app.api.examples import EXAMPLES, error_example
 from serve_app.api.wire.assets import AssetInput, UrlInput
 from serve_app.api.wire.embedding import EmbeddedFile, FilesInput, NamedFile
 from serve_app.api.wire.library import LibraryAddRequest
@@ -40,6 +40,17 @@ CREDIT_HEADERS = {
     "X-Credits-Remaining": {"description": "As `_meta.credits_remaining`."} | TEXT,
     "X-Test": {"description": "As `_meta.test`; only with test keys."} | TEXT,
 }
+
+COST_IN_HEADERS = frozenset(
+    {
+        *("/v1/embed", "/spotify/v1/audio-features"),
+        *("/spotify/v1/audio-features/{id}", "/spotify/v1/audio-analysis/{id}"),
+        *("/acousticbrainz/low-level", "/acousticbrainz/high-level"),
+        *("/acousticbrainz/{mbid}/low-level", "/acousticbrainz/{mbid}/high-level"),
+        *("/api/similar_tracks", "/api/alchemy", "/api/find_path"),
+    }
+)
+"""Of what costs something, paths whose answers have no `_meta` or no example."""
 
 LARGEST_INT32 = 2**31 - 1
 
@@ -120,17 +131,17 @@ def _complete_response(path: str, method: str, status: int, response: dict[str, 
     headers |= TRACE_HEADER
     if path not in OPEN_PATHS and status != 401:
         headers |= RATE_HEADERS
+    example = EXAMPLES.get((path, method), {})
+    if status < 400 and (path in COST_IN_HEADERS or "_meta" in example):
+        headers |= CREDIT_HEADERS
     content = response.get("content", {}).get("application/json")
     if content is None:
         return
     if status >= 400 and path not in OPEN_PATHS:
         content["example"] = error_example(path, status)
         return
-    example = EXAMPLES.get((path, method))
-    if example is not None:
+    if example:
         content["example"] = example
-        if "_meta" in example or path.startswith(SPOTIFY):
-            headers |= CREDIT_HEADERS
 
 
 def install(app: FastAPI) -> None:

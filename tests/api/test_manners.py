@@ -1,6 +1,7 @@
 """What HTTP and its clients expect: HEAD, Allow, slashes, other origins, and messages that help."""
 
 import json
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ from serve_app.api.asgi import create_app
 from serve_app.api.routes import bpm
 from serve_app.api.unread import linger
 from tests.api.application import PUBLIC_URL, Application
+from tests.api.described import described_app
 
 pytestmark = pytest.mark.redis
 
@@ -354,6 +356,52 @@ async def test_a_form_of_nothing_is_told_to_be_empty(api: Application) -> None:
     headers = {"Content-Type": "multipart/form-data; boundary=b"}
     answer = await api.client().post("/v1/identify", content=b"--b--\r\n", headers=headers)
     assert answer.json()["message"] == "the form is empty; put the audio into `file`"
+
+
+async def test_what_an_answer_cost_stands_in_its_headers_as_the_document_says(
+    api: Application, demo_audio: bytes
+) -> None:
+    client = api.client()
+    upload, job_path = "/v1/audio-features/upload", "/v1/jobs/{job_id}"
+    queued = await client.post(upload, content=demo_audio)
+    job = queued.json()["job_id"]
+    kind = {"Content-Type": "audio/mpeg"}
+    failed = await client.post(f"{upload}?wait=60", content=b"no audio" * 50, headers=kind)
+    answers = [
+        (upload, "post", queued),
+        (upload, "post", failed),
+        (job_path, "get", await client.get(f"/v1/jobs/{job}", params={"wait": 60})),
+        ("/v1/bpm", "post", await client.post("/v1/bpm", content=demo_audio)),
+        ("/v1/embed", "post", await client.post("/v1/embed", content=demo_audio)),
+        ("/v1/resolve/{id}", "get", await client.get(f"/v1/resolve/{DEMO}")),
+    ]
+    for path, id in [
+        ("/spotify/v1/audio-features/{id}", DEMO),
+        ("/spotify/v1/audio-analysis/{id}", DEMO),
+        ("/acousticbrainz/{mbid}/low-level", "afa00000-0000-4000-8000-000000000001"),
+    ]:
+        answers += [(path, "get", await client.get(re.sub("{.*}", id, path)))]
+    paths = described_app().openapi()["paths"]
+    for path, method, answer in answers:
+        headers = paths[path][method]["responses"][str(answer.status_code)]["headers"]
+        told = {"X-Cache", "X-Credits-Used", "X-Credits-Remaining"}
+        assert told <= headers.keys(), path
+        assert told <= {name.title() for name in answer.headers}, path
+        meta = answer.json().get("_meta")
+        if meta is not None:
+            assert answer.headers["X-Credits-Used"] == str(meta["credits_used"])
+            assert answer.headers["X-Credits-Remaining"] == str(meta["credits_remaining"])
+    assert failed.headers["X-Credits-Used"] == "0"
+
+
+async def test_a_job_that_failed_at_once_is_kept_under_its_key(api: Application) -> None:
+    headers = {"Idempotency-Key": "failing", "Content-Type": "audio/mpeg"}
+    path, audio = "/v1/audio-features/upload?wait=60", b"no audio" * 50
+    first = await api.client().post(path, content=audio, headers=headers)
+    again = await api.client().post(path, content=audio, headers=headers)
+    assert (first.json()["status"], again.content) == ("failed", first.content)
+    assert again.headers["Idempotent-Replayed"] == "true"
+    assert again.headers["X-Credits-Used"] == "0"
 
 
 async def test_answers_to_test_keys_say_so(api: Application, demo_audio: bytes) -> None:

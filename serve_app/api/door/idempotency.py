@@ -184,9 +184,10 @@ async def answer_once(
 
 
 def was_read_for_nothing(request: Request, response: Response) -> bool:
-    """Tell whether an answer was free; what makes a job or an asset is 201 or 202."""
+    """Tell whether an answer was free, of a route that makes no job or asset: those say 20x."""
     is_free = request.state.headers.get("X-Credits-Used") == "0"
-    return is_free and response.status_code == HTTPStatus.OK
+    makes_nothing = request.scope["route"].status_code is None
+    return is_free and makes_nothing and response.status_code == HTTPStatus.OK
 
 
 def kept_headers(request: Request, response: Response) -> dict[str, str]:

@@ -7,12 +7,12 @@ from fastapi import Request
 from pydantic import Field
 
 from pipelines.analysis.features import from_json
-from serve_app.api.door.request import latency_ms
 from serve_app.api.services import ApiServices
 from serve_app.api.wire.assets import UrlInput
 from serve_app.api.wire.bodies import Error, Meta, Unit, WireModel
 from serve_app.api.wire.features import AnalysisFeatures, SpotifyFeatures, to_analysis, to_spotify
 from serve_app.api.wire.meanings import META
+from serve_app.api.wire.meta import meta_of
 from serve_app.domain.keys import Caller
 from serve_app.ledger.jobs.types import JobPosition, JobRecord, JobSummary
 
@@ -135,12 +135,7 @@ async def job_envelope(
         result=result,
         error=error,
         meta=JobMeta(
-            cache="bypass",
-            latency_ms=latency_ms(request),
-            credits_used=job.credits_used,
-            credits_remaining=balance.remaining,
-            trace_id=trace_id,
-            test=request.state.caller.is_test,
+            **dict(meta_of(request, "bypass", job.credits_used, balance.remaining)),
             progress=job.progress,
             stage=job.stage,
         ),
