@@ -68,10 +68,11 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     here = Path(pytest.__file__).parents[1]
     # Its packages are seen, and its editable afa is not: such a file is not read from there.
     (packages / "dependencies.pth").write_text(f"{here}\n")
-    pip = [folder / "bin" / "python", "-m", "pip", "install", "--quiet", "--no-deps", "--no-compile"]
+    python = folder / "bin" / "python"
+    pip = [python, "-m", "pip", "install", "--quiet", "--no-deps", "--no-compile"]
     run([*pip, "--force-reinstall", wheel], folder)
     where = "import afa, serve_app; print(afa.__file__, serve_app.__file__)"
-    found = run([folder / "bin" / "python", "-c", where], folder).split()
+    found = run([python, "-c", where], folder).split()
     assert all(Path(path).is_relative_to(packages) for path in found)
     return folder / "bin"
 
