@@ -95,12 +95,29 @@ def describe_fault(fault: Mapping[str, Any]) -> str:
     return f"{where}: {message}"
 
 
+def missing(request: Request, error: AfaError) -> JSONResponse:
+    """Make the response of a 404, unless the id is another route's path: GET /v1/assets/upload."""
+    allowed = allowed_methods(request.app.routes, request.scope)
+    is_taken = request.method in allowed.split(", ")
+    return error_response(request, error) if is_taken else not_allowed(request)
+
+
+def not_allowed(request: Request) -> JSONResponse:
+    """Make the response of a method that the path does not take."""
+    allowed = allowed_methods(request.app.routes, request.scope)
+    message = f"{request.method} is not allowed here, but {allowed}; see /docs"
+    response = error_response(request, MethodNotAllowedError(message))
+    response.headers["Allow"] = allowed
+    return response
+
+
 def install(app: FastAPI) -> None:
     """Register the handlers of all errors on ``app``."""
 
     @app.exception_handler(AfaError)
     async def on_afa_error(request: Request, error: AfaError) -> JSONResponse:
-        return error_response(request, error)
+        is_missing = error.status == HTTPStatus.NOT_FOUND
+        return missing(request, error) if is_missing else error_response(request, error)
 
     @app.exception_handler(RequestValidationError)
     async def on_validation_error(request: Request, error: RequestValidationError) -> JSONResponse:
@@ -114,10 +131,7 @@ def install(app: FastAPI) -> None:
             case HTTPStatus.NOT_FOUND:
                 mapped = RouteNotFoundError(f"no such path: {request.url.path}; see /docs")
             case HTTPStatus.METHOD_NOT_ALLOWED:
-                headers["Allow"] = allowed_methods(app.routes, request.scope)
-                mapped = MethodNotAllowedError(
-                    f"{request.method} is not allowed here, but {headers['Allow']}; see /docs"
-                )
+                return not_allowed(request)
             case HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
                 mapped = PayloadTooLargeError("the body is too large")
             case status if status < HTTPStatus.INTERNAL_SERVER_ERROR:

@@ -47,6 +47,8 @@ async def test_head_is_get_without_its_body(api: Application, path: str) -> None
         ("DELETE", "/v1/account", "GET, HEAD"),
         ("OPTIONS", "/v1/library/map", "GET, HEAD"),
         ("PUT", "/v1/audio-features/upload", "POST"),
+        ("GET", "/v1/audio-features/url", "POST"),
+        ("DELETE", "/v1/assets/upload", "POST"),
         ("PUT", f"/v1/audio-features/{DEMO}", "GET, HEAD"),
         ("POST", "/openapi.json", "GET, HEAD"),
     ],
