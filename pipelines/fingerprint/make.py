@@ -48,13 +48,18 @@ _CHROMAPRINT_DEFAULT = 1
 """``CHROMAPRINT_ALGORITHM_DEFAULT`` of chromaprint.h: what AcoustID's index is made with."""
 
 
+@cache
+def _models(device: torch.device) -> tuple[LandmarkModel, BandChangeModel]:
+    """Give what all fingerprinters of a device hear with."""
+    return LandmarkModel().to(device).eval(), BandChangeModel().to(device).eval()
+
+
 class Fingerprinter:
     """Makes fingerprints of clips and whole tracks, batched by windows."""
 
     def __init__(self, device: torch.device | str = "cpu") -> None:
         self._device = torch.device(device)
-        self._model = LandmarkModel().to(self._device).eval()
-        self._changes = BandChangeModel().to(self._device).eval()
+        self._model, self._changes = _models(self._device)
 
     def make_clip(self, waveform: Waveform) -> Clip:
         """Prepare a recording for identification.

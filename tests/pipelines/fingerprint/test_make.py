@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from models.fingerprint.evidence import EvidenceNetwork
 from models.fingerprint.landmarks import FRAME_S, LOWEST_BIN, N_BINS, N_FFT, SAMPLE_RATE
 from models.fingerprint.subfingerprints import HOP_LENGTH, N_BANDS, correlate, weigh
 from pipelines.audio.waveform import AudioTooShortError, UndecodableAudioError, Waveform
@@ -37,6 +38,12 @@ def music(seed: int, seconds: float, rate: int = RATE) -> NDArray[np.float32]:
 @pytest.fixture(scope="module")
 def fingerprinter() -> Fingerprinter:
     return Fingerprinter()
+
+
+@pytest.mark.usefixtures("fingerprinter")
+def test_another_reads_no_network_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(EvidenceNetwork, "shipped", lambda: pytest.fail("it was read"))
+    Fingerprinter()
 
 
 def test_windows_join_without_a_seam(fingerprinter: Fingerprinter) -> None:
