@@ -44,6 +44,7 @@ class TrackFile:
         location: An absolute path or ``s3://`` address, an asset id, or a web address.
         content_sha256: Of all bytes.
         audio_sha256: Of the demuxed audio packets, so that other tags do not change it.
+        ctime_ns: When the system last noted a change of it; None where that is not known.
         missing_since: When the file was first not found where it was.
         loudness_lufs: Of this file, as another master of the recording is louder; None where it
             was not heard for itself.
@@ -56,6 +57,7 @@ class TrackFile:
     audio_sha256: str | None = None
     size_bytes: int | None = None
     mtime_ns: int | None = None
+    ctime_ns: int | None = None
     missing_since: datetime | None = None
     loudness_lufs: float | None = None
     true_peak_dbtp: float | None = None

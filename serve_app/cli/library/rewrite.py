@@ -16,6 +16,7 @@ from pipelines.audio.decode import DecodeLimits, digest_packets
 from serve_app.cli.library.tag_formats import open_tags
 from serve_app.cli.library.tag_values import Tag
 from serve_app.local.locks import take_lock
+from serve_app.services.scan.facts import Stamp
 
 STAGED = ".afa-tag-"
 LIMITS = DecodeLimits(max_seconds=4 * 3600.0)
@@ -56,7 +57,7 @@ def write_tags(
         OSError: It cannot be read or written.
     """
     path = path.resolve(strict=True)
-    before = path.stat()
+    stamp, before = Stamp.of(path), path.stat()
     if not before.st_mode & (stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH):
         raise TaggingError("it is read-only; nothing was written")
     digest = digest_packets(path, LIMITS)
@@ -72,8 +73,7 @@ def write_tags(
         if not keep_time:
             os.utime(staged)
         _sync(staged)
-        now = path.stat()
-        if (now.st_mtime_ns, now.st_size) != (before.st_mtime_ns, before.st_size):
+        if Stamp.of(path) != stamp:
             raise TaggingError("it changed meanwhile; nothing was written")
         staged.replace(path)
         _sync(path.parent)

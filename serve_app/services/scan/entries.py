@@ -145,17 +145,24 @@ class Entries:
             of_file = FileOf(new_track_id(), file, one.named, fingerprint=fingerprint)
             return of_file, heard, Outcome.ADDED
         gone = [other.location for other in twin.files if _is_gone(other, file)]
-        is_here = any(other.location == file.location for other in twin.files)
+        here = [other for other in twin.files if other.location == file.location]
         of_file = FileOf(
             *(twin.track_id, file, one.named, gone),
-            is_another=not gone and not is_here,
+            is_another=not gone and not here,
             fingerprint=fingerprint,
         )
         if heard is not None:
             return of_file, heard, Outcome.ANALYSED
         if gone:
             return of_file, None, Outcome.FOLLOWED
-        return of_file, None, Outcome.RETAGGED if is_here else Outcome.JOINED
+        return of_file, None, _seen_again(here[0], file) if here else Outcome.JOINED
+
+
+def _seen_again(known: TrackFile, file: TrackFile) -> Outcome:
+    """Tell what became of a file that holds the audio that was known where it lies."""
+    if known.content_sha256 != file.content_sha256:
+        return Outcome.RETAGGED
+    return Outcome.UNCHANGED if known.missing_since is None else Outcome.RETURNED
 
 
 def _with_level(one: Taken, twin: LibraryTrack | None) -> TrackFile:
@@ -191,7 +198,12 @@ def kind_of(location: str) -> Place:
 
 
 def is_as_listed(file: TrackFile, found: Found) -> bool:
-    """Whether a known file has the size and the time of change that were listed."""
+    """Whether a known file has the size and the times of change that were listed.
+
+    Programs that write tags may keep size and ``mtime``, but not ``ctime``.
+    """
+    if None not in (file.ctime_ns, found.ctime_ns) and file.ctime_ns != found.ctime_ns:
+        return False
     return (file.size_bytes, file.mtime_ns) == (found.size_bytes, found.mtime_ns)
 
 
@@ -210,6 +222,7 @@ def _is_gone(file: TrackFile, found: TrackFile) -> bool:
         return False
     if not S_ISREG(status.st_mode):
         return True
-    if (status.st_size, status.st_mtime_ns) == (file.size_bytes, file.mtime_ns):
+    there = Found(file.location, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+    if is_as_listed(file, there):
         return False
     return not holds_audio(path, file.audio_sha256)

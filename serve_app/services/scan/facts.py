@@ -24,6 +24,7 @@ class Stamp:
 
     size_bytes: int
     mtime_ns: int
+    ctime_ns: int
     inode: int
 
     @classmethod
@@ -34,7 +35,7 @@ class Stamp:
             OSError: It cannot be read.
         """
         status = path.stat()
-        return cls(status.st_size, status.st_mtime_ns, status.st_ino)
+        return cls(status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
 
     def check(self, path: Path) -> None:
         """See that the file is still the one.

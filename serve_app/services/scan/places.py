@@ -44,11 +44,14 @@ class Found:
         location: An absolute path, an ``s3://`` or a web address.
         size_bytes: None of a web address, which is not asked for it.
         mtime_ns: Likewise.
+        ctime_ns: When the system last noted a change of it, which no program can set back; None
+            of what is no file of this machine.
     """
 
     location: str
     size_bytes: int | None
     mtime_ns: int | None
+    ctime_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,4 +263,4 @@ def listed(path: Path) -> Found | Trouble:
         return Trouble(location, LEADS_NOWHERE if _leads_nowhere(path) else reason_of(error))
     if not stat.S_ISREG(status.st_mode):  # opening a pipe would wait for whoever writes into it
         return Trouble(location, "not a plain file")
-    return Found(location, status.st_size, status.st_mtime_ns)
+    return Found(location, status.st_size, status.st_mtime_ns, status.st_ctime_ns)

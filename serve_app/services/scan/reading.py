@@ -30,5 +30,6 @@ def read_file(found: Found, path: Path, naming: Naming) -> tuple[TrackFile, Tagg
         facts.audio_sha256,
         found.size_bytes,
         found.mtime_ns,
+        found.ctime_ns,
     )
     return file, naming.name(facts.tags, path, Path(found.location))

@@ -401,6 +401,27 @@ def test_a_file_that_cannot_be_replaced_stays_as_it_was(
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_what_another_program_wrote_meanwhile_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = titled(tmp_path / "a.flac")
+    before = path.stat()
+    copystat = rewrite.shutil.copystat
+
+    def meddle(*paths: Path) -> None:
+        file = mutagen.File(path)
+        file["title"] = file["title"][0][::-1]
+        file.save()
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+        copystat(*paths)
+
+    monkeypatch.setattr(rewrite.shutil, "copystat", meddle)
+    with pytest.raises(TaggingError, match="changed meanwhile"):
+        write_tags(path, {Tag.BPM: "124"}, None, keep_time=False)
+    assert path.stat().st_size == before.st_size
+    assert "bpm" not in mutagen.File(path)
+
+
 def test_the_time_of_change_may_stay_and_a_link_stays_a_link(tmp_path: Path) -> None:
     path = titled(tmp_path / "a.ogg")
     os.utime(path, ns=(10**18, 10**18))

@@ -44,7 +44,8 @@ def test_paths_are_looked_at_and_addresses_taken_as_they_are(tmp_path: Path) -> 
     named = [str(song), str(tmp_path / "gone.mp3"), "https://host/a.mp3", "s3://b/a.mp3", None]
     place = table(tmp_path, note=["x"] * 5, path=named)
     found = list(place.find())
-    assert found[0] == Found(str(song), 5, song.stat().st_mtime_ns)
+    of_song = song.stat()
+    assert found[0] == Found(str(song), 5, of_song.st_mtime_ns, of_song.st_ctime_ns)
     assert isinstance(found[1], Trouble)
     assert found[2:4] == [
         Found("https://host/a.mp3", None, None),
