@@ -2,6 +2,7 @@
 
 import os
 import pwd
+import re
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -22,6 +23,9 @@ from serve_app.domain.errors import AfaError, ServiceUnavailableError
 
 WHOLE = 10_000
 """Columns of what is no terminal: a table in a pipe or a file is as wide as what stands in it."""
+
+SOURCE_LINE = re.compile(r", \S+\.rs:\d+:\d+$")
+"""Where in Lance's source an error arose, which it tells at the end."""
 
 _CONTROLS = {n: f"\\x{n:02x}" for n in (*range(9), *range(11, 32), *range(127, 160))}
 
@@ -95,8 +99,10 @@ def reason(error: Exception) -> str:
     """Say in one line what went wrong; operators hear the cause, which customers are not told."""
     told = error.message if isinstance(error, AfaError) else str(error)
     if isinstance(error, ServiceUnavailableError) and error.__cause__ is not None:
-        cause = str(error.__cause__).partition("\n")[0]
+        cause = SOURCE_LINE.sub("", str(error.__cause__).partition("\n")[0])
         return f"{told} ({cause})" if cause else told
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     return told
 
 

@@ -43,6 +43,8 @@ SMALL_FRAGMENTS = 32
 """So many that are not full are joined."""
 
 CACHE_BYTES = 256 * 1024 * 1024
+METADATA_BYTES = 32 * 1024 * 1024
+"""Much of it is of versions that a write has replaced, which nobody reads again."""
 AWAY_S = 5
 """After which it is worth trying again."""
 
@@ -98,7 +100,7 @@ class Dataset:
             self._uri,
             storage_options=self._options,
             index_cache_size_bytes=CACHE_BYTES,
-            metadata_cache_size_bytes=CACHE_BYTES,
+            metadata_cache_size_bytes=METADATA_BYTES,
         )
 
     @property

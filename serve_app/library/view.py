@@ -364,7 +364,7 @@ class View:
             yield connection
             connection.execute("COMMIT")
         except sqlite3.OperationalError as error:  # of a full disk, above all
-            logger.warning("the view of the library cannot be written", exc_info=True)
+            logger.warning("the view of the library cannot be written: %s", error)
             raise ServiceUnavailableError(AWAY, AWAY_S) from error
         finally:
             if connection.in_transaction:

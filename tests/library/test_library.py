@@ -469,7 +469,9 @@ async def test_who_waits_hears_of_a_failure(opened: Opened) -> None:
     assert await writer.write(adding(one)) is not None
 
 
-def test_a_full_disk_under_a_view_is_told_and_passes(opened: Opened) -> None:
+def test_a_full_disk_under_a_view_is_told_and_passes(
+    opened: Opened, caplog: pytest.LogCaptureFixture
+) -> None:
     library = opened()
     library.write([adding(track())])
     view = library._view._connection()
@@ -479,6 +481,8 @@ def test_a_full_disk_under_a_view_is_told_and_passes(opened: Opened) -> None:
     with pytest.raises(ServiceUnavailableError, match="try again") as told:
         library.write([adding(one) for one in many])
     assert "full" in str(told.value.__cause__)
+    assert caplog.messages[0].endswith("database or disk is full")
+    assert not any(one.exc_info for one in caplog.records)
     assert titles(library.page(TrackQuery(), EVERYBODY, 10).items) == ["A Forest"]
     view.execute("PRAGMA max_page_count = 1000000")
     library.write([adding(track("Last"))])

@@ -52,7 +52,8 @@ def maintained(library: Library) -> Iterator[None]:
     def maintain() -> None:
         while True:
             try:
-                library.maintain()
+                with library.turn():  # what a scan writes meanwhile would undo it
+                    library.maintain()
             except Exception as error:  # noqa: BLE001  the next round tries again
                 logger.warning("library: %s: %s", type(error).__name__, error)
             if ended.wait(MAINTAIN_S):

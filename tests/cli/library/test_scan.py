@@ -1,6 +1,7 @@
 """`afa scan` and `afa export` with the real checkpoints, without any server."""
 
 import asyncio
+import fcntl
 import os
 import signal
 import subprocess
@@ -14,6 +15,7 @@ import mutagen
 import pytest
 from typer.testing import CliRunner
 
+from serve_app.cli.library.opened import maintained
 from serve_app.cli.main import app
 from serve_app.library.dataset import SMALL_FRAGMENTS
 from serve_app.library.library import Library
@@ -252,6 +254,23 @@ def test_a_scan_without_a_service_keeps_the_library_small(
     assert runner.invoke(app, ["scan", str(tmp_path / "music")]).exit_code == 0
     assert len(tracks(data_dir)) == SMALL_FRAGMENTS + 1
     assert not is_scattered(data_dir)
+
+
+def test_a_library_is_kept_small_while_no_scan_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = Library((tmp_path / "library").as_uri(), tmp_path / "view")
+    asked = []
+
+    def maintain(_: Library) -> None:
+        with (tmp_path / "view" / "turns.lock").open() as file, pytest.raises(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        asked.append("maintained")
+
+    monkeypatch.setattr(Library, "maintain", maintain)
+    with maintained(library):
+        pass
+    assert asked == ["maintained"]
 
 
 def test_whoever_watches_hears_of_a_bad_file_once_and_all_again_once(
