@@ -7,6 +7,7 @@ at that moment aborts the process, whatever the command had to say
 
 import atexit
 import os
+import signal
 import sys
 from typing import NoReturn
 
@@ -14,7 +15,7 @@ _status: int | None = None
 
 
 def end(status: int) -> NoReturn:
-    """End the process."""
+    """End the process; below zero by a signal of that number, as `subprocess` tells it."""
     global _status
     _status = status
     sys.exit(status)
@@ -31,4 +32,7 @@ def _leave() -> None:
                 stream.flush()
     except OSError:
         os._exit(_status or 1)
+    if _status < 0:
+        signal.signal(-_status, signal.SIG_DFL)
+        signal.raise_signal(-_status)
     os._exit(_status)

@@ -177,8 +177,7 @@ def until_stopped(scan: Coroutine[Any, Any, ScanReport]) -> ScanReport:
         raise typer.Exit(130) from None
     except asyncio.CancelledError:
         console.print(STOPPED)
-        signal.raise_signal(signal.SIGTERM)
-        raise
+        raise typer.Exit(-signal.SIGTERM) from None
 
 
 class Session:

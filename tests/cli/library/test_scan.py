@@ -314,15 +314,20 @@ def test_what_ends_a_scan_keeps_what_is_done_and_leaves_no_worker(
     before: dict[str, object] = {}
     for number, words in ((signal.SIGTERM, "what is done is kept"), (signal.SIGKILL, "")):
         with subprocess.Popen(
-            [*command, "--partial"], process_group=0, stdout=subprocess.PIPE, text=True
+            [*command, "--partial"],
+            process_group=0,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
         ) as process:
             while process.poll() is None and len(tracks(data_dir)) < len(before) + 2:
                 time.sleep(0.2)
             workers = children(process.pid)
             os.kill(process.pid, number)
-            told, _ = process.communicate()
+            told, warned = process.communicate()
         assert process.returncode == -number
         assert words in told
+        assert number == signal.SIGKILL or "leaked" not in warned
         after = {track.track_id: track.analysis for track in tracks(data_dir)}
         assert len(before) + 2 <= len(after) < len(tempi)
         assert before.items() <= after.items()
