@@ -65,7 +65,7 @@ chromium:
 	  || echo "NO CHROMIUM: the pages will not be tested; on Debian: apt-get install chromium"
 
 test: $(DEV_STAMP) models chromium
-	$(BIN)/python -m pytest -n 3 --dist loadscope --no-loadscope-reorder -m 'not gpu and not slow'
+	$(BIN)/python -m pytest -n 4 --dist loadscope --no-loadscope-reorder -m 'not gpu and not slow'
 
 screenshots: $(DEV_STAMP) models chromium
 	$(BIN)/python -m pytest -q tests/browser/test_screenshots.py \
