@@ -70,7 +70,7 @@ MIN_RATE, MAX_RATE = 4_000, 1_411_200
 USE_INSTEAD = "use MP3, WAV, FLAC, OGG or M4A"
 NOT_AUDIO = f"This is not an audio file that can be read; {USE_INSTEAD}."
 PLAYLIST = f"This is a playlist, script or web page, not audio; {USE_INSTEAD} itself."
-DAMAGED = "The audio file is damaged or incomplete; upload the whole file again."
+DAMAGED = "The audio file is damaged or incomplete; try a whole copy of it."
 NO_AUDIO = f"The file holds no audio track; {USE_INSTEAD}."
 TOO_MUCH_MEMORY = f"The audio file needs too much memory to decode; {USE_INSTEAD}."
 
