@@ -205,6 +205,21 @@ def test_a_filter_walks_no_index_for_each_track_near(shelf: Shelf) -> None:
     assert "(term=? AND n=?)" in told or "(n=? AND term=?)" in told  # of newer SQLite
 
 
+def test_a_filter_goes_by_an_index_of_all_that_is_asked_for(shelf: Shelf) -> None:
+    """Those that sort know one value each; for the others the rows would be read."""
+    view: View = shelf.library._view
+    years = TrackQuery(tempo_min=100, tempo_max=110, year_min=1970, year_max=1974)
+    assert "track_by_tempo (owner=? AND tempo>" in plan(view, lambda: view.matching(years, OWNERS))
+    keys = TrackQuery(keys=["8A", "8B"], year_min=1970)
+    told = plan(view, lambda: view.matching(keys, OWNERS))
+    assert "track_by_key (owner=? AND camelot=?" in told
+    octaves = TrackQuery(tempo_min=100, tempo_max=110, tempo_octaves=True)
+    for query in (octaves, TrackQuery(energy_min=50), TrackQuery(year_max=1980)):
+        assert "track_by_tempo (owner=?" in plan(
+            view, lambda query=query: view.matching(query, OWNERS)
+        )
+
+
 @pytest.mark.parametrize("sort", get_args(Sort))
 @pytest.mark.parametrize("is_first", [True, False])
 def test_a_page_sorts_no_more_than_some_pages(shelf: Shelf, sort: Sort, is_first: bool) -> None:
