@@ -18,8 +18,6 @@ import torch
 import yaml
 from hypothesis import settings
 from torch import Tensor
-from xdist.remote import Producer
-from xdist.scheduler import LoadScopeScheduling
 
 from configs.settings import Settings
 from models.checkpoints.cache import load_tensors, pull
@@ -31,23 +29,13 @@ from serve_app.providers.catalog.build import build_catalog
 from tests.api.application import Application, open_application, store_options
 from tests.recorded import Recorded
 
-pytest_plugins = ["tests.redis_fixtures"]
+pytest_plugins = ["tests.by_module", "tests.redis_fixtures"]
 
 REPOSITORY = Path(__file__).parents[1]
 DEMO_CATALOG = REPOSITORY / "serve_app" / "data" / "demo_catalog.parquet"
-SYSTEM = "tests/system/"
-LONGEST = (SYSTEM, "tests/contract/", "tests/browser/")
 DEMO_TRACK = REPOSITORY / "serve_app" / "data" / "demo.mp3"
 COLOURED = ("FORCE_COLOR", "GITHUB_ACTIONS", "PY_COLORS", "TTY_COMPATIBLE")
 """What makes rich and typer colour what they print to no terminal."""
-
-
-class ByModule(LoadScopeScheduling):
-    """Gives each module to one process, and all tests of the real service to one."""
-
-    def _split_scope(self, nodeid: str) -> str:
-        module = nodeid.partition("::")[0]
-        return SYSTEM if module.startswith(SYSTEM) else module
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -55,13 +43,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--write-book", action="store_true", help="paste what its commands print")
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Let what commands print not depend on the terminal that the tests were started in.
 
     And let Hypothesis begin each property with the same seed, and take its time; let torch use one
-    thread, for two whose processors are busy with other tests wait for each other all the time; and
-    let tests and what they start keep what Python compiles of them.
+    thread, for two whose processors are busy with other tests wait for each other all the time; let
+    tests and what they start keep what Python compiles of them; and let each process compile what
+    librosa hands to numba for itself, for two that fill one cache of numba's crash each other
+    (numba/numba#10128).
     """
+    compiled = tempfile.TemporaryDirectory(prefix="afa-numba-")
+    config.add_cleanup(compiled.cleanup)
+    os.environ["NUMBA_CACHE_DIR"] = compiled.name
     settings.load_profile("ci")
     torch.set_num_threads(1)
     sys.dont_write_bytecode = False
@@ -71,10 +64,6 @@ def pytest_configure() -> None:
         os.environ.pop(name, None)
 
 
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByModule:
-    return ByModule(config, log)
-
-
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
     """Look for no garbage among what tests import, which stays: a quarter of the collecting."""
@@ -82,13 +71,6 @@ def pytest_collection() -> Iterator[None]:
     yield
     gc.enable()
     gc.freeze()
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
-    """Begin with what takes longest, which would keep others waiting at the end."""
-    yield
-    items.sort(key=lambda item: [not item.nodeid.startswith(folder) for folder in LONGEST])
 
 
 def process_restored() -> Iterator[None]:
