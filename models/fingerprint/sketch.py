@@ -17,7 +17,7 @@ from models.fingerprint.landmarks import FRAME_S, Fingerprint
 
 N_VALUES = 64
 SAME_CLIP = 0.09
-"""Share of equal values, 6 of 64, from which two clips are the same. Clips of different tracks had
+"""Share of equal values, 6 of 64, from which two parts are the same. Clips of different tracks had
 at most 3 (361,000 pairs); MP3 at 128 kbit/s keeps 20 or more, at 64 kbit/s 15 in the median."""
 FEWEST_HASHES = 24
 """With less to compare (silence, a lone tone) there is no sketch."""
@@ -36,15 +36,6 @@ _RANDOM = np.frombuffer(hashlib.shake_128(b"afa sketch").digest(16 * N_VALUES), 
 _FACTORS = _RANDOM[:N_VALUES].astype(np.uint64) | np.uint64(1)
 _OFFSETS = _RANDOM[N_VALUES:].astype(np.uint64)
 _CELL_FACTOR = np.uint32(0x9E3779B1)
-
-
-def sketch(fingerprint: Fingerprint) -> NDArray[np.uint32]:
-    """Sketch a sound, wherever in it something lies.
-
-    Returns:
-        uint32 ``[N_VALUES]``, the same on every machine; empty for less than `FEWEST_HASHES`.
-    """
-    return _least(index_hashes(fingerprint)[0])
 
 
 def sketch_parts(fingerprint: Fingerprint) -> NDArray[np.uint32]:
@@ -71,13 +62,6 @@ def _least(hashes: NDArray[np.uint32]) -> NDArray[np.uint32]:
     order = (hashes[:, None] * _FACTORS + _OFFSETS) >> np.uint64(32)
     least: NDArray[np.uint32] = order.min(axis=0).astype(np.uint32)
     return least
-
-
-def likeness(one: NDArray[np.uint32], other: NDArray[np.uint32]) -> float:
-    """Share of equal values, 0 to 1; 0 if either is empty."""
-    if len(one) != N_VALUES or len(other) != N_VALUES:
-        return 0.0
-    return float(np.mean(one == other))
 
 
 def parts_likeness(one: NDArray[np.uint32], other: NDArray[np.uint32]) -> float:

@@ -4,12 +4,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from models.fingerprint.agreement import agreement
 from models.fingerprint.landmarks import Fingerprint
 from models.fingerprint.sketch import (
+    N_PARTS,
     N_VALUES,
-    likeness,
     parts_likeness,
-    sketch,
     sketch_keys,
     sketch_parts,
 )
@@ -60,25 +60,34 @@ def digest(text: str) -> str:
 
 
 def test_sketches_of_copies_are_alike_and_of_others_are_not() -> None:
-    mine = sketch(clip(0))
+    mine = sketch_parts(clip(0))
     assert mine.dtype == np.uint32
-    assert len(mine) == N_VALUES
-    assert likeness(mine, sketch(clip(0))) == 1
-    assert likeness(mine, sketch(recoded(clip(0)))) > 0.3
-    assert max(likeness(mine, sketch(clip(seed))) for seed in range(1, 40)) < 0.05
+    assert mine.shape == (N_PARTS, N_VALUES)
+    assert parts_likeness(mine, sketch_parts(clip(0))) == 1
+    assert parts_likeness(mine, sketch_parts(recoded(clip(0)))) > 0.3
+    assert max(parts_likeness(mine, sketch_parts(clip(seed))) for seed in range(1, 40)) < 0.05
+
+
+def test_clips_agree_that_hold_the_same_sound_at_the_same_place() -> None:
+    mine, copy = clip(0), recoded(clip(0))
+    assert agreement(mine, mine, 1.0) == 1
+    assert agreement(mine, copy, 1.0) == agreement(copy, mine, 1.0) > 0.3
+    assert max(agreement(mine, clip(seed), 1.0) for seed in range(1, 40)) < 0.01
+    later, much_later = window(mine, 40, 430), window(mine, 60, 430)  # of 43 frames a second
+    assert agreement(mine, later, 1.0) == agreement(later, mine, 1.0) > 0.5
+    assert agreement(mine, much_later, 1.0) < 0.01
+    assert agreement(mine, much_later, 2.0) > 0.5
+    assert agreement(clip(0, 8), clip(0, 8), 1.0) == 0
 
 
 def test_a_sketch_is_the_same_everywhere() -> None:
     """Replicas share a cache, so a sketch may not change from process to process or release."""
-    hexed = hashlib.sha256(sketch(clip(0)).astype("<u4").tobytes()).hexdigest()
-    assert hexed[:16] == "8265041fae7304f9"
+    hexed = hashlib.sha256(sketch_parts(clip(0)).astype("<u4").tobytes()).hexdigest()
+    assert hexed[:16] == "731595ee11aaaaef"
 
 
 @pytest.mark.parametrize("n", [0, 2, 8])
 def test_too_little_to_compare_has_no_sketch(n: int) -> None:
-    nothing = sketch(clip(0, n))
-    assert len(nothing) == 0
-    assert likeness(nothing, nothing) == 0
     no_parts = sketch_parts(clip(0, n))
     assert len(no_parts) == 0
     assert sketch_keys(no_parts) == []
@@ -136,7 +145,7 @@ async def test_what_overlaps_a_clip_or_shares_a_part_of_it_is_no_copy() -> None:
     assert await cache.by_fingerprint(first) is not None
     later, mixed = window(whole, 60, 360), joined(window(whole, 0, 200), window(other, 0, 100))
     for another in (later, mixed, window(whole, 0, 240), window(whole, 0, 400)):
-        assert likeness(sketch(first), sketch(another)) > 0.2
+        assert agreement(first, another, 2.0) > 0.2
         assert await cache.by_fingerprint(another) is None
 
 

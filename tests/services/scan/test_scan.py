@@ -763,6 +763,24 @@ async def test_an_mp3_and_a_flac_of_one_recording_are_one_track(
     assert len(measured) == 3  # of whole tracks alone, for the index
 
 
+async def test_parts_of_one_piece_are_tracks_and_what_begins_later_is_a_copy(
+    setting: Setting, tmp_path: Path
+) -> None:
+    piece = melody(7, 20.0)
+    silence = np.zeros((2, int(0.8 * RATE)), np.float32)
+    files = {
+        "beginning": piece[:, : 16 * RATE],
+        "later": piece[:, 2 * RATE : 18 * RATE],
+        "beginning late": np.concatenate([silence, piece[:, : 16 * RATE]], axis=1),
+    }
+    for name, samples in files.items():
+        encode(tmp_path / f"{name}.mp3", samples, "mp3", "libmp3lame")
+    report = await setting.scan(Folder(tmp_path))
+    assert report.counts == {Outcome.ADDED: 2, Outcome.JOINED: 1}
+    (joined,) = [track for track in setting.tracks() if len(track.files) == 2]
+    assert {Path(file.location).stem for file in joined.files} == {"beginning", "beginning late"}
+
+
 async def test_every_file_of_a_track_keeps_the_level_of_its_own_master(
     setting: Setting, music: Path
 ) -> None:
