@@ -93,15 +93,14 @@ def hush(samples: Tensor, sample_rate: int) -> None:
     if n < _STRETCH_STEPS:
         return
     steps = samples[: n * step].view(n, _STEP_PIECES, piece)
-    norms = []
-    for block in torch.split(steps, max(1, _BLOCK // step)):
-        values = block.float()
-        values = values - values.mean(dim=(1, 2), keepdim=True)  # an offset is no sound
-        # Of differences, since rumble has less than a period in a piece.
-        floor = values.diff(dim=2).norm(dim=2).median(dim=1).values
-        norms.append(torch.stack([values.norm(dim=(1, 2)), floor]))
-    level, floor = 20.0 * torch.log10(torch.cat(norms, dim=1).clamp_min(1e-9))
+    blocks = torch.split(steps, max(1, _BLOCK // step))
+    level = _decibels([_centred(block).norm(dim=(1, 2)) for block in blocks])
     loudest = (level - level.quantile(_LOUD)).unfold(0, _STRETCH_STEPS, 1).amax(dim=1)
+    if float(loudest.min()) >= _NOISE_BELOW_DB:
+        return
+    # Of differences, since rumble has less than a period in a piece.
+    pieces = (_centred(block).diff(dim=2).norm(dim=2) for block in blocks)
+    floor = _decibels([norms.median(dim=1).values for norms in pieces])
     is_steady = floor.unfold(0, _STRETCH_STEPS, 1).std(dim=1) < _STEADY_DB
     is_unheard = (loudest < _FAR_BELOW_DB) | (loudest < _NOISE_BELOW_DB) & is_steady
     if not bool(is_unheard.any()):
@@ -111,6 +110,16 @@ def hush(samples: Tensor, sample_rate: int) -> None:
     steps[covered] = 0.0
     if bool(covered[-1]):
         samples[n * step :] = 0.0
+
+
+def _centred(steps: Tensor) -> Tensor:
+    """Steps ``[n, pieces, piece]`` in float32 and without an offset, which is no sound."""
+    values = steps.float()
+    return values - values.mean(dim=(1, 2), keepdim=True)
+
+
+def _decibels(norms: list[Tensor]) -> Tensor:
+    return 20.0 * torch.log10(torch.cat(norms).clamp_min(1e-9))
 
 
 def audible(windows: Tensor, gain: float = 1.0) -> Tensor:
