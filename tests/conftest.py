@@ -49,12 +49,12 @@ def pytest_configure(config: pytest.Config) -> None:
     And let Hypothesis begin each property with the same seed, and take its time; let torch use one
     thread, for two whose processors are busy with other tests wait for each other all the time; let
     tests and what they start keep what Python compiles of them; and let each process compile what
-    librosa hands to numba for itself, for two that fill one cache of numba's crash each other
-    (numba/numba#10128).
+    librosa hands to numba for itself, and quickly, for two that fill one cache of numba's crash each
+    other (numba/numba#10128).
     """
     compiled = tempfile.TemporaryDirectory(prefix="afa-numba-")
     config.add_cleanup(compiled.cleanup)
-    os.environ["NUMBA_CACHE_DIR"] = compiled.name
+    os.environ["NUMBA_CACHE_DIR"], os.environ["NUMBA_OPT"] = compiled.name, "0"
     settings.load_profile("ci")
     torch.set_num_threads(1)
     sys.dont_write_bytecode = False
