@@ -49,8 +49,8 @@ def pytest_configure(config: pytest.Config) -> None:
     And let Hypothesis begin each property with the same seed, and take its time; let torch use one
     thread, for two whose processors are busy with other tests wait for each other all the time; let
     tests and what they start keep what Python compiles of them; and let each process compile what
-    librosa hands to numba for itself, and quickly, for two that fill one cache of numba's crash each
-    other (numba/numba#10128).
+    librosa hands to numba for itself, and quickly, for two that fill one cache of numba's crash
+    each other (numba/numba#10128).
     """
     compiled = tempfile.TemporaryDirectory(prefix="afa-numba-")
     config.add_cleanup(compiled.cleanup)

@@ -467,6 +467,34 @@ async def topups_come_back_as_they_were(s: Setting) -> None:
         assert [one.intent_id for one in await s.topups.open_intents()] == [opened.intent_id]
 
 
+async def every_change_of_a_topup_comes_back(s: Setting) -> None:
+    key, settings = s.store.keys.topup(ACCOUNT), TopupSettings(20, 100, 500, 1_200)
+    with archive() as kept:
+        await s.topups.enable(ACCOUNT, settings)
+        await comes_back(s, kept)
+        await s.ledger.reserve(PAYER, "a", 50)
+        (declined,) = await s.topups.open_intents()
+        await s.topups.mark_sent(declined)
+        await comes_back(s, kept)
+        assert (await s.topups.open_intents())[0].is_sent
+        await s.topups.decline(declined)
+        await comes_back(s, kept)
+        await s.topups.disable(ACCOUNT)
+        await comes_back(s, kept)
+        await s.topups.enable(ACCOUNT, settings)
+        await s.ledger.reserve(PAYER, "b", 5)
+        (paid,) = await s.topups.open_intents()
+        opened = await s.store.command("DUMP", key)
+        await s.topups.succeed(paid)
+        await comes_back(s, kept)
+        # A failover takes back that the intent was closed, and not that it was paid.
+        await s.store.command("RESTORE", key, 0, opened, "REPLACE")
+        await s.store.command("ZADD", s.store.keys.funding(ACCOUNT)[1], 1, ACCOUNT)
+        await s.topups.mark_sent(paid)
+        await s.topups.succeed(paid)
+        await comes_back(s, kept)
+
+
 async def ended_holds_that_were_brought_back_are_forgotten(s: Setting) -> None:
     with archive() as kept:
         exporter = Exporter(s.store, kept)
@@ -728,6 +756,7 @@ RESTORE_CASES = (
     a_job_that_was_lost_is_told_and_free,
     a_debt_keeps_its_time_or_gets_one,
     topups_come_back_as_they_were,
+    every_change_of_a_topup_comes_back,
     ended_holds_that_were_brought_back_are_forgotten,
     a_recovery_that_was_interrupted_is_not_made_twice,
     an_archive_that_was_changed_is_noticed,
