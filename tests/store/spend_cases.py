@@ -50,6 +50,10 @@ async def turns_are_booked_ahead_as_far_as_the_caller_waits(s: Setting) -> None:
     assert [await book(0), await book(1)] == [-1, 1]
     await s.after(60_000)
     assert [await book(0), await book(0), await book(0)] == [0, 0, -1]
+    await s.after(-5_000)
+    assert await book(0) == -1
+    await s.after(-1)  # nobody books so far ahead: the clock was set back
+    assert [await book(0), await book(0), await book(0)] == [0, 0, -1]
 
 
 async def billed_calls_are_counted_per_month(s: Setting) -> None:

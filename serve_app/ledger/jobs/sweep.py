@@ -80,7 +80,7 @@ class JobSweep:
                 *(account, job_id, dead_worker, policy.max_attempts),
                 *(int(policy.queue_limit_s * 1000), int(policy.run_limit_s * 1000)),
                 *(FIRST_LOOK_MS, LONGEST_PAUSE_MS),
-                *(CRASH_MESSAGE, QUEUE_MESSAGE, RUN_MESSAGE),
+                *(CRASH_MESSAGE, QUEUE_MESSAGE, RUN_MESSAGE, int(policy.lease_s * 1000)),
             ],
         )
         word = str(raw_word.decode())

@@ -2,7 +2,8 @@
 -- Look at an unfinished job whose time has come, or whose worker is known to be dead.
 -- KEYS: balance, hold, due, journal, job, open, dead, hook, hooks due.
 -- ARGV: account, job id, dead worker or '', attempts allowed, queue limit ms, run limit ms,
---       shortest and longest pause ms between two looks, crash message, queue message, run message.
+--       shortest and longest pause ms between two looks, crash message, queue message, run message,
+--       lease ms.
 -- Answers {GONE}, or one of ENQUEUE, REQUEUED, FAILED and WAIT with the kind of the job's source,
 -- tier, delay ms, and the source's object key or ''.
 local acct, id = ARGV[1], ARGV[2]
@@ -29,6 +30,12 @@ elseif f[1] == 'running' then
   local is_over = NOW >= tonumber(f[6]) + tonumber(ARGV[6])
   local is_lost = tonumber(f[3]) <= NOW or (ARGV[3] ~= '' and ARGV[3] == f[2])
   if not is_lost then
+    local latest = NOW + tonumber(ARGV[12])
+    -- No lease that is given now ends later: since then the clock was set back.
+    if tonumber(f[3]) > latest then
+      redis.call('HSET', KEYS[5], 'lease', latest)
+      redis.call('ZADD', KEYS[6], latest, open_member)
+    end
     return answer('WAIT')
   elseif is_over then
     fail_job(acct, id, 'internal_error', ARGV[11], false)

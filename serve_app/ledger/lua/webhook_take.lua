@@ -1,9 +1,16 @@
 -- uses: clock
 -- Take due deliveries of a shard; each is out of reach for others until its lease ends.
 -- KEYS: due, tries. ARGV: lease ms, most. Answers {member, attempt, …}.
-local now = now_ms()
+local now, most = now_ms(), tonumber(ARGV[2])
+local due = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now, 'LIMIT', 0, most)
+-- What nobody has tried is due, also where the clock was set back since it came.
+if #due == 0 then
+  for _, m in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '(' .. now, '+inf', 'LIMIT', 0, most)) do
+    if redis.call('HEXISTS', KEYS[2], m) == 0 then due[#due + 1] = m end
+  end
+end
 local taken = {}
-for _, m in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now, 'LIMIT', 0, ARGV[2])) do
+for _, m in ipairs(due) do
   redis.call('ZADD', KEYS[1], now + tonumber(ARGV[1]), m)
   taken[#taken + 1] = m
   taken[#taken + 1] = redis.call('HINCRBY', KEYS[2], m, 1)

@@ -4,6 +4,10 @@
 -- Answers how long to wait for the turn in ms, or -1: too long, and nothing is booked.
 local limit, window = tonumber(ARGV[1]), tonumber(ARGV[2])
 local now = now_ms()
+-- Nobody books a turn so far ahead: since then the clock was set back.
+if tonumber(redis.call('LINDEX', KEYS[1], -1) or 0) > now + tonumber(ARGV[3]) + window then
+  redis.call('DEL', KEYS[1])
+end
 local turn = now
 if redis.call('LLEN', KEYS[1]) >= limit then
   turn = math.max(now, tonumber(redis.call('LINDEX', KEYS[1], -limit)) + window)

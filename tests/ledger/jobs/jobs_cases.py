@@ -486,6 +486,38 @@ async def a_clock_that_is_set_back_holds_up_no_job_that_waits(s: Setting) -> Non
     await s.audit()
 
 
+async def a_clock_that_is_set_back_holds_up_no_job_whose_worker_died(s: Setting) -> None:
+    await s.jobs.submit(new_job("j1"))
+    await s.jobs.submit(new_job("j2"))
+    lost, alive = await claim(s), await claim(s)
+    await s.after(-3_600_000)
+    await s.jobs.recover()
+    await s.after(29_999)
+    assert await s.jobs.heartbeat(alive, 0.5, "mood")
+    await s.jobs.recover()
+    assert (await read(s, lost.job_id)).state is JobState.RUNNING
+    await s.after(1)
+    assert (await s.jobs.recover()).requeued == 1
+    again = await claim(s)
+    assert (again.job_id, again.attempt) == (lost.job_id, 2)
+    assert await s.jobs.finish(again, b"{}")
+    assert await s.jobs.finish(alive, b"{}")
+    await s.audit()
+
+
+async def a_clock_that_is_set_back_lengthens_no_pause(s: Setting) -> None:
+    await s.jobs.submit(new_job("j1"))
+    await s.jobs.fail(await claim(s), "url_fetch_failed", "no answer", retryable=True)
+    key = s.store.keys.job(ACCOUNT, "j1")
+    await s.store.command("HSET", key, "ready", s.now_ms + 500)
+    lanes = Lanes(s.store, s.tiers)
+    await lanes.drop("j1")
+    await lanes.put("basic", ACCOUNT, "j1", 500)
+    await s.after(-3_600_000)
+    await s.jobs.recover()
+    assert (await claim(s)).attempt == 2
+
+
 async def queue_limit_is_exact(s: Setting) -> None:
     await s.jobs.submit(new_job("j1"))
     await s.after(2_000)
@@ -846,6 +878,7 @@ async def ends_are_announced_to_webhooks(s: Setting) -> None:
     await s.jobs.submit(new_job("j2"))
     await s.jobs.finish(await claim(s), b"")
     await s.jobs.fail(await claim(s), "unprocessable_audio", "x")
+    await s.after(-3_600_000)  # no message waits for a clock that was set back
     assert await hooks.deliver_due() == 2
     assert await hooks.deliver_due() == 0
     bodies = [json.loads(body) for _, _, body in sent]  # sent side by side, in any order
@@ -995,6 +1028,8 @@ JOBS_CASES = (
     retryable_errors_back_off,
     early_lane_place_is_refused_by_the_record,
     a_clock_that_is_set_back_holds_up_no_job_that_waits,
+    a_clock_that_is_set_back_holds_up_no_job_whose_worker_died,
+    a_clock_that_is_set_back_lengthens_no_pause,
     queue_limit_is_exact,
     run_limit_is_exact,
     records_live_as_long_as_assets,
