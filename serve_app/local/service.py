@@ -350,7 +350,7 @@ def stop_ray() -> None:
 
 
 def main() -> None:
-    """Run until SIGTERM or SIGINT."""
+    """Run until SIGTERM or SIGINT, or the terminal is closed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8000)
@@ -359,7 +359,10 @@ def main() -> None:
     os.umask(0o077)
     redact_logs()
     signals: list[int] = []
-    for number in (signal.SIGTERM, signal.SIGINT):
+    numbers = [signal.SIGTERM, signal.SIGINT]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup has it
+        numbers.append(signal.SIGHUP)
+    for number in numbers:
         signal.signal(number, lambda number, _: signals.append(number))
     service = LocalService(
         Settings(), arguments.host, arguments.port, arguments.config, lambda: bool(signals)

@@ -63,11 +63,14 @@ def test_a_start_that_is_ended_leaves_nothing(folder: Path) -> None:
     assert "not running" in afa("status", folder)
 
 
-def test_a_service_all_of_whose_processes_are_ended_leaves_nothing(folder: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_service_all_of_whose_processes_are_ended_leaves_nothing(
+    folder: Path, number: signal.Signals
+) -> None:
     output = folder / "told"
     with up(folder, output, is_group=True) as start:
         wait_for("afa: deploying", output)
-        os.killpg(start.pid, signal.SIGTERM)
+        os.killpg(start.pid, number)  # SIGHUP as a terminal that is closed does
         assert start.wait(PATIENCE_S) == 0
     assert output.read_text().rstrip().endswith("afa: stopped"), output.read_text()
     for role in ("ledger", "cache"):
