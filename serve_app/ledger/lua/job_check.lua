@@ -30,12 +30,8 @@ elseif f[1] == 'running' then
   local is_over = NOW >= tonumber(f[6]) + tonumber(ARGV[6])
   local is_lost = tonumber(f[3]) <= NOW or (ARGV[3] ~= '' and ARGV[3] == f[2])
   if not is_lost then
-    local latest = NOW + tonumber(ARGV[12])
-    -- No lease that is given now ends later: since then the clock was set back.
-    if tonumber(f[3]) > latest then
-      redis.call('HSET', KEYS[5], 'lease', latest)
-      redis.call('ZADD', KEYS[6], latest, open_member)
-    end
+    -- No lease that is given now ends later: where one does, the clock was set back since.
+    redis.call('HSET', KEYS[5], 'lease', math.min(tonumber(f[3]), NOW + tonumber(ARGV[12])))
     return answer('WAIT')
   elseif is_over then
     fail_job(acct, id, 'internal_error', ARGV[11], false)

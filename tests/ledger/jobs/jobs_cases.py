@@ -492,6 +492,8 @@ async def a_clock_that_is_set_back_holds_up_no_job_whose_worker_died(s: Setting)
     lost, alive = await claim(s), await claim(s)
     await s.after(-3_600_000)
     await s.jobs.recover()
+    lease = await s.store.command("HGET", s.store.keys.job(ACCOUNT, lost.job_id), "lease")
+    assert int(lease) == s.now_ms + 30_000
     await s.after(29_999)
     assert await s.jobs.heartbeat(alive, 0.5, "mood")
     await s.jobs.recover()
