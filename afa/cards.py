@@ -92,7 +92,7 @@ def _table(path: Path) -> dict[str, Any]:
         table = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
     except UnicodeDecodeError as error:
         raise CardError(f"{path} is not UTF-8") from error
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError) as error:  # the latter of a day that is in no calendar
         at = getattr(error, "problem_mark", None)
         where = "" if at is None else f" in line {at.line + 1}"
         raise CardError(f"{path} is not YAML{where}") from error

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 
 from models.checkpoints.cards import SHIPPED, CardFile, ModelCard
@@ -28,7 +28,7 @@ from models.checkpoints.sources import (
     scratch_folder,
 )
 from models.checkpoints.stored import WEIGHTS, weights_path
-from models.checkpoints.weight_files import ConversionError, read_tensors
+from models.checkpoints.weight_files import ConversionError, read_tensors, write_tensors
 
 MANIFEST = "manifest.json"
 
@@ -199,7 +199,7 @@ def _convert(
         raise CheckpointError(card.model_id, card.source, str(error), remedy) from error
     except SourceError as error:
         raise CheckpointError(card.model_id, card.source, str(error)) from error
-    save_file(tensors, made / WEIGHTS)
+    write_tensors(tensors, made / WEIGHTS)
     _write_manifest(card, made, tensor_digest(tensors))
 
 

@@ -1,4 +1,4 @@
-"""Read the weights out of every file format that a checkpoint comes in.
+"""Read the weights out of every file format that a checkpoint comes in, and write our own.
 
 Pickles are read with ``weights_only``: no code of a checkpoint ever runs.
 """
@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from models.checkpoints.cards import Format
@@ -34,6 +34,19 @@ _NUMPY_SCALARS: list[Any] = [
 
 class ConversionError(ValueError):
     """A weight file does not hold what its format promises."""
+
+
+def write_tensors(
+    tensors: Mapping[str, Tensor], path: Path, metadata: Mapping[str, str] | None = None
+) -> None:
+    """Write a safetensors file that is as private as others of this process.
+
+    What safetensors writes only its writer may read, and a service often runs as somebody else.
+    """
+    path.touch()
+    mode = path.stat().st_mode
+    save_file(dict(tensors), path, None if metadata is None else dict(metadata))
+    path.chmod(mode)
 
 
 def read_tensors(kind: Format, paths: Sequence[Path], state_key: str = "") -> dict[str, Tensor]:

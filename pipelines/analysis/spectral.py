@@ -8,7 +8,6 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from models.checkpoints.cache import load_tensors
 from models.checkpoints.cards import ModelCard
 from models.loudness import SILENCE_DBTP, SILENCE_LUFS
 from models.rhythm.beatnet import SAMPLE_RATE
@@ -18,6 +17,7 @@ from models.tonality.keynet import KeyNetwork
 from models.tonality.skey import SKey
 from models.tonality.tuning import estimate_tuning
 from pipelines.analysis.levels import LevelModel, join_levels
+from pipelines.analysis.networks.checkpoint_model import build_own
 from pipelines.analysis.records import UNKNOWN_KEY, SpectralResult, TempoAlternative
 from pipelines.analysis.rhythm.beats import BeatModel, join_beats, load_beat_model
 from pipelines.analysis.rhythm.estimate import estimate_rhythm, weigh_alternatives
@@ -257,9 +257,9 @@ def load_chord_model(card: ModelCard, model_dir: Path, device: torch.device) -> 
     """Load the chord network.
 
     Raises:
-        CheckpointError: The checkpoint is absent or damaged.
+        CheckpointError: The checkpoint is absent, damaged, or of another network.
     """
-    network = ChordNetwork.from_tensors(load_tensors(card, model_dir))
+    network = build_own(card, model_dir, ChordNetwork.from_tensors)
     return ChordModel(card.model_id, network, device)
 
 
@@ -275,7 +275,5 @@ def load_key_networks(
 
 
 def _key_network(card: ModelCard, model_dir: Path) -> nn.Module:
-    tensors = load_tensors(card, model_dir)
-    if card.network == "chromanet":
-        return SKey.from_tensors(tensors)
-    return KeyNetwork.from_tensors(tensors)
+    network = SKey if card.network == "chromanet" else KeyNetwork
+    return build_own(card, model_dir, network.from_tensors)

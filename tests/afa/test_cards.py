@@ -28,6 +28,7 @@ UNREADABLE = {
     b"own: {\n": "is not YAML",
     b"- own\n": "must map model ids",
     "own: é\n".encode("latin-1"): "is not UTF-8",
+    b"own: {licence: 2026-13-45}\n": "is not YAML",
 }
 
 

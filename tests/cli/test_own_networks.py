@@ -17,9 +17,11 @@ from typer.testing import CliRunner
 
 import afa
 from configs.settings import Settings
-from models.checkpoints.cache import CheckpointError
+from configs.tables import load_table
+from models.checkpoints.cache import CheckpointError, load_tensors
 from models.checkpoints.cards import ModelCard
 from models.checkpoints.sources import file_sha256
+from models.checkpoints.weight_files import write_tensors
 from pipelines.analysis.networks.card_check import check_card
 from serve_app.cli.library.vectors import step_of
 from serve_app.cli.main import app
@@ -348,6 +350,8 @@ def test_a_file_of_cards_is_read_beside_those_of_afa(example: dict[str, Any]) ->
 def test_a_card_that_is_not_there_is_named(tmp_path: Path) -> None:
     assert "none.yaml: no such file" in run("check", "none.yaml").output
     assert "no model is called 'nobodys'" in run("check", "nobodys").output
+    (tmp_path / "empty.yaml").touch()
+    assert "empty.yaml has no card" in run("check", str(tmp_path / "empty.yaml")).output
 
 
 def test_a_projection_is_checked_with_its_parts(
@@ -369,3 +373,38 @@ def test_a_projection_of_other_networks_is_a_fault(
     *_, last = check_card(card, model_dir, torch.device("cpu"))
     assert last.what == "it projects what its parts say"
     assert last.fault.startswith("RuntimeError")
+
+
+@pytest.mark.parametrize("role", ["key", "chords", "beats"])
+@pytest.mark.parametrize("fault", ["not finite", "does not take the weights: RuntimeError: Error"])
+def test_weights_for_a_network_of_afas_own_are_looked_at(
+    role: str,
+    fault: str,
+    cards: dict[str, ModelCard],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ids = {"key": "afa-key-2", "chords": "afa-chords-2", "beats": "afa-beats-3"}
+    shipped = cards[ids[role]]
+    of_another = {"key": "afa-chords-2", "chords": "afa-beats-3", "beats": "afa-key-2"}[role]
+    if fault == "not finite":
+        tensors = load_tensors(shipped, tmp_path)
+        tensors[min(tensors)].view(-1)[0] = torch.nan
+    else:
+        tensors = load_tensors(cards[of_another], tmp_path)
+    write_tensors(tensors, tmp_path / "own.safetensors")
+    own = load_table("models")[shipped.model_id]
+    own = {name: own[name] for name in own if name not in ("default", "tensors_sha256")}
+    digest = file_sha256(tmp_path / "own.safetensors")
+    own |= {
+        "source": f"file://{tmp_path}",
+        "files": [{"path": "own.safetensors", "sha256": digest}],
+    }
+    (tmp_path / "cards.yaml").write_text(yaml.safe_dump({"own": own}))
+    monkeypatch.setenv("AFA_MODEL_DIR", str(tmp_path))
+    checked = run("check", str(tmp_path / "cards.yaml"))
+    assert checked.exit_code == 1
+    assert re.search(f"no   {own['network']} takes them: .*{fault}", checked.output)
+    assert run("pull", "own").exit_code == 0
+    with pytest.raises(afa.ModelError, match=f"own .*{fault}"):
+        afa.Analyzer("cpu", {role: "own"})

@@ -116,8 +116,8 @@ def _of_afa_fault(card: ModelCard, model_dir: Path, device: torch.device) -> str
                 load_key_networks([card], model_dir, device)
     except CardError as error:
         return str(error)
-    except (KeyError, RuntimeError, TypeError, ValueError) as error:
-        return reason_of(error)
+    except CheckpointError as error:
+        return error.reason
     return ""
 
 

@@ -2,15 +2,18 @@
 
 import logging
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import shorten
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from models.checkpoints.cache import CheckpointError
+from models.checkpoints.cache import CheckpointError, load_tensors
 from models.checkpoints.cards import CardError, ModelCard
 from models.networks import build_network
 from models.precision import HalvableNetwork, TransformerNetwork, halve_weights
@@ -23,6 +26,8 @@ from pipelines.batching.device import is_device_fault, is_out_of_memory
 from pipelines.batching.windows import WindowSpec, cut, repeated, window_starts
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +53,8 @@ MAX_COMPILED = 64
 """Shapes that torch may compile of one function. All transformers share one outermost function,
 whose eighth shape is the last by default: whatever came after would run uncompiled, and silently.
 """
+
+_LONGEST_REASON = 200
 
 LEVEL = 0.1
 """RMS of the noise that networks are tried on, about the level at which they hear tracks."""
@@ -173,18 +180,40 @@ def load(
         CheckpointError: It is not in ``model_dir``, or not what the card says.
         CardError: No class here runs this card.
     """
-    try:
+    with _taking_weights(card):
         network = build_network(card, model_dir)
+    compiled = None
+    if execution.batch_sizes and card.format != "none":
+        compiled = CompiledFile.of(card, model_dir, device)
+    return CheckpointModel(card, network, device, max_windows, execution, compiled)
+
+
+def build_own(card: ModelCard, model_dir: Path, build: Callable[[dict[str, Tensor]], T]) -> T:
+    """Build a network of afa's own for beats, key or chords, which runs by no card's windows.
+
+    Raises:
+        CheckpointError: The weights are not in ``model_dir``, not what the card says, not finite,
+            or of another network.
+    """
+    tensors = load_tensors(card, model_dir)
+    for name, tensor in tensors.items():
+        if not bool(tensor.isfinite().all()):
+            remedy = "Put weights into its card whose training did not diverge."
+            raise CheckpointError(card.model_id, card.source, f"{name}: not finite", remedy)
+    with _taking_weights(card):
+        return build(tensors)
+
+
+@contextmanager
+def _taking_weights(card: ModelCard) -> Iterator[None]:
+    try:
+        yield
     except CardError:
         raise
     except (KeyError, RuntimeError, TypeError, ValueError) as error:
         reason = f"{card.network} does not take the weights: {reason_of(error)}"
         remedy = "Put the network of these weights into its card."
         raise CheckpointError(card.model_id, card.source, reason, remedy) from error
-    compiled = None
-    if execution.batch_sizes and card.format != "none":
-        compiled = CompiledFile.of(card, model_dir, device)
-    return CheckpointModel(card, network, device, max_windows, execution, compiled)
 
 
 def try_all(models: Iterable[CheckpointModel]) -> None:
@@ -231,6 +260,8 @@ def outputs_fault(card: ModelCard, outputs: Mapping[str, Tensor]) -> str:
 
 
 def reason_of(error: Exception) -> str:
-    """Tell what a network raised, in a line."""
-    line, *_ = str(error).split("\n")
+    """Tell what a network raised, in a line; of weights that do not fit, some that are missing."""
+    line, *rest = str(error).split("\n")
+    if line.endswith(":") and rest:
+        line = shorten(f"{line} {rest[0]}", _LONGEST_REASON, placeholder=" …")
     return f"{type(error).__name__}: {line}"

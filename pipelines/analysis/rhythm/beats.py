@@ -10,7 +10,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from models.checkpoints.cache import load_tensors
 from models.checkpoints.cards import CardError, ModelCard
 from models.rhythm.beatnet import HOP_LENGTH, SAMPLE_RATE, BeatEnsemble
 from models.rhythm.decoder import FRAME_RATE, BeatSpace, grid_likelihood, upsample
@@ -18,6 +17,7 @@ from models.rhythm.harmony import chord_novelty, standardised
 from models.rhythm.network import FRAME_RATE as NETWORK_RATE
 from models.rhythm.network import TEMPO_STRIDE
 from models.rhythm.tracker import TRIM_FRAMES, BeatTracker
+from pipelines.analysis.networks.checkpoint_model import build_own
 from pipelines.analysis.tonality.chords import ChordEvidence
 from pipelines.batching.framed import FrameGrid
 from pipelines.batching.windows import LazyWindows, Windows
@@ -180,16 +180,16 @@ def load_beat_model(card: ModelCard, model_dir: Path, device: torch.device) -> B
     """Load the beat network that a card describes.
 
     Raises:
-        CheckpointError: The checkpoint is absent or damaged.
+        CheckpointError: The checkpoint is absent, damaged, or of another network.
         CardError: No class here runs this card.
     """
     match card.network:
         case "beat-tracker":
-            network: BeatTracker | BeatEnsemble = BeatTracker.from_tensors(
-                load_tensors(card, model_dir)
+            network: BeatTracker | BeatEnsemble = build_own(
+                card, model_dir, BeatTracker.from_tensors
             )
         case "beatnet":
-            network = BeatEnsemble.from_tensors(load_tensors(card, model_dir))
+            network = build_own(card, model_dir, BeatEnsemble.from_tensors)
         case _:
             raise CardError(f"{card.model_id}: nothing tracks beats with a {card.network!r}")
     return BeatModel(card.model_id, network, device)

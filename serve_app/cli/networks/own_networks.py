@@ -55,9 +55,8 @@ def new_command(
 
 def write_network(name: str, module: str, folder: Path) -> None:
     """Fill a folder with the template."""
-    from safetensors.torch import save_file
-
     from models.checkpoints.sources import file_sha256
+    from models.checkpoints.weight_files import write_tensors
 
     words = {
         "NAME": name,
@@ -71,7 +70,7 @@ def write_network(name: str, module: str, folder: Path) -> None:
         weights = import_module(module).new_weights()
     finally:
         sys.path.remove(str(folder))
-    save_file(weights, folder / "model.safetensors")
+    write_tensors(weights, folder / "model.safetensors")
     words["DIGEST"] = file_sha256(folder / "model.safetensors")
     write(folder / "cards.yaml", "cards.yaml", words)
     write(folder / f"test_{module}.py", "test.py", words)
@@ -110,7 +109,8 @@ def named_cards(card: str, model_dir: Path) -> list[ModelCard]:
     if card.endswith((".yaml", ".yml")):
         if not Path(card).is_file():
             fail(f"{card}: no such file")
-        return list(read_cards(Path(card)).values())
+        cards = list(read_cards(Path(card)).values())
+        return cards or fail(f"{card} has no card")
     known = known_cards(model_dir)
     if card not in known:
         fail(f"no model is called {card!r}; see `afa models list`, or give a file of cards")

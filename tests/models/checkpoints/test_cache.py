@@ -1,5 +1,7 @@
 import json
+import os
 import pickle
+import stat
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -342,3 +344,16 @@ def test_afas_own_weights_are_small_and_the_cards(cards: dict[str, ModelCard]) -
     path = stored.SHIPPED_FOLDER / card.files[0].path
     assert path.stat().st_size < 4_000_000
     assert sum(tensor.numel() for tensor in tensors.values()) < 1_000_000
+
+
+def test_what_is_pulled_may_be_read_by_whom_the_umask_lets(
+    make_card: MakeCard, tmp_path: Path
+) -> None:
+    before = os.umask(0o022)
+    try:
+        pull(make_card("plain.pt", "config.json"), tmp_path / "cache")
+    finally:
+        os.umask(before)
+    files = list((tmp_path / "cache" / "thing").iterdir())
+    assert len(files) == 3
+    assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o644}
