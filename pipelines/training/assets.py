@@ -1,5 +1,6 @@
 """Public packages that the renderer plays with: fetched and unpacked, never installed."""
 
+import ctypes
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -46,6 +47,18 @@ def fetch_packages(packages: Sequence[str], folder: Path) -> Path:
             archive.unlink()
         mark.touch()
     return root
+
+
+def load_library(name: str, package: str) -> ctypes.CDLL:
+    """Load a shared library of the machine.
+
+    Raises:
+        PackageError: It is not installed.
+    """
+    try:
+        return ctypes.CDLL(name)
+    except OSError as error:
+        raise PackageError(f"{name} is missing: `apt-get install {package}`") from error
 
 
 def _run(command: list[str], folder: Path) -> None:

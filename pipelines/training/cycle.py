@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from pipelines.training.plan import RenderPlan, check_parts, parsed
+from models.checkpoints.weight_files import write_tensors
+from pipelines.training.plan import PlanError, RenderPlan, check_parts, check_shares, parsed
 
 _BETAS = (0.9, 0.98)
 _LAST_RATE = 1e-3
@@ -57,7 +57,9 @@ def parse_run(content: Any) -> CycleRun:
         PlanError: A field is missing, unknown or of another kind.
     """
     check_parts(content, "render", "fit")
-    return CycleRun(parsed(RenderPlan, content["render"]), parsed(CyclePlan, content["fit"]))
+    run = CycleRun(parsed(RenderPlan, content["render"]), parsed(CyclePlan, content["fit"]))
+    check_shares(run.render)
+    return run
 
 
 class Cycle:
@@ -117,15 +119,32 @@ def split_clips(paths: Sequence[Path], validation_every: int) -> tuple[list[Path
     training: list[Path] = []
     validation: list[Path] = []
     for path in paths:
+        if path.name.endswith(".part.npz"):  # of a run that was killed
+            continue
         is_kept_back = int(path.stem.rpartition("_")[2]) % validation_every == 0
         (validation if is_kept_back else training).append(path)
     return training, validation
 
 
+def require_finite(network: nn.Module) -> None:
+    """Refuse weights of a training that went astray.
+
+    Raises:
+        PlanError: One is infinite or none.
+    """
+    if not all(bool(tensor.isfinite().all()) for tensor in network.state_dict().values()):
+        raise PlanError("the training diverged: its weights are no numbers; lower fit.peak_rate")
+
+
 def write(network: nn.Module, target: Path) -> None:
-    """Write the weights; the file appears whole or not at all."""
+    """Write the weights; the file appears whole or not at all.
+
+    Raises:
+        PlanError: See `require_finite`.
+    """
+    require_finite(network)
     target.parent.mkdir(parents=True, exist_ok=True)
     part = target.with_suffix(".part")
     tensors = {name: tensor.contiguous() for name, tensor in network.state_dict().items()}
-    save_file(tensors, part, metadata={"licence": "Apache-2.0"})
+    write_tensors(tensors, part, metadata={"licence": "Apache-2.0"})
     part.replace(target)

@@ -4,9 +4,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
+from models.checkpoints.weight_files import write_tensors
 from models.rhythm.network import BeatNetwork
+from pipelines.training.cycle import require_finite
+from pipelines.training.fit import GO_ON, INITIAL, fitting
 from pipelines.training.plan import FitPlan
 
 
@@ -17,25 +20,30 @@ def export(networks: Sequence[BeatNetwork], target: Path, details: dict[str, str
         networks: Trained; several are named ``1.<name>``, ``2.<name>``, ….
         target: File; it appears whole or not at all.
         details: Kept in the file's header.
+
+    Raises:
+        PlanError: See `require_finite`.
     """
     tensors = {}
     for number, network in enumerate(networks, start=1):
+        require_finite(network)
         prefix = f"{number}." if len(networks) > 1 else ""
         for name, tensor in network.state_dict().items():
             tensors[prefix + name] = tensor.detach().cpu().half().contiguous()
     target.parent.mkdir(parents=True, exist_ok=True)
     part = target.with_suffix(".part")
-    save_file(tensors, part, metadata={"licence": "Apache-2.0", **details})
+    write_tensors(tensors, part, metadata={"licence": "Apache-2.0", **details})
     part.replace(target)
 
 
 def read_checkpoint(path: Path, plan: FitPlan) -> BeatNetwork:
     """Read what a run made: the averaged weights, drawn towards those that it began from."""
-    state = torch.load(path, weights_only=True, map_location="cpu")
     network = BeatNetwork(plan.channels, plan.n_blocks)
-    network.load_state_dict(state["averaged"])
+    with fitting(path, GO_ON):
+        network.load_state_dict(torch.load(path, weights_only=True, map_location="cpu")["averaged"])
     if plan.initial:
-        first = load_file(plan.initial)
-        for name, weight in network.state_dict().items():
-            weight.lerp_(first[name].to(weight.dtype), plan.initial_share)
+        with fitting(Path(plan.initial), INITIAL):
+            first = load_file(plan.initial)
+            for name, weight in network.state_dict().items():
+                weight.lerp_(first[name].to(weight.dtype), plan.initial_share)
     return network.eval()

@@ -6,6 +6,7 @@ A checkpoint holds everything that the next step depends on.
 import math
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from queue import Queue
@@ -18,7 +19,7 @@ from torch.nn import functional
 
 from models.rhythm.network import BeatLogits, BeatNetwork
 from pipelines.training.dataset import Batch, Sampler
-from pipelines.training.plan import FitPlan
+from pipelines.training.plan import FitPlan, PlanError
 
 _CLIP_NORM = 1.0
 _BETAS = (0.9, 0.98)
@@ -27,6 +28,9 @@ _BEAT_WEIGHT = 1.5
 _DOWNBEAT_WEIGHT = 2.0
 """How much more a frame with an event counts than one without."""
 _QUEUED = 4
+
+GO_ON = "remove it to train from the beginning"
+INITIAL = "correct fit.initial"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +42,24 @@ class TrainingProgress:
     beat_loss: float
     downbeat_loss: float
     tempo_loss: float
+
+
+@contextmanager
+def fitting(path: Path, remedy: str) -> Iterator[None]:
+    """Read weights into a network.
+
+    Raises:
+        PlanError: They are damaged, or not of the network that is described.
+        OSError: There is no such file, or it may not be read.
+    """
+    try:
+        yield
+    except (FileNotFoundError, PermissionError):
+        raise
+    except Exception as error:  # readers of damaged files raise all kinds, OSError too
+        raise PlanError(
+            f"{path} is damaged, or not of a network of fit.channels and fit.n_blocks; {remedy}"
+        ) from error
 
 
 def rate_at(step: int, plan: FitPlan) -> float:
@@ -72,7 +94,8 @@ class Trainer:
         torch.manual_seed(plan.seed)
         self._network = self._build()
         if plan.initial:
-            self._network.load_state_dict(load_file(plan.initial, str(device)))
+            with fitting(Path(plan.initial), INITIAL):
+                self._network.load_state_dict(load_file(plan.initial, str(device)))
         self.averaged = self._build()
         self.averaged.load_state_dict(self._network.state_dict())
         self.averaged.eval().requires_grad_(False)
@@ -103,12 +126,17 @@ class Trainer:
         part.replace(path)
 
     def load(self, path: Path) -> None:
-        """Go on from a checkpoint."""
-        state = torch.load(path, weights_only=True, map_location=self._device)
-        self._network.load_state_dict(state["network"])
-        self.averaged.load_state_dict(state["averaged"])
-        self._optimiser.load_state_dict(state["optimiser"])
-        self.step = int(state["step"])
+        """Go on from a checkpoint.
+
+        Raises:
+            PlanError: It is damaged, or of a network of another size.
+        """
+        with fitting(path, GO_ON):
+            state = torch.load(path, weights_only=True, map_location=self._device)
+            self._network.load_state_dict(state["network"])
+            self.averaged.load_state_dict(state["averaged"])
+            self._optimiser.load_state_dict(state["optimiser"])
+            self.step = int(state["step"])
 
     def run(
         self,

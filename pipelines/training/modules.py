@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from models.rhythm.network import SAMPLE_RATE
+from pipelines.training.assets import load_library
 from pipelines.training.clips import UNKNOWN_KEY, Clip, bands_of
 from pipelines.training.music.score import UnusableError
 from pipelines.training.plan import MODULES
@@ -194,7 +195,7 @@ def module_clips(folder: Path, clip_s: float) -> Iterator[Clip]:
 
 @cache
 def _library() -> ctypes.CDLL:
-    library = ctypes.CDLL(_LIBRARY)
+    library = load_library(_LIBRARY, "libopenmpt0")
     handle, integer = ctypes.c_void_p, ctypes.c_int32
     signatures: dict[str, tuple[object, Sequence[object]]] = {
         "create_from_memory2": (handle, (ctypes.c_char_p, ctypes.c_size_t, *[handle] * 7)),

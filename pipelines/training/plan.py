@@ -13,13 +13,17 @@ if TYPE_CHECKING:
 MODULES = "module"
 """The kind of clips that tracker modules are."""
 
+KINDS = ("band", "classical", "corpus", "electronic", "groove")
+"""The kinds of music that are invented, see `pipelines.training.render.generators_of`."""
+
 
 _POSITIVE = frozenset(
     {
         *("steps", "batch", "segment_frames", "peak_rate", "warm_up_steps", "channels"),
-        *("n_blocks", "clip_s", "validation_every", "tracks_of_a_package", "n_parts", "part_s"),
+        *("n_blocks", "clip_s", "hours", "tracks_of_a_package", "n_parts", "part_s"),
     }
 )
+_SHARES = frozenset({"warm_up", "ema_decay", "dropout"})
 _KINDS = {
     int: "a whole number",
     float: "a number",
@@ -154,12 +158,24 @@ def parse_plan(content: Any) -> Plan:
         parsed(FitPlan, content["fit"]),
         modules,
     )
-    if not plan.render.shares or min(plan.render.shares.values()) < 0:
-        raise PlanError("render.shares must name kinds with shares that are not negative")
+    check_shares(plan.render)
     unknown = set(plan.fit.shares) - set(plan.render.shares)
     if unknown - ({MODULES} if plan.modules else set()):
         raise PlanError(f"fit.shares names kinds that are not rendered: {sorted(unknown)}")
     return plan
+
+
+def check_shares(plan: RenderPlan) -> None:
+    """Look whether music can be drawn by the shares of a plan.
+
+    Raises:
+        PlanError: They name no kind, one that nobody invents, or are negative or all 0.
+    """
+    shares = plan.shares or {}
+    if not shares or min(shares.values()) < 0 or not any(shares.values()):
+        raise PlanError("render.shares must name kinds with shares above 0, none of them negative")
+    if unknown := set(shares) - set(KINDS):
+        raise PlanError(f"render.shares: {sorted(unknown)} are none of {', '.join(KINDS)}")
 
 
 def parsed(kind: type[_Part], content: Any) -> _Part:
@@ -179,6 +195,10 @@ def parsed(kind: type[_Part], content: Any) -> _Part:
         _check(f"{kind.__name__}: {name}", get_origin(known[name]) or known[name], value)
         if name in _POSITIVE and value <= 0:
             raise PlanError(f"{kind.__name__}: {name} must be above 0, not {value}")
+        if name in _SHARES and not 0 <= value < 1:
+            raise PlanError(f"{kind.__name__}: {name} must be 0 or more and below 1, not {value}")
+        if name == "validation_every" and value < 2:
+            raise PlanError(f"{kind.__name__}: {name} must be 2 or more, not {value}")
     return kind(**content)
 
 

@@ -24,7 +24,7 @@ from pipelines.training.music.corpus import CorpusSource
 from pipelines.training.music.electronic import electronic
 from pipelines.training.music.grooves import GrooveSource
 from pipelines.training.music.score import UnusableError
-from pipelines.training.plan import MODULES, RenderPlan, below
+from pipelines.training.plan import MODULES, PlanError, RenderPlan, below
 from pipelines.training.sound.mix import Instruments
 
 HELD_OUT = "held_out"
@@ -80,11 +80,16 @@ def render(
 
     Returns:
         Clips that could not be made: their seeds gave nothing usable.
+
+    Raises:
+        PlanError: There are no drum kits where the plan says.
     """
     clips = folder / "clips"
     clips.mkdir(parents=True, exist_ok=True)
     tasks = [task for task in list_tasks(plan, clips) if not kinds or task.kind in kinds]
     root = fetch_packages(plan.packages, folder / "packages")
+    if not (root / plan.kits).is_dir():
+        raise PlanError(f"render.kits: no package of render.packages has a folder {plan.kits}")
     missing = [task for task in tasks if not task.path.exists()]
     done = len(tasks) - len(missing)
     failed = 0

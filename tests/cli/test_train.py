@@ -176,8 +176,23 @@ def test_a_bad_description_is_told(tmp_path: Path) -> None:
     assert "missing" in result.output
 
 
+@pytest.mark.parametrize("network", ["beats", "key"])
+def test_a_package_that_rendering_lacks_is_told(
+    network: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lacking(*_: object) -> int:
+        raise ModuleNotFoundError("No module named 'music21'", name="music21")
+
+    monkeypatch.setattr("pipelines.training.render.render", lacking)
+    result = CliRunner().invoke(app, ["train", network, "render", "--work", str(tmp_path)])
+    assert result.exit_code == 1
+    assert "music21 is missing: install afa[train]" in result.output
+
+
 @pytest.mark.parametrize("network", ["beats", "key", "chords", "embedding", "landmarks"])
-@pytest.mark.parametrize("content", [b"", b"render: 1\nfit: 2\n", b"fit: {\n", b"\xe9"])
+@pytest.mark.parametrize(
+    "content", [b"", b"render: 1\nfit: 2\n", b"fit: {\n", b"\xe9", b"a: 2026-13-45"]
+)
 def test_a_description_that_is_none_is_told(network: str, content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "bad.yaml"
     path.write_bytes(content)

@@ -16,9 +16,9 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors.torch import save_file
 from torch import Tensor
 
+from models.checkpoints.weight_files import write_tensors
 from pipelines.analysis.records import EMBEDDING_DIMENSION
 
 Values = NDArray[np.float64]
@@ -76,5 +76,5 @@ def export(tensors: dict[str, Tensor], target: Path, details: dict[str, str]) ->
     """Write the projection; the file appears whole or not at all."""
     target.parent.mkdir(parents=True, exist_ok=True)
     part = target.with_suffix(".part")
-    save_file(tensors, part, details)
+    write_tensors(tensors, part, details)
     part.replace(target)

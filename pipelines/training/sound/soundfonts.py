@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from pipelines.training.assets import load_library
 from pipelines.training.music.score import Note
 
 SAMPLE_RATE = 22_050
@@ -32,7 +33,7 @@ def library() -> ctypes.CDLL:
     Raises:
         OSError: It is not installed.
     """
-    fluid = ctypes.CDLL(_LIBRARY)
+    fluid = load_library(_LIBRARY, "libfluidsynth3")
     pointer, integer, text = ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p
     fluid.new_fluid_settings.restype = pointer
     fluid.new_fluid_synth.restype = pointer

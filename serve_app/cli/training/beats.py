@@ -118,7 +118,7 @@ def _render(plan: "Plan", work: Path, jobs: int) -> None:
     with needing("train"):
         from pipelines.training.clips import make_clip
         from pipelines.training.render import add_modules, render
-    with _bar("rendering") as tell:
+    with needing("train"), _bar("rendering") as tell:
         failed = render(
             make_clip, plan.render, work, jobs, lambda done, total: tell(done, total, "")
         )

@@ -67,7 +67,7 @@ def described(config: Path | None, table: str) -> Any:
     """Read the run's description; of those that come with afa where none is given."""
     if config is None:
         return load_table(table)
-    with told(OSError, UnicodeDecodeError, yaml.YAMLError):
+    with told(OSError, ValueError, yaml.YAMLError):
         return yaml.safe_load(config.read_text(encoding="utf-8"))
 
 
@@ -126,7 +126,7 @@ def _render(network: Network, plan: "CycleRun", work: Path, jobs: int) -> None:
         from pipelines.training.chords.clips import make_chord_clip
         from pipelines.training.key.clips import make_key_clip
         from pipelines.training.render import render
-    with Progress(console=console, transient=True) as progress:
+    with needing("train"), Progress(console=console, transient=True) as progress:
         task = progress.add_task("rendering", total=None)
         failed = render(
             make_key_clip if network == "key" else make_chord_clip,

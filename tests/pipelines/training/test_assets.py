@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.training.assets import PackageError, fetch_packages
+from pipelines.training.assets import PackageError, fetch_packages, load_library
 
 CONTROL = "Package: sounds\nVersion: 1\nArchitecture: all\nMaintainer: a <a@b.c>\nDescription: d\n"
 
@@ -50,3 +50,9 @@ def test_a_machine_without_debians_programs_is_told(
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(PackageError, match="apt-get is missing: packages"):
         fetch_packages(["no-such"], tmp_path / "work")
+
+
+def test_a_library_that_is_not_installed_is_told_with_its_package() -> None:
+    told = "libnone.so.9 is missing: `apt-get install libnone9`"
+    with pytest.raises(PackageError, match=told):
+        load_library("libnone.so.9", "libnone9")

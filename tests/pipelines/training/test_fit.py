@@ -218,6 +218,35 @@ def test_losses_leave_out_what_is_not_heard(clips: ClipSet, plan: FitPlan) -> No
     assert [float(loss) for loss in losses(network(empty.features), empty)] == [0, 0, 0]
 
 
+@pytest.mark.parametrize("damage", ["cut", "empty", "other", "size"])
+def test_a_checkpoint_that_does_not_fit_is_told(
+    damage: str, clips: ClipSet, plan: FitPlan, tmp_path: Path
+) -> None:
+    path = tmp_path / "checkpoint.pt"
+    trainer = Trainer(plan, sampler(clips, plan), torch.device("cpu"))
+    trainer.save(path)
+    whole = path.read_bytes()
+    if damage == "size":
+        plan = replace(plan, channels=12)
+        trainer = Trainer(plan, sampler(clips, plan), torch.device("cpu"))
+    else:
+        path.write_bytes({"cut": whole[: len(whole) // 2], "empty": b"", "other": b"hello"}[damage])
+    with pytest.raises(PlanError, match=r"checkpoint.pt is damaged, or not of .*; remove it"):
+        trainer.load(path)
+    with pytest.raises(PlanError, match=r"checkpoint.pt is damaged, or not of .*; remove it"):
+        read_checkpoint(path, plan)
+    with pytest.raises(PlanError, match=r"checkpoint.pt is damaged, .*; correct fit.initial"):
+        Trainer(replace(plan, initial=str(path)), sampler(clips, plan), torch.device("cpu"))
+
+
+def test_weights_of_a_training_that_diverged_are_not_exported(tmp_path: Path) -> None:
+    network = BeatNetwork(8, 2)
+    next(network.parameters()).data[0] = torch.nan
+    with pytest.raises(PlanError, match="diverged"):
+        export([network], tmp_path / "beats.safetensors", {})
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("n_networks", [1, 2])
 def test_exported_weights_say_the_same(n_networks: int, tmp_path: Path) -> None:
     networks = []
@@ -276,6 +305,7 @@ def test_plans_are_checked() -> None:
         ({**content, "fit": {**content["fit"], "shares": {"band": "x"}}}, "names with numbers"),
         ({**content, "fit": {**content["fit"], "batch": 1.5}}, "batch is a whole number, not 1.5"),
         ({**content, "fit": {**content["fit"], "steps": 0}}, "steps must be above 0, not 0"),
+        ({**content, "fit": {**content["fit"], "warm_up": 1.0}}, "below 1, not 1.0"),
     ):
         with pytest.raises(PlanError, match=told):
             parse_plan(wrong)

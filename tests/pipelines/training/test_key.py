@@ -13,7 +13,7 @@ from pipelines.training.clips import UNKNOWN_KEY
 from pipelines.training.cycle import CyclePlan, parse_run, split_clips, write
 from pipelines.training.key.augmentation import augment, transposed
 from pipelines.training.key.chord_keys import key_of_chords
-from pipelines.training.key.clips import NO_BASS, KeyClip, measure
+from pipelines.training.key.clips import NO_BASS, KeyClip, make_key_clip, measure
 from pipelines.training.key.fit import (
     HeardStretches,
     KeyTrainer,
@@ -24,6 +24,8 @@ from pipelines.training.key.fit import (
 from pipelines.training.key.recordings import HeardRecording, KeyEar
 from pipelines.training.music.performance import Performance
 from pipelines.training.music.score import DRUMS, Note
+from pipelines.training.plan import KINDS, PlanError
+from pipelines.training.render import generators_of, render
 
 
 @pytest.fixture
@@ -181,8 +183,43 @@ def test_a_run_is_trained_scored_and_written(plan: CyclePlan, tmp_path: Path) ->
     assert torch.equal(read.head.modes.weight, network.head.modes.weight)
 
 
+def test_weights_of_a_training_that_diverged_are_not_written(tmp_path: Path) -> None:
+    network = KeyNetwork()
+    network.head.modes.weight.data[0] = torch.inf
+    with pytest.raises(PlanError, match="diverged"):
+        write(network, tmp_path / "key.safetensors")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"shares": {}}, "render.shares must name kinds"),
+        ({"shares": {"band": 0}}, "render.shares must name kinds"),
+        ({"shares": {"band": 1, "jazz": 1}}, r"\['jazz'\] are none of band, classical"),
+        ({"hours": -1}, "hours must be above 0"),
+        ({"validation_every": 1}, "validation_every must be 2 or more"),
+    ],
+)
+def test_a_render_that_makes_nothing_is_refused(changed: dict[str, object], told: str) -> None:
+    content = load_table("train_key")
+    with pytest.raises(PlanError, match=told):
+        parse_run(content | {"render": content["render"] | changed})
+
+
+def test_the_kinds_of_a_description_are_those_that_are_invented(tmp_path: Path) -> None:
+    plan = parse_run(load_table("train_key")).render
+    assert sorted(generators_of(plan, tmp_path, tmp_path)) == sorted(KINDS)
+
+
+def test_drum_kits_that_no_package_has_are_told(tmp_path: Path) -> None:
+    plan = replace(parse_run(load_table("train_key")).render, packages=[])
+    with pytest.raises(PlanError, match=r"render\.kits: no package"):
+        render(make_key_clip, plan, tmp_path, 1, lambda _done, _total: None)
+
+
 def test_every_so_many_th_seed_is_kept_back() -> None:
-    paths = [Path(f"band_{seed}.npz") for seed in range(24, 52)]
+    paths = [Path(f"band_{seed}.npz") for seed in range(24, 52)] + [Path("band_30.part.npz")]
     training, validation = split_clips(paths, 25)
     assert [path.stem for path in validation] == ["band_25", "band_50"]
     assert len(training) == 26
