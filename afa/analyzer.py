@@ -73,7 +73,8 @@ class Analyzer:
         from pipelines.batching.steps import run_on
         from pipelines.batching.upload import bring
 
-        waveform = read(Path(path))
+        file = _file(path)
+        waveform = read(file)
         try:
             with on_device():
                 track = bring(waveform, self.device)
@@ -82,8 +83,8 @@ class Analyzer:
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
-            raise no_memory_for(Path(path)) from error
-        return Track.of(Path(path), merge(waveform.duration_s, rhythm_and_key, mood, vector))
+            raise no_memory_for(file) from error
+        return Track.of(file, merge(waveform.duration_s, rhythm_and_key, mood, vector))
 
     def stream(self, paths: Iterable[PathName]) -> Iterator[Track | AudioError]:
         """Analyse many files, batched across them.
@@ -103,7 +104,7 @@ class Analyzer:
 
         if isinstance(paths, str | PathLike):
             raise TypeError("stream takes a list of paths; for one file: stream([path])")
-        files = (Path(path) for path in paths)
+        files = map(_file, paths)
         everything = Both(self._spectral, self._described)
         for path, outcome in stream(everything, self.device, files):
             if isinstance(outcome, AudioError):
@@ -125,7 +126,7 @@ class Analyzer:
 
         if isinstance(paths, str | PathLike):
             raise TypeError("embed takes a list of paths; for one file: embed([path])")
-        files = [Path(path) for path in paths]
+        files = [_file(path) for path in paths]
         vectors: dict[Path, list[float]] = {}
         for path, outcome in stream(self._embedding, self.device, dict.fromkeys(files)):
             if isinstance(outcome, AudioError):
@@ -133,3 +134,12 @@ class Analyzer:
             vectors[path] = outcome[1].vector
         rows = np.array([vectors[path] for path in files], dtype=np.float32)
         return rows.reshape(len(files), EMBEDDING_DIMENSION)
+
+
+def _file(path: PathName) -> Path:
+    if not isinstance(path, str | PathLike):
+        what = type(path).__name__
+        raise TypeError(
+            f"a path is wanted, not {what}: write samples to a file, as soundfile.write"
+        )
+    return Path(path)

@@ -198,7 +198,9 @@ def _convert(
         remedy = "Correct format, files or state_key of the card, or write the file anew."
         raise CheckpointError(card.model_id, card.source, str(error), remedy) from error
     except SourceError as error:
-        raise CheckpointError(card.model_id, card.source, str(error)) from error
+        is_folder = card.source.startswith("file://")
+        remedy = "Put it there, or correct source and files of the card." if is_folder else ""
+        raise CheckpointError(card.model_id, card.source, str(error), remedy) from error
     write_tensors(tensors, made / WEIGHTS)
     _write_manifest(card, made, tensor_digest(tensors))
 

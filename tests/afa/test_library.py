@@ -352,3 +352,10 @@ def test_a_file_is_added_to_a_library_once_and_followed(
             with pytest.raises(afa.AudioError) as caught:
                 library.add(tmp_path / name, analyzer)
             assert (caught.value.code, caught.value.path) == (code, tmp_path / name)
+
+
+def test_samples_in_memory_are_refused_with_what_to_do(analyzer: afa.Analyzer) -> None:
+    for samples in (np.zeros(100, np.float32), torch.zeros(100)):
+        for hear in (analyzer.analyze, analyzer.embed, lambda x: list(analyzer.stream(x))):
+            with pytest.raises(TypeError, match="write samples to a file"):
+                hear(samples)  # type: ignore[operator]

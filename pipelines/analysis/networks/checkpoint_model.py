@@ -211,6 +211,8 @@ def _taking_weights(card: ModelCard) -> Iterator[None]:
     except CardError:
         raise
     except (KeyError, RuntimeError, TypeError, ValueError) as error:
+        if is_out_of_memory(error) or is_device_fault(error):
+            raise
         reason = f"{card.network} does not take the weights: {reason_of(error)}"
         remedy = "Put the network of these weights into its card."
         raise CheckpointError(card.model_id, card.source, reason, remedy) from error
@@ -263,5 +265,5 @@ def reason_of(error: Exception) -> str:
     """Tell what a network raised, in a line; of weights that do not fit, some that are missing."""
     line, *rest = str(error).split("\n")
     if line.endswith(":") and rest:
-        line = shorten(f"{line} {rest[0]}", _LONGEST_REASON, placeholder=" …")
+        line = shorten(f"{line} {rest[0]}", _LONGEST_REASON, placeholder=" …").rstrip(". ")
     return f"{type(error).__name__}: {line}"

@@ -357,3 +357,11 @@ def test_what_is_pulled_may_be_read_by_whom_the_umask_lets(
     files = list((tmp_path / "cache" / "thing").iterdir())
     assert len(files) == 3
     assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o644}
+
+
+def test_a_file_that_a_folder_lacks_is_told_with_what_to_do(
+    make_card: MakeCard, tmp_path: Path
+) -> None:
+    card = make_card("plain.pt", source=f"file://{tmp_path}/away")
+    with pytest.raises(CheckpointError, match=r"there is no .*/away/plain\.pt\. Put it there, or"):
+        pull(card, tmp_path / "cache")
