@@ -17,7 +17,7 @@ from torch import Tensor
 from models.rhythm.network import FRAME_RATE, N_BANDS
 from pipelines.training.augmentation import augment
 from pipelines.training.clips import Clip
-from pipelines.training.plan import FitPlan
+from pipelines.training.plan import FitPlan, PlanError
 from pipelines.training.targets import pulse_target, tempo_target
 
 _STRETCH = 0.26
@@ -91,13 +91,21 @@ def split(
 
 
 class Sampler:
-    """Draws augmented batches."""
+    """Draws augmented batches.
+
+    Raises:
+        PlanError: The shares leave no clip.
+    """
 
     def __init__(self, clips: ClipSet, plan: FitPlan, shares: Mapping[str, float]) -> None:
         if not clips.clips:
             raise ValueError("there are no clips to train on")
         self._clips, self._plan = clips.clips, plan
-        weights = np.array([shares[kind] / clips.kinds.count(kind) for kind in clips.kinds])
+        weights = np.array(
+            [shares.get(kind, 0.0) / clips.kinds.count(kind) for kind in clips.kinds]
+        )
+        if not weights.any():
+            raise PlanError(f"fit.shares has none of the clips' kinds: {sorted(set(clips.kinds))}")
         self._weights = np.cumsum(weights / weights.sum())
 
     def batch(self, step: int) -> Batch:

@@ -140,6 +140,15 @@ def test_shares_are_kept(plan: FitPlan) -> None:
         Sampler(ClipSet([], []), plan, {})
 
 
+def test_a_kind_without_a_share_is_left_out(clips: ClipSet, plan: FitPlan) -> None:
+    batch = Sampler(clips, plan, {"b": 1.0}).batch(0)
+    alone = Sampler(ClipSet(clips.clips[2:], ["b"]), plan, {"b": 1.0}).batch(0)
+    assert torch.equal(batch.beats, alone.beats)
+    for shares in ({"b": 0.0}, {"c": 1.0}):
+        with pytest.raises(PlanError, match=r"none of the clips' kinds: \['a', 'b'\]"):
+            Sampler(clips, plan, shares)
+
+
 def test_fractions_are_nested_and_validation_is_apart(tmp_path: Path) -> None:
     for seed in range(60):
         clicks(n_frames=60).save(tmp_path / f"a_{seed}.npz")
