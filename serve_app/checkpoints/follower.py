@@ -85,14 +85,22 @@ class Follower(Generic[T]):
         """Load what is chosen, then follow; returns when the replica can answer.
 
         Raises:
-            CheckpointError: A chosen checkpoint is not here, or not what its card says.
-            CardError: The choice names what this installation does not know or allow.
+            CheckpointError: A checkpoint is not here, or not what its card says.
+            CardError: The cards cannot be had; or one that was chosen cannot, or its checkpoint.
             ServiceUnavailableError: Nobody could say what is chosen.
         """
-        cards = await self._first_choice()
-        while not self._exchange.holds(ids_by_role(cards)):
-            await self._exchange.prepare(cards)
-            cards = await self._first_choice()  # a swap may have ended meanwhile
+        try:
+            cards = await self._first_choice()
+            while not self._exchange.holds(ids_by_role(cards)):
+                await self._exchange.prepare(cards)
+                cards = await self._first_choice()  # a swap may have ended meanwhile
+        except (CardError, CheckpointError) as error:
+            told = str(error)
+            of_choice = [role for role, model_id in self.chosen.items() if model_id in told]
+            if not of_choice:
+                raise
+            back = ", ".join(f"`afa models swap {role} default`" for role in of_choice)
+            raise CardError(f"{told.rstrip('.')}. It was swapped in; back with {back}") from error
         self._exchange.switch()
         self._task = asyncio.create_task(self._follow())
 

@@ -1,7 +1,8 @@
 """Open the ledger of the installation that the environment names, for one command."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -11,7 +12,7 @@ from configs.settings import Settings
 from configs.tables import load_table
 from serve_app.checkpoints.choices import ModelChoices
 from serve_app.cli.environment import fail, told
-from serve_app.composition.files import LocalFiles, NotRunningError
+from serve_app.composition.files import LocalFiles, NotRunningError, write_private
 from serve_app.domain.errors import AfaError, ServiceUnavailableError
 from serve_app.domain.tiers import Tiers
 from serve_app.ledger.archive.reconcile import Reconciler
@@ -19,7 +20,8 @@ from serve_app.ledger.archive.segments import Archive
 from serve_app.ledger.journal import Journal
 from serve_app.ledger.ledger import Ledger
 from serve_app.ledger.topups import Topups
-from serve_app.local.embedded_redis import is_alive
+from serve_app.local import embedded_redis
+from serve_app.local.embedded_redis import LocalRedisError, is_alive
 from serve_app.store.accounts import Accounts, UnknownKeyError, UnknownOwnerError
 from serve_app.store.client import connect
 
@@ -39,6 +41,25 @@ class LedgerAccess:
     journal: Journal
     reconciler: Reconciler
     model_choices: ModelChoices
+
+
+@contextmanager
+def ledger_at_rest() -> Iterator[None]:
+    """Have the Redis of a local service that has ended run meanwhile."""
+    settings = Settings()
+    url_path = settings.data_dir / "redis.url"
+    if settings.redis_url is not None or not url_path.exists():
+        yield
+        return
+    with told(LocalRedisError, OSError):
+        redis = embedded_redis.start(settings.data_dir)
+    try:
+        if redis.is_new:
+            write_private(url_path, redis.url)
+        yield
+    finally:
+        if redis.is_new:
+            redis.stop()
 
 
 def with_ledger(work: Callable[[LedgerAccess], Awaitable[T]], *, claims_shards: bool = True) -> T:

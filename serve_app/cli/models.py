@@ -20,7 +20,7 @@ from models.checkpoints.stored import is_stored
 from serve_app.checkpoints.choices import ModelChoices
 from serve_app.checkpoints.swap import ReplicaProgress, SwapError, swap
 from serve_app.cli.environment import ConfigOption, console, fail, profile_of, told
-from serve_app.cli.ledger_access import with_ledger
+from serve_app.cli.ledger_access import ledger_at_rest, with_ledger
 from serve_app.cli.networks import own_networks
 from serve_app.composition.files import LocalFiles, NotRunningError, checkpoint_mirror
 from serve_app.domain.errors import ServiceUnavailableError
@@ -141,6 +141,7 @@ def swap_command(
     """Serve a role with another checkpoint, without a failed request, from now on.
 
     Every replica loads and warms the new checkpoint beside the old; when all are ready, all switch.
+    A service that has ended serves it from its next start on.
     """
     from models.checkpoints.cache import CheckpointError, verify
 
@@ -155,7 +156,7 @@ def swap_command(
                 pull_cards([card], settings)
             verify(card, settings.resolved_model_dir())
         chosen = "" if model_id == DEFAULT else model_id
-        with console.status(f"{role}: asking the replicas") as status:
+        with ledger_at_rest(), console.status(f"{role}: asking the replicas") as status:
             progress = SwapProgress(role, status)
             done = with_ledger(lambda ledger: swap(ledger.model_choices, role, chosen, progress))
     if not done.replicas:

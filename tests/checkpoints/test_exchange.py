@@ -310,16 +310,20 @@ async def test_a_choice_that_cannot_be_followed_keeps_the_old_and_says_so(
     assert await replicas[0].exchange.current.ask(0) == OLD
 
 
-async def test_a_choice_that_cannot_be_loaded_fails_the_start(
+async def test_a_choice_that_cannot_be_loaded_fails_the_start_and_the_way_back_is_told(
     store: Memory, cards: dict[str, ModelCard]
 ) -> None:
-    await store.choose("embedding", NEW)
+    back = "It was swapped in; back with `afa models swap embedding default`"
     replica = Replica(store, cards, "one")
-    replica.fault = CheckpointError(NEW, "hf://laion", "not here")
+    replica.fault = CheckpointError(OLD, "afa", "not here")
     with pytest.raises(CheckpointError):
         await replica.follower.start()
+    await store.choose("embedding", NEW)
+    replica.fault = CheckpointError(NEW, "hf://laion", "not here")
+    with pytest.raises(CardError, match=f"not here.*{back}$"):
+        await replica.follower.start()
     await store.choose("embedding", "no-such-model")
-    with pytest.raises(CardError):
+    with pytest.raises(CardError, match=f"'no-such-model'; see `afa models list`. {back}$"):
         await replica.follower.start()
 
 

@@ -14,6 +14,7 @@ import pytest
 from redis import Redis
 from typer.testing import CliRunner, Result
 
+from serve_app.checkpoints.choices import CHOICE
 from serve_app.cli.environment import console
 from serve_app.cli.main import app
 from serve_app.ledger.archive.export import Exporter
@@ -308,6 +309,28 @@ def test_a_restore_with_another_number_of_shards_is_refused_and_can_be_mended(
         restored = afa("ledger", "restore", str(tmp_path / "journal"))
         assert "restored 4 accounts" in restored.output, restored.stderr
         assert redis.get("cr:shards") == b"4"
+
+
+def test_a_checkpoint_is_swapped_out_after_the_service_has_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with tempfile.TemporaryDirectory(prefix="afa-") as folder:
+        monkeypatch.delenv("AFA_REDIS_URL", raising=False)
+        monkeypatch.setenv("AFA_DATA_DIR", folder)
+        server = embedded_redis.start(Path(folder))
+        (Path(folder) / "redis.url").write_text(server.url)
+        with Redis.from_url(server.url) as redis:
+            redis.hset(CHOICE, mapping={"key": "gone", "tags": "gone-too"})
+        server.stop()
+        done = afa("models", "swap", "key", "default")
+        assert done.output.endswith("key: default from the next start on; no replica runs\n")
+        server = embedded_redis.start(Path(folder))
+        assert server.is_new
+        with Redis.from_url(server.url) as redis:
+            assert redis.hgetall(CHOICE) == {b"tags": b"gone-too"}
+            assert "no replica runs" in afa("models", "swap", "tags", "default").output
+            assert redis.hgetall(CHOICE) == {}
+        server.stop()
 
 
 def test_after_the_service_has_ended_it_says_how_to_start_it(
