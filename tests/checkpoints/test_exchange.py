@@ -310,7 +310,7 @@ async def test_a_choice_that_cannot_be_followed_keeps_the_old_and_says_so(
     assert await replicas[0].exchange.current.ask(0) == OLD
 
 
-async def test_a_choice_that_cannot_be_loaded_fails_the_start_and_the_way_back_is_told(
+async def test_a_choice_that_cannot_be_loaded_fails_the_start(
     store: Memory, cards: dict[str, ModelCard]
 ) -> None:
     back = "It was swapped in; back with `afa models swap embedding default`"
