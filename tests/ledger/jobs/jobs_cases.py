@@ -463,14 +463,19 @@ async def retryable_errors_back_off(s: Setting) -> None:
     await s.audit()
 
 
-async def early_lane_place_is_refused_by_the_record(s: Setting) -> None:
+async def pause_half_a_second(s: Setting, lane_delay_ms: int) -> None:
+    """Fail a job, which then waits by its record for .5 s, and in its lane as long as is said."""
     await s.jobs.submit(new_job("j1"))
     await s.jobs.fail(await claim(s), "internal_error", "again", retryable=True)
     key = s.store.keys.job(ACCOUNT, "j1")
     await s.store.command("HSET", key, "ready", s.now_ms + 500)
     lanes = Lanes(s.store, s.tiers)
     await lanes.drop("j1")
-    await lanes.put("basic", ACCOUNT, "j1")
+    await lanes.put("basic", ACCOUNT, "j1", lane_delay_ms)
+
+
+async def early_lane_place_is_refused_by_the_record(s: Setting) -> None:
+    await pause_half_a_second(s, lane_delay_ms=0)
     assert await s.jobs.claim("w1") is None
     await s.after(2_000)
     await s.jobs.recover()
@@ -508,13 +513,7 @@ async def a_clock_that_is_set_back_holds_up_no_job_whose_worker_died(s: Setting)
 
 
 async def a_clock_that_is_set_back_lengthens_no_pause(s: Setting) -> None:
-    await s.jobs.submit(new_job("j1"))
-    await s.jobs.fail(await claim(s), "url_fetch_failed", "no answer", retryable=True)
-    key = s.store.keys.job(ACCOUNT, "j1")
-    await s.store.command("HSET", key, "ready", s.now_ms + 500)
-    lanes = Lanes(s.store, s.tiers)
-    await lanes.drop("j1")
-    await lanes.put("basic", ACCOUNT, "j1", 500)
+    await pause_half_a_second(s, lane_delay_ms=500)
     await s.after(-3_600_000)
     await s.jobs.recover()
     assert (await claim(s)).attempt == 2
