@@ -64,15 +64,23 @@ class _Changes:
         self._cost = space.tempo_inertia * np.log(space.periods)
         into = -np.abs(self._cost[:, None] - self._cost)
         self._leave = -np.log(np.exp(into).sum(axis=0))
-        self._costs = self._cost[:, None]
+        # Written out for all columns of a block, which numpy adds in one loop.
+        self._costs = np.repeat(self._cost[:, None], space.periods[0], axis=1)
         self._rise = self._leave[:, None] + self._costs
         self._fall = self._leave[:, None] - self._costs
 
     def best(self, arrivals: NDArray[np.float64]) -> NDArray[np.float64]:
         """Score the best way into every period: ``[K, M]`` after a beat to before the next."""
-        shorter = np.maximum.accumulate(arrivals + self._rise, axis=0)
-        longer = np.maximum.accumulate((arrivals + self._fall)[::-1], axis=0)[::-1]
-        return np.asarray(np.maximum(shorter - self._costs, longer + self._costs), dtype=np.float64)
+        m = arrivals.shape[1]
+        costs = self._costs[:, :m]
+        shorter: NDArray[np.float64] = arrivals + self._rise[:, :m]
+        longer = arrivals + self._fall[:, :m]
+        np.maximum.accumulate(shorter, axis=0, out=shorter)
+        np.maximum.accumulate(longer[::-1], axis=0, out=longer[::-1])
+        shorter -= costs
+        longer += costs
+        np.maximum(shorter, longer, out=shorter)
+        return shorter
 
     def into(self, period: int) -> NDArray[np.float64]:
         """Log-probability of one period given each of the others, ``[K]``."""
@@ -181,13 +189,13 @@ def _forward(
     begun = as_strided(recent[:, longest - shortest :], (k, stretch), strides, writeable=False)
     for first in range(longest, end, stretch):
         count = min(stretch, end - first)
-        recent[:, longest : longest + count] = evidence.begin(first, count)
+        closed = evidence.end[first : first + count]
+        recent[:, longest : longest + count] = evidence.begin(first, count) + closed
         for start in range(0, count, shortest):
             stop = min(start + shortest, count)
-            arrive = begun[:, start:stop] + evidence.end[first + start : first + stop]
-            if arrivals is not None:
-                arrivals[:, first + start : first + stop] = arrive - arrive.max()
-            recent[:, longest + start : longest + stop] += changes.best(arrive)
+            recent[:, longest + start : longest + stop] += changes.best(begun[:, start:stop])
+        if arrivals is not None:
+            arrivals[:, first : first + count] = begun[:, :count] - begun[:, :count].max(axis=0)
         recent[:, :longest] = recent[:, count : count + longest].copy()
     # Behind the end there are no beats to depart from.
     recent[:, longest:] = -np.inf
