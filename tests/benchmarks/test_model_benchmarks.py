@@ -117,18 +117,21 @@ def test_every_stage_of_an_analysis_has_its_cost(
     clips = stages.make_clips(tmp_path, 2)
     spent_s = stages.stages(clips, {"": OneModel(), stages.NETWORKS: OneModel()})
     assert list(spent_s) == [
-        *("decoding", "resampling and tuning", "busy", "results"),
+        *("decoding wav", "decoding mp3", "decoding flac"),
+        *("resampling and tuning", "busy", "results"),
         *(stages.NETWORKS + name for name in ("resampling and level", "busy", "results")),
     ]
     # Two batches of each of two clips: .2 s in 6 s of audio.
     assert spent_s["busy"] == pytest.approx(2.0, rel=0.3)
     result = stages.summarise([spent_s, spent_s])
     of_networks = sum(s for name, s in spent_s.items() if name.startswith(stages.NETWORKS))
-    everything = result.values["everything_s"]
-    assert everything == pytest.approx(sum(spent_s.values()), abs=1e-3)
-    assert result.values["decoding_and_spectral_s"] == pytest.approx(
-        everything - of_networks, abs=1e-3
-    )
+    of_tracks = sum(s for name, s in spent_s.items() if not name.startswith("decoding "))
+    for container in ("wav", "mp3", "flac"):
+        everything = spent_s["decoding " + container] + of_tracks
+        assert result.values["everything_s"][container] == pytest.approx(everything, abs=1e-3)
+        assert result.values["decoding_and_spectral_s"][container] == pytest.approx(
+            everything - of_networks, abs=1e-3
+        )
     assert [target.is_met for target in result.targets] == [False, False]
 
 
