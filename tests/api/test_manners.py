@@ -18,6 +18,7 @@ from tests.api.described import described_app
 pytestmark = pytest.mark.redis
 
 DEMO = "0AfaDemoTrack000000001"
+MBID = "83d91898-7763-47d7-b03b-b92132375c47"
 PAGE = "https://page.example"
 
 
@@ -254,6 +255,31 @@ async def test_400_says_what_was_seen(
     assert answer.status_code == 400, answer.text
     assert told in answer.json()["message"]
     assert "pattern" not in answer.json()["message"]
+
+
+def numbers() -> list[tuple[str, str, str]]:
+    """Method, path and name of every number that a query may have."""
+    return [
+        (method, path, parameter["name"])
+        for path, methods in described_app().openapi()["paths"].items()
+        for method, operation in methods.items()
+        for parameter in operation.get("parameters", [])
+        for schema in [parameter["schema"]]
+        if {one.get("type") for one in schema.get("anyOf", [schema])} & {"integer", "number"}
+    ]
+
+
+async def test_numbers_are_not_read_as_python_reads_them(api: Application) -> None:
+    client = api.client()
+    for method, path, name in numbers():
+        answer = await client.request(method, path.replace("{mbid}", MBID), params={name: "1_0"})
+        assert answer.status_code == 400, (path, name)
+        assert f"{name}: should be a valid number, not '1_0'" in answer.text
+    body = {"n": "1_0", "seeds": [{"id": DEMO, "weight": "1_0"}]}
+    answer = await client.post("/v1/similar", json=body)
+    assert answer.status_code == 400, answer.text
+    for name in ("n", "seeds.0.weight"):
+        assert f"{name}: should be a valid number, not '1_0'" in answer.text
 
 
 MANY = [str(n) + "x" * 70 for n in range(9)]

@@ -19,6 +19,7 @@ from serve_app.api.door.request import (
 )
 from serve_app.api.door.sent_audio import AUDIO_BODY, SentAudio, address_of
 from serve_app.api.services import Operations
+from serve_app.api.wire.forms import PLAIN
 from serve_app.api.wire.jobs import JobEnvelope, UrlAnalysisRequest, job_envelope
 from serve_app.domain.errors import ServiceUnavailableError
 from serve_app.domain.keys import Caller
@@ -37,6 +38,7 @@ Wait = Annotated[
         description="Seconds to wait for the end of the job: if it ends in time the answer is 200 "
         "with the result, else 202.",
     ),
+    PLAIN,
 ]
 IncludeEmbedding = Annotated[
     bool, Query(description="Adds a 768-d embedding to the result (PRO and Scale).")

@@ -15,7 +15,7 @@ from serve_app.api.door.sent_audio import (
     media_type,
 )
 from serve_app.api.wire.assets import AssetListResponse, AssetMetadata, AssetUpload
-from serve_app.api.wire.forms import A_CURSOR, Form
+from serve_app.api.wire.forms import A_CURSOR, PLAIN, Form
 from serve_app.domain.assets import ID_PATTERN, AssetRecord
 from serve_app.domain.errors import BadRequestError, TrackNotFoundError, UnsupportedMediaTypeError
 from serve_app.domain.track_ids import AmbiguousTrackId, InvalidTrackIdError, parse_track_id
@@ -135,7 +135,7 @@ async def upload_asset(
 async def list_assets(
     caller: AssetReader,
     services: Services,
-    limit: Annotated[int, Query(ge=1, le=200, description="Items in a page.")] = 50,
+    limit: Annotated[int, Query(ge=1, le=200, description="Items in a page."), PLAIN] = 50,
     cursor: Annotated[
         Annotated[str, Form(f"^{ID_PATTERN.pattern}$", A_CURSOR)] | None,
         Query(description="`next_cursor` of the page before; exclusive."),

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Query, Request, Response
 
 from serve_app.api.door.limits import Computer, JobId, Poller, Reader
 from serve_app.api.door.request import Format, Offered, Services, error_responses
-from serve_app.api.wire.forms import A_CURSOR, Form
+from serve_app.api.wire.forms import A_CURSOR, PLAIN, Form
 from serve_app.api.wire.jobs import (
     CURSOR,
     JobEnvelope,
@@ -36,6 +36,7 @@ async def get_job(
     wait: Annotated[
         float,
         Query(ge=0, le=60, description="Answer when the job ends or after so many seconds."),
+        PLAIN,
     ] = 0,
 ) -> JobEnvelope:
     """See how far a job is; once `status` is `complete`, `result` has the features.
@@ -55,7 +56,7 @@ async def get_job(
 async def list_jobs(
     caller: Reader,
     offered: Offered,
-    limit: Annotated[int, Query(ge=1, le=200, description="Items in a page.")] = 50,
+    limit: Annotated[int, Query(ge=1, le=200, description="Items in a page."), PLAIN] = 50,
     cursor: Annotated[
         Annotated[str, Form(CURSOR, A_CURSOR)] | None,
         Query(description="`next_cursor` of the page before; exclusive."),

@@ -20,7 +20,7 @@ from serve_app.api.door.request import (
 from serve_app.api.door.sent_audio import SentAudio, address_of, audio_body
 from serve_app.api.door.unknown import tell_unknown_fields
 from serve_app.api.services import ApiServices
-from serve_app.api.wire.forms import A_CURSOR, Form
+from serve_app.api.wire.forms import A_CURSOR, PLAIN, Form
 from serve_app.api.wire.library import (
     CamelotKey,
     LibraryAdded,
@@ -63,12 +63,14 @@ Tempo = Annotated[
         le=1000,
         description="BPM; tracks without an analysis or a beat are left out.",
     ),
+    PLAIN,
 ]
 Energy = Annotated[
     int | None,
     Query(ge=0, le=100, description="Inclusive; tracks without an analysis are left out."),
+    PLAIN,
 ]
-YearBound = Annotated[int | None, Query(ge=0, le=9999, description="Year of the release.")]
+YearBound = Annotated[int | None, Query(ge=0, le=9999, description="Year of the release."), PLAIN]
 PICTURE: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "The picture.",
@@ -221,7 +223,7 @@ async def list_tracks(
             "round the Camelot wheel. Tracks without a value come last."
         ),
     ] = NEWEST,
-    limit: Annotated[int, Query(ge=1, le=200, description="Items in a page.")] = 50,
+    limit: Annotated[int, Query(ge=1, le=200, description="Items in a page."), PLAIN] = 50,
     cursor: Annotated[
         Annotated[str, Form(f"^{CURSOR}$", A_CURSOR)] | None,
         Query(

@@ -8,6 +8,7 @@ from serve_app.api.door.idempotency import IdempotentRoute, idempotent
 from serve_app.api.door.limits import Reader
 from serve_app.api.door.request import Offered, error_responses, request_id
 from serve_app.api.routes.features import TrackIdPath
+from serve_app.api.wire.forms import PLAIN
 from serve_app.api.wire.meta import meta_of
 from serve_app.api.wire.similar import (
     MAX_PATH,
@@ -128,7 +129,7 @@ async def path(
     start: Annotated[str, end_of("from")],
     end: Annotated[str, end_of("to")],
     n: Annotated[
-        int, Query(ge=2, le=MAX_PATH, description="How many tracks, both ends among them.")
+        int, Query(ge=2, le=MAX_PATH, description="How many tracks, both ends among them."), PLAIN
     ] = 10,
     model: Annotated[ModelId | None, Query(description="Whose vectors are compared.")] = None,
 ) -> SimilarList:

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from typing import Annotated
 
-from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic import BeforeValidator, Field, GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
@@ -49,4 +49,14 @@ AssetId = Annotated[
 JobId = Annotated[
     str, Field(max_length=64), Form("^job_", "should begin with job_, as ids of jobs do")
 ]
+
+
+def _plain(number: object) -> object:
+    if isinstance(number, str) and "_" in number:
+        raise ValueError("should be a valid number")
+    return number
+
+
+PLAIN = BeforeValidator(_plain)
+"""Behind a number's bounds: Pydantic reads 1_0 as ten, as Python does and few others."""
 A_CURSOR = "should be the `next_cursor` of the page before"

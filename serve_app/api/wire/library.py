@@ -7,7 +7,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from pipelines.analysis.tonality.notes import mode_name, pitch_class
 from serve_app.api.wire.bodies import Meta, Percent, Unit, WireModel
-from serve_app.api.wire.forms import AssetId, Form
+from serve_app.api.wire.forms import PLAIN, AssetId, Form
 from serve_app.api.wire.meanings import ARTIST, IDS, META, TITLE
 from serve_app.domain.track_ids import LIBRARY_PREFIX
 from serve_app.library.measures import measures_of
@@ -29,7 +29,7 @@ Name = Annotated[
     str, Field(min_length=1, max_length=500), _SAYS_SOMETHING, AfterValidator(_trimmed)
 ]
 Tag = Annotated[str, Field(min_length=1, max_length=64), _SAYS_SOMETHING, AfterValidator(_trimmed)]
-Year = Annotated[int, Field(ge=1000, le=2999)]
+Year = Annotated[int, Field(ge=1000, le=2999), PLAIN]
 
 
 CamelotKey = Annotated[

@@ -7,7 +7,7 @@ from pydantic import AfterValidator, AliasChoices, Field, model_validator
 
 from pipelines.analysis.records import EMBEDDING_DIMENSION
 from serve_app.api.wire.bodies import Meta, WireModel
-from serve_app.api.wire.forms import AssetId, JobId
+from serve_app.api.wire.forms import PLAIN, AssetId, JobId
 from serve_app.api.wire.library import CamelotKey, LibraryTrackBody, Tag, track_body
 from serve_app.library.query import TrackQuery
 from serve_app.services.similar.search import Similar
@@ -27,7 +27,7 @@ def _some_direction(vector: list[float]) -> list[float]:
 
 
 Vector = Annotated[
-    list[Annotated[float, Field(allow_inf_nan=False)]],
+    list[Annotated[float, Field(allow_inf_nan=False), PLAIN]],
     Field(min_length=EMBEDDING_DIMENSION, max_length=EMBEDDING_DIMENSION),
     AfterValidator(_some_direction),
 ]
@@ -40,9 +40,11 @@ ModelId = Annotated[
         "analysis.",
     ),
 ]
-Count = Annotated[int, Field(ge=1, le=MAX_SIMILAR, description="How many tracks.")]
-Tempo = Annotated[float | None, Field(ge=0, le=1000, description="BPM.")]
-YearBound = Annotated[int | None, Field(ge=0, le=9999, description="Of the release; inclusive.")]
+Count = Annotated[int, Field(ge=1, le=MAX_SIMILAR, description="How many tracks."), PLAIN]
+Tempo = Annotated[float | None, Field(ge=0, le=1000, description="BPM."), PLAIN]
+YearBound = Annotated[
+    int | None, Field(ge=0, le=9999, description="Of the release; inclusive."), PLAIN
+]
 Keys = Annotated[
     list[CamelotKey], Field(max_length=24, description="Camelot names; any of them will do.")
 ]
@@ -115,7 +117,7 @@ class SeedBody(WireModel):
         description="An own analysis that was submitted with `include_embedding`; its audio need "
         "not be in the library.",
     )
-    weight: float = Field(1.0, gt=0, le=100, description="Beside the others'.")
+    weight: Annotated[float, PLAIN] = Field(1.0, gt=0, le=100, description="Beside the others'.")
 
     @model_validator(mode="after")
     def _one_name(self) -> Self:

@@ -19,6 +19,7 @@ from serve_app.api.wire.dialects.acousticbrainz import (
     RecordingCount,
     Submitted,
 )
+from serve_app.api.wire.forms import PLAIN
 from serve_app.api.wire.meta import meta_of, meta_of_batch
 from serve_app.domain.errors import BadRequestError, TierRequiredError, TrackNotFoundError
 from serve_app.domain.identity import TrackIdentity
@@ -62,7 +63,9 @@ async def read_mbid(
 
 
 Mbid = Annotated[str, Depends(read_mbid)]
-Offset = Annotated[int, Query(ge=0, description="Which document of the recording: there is but 0.")]
+Offset = Annotated[
+    int, Query(ge=0, description="Which document of the recording: there is but 0."), PLAIN
+]
 RecordingIds = Annotated[
     str,
     Query(

@@ -29,6 +29,7 @@ from serve_app.api.wire.dialects.audiomuse import (
     similar_artists,
     similar_items,
 )
+from serve_app.api.wire.forms import PLAIN
 from serve_app.api.wire.meta import meta_of
 from serve_app.api.wire.similar import MAX_PATH, MAX_SEEDS
 from serve_app.domain.errors import BadRequestError
@@ -138,7 +139,7 @@ async def find_path(
     start_song_id: Annotated[ItemId, Query()],
     end_song_id: Annotated[ItemId, Query()],
     max_steps: Annotated[
-        int, Query(ge=2, description=f"How many tracks; at most {MAX_PATH} are given.")
+        int, Query(ge=2, description=f"How many tracks; at most {MAX_PATH} are given."), PLAIN
     ] = 25,
     server: Server = None,
 ) -> ItemPath:
@@ -176,7 +177,9 @@ async def artists_like(
             examples=["The afa Demo Band"],
         ),
     ],
-    n: Annotated[int, Query(ge=1, description="How many artists; at most 100 are given.")] = 10,
+    n: Annotated[
+        int, Query(ge=1, description="How many artists; at most 100 are given."), PLAIN
+    ] = 10,
     include_component_matches: Annotated[
         bool, Query(description="Tell the songs that are alike.")
     ] = False,
@@ -210,9 +213,13 @@ async def search_tracks(
     ] = "",
     title: Annotated[Words, Query(description="Further words, where there is no query.")] = "",
     artist: Annotated[Words, Query(description="Further words, where there is no query.")] = "",
-    start: Annotated[int, Query(ge=0, le=MAX_ITEMS, description="Tracks to leave out first.")] = 0,
+    start: Annotated[
+        int, Query(ge=0, le=MAX_ITEMS, description="Tracks to leave out first."), PLAIN
+    ] = 0,
     end: Annotated[
-        int | None, Query(ge=0, le=2 * MAX_ITEMS, description="Where to stop; 20 further on.")
+        int | None,
+        Query(ge=0, le=2 * MAX_ITEMS, description="Where to stop; 20 further on."),
+        PLAIN,
     ] = None,
     server: Server = None,
 ) -> list[Item]:

@@ -22,7 +22,7 @@ from serve_app.api.wire.dialects.spotify_shapes import (
     spotify_error_responses,
 )
 from serve_app.api.wire.features import SpotifyFeatures, to_spotify
-from serve_app.api.wire.forms import Form
+from serve_app.api.wire.forms import PLAIN, Form
 from serve_app.api.wire.meta import meta_of_batch
 from serve_app.domain.errors import (
     BadRequestError,
@@ -190,9 +190,9 @@ async def search(
     type: Annotated[
         Literal["track"], Query(description="What to search for; only tracks are known here.")
     ] = "track",
-    limit: Annotated[int, Query(ge=1, le=50, description="Tracks in a page.")] = 20,
+    limit: Annotated[int, Query(ge=1, le=50, description="Tracks in a page."), PLAIN] = 20,
     offset: Annotated[
-        int, Query(ge=0, le=MAX_OFFSET, description="Tracks to leave out first.")
+        int, Query(ge=0, le=MAX_OFFSET, description="Tracks to leave out first."), PLAIN
     ] = 0,
 ) -> JSONResponse:
     """Find tracks of library and catalog by words of their names, or one by its ISRC. Free.

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from serve_app.api.wire.bodies import WireModel
+from serve_app.api.wire.forms import PLAIN
 from serve_app.library.spelling import normalise
 from serve_app.library.track import LibraryTrack
 from serve_app.services.media_servers import items_of
@@ -27,7 +28,9 @@ ItemId = Annotated[
         examples=["2kLbZ9c0vXyQ4mTqA1nR7d"],
     ),
 ]
-N = Annotated[int, Field(ge=1, description=f"How many tracks; at most {MAX_ITEMS} are given.")]
+N = Annotated[
+    int, Field(ge=1, description=f"How many tracks; at most {MAX_ITEMS} are given."), PLAIN
+]
 
 
 class Item(WireModel):
