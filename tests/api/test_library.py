@@ -464,3 +464,15 @@ async def test_sent_audio_becomes_a_track_named_by_its_owner_or_its_tags(
             "/v1/library", content=wrong, headers={"Content-Type": "application/json"}
         )
         assert (answer.status_code, answer.json()["error"]) == (400, "bad_request"), answer.text
+
+
+async def test_null_of_a_body_leaves_what_the_address_says(
+    api: Application, demo_audio: bytes
+) -> None:
+    client = api.client()
+    asset = (await client.post("/v1/assets/upload", content=demo_audio)).json()["asset_id"]
+    answer = await client.post(
+        "/v1/library?title=Mine&tags=a", json={"asset_id": asset, "title": None, "tags": None}
+    )
+    track = answer.json()["track"]
+    assert (track["title"], track["tags"]) == ("Mine", ["a"])

@@ -79,7 +79,12 @@ async def test_json_names_an_asset_or_an_address(
     client = api.client()
     asset = (await client.post("/v1/assets/upload", content=demo_audio)).json()["asset_id"]
     headers = {} if kind is None else {"Content-Type": kind}
-    for named in ({"asset_id": asset}, {"url": f"{audio_host}/demo.mp3"}):
+    address = f"{audio_host}/demo.mp3"
+    for named in (
+        {"asset_id": asset},
+        {"url": address},
+        {"asset_id": None, "url": address, "files": None},
+    ):
         answer = await client.post(path, content=json.dumps(named), headers=headers)
         assert answer.status_code == TAKEN[path], answer.text
         if path == "/v1/assets/upload":  # the same bytes are the same asset

@@ -76,11 +76,10 @@ export interface components {
             items: components["schemas"]["Ingredient"][];
             /**
              * N
-             * Format: int64
              * @description How many tracks; at most 500 are given.
              * @default 25
              */
-            n: number;
+            n: number | null;
         };
         /**
          * AnalysisFeatures
@@ -598,7 +597,7 @@ export interface components {
              * @description Adds fields beyond the Spotify-compatible set: camelot, mix_in, mix_out, mood_tags and more.
              * @default false
              */
-            extended: boolean;
+            extended: boolean | null;
         };
         /**
          * BatchResponse
@@ -909,7 +908,7 @@ export interface components {
              * @description How rekordbox shows keys: Am, 8A or 1m.
              * @default classic
              */
-            key_format: components["schemas"]["KeyFormat"];
+            key_format: components["schemas"]["KeyFormat"] | null;
         };
         /**
          * ExtendedFeatures
@@ -1481,9 +1480,8 @@ export interface components {
              * Type
              * @description Songs alone; artists are not kept here.
              * @default song
-             * @constant
              */
-            type: "song";
+            type: "song" | null;
         };
         /**
          * Interval
@@ -1740,7 +1738,7 @@ export interface components {
              *       "isrc:QZAFA2600001"
              *     ]
              */
-            ids?: string[];
+            ids?: string[] | null;
             /**
              * Artist
              * @description Name of the artist.
@@ -2089,7 +2087,7 @@ export interface components {
              */
             metadata?: {
                 [key: string]: unknown;
-            };
+            } | null;
         };
         /**
          * MappedTrackBody
@@ -2428,7 +2426,7 @@ export interface components {
              * @description Beside the others'.
              * @default 1
              */
-            weight: number;
+            weight: number | null;
         };
         /**
          * SimilarArtist
@@ -2516,7 +2514,7 @@ export interface components {
              * @description How many tracks.
              * @default 10
              */
-            n: number;
+            n: number | null;
             /**
              * Model
              * @description Whose vectors are compared. By default the model of the first seed's last analysis. `embedding_model`, as analyses call it, is taken too.
@@ -2537,7 +2535,7 @@ export interface components {
              * @description A tempo of which half or double lies in the range will do too.
              * @default false
              */
-            tempo_octaves: boolean;
+            tempo_octaves: boolean | null;
             /**
              * Year Min
              * @description Year of the release; inclusive.
@@ -2552,18 +2550,18 @@ export interface components {
              * Key
              * @description Camelot names; any of them will do.
              */
-            key?: string[];
+            key?: string[] | null;
             /**
              * Compatible
              * @description Only keys that mix with the first seed's: the same, its relative, and a fifth up and down, as on the Camelot wheel. It takes the place of `key`.
              * @default false
              */
-            compatible: boolean;
+            compatible: boolean | null;
             /**
              * Tag
              * @description The owner's, genres, or heard; all of them.
              */
-            tag?: string[];
+            tag?: string[] | null;
             /**
              * Seeds
              * @description Tracks that the answer shall sound like.
@@ -2573,12 +2571,12 @@ export interface components {
              *       }
              *     ]
              */
-            seeds?: components["schemas"]["SeedBody"][];
+            seeds?: components["schemas"]["SeedBody"][] | null;
             /**
              * Unlike
              * @description The search is led away from them, half as much.
              */
-            unlike?: components["schemas"]["SeedBody"][];
+            unlike?: components["schemas"]["SeedBody"][] | null;
             /**
              * Embedding
              * @description 768 numbers, in the place of seeds; `model` says who made them.
@@ -3449,7 +3447,7 @@ export interface components {
              * @description Adds a 768-d embedding (PRO and Scale).
              * @default false
              */
-            include_embedding: boolean;
+            include_embedding: boolean | null;
         };
         /**
          * Usage
@@ -3630,7 +3628,7 @@ export interface components {
              *       "isrc:QZAFA2600001"
              *     ]
              */
-            ids?: string[];
+            ids?: string[] | null;
             /**
              * Artist
              * @description Name of the artist.
@@ -3659,7 +3657,7 @@ export interface components {
              * Tags
              * @description Your own words for the track.
              */
-            tags?: string[];
+            tags?: string[] | null;
             /**
              * Asset Id
              * @description As returned by `POST /v1/assets/upload`.

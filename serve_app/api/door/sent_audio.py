@@ -243,7 +243,7 @@ def read_json(request: Request, body: bytes) -> AssetInput | UrlInput:
     """
     try:
         sent = json.loads(body)
-        is_url = isinstance(sent, dict) and "url" in sent and "asset_id" not in sent
+        is_url = isinstance(sent, dict) and "url" in sent and sent.get("asset_id") is None
         model = UrlInput if is_url else AssetInput
         tell_unknown_fields(request, model, sent)
         return model.model_validate(sent)

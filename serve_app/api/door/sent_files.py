@@ -83,7 +83,8 @@ def read_names(request: Request, body: bytes) -> FilesInput:
         sent = json.loads(body)
     except (ValueError, RecursionError):
         sent = None
-    if isinstance(sent, dict) and "files" not in sent and sent.keys() & NamedFile.model_fields:
+    is_one = isinstance(sent, dict) and sent.get("files") is None
+    if is_one and sent.keys() & NamedFile.model_fields:
         sent = {"files": [sent]}
     tell_unknown_fields(request, FilesInput, sent)
     try:

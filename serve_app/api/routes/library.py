@@ -167,7 +167,8 @@ async def added_in(
         raise BadRequestError("body: send a JSON object, as /docs shows it, or audio")
     tell_unknown_fields(request, LibraryAddRequest, sent)
     try:
-        return LibraryAddRequest.model_validate(said | sent)
+        told = {name: value for name, value in sent.items() if value is not None}
+        return LibraryAddRequest.model_validate(said | told)
     except ValidationError as error:
         raise RequestValidationError(error.errors()) from error
 

@@ -4,7 +4,7 @@ from datetime import datetime
 
 from pydantic import Field
 
-from serve_app.api.wire.bodies import WireModel
+from serve_app.api.wire.bodies import RequestModel, WireModel
 
 
 class Credits(WireModel):
@@ -81,7 +81,7 @@ class Account(WireModel):
     )
 
 
-class WebhookRequest(WireModel):
+class WebhookRequest(RequestModel):
     """Where to tell that a job has ended."""
 
     url: str = Field(

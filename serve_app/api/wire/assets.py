@@ -4,7 +4,7 @@ from datetime import datetime
 
 from pydantic import Field
 
-from serve_app.api.wire.bodies import WireModel
+from serve_app.api.wire.bodies import RequestModel, WireModel
 from serve_app.api.wire.forms import AssetId
 
 
@@ -20,7 +20,7 @@ class AssetUpload(WireModel):
     expires_at: datetime = Field(description="When the asset is deleted.")
 
 
-class AssetInput(WireModel):
+class AssetInput(RequestModel):
     """An uploaded asset instead of the audio itself."""
 
     asset_id: AssetId = Field(
@@ -29,7 +29,7 @@ class AssetInput(WireModel):
     )
 
 
-class UrlInput(WireModel):
+class UrlInput(RequestModel):
     """A public address that gives audio bytes, instead of the audio itself."""
 
     url: str = Field(

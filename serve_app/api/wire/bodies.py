@@ -1,8 +1,17 @@
 """What all bodies share: their base, the error body, and how a request was served."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetJsonSchemaHandler,
+    ValidationInfo,
+    field_validator,
+)
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, PydanticUseDefault
 
 Percent = Annotated[int, Field(ge=0, le=100)]
 Unit = Annotated[float, Field(ge=0.0, le=1.0)]
@@ -13,6 +22,34 @@ class WireModel(BaseModel):
     """Base of all bodies: serialised by alias, unknown input fields ignored."""
 
     model_config = ConfigDict(populate_by_name=True)
+
+
+class RequestModel(WireModel):
+    """Base of what is sent here: null where something may be left away is as if it were."""
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _null_is_nothing(cls, value: Any, info: ValidationInfo) -> Any:
+        if value is None and not cls.model_fields[info.field_name or ""].is_required():
+            raise PydanticUseDefault
+        return value
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        described = handler(core_schema)
+        schema = handler.resolve_ref_schema(described)
+        for name, field in schema["properties"].items():
+            if name in schema.get("required", []) or {"type": "null"} in field.get("anyOf", []):
+                continue
+            kind = {key: field.pop(key) for key in field.keys() - OF_A_FIELD}
+            field["anyOf"] = [kind, {"type": "null"}]
+        return described
+
+
+OF_A_FIELD = {"title", "description", "default", "examples"}
+"""What a schema says of a field, and not of its values."""
 
 
 class Error(WireModel):

@@ -4,7 +4,7 @@ import pyarrow as pa
 from pydantic import Field, model_validator
 
 from pipelines.analysis.records import EMBEDDING_DIMENSION
-from serve_app.api.wire.bodies import Error, WireModel
+from serve_app.api.wire.bodies import Error, RequestModel, WireModel
 from serve_app.api.wire.forms import AssetId
 from serve_app.checkpoints.named import KnownModel
 from serve_app.domain.errors import AfaError
@@ -24,7 +24,7 @@ ARROW = pa.schema(
 )
 
 
-class NamedFile(WireModel):
+class NamedFile(RequestModel):
     """Audio that lies somewhere: an asset, or a public address."""
 
     asset_id: AssetId | None = Field(
@@ -47,7 +47,7 @@ class NamedFile(WireModel):
         return self
 
 
-class FilesInput(WireModel):
+class FilesInput(RequestModel):
     """The files to embed."""
 
     files: list[NamedFile] = Field(

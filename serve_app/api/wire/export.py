@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from serve_app.api.wire.bodies import WireModel
+from serve_app.api.wire.bodies import RequestModel
 from serve_app.api.wire.forms import Form
 from serve_app.services.export.export import Wanted
 from serve_app.services.export.key_names import KeyFormat
@@ -12,7 +12,7 @@ from serve_app.services.export.key_names import KeyFormat
 MAX_TRACKS = 500
 
 
-class ExportItem(WireModel):
+class ExportItem(RequestModel):
     """A track to export."""
 
     id: Annotated[
@@ -47,7 +47,7 @@ class ExportItem(WireModel):
         return Wanted(self.id, self.location)
 
 
-class ExportRequest(WireModel):
+class ExportRequest(RequestModel):
     """What to write, and of which tracks."""
 
     format: Literal["csv", "rekordbox"] = Field(

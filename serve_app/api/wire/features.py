@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field
 from pipelines.analysis.records import TrackFeatures
 from pipelines.analysis.tags.kinds import TagKind, kind_of
 from pipelines.analysis.tonality.notes import mode_name, pitch_class
-from serve_app.api.wire.bodies import KeyName, Meta, Percent, Unit, WireModel
+from serve_app.api.wire.bodies import KeyName, Meta, Percent, RequestModel, Unit, WireModel
 from serve_app.api.wire.dialects.spotify import time_signature
 from serve_app.api.wire.meanings import (
     ARTIST,
@@ -176,7 +176,7 @@ def _id_list(value: Any) -> Any:
     return value
 
 
-class BatchRequest(WireModel):
+class BatchRequest(RequestModel):
     """Which tracks to look up."""
 
     ids: Annotated[

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from pipelines.analysis.tonality.notes import mode_name, pitch_class
-from serve_app.api.wire.bodies import Meta, Percent, Unit, WireModel
+from serve_app.api.wire.bodies import Meta, Percent, RequestModel, Unit, WireModel
 from serve_app.api.wire.forms import PLAIN, AssetId, Form
 from serve_app.api.wire.meanings import ARTIST, IDS, META, TITLE
 from serve_app.domain.track_ids import LIBRARY_PREFIX
@@ -46,7 +46,7 @@ Ids = Annotated[
 ]
 
 
-class TrackNames(WireModel):
+class TrackNames(RequestModel):
     """What its owner says of a track."""
 
     ids: Ids = Field(default_factory=list)

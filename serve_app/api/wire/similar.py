@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, AliasChoices, Field, model_validator
 
 from pipelines.analysis.records import EMBEDDING_DIMENSION
-from serve_app.api.wire.bodies import Meta, WireModel
+from serve_app.api.wire.bodies import Meta, RequestModel, WireModel
 from serve_app.api.wire.forms import PLAIN, AssetId, JobId
 from serve_app.api.wire.library import CamelotKey, LibraryTrackBody, Tag, track_body
 from serve_app.library.query import TrackQuery
@@ -63,7 +63,7 @@ Compatible = Annotated[
 ]
 
 
-class Filters(WireModel):
+class Filters(RequestModel):
     """Which tracks may be answered."""
 
     n: Count = 10
@@ -101,7 +101,7 @@ class Filters(WireModel):
         return Wanted(self.n, seeds, unlike or [], vector, self.model, query, self.compatible)
 
 
-class SeedBody(WireModel):
+class SeedBody(RequestModel):
     """A track: of the library, of an asset that was added to it, or one that a job analysed."""
 
     id: str | None = Field(

@@ -4,7 +4,7 @@ from typing import Any
 
 from pydantic import Field
 
-from serve_app.api.wire.bodies import Unit, WireModel
+from serve_app.api.wire.bodies import RequestModel, Unit, WireModel
 from serve_app.api.wire.meanings import ARTIST, IDS, KEY_CONFIDENCE, LOUDNESS, MODELS, TITLE
 
 
@@ -108,7 +108,7 @@ class RecordingCount(DocumentCount):
     mbid: str = Field(description=IDS["mbid"])
 
 
-class LowLevelSubmission(WireModel):
+class LowLevelSubmission(RequestModel):
     """A low-level document, as `streaming_extractor_music` writes it; the rest of it is ignored."""
 
     rhythm: dict[str, Any] = Field(description="`bpm` is kept.", examples=[{"bpm": 124.0}])

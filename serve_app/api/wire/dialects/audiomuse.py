@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from serve_app.api.wire.bodies import WireModel
+from serve_app.api.wire.bodies import RequestModel, WireModel
 from serve_app.api.wire.forms import PLAIN
 from serve_app.library.spelling import normalise
 from serve_app.library.track import LibraryTrack
@@ -55,7 +55,7 @@ class ItemPath(WireModel):
     total_distance: float = Field(ge=0, description="Sum of the distances.")
 
 
-class Ingredient(WireModel):
+class Ingredient(RequestModel):
     """A track that the answer shall sound like, or not."""
 
     id: ItemId
@@ -63,7 +63,7 @@ class Ingredient(WireModel):
     type: Literal["song"] = Field("song", description="Songs alone; artists are not kept here.")
 
 
-class AlchemyRequest(WireModel):
+class AlchemyRequest(RequestModel):
     """Tracks to be like and unlike."""
 
     items: list[Ingredient] = Field(
