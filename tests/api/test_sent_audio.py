@@ -429,6 +429,8 @@ async def test_waiting_for_what_fails_answers_200_with_the_error(api: Applicatio
     poll = (await api.client().get(f"/v1/jobs/{answer.json()['job_id']}")).json()
     assert poll["_meta"]["trace_id"] != answer.headers["X-Trace-Id"]
     assert poll["error"]["trace_id"] == answer.headers["X-Trace-Id"]
+    (listed,) = (await api.client().get("/v1/jobs")).json()["items"]
+    assert listed["error"] == poll["error"]
 
 
 @pytest.mark.parametrize("key", [{}, {"Idempotency-Key": "one"}])

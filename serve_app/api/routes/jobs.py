@@ -54,6 +54,7 @@ async def get_job(
     summary="List jobs",
 )
 async def list_jobs(
+    request: Request,
     caller: Reader,
     offered: Offered,
     limit: Annotated[int, Query(ge=1, le=200, description="Items in a page."), PLAIN] = 50,
@@ -65,7 +66,7 @@ async def list_jobs(
     """List your jobs that have not expired, newest first, without their results. Free."""
     items, position = await offered.analysis.page(caller, limit, position_of(cursor))
     return JobList(
-        items=[listed_job(job) for job in items],
+        items=[listed_job(job, request.state.trace_id) for job in items],
         next_cursor=cursor_of(position),
         count=len(items),
     )

@@ -14,7 +14,7 @@ from serve_app.api.wire.features import AnalysisFeatures, SpotifyFeatures, to_an
 from serve_app.api.wire.meanings import META
 from serve_app.api.wire.meta import meta_of
 from serve_app.domain.keys import Caller
-from serve_app.ledger.jobs.types import JobPosition, JobRecord, JobSummary
+from serve_app.ledger.jobs.types import JobFailure, JobPosition, JobRecord, JobSummary
 
 CURSOR = r"^[0-9]{1,15}\.job_[0-9a-z]{26}$"
 
@@ -77,18 +77,22 @@ class UrlAnalysisRequest(UrlInput):
     include_embedding: bool = Field(False, description="Adds a 768-d embedding (PRO and Scale).")
 
 
-def listed_job(job: JobSummary) -> ListedJob:
-    """Describe a job in a listing."""
-    error = job.error
+def failure(error: JobFailure | None, submitted_in: str, trace_id: str) -> Error | None:
+    """Say why a job failed: logs of it have the trace of its submission, not that of a poll."""
+    if error is None:
+        return None
+    return Error(error=error.code, message=error.message, trace_id=submitted_in or trace_id)
+
+
+def listed_job(job: JobSummary, trace_id: str) -> ListedJob:
+    """Describe a job in a listing, which is of that trace."""
     return ListedJob(
         job_id=job.position.job_id,
         status=job.state.value,
         progress=job.progress,
         stage=job.stage,
         credits_used=job.credits_used,
-        error=None
-        if error is None
-        else Error(error=error.code, message=error.message, trace_id=None),
+        error=failure(job.error, job.trace_id, trace_id),
         created_at=job.created_at,
         finished_at=job.finished_at,
     )
@@ -115,7 +119,6 @@ async def job_envelope(
     A job that was just submitted brings it along: once it is charged, the answer must not fail.
     """
     balance = job.balance or await services.ledger.balance(caller.account, caller.tier)
-    trace_id = request.state.trace_id
     result: AnalysisFeatures | SpotifyFeatures | None = None
     if job.result is not None:
         features = from_json(job.result)
@@ -124,16 +127,11 @@ async def job_envelope(
             result = to_spotify(features, job.job_id, services.public_url)
         else:
             result = to_analysis(features)
-    error = None
-    if job.error is not None:
-        # The logs of the job have the trace of its submission, not that of a poll.
-        failed_in = job.work.trace_id or trace_id
-        error = Error(error=job.error.code, message=job.error.message, trace_id=failed_in)
     return JobEnvelope(
         status=job.state.value,
         job_id=job.job_id,
         result=result,
-        error=error,
+        error=failure(job.error, job.work.trace_id, request.state.trace_id),
         meta=JobMeta(
             **dict(meta_of(request, "bypass", job.credits_used, balance.remaining)),
             progress=job.progress,

@@ -21,6 +21,7 @@ from serve_app.domain.errors import (
 from serve_app.domain.tiers import Tiers
 from serve_app.ledger.jobs.lanes import Lanes, Standing
 from serve_app.ledger.jobs.records import (
+    SUMMARY,
     JobPolicy,
     ending_keys,
     new_record,
@@ -178,10 +179,9 @@ class Jobs:
         return found[:limit]
 
     async def _summaries(self, account: str, places: list[JobPosition]) -> list[JobSummary]:
-        fields = ("state", "created", "finished", "used", "progress", "stage", "code", "message")
         key = self._store.keys.job
         rows = await self._store.batch(
-            [("HMGET", key(account, place.job_id), *fields) for place in places]
+            [("HMGET", key(account, place.job_id), *SUMMARY) for place in places]
         )
         return [
             parse_summary(place, row) for place, row in zip(places, rows, strict=True) if row[0]

@@ -131,9 +131,15 @@ def parse_record(job_id: str, raw: dict[bytes, bytes]) -> JobRecord:
     )
 
 
+SUMMARY = (
+    *("state", "created", "finished", "used", "progress", "stage", "code", "message"),
+    "payload",
+)
+
+
 def parse_summary(position: JobPosition, row: Sequence[bytes | None]) -> JobSummary:
-    """Read state, created, finished, used, progress, stage, code and message of the hash."""
-    state, created, finished, used, progress, stage, code, message = row
+    """Read the fields `SUMMARY` of the hash."""
+    state, created, finished, used, progress, stage, code, message, payload = row
     return JobSummary(
         position=position,
         state=JobState((state or b"").decode()),
@@ -141,6 +147,7 @@ def parse_summary(position: JobPosition, row: Sequence[bytes | None]) -> JobSumm
         stage=(stage or b"").decode(),
         credits_used=int(used or 0),
         error=JobFailure(code.decode(), (message or b"").decode()) if code is not None else None,
+        trace_id=json.loads(payload or b"{}").get("trace_id", "") if code is not None else "",
         created_at=from_ms(int(created or 0)),
         finished_at=from_ms(int(finished)) if finished is not None else None,
     )

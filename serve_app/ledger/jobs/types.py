@@ -222,7 +222,11 @@ class JobPosition:
 
 @dataclass(frozen=True, slots=True)
 class JobSummary:
-    """A job as a listing tells of it: without what is done and what was found."""
+    """A job as a listing tells of it: without what is done and what was found.
+
+    Attributes:
+        trace_id: Of the request that asked for it, where it failed; else "".
+    """
 
     position: JobPosition
     state: JobState
@@ -230,6 +234,7 @@ class JobSummary:
     stage: str
     credits_used: int
     error: JobFailure | None
+    trace_id: str
     created_at: datetime
     finished_at: datetime | None
 
