@@ -49,7 +49,8 @@ READ_HEADERS = (
 DESCRIPTION = """\
 Give a track and get tempo, key, beats, loudness, mood, Spotify-style attributes and an embedding.
 
-Every request carries an API key (`Authorization: Bearer …`). Errors always have the body
+Every request carries an API key (`Authorization: Bearer …`); below `/acousticbrainz/` it may stand
+in the address, and programs on the service's machine need none. Errors always have the body
 `{error, message, trace_id}`. Analysis runs as a job: submit, then poll `GET /v1/jobs/{job_id}`.
 
 """
@@ -86,6 +87,7 @@ def describe(public_url: str, tiers: Tiers) -> FastAPI:
         version="v1",
         summary="Audio intelligence over HTTP",
         description=DESCRIPTION + describe_limits(tiers),
+        license_info={"name": "Apache License 2.0", "identifier": "Apache-2.0"},
         redirect_slashes=False,
         docs_url=None,
         redoc_url=None,

@@ -14,6 +14,7 @@ from fastapi.routing import APIRoute
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.routing import Route
 
+from serve_app.api.door.headerless import MOUNT
 from serve_app.api.examples import EXAMPLES, error_example
 from serve_app.api.wire.assets import AssetInput, UrlInput
 from serve_app.api.wire.embedding import EmbeddedFile, FilesInput, NamedFile
@@ -51,6 +52,15 @@ COST_IN_HEADERS = frozenset(
     }
 )
 """Of what costs something, paths whose answers have no `_meta` or no example."""
+
+KEY_IN_ADDRESS = {
+    "type": "http",
+    "scheme": "basic",
+    "description": f"Below `{MOUNT}` alone, where programs on the service's own machine need no "
+    f"key: the API key as the password of the address, `http://x:afa_live_…@HOST{MOUNT}`.",
+}
+LETS_IN_MOUNTED: list[dict[str, list[str]]] = [{"ApiKey": []}, {"KeyInAddress": []}, {}]
+"""Any of them; the last is none at all."""
 
 LARGEST_INT32 = 2**31 - 1
 
@@ -91,6 +101,8 @@ def complete(document: dict[str, Any]) -> dict[str, Any]:
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
             operation["responses"].pop("422", None)
+            if path.startswith(MOUNT):
+                operation["security"] = LETS_IN_MOUNTED
             for status, response in operation["responses"].items():
                 _complete_response(path, method, int(status), response)
     for (path, method, status), links in LINKS.items():
@@ -102,6 +114,7 @@ def complete(document: dict[str, Any]) -> dict[str, Any]:
             | ({} if body is None else {"requestBody": body})
             for name, (to, verb, parameters, body) in links.items()
         }
+    document["components"]["securitySchemes"]["KeyInAddress"] = KEY_IN_ADDRESS
     schemas = document["components"]["schemas"]
     for name in ("HTTPValidationError", "ValidationError"):
         schemas.pop(name, None)
@@ -159,6 +172,7 @@ def install(app: FastAPI) -> None:
                     summary=app.summary,
                     description=app.description,
                     routes=app.routes,
+                    license_info=app.license_info,
                     servers=app.servers,
                 )
             )

@@ -11,6 +11,7 @@ from serve_app.domain.tiers import LOCAL, LOCAL_OWNER
 from serve_app.library.query import TrackQuery
 from serve_app.library.track import OPERATOR
 from tests.api.application import PUBLIC_URL, Application
+from tests.api.described import described_app
 from tests.api.test_library import add, ended, shared, upload
 from tests.library.library_setting import track
 
@@ -218,6 +219,25 @@ async def test_programs_of_this_machine_read_and_submit_without_a_key(api: Appli
     await api.issue(LOCAL_OWNER, "pro")
     assert (await client_at(api).get(path)).status_code == 401
     assert (await client_at(api).post(sent, json=low_level_of())).status_code == 401
+
+
+async def test_the_document_says_where_which_key_lets_in(
+    api: Application, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("serve_app.store.limits.FAILED_AUTH_PER_MINUTE", 10**6)
+    await api.issue(LOCAL_OWNER, LOCAL)
+    document = described_app().openapi()
+    assert document["components"]["securitySchemes"]["KeyInAddress"]["scheme"] == "basic"
+    client, key = client_at(api), ("x", api.keys["pro"])
+    for path, ways in document["paths"].items():
+        for method, operation in ways.items():
+            where = path.replace("{mbid}", MBID)
+            without = await client.request(method, where)
+            by_address = await client.request(method, where, auth=key)
+            lets_in = operation.get("security", [{}])
+            assert (without.status_code != 401) == ({} in lets_in), where
+            named = {"KeyInAddress": list[str]()} in lets_in or "security" not in operation
+            assert (by_address.status_code != 401) == named, where
 
 
 @pytest.mark.parametrize("header", ["Origin", "Sec-Fetch-Site", "X-Forwarded-For"])

@@ -53,6 +53,12 @@ def test_fields_are_shown_when_they_are_opened(reference: Page) -> None:
     expect(meaning).to_be_visible()
 
 
+def test_bounds_of_what_may_be_null_are_shown(reference: Page) -> None:
+    section = reference.locator("section", has_text="List the library").first
+    row = section.get_by_role("row", name="tempo_max")
+    expect(row).to_contain_text("at least 0, at most 1000")
+
+
 def test_it_leads_to_the_playground(reference: Page, live: LiveApplication) -> None:
     reference.get_by_role("link", name="Playground").click()
     assert reference.url == f"{live.url}/"

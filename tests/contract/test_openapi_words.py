@@ -1,5 +1,7 @@
 """Every field and parameter of the document says what it means."""
 
+import tomllib
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,3 +28,8 @@ def test_every_parameter_is_described() -> None:
         if not parameter.get("description")
     ]
     assert bare == []
+
+
+def test_the_licence_is_the_project_s() -> None:
+    project = tomllib.loads(Path("pyproject.toml").read_text())["project"]
+    assert DOCUMENT["info"]["license"]["identifier"] == project["license"]

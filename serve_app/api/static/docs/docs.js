@@ -29,7 +29,10 @@ function kind(schema) {
   return schema.format ? `${schema.type} (${schema.format})` : schema.type ?? "any";
 }
 const BOUNDS = { minimum: "at least", maximum: "at most", minLength: "length at least", maxLength: "length at most", minItems: "items at least", maxItems: "items at most", default: "default" };
-const bounds = (schema = {}) => Object.entries(BOUNDS).filter(([name]) => schema[name] !== undefined).map(([name, words]) => `${words} ${JSON.stringify(schema[name])}`).join(", ");
+const bounds = (schema = {}) => {
+  const told = { ...schema.anyOf?.[0], ...schema }; // the other is null
+  return Object.entries(BOUNDS).filter(([name]) => told[name] !== undefined).map(([name, words]) => `${words} ${JSON.stringify(told[name])}`).join(", ");
+};
 const notes = (description, schema) => [...prose(description), " ", make("span", { class: "dim" }, bounds(schema))];
 const table = (heads, rows) => make("div", { class: "scroll", tabindex: 0, role: "group", "aria-label": `Table: ${heads.join(", ")}` }, make("table", {},
   make("tr", {}, heads.map((head) => make("th", { scope: "col" }, head))),
