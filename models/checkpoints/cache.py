@@ -232,9 +232,19 @@ def _check(card: ModelCard, folder: Path) -> dict[str, Tensor]:
         raise CheckpointError(card.model_id, card.source, "made from other files than the card's")
     if (found := tensor_digest(tensors)) != expected:
         reason = f"the tensors are not the card's: their digest is {found}, not {expected}"
-        raise CheckpointError(card.model_id, card.source, reason)
+        remedy = _remedy_of_others(card, found, is_as_made=found == manifest["tensors_sha256"])
+        raise CheckpointError(card.model_id, card.source, reason, remedy)
     _check_json(card, folder)
     return tensors
+
+
+def _remedy_of_others(card: ModelCard, found: str, *, is_as_made: bool) -> str:
+    if not card.tensors_sha256:
+        return ""
+    names = f"the card names others: if you want these, its tensors_sha256 has to be {found}"
+    if is_as_made:
+        return f"They are what its files hold, and a pull brings the same; {names}."
+    return f"Either they are damaged: `afa models pull {card.model_id}` fetches them. Or {names}."
 
 
 def _check_shipped(card: ModelCard) -> dict[str, Tensor]:

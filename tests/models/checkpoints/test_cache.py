@@ -185,9 +185,25 @@ def test_wrong_bytes_at_the_source_are_refused_and_leave_nothing(
     assert list((tmp_path / "cache").iterdir()) == []
 
 
-def test_wrong_tensors_are_refused(make_card: MakeCard, tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="the tensors are not the card's"):
-        pull(make_card("plain.pt", tensors_sha256="0" * 64), tmp_path / "cache")
+def test_a_card_of_other_tensors_is_told_from_damage(make_card: MakeCard, tmp_path: Path) -> None:
+    def told(of: ModelCard) -> str:
+        with pytest.raises(CheckpointError, match="the tensors are not the card's") as caught:
+            verify(of, tmp_path / "cache")
+        return str(caught.value)
+
+    found, wrong = tensor_digest(TENSORS), make_card("plain.pt", tensors_sha256="0" * 64)
+    to_card = f"if you want these, its tensors_sha256 has to be {found}."
+    with pytest.raises(CheckpointError) as refused:
+        pull(wrong, tmp_path / "cache")
+    pull(make_card("plain.pt"), tmp_path / "cache")
+    assert str(refused.value) == told(wrong)
+    assert f"their digest is {found}, not {wrong.tensors_sha256}." in told(wrong)
+    assert told(wrong).endswith(f"the card names others: {to_card}")
+    assert "afa models pull" not in told(wrong)  # which would bring the same
+    save_file({"a.weight": torch.zeros(2, 3)}, tmp_path / "cache/thing/model.safetensors")
+    right = make_card("plain.pt", tensors_sha256=found)
+    assert "Either they are damaged: `afa models pull thing` fetches them. Or" in told(right)
+    assert told(make_card("plain.pt")).endswith("the folder that AFA_MODEL_MIRROR names.")
 
 
 def test_an_absent_checkpoint_names_id_source_and_command(
