@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from models.rhythm.network import BeatFeatures
+from pipelines.training.kept import reading
 from pipelines.training.music.performance import Performance, perform
 from pipelines.training.music.score import Piece, UnusableError
 from pipelines.training.sound.mix import Instruments, render_mix
@@ -58,8 +59,8 @@ class Clip:
 
     @classmethod
     def load(cls, path: Path) -> "Clip":
-        """Read what `save` wrote."""
-        with np.load(path) as content:
+        """Read what `save` wrote; raises as `pipelines.training.kept.reading`."""
+        with reading(path) as file, np.load(file) as content:
             return cls(
                 content["bands"],
                 content["beats"],

@@ -17,6 +17,7 @@ from pipelines.analysis.tonality.key import ChromaModel
 from pipelines.audio.decode import DecodeLimits, decode
 from pipelines.audio.resample import resample
 from pipelines.training.clips import Clip, bands_of
+from pipelines.training.kept import reading
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,7 @@ def hear(path: Path, cache: Path) -> Heard:
     """Measure a file as the service does, or read what was measured before."""
     kept = cache / f"{path.stem}.npz"
     if kept.exists():
-        with np.load(kept) as content:
+        with reading(kept) as file, np.load(file) as content:
             return Heard(content["bands"], content["chroma"])
     waveform = decode(path, DecodeLimits(max_seconds=3600))
     samples = resample(waveform.mono(), waveform.sample_rate, SAMPLE_RATE)
@@ -45,7 +46,9 @@ def hear(path: Path, cache: Path) -> Heard:
     chroma = model.chroma(model.forward(windows), len(samples), 0.0)
     heard = Heard(bands_of(samples), chroma)
     cache.mkdir(parents=True, exist_ok=True)
-    np.savez(kept, bands=heard.bands, chroma=heard.chroma)
+    part = kept.with_suffix(".part.npz")  # a run that is stopped here leaves no half of it
+    np.savez(part, bands=heard.bands, chroma=heard.chroma)
+    part.replace(kept)
     return heard
 
 

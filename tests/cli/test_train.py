@@ -335,3 +335,28 @@ def test_an_evidence_network_is_trained_on_folders_of_music_and_written(tmp_path
     assert "2 tracks read; 1 files are no music" in told
     assert "1 steps on 1 tracks; of 4 damaged passages of 1 others" in told
     EvidenceNetwork().load_state_dict(load_file(target))
+
+
+@pytest.mark.parametrize("seed", [24, 25])
+@pytest.mark.parametrize("network", ["beats", "key", "chords"])
+def test_a_damaged_clip_is_named_before_training(network: str, seed: int, tmp_path: Path) -> None:
+    (tmp_path / "clips").mkdir()
+    bands, pitches = np.ones((12, 180), dtype=np.float16), np.zeros((12, 12), dtype=np.uint8)
+    bass, beats = np.full(12, 12, dtype=np.int8), np.arange(0, 8, 0.5)
+    for number in (24, 25):
+        path = tmp_path / "clips" / f"band_{number}.npz"
+        if network == "beats":
+            Clip(np.zeros((400, 83), dtype=np.float16), beats, beats[::4], 0, "x").save(path)
+        elif network == "key":
+            KeyClip(bands, pitches, bass, 3).save(path)
+        else:
+            ChordClip(bands, pitches, bass, bass).save(path)
+    path = tmp_path / "clips" / f"band_{seed}.npz"
+    path.write_bytes(path.read_bytes()[:-30])
+    part = "train" if network == "beats" else "fit"
+    command = ["train", network, part, "--work", str(tmp_path), "--threads", "1"]
+    done = CliRunner().invoke(app, command)
+    assert (done.exit_code, type(done.exception)) == (1, SystemExit), done.output
+    told = " ".join(done.output.split())
+    assert f"band_{seed}.npz is damaged; remove it, and a run of all parts makes it anew" in told
+    assert "training" not in told

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from models.tonality.chordnet import FRAME_CENTRE, FRAME_SAMPLES, FRAMES_TOGETHER, NO_CHORD
 from models.tonality.keynet import KeyBands
 from pipelines.training.clips import Generator, played
+from pipelines.training.kept import reading
 from pipelines.training.key.clips import NO_BASS, mastered
 from pipelines.training.music.performance import Performance
 from pipelines.training.music.score import DRUMS, EFFECTS, ChordSpan, Note, Piece
@@ -55,8 +56,8 @@ class ChordClip:
 
     @classmethod
     def load(cls, path: Path) -> "ChordClip":
-        """Read what `save` wrote."""
-        with np.load(path) as content:
+        """Read what `save` wrote; raises as `pipelines.training.kept.reading`."""
+        with reading(path) as file, np.load(file) as content:
             return cls(content["bands"], content["pitches"], content["bass"], content["chords"])
 
 

@@ -13,6 +13,7 @@ from models.tonality.tuning import estimate_tuning
 from pipelines.analysis.tonality.key import played_in_tune
 from pipelines.audio.gain import peak_of
 from pipelines.training.chords.teacher import ChordTeacher
+from pipelines.training.kept import reading
 from pipelines.training.recordings import SHORTEST_S, decode_beginning
 
 LONGEST_S = 180.0
@@ -41,8 +42,8 @@ class TaughtRecording:
 
     @classmethod
     def load(cls, path: Path) -> "TaughtRecording":
-        """Read what `save` wrote."""
-        with np.load(path) as content:
+        """Read what `save` wrote; raises as `pipelines.training.kept.reading`."""
+        with reading(path) as file, np.load(file) as content:
             return cls(content["bands"], content["chords"], content["basses"])
 
 

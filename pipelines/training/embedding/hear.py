@@ -20,6 +20,7 @@ from pipelines.batching.steps import CPU, forward_windows
 from pipelines.batching.upload import bring
 from pipelines.training.embedding.alter import alter
 from pipelines.training.embedding.plan import EmbeddingPlan
+from pipelines.training.kept import reading
 
 Rows = NDArray[np.float32]
 
@@ -115,8 +116,18 @@ def evidence(step: EmbeddingStep, waveform: Waveform) -> Rows | None:
 
 
 def load_evidence(folder: Path) -> dict[str, Rows]:
-    """Give the rows of every track that was heard, by its key."""
-    return {path.stem: np.load(path) for path in sorted(folder.glob("*.npy"))}
+    """Give the rows of every track that was heard, by its key.
+
+    Raises:
+        PlanError: A file of them is damaged.
+    """
+    heard = {}
+    for path in sorted(folder.glob("*.npy")):
+        if path.stem.endswith(".part"):  # of a run that was killed
+            continue
+        with reading(path) as file:
+            heard[path.stem] = np.load(file)
+    return heard
 
 
 def blocks_of(cards: Sequence[ModelCard], model_dir: Path) -> list[NDArray[np.int64]]:

@@ -13,6 +13,7 @@ from scipy.signal import butter, sosfilt
 
 from models.tonality.keynet import FRAMES_TOGETHER, HOP_LENGTH, KeyBands
 from pipelines.training.clips import UNKNOWN_KEY, Generator, played
+from pipelines.training.kept import reading
 from pipelines.training.music.performance import Performance
 from pipelines.training.music.score import DRUMS, EFFECTS
 from pipelines.training.sound.mix import Instruments, render_mix
@@ -49,8 +50,8 @@ class KeyClip:
 
     @classmethod
     def load(cls, path: Path) -> "KeyClip":
-        """Read what `save` wrote."""
-        with np.load(path) as content:
+        """Read what `save` wrote; raises as `pipelines.training.kept.reading`."""
+        with reading(path) as file, np.load(file) as content:
             return cls(content["bands"], content["pitches"], content["bass"], int(content["key"]))
 
 

@@ -19,6 +19,7 @@ from pipelines.analysis.tonality.chords import join_chords
 from pipelines.analysis.tonality.key import ChromaModel, played_in_tune
 from pipelines.audio.gain import peak_of
 from pipelines.batching.steps import CPU, forward_windows
+from pipelines.training.kept import reading
 from pipelines.training.key.chord_keys import key_of_chords
 from pipelines.training.recordings import SHORTEST_S, decode_beginning
 
@@ -53,8 +54,8 @@ class HeardRecording:
 
     @classmethod
     def load(cls, path: Path) -> "HeardRecording":
-        """Read what `save` wrote."""
-        with np.load(path) as content:
+        """Read what `save` wrote; raises as `pipelines.training.kept.reading`."""
+        with reading(path) as file, np.load(file) as content:
             return cls(content["bands"], content["keys"])
 
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from models.fingerprint.landmarks import HOP_LENGTH, SAMPLE_RATE, Fingerprint
 from pipelines.audio.waveform import Waveform
 from pipelines.fingerprint.make import Fingerprinter
+from pipelines.training.kept import reading
 from pipelines.training.recordings import decode_beginning
 
 LONGEST_S = 120.0
@@ -64,8 +65,8 @@ class LandmarkTrack:
 
     @classmethod
     def load(cls, path: Path) -> "LandmarkTrack":
-        """Read what `save` wrote."""
-        with np.load(path) as content:
+        """Read what `save` wrote; raises as `pipelines.training.kept.reading`."""
+        with reading(path) as file, np.load(file) as content:
             frames, pitches, prominences = content["landmarks"]
             landmarks = Fingerprint(frames, pitches, prominences, int(content["n_frames"]))
             return cls(content["samples"], landmarks)

@@ -54,14 +54,15 @@ def chords(
         from pipelines.training.cycle import write
 
         recordings = _taught(music, work / "taught") if music else []
-        clips, trunk = [ChordClip.load(path) for path in training], load_file(TRUNK)
+        clips, others = ([ChordClip.load(path) for path in kept] for kept in (training, validation))
+        trunk = load_file(TRUNK)
         with training_bar(plan.steps) as tell:
             network = ChordTrainer(plan, clips, trunk, recordings).run(tell)
-        score = score_clips(network, [ChordClip.load(path) for path in validation])
+        score = score_clips(network, others)
         write(network, weights)
         console.print(
             f"{weights}: {plan.steps} steps on {len(training)} clips; "
-            f"of {len(validation)} others {score:.3f} of the frames are right"
+            f"of {len(others)} others {score:.3f} of the frames are right"
         )
 
     train("chords", parts, config, work, jobs, threads, fit)

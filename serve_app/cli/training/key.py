@@ -52,14 +52,14 @@ def key(
         from pipelines.training.key.fit import KeyTrainer, score_clips
 
         recordings = _heard(music, work / "heard") if music else []
-        clips = [KeyClip.load(path) for path in training]
+        clips, others = ([KeyClip.load(path) for path in kept] for kept in (training, validation))
         with training_bar(plan.steps) as tell:
             network = KeyTrainer(plan, clips, recordings).run(tell)
-        score = score_clips(network, [KeyClip.load(path) for path in validation])
+        score = score_clips(network, others)
         write(network, weights)
         console.print(
             f"{weights}: {plan.steps} steps on {len(training)} clips; "
-            f"weighted score of {len(validation)} others {score:.3f}"
+            f"weighted score of {len(others)} others {score:.3f}"
         )
 
     train("key", parts, config, work, jobs, threads, fit)

@@ -1,0 +1,27 @@
+"""Reading what a run keeps on disk between its parts: a damaged file is told by its name."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from pipelines.training.plan import PlanError
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[BinaryIO]:
+    """Read arrays that were kept; numpy leaves a damaged file open that it has opened itself.
+
+    Raises:
+        PlanError: They are damaged.
+        OSError: There is no such file, or it may not be read.
+    """
+    try:
+        with path.open("rb") as file:
+            yield file
+    except (FileNotFoundError, PermissionError):
+        raise
+    except Exception as error:  # numpy and zipfile raise a dozen kinds, OSError too
+        raise PlanError(
+            f"{path} is damaged; remove it, and a run of all parts makes it anew"
+        ) from error
