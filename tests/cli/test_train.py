@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 import yaml
 from safetensors.torch import load_file
 from torch import Tensor
@@ -335,6 +336,11 @@ def test_an_evidence_network_is_trained_on_folders_of_music_and_written(tmp_path
     assert "2 tracks read; 1 files are no music" in told
     assert "1 steps on 1 tracks; of 4 damaged passages of 1 others" in told
     EvidenceNetwork().load_state_dict(load_file(target))
+    assert "They have no card: afa reads " in told
+    place = Path(told.partition("afa reads ")[2].partition(" alone.")[0])
+    assert load_file(place).keys() == load_file(target).keys()
+    served = EvidenceNetwork.shipped().state_dict()
+    assert all(torch.equal(served[name], rows) for name, rows in load_file(place).items())
 
 
 @pytest.mark.parametrize("seed", [24, 25])

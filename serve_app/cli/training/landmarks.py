@@ -41,6 +41,8 @@ def landmarks(
     os.environ.setdefault("OMP_NUM_THREADS", str(threads))
     import torch
 
+    from models.checkpoints.stored import SHIPPED_FOLDER
+    from models.fingerprint.evidence import WEIGHTS
     from pipelines.fingerprint.make import Fingerprinter
     from pipelines.training.cycle import write
     from pipelines.training.landmarks.draw import Passages
@@ -70,4 +72,8 @@ def landmarks(
             f"{weights}: {plan.fit.steps} steps on {len(learnt)} tracks; of {score.n_passages} "
             f"damaged passages of {len(others)} others, {score.known:.0%} have a support over "
             f"{KNOWN:g}, the median {score.median:.1f}"
+        )
+        console.print(
+            f"They have no card: afa reads {SHIPPED_FOLDER / WEIGHTS} alone. Keep that file, put "
+            "these weights in its place and start afa anew; no index has to be made again."
         )
