@@ -109,6 +109,11 @@ class LocalFiles:
         return self.data_dir / "up.lock"
 
     @property
+    def scan_lock_path(self) -> Path:
+        """Held by whoever scans into the library; names the process."""
+        return self.data_dir / "scan.lock"
+
+    @property
     def log_path(self) -> Path:
         """What the service prints."""
         return self.data_dir / "afa.log"

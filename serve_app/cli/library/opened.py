@@ -1,6 +1,7 @@
 """The library of this installation, for the commands that work on it without the service."""
 
 import logging
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +13,7 @@ from serve_app.composition.files import LocalFiles
 from serve_app.domain.errors import ServiceUnavailableError
 from serve_app.library.library import Library
 from serve_app.library.place import LibraryPlace
+from serve_app.local.locks import take_lock
 
 logger = logging.getLogger(__name__)
 
@@ -39,6 +41,31 @@ def existing(settings: Settings, files: LocalFiles) -> Library:
         folder = _folder(settings, files)
         fail(f"there is no library in {folder}; `afa scan FOLDER` makes one of your music")
     return library
+
+
+class ScanningError(RuntimeError):
+    """Another scan of this library is at work."""
+
+
+@contextmanager
+def only_scan(files: LocalFiles) -> Iterator[None]:
+    """See that no other scan is at work here while the block is: it would hear the same files.
+
+    Raises:
+        ScanningError: Another is.
+        OSError: The data folder cannot be written.
+    """
+    with files.scan_lock_path.open("a+", encoding="utf-8") as file:
+        file.seek(0)
+        if not take_lock(file):  # ends with its process, however that ends
+            raise ScanningError(
+                f"another scan of this library is at work (process {file.read() or 'unknown'}); "
+                "wait for its end, or end it: what it has done is kept"
+            )
+        file.truncate()
+        file.write(str(os.getpid()))
+        file.flush()
+        yield
 
 
 @contextmanager

@@ -6,7 +6,7 @@ import signal
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Collection, Coroutine, Sequence
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -30,7 +30,7 @@ from serve_app.cli.environment import (
     tell_of,
     told,
 )
-from serve_app.cli.library.opened import maintained, opened
+from serve_app.cli.library.opened import ScanningError, maintained, only_scan, opened
 from serve_app.cli.library.workers import WorkersEngine
 from serve_app.cli.output.progress import shown
 from serve_app.cli.service import running_session
@@ -137,15 +137,19 @@ def scan(
                 workers.close()
 
     async def run() -> ScanReport:
-        async with engine() as engine_of_run:
-            found = listed(places)
-            report = await session.look(engine_of_run, found)
-            while watch:
-                await asyncio.sleep(every_s)
-                before, found = found, listed(places)
-                unfinished = being_written(found, before, every_s)
-                report = await session.look(engine_of_run, found, unfinished, is_quiet=True)
-        return report
+        with ExitStack() as first:
+            first.enter_context(only_scan(files))
+            async with engine() as engine_of_run:
+                found = listed(places)
+                report = await session.look(engine_of_run, found)
+                first.close()  # between looks of one that watches, others may scan
+                while watch:
+                    await asyncio.sleep(every_s)
+                    with suppress(ScanningError), only_scan(files):
+                        before, found = found, listed(places)
+                        unfinished = being_written(found, before, every_s)
+                        report = await session.look(engine_of_run, found, unfinished, is_quiet=True)
+            return report
 
     with told(
         CardError,
@@ -153,6 +157,7 @@ def scan(
         DecoderUnavailableError,
         MachineError,
         NotRunningError,
+        ScanningError,
         ServiceUnavailableError,
         OSError,
         FingerprintIndexError,

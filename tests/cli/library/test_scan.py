@@ -8,15 +8,18 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from subprocess import run
 
 import mutagen
 import pytest
 from typer.testing import CliRunner
 
-from serve_app.cli.library.opened import maintained
+from serve_app.cli.library.opened import maintained, only_scan
 from serve_app.cli.main import app
+from serve_app.composition.files import LocalFiles
 from serve_app.library.dataset import SMALL_FRAGMENTS
 from serve_app.library.library import Library
 from serve_app.library.query import TrackQuery
@@ -243,6 +246,60 @@ def test_watching_follows_what_comes_and_goes(
     assert lines[:3] == ["1 added", "1 unchanged, 1 added", "1 unchanged, 1 added, 1 missing"]
     gone = [track for track in tracks(data_dir) if track.files[0].missing_since]
     assert [track.identity.title for track in gone] == ["At 100"]
+
+
+def test_a_second_scan_of_the_library_is_refused_while_one_is_at_work(
+    data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    song(tmp_path / "music", 100)
+    command = ["scan", str(tmp_path / "music")]
+    other = [sys.executable, "-c", SCAN, *command]
+
+    class Slow(Simulated):
+        async def hear(self, path: Path) -> Hearing:
+            told.append(await asyncio.to_thread(run, other, capture_output=True, text=True))
+            return await super().hear(path)
+
+    told: list[subprocess.CompletedProcess[str]] = []
+    monkeypatch.setattr("serve_app.cli.library.scan.WorkersEngine", Slow)
+    done = runner.invoke(app, command)
+    assert (done.exit_code, "1 added" in done.stdout) == (0, True), done.output
+    (second,) = told
+    assert second.returncode == 1
+    assert f"another scan of this library is at work (process {os.getpid()});" in " ".join(
+        second.stderr.split()
+    )
+    # What it noted stays, and keeps nobody out.
+    assert "1 unchanged" in runner.invoke(app, command).stdout
+
+
+def test_whoever_watches_lets_others_scan_between_looks_and_waits_for_them(
+    data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    song(tmp_path / "music", 100)
+    files, pauses, real_sleep = LocalFiles(data_dir), iter(range(3)), asyncio.sleep
+    with ExitStack() as others:
+
+        async def pause(seconds: float, *rest: object) -> None:
+            if seconds != 7:
+                await real_sleep(seconds, *rest)
+                return
+            match next(pauses):
+                case 0:
+                    others.enter_context(only_scan(files))
+                    os.utime(song(tmp_path / "music", 120), (0, 0))
+                case 1:
+                    assert len(tracks(data_dir)) == 1
+                    others.close()
+                case _:
+                    raise KeyboardInterrupt
+
+        monkeypatch.setattr("serve_app.cli.library.scan.WorkersEngine", Simulated)
+        monkeypatch.setattr(asyncio, "sleep", pause)
+        done = runner.invoke(app, ["scan", str(tmp_path / "music"), "--watch", "--every", "7"])
+    assert done.exit_code == 130
+    assert done.stderr == ""
+    assert len(tracks(data_dir)) == 2
 
 
 def test_a_scan_without_a_service_keeps_the_library_small(
