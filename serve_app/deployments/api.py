@@ -28,10 +28,11 @@ from serve_app.deployments.handles import (
     RayTexts,
     probe,
     probe_audit,
+    probe_journal,
 )
 from serve_app.deployments.telemetry import tell_operators
 from serve_app.domain.errors import ServiceUnavailableError
-from serve_app.services.readiness import AUDIT
+from serve_app.services.readiness import AUDIT, JOURNAL
 
 
 def most_replicas() -> int:
@@ -94,7 +95,8 @@ class Api:
                 models=default_models,
                 watch=ChoiceWatch(stores.ledger_url, default_models),
                 probes={name: partial(probe, handle) for name, handle in handles.items()}
-                | {AUDIT: partial(probe_audit, handles["keeper"])},
+                | {AUDIT: partial(probe_audit, handles["keeper"])}
+                | {JOURNAL: partial(probe_journal, handles["keeper"])},
             ),
         )
 

@@ -13,7 +13,7 @@ from serve_app.ledger.jobs.types import Source, source_to_json
 from serve_app.services.audio.refusal import Refusal
 from serve_app.services.embedding import Embedded
 from serve_app.services.identify.identified import Identified
-from serve_app.services.readiness import AuditMismatchError
+from serve_app.services.readiness import AuditMismatchError, JournalStoppedError
 
 QUICK_LIMIT_S = 60.0
 IDENTIFY_LIMIT_S = 30.0
@@ -119,3 +119,9 @@ async def probe_audit(keeper: DeploymentHandle[Any]) -> None:
     """Return when the Keeper answers, and its last audit of the ledger was clean."""
     if not await keeper.audited.remote():
         raise AuditMismatchError
+
+
+async def probe_journal(keeper: DeploymentHandle[Any]) -> None:
+    """Return when the Keeper answers, and ledger and archive have what the other has."""
+    if not await keeper.archives.remote():
+        raise JournalStoppedError

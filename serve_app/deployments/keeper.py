@@ -17,7 +17,7 @@ from serve_app.composition.options import (
 from serve_app.composition.stores import Stores, open_stores
 from serve_app.deployments.telemetry import tell_operators
 from serve_app.domain.telemetry.metrics import AUDIT_MISMATCHES, AUDITED_AT
-from serve_app.ledger.archive.export import Exporter
+from serve_app.ledger.archive.export import Exporter, LostEntriesError, OtherArchiveError
 from serve_app.ledger.archive.segments import Archive
 from serve_app.ledger.clock import confirm_clock
 from serve_app.ledger.ended_holds import forget_ended
@@ -61,7 +61,8 @@ class Keeper:
         assets = AssetsService(opened.assets, opened.objects)
         self._journal = Journal(opened.ledger_store)
         self._mismatch, self._n_mismatches, self._audited_at = "", 0, 0.0
-        exporter = Exporter(opened.ledger_store, Archive(options.journal_store))
+        self._exporter = Exporter(opened.ledger_store, Archive(options.journal_store))
+        self._is_stopped = False
         kept = library.open()
         completion = completing(kept, tracks, opened)
         self._upkeep = Upkeep(
@@ -74,7 +75,7 @@ class Keeper:
                 Chore("payments", payments.run_once, SWEEP_S),
                 Chore("expired assets", assets.delete_expired, SWEEP_S),
                 Chore("orphaned objects", assets.delete_orphans, ORPHANS_S),
-                Chore("journal", exporter.export, EXPORT_S),
+                Chore("journal", self._export, EXPORT_S),
                 Chore("audit", self._audit, AUDIT_S),
                 Chore("metrics", partial(self._measure, opened), SURVEY_S),
                 Chore("library", partial(asyncio.to_thread, kept.maintain), LIBRARY_S),
@@ -89,6 +90,14 @@ class Keeper:
         self._mismatch = "; ".join(f"{m.account}: {m.rule}" for m in report.mismatches)
         if self._mismatch:
             raise RuntimeError(f"the ledger's audit found {self._mismatch}")
+
+    async def _export(self) -> None:
+        try:
+            await self._exporter.export()
+        except (LostEntriesError, OtherArchiveError):
+            self._is_stopped = True
+            raise
+        self._is_stopped = False
 
     async def _measure(self, opened: Stores) -> None:
         if self._audited_at:  # told again, since Ray forgets what is not
@@ -109,3 +118,7 @@ class Keeper:
     async def audited(self) -> bool:
         """Tell whether the ledger's last audit was clean; the log says what was not."""
         return not self._mismatch
+
+    async def archives(self) -> bool:
+        """Tell whether nobody has to act for the journal to be archived; the log says what."""
+        return not self._is_stopped

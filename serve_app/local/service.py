@@ -36,7 +36,7 @@ from serve_app.local.processes import birth, descendants
 from serve_app.local.supervision import SupervisedRedis
 from serve_app.providers.catalog.build import build_catalog
 from serve_app.providers.catalog.search import Catalog
-from serve_app.services.readiness import AUDIT, AuditMismatchError
+from serve_app.services.readiness import AUDIT, JOURNAL, AuditMismatchError, JournalStoppedError
 from serve_app.store.accounts import Accounts
 from serve_app.store.client import connect
 
@@ -54,6 +54,15 @@ BROKEN_RULE = (
     "the ledger's audit found a broken rule: `afa credits audit` names it, and AfaAuditMismatch in "
     "docs/operating/alerts.md says what to do"
 )
+NOT_ARCHIVED = (
+    "the journal is not archived until somebody acts, as by `afa ledger reconcile`: "
+    "AfaJournalNotArchived in docs/operating/alerts.md says what to do"
+)
+LEFT_TO_OPERATORS = {
+    (AUDIT, AuditMismatchError.__name__): BROKEN_RULE,
+    (JOURNAL, JournalStoppedError.__name__): NOT_ARCHIVED,
+}
+"""What is said of parts that a start does not wait for."""
 
 
 class RayEndedError(RuntimeError):
@@ -286,13 +295,12 @@ class LocalService:
             try:
                 state = httpx.get(f"{self.url}/readyz", timeout=5, trust_env=False).text
                 answer = json.loads(state)
-                away = set(answer["degraded"])
+                away = {(part, answer["checks"][part]) for part in answer["degraded"]}
             except (httpx.HTTPError, ValueError, KeyError) as error:
-                away, state = {type(error).__name__}, repr(error)
-            if not away:
-                return
-            if away == {AUDIT} and answer["checks"][AUDIT] == AuditMismatchError.__name__:
-                say(BROKEN_RULE)
+                away, state = {("", type(error).__name__)}, repr(error)
+            if away <= LEFT_TO_OPERATORS.keys():
+                for one in sorted(away):
+                    say(LEFT_TO_OPERATORS[one])
                 return
             if time.monotonic() > deadline:
                 raise NotStartedError(f"not ready after {READY_LIMIT_S:.0f} s: {state}")

@@ -6,12 +6,16 @@ from collections.abc import Awaitable, Callable, Mapping
 
 PROBE_TIMEOUT_S = 2.0
 CACHE_S = 1.0
-AUDIT = "audit"
-"""The part that is away after an audit of the ledger that was not clean: no start waits for it."""
+AUDIT, JOURNAL = "audit", "journal"
+"""Parts that are away until somebody has acted, while requests go on: no start waits for them."""
 
 
 class AuditMismatchError(RuntimeError):
     """The ledger's last audit was not clean."""
+
+
+class JournalStoppedError(RuntimeError):
+    """The journal is not archived: the ledger lacks entries that were, or the archive does."""
 
 
 class Readiness:

@@ -36,9 +36,9 @@ def started(states: list[list[str]], tmp_path: Path) -> Iterator[LocalService]:
             self.send_response(200)
             self.end_headers()
             degraded = states.pop(0) if len(states) > 1 else states[0]
-            checks = dict.fromkeys(degraded, "no answer")
-            if degraded == ["audit"]:
-                checks["audit"] = "AuditMismatchError"
+            names = {"audit": "AuditMismatchError", "journal": "JournalStoppedError"}
+            is_for_operators = set(degraded) <= names.keys()
+            checks = {part: names[part] if is_for_operators else "no answer" for part in degraded}
             self.wfile.write(json.dumps({"degraded": degraded, "checks": checks}).encode())
 
         def log_message(self, *_: object) -> None:
@@ -54,7 +54,7 @@ def started(states: list[list[str]], tmp_path: Path) -> Iterator[LocalService]:
     server.server_close()
 
 
-def test_a_start_waits_for_every_part_but_not_for_an_audit(
+def test_a_start_waits_for_every_part_but_not_for_what_somebody_has_to_do(
     started: LocalService, states: list[list[str]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     states[:] = [["ledger", "audit"], ["mood"], []]
@@ -66,6 +66,11 @@ def test_a_start_waits_for_every_part_but_not_for_an_audit(
     told = capsys.readouterr().out
     assert "the ledger's audit found a broken rule" in told
     assert "`afa credits audit`" in told
+    states[:] = [["journal", "keeper"], ["audit", "journal"]]
+    started._wait_ready()
+    told = capsys.readouterr().out
+    assert "the ledger's audit found a broken rule" in told
+    assert "`afa ledger reconcile`" in told
 
 
 def test_a_start_ends_where_a_part_stays_away(

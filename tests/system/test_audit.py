@@ -1,4 +1,4 @@
-"""An account that fails the audit does not keep the service from starting."""
+"""What somebody has to do about the ledger does not keep the service from starting."""
 
 import asyncio
 from pathlib import Path
@@ -8,6 +8,8 @@ import pytest
 
 from configs.tables import load_table
 from serve_app.domain.tiers import Tiers
+from serve_app.ledger.archive.export import Exporter
+from serve_app.ledger.archive.segments import Archive
 from serve_app.ledger.journal import Journal
 from serve_app.ledger.ledger import Ledger
 from serve_app.local import embedded_redis
@@ -29,6 +31,30 @@ async def forget_a_payment(data_dir: Path) -> None:
     assert not (await Journal(store).audit("bob")).is_clean
     await store.close()
     server.stop()
+
+
+async def lose_what_is_archived(data_dir: Path) -> None:
+    server = embedded_redis.start(data_dir)
+    store = connect(server.url, timeout_s=10)
+    await store.claim_shards()
+    await Ledger(store, Tiers(load_table("tiers"))).topup("bob", "pay:1", 100)
+    archive = Archive((data_dir / "journal").as_uri())
+    assert await Exporter(store, archive).export() == 1
+    await store.command("FLUSHALL")
+    await store.claim_shards()
+    await store.close()
+    server.stop()
+
+
+def test_a_cut_ledger_is_told_and_the_service_starts(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    data_dir = tmp_path_factory.mktemp("afa")
+    asyncio.run(lose_what_is_archived(data_dir))
+    with running_service(data_dir) as service:
+        state = httpx.get(f"{service.url}/readyz", timeout=60).json()
+        assert state["checks"]["journal"] == "JournalStoppedError"
+        assert state["degraded"] == ["journal"]
 
 
 def test_a_broken_rule_is_told_and_the_service_starts(

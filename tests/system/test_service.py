@@ -377,7 +377,17 @@ def test_the_readiness_names_every_part(service: Service) -> None:
     while set(checks.values()) != {"ok"}:  # a part that is busy may not answer in time
         assert time.monotonic() < deadline, checks
         checks = httpx.get(f"{service.url}/readyz", timeout=60).json()["checks"]
-    parts = {"ledger", "objects", "worker", "keeper", "audit", "spectral", "mood", "embedding"}
+    parts = {
+        "ledger",
+        "objects",
+        "worker",
+        "keeper",
+        "audit",
+        "journal",
+        "spectral",
+        "mood",
+        "embedding",
+    }
     assert set(checks) >= parts
 
 
