@@ -3,6 +3,7 @@
 Neither is part of the repository.
 """
 
+import argparse
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -53,6 +54,14 @@ class Setting:
     peers_python: Path | None = field(default_factory=lambda: _named("AFA_PEERS_PYTHON"))
     cache: Path = Path.home() / ".cache" / "afa" / "peers"
     skip: tuple[str, ...] = ()
+
+
+def ask_for_nothing(module: str, described: str) -> None:
+    """Refuse arguments of a module that takes none, and answer ``--help``, before it fetches."""
+    how = argparse.RawDescriptionHelpFormatter
+    argparse.ArgumentParser(
+        prog=f"python -m {module}", description=described, formatter_class=how, allow_abbrev=False
+    ).parse_args()
 
 
 def _named(variable: str) -> Path | None:

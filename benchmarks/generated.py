@@ -16,7 +16,7 @@ from typing import Any
 
 import soundfile
 
-from benchmarks.evaluation_set import Setting
+from benchmarks.evaluation_set import Setting, ask_for_nothing
 from pipelines.audio.decode import DecodeLimits, decode
 from pipelines.audio.waveform import SAMPLE_RATE
 
@@ -63,4 +63,5 @@ def annotate(listing: str) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
+    ask_for_nothing("benchmarks.generated", __doc__ or "")
     build(Setting().generated)

@@ -15,7 +15,7 @@ import numpy as np
 import soundfile
 from numpy.typing import NDArray
 
-from benchmarks.evaluation_set import Setting
+from benchmarks.evaluation_set import Setting, ask_for_nothing
 from pipelines.training.assets import fetch_packages
 
 if TYPE_CHECKING:
@@ -116,4 +116,5 @@ def _shift(samples: NDArray[np.float32], rate: int, times_s: NDArray[np.float64]
 
 
 if __name__ == "__main__":
+    ask_for_nothing("benchmarks.accuracy.charts", __doc__ or "")
     build(Setting().charts)

@@ -16,7 +16,7 @@ import numpy as np
 import soundfile
 from numpy.typing import NDArray
 
-from benchmarks.evaluation_set import Setting
+from benchmarks.evaluation_set import Setting, ask_for_nothing
 from models.rhythm.network import SAMPLE_RATE
 from pipelines.training.assets import fetch_packages
 from pipelines.training.clips import TRIES
@@ -240,4 +240,5 @@ def cut(
 
 
 if __name__ == "__main__":
+    ask_for_nothing("benchmarks.accuracy.metres", __doc__ or "")
     build(Setting().metres)

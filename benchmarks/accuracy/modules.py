@@ -10,7 +10,7 @@ from typing import Any
 
 import soundfile
 
-from benchmarks.evaluation_set import Setting
+from benchmarks.evaluation_set import Setting, ask_for_nothing
 from models.rhythm.network import SAMPLE_RATE
 from pipelines.training.assets import fetch_packages
 from pipelines.training.modules import Grid, usable_modules
@@ -67,4 +67,5 @@ def _annotation(grid: Grid, start_s: float, duration_s: float) -> dict[str, Any]
 
 
 if __name__ == "__main__":
+    ask_for_nothing("benchmarks.accuracy.modules", __doc__ or "")
     build(Setting().modules)

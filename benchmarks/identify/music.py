@@ -17,6 +17,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.evaluation_set import ask_for_nothing
+
 KNOWN = (
     "amoebax-data",
     "colobot-common-sounds",
@@ -183,4 +185,5 @@ def fetch() -> None:
 
 
 if __name__ == "__main__":
+    ask_for_nothing("benchmarks.identify.music", __doc__ or "")
     fetch()
