@@ -3,20 +3,17 @@
 ``<model_dir>/<model id>/model.safetensors`` holds the tensors under their original names,
 ``manifest.json`` what they were made from; JSON files of the source stand beside them. Weights that
 are part of afa are read where they are installed. Invariant: a folder is complete or absent, and no
-tensor is handed out whose digest is not the expected one.
+tensor is handed out whose digest is not the expected one. Only what reads tensors loads torch: a
+check of what is there does not.
 """
 
 import hashlib
 import json
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
-from torch import Tensor
+from safetensors import SafetensorError, safe_open
 
 from models.checkpoints.cards import SHIPPED, CardFile, ModelCard
 from models.checkpoints.sources import (
@@ -28,9 +25,21 @@ from models.checkpoints.sources import (
     scratch_folder,
 )
 from models.checkpoints.stored import WEIGHTS, weights_path
-from models.checkpoints.weight_files import ConversionError, read_tensors, write_tensors
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 MANIFEST = "manifest.json"
+
+TORCH_NAMES = {
+    **{f"F{bits}": f"torch.float{bits}" for bits in (16, 32, 64)},
+    **{f"I{bits}": f"torch.int{bits}" for bits in (8, 16, 32, 64)},
+    **{f"U{bits}": f"torch.uint{bits}" for bits in (8, 16, 32, 64)},
+    "BF16": "torch.bfloat16",
+    "BOOL": "torch.bool",
+}
+"""What torch calls the types of safetensors; digests have its names."""
+_BLOCK_BYTES = 1 << 20
 
 
 class CheckpointError(Exception):
@@ -94,7 +103,7 @@ def pull(
             fetched = Path(scratch) / "fetched"
             fetched.mkdir()
             _convert(card, fetched, made, mirror, progress)
-        _check(card, made)
+        _check_folder(card, made)
         before, now = _noted_digest(model_dir / card.model_id), _noted_digest(made)
         _replace(made, model_dir / card.model_id)
     progress(f"{card.model_id}: verified")
@@ -115,18 +124,19 @@ def verify(card: ModelCard, model_dir: Path) -> None:
     for part in card.parts:
         verify(part, model_dir)
     if card.format != "none":
-        load_tensors(card, model_dir)
+        _check(card, model_dir)
 
 
-def load_tensors(card: ModelCard, model_dir: Path) -> dict[str, Tensor]:
+def load_tensors(card: ModelCard, model_dir: Path) -> "dict[str, Tensor]":
     """Load a checkpoint's tensors to the CPU, under their original names, verified.
 
     Raises:
         CheckpointError: It is absent or not what the card says.
     """
-    if card.source == SHIPPED:
-        return _check_shipped(card)
-    return _check(card, model_dir / card.model_id)
+    from safetensors.torch import load_file
+
+    _check(card, model_dir)
+    return load_file(weights_path(card, model_dir))
 
 
 def stored_digest(card: ModelCard, model_dir: Path) -> str:
@@ -157,13 +167,26 @@ def load_json(card: ModelCard, model_dir: Path, name: str = "config.json") -> di
     return parsed
 
 
-def tensor_digest(tensors: Mapping[str, Tensor]) -> str:
-    """Hash names, dtypes, shapes and values: SHA-256 in hex, whatever the file format."""
+def weights_digest(path: Path) -> str:
+    """Hash a file's tensors, SHA-256 in hex: names, dtypes, shapes and values, in order of name.
+
+    Raises:
+        SafetensorError: It is damaged.
+        OSError: It cannot be read.
+    """
+    with safe_open(path, framework="numpy"):
+        pass  # what its head says fits the file
     digest = hashlib.sha256()
-    for name in sorted(tensors):
-        tensor = tensors[name].detach().cpu().contiguous()
-        digest.update(f"{name}\0{tensor.dtype}\0{tuple(tensor.shape)}\0".encode())
-        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    with path.open("rb") as file:
+        n_bytes = int.from_bytes(file.read(8), "little")
+        head = json.loads(file.read(n_bytes))
+        head.pop("__metadata__", None)
+        for name, one in sorted(head.items()):
+            kind, (first, last) = TORCH_NAMES.get(one["dtype"], one["dtype"]), one["data_offsets"]
+            digest.update(f"{name}\0{kind}\0{tuple(one['shape'])}\0".encode())
+            file.seek(8 + n_bytes + first)
+            for begin in range(first, last, _BLOCK_BYTES):
+                digest.update(file.read(min(_BLOCK_BYTES, last - begin)))
     return digest.hexdigest()
 
 
@@ -182,6 +205,8 @@ def _copy_converted(card: ModelCard, mirror: Path | None, made: Path) -> bool:
 def _convert(
     card: ModelCard, fetched: Path, made: Path, mirror: Path | None, progress: Progress
 ) -> None:
+    from models.checkpoints.weight_files import ConversionError, read_tensors, write_tensors
+
     try:
         paths = fetch(card, fetched, mirror, progress)
         weights = []
@@ -202,7 +227,7 @@ def _convert(
         remedy = "Put it there, or correct source and files of the card." if is_folder else ""
         raise CheckpointError(card.model_id, card.source, str(error), remedy) from error
     write_tensors(tensors, made / WEIGHTS)
-    _write_manifest(card, made, tensor_digest(tensors))
+    _write_manifest(card, made, weights_digest(made / WEIGHTS))
 
 
 def _write_manifest(card: ModelCard, made: Path, digest: str) -> None:
@@ -219,23 +244,29 @@ def _noted_digest(folder: Path) -> str:
         return ""
 
 
-def _check(card: ModelCard, folder: Path) -> dict[str, Tensor]:
+def _check(card: ModelCard, model_dir: Path) -> None:
+    if card.source == SHIPPED:
+        _check_shipped(card)
+    else:
+        _check_folder(card, model_dir / card.model_id)
+
+
+def _check_folder(card: ModelCard, folder: Path) -> None:
     if not (folder / WEIGHTS).is_file():
         raise CheckpointError(card.model_id, card.source, f"not in {folder.parent}")
     try:
         manifest = json.loads((folder / MANIFEST).read_text())
-        tensors = load_file(folder / WEIGHTS)
+        found = weights_digest(folder / WEIGHTS)
     except (OSError, ValueError, SafetensorError) as error:
         raise CheckpointError(card.model_id, card.source, f"damaged: {error}") from error
     expected = card.tensors_sha256 or manifest["tensors_sha256"]
     if manifest["files"] != {file.path: file.sha256 or file.git_sha1 for file in card.files}:
         raise CheckpointError(card.model_id, card.source, "made from other files than the card's")
-    if (found := tensor_digest(tensors)) != expected:
+    if found != expected:
         reason = f"the tensors are not the card's: their digest is {found}, not {expected}"
         remedy = _remedy_of_others(card, found, is_as_made=found == manifest["tensors_sha256"])
         raise CheckpointError(card.model_id, card.source, reason, remedy)
     _check_json(card, folder)
-    return tensors
 
 
 def _remedy_of_others(card: ModelCard, found: str, *, is_as_made: bool) -> str:
@@ -247,13 +278,12 @@ def _remedy_of_others(card: ModelCard, found: str, *, is_as_made: bool) -> str:
     return f"Either they are damaged: `afa models pull {card.model_id}` fetches them. Or {names}."
 
 
-def _check_shipped(card: ModelCard) -> dict[str, Tensor]:
+def _check_shipped(card: ModelCard) -> None:
     path = weights_path(card, Path())
     if not path.is_file():
         raise CheckpointError(card.model_id, card.source, f"{path} is missing")
     if not is_the_cards(card.files[0], path):
         raise CheckpointError(card.model_id, card.source, f"{path} is not the card's")
-    return load_file(path)
 
 
 def _check_json(card: ModelCard, folder: Path) -> None:

@@ -63,8 +63,8 @@ class ModelCard:
         format: What the weight files are; all but safetensors are converted when pulled.
         files: What is taken from the source.
         tensors_sha256: Digest of the converted tensors (see
-            `models.checkpoints.cache.tensor_digest`), or "" where nobody could compute it yet; then
-            the digest noted at pull counts.
+            `models.checkpoints.cache.weights_digest`), or "" where nobody could compute it yet:
+            the digest noted at pull counts then.
         licence: SPDX id of the weights' licence, and its class; ``commercial_use`` says whether a
             paid service may use them.
         attribution: Whom to name.

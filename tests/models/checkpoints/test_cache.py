@@ -1,8 +1,11 @@
+import hashlib
 import json
 import os
 import pickle
 import stat
-from collections.abc import Callable
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from torch import Tensor
 
 from models.checkpoints import cache, stored
 from models.checkpoints.cache import (
@@ -17,8 +21,8 @@ from models.checkpoints.cache import (
     load_json,
     load_tensors,
     pull,
-    tensor_digest,
     verify,
+    weights_digest,
 )
 from models.checkpoints.cards import CardFile, ModelCard
 from models.checkpoints.sources import file_sha256
@@ -268,16 +272,49 @@ def test_code_in_a_pickle_never_runs(make_card: MakeCard, tmp_path: Path) -> Non
     assert not (tmp_path / "hit").exists()
 
 
-def test_the_digest_sees_names_types_shapes_and_values() -> None:
-    base = tensor_digest({"a": torch.zeros(4)})
-    assert base == tensor_digest({"a": torch.zeros(4)})
-    others = [
-        {"b": torch.zeros(4)},
-        {"a": torch.zeros(4, dtype=torch.int32)},
-        {"a": torch.zeros(2, 2)},
-        {"a": torch.tensor([0.0, 0, 0, 1e-30])},
+def tensor_digest(tensors: Mapping[str, Tensor]) -> str:
+    """As cards have it, whatever the file."""
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        tensor = tensors[name].contiguous()
+        digest.update(f"{name}\0{tensor.dtype}\0{tuple(tensor.shape)}\0".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def test_the_digest_sees_names_types_shapes_and_values(tmp_path: Path) -> None:
+    kinds = (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.bool)
+    kinds += (torch.int8, torch.int16, torch.int32, torch.int64)
+    kinds += (torch.uint8, torch.uint16, torch.uint32, torch.uint64)
+    some = [
+        *({"a": torch.zeros(4)}, {"b": torch.zeros(4)}, {"a": torch.zeros(2, 2)}),
+        *({"a": torch.tensor([0.0, 0, 0, 1e-30])}, {"a": torch.tensor(1.0)}, {}),
+        *({"a": torch.zeros(0, 3)}, {"a": torch.arange(10**6), "é": torch.ones(3)}),
+        {str(kind): torch.arange(7).to(kind) for kind in kinds},
     ]
-    assert len({base, *map(tensor_digest, others)}) == 5
+    found = []
+    for number, tensors in enumerate(some):
+        save_file(tensors, tmp_path / str(number), {"of": "anything"})
+        found.append(weights_digest(tmp_path / str(number)))
+    assert found == list(map(tensor_digest, some))
+    assert len(set(found)) == len(some)
+
+
+def test_what_is_there_is_verified_without_torch(make_card: MakeCard, tmp_path: Path) -> None:
+    card = make_card("plain.pt", tensors_sha256=tensor_digest(TENSORS))
+    pull(card, tmp_path / "cache")
+    (tmp_path / "card").write_bytes(pickle.dumps(card))
+    code = f"""
+import pathlib, pickle, sys
+from models.checkpoints.cache import pull, verify
+folder = pathlib.Path({str(tmp_path)!r})
+card = pickle.loads((folder / "card").read_bytes())
+verify(card, folder / "cache")
+pull(card, folder / "cache", None, print)
+assert "torch" not in sys.modules
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.strip()) == (0, "thing: here already, verified"), done
 
 
 def test_a_builtin_needs_no_pull(cards: dict[str, ModelCard], tmp_path: Path) -> None:
