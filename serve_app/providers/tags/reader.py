@@ -55,6 +55,8 @@ _OTHER_NAMES = {
 _FAULTS = (TinyTagException, struct.error, OSError, ValueError, LookupError, ArithmeticError)
 """What a parser raises that meets what it did not expect."""
 _SEPARATORS = re.compile(r"[\s_\-]+")
+_JOINERS = "\u200c\u200d" + "".join(map(chr, range(0xE0020, 0xE0080)))
+"""Unseen, but emoji, flags and the writing of Persian and of India's languages hang on them."""
 _GAIN = re.compile(r"\s*([+-]?\d{1,3}(?:\.\d{1,6})?)\s*(?:dB)?\s*", re.ASCII | re.IGNORECASE)
 
 
@@ -280,8 +282,13 @@ def _clean(text: str) -> str:
         with suppress(UnicodeError):
             text = text.encode("latin-1").decode("utf-8")
     shown = (" " if char.isspace() else char for char in text[: 4 * MAX_TEXT])
-    kept = "".join(char for char in shown if unicodedata.category(char)[0] != "C")
-    return " ".join(kept.replace("\ufffd", "").split())[:MAX_TEXT]
+    kept = "".join(char for char in shown if _is_text(char))
+    return " ".join(kept.replace("\ufffd", "").split())[:MAX_TEXT] if kept.strip(_JOINERS) else ""
+
+
+def _is_text(char: str) -> bool:
+    # What Unicode has no letter for yet may be an emoji that is newer than this Python.
+    return char in _JOINERS or unicodedata.category(char) not in {"Cc", "Cf", "Co", "Cs"}
 
 
 class _Bounded(RawIOBase):
