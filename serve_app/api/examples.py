@@ -386,7 +386,7 @@ EXAMPLES: dict[tuple[str, str], Any] = {
 }
 ERROR_MESSAGES = {
     400: ("bad_request", "ids: must be an array of 1 to 100 track ids"),
-    401: ("unauthorized", "this API key is not valid; it may have been revoked or mistyped"),
+    401: ("unauthorized", "this API key is not valid; it may be expired, revoked or mistyped"),
     402: ("insufficient_credits", "this needs 2 credits and 0 remain; buy a pack"),
     403: ("scope_required", "this API key lacks the scope 'compute'; use another key"),
     404: (

@@ -80,8 +80,8 @@ def list_command(
             info.key_id,
             "test" if info.is_test else "live",
             " ".join(sorted(info.scopes)),
-            f"{info.created_at:%Y-%m-%d %H:%M}",
-            f"{info.expires_at:%Y-%m-%d %H:%M}" if info.expires_at else "never",
+            f"{info.created_at:%Y-%m-%d %H:%MZ}",
+            f"{info.expires_at:%Y-%m-%d %H:%MZ}" if info.expires_at else "never",
             info.state,
         )
     console.print(table, soft_wrap=False)

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -116,6 +117,7 @@ def test_keys_are_rotated_and_revoked_by_their_ids(url: str) -> None:
     listed = afa("keys", "list", "bob").output
     assert listed.count("revoked") == 1
     assert listed.count("never") == 1
+    assert len(re.findall(r"\b\d{4}-\d\d-\d\d \d\d:\d\dZ", listed)) == 3  # in UTC
     refused = afa("keys", "rotate", rotated.output.split()[-1])
     assert (refused.exit_code, "is revoked or expired" in refused.stderr) == (1, True)
     for command in ("rotate", "revoke"):

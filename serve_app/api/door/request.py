@@ -214,7 +214,7 @@ async def authenticate(
         )
     if key is None:
         raise UnauthorizedError(f"{what_was_seen(request)}; {how_to_authenticate(request)}")
-    raise UnauthorizedError("this API key is not valid; it may have been revoked or mistyped")
+    raise UnauthorizedError("this API key is not valid; it may be expired, revoked or mistyped")
 
 
 async def authenticate_header(request: Request, services: ApiServices) -> Caller:
