@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from enum import StrEnum
 from importlib.metadata import version
 from pathlib import Path
+from secrets import token_hex
 from typing import Annotated
 
 import typer
@@ -53,13 +54,14 @@ def export(
 def replaced(file: Path) -> Iterator[Path]:
     """Give a path beside a file; what is written there takes the file's place, whole.
 
-    A pipe or a device is written itself, and a link leads to the file that is replaced.
+    Nobody else has that path, and it is short: another export may write the same file, and a
+    file's name be as long as names can be. A pipe or a device is written itself, and a link leads to the file that is replaced.
     """
     if file.exists() and (not file.is_file() or file.absolute().is_relative_to("/dev")):
         yield file
         return
     file = file.resolve()
-    staged = file.with_name(f".{file.name}.new")
+    staged = file.with_name(f".afa-{token_hex(8)}.new")
     try:
         yield staged
         staged.replace(file)
