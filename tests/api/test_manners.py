@@ -358,6 +358,23 @@ async def test_fields_that_nobody_reads_are_named(
             assert answer.headers.get("Idempotent-Replayed") == replayed
 
 
+@pytest.mark.parametrize(
+    "path", ["audio-features/upload", "library", "bpm", "assets/upload", "embed"]
+)
+async def test_parts_of_a_form_that_nobody_reads_are_named(
+    api: Application, demo_audio: bytes, path: str
+) -> None:
+    parts = {"title": "My song", "include_embedding": "true"}
+    headers = {"Idempotency-Key": path.replace("/", "-")}
+    for replayed in (None, "true"):
+        answer = await api.client().post(
+            f"/v1/{path}", files={"file": ("a.mp3", demo_audio)}, data=parts, headers=headers
+        )
+        assert answer.is_success, answer.text
+        assert answer.headers["X-Unknown-Fields"] == "title, include_embedding"
+        assert answer.headers.get("Idempotent-Replayed") == replayed
+
+
 async def test_what_is_missing_may_have_come_by_another_name(api: Application) -> None:
     answer = await api.client().get("/v1/audio-features?songs=A&artist=B")
     assert answer.json()["message"] == "song is missing; not known here: songs"

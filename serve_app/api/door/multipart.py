@@ -10,6 +10,7 @@ from starlette.datastructures import FormData, Headers, UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 
 from serve_app.api.door.audio_body import body_chunks
+from serve_app.api.door.unknown import tell_unread
 from serve_app.domain.errors import BadRequestError, PayloadTooLargeError
 
 FORM_ROOM = 64 * 1024
@@ -85,6 +86,7 @@ async def file_parts(
             form = await parser.parse()
     except (MultiPartException, KeyError, UnicodeDecodeError) as error:
         raise BadRequestError(_fault(request, error, most)) from error
+    tell_unread(request, (name for name in form if name != "file"))
     try:
         yield [(file.filename or "", _read(file)) for file in _files_of(form)]
     finally:

@@ -1,4 +1,4 @@
-"""What a route does not read of an address or a JSON body, which is told and never refused.
+"""What a route does not read of an address, a JSON body or a form, which is told and never refused.
 
 Programs send what other versions, or another service of the same shape, read.
 """
@@ -53,7 +53,12 @@ def tell_unknown(request: Request) -> None:
 
 def tell_unknown_fields(request: Request, model: type[BaseModel], sent: object) -> None:
     """Have the answer name what a JSON body has that its model does not, `seeds.wieght` within."""
-    if names := _told(dict.fromkeys(_unread(model, sent))):
+    tell_unread(request, _unread(model, sent))
+
+
+def tell_unread(request: Request, fields: Iterable[str]) -> None:
+    """Have the answer name fields of a body that nobody reads."""
+    if names := _told(dict.fromkeys(fields)):
         request.state.headers[FIELDS] = names
 
 
