@@ -1,6 +1,5 @@
 """`afa backup` and `afa restore`: a whole installation at one moment, and back."""
 
-import asyncio
 import os
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -12,7 +11,7 @@ from urllib.parse import unquote, urlsplit
 import typer
 
 from configs.settings import Settings
-from serve_app.cli.environment import console, fail, told
+from serve_app.cli.environment import console, fail, told, until_stopped
 from serve_app.cli.ledger import show_reconciled
 from serve_app.composition.files import NotRunningError, make_private
 from serve_app.domain.errors import AfaError
@@ -23,6 +22,9 @@ from serve_app.local.embedded_redis import LocalRedisError
 from serve_app.store.snapshot import SnapshotError
 
 T = TypeVar("T")
+
+GONE = "stopped; what it had written is gone"
+BEGUN = "stopped; take an empty data folder and an empty Redis to begin again"
 
 EXPECTED = (
     *(BackupError, SnapshotError, NotRunningError, LocalRedisError),
@@ -44,7 +46,7 @@ def backup(
     """
     started, url = time.monotonic(), url_of(place)
     with prepared(url, Settings().data_dir.absolute()):
-        done = run(lambda say: take_backup(Settings(), url, say), "backing up")
+        done = run(lambda say: take_backup(Settings(), url, say), "backing up", GONE)
     counts = ", ".join(f"{n} {name.replace('_', ' ')}" for name, n in done.counts)
     console.print(f"{counts}, {len(done.parts)} parts")
     if done.missing:
@@ -72,7 +74,7 @@ def restore(
     """
     started, url = time.monotonic(), url_of(place)
     if url == place or Path(place).is_dir():
-        done = run(lambda say: restore_backup(Settings(), url, say), "restoring")
+        done = run(lambda say: restore_backup(Settings(), url, say), "restoring", BEGUN)
     else:
         fail(f"there is no folder {place}")
     audit = done.audit
@@ -124,8 +126,8 @@ def prepared(url: str, data_dir: Path) -> Iterator[None]:
         raise
 
 
-def run(work: Callable[[Say], Awaitable[T]], what: str) -> T:
-    """Do it with its progress shown; expected errors are told and end the command."""
+def run(work: Callable[[Say], Awaitable[T]], what: str, stopped: str) -> T:
+    """Do it with its progress shown; expected errors, and who stops it, end the command."""
     os.umask(0o077)  # what is written holds secrets and customers' audio
     with (
         told(*EXPECTED),
@@ -135,4 +137,4 @@ def run(work: Callable[[Say], Awaitable[T]], what: str) -> T:
         async def go() -> T:
             return await work(lambda text: status.update(f"{what}: {text}"))
 
-        return asyncio.run(go())
+        return until_stopped(go(), stopped)

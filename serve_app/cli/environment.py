@@ -1,14 +1,16 @@
 """What the commands share: settings, cards, and how failures are told."""
 
+import asyncio
 import os
 import pwd
 import re
+import signal
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, NoReturn, TypeVar
 
 import typer
 from pydantic import ValidationError
@@ -20,6 +22,8 @@ from configs.settings import Settings
 from serve_app.composition.files import LocalFiles
 from serve_app.composition.profile import AppArgs, ProfileError, read_profile
 from serve_app.domain.errors import AfaError, ServiceUnavailableError
+
+T = TypeVar("T")
 
 WHOLE = 10_000
 """Columns of what is no terminal: a table in a pipe or a file is as wide as what stands in it."""
@@ -84,6 +88,31 @@ def told(*kinds: type[Exception]) -> Iterator[None]:
         yield
     except kinds as error:
         fail(reason(error))
+
+
+def until_stopped(work: Coroutine[Any, Any, T], stopped: str) -> T:
+    """Run work to its end; Ctrl-C, SIGTERM and a terminal that is closed end it in order.
+
+    Args:
+        work: What is cancelled then.
+        stopped: What is said then.
+    """
+
+    async def run() -> T:
+        task = asyncio.ensure_future(work)
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup has it
+                asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+        return await task
+
+    try:
+        return asyncio.run(run())
+    except KeyboardInterrupt:
+        console.print(stopped)
+        raise typer.Exit(130) from None
+    except asyncio.CancelledError:
+        console.print(stopped)
+        raise typer.Exit(-signal.SIGTERM) from None
 
 
 @contextmanager

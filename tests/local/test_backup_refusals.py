@@ -36,6 +36,8 @@ def spoil(place: Path, how: str) -> None:
             manifest.write_text(manifest.read_text().replace('"format": 2', '"format": 3'))
         case "damaged":
             manifest.write_text(manifest.read_text()[:-100])
+        case "misnamed":
+            manifest.write_text(manifest.read_text().replace("journal/", "journal,", 1))
         case "nested":
             manifest.write_text("[" * 200_000 + "]" * 200_000)
         case "without secrets":
@@ -68,6 +70,7 @@ async def test_a_pipe_is_not_waited_for(folder: Path, kept: Kept, name: str) -> 
         ("gone", "1 of .* parts are missing or were changed"),
         ("newer", "install that version or a later one"),
         ("damaged", "manifest.json is damaged"),
+        ("misnamed", "manifest.json is damaged"),
         ("nested", "manifest.json is damaged"),
         ("without secrets", "manifest.json is damaged"),
         ("of other secrets", "^secrets.json is damaged: use another backup$"),

@@ -2,13 +2,12 @@
 
 import asyncio
 import os
-import signal
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Collection, Coroutine, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import ExitStack, asynccontextmanager, suppress
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -29,6 +28,7 @@ from serve_app.cli.environment import (
     profile_of,
     tell_of,
     told,
+    until_stopped,
 )
 from serve_app.cli.library.opened import ScanningError, maintained, only_scan, opened
 from serve_app.cli.library.workers import WorkersEngine
@@ -162,27 +162,9 @@ def scan(
         OSError,
         FingerprintIndexError,
     ):
-        report = until_stopped(run())
+        report = until_stopped(run(), STOPPED)
     if report.has_failed:
         raise typer.Exit(1)
-
-
-def until_stopped(scan: Coroutine[Any, Any, ScanReport]) -> ScanReport:
-    """Run a scan to its end; where Ctrl-C or SIGTERM ends it, tell that what is done is kept."""
-
-    async def run() -> ScanReport:
-        task = asyncio.ensure_future(scan)
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-        return await task
-
-    try:
-        return asyncio.run(run())
-    except KeyboardInterrupt:
-        console.print(STOPPED)
-        raise typer.Exit(130) from None
-    except asyncio.CancelledError:
-        console.print(STOPPED)
-        raise typer.Exit(-signal.SIGTERM) from None
 
 
 class Session:

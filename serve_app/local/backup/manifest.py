@@ -13,7 +13,7 @@ from pydantic_core import from_json
 
 from serve_app.domain.objects import ObjectNotFoundError
 from serve_app.store.client import LEDGER_FORMAT
-from serve_app.store.objects import ObjectStore
+from serve_app.store.objects import ObjectStore, check_key
 
 FORMAT = 2
 """Format 1 had no library."""
@@ -105,7 +105,7 @@ class Manifest(BaseModel):
     def _is_whole(cls, parts: dict[str, Part]) -> dict[str, Part]:
         if not {LEDGER, SECRETS} <= parts.keys():
             raise ValueError("without a ledger, or without secrets")
-        return parts
+        return {check_key(name): part for name, part in parts.items()}
 
     @property
     def size_bytes(self) -> int:
