@@ -1,10 +1,13 @@
 """Load pulled checkpoints into transformers classes: local files, no remote code, no gaps."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 from transformers import PretrainedConfig, PreTrainedModel
+from transformers.utils import logging
 
 from models.checkpoints.cache import CheckpointError, load_json, verify
 from models.checkpoints.cards import ModelCard
@@ -22,14 +25,15 @@ def load_pretrained(kind: type[M], config: PretrainedConfig, card: ModelCard, mo
     """
     verify(card, model_dir)
     try:
-        loaded: tuple[M, dict[str, Any]] = kind.from_pretrained(  # type: ignore[assignment]
-            str(model_dir / card.model_id),
-            config=config,
-            local_files_only=True,
-            use_safetensors=True,
-            dtype=torch.float32,
-            output_loading_info=True,
-        )
+        with _quietly():
+            loaded: tuple[M, dict[str, Any]] = kind.from_pretrained(  # type: ignore[assignment]
+                str(model_dir / card.model_id),
+                config=config,
+                local_files_only=True,
+                use_safetensors=True,
+                dtype=torch.float32,
+                output_loading_info=True,
+            )
     except (RuntimeError, OSError) as error:
         reason = str(error).splitlines()[0]
         raise CheckpointError(card.model_id, card.source, f"does not fit: {reason}") from error
@@ -38,6 +42,20 @@ def load_pretrained(kind: type[M], config: PretrainedConfig, card: ModelCard, mo
     if absent:
         raise CheckpointError(card.model_id, card.source, f"lacks {', '.join(absent[:3])}")
     return model
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Keep transformers from a table of tensors that a network does not need, and from its bar."""
+    verbosity, has_bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if has_bar:
+            logging.enable_progress_bar()
 
 
 def read_config(card: ModelCard, model_dir: Path) -> dict[str, Any]:

@@ -251,6 +251,12 @@ async def test_a_test_key_gets_simulated_vectors(api: Application, demo_audio: b
     assert len(found.json()["items"]) == 3
 
 
+async def test_blank_words_are_refused_and_cost_nothing(api: Application) -> None:
+    answer = await api.client("test").get("/v1/similar", params={"text": " \t"})
+    assert answer.status_code == 400
+    assert "text: should not be blank" in answer.json()["message"]
+
+
 async def test_words_need_a_model_that_reads_them(api: Application) -> None:
     put(api, "Seed", sounding(0.1), isrc=ISRC)
     answer = await api.client().get("/v1/similar", params={"text": "slow piano"})

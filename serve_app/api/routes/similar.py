@@ -9,6 +9,7 @@ from serve_app.api.door.limits import Reader
 from serve_app.api.door.request import Offered, error_responses, request_id
 from serve_app.api.routes.features import TrackIdPath
 from serve_app.api.wire.forms import PLAIN
+from serve_app.api.wire.library import SAYS_SOMETHING
 from serve_app.api.wire.meta import meta_of
 from serve_app.api.wire.similar import (
     MAX_PATH,
@@ -59,6 +60,7 @@ async def similar_to_text(
             description="What the tracks shall sound like, in English words.",
             examples=["slow piano with rain"],
         ),
+        SAYS_SOMETHING,
     ],
     filters: Annotated[Filters, Query()],
 ) -> SimilarList:

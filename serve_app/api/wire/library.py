@@ -24,11 +24,11 @@ def _trimmed(text: str) -> str:
     return text.strip(" \t\r\n")
 
 
-_SAYS_SOMETHING = Form(NOT_BLANK, "should not be blank")
+SAYS_SOMETHING = Form(NOT_BLANK, "should not be blank")
 Name = Annotated[
-    str, Field(min_length=1, max_length=500), _SAYS_SOMETHING, AfterValidator(_trimmed)
+    str, Field(min_length=1, max_length=500), SAYS_SOMETHING, AfterValidator(_trimmed)
 ]
-Tag = Annotated[str, Field(min_length=1, max_length=64), _SAYS_SOMETHING, AfterValidator(_trimmed)]
+Tag = Annotated[str, Field(min_length=1, max_length=64), SAYS_SOMETHING, AfterValidator(_trimmed)]
 Year = Annotated[int, Field(ge=1000, le=2999), PLAIN]
 
 
