@@ -1,7 +1,7 @@
 """Swap the checkpoint of a role in a running service: all replicas get ready, then all switch.
 
-Invariant: until every living replica of the role holds the new checkpoint ready, nothing changes;
-whoever drives the swap may die at any moment, and then it either never happened or is complete.
+Invariant: until every living replica of the role holds the new checkpoint ready, nothing changes,
+nor if none outlives the loading; whoever drives the swap may die at any moment, and then it either never happened or is complete.
 """
 
 import asyncio
@@ -110,10 +110,15 @@ async def _prepare(
     loop = asyncio.get_running_loop()
     begun_s = loop.time()
     give_up_s = begun_s + limit_s
+    seen: set[str] = set()
     while True:
         if not await choices.keep(proposal, PROPOSAL_TTL_S):
             raise SwapError("the proposal has lapsed; nothing was changed")
         replicas = affected(await choices.reports(), proposal.role)
+        seen.update(report.replica for report in replicas)
+        if seen and not replicas:  # a checkpoint may have killed them, and would at each start
+            ended = ", ".join(sorted(seen))
+            raise SwapError(f"every replica ended while it loaded: {ended}; nothing was changed")
         loading = [report for report in replicas if report.ready_for != proposal.token]
         show([ReplicaProgress(r, "loading" if r in loading else "ready") for r in replicas])
         for report in loading:

@@ -263,6 +263,26 @@ async def test_a_replica_that_is_too_slow_is_named(
     assert store.chosen == {}
 
 
+@pytest.mark.parametrize("n_lost", [1, 2])
+async def test_a_checkpoint_that_no_replica_outlives_is_not_chosen(
+    store: Memory, replicas: tuple[Replica, Replica], n_lost: int
+) -> None:
+    for replica in replicas:
+        replica.may_load.clear()
+    driver = asyncio.create_task(swap(store, "embedding", NEW))
+    await until(lambda: all(report.knows for report in store.by_replica.values()))
+    for name, replica in list(zip(("one", "two"), replicas, strict=True))[:n_lost]:
+        await replica.follower.stop()
+        del store.by_replica[name]
+    replicas[1].may_load.set()
+    if n_lost == 1:
+        assert await driver == Swapped(1, OLD, NEW)
+    else:
+        with pytest.raises(SwapError, match="ended while it loaded: one, two; nothing was"):
+            await driver
+        assert (store.chosen, store.proposal) == ({}, None)
+
+
 async def test_replicas_of_different_files_are_told_apart(
     store: Memory, replicas: tuple[Replica, Replica]
 ) -> None:
