@@ -1,7 +1,8 @@
 """Swap the checkpoint of a role in a running service: all replicas get ready, then all switch.
 
 Invariant: until every living replica of the role holds the new checkpoint ready, nothing changes,
-nor if none outlives the loading; whoever drives the swap may die at any moment, and then it either never happened or is complete.
+nor if none outlives the loading; whoever drives the swap may die at any moment, and then it either
+never happened or is complete.
 """
 
 import asyncio

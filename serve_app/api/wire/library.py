@@ -25,9 +25,7 @@ def _trimmed(text: str) -> str:
 
 
 SAYS_SOMETHING = Form(NOT_BLANK, "should not be blank")
-Name = Annotated[
-    str, Field(min_length=1, max_length=500), SAYS_SOMETHING, AfterValidator(_trimmed)
-]
+Name = Annotated[str, Field(min_length=1, max_length=500), SAYS_SOMETHING, AfterValidator(_trimmed)]
 Tag = Annotated[str, Field(min_length=1, max_length=64), SAYS_SOMETHING, AfterValidator(_trimmed)]
 Year = Annotated[int, Field(ge=1000, le=2999), PLAIN]
 

@@ -55,7 +55,8 @@ def replaced(file: Path) -> Iterator[Path]:
     """Give a path beside a file; what is written there takes the file's place, whole.
 
     Nobody else has that path, and it is short: another export may write the same file, and a
-    file's name be as long as names can be. A pipe or a device is written itself, and a link leads to the file that is replaced.
+    file's name be as long as names can be. A pipe or a device is written itself, and a link leads
+    to the file that is replaced.
     """
     if file.exists() and (not file.is_file() or file.absolute().is_relative_to("/dev")):
         yield file
