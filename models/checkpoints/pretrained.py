@@ -48,14 +48,14 @@ def load_pretrained(kind: type[M], config: PretrainedConfig, card: ModelCard, mo
 def _quietly() -> Iterator[None]:
     """Keep transformers from a table of tensors that a network does not need, and from its bar."""
     verbosity, has_bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
+    logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
         yield
     finally:
         logging.set_verbosity(verbosity)
         if has_bar:
-            logging.enable_progress_bar()
+            logging.enable_progress_bar()  # type: ignore[no-untyped-call]
 
 
 def read_config(card: ModelCard, model_dir: Path) -> dict[str, Any]:
