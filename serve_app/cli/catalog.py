@@ -12,7 +12,7 @@ import typer
 from rich.table import Table
 
 from configs.settings import Settings
-from serve_app.cli.environment import console, fail, tell_to_publish, told, writable
+from serve_app.cli.environment import console, fail, replaceable, tell_to_publish, told
 from serve_app.cli.output.progress import shown_steps
 from serve_app.composition.files import LocalFiles, tracks_mirror
 from serve_app.domain.errors import ServiceUnavailableError
@@ -49,7 +49,7 @@ AudioAnywhere = Annotated[
 
 
 Written = Annotated[
-    Path, typer.Argument(callback=writable, help="Catalog file (Parquet) to write.")
+    Path, typer.Argument(callback=replaceable, help="Catalog file (Parquet) to write.")
 ]
 
 

@@ -222,3 +222,21 @@ def writable(path: Path | None) -> Path | None:
     if not os.access(path if path.exists() else path.parent, os.W_OK):
         fail(f"cannot write {path}: permission denied")
     return path
+
+
+def replaceable(path: Path | None) -> Path | None:
+    """As `writable`, of what a whole file takes the place of: no pipe and no device."""
+    path = writable(path)
+    if path is not None and is_device(path):
+        fail(f"cannot write {path}: name a file, which takes its place when it is whole")
+    return path
+
+
+def written(path: Path | None) -> Path | None:
+    """As `writable`, of what is written in place; ``-`` is standard output."""
+    return Path("/dev/stdout") if path == Path("-") else writable(path)
+
+
+def is_device(path: Path) -> bool:
+    """Tell whether a path is a pipe, a device or a link among the devices, as ``/dev/stdout``."""
+    return path.exists() and (not path.is_file() or path.absolute().is_relative_to("/dev"))

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from serve_app.cli.environment import console, fail, told, writable
+from serve_app.cli.environment import console, fail, replaceable, told
 from serve_app.cli.ledger_access import with_account, with_ledger
 from serve_app.domain.errors import ServiceUnavailableError
 from serve_app.ledger.archive.opening import begin_archive
@@ -124,7 +124,7 @@ def verify_archive(place: Place) -> None:
 def export_archive(
     place: Place,
     parquet: Annotated[
-        Path, typer.Option("--parquet", callback=writable, help="The file to write.")
+        Path, typer.Option("--parquet", callback=replaceable, help="The file to write.")
     ],
 ) -> None:
     """Write the entries of an archive as one Parquet file, with the same sums."""

@@ -37,6 +37,7 @@ from serve_app.cli.environment import (
     profile_of,
     told,
     writable,
+    written,
 )
 from serve_app.cli.output.each_file import Show, each_file
 from serve_app.cli.output.records import csv_rows, json_lines
@@ -77,10 +78,10 @@ def analyze(
         bool, typer.Option("--json", help="Print a line of JSON for each file, not a table.")
     ] = False,
     jsonl: Annotated[
-        Path | None, typer.Option(callback=writable, help="Write those lines to this file.")
+        Path | None, typer.Option(callback=written, help="Write those lines to this file.")
     ] = None,
     csv: Annotated[
-        Path | None, typer.Option(callback=writable, help="Write a row for each file to this file.")
+        Path | None, typer.Option(callback=written, help="Write a row for each file to this file.")
     ] = None,
     plot: Annotated[
         Path | None,

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from configs.settings import Settings
-from serve_app.cli.environment import console, errors, fail, told, writable
+from serve_app.cli.environment import console, errors, fail, is_device, told, written
 from serve_app.cli.library.opened import existing
 from serve_app.composition.files import LocalFiles
 from serve_app.services.export import rekordbox, tables, traktor
@@ -31,7 +31,9 @@ class ExportFormat(StrEnum):
 
 def export(
     kind: Annotated[ExportFormat, typer.Argument(help="What to write.", metavar="FORMAT")],
-    file: Annotated[Path, typer.Argument(callback=writable, help="File to write.")],
+    file: Annotated[
+        Path, typer.Argument(callback=written, help="File to write; `-` is standard output.")
+    ],
     key_format: Annotated[
         KeyFormat, typer.Option(help="How rekordbox and Traktor show keys.")
     ] = KeyFormat.CLASSIC,
@@ -58,7 +60,7 @@ def replaced(file: Path) -> Iterator[Path]:
     file's name be as long as names can be. A pipe or a device is written itself, and a link leads
     to the file that is replaced.
     """
-    if file.exists() and (not file.is_file() or file.absolute().is_relative_to("/dev")):
+    if is_device(file):
         yield file
         return
     file = file.resolve()

@@ -12,7 +12,7 @@ import yaml
 from rich.progress import Progress
 
 from configs.tables import load_table
-from serve_app.cli.environment import console, fail, needing, told, writable
+from serve_app.cli.environment import console, fail, needing, replaceable, told
 from serve_app.cli.training.music import with_audio
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def in_a_folder(target: Path | None) -> Path | None:
             target.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             fail(f"cannot write {target}: {error.strerror}")
-    return writable(target)
+    return replaceable(target)
 
 
 Target = Annotated[

@@ -81,7 +81,9 @@ def write_parquet(tracks: Iterable[ExportTrack], path: Path) -> None:
         row_of(one) | {"beats": one.features.beats, "downbeats": one.features.downbeats}
         for one in tracks
     ]
-    pq.write_table(pa.Table.from_pylist(rows, _SCHEMA), path)
+    whole = pa.BufferOutputStream()  # Arrow asks a file where it is, which a pipe does not know
+    pq.write_table(pa.Table.from_pylist(rows, _SCHEMA), whole)
+    path.write_bytes(whole.getvalue())
 
 
 def write_m3u(tracks: Sequence[ExportTrack], file: IO[str]) -> None:

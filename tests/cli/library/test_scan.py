@@ -10,10 +10,12 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
 from subprocess import run
 
 import mutagen
+import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
@@ -66,6 +68,9 @@ def check_export_into_links_and_pipes(tmp_path: Path) -> None:
         read = reader.submit(pipe.read_text)
         assert runner.invoke(app, ["export", "csv", str(pipe)]).exit_code == 0
         assert read.result(60) == table.read_text()
+        read_table = reader.submit(pipe.read_bytes)
+        assert runner.invoke(app, ["export", "parquet", str(pipe)]).exit_code == 0
+        assert pq.read_table(BytesIO(read_table.result(60)))["title"].to_pylist() == ["At 120"]
     assert pipe.is_fifo()
 
 
