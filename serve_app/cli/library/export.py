@@ -16,7 +16,7 @@ from serve_app.cli.library.opened import existing
 from serve_app.composition.files import LocalFiles
 from serve_app.services.export import rekordbox, tables, traktor
 from serve_app.services.export.key_names import KeyFormat
-from serve_app.services.export.tracks import ExportTrack, tracks_of
+from serve_app.services.export.tracks import ExportTrack, looked_for
 
 
 class ExportFormat(StrEnum):
@@ -42,7 +42,12 @@ def export(
     settings = Settings()
     files = LocalFiles(settings.data_dir.absolute())
     library = existing(settings, files)
-    found = list(tracks_of(library))
+    known = list(looked_for(library))
+    found = [one for one in known if one is not None]
+    n_away = len(known) - len(found)
+    left_out = f"{n_away} tracks are left out: their files are not there; is the disk mounted?"
+    if not found and n_away:
+        fail(left_out)
     if not found:
         fail("the library has no analysed tracks with files; run `afa scan FOLDER` first")
     with told(OSError), replaced(file) as staged:
@@ -50,6 +55,8 @@ def export(
     # What is written in place may be where these words would go.
     where = errors if staged == file else console
     where.print(f"{len(found)} tracks: {file}", highlight=False)
+    if n_away:
+        errors.print(left_out, style="yellow", highlight=False)
 
 
 @contextmanager

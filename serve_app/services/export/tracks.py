@@ -1,5 +1,6 @@
 """Which of a library's tracks can be exported: analysed, with a file that is there."""
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -57,8 +58,12 @@ def track_at(library: Library, location: str) -> ExportTrack | None:
 
 
 def tracks_of(library: Library) -> Iterator[ExportTrack]:
-    """Give the operator's tracks, one for each recording, newest first."""
+    """Give the operator's tracks whose files are there, one for each recording, newest first."""
+    return (one for one in looked_for(library) if one is not None)
+
+
+def looked_for(library: Library) -> Iterator[ExportTrack | None]:
+    """As `tracks_of`, with None for a track whose files are not where the last scan saw them."""
     for track in library.all([OPERATOR]):
-        here = next((one for one in files_of(track) if one.path.exists()), None)
-        if here is not None:
-            yield here
+        if files := files_of(track):
+            yield next((one for one in files if os.path.exists(one.path)), None)

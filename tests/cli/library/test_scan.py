@@ -151,6 +151,10 @@ def test_a_folder_becomes_a_library_and_an_export(data_dir: Path, tmp_path: Path
     assert 'Name="At 120"' in (tmp_path / "dj.xml").read_text()
     assert sorted(path.name for path in tmp_path.glob("*dj*")) == ["dj.xml"]
     check_export_into_links_and_pipes(tmp_path)
+    (tmp_path / "music").rename(tmp_path / "away")
+    done = runner.invoke(app, ["export", "csv", str(tmp_path / "none.csv")])
+    assert (done.exit_code, "1 tracks are left out" in done.stderr) == (1, True)
+    (tmp_path / "away").rename(tmp_path / "music")
     (tmp_path / "music" / "120.ogg").unlink()
     forgetting = ["scan", str(tmp_path / "music"), "--jobs", "1", "--forget"]
     told = runner.invoke(app, [*forgetting, "--dry-run"])

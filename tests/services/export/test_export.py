@@ -23,7 +23,7 @@ from serve_app.library.track import Analysis, LibraryTrack, Place, TrackFile, ne
 from serve_app.services.export import rekordbox, tables, traktor
 from serve_app.services.export.beat_grid import TOLERANCE_S, beat_grid
 from serve_app.services.export.key_names import KeyFormat, key_name
-from serve_app.services.export.tracks import ExportTrack, tracks_of
+from serve_app.services.export.tracks import ExportTrack, looked_for, tracks_of
 from serve_app.services.simulation.features import simulated_features
 
 ODD = Path("/music/Ünïcode & <Co>/100% #1?/“a” + b;c.mp3")
@@ -228,6 +228,8 @@ def test_only_tracks_whose_file_is_there_are_exported(tmp_path: Path) -> None:
                  TrackFile(Place.PATH, "/gone/since/the/last/scan.mp3"),
                  TrackFile(Place.PATH, str(here))),
         "missing": (TrackFile(Place.PATH, "/c.mp3", missing_since=gone),),
+        "away": (TrackFile(Place.PATH, "/no/such/disk/d.mp3"),
+                 TrackFile(Place.PATH, f"/{'long' * 99}.mp3")),
         "asset": (TrackFile(Place.ASSET, "afa_x"),),
     }  # fmt: skip
     edits = []
@@ -237,4 +239,5 @@ def test_only_tracks_whose_file_is_there_are_exported(tmp_path: Path) -> None:
     silent = LibraryTrack(new_track_id(), TrackIdentity(title="unheard"), files=files["here"])
     library.write([*edits, Edit(silent.track_id, added(silent))])
     (found,) = tracks_of(library)
+    assert sorted(looked_for(library), key=bool) == [None, found]
     assert (found.identity.title, found.file.location) == ("here", str(here))
