@@ -9,8 +9,12 @@ import pytest
 from tests.conftest import REPOSITORY
 
 WORK = """
-import asyncio
+import asyncio, signal
 from serve_app.cli.backup import GONE, run
+
+# In the background, or under nohup, some of them are ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 async def work(say):
     try:
