@@ -6,7 +6,7 @@ A checkpoint holds everything that the next step depends on.
 import math
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from queue import Queue
@@ -19,7 +19,8 @@ from torch.nn import functional
 
 from models.rhythm.network import BeatLogits, BeatNetwork
 from pipelines.training.dataset import Batch, Sampler
-from pipelines.training.plan import FitPlan, PlanError
+from pipelines.training.kept import told_as
+from pipelines.training.plan import FitPlan
 
 _CLIP_NORM = 1.0
 _BETAS = (0.9, 0.98)
@@ -44,22 +45,16 @@ class TrainingProgress:
     tempo_loss: float
 
 
-@contextmanager
-def fitting(path: Path, remedy: str) -> Iterator[None]:
+def fitting(path: Path, remedy: str) -> AbstractContextManager[None]:
     """Read weights into a network.
 
     Raises:
         PlanError: They are damaged, or not of the network that is described.
         OSError: There is no such file, or it may not be read.
     """
-    try:
-        yield
-    except (FileNotFoundError, PermissionError):
-        raise
-    except Exception as error:  # readers of damaged files raise all kinds, OSError too
-        raise PlanError(
-            f"{path} is damaged, or not of a network of fit.channels and fit.n_blocks; {remedy}"
-        ) from error
+    return told_as(
+        f"{path} is damaged, or not of a network of fit.channels and fit.n_blocks; {remedy}"
+    )
 
 
 def rate_at(step: int, plan: FitPlan) -> float:

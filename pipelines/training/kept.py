@@ -16,12 +16,17 @@ def reading(path: Path) -> Iterator[BinaryIO]:
         PlanError: They are damaged.
         OSError: There is no such file, or it may not be read.
     """
+    how = f"{path} is damaged; remove it, and a run of all parts makes it anew"
+    with told_as(how), path.open("rb") as file:
+        yield file
+
+
+@contextmanager
+def told_as(damage: str) -> Iterator[None]:
+    """Tell all that goes wrong in these words, but that a file is not there or not allowed."""
     try:
-        with path.open("rb") as file:
-            yield file
+        yield
     except (FileNotFoundError, PermissionError):
         raise
-    except Exception as error:  # numpy and zipfile raise a dozen kinds, OSError too
-        raise PlanError(
-            f"{path} is damaged; remove it, and a run of all parts makes it anew"
-        ) from error
+    except Exception as error:  # readers of damaged files raise a dozen kinds, OSError too
+        raise PlanError(damage) from error
