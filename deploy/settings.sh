@@ -1,5 +1,5 @@
-# `. deploy/settings.sh`, beside afa.env: sets what stands there, as it stands. `. afa.env` would have the
-# shell read it, for which `&`, `;` and `$` in an address or a password have a meaning.
+# `. deploy/settings.sh`, next to afa.env, exports its lines exactly as written. With `. afa.env` the shell
+# would interpret `&`, `;` and `$` in addresses and passwords.
 [ -r afa.env ] || { echo "afa.env is not here, or cannot be read" >&2; return 1; }
 while IFS= read -r line || [ -n "$line" ]; do
   case $line in
