@@ -39,10 +39,10 @@ def backup(
 ) -> None:
     """Back up credits, jobs, API keys, webhooks, audio, library and archive as of one moment.
 
-    The service goes on meanwhile. The backup holds the secret that API keys are derived with, and
-    the local service's own keys: a folder is closed to other users, a bucket must be yours alone.
-    Not in it: checkpoints, the catalog, the fingerprint index, and settings that are secrets. A
-    backup without manifest.json was not finished and is not restored.
+    The service keeps running. The backup holds the secret that API keys are derived with, and the
+    local service's own keys. A folder is closed to other users; you must keep a bucket private.
+    It leaves out checkpoints, the catalog, the fingerprint index, and settings that are secrets. A
+    backup without manifest.json is unfinished and cannot be restored.
     """
     started, url = time.monotonic(), url_of(place)
     with prepared(url, Settings().data_dir.absolute()):
@@ -66,11 +66,11 @@ def restore(
         str, typer.Argument(metavar="SRC", help="The backup: a folder, or s3://bucket/prefix.")
     ],
 ) -> None:
-    """Bring a backup back, into the empty data folder and Redis that the settings name.
+    """Restore a backup into the empty data folder and Redis that the settings name.
 
     Every part is checked before anything is written. An object store or an archive that survived
-    may stay where it is; what an archive knows of the time since the backup is brought back too. At
-    the end the ledger is audited; then start the service.
+    may stay where it is; what an archive has from the time after the backup is restored too. At the
+    end the ledger is audited. Then start the service.
     """
     started, url = time.monotonic(), url_of(place)
     if url == place or Path(place).is_dir():

@@ -27,18 +27,20 @@ def listing() -> list[str]:
 
 def bench(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="[NAME]…", help="Benchmarks; all when none.")
+        list[str] | None,
+        typer.Argument(metavar="[NAME]…", help="Benchmarks to run; all if none is named."),
     ] = None,
     json_path: Annotated[
         Path | None,
-        typer.Option("--json", callback=writable, help="Result file, when one benchmark is named."),
+        typer.Option("--json", callback=writable, help="Result file, if one benchmark is named."),
     ] = None,
-    rounds: Annotated[int, typer.Option(min=1, help="Interleaved repetitions.")] = 5,
+    rounds: Annotated[int, typer.Option(min=1, help="Number of interleaved repetitions.")] = 5,
     quick: Annotated[
-        bool, typer.Option("--quick", help="A short look: two rounds, no result file but --json's.")
+        bool, typer.Option("--quick", help="Quick check: two rounds; no result file except --json.")
     ] = False,
     dry: Annotated[
-        bool, typer.Option("--dry", help="Run those for a GPU on the CPU, small and for nothing.")
+        bool,
+        typer.Option("--dry", help="Only check that the GPU benchmarks run: small, on the CPU."),
     ] = False,
 ) -> None:
     """Run benchmarks; each prints a table and writes JSON and a plot to benchmarks/results."""

@@ -44,7 +44,8 @@ def folder() -> Path:
 
 
 AudioAnywhere = Annotated[
-    bool, typer.Option(help="Take audio files outside the catalog file's folder; if you trust it.")
+    bool,
+    typer.Option(help="Accept audio files outside the catalog file's folder, if you trust it."),
 ]
 
 
@@ -82,11 +83,11 @@ def import_command(
     files: Annotated[list[Path], typer.Argument(help="Catalog files (Parquet).")],
     audio_anywhere: AudioAnywhere = False,
 ) -> None:
-    """Replace the catalog by the rows of these files; running services follow by themselves.
+    """Replace the catalog with the rows of these files; running services follow by themselves.
 
-    With AFA_SHARED they follow what is published. It goes on where it was stopped or killed: give
-    the same command again. Audio lies below the folder of its catalog file, or at a public web
-    address.
+    With AFA_SHARED they follow what you publish. If the command was stopped or killed, give it
+    again: it continues from there. Audio must be below the folder of its catalog file, or at a
+    public web address.
     """
     with (
         told(CatalogFileError, CatalogBusyError),
@@ -107,21 +108,21 @@ def import_command(
 
 @app.command()
 def pull(
-    dump: Annotated[Dump, typer.Argument(help="Whose dump.")],
+    dump: Annotated[Dump, typer.Argument(help="Which dump.")],
     sources: Annotated[
         list[str],
         typer.Option(
             "--from",
-            help="File or address: MusicBrainz's recording.tar.xz; AcousticBrainz's rhythm and "
-            "tonal archives, two of them.",
+            help="File or address: MusicBrainz's recording.tar.xz, or both AcousticBrainz's rhythm "
+            "and tonal archives.",
         ),
     ],
 ) -> None:
-    """Fetch a published dump and make it the catalog, beside the other one if that was pulled.
+    """Fetch a published dump and make it the catalog, with the other dump if you pulled that too.
 
-    Every step goes on where it was stopped or killed: give the same command again. What was pulled
-    before stays in the catalog until the new dump is converted to its end. Rows that were imported
-    from other files are replaced.
+    If a step was stopped or killed, give the same command again: it continues from there. What was
+    pulled before stays in the catalog until the new dump is fully converted. Rows that were
+    imported from other files are replaced.
     """
     room = LocalFiles(Settings().data_dir.absolute()).pulled_dir
     pulling = Pulling(room / dump)
@@ -137,7 +138,7 @@ def pull(
 def publish() -> None:
     """Give this machine's catalog and fingerprints to every node of a cluster (AFA_SHARED).
 
-    Running nodes have them within half a minute.
+    Running nodes get them within half a minute.
     """
     settings = Settings()
     files = LocalFiles(settings.data_dir.absolute())
@@ -161,9 +162,9 @@ def export_command(file: Written) -> None:
 
 @app.command()
 def find(
-    words: Annotated[list[str], typer.Argument(help="An id in any form, or ARTIST TITLE.")],
+    words: Annotated[list[str], typer.Argument(help="A track id in any form, or ARTIST TITLE.")],
 ) -> None:
-    """Look a track up, as the service does."""
+    """Look up a track as the service does."""
     catalog = Catalog.open(folder())
     if len(words) == 1:
         with told(InvalidTrackIdError):

@@ -22,10 +22,10 @@ autotopup = typer.Typer(help="Automatic top-up: set, show, off.", no_args_is_hel
 app.add_typer(autotopup, name="autotopup")
 
 Account = Annotated[str, typer.Argument(help="The owner's name; `test~NAME` for test keys.")]
-Amount = Annotated[int, typer.Argument(min=1, max=MOST_CREDITS, help="Credits.")]
+Amount = Annotated[int, typer.Argument(min=1, max=MOST_CREDITS, help="Number of credits.")]
 Once = Annotated[
     str | None,
-    typer.Option("--id", help="Names the change: repeating a command with it changes nothing."),
+    typer.Option("--id", help="Id of the change: repeating a command with it changes nothing."),
 ]
 
 
@@ -72,7 +72,7 @@ def show_topup(status: TopupStatus | None) -> None:
 def show(
     account: Annotated[
         str | None,
-        typer.Argument(help="The owner's name; `test~NAME` for test keys; all when not given."),
+        typer.Argument(help="The owner's name; `test~NAME` for test keys; all if not given."),
     ] = None,
 ) -> None:
     """Show an account's balance by bucket and its automatic top-up, or a line for each account."""
@@ -110,14 +110,14 @@ def show_all() -> None:
 
 @app.command()
 def grant(account: Account, credits: Amount, once: Once = None) -> None:
-    """Add to this month's grant; it ends with the month."""
+    """Add credits to this month's grant, which ends with the month."""
     entry = once or f"cli-{new_ulid()}"
     show_balance(with_account(account, lambda access: access.ledger.grant(account, entry, credits)))
 
 
 @app.command()
 def topup(account: Account, credits: Amount, once: Once = None) -> None:
-    """Add a prepaid pack; it never expires."""
+    """Add a prepaid pack, which never expires."""
     entry = once or f"cli-{new_ulid()}"
     show_balance(with_account(account, lambda access: access.ledger.topup(account, entry, credits)))
 
@@ -127,12 +127,12 @@ def adjust(
     account: Account,
     credits: Annotated[
         int,
-        typer.Argument(max=MOST_CREDITS, help="Credits, up or down; down needs `--` before it."),
+        typer.Argument(max=MOST_CREDITS, help="Credits to add; put `--` before a negative number."),
     ],
-    reason: Annotated[str, typer.Option(help="Stands in the journal.")],
+    reason: Annotated[str, typer.Option(help="Reason, for the journal.")],
     once: Once = None,
 ) -> None:
-    """Correct an account by hand; who and why stand in the journal."""
+    """Correct an account by hand; the journal keeps who did it and why."""
     entry = once or f"cli-{new_ulid()}"
     operator = getpass.getuser()
     show_balance(
@@ -146,20 +146,21 @@ def adjust(
 def set_topup(
     account: Account,
     threshold: Annotated[
-        int, typer.Option(min=0, max=MOST_CREDITS, help="Buy when fewer credits are left.")
+        int, typer.Option(min=0, max=MOST_CREDITS, help="Buy a pack when fewer credits are left.")
     ],
-    pack: Annotated[
-        int, typer.Option(min=1, max=MOST_CREDITS, help="Credits of the pack that is bought.")
-    ],
+    pack: Annotated[int, typer.Option(min=1, max=MOST_CREDITS, help="Credits in the pack.")],
     price: Annotated[
-        int, typer.Option(min=1, max=MOST_CREDITS, help="Its price in the currency's minor unit.")
+        int,
+        typer.Option(
+            min=1, max=MOST_CREDITS, help="Price of the pack in the currency's minor unit."
+        ),
     ],
     cap: Annotated[
         int,
-        typer.Option(min=1, max=MOST_CREDITS, help="Most that a month's charges come to (same)."),
+        typer.Option(min=1, max=MOST_CREDITS, help="Most to charge in a month, in the same unit."),
     ],
 ) -> None:
-    """Switch automatic top-up on, or change it."""
+    """Switch on automatic top-up, or change its settings."""
     settings = TopupSettings(threshold, pack, price, cap)
 
     async def run(access: LedgerAccess) -> TopupStatus | None:
@@ -171,13 +172,13 @@ def set_topup(
 
 @autotopup.command("show")
 def print_topup(account: Account) -> None:
-    """Show its settings and this month's charges."""
+    """Show the settings of automatic top-up and this month's charges."""
     show_topup(with_account(account, lambda access: access.topups.status(account)))
 
 
 @autotopup.command("off")
 def switch_topup_off(account: Account) -> None:
-    """Switch it off; a charge that is open is still brought to its end."""
+    """Switch off automatic top-up; an open charge is still completed."""
 
     async def run(access: LedgerAccess) -> TopupStatus | None:
         if await access.topups.status(account) is not None:
@@ -189,7 +190,7 @@ def switch_topup_off(account: Account) -> None:
 
 @app.command()
 def audit(
-    account: Annotated[str | None, typer.Argument(help="One account; all when not given.")] = None,
+    account: Annotated[str | None, typer.Argument(help="One account; all if not given.")] = None,
 ) -> None:
     """Recompute balances from the journal and check every invariant."""
 

@@ -39,9 +39,9 @@ ASK_FOR_ONE = (
 
 
 def doctor(config: ConfigOption = None) -> None:
-    """Check this machine and the storage behind it, and say what to mend.
+    """Check this machine and the storage behind it, and say what to fix.
 
-    Exits with status 1 if anything is wrong; advice alone does not count.
+    The exit status is 1 if anything is wrong; advice alone does not count.
     """
     settings = Settings()
     n_faults = 0

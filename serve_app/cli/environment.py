@@ -56,15 +56,13 @@ ConfigOption = Annotated[
     Path | None,
     typer.Option(
         "--config",
-        help="Serve file whose checkpoints, batches and execution to use, as `configs/serve.*`.",
+        help="Serve file to take checkpoints, batches and execution from, as `configs/serve.*`.",
     ),
 ]
 
 TempoRangeOption = Annotated[
     str | None,
-    typer.Option(
-        "--tempo-range", help="BPM between which the tempo is looked for.", metavar="80-160"
-    ),
+    typer.Option("--tempo-range", help="Look for the tempo between these BPM.", metavar="80-160"),
 ]
 
 

@@ -96,10 +96,10 @@ class OwnIndex:
 def identify(
     sources: Annotated[
         list[str],
-        typer.Argument(help=f"Audio, three seconds or more. {SOURCES_HELP}", metavar="SOURCE…"),
+        typer.Argument(help=f"Audio of three seconds or more. {SOURCES_HELP}", metavar="SOURCE…"),
     ],
 ) -> None:
-    """Tell which track of the own index a recording is; the status is 1 where one is none."""
+    """Find which track of your index a recording is; the exit status is 1 if one has no match."""
     settings = Settings()
     local = LocalFiles(settings.data_dir.absolute())
     with told(FingerprintIndexError):
@@ -140,19 +140,19 @@ def identify(
 def fingerprint(
     sources: Annotated[
         list[str] | None,
-        typer.Argument(help=f"{SOURCES_HELP} Or catalog files (.parquet).", metavar="[SOURCE…]"),
+        typer.Argument(help=f"{SOURCES_HELP} Also catalog files (.parquet).", metavar="[SOURCE…]"),
     ] = None,
     whole_library: Annotated[
-        bool, typer.Option("--library", help="The library's tracks whose files are there.")
+        bool, typer.Option("--library", help="The library's tracks whose files exist.")
     ] = False,
-    again: Annotated[bool, typer.Option(help="Also tracks that are in the index.")] = False,
+    again: Annotated[bool, typer.Option(help="Also tracks that the index already has.")] = False,
     audio_anywhere: AudioAnywhere = False,
 ) -> None:
     """Add tracks to the fingerprint index; running services see them within a second.
 
-    With AFA_SHARED they see what is published. Files that the library has are its tracks, whose
-    names it knows; others are named by `Artist - Title.ext`; rows of a catalog file by their
-    identifier, with audio at a path relative to the file.
+    With AFA_SHARED they see what you publish. Files of the library count as its tracks, and have
+    the names that it knows. Other files are named by `Artist - Title.ext`. Rows of a catalog file
+    are named by their identifier, and their audio is at a path relative to that file.
     """
     settings = Settings()
     files = LocalFiles(settings.data_dir.absolute())

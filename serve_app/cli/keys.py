@@ -19,7 +19,7 @@ OF_THIS_MACHINE = (
     f"the tier {LOCAL} is for this machine's own key alone: `afa keys local` prints it"
 )
 
-Owner = Annotated[str, typer.Argument(help="Whom the key belongs to.")]
+Owner = Annotated[str, typer.Argument(help="Who the key belongs to.")]
 KeyId = Annotated[str, typer.Argument(help="Key id, as `afa keys list` shows it.")]
 
 
@@ -28,14 +28,14 @@ def create(
     owner: Owner,
     tier: Annotated[
         str | None,
-        typer.Option(help="free, basic (starter), pro or scale: moves the owner there, all keys."),
+        typer.Option(help="free, basic (starter), pro or scale; all keys of the owner move to it."),
     ] = None,
     test: Annotated[bool, typer.Option("--test", help="A test key: free, isolated.")] = False,
     scope: Annotated[
-        list[str] | None, typer.Option(help="read, compute or assets; all when not given.")
+        list[str] | None, typer.Option(help="read, compute or assets; all if not given.")
     ] = None,
 ) -> None:
-    """Issue a key; it is shown once. Without --tier an owner keeps its tier, a new one is free."""
+    """Issue a key, shown only once. Without --tier, owners keep their tier; new ones get free."""
     if tier == LOCAL:
         fail(OF_THIS_MACHINE)
 
@@ -50,7 +50,7 @@ def create(
 
 @app.command()
 def local() -> None:
-    """Print the key without limits of this machine's service: `export KEY=$(afa keys local)`."""
+    """Print the unlimited key of this machine's service: `export KEY=$(afa keys local)`."""
     files = LocalFiles(Settings().data_dir.absolute())
     session = files.read_session()
     if session is None:
@@ -61,10 +61,10 @@ def local() -> None:
 @app.command("list")
 def list_command(
     owner: Annotated[
-        str | None, typer.Argument(help="Whose keys; everybody's when not given.")
+        str | None, typer.Argument(help="Owner of the keys; all owners if not given.")
     ] = None,
 ) -> None:
-    """List the keys of an owner, or all."""
+    """List the keys of one owner, or all keys."""
 
     async def run(ledger: LedgerAccess) -> list[KeyInfo]:
         if owner is not None:
@@ -94,13 +94,13 @@ def rotate(
         float, typer.Option(min=0, max=168, help="Hours that the old key keeps working.")
     ] = 24,
 ) -> None:
-    """Issue a successor; the old key keeps working for a while."""
+    """Replace a key with a new one; the old one keeps working for a while."""
     issued = with_ledger(lambda ledger: ledger.accounts.rotate(key_id, overlap_h * 3600))
     console.print(f"{issued.key}\nkey id {issued.key_id}", highlight=False)
 
 
 @app.command()
 def revoke(key_id: KeyId) -> None:
-    """End a key at once."""
+    """Revoke a key at once."""
     with_ledger(lambda ledger: ledger.accounts.revoke(key_id))
     console.print("revoked")

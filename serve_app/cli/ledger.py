@@ -25,11 +25,11 @@ app = typer.Typer(
 
 @app.command()
 def reconcile(
-    trial: Annotated[bool, typer.Option("--trial", help="Only tell what is missing.")] = False,
+    trial: Annotated[bool, typer.Option("--trial", help="Only show what is missing.")] = False,
 ) -> None:
-    """After a failover: bring back what was exported and the new primary does not know.
+    """After a failover, bring back what was exported and is missing from the new primary.
 
-    Until then the keeper exports nothing more of the shards that lack entries.
+    Until then, the keeper exports nothing more from the shards that lack entries.
     """
     found = with_ledger(lambda access: access.reconciler.reconcile(is_trial=trial))
     if not found:
@@ -50,7 +50,9 @@ def show_reconciled(found: list[Reconciled]) -> None:
         raise typer.Exit(1)
 
 
-Place = Annotated[str, typer.Argument(metavar="ARCHIVE", help="Its folder, or s3://bucket/prefix.")]
+Place = Annotated[
+    str, typer.Argument(metavar="ARCHIVE", help="Folder of the archive, or s3://bucket/prefix.")
+]
 
 
 def open_archive(place: str) -> Archive:
@@ -62,10 +64,10 @@ def open_archive(place: str) -> Archive:
 
 @app.command("restore")
 def restore_archive(place: Place) -> None:
-    """Build the whole ledger from an archive, into an empty Redis; nothing else may use it.
+    """Rebuild the whole ledger from an archive, in an empty Redis that nothing else may use.
 
-    Balances, open holds, months, allowances and top-ups are restored; jobs are not: what they held
-    is given back. API keys and tiers are not in the archive.
+    Balances, open holds, months, allowances and top-ups are restored. Jobs are not: the credits
+    they held are given back. API keys and tiers are not in the archive.
     """
     archive = open_archive(place)
     done = with_ledger(
@@ -80,10 +82,10 @@ def restore_archive(place: Place) -> None:
 
 @app.command("begin-archive")
 def begin(place: Place) -> None:
-    """Begin an archive in an empty place, where the old one is lost for good.
+    """Begin an archive in an empty place, if the old one is lost for good.
 
-    Set AFA_JOURNAL_STORE to that place and start the service again before. The archive begins with
-    what every account has now. If it is broken off, run it again.
+    First set AFA_JOURNAL_STORE to that place and restart the service. The archive begins with what
+    every account has now. If the command is interrupted, run it again.
     """
     archive = open_archive(place)
     done = with_ledger(lambda access: begin_archive(access.reconciler.store, archive))
@@ -124,7 +126,7 @@ def verify_archive(place: Place) -> None:
 def export_archive(
     place: Place,
     parquet: Annotated[
-        Path, typer.Option("--parquet", callback=replaceable, help="The file to write.")
+        Path, typer.Option("--parquet", callback=replaceable, help="File to write.")
     ],
 ) -> None:
     """Write the entries of an archive as one Parquet file, with the same sums."""
@@ -140,8 +142,8 @@ def repair_period(
 ) -> None:
     """Bring an account back from a month that has not begun.
 
-    A server whose clock ran ahead took it there; set the clock first. What was granted for that
-    month counts as this month's.
+    A server whose clock ran ahead moved it there; correct the clock first. What was granted for
+    that month counts as this month's.
     """
     if with_account(account, lambda access: access.ledger.repair_period(account)):
         console.print(f"{account} is in this month again", style="green")

@@ -51,7 +51,7 @@ def tell_version(is_asked: bool) -> None:
 def afa(
     _: Annotated[
         bool,
-        typer.Option("--version", callback=tell_version, is_eager=True, help="Tell the version."),
+        typer.Option("--version", callback=tell_version, is_eager=True, help="Show the version."),
     ] = False,
 ) -> None:
     """Have options beside the commands."""
@@ -103,8 +103,8 @@ DataDir = Annotated[
     typer.Option(
         parser=named_folder,
         metavar="PATH",
-        help="Folder of the installation: Redis, uploads, library, logs. As AFA_DATA_DIR; .afa "
-        "where neither is given.",
+        help="Folder of the installation: Redis, uploads, library, logs. Default: AFA_DATA_DIR, "
+        "or .afa if that is not set.",
     ),
 ]
 

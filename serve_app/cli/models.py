@@ -73,7 +73,7 @@ def pull_defaults(settings: Settings) -> None:
 @app.command("pull")
 def pull_command(
     model_ids: Annotated[
-        list[str] | None, typer.Argument(help="Model ids; the defaults when none.")
+        list[str] | None, typer.Argument(help="Model ids; the default models if none is named.")
     ] = None,
 ) -> None:
     """Fetch checkpoints into the model folder and verify them."""
@@ -91,7 +91,7 @@ def pull_command(
 
 @app.command("list")
 def list_command() -> None:
-    """Show every card: role, licence, whether it is here, and whether it is in use."""
+    """Show every card: role, licence, whether it is on this machine, and whether it is in use."""
     settings = Settings()
     with told(CardError):
         known = known_cards(settings.resolved_model_dir())
@@ -138,10 +138,10 @@ def swap_command(
     role: Annotated[str, typer.Argument(help=f"{', '.join(get_args(Role))}.")],
     model_id: Annotated[str, typer.Argument(metavar="ID", help="Model id, or `default`.")],
 ) -> None:
-    """Serve a role with another checkpoint, without a failed request, from now on.
+    """Serve a role with another checkpoint from now on, without a failed request.
 
-    Every replica loads and warms the new checkpoint beside the old; when all are ready, all switch.
-    A service that has ended serves it from its next start on.
+    Every replica loads and warms up the new checkpoint next to the old one; when all are ready, all
+    switch. A service that is not running uses it from its next start.
     """
     from models.checkpoints.cache import CheckpointError, verify
 
@@ -256,8 +256,8 @@ def digests(
 def publish() -> None:
     """Give the checkpoints of this machine's model folder to every node of a cluster (AFA_SHARED).
 
-    With them go the operator's own cards, and what torch has compiled for the checkpoints on this
-    machine. Running nodes have them within half a minute.
+    This includes the operator's own cards, and what torch has compiled for the checkpoints on this
+    machine. Running nodes get them within half a minute.
     """
     settings = Settings()
     url = LocalFiles(settings.data_dir.absolute()).checkpoints_url(settings)

@@ -53,13 +53,13 @@ POLL_WAIT_S = 10
 def up(
     port: Annotated[
         int | None,
-        typer.Option(min=1, max=65535, help="Port to listen on; 8000 when not given."),
+        typer.Option(min=1, max=65535, help="Port to listen on; 8000 if not given."),
     ] = None,
     host: Annotated[
-        str | None, typer.Option(help="Address to listen on; 127.0.0.1 when not given.")
+        str | None, typer.Option(help="Address to listen on; 127.0.0.1 if not given.")
     ] = None,
     foreground: Annotated[
-        bool, typer.Option("--foreground", help="Stay; Ctrl-C ends everything.")
+        bool, typer.Option("--foreground", help="Stay in the foreground; Ctrl-C stops everything.")
     ] = False,
     demo: Annotated[bool, typer.Option(help="Analyse the bundled track afterwards.")] = True,
 ) -> None:
@@ -343,7 +343,7 @@ def run_demo(session: dict[str, Any]) -> None:
 
 
 def down() -> None:
-    """End the service that `afa up` started, or is starting, and nothing else."""
+    """Stop the service that `afa up` started or is starting, and nothing else."""
     files = LocalFiles(Settings().data_dir.absolute())
     left = living(files)
     if not left and files.read_session() is None:

@@ -21,7 +21,7 @@ WARM_UP_GAUGE = "ray_afa_warm_up_seconds"
 
 
 def status() -> None:
-    """Tell whether the service runs and how its parts are."""
+    """Show whether the service is running and how its parts are doing."""
     files = LocalFiles(Settings().data_dir.absolute())
     session = files.read_session()
     start = starting(files)

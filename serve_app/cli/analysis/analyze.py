@@ -72,46 +72,52 @@ def drawable(path: Path | None) -> Path | None:
 
 def analyze(
     sources: Annotated[
-        list[str], typer.Argument(help=f"{SOURCES_HELP} Or http(s) URLs.", metavar="SOURCE…")
+        list[str], typer.Argument(help=f"{SOURCES_HELP} Also http(s) URLs.", metavar="SOURCE…")
     ],
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print a line of JSON for each file, not a table.")
+        bool, typer.Option("--json", help="Print a line of JSON for each file instead of a table.")
     ] = False,
     jsonl: Annotated[
-        Path | None, typer.Option(callback=written, help="Write those lines to this file.")
+        Path | None, typer.Option(callback=written, help="Write these lines of JSON to this file.")
     ] = None,
     csv: Annotated[
-        Path | None, typer.Option(callback=written, help="Write a row for each file to this file.")
+        Path | None,
+        typer.Option(callback=written, help="Write a CSV row for each file to this file."),
     ] = None,
     plot: Annotated[
         Path | None,
         typer.Option(callback=drawable, help="Draw one track to this file: .png, .svg or .pdf."),
     ] = None,
-    dark: Annotated[bool, typer.Option("--dark", help="Draw on a dark ground.")] = False,
+    dark: Annotated[bool, typer.Option("--dark", help="Draw on a dark background.")] = False,
     with_embedding: Annotated[
         bool, typer.Option("--embedding", help="Include the 768-d embedding.")
     ] = False,
     tempo_range: TempoRangeOption = None,
     here: Annotated[
-        bool, typer.Option("--here", help="Analyse in this process although a service runs.")
+        bool, typer.Option("--here", help="Analyse in this process even if a service runs.")
     ] = False,
     jobs: Annotated[
-        int, typer.Option(min=1, help="Processes that analyse many files, without a service.")
+        int, typer.Option(min=1, help="Processes to share the files among if no service is used.")
     ] = 2,
     partial: Annotated[
-        bool, typer.Option("--partial", help="Mood and embedding from 3 x 10 s, without a service.")
+        bool,
+        typer.Option(
+            "--partial", help="Mood and embedding from 3 x 10 s; the service is not used."
+        ),
     ] = False,
     max_windows: Annotated[
         int,
-        typer.Option(min=0, help="Windows for mood and embedding, without a service; 0: all."),
+        typer.Option(
+            min=0, help="Most windows for mood and embedding; the service is not used. 0: all."
+        ),
     ] = 0,
     config: ConfigOption = None,
 ) -> None:
-    """Tell tempo, key, beats, loudness, attributes and mood of audio.
+    """Show tempo, key, beats, loudness, attributes and mood of audio.
 
-    The service that `afa up` started does it if it runs, in a second; else this command loads the
-    networks itself. A file that cannot be analysed is a line that names it, the others go on, and
-    the exit status is 1.
+    If the service that `afa up` starts is running, it does the work, in a second. Otherwise this
+    command loads the networks itself. A file that cannot be analysed gets a line with its name; the
+    others go on, and the exit status is 1.
     """
     with told(ValueError):
         within = None if tempo_range is None else TempoRange.parse(tempo_range)

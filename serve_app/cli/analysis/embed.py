@@ -31,16 +31,17 @@ Described = tuple[MoodResult, EmbeddingResult]
 def embed(
     sources: Annotated[list[str], typer.Argument(help=SOURCES_HELP, metavar="SOURCE…")],
     whole: Annotated[
-        bool, typer.Option("--whole", help="Hear all of each track, not 3 x 10 s.")
+        bool, typer.Option("--whole", help="Analyse all of each track, not only 3 x 10 s.")
     ] = False,
     config: ConfigOption = None,
 ) -> None:
     """Write attributes, tags and the 768-d embedding of every file to standard output, as JSON.
 
-    Only 3 x 10 s of each track are decoded and heard: several times as fast as the whole, and close
-    to it (`afa bench partial`). Files are read ahead and share batches, and each gets its line when
-    it is done, which need not be in their order. A file that cannot be analysed gives a line with
-    its error, a message, and status 1 in the end; Ctrl-C leaves whole lines only.
+    Only 3 x 10 s of each track are decoded and analysed. That is several times as fast as the whole
+    track, and the results are close to it (`afa bench partial`). Files are read ahead and share
+    batches. Each line is written when its file is done, so the order may differ. A file that cannot
+    be analysed gets a line with its error and a message, and the exit status is then 1. Ctrl-C
+    leaves whole lines only.
     """
     from afa.errors import MachineError
     from models.checkpoints.cache import CheckpointError

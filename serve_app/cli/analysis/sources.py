@@ -12,7 +12,7 @@ from serve_app.cli.environment import fail, is_url
 from serve_app.services.scan.places import Folder, Found, Trouble, absolute, listed
 
 STANDARD_INPUT = "-"
-SOURCES_HELP = "Files, folders, patterns such as '*.flac'; - reads names from standard input."
+SOURCES_HELP = "Files, folders or patterns such as '*.flac'; - reads names from standard input."
 
 
 def expanded(arguments: Sequence[str]) -> Iterator[str]:

@@ -42,14 +42,14 @@ def backfill(
     source: Annotated[
         str,
         typer.Argument(
-            help="A folder, s3://bucket/prefix, or a .parquet file with a column `path`, `url` or "
-            "`location` of paths, s3:// and web addresses.",
+            help="A folder, s3://bucket/prefix, or a .parquet file whose column `path`, `url` or "
+            "`location` has paths, s3:// and web addresses.",
         ),
     ],
     out: Annotated[
         str,
         typer.Option(
-            help="A folder or s3://bucket/prefix for the tables `tracks` and `errors`.",
+            help="Folder or s3://bucket/prefix for the tables `tracks` and `errors`.",
             metavar="DEST",
         ),
     ],
@@ -57,44 +57,46 @@ def backfill(
         str,
         typer.Option(
             envvar="RAY_ADDRESS",
-            help="The cluster: `auto` on one of its nodes, or HOST:6379. `local` starts a Ray on "
+            help="The cluster: `auto` on one of its nodes, or HOST:6379. `local` starts Ray on "
             "this machine, for this run.",
         ),
     ] = "local",
     actors: Annotated[
         int,
-        typer.Option(min=0, help="Processes that hear; 0: one for each GPU, else for each CPU."),
+        typer.Option(
+            min=0, help="Processes that analyse; 0: one per GPU, or per CPU without GPUs."
+        ),
     ] = 0,
     cpus: Annotated[
         int,
-        typer.Option(
-            min=0, help="CPUs of each; 0: with GPUs what is there for each of them, else 1."
-        ),
+        typer.Option(min=0, help="CPUs of each process; 0: its GPU's share, or 1 without GPUs."),
     ] = 0,
     config: ConfigOption = None,
 ) -> None:
-    """Hear very many files on a Ray cluster: into the library, and into Parquet.
+    """Analyse very many files on a Ray cluster, into the library and into Parquet.
 
-    DEST/tracks has a row for each file: where it lies, its track in the library, tempo, key, beats,
+    DEST/tracks has a row for each file: its location, its track in the library, tempo, key, beats,
     loudness, attributes, tags, and the embedding as a fixed-size list of 768 float32. DEST/errors
-    has a row for each file that could not be heard, with a code and a message. Both are read as
+    has a row for each file that could not be analysed, with a code and a message. Read both as
     whole folders: `pyarrow.dataset.dataset("DEST/tracks")`, or `read_parquet('DEST/tracks/*')`.
 
-    Whatever ends the run, a kill -9 too, the same command goes on: rows that are there are passed
-    over, and what the library knows is not heard again. A file that changed gets a further row, and
-    so does every file once --config or a new version of afa names other checkpoints; `made_by`
-    names them. What `afa models swap` chose is the service's alone.
+    However a run ends, even by kill -9, the same command continues it: existing rows are skipped,
+    and what the library knows is not analysed again. A file that changed gets another row. So does
+    every file once --config or a new version of afa names other checkpoints; `made_by` names them.
+    What `afa models swap` chose applies to the service only.
 
-    Errors of the audio and of what a web address gives are remembered; remove DEST/errors to try
-    those files again. Whatever else was wrong, such as a store that was away, the next run that
-    lists the file tries again, and removes from DEST/errors at its end.
+    Errors in the audio, or in what a web address returns, are remembered; remove DEST/errors to try
+    those files again. After any other error, such as an unavailable store, the next run that lists
+    the file tries it again, and removes the error from DEST/errors when it ends.
 
-    One run at a time writes to a folder; another is refused. Nothing guards an S3 prefix: see that
-    only one run writes there. Every node needs the files, the checkpoints (`afa models publish`, or
-    `afa models pull` on each) and afa with its extra `backfill` (Ray Data). Nothing is charged.
+    Only one run at a time writes to a folder; another is refused. An S3 prefix is not protected:
+    make sure that only one run writes there. Every node needs the files, afa with its extra
+    `backfill` (Ray Data), and the checkpoints (`afa models publish`, or `afa models pull` on each).
+    Nothing is charged.
 
-    The status is 0 also where audio had errors. It is 1 where the next run tries files again, where
-    SOURCE cannot be listed or holds no audio, and where a full disk or the like ended the run.
+    The exit status is 0 even if some audio had errors. It is 1 if the next run will try files
+    again, if SOURCE cannot be listed or holds no audio, or if a full disk or the like ended the
+    run.
     """
     if find_spec("pandas") is None:
         fail("the back-fill needs Ray Data; pip install 'afa[backfill]'")

@@ -30,7 +30,7 @@ class ExportFormat(StrEnum):
 
 
 def export(
-    kind: Annotated[ExportFormat, typer.Argument(help="What to write.", metavar="FORMAT")],
+    kind: Annotated[ExportFormat, typer.Argument(help="Format to write.", metavar="FORMAT")],
     file: Annotated[
         Path, typer.Argument(callback=written, help="File to write; `-` is standard output.")
     ],
@@ -38,7 +38,7 @@ def export(
         KeyFormat, typer.Option(help="How rekordbox and Traktor show keys.")
     ] = KeyFormat.CLASSIC,
 ) -> None:
-    """Write the library's tracks whose files are there: csv, parquet, m3u, rekordbox or traktor."""
+    """Export the library's tracks whose files exist: csv, parquet, m3u, rekordbox or traktor."""
     settings = Settings()
     files = LocalFiles(settings.data_dir.absolute())
     library = existing(settings, files)

@@ -15,7 +15,7 @@ from serve_app.services.media_servers import link as link_songs
 
 
 def link(
-    url: Annotated[str, typer.Argument(help="Address of the server, as a browser opens it.")],
+    url: Annotated[str, typer.Argument(help="Address of the server, as you open it in a browser.")],
     user: Annotated[str, typer.Option(help="A user of the server.")],
     password: Annotated[
         str,
@@ -23,15 +23,15 @@ def link(
             envvar="AFA_LINK_PASSWORD", prompt=True, hide_input=True, help="The user's password."
         ),
     ],
-    name: Annotated[str, typer.Option(help="What to call the server; its host by default.")] = "",
+    name: Annotated[str, typer.Option(help="Name for the server; its host by default.")] = "",
     plain_password: Annotated[
-        bool, typer.Option("--plain-password", help="For servers that know no login tokens.")
+        bool, typer.Option("--plain-password", help="For servers that do not support login tokens.")
     ] = False,
 ) -> None:
     """Read the songs of a Navidrome or other Subsonic server, and note which tracks they are.
 
-    Players that ask this server for similar music by the media server's ids are then answered.
-    Repeat it after `afa scan`, or when the server gave its songs new ids.
+    Players can then ask afa for similar music with the media server's ids. Repeat this after
+    `afa scan`, or when the server has given its songs new ids.
     """
     if not is_url(url):
         fail(f"{url} is no address; write it as http://HOST:PORT")

@@ -60,43 +60,49 @@ Listed = list[tuple[Place, list[Found | Trouble]]]
 def scan(
     sources: Annotated[
         list[str],
-        typer.Argument(help=f"{SOURCES_HELP} Or s3://bucket/prefix.", metavar="SOURCE…"),
+        typer.Argument(help=f"{SOURCES_HELP} Also s3://bucket/prefix.", metavar="SOURCE…"),
     ],
-    watch: Annotated[bool, typer.Option("--watch", help="Stay, and follow what changes.")] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Keep running and follow changes.")
+    ] = False,
     every: Annotated[
         float | None,
-        typer.Option(min=1, help="Seconds between two looks of --watch; 10 when not given."),
+        typer.Option(min=1, help="Seconds between two checks of --watch; 10 if not given."),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Tell what would be done; change nothing.")
+        bool, typer.Option("--dry-run", help="Show what would be done; change nothing.")
     ] = False,
     here: Annotated[
-        bool, typer.Option("--here", help="Analyse in this process although a service runs.")
+        bool, typer.Option("--here", help="Analyse in this process even if a service runs.")
     ] = False,
     jobs: Annotated[
-        int, typer.Option(min=1, help="Processes that analyse, without a service.")
+        int, typer.Option(min=1, help="Processes that analyse if no service is used.")
     ] = 2,
     partial: Annotated[
-        bool, typer.Option("--partial", help="Mood and embedding from 3 x 10 s, without a service.")
+        bool,
+        typer.Option(
+            "--partial", help="Mood and embedding from 3 x 10 s; the service is not used."
+        ),
     ] = False,
     again: Annotated[
-        bool, typer.Option("--again", help="Analyse what is known, too: after a swap of models.")
+        bool, typer.Option("--again", help="Analyse known files again, as after a swap of models.")
     ] = False,
     forget: Annotated[
         bool,
         typer.Option(
             "--forget",
-            help="Forget files that are gone, and tracks that have no other; not only mark them.",
+            help="Forget files that are gone, and tracks with no other file, instead of only "
+            "marking them.",
         ),
     ] = False,
     tempo_range: TempoRangeOption = None,
     config: ConfigOption = None,
 ) -> None:
-    """Bring music into the library: read tags, analyse what is new, follow what moved or went.
+    """Bring music into the library: read tags, analyse new files, follow moved and removed ones.
 
-    What is unchanged is passed over, so that a second scan does only what is new. Ctrl-C, SIGTERM
-    and even a crash keep what is done. A file that cannot be taken up, or a folder without audio,
-    is a line with its path, and the exit status is 1.
+    Unchanged files are skipped, so a second scan does only what is new. Ctrl-C, SIGTERM and even a
+    crash keep what is done. A file that cannot be added, or a folder without audio, gets a line
+    with its path, and the exit status is 1.
     """
     if every is not None and not watch:
         fail("--every is the time between two looks of --watch; add --watch")

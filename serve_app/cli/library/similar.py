@@ -31,17 +31,17 @@ TO_KNOW = "bring your music in with `afa scan FOLDER` first"
 
 
 def similar(
-    what: Annotated[str, typer.Argument(help="Id of a track, or a file, of the library or not.")],
+    what: Annotated[str, typer.Argument(help="Id of a track, or a file, in the library or not.")],
     n: Annotated[int, typer.Option("-n", min=1, max=100, help="How many tracks.")] = 10,
     mixes: Annotated[
-        bool, typer.Option("--mixes", help="Only keys that mix with its own.")
+        bool, typer.Option("--mixes", help="Only tracks whose key mixes with its key.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
     config: ConfigOption = None,
 ) -> None:
-    """Tell which tracks of the library sound most like a track, and why.
+    """Show which tracks of the library sound most like a track, and why.
 
-    A file that the library does not have is analysed first; nothing of it is kept.
+    A file that is not in the library is analysed first, but not kept.
     """
     settings = Settings()
     library = existing(settings, LocalFiles(settings.data_dir.absolute()))

@@ -47,12 +47,12 @@ def tag(
         KeyFormat.CLASSIC
     ),
     keep_time: Annotated[
-        bool, typer.Option("--keep-time", help="Leave the files' time of change as it is.")
+        bool, typer.Option("--keep-time", help="Keep the modification time of the files.")
     ] = False,
 ) -> None:
     """Write BPM, key, energy and ReplayGain into tags; the audio stays the same, bit for bit.
 
-    Other tags stay. A file is replaced as a whole or not at all; one that cannot be written is a
+    Other tags stay. A file is replaced as a whole or not at all. One that cannot be written gets a
     line, and the exit status is 1. `--only comment` writes key and energy into the comment.
     """
     if find_spec("mutagen") is None:

@@ -24,12 +24,12 @@ WRITTEN_TOGETHER = 64
 def embed(
     model_id: Annotated[str, typer.Argument(help="An embedding of `afa models list`, pulled.")],
 ) -> None:
-    """Give the library's tracks the vectors of a further embedding, beside those they have.
+    """Add the vectors of another embedding to the library's tracks, next to those they have.
 
-    They stay as they are otherwise; `GET /v1/similar/{id}?model=ID` compares the new vectors, and
-    `?text=` those of a model that reads words. Only tracks without such a vector are heard, from
-    their files on this machine, so that the same command goes on where it was stopped. A running
-    service knows the vectors at once.
+    Nothing else about the tracks changes. `GET /v1/similar/{id}?model=ID` compares the new vectors,
+    and so does `?text=` if the model reads text. Only tracks without such a vector are analysed,
+    from their files on this machine, so the same command continues after a stop. A running service
+    uses the vectors at once.
     """
     from afa.device import device_here
     from afa.errors import AudioError, MachineError

@@ -32,10 +32,10 @@ class LookedUp(BaseModel):
 
 
 class Analysed(LookedUp):
-    """What was heard in a file."""
+    """What was found in a file."""
 
     tempo_confidence: float = Field(description="0 to 1.")
-    tempo_alternatives: list[float] = Field(description="BPM it may be counted in as well.")
+    tempo_alternatives: list[float] = Field(description="Other BPM it may be counted in.")
     key_confidence: float = Field(description="0 to 1.")
     time_signature: int = Field(description="Beats in a bar.")
     duration_s: float = Field(description="Seconds.")
@@ -48,7 +48,7 @@ class Analysed(LookedUp):
 class Track(BaseModel):
     """A track of the library."""
 
-    id: str = Field(description="Other tools take it.")
+    id: str = Field(description="Pass it to other tools.")
     artist: str = Field(description="Artist.")
     title: str = Field(description="Title.")
     album: str | None = Field(description="Album or single it is on.")
@@ -62,8 +62,10 @@ class Neighbour(Track):
     """A track that sounds like another."""
 
     distance: float = Field(description="Cosine distance: 0 sounds the same.")
-    key_relation: str | None = Field(description="Its key beside the other's; null if unknown.")
-    tempo_ratio: float | None = Field(description="Its tempo over the other's.")
+    key_relation: str | None = Field(
+        description="Its key compared with the other's; null if unknown."
+    )
+    tempo_ratio: float | None = Field(description="Its tempo divided by the other's.")
     shared_tags: list[str] = Field(description="Tags that both have.")
 
 
@@ -82,7 +84,7 @@ class Neighbours(BaseModel):
 class Identified(BaseModel):
     """Who a recording is."""
 
-    matched: bool = Field(description="Whether anybody knew it.")
+    matched: bool = Field(description="Whether it was identified.")
     artist: str | None = Field(None, description="Artist, if matched.")
     title: str | None = Field(None, description="Title, if matched.")
     confidence: int = Field(0, description="0 to 100.")

@@ -14,10 +14,10 @@ NEEDS_SDK = "this needs the MCP SDK: pip install 'afa[mcp]'"
 
 
 def mcp() -> None:
-    """Let agents hear, look up and search music: a Model Context Protocol server over stdio.
+    """Let agents analyse, look up and search music: a Model Context Protocol server over stdio.
 
-    The service of this installation answers if it runs; else this process does, with the library
-    that `afa scan` filled.
+    If the service of this installation is running, it answers. Otherwise this process does, with
+    the library that `afa scan` filled.
     """
     if find_spec("mcp") is None:
         fail(NEEDS_SDK)

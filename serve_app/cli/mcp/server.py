@@ -28,8 +28,8 @@ from serve_app.providers.fingerprints.manifest import FingerprintIndexError
 from serve_app.services.failure import reason_of
 
 INSTRUCTIONS = (
-    "afa hears music: tempo, key, mood and likeness of files and of the tracks in its library. "
-    "Find tracks with library_search; their ids go into look_up, similar and find_mixable."
+    "afa analyses music: tempo, key, mood and similarity of files and of tracks in its library. "
+    "Find tracks with library_search; pass their ids to look_up, similar and find_mixable."
 )
 READS = ToolAnnotations(read_only_hint=True, open_world_hint=False)
 
@@ -92,16 +92,16 @@ class Tools:
         self._backend = backend
 
     async def analyse_file(self, path: AudioPath) -> answers.Analysed:
-        """Hear an audio file: tempo, key, loudness, mood, tags, mix points. Takes some seconds."""
+        """Analyse a file: tempo, key, loudness, mood, tags, mix points. Takes some seconds."""
         return answers.analysed(await self._backend.analyse(file_at(path)))
 
     async def look_up(
         self,
         track: TrackName = "",
-        artist: Annotated[str, Field(description="With `title`, in the place of `track`.")] = "",
-        title: Annotated[str, Field(description="With `artist`, in the place of `track`.")] = "",
+        artist: Annotated[str, Field(description="With `title`, instead of `track`.")] = "",
+        title: Annotated[str, Field(description="With `artist`, instead of `track`.")] = "",
     ) -> answers.LookedUp:
-        """Tell tempo, key and mood of a track that is known, by its id or by artist and title."""
+        """Give tempo, key and mood of a known track, by its id or by artist and title."""
         if track:
             return answers.looked_up(await self._backend.look_up(track))
         if artist and title:
@@ -114,9 +114,9 @@ class Tools:
         return answers.Neighbours(tracks=[answers.neighbour(one) for one in found])
 
     async def find_mixable(self, track: SeedName, n: Count = 10) -> answers.Neighbours:
-        """Find similar tracks that a DJ can mix with one: tempo within 6 %, a key that goes along.
+        """Find similar tracks that a DJ can mix with one: tempo within 6 %, a key that fits.
 
-        Half and double tempo count too. Where the track has no beat or no key, that is not asked.
+        Half and double tempo count too. If the track has no beat or no key, that is not required.
         """
         seed = await self._backend.look_up(track)
         filters = Filters(n=n, compatible=seed.camelot is not None)
@@ -139,7 +139,9 @@ class Tools:
         ] = "",
         tempo_min: Annotated[float | None, Field(ge=0, description="BPM.")] = None,
         tempo_max: Annotated[float | None, Field(ge=0, description="BPM.")] = None,
-        keys: Annotated[list[CamelotKey] | None, Field(description="Camelot names; any.")] = None,
+        keys: Annotated[
+            list[CamelotKey] | None, Field(description="Camelot names; any of them.")
+        ] = None,
         tags: Annotated[list[str] | None, Field(description="All of them.")] = None,
         limit: Count = 20,
     ) -> answers.Tracks:

@@ -26,9 +26,9 @@ ID = re.compile(r"[a-z][a-z0-9]*(?:[.-][a-z0-9]+)*")
 
 def new_command(
     name: Annotated[str, typer.Argument(help="Model id: lower-case letters, digits, dashes.")],
-    into: Annotated[Path, typer.Option(help="Where the folder is made.")] = Path(),
+    into: Annotated[Path, typer.Option(help="Where to create its folder.")] = Path(),
 ) -> None:
-    """Write a network of your own to begin with: module, random weights, card and test."""
+    """Create a network of your own to start from: module, random weights, card and test."""
     if not ID.fullmatch(name):
         fail(f"{name!r} is no model id; use lower-case letters, digits and dashes, as my-net")
     module = re.sub("[.-]", "_", name)
@@ -86,7 +86,7 @@ def write(path: Path, template: str, words: Mapping[str, str]) -> None:
 def check_command(
     card: Annotated[str, typer.Argument(help="Model id, or a file of cards.", metavar="CARD")],
 ) -> None:
-    """Try a checkpoint before it serves: weights, windows, dimensions, batches, names of tags."""
+    """Test a checkpoint before it serves: weights, windows, dimensions, batches, names of tags."""
     from afa.errors import MachineError
     from models.checkpoints.cache import CheckpointError
 

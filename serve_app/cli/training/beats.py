@@ -49,23 +49,25 @@ app.command()(landmarks)
 @app.command()
 def beats(
     parts: Annotated[
-        list[Part] | None, typer.Argument(help="Parts of the run, in this order; all when none.")
+        list[Part] | None,
+        typer.Argument(help="Parts of the run, in this order; all if none is named."),
     ] = None,
     config: Annotated[
-        Path | None, typer.Option(help="The run's description; configs/train_beats.yaml if none.")
+        Path | None,
+        typer.Option(help="Description of the run; configs/train_beats.yaml if not given."),
     ] = None,
     work: Annotated[
         Path, typer.Option(help="Folder for packages, clips and checkpoints; kept between runs.")
     ] = _WORK,
     jobs: Annotated[int, typer.Option(min=1, help="Rendering processes.")] = 2,
-    threads: Annotated[int, typer.Option(min=1, help="Threads of training.")] = 2,
+    threads: Annotated[int, typer.Option(min=1, help="Threads for training.")] = 2,
     device: Annotated[str, typer.Option(help="Where to train: cpu or cuda.")] = "cpu",
     audio: Annotated[Path, typer.Option(help="The development set's audio.")] = _AUDIO,
     target: Target = None,
 ) -> None:
-    """Render music with exact truth, train the beat network on it, evaluate and export it.
+    """Render music with exact ground truth, train the beat network on it, evaluate and export it.
 
-    A run that was stopped goes on where it was; the same description gives the same draws.
+    A run that was stopped continues where it was; the same description gives the same draws.
     """
     # Before numpy starts its own threads.
     os.environ.setdefault("OMP_NUM_THREADS", str(threads))

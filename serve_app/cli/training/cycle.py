@@ -31,14 +31,14 @@ class Part(StrEnum):
 
 
 Parts = Annotated[
-    list[Part] | None, typer.Argument(help="Parts of the run, in this order; all when none.")
+    list[Part] | None, typer.Argument(help="Parts of the run, in this order; all if none is named.")
 ]
 Config = Annotated[
-    Path | None, typer.Option(help="The run's description; configs/train_….yaml if none.")
+    Path | None, typer.Option(help="Description of the run; configs/train_….yaml if not given.")
 ]
 Work = Annotated[Path, typer.Option(help="Folder for packages and clips; kept between runs.")]
 Jobs = Annotated[int, typer.Option(min=1, help="Rendering processes.")]
-Threads = Annotated[int, typer.Option(min=1, help="Threads of training.")]
+Threads = Annotated[int, typer.Option(min=1, help="Threads for training.")]
 Music = Annotated[
     list[str] | None,
     typer.Option(
@@ -59,7 +59,9 @@ def in_a_folder(target: Path | None) -> Path | None:
 
 Target = Annotated[
     Path | None,
-    typer.Option(callback=in_a_folder, help="The exported weights; in the work folder if none."),
+    typer.Option(
+        callback=in_a_folder, help="File for the exported weights; in the work folder if not given."
+    ),
 ]
 
 

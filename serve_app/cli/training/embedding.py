@@ -32,21 +32,22 @@ class Part(StrEnum):
 
 def embedding(
     parts: Annotated[
-        list[Part] | None, typer.Argument(help="Parts of the run, in this order; all when none.")
+        list[Part] | None,
+        typer.Argument(help="Parts of the run, in this order; all if none is named."),
     ] = None,
     config: Annotated[
         Path | None,
-        typer.Option(help="The run's description; configs/train_embedding.yaml if none."),
+        typer.Option(help="Description of the run; configs/train_embedding.yaml if not given."),
     ] = None,
     work: Annotated[
         Path, typer.Option(help="Folder for packages and evidence; kept between runs.")
     ] = _WORK,
-    threads: Annotated[int, typer.Option(min=1, help="Threads of the networks.")] = 2,
+    threads: Annotated[int, typer.Option(min=1, help="Threads for the networks.")] = 2,
     target: Target = None,
 ) -> None:
     """Learn the embedding's projection from music without labels.
 
-    A run that was stopped goes on where it was; the same description gives the same draws.
+    A run that was stopped continues where it was; the same description gives the same draws.
     """
     # Before numpy starts its own threads.
     os.environ.setdefault("OMP_NUM_THREADS", str(threads))

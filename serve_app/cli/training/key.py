@@ -39,9 +39,9 @@ def key(
 ) -> None:
     """Render music with exact keys, train the key network on it and write its weights.
 
-    With --music three quarters of what it learns from are recordings, and the keys that afa hears
+    With --music, three quarters of what it learns from are recordings, with the keys that afa finds
     in them.
-    Rendering and reading that were stopped go on where they were; the same description gives the
+    Rendering and reading that were stopped continue where they were; the same description gives the
     same draws.
     """
     weights = target or work / "key.safetensors"

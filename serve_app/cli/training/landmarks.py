@@ -33,9 +33,9 @@ def landmarks(
     threads: Threads = 2,
     target: Target = None,
 ) -> None:
-    """Learn from music without labels where a damaged clip hides its track's landmarks.
+    """Learn, from music without labels, where a damaged clip hides its track's landmarks.
 
-    Reading that was stopped goes on where it was; the same description gives the same draws.
+    Reading that was stopped continues where it was; the same description gives the same draws.
     """
     # Before numpy starts its own threads.
     os.environ.setdefault("OMP_NUM_THREADS", str(threads))
